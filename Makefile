@@ -1,0 +1,153 @@
+# Everything that is run in this repository, by hand or by CI. Needs Go, git and GNU make, and no C compiler.
+# Lines that end in "## text" are listed by `make help`, under the "##@ group" above them.
+
+.DEFAULT_GOAL := help
+
+# One build at a time: each one uses all cores already.
+.NOTPARALLEL:
+
+export CGO_ENABLED = 0
+export GOWORK = off
+
+# The version that bin/flotilla reports is that of the controllers in it, as kube-controller-manager would say it.
+KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' go.mod)
+numbers := $(subst ., ,$(KUBERNETES:v%=%))
+stamp := k8s.io/component-base/version
+commit = $(shell git rev-parse HEAD 2>/dev/null)
+tree = $(if $(shell git status --porcelain 2>/dev/null),dirty,clean)
+# No build date: the same commit gives the same binary.
+LDFLAGS = -s -w -X $(stamp).gitVersion=$(KUBERNETES) \
+	-X $(stamp).gitMajor=$(word 1,$(numbers)) -X $(stamp).gitMinor=$(word 2,$(numbers)) \
+	$(if $(commit),-X $(stamp).gitCommit=$(commit) -X $(stamp).gitTreeState=$(tree))
+
+# The same flags as in hack/build-tools.sh, so that everything is compiled once for tools, tests and linters.
+GOBUILD := -trimpath -buildvcs=false
+# vet has a step of its own, which covers every package.
+GOTEST := go test $(GOBUILD) -vet=off
+
+# packages names what is below folders, leaving out folders without Go files.
+packages = $(foreach dir,$(1),$(if $(shell find $(dir) -name '*.go' 2>/dev/null | head -n 1),./$(dir)/...))
+UNIT = $(call packages,pkg hack test/deps test/audit test/demo test/sim test/chaos)
+# pkg/shard itself is pure functions without a goroutine, and three minutes of them under the detector.
+RACE = $(call packages,pkg/election pkg/shard/informer pkg/fleet)
+INTEGRATION = $(call packages,test/integration test/controlplane)
+E2E = $(call packages,test/e2e)
+gofolders = $(filter-out bin _output,$(patsubst %/,%,$(wildcard */)))
+step := @hack/step.sh
+# call gotest,NAME,WHAT,HOW LONG,FLAGS,PACKAGES runs a step of tests; no packages at all would mean the root's.
+gotest = $(if $(strip $(5)),$(step) $(1) "$(2)" "$(3)" $(GOTEST) $(4) $(5),@echo "==> $(1): SKIPPED: no Go files there")
+
+##@ Try it
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN { FS = ":.*## "; print "Usage: make <target>" } \
+		/^##@ / { group = substr($$0, 5); if (!(group in lines)) order[++n] = group } \
+		/^[a-z][a-z0-9-]*:.*## / { lines[group] = lines[group] sprintf("  %-17s %s\n", $$1, $$2) } \
+		END { for (i = 1; i <= n; i++) printf "\n%s\n%s", order[i], lines[order[i]] }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: tools build ## Run a fleet on a real control plane on this machine (ARGS="..." for the demo's own flags).
+	go run $(GOBUILD) ./test/demo $(ARGS)
+
+.PHONY: demo-once
+demo-once: tools build ## The same, once through and out, without waiting for keys.
+	go run $(GOBUILD) ./test/demo -once $(ARGS)
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/flotilla (about 3 minutes the first time, seconds after a change).
+	$(step) build "bin/flotilla with Kubernetes $(KUBERNETES)" "3 minutes the first time, seconds when cached" \
+		go build $(GOBUILD) -ldflags '$(strip $(LDFLAGS))' -o bin/flotilla ./cmd/flotilla
+
+include hack/tools.mk
+
+##@ Test
+
+.PHONY: test
+test: format verify-modules vet lint unit planted integration e2e chaos-short demo-once ## Everything below, in this order (40 minutes the first time, a quarter of an hour after that).
+	@echo "==> test: all passed"
+
+.PHONY: format
+format: ## Check that every Go file is formatted.
+	$(step) format "gofmt on every Go file" "a second" hack/format.sh $(gofolders)
+
+.PHONY: vet
+vet: ## go vet on every package.
+	$(step) vet "go vet on every package" "8 minutes the first time, which compiles most of Kubernetes; seconds after that" \
+		go vet $(GOBUILD) ./...
+
+.PHONY: lint
+lint: ## staticcheck on every package, by staticcheck.conf.
+	@hack/build-tools.sh staticcheck
+	$(step) lint "staticcheck on every package" "3 minutes the first time, seconds after that" \
+		env GOFLAGS="$$(go env GOFLAGS) $(GOBUILD)" bin/staticcheck ./...
+
+.PHONY: unit
+unit: ## Tests that need nothing but Go, and the race detector where there is a C compiler.
+	$(call gotest,unit,tests that need nothing but Go,two minutes when compiled,-shuffle=on -timeout 15m,$(UNIT))
+	@$(MAKE) --no-print-directory race
+
+.PHONY: race
+race: ## Tests of the packages with the most goroutines, under the race detector (needs a C compiler).
+	@hack/race.sh $(GOTEST) -timeout 20m $(RACE)
+
+.PHONY: integration
+integration: tools ## Tests against a real etcd and API server.
+	$(call gotest,integration,tests against a real etcd and API server,2 minutes,-count=1 -p=1 -timeout 20m,$(INTEGRATION))
+
+.PHONY: e2e
+e2e: tools build ## Fleets of processes on a real control plane, judged by its audit log.
+	$(call gotest,e2e,fleets of processes on a real control plane,6 minutes,-count=1 -p=1 -timeout 30m,$(E2E))
+
+.PHONY: chaos-short
+chaos-short: tools build ## A kill, a suspended member in a burst of work, and a rolling restart, under load.
+	$(step) chaos-short "faults on a fleet under load, judged by the audit log" "2 minutes" \
+		go run $(GOBUILD) ./test/chaos -load 5 -faults kill,stop-in-burst,rolling $(ARGS)
+
+##@ Long tests
+
+.PHONY: sim
+sim: ## Fleets in virtual time under seeded faults (ARGS="-seeds 20000"; unit runs 2,000).
+	$(step) sim "fleets under seeded faults" "a minute for 2,000" $(GOTEST) -count=1 -timeout 60m ./test/sim -run 'TestSim$$' $(ARGS)
+
+.PHONY: planted
+planted: ## Build each planted bug and see it found (docs/design/planted.md).
+	$(step) planted "planted bugs, each to be found" "a minute" $(GOTEST) -count=1 -timeout 15m ./test/sim -run TestPlanted -planted -v
+
+.PHONY: handoffs
+handoffs: tools build ## Over 200 planned handoffs with 5,000 objects (3 minutes); prints how long shards had no holder.
+	$(step) handoffs "five rolling restarts of three members, and scaling" "3 minutes" \
+		$(GOTEST) -count=1 -timeout 20m -v -run 'TestHandoffs$$' ./test/e2e -rollouts 5 -objects 5000
+
+.PHONY: chaos
+chaos: tools build ## Half an hour of faults at random under load (ARGS="-seed N" to repeat a schedule).
+	go run $(GOBUILD) ./test/chaos -minutes 30 $(ARGS)
+
+.PHONY: judge
+judge: ## Judge audit logs (LOG="file..." ARGS="-o json").
+	go run $(GOBUILD) ./hack/judge $(ARGS) $(LOG)
+
+##@ Check
+
+.PHONY: verify
+verify: verify-modules verify-generated ## Check what is derived from something else: versions and generated files.
+
+.PHONY: verify-generated
+verify-generated: ## Check that go.mod files are tidy and that generated files are what their generators write.
+	@hack/verify-generated.sh
+
+##@ Tidy up
+
+.PHONY: fmt
+fmt: ## Format every Go file.
+	@hack/format.sh -w $(gofolders)
+
+.PHONY: clean
+clean: ## Remove bin/flotilla and what tests and demo left; keep the tools.
+	rm -rf bin/flotilla _output
+
+.PHONY: distclean
+distclean: ## Remove everything that was built, the tools too.
+	rm -rf bin _output

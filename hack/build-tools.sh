@@ -1,0 +1,97 @@
+#!/bin/sh
+# Builds the binaries that the demo and the tests run against into bin/, one after another: etcd, the stock
+# Kubernetes components and kwok, at the versions pinned in hack/tools/*/go.mod.
+#
+#   hack/build-tools.sh              all of them
+#   hack/build-tools.sh etcd kwok    only these
+#   hack/build-tools.sh staticcheck  the linter, which is built only when it is named
+#
+# A binary is built when it is missing, or when its stamp in bin/.stamps is not that of the present go.mod,
+# go.sum, build flags and Go version. Needs go, git and a POSIX shell.
+set -eu
+
+cd "$(dirname "$0")/.."
+root=$(pwd)
+bin=$root/bin
+stamps=$bin/.stamps
+all='etcd kube-apiserver kube-scheduler kubectl kube-controller-manager kwok'
+
+# The components report this version to clients; without the stamp they all say v0.0.0.
+kubernetes=$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' hack/tools/kubernetes/go.mod)
+if [ -z "$kubernetes" ]; then
+	echo "build-tools: hack/tools/kubernetes/go.mod does not require k8s.io/kubernetes" >&2
+	exit 1
+fi
+major=$(echo "$kubernetes" | sed 's/^v\([0-9]*\)\..*/\1/')
+minor=$(echo "$kubernetes" | sed 's/^v[0-9]*\.\([0-9]*\)\..*/\1/')
+version=k8s.io/component-base/version
+ldflags="-s -w -X $version.gitVersion=$kubernetes -X $version.gitMajor=$major -X $version.gitMinor=$minor"
+
+# Static binaries, whatever the machine's C compiler; and the same build cache entries for everybody.
+export CGO_ENABLED=0
+export GOWORK=off
+
+# describe NAME sets module, package and cold (seconds of a first build on two cores).
+describe() {
+	module=hack/tools/kubernetes
+	case $1 in
+	etcd) package=go.etcd.io/etcd/server/v3 cold=36 ;;
+	kube-apiserver) package=k8s.io/kubernetes/cmd/kube-apiserver cold=216 ;;
+	kube-scheduler) package=k8s.io/kubernetes/cmd/kube-scheduler cold=40 ;;
+	kubectl) package=k8s.io/kubernetes/cmd/kubectl cold=19 ;;
+	kube-controller-manager) package=k8s.io/kubernetes/cmd/kube-controller-manager cold=45 ;;
+	kwok) module=hack/tools/kwok package=sigs.k8s.io/kwok/cmd/kwok cold=61 ;;
+	staticcheck) module=hack/tools/lint package=honnef.co/go/tools/cmd/staticcheck cold=25 ;;
+	*)
+		echo "build-tools: no tool is called $1; there are: $all staticcheck" >&2
+		exit 2
+		;;
+	esac
+}
+
+# key prints the hash of everything that decides what the binary would be.
+key() {
+	{
+		cat "$module/go.mod" "$module/go.sum"
+		echo "$package -trimpath -buildvcs=false $ldflags"
+		# GOFLAGS is in, for it may carry build tags.
+		(cd "$module" && go env GOVERSION GOOS GOARCH GOFLAGS CGO_ENABLED)
+	} | git hash-object --stdin
+}
+
+build() {
+	name=$1 position=$2
+	describe "$name"
+	want=$(key)
+	if [ -x "$bin/$name" ] && [ "$(cat "$stamps/$name" 2>/dev/null)" = "$want" ]; then
+		echo "[$position] $name: up to date"
+		return
+	fi
+	echo "[$position] $name: building (first time about $cold s on two cores, seconds when cached)"
+	began=$(date +%s)
+	# No stamp while the build runs: an interrupted build must not pass for a finished one.
+	rm -f "$stamps/$name"
+	go build -C "$module" -trimpath -buildvcs=false -ldflags "$ldflags" -o "$bin/$name" "$package"
+	echo "$want" >"$stamps/$name"
+	echo "[$position] $name: built in $(($(date +%s) - began)) s"
+}
+
+for tool in go git; do
+	command -v "$tool" >/dev/null 2>&1 || {
+		echo "build-tools: $tool is needed and not on the PATH" >&2
+		exit 1
+	}
+done
+
+[ $# -gt 0 ] || set -- $all
+for name in "$@"; do
+	describe "$name" # a misspelt name must fail before minutes of building, not after
+done
+mkdir -p "$stamps"
+n=0
+start=$(date +%s)
+for name in "$@"; do
+	n=$((n + 1))
+	build "$name" "$n of $#"
+done
+echo "tools: $# in bin/ after $(($(date +%s) - start)) s"
