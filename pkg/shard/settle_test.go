@@ -1,0 +1,184 @@
+package shard
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// fleetOf is members, who once were, and holders, as a test moves them about.
+type fleetOf struct {
+	ids     []ID
+	known   []string
+	active  []string
+	home    Placement
+	holders map[ID]string
+	trips   map[ID]int
+}
+
+func newFleetOf(t *testing.T, shards int, members []string) *fleetOf {
+	t.Helper()
+	f := &fleetOf{known: members, active: members, holders: map[ID]string{}, trips: map[ID]int{}}
+	for i := range shards {
+		f.ids = append(f.ids, ID{Ring: "r", Name: fmt.Sprintf("s%d", i)})
+	}
+	f.know(t, members)
+	return f
+}
+
+func (f *fleetOf) know(t *testing.T, members []string) {
+	t.Helper()
+	f.known = members
+	var err error
+	if f.home, err = Homes(f.ids, members); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fleetOf) settle() Placement {
+	return Settle(f.ids, f.active, f.home, f.holders)
+}
+
+// moves returns what is not where p wants it, sorted.
+func (f *fleetOf) moves(p Placement) []ID {
+	var moves []ID
+	for _, id := range f.ids {
+		if owner, _ := p.Owner(id); owner != f.holders[id] {
+			moves = append(moves, id)
+		}
+	}
+	return moves
+}
+
+// carryOut moves one shard after the other, in random order, each time after having settled anew, and returns how many.
+func (f *fleetOf) carryOut(t *testing.T, random *rand.Rand) int {
+	t.Helper()
+	done := 0
+	first := f.settle()
+	for {
+		p := f.settle()
+		if p.Digest() != first.Digest() {
+			t.Fatalf("the placement changed after %d of its moves", done)
+		}
+		moves := f.moves(p)
+		if len(moves) == 0 {
+			return done
+		}
+		id := moves[random.IntN(len(moves))]
+		owner, _ := p.Owner(id)
+		// Released first, and acquired after others have moved.
+		if _, held := f.holders[id]; held && random.IntN(2) == 0 {
+			f.trips[id]++
+			delete(f.holders, id)
+			continue
+		}
+		if _, held := f.holders[id]; held {
+			f.trips[id]++
+		}
+		f.holders[id] = owner
+		if done++; done > 2*len(f.ids) {
+			t.Fatalf("%d moves and no end", done)
+		}
+	}
+}
+
+func (f *fleetOf) without(member string) {
+	f.active = slices.DeleteFunc(slices.Clone(f.active), func(m string) bool { return m == member })
+}
+
+func (f *fleetOf) with(member string) {
+	f.active = append(slices.Clone(f.active), member)
+}
+
+func (f *fleetOf) loads() []int {
+	loads := map[string]int{}
+	for _, m := range f.active {
+		loads[m] = 0
+	}
+	for _, holder := range f.holders {
+		loads[holder]++
+	}
+	return slices.Sorted(maps.Values(loads))
+}
+
+func podNames(n int, random *rand.Rand) []string {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("fleet%d-%d", random.IntN(1000), i))
+	}
+	return names
+}
+
+// TestSettleMovesNoMoreThanItWants carries random changes out in random order.
+func TestSettleMovesNoMoreThanItWants(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		f := newFleetOf(t, 1+random.IntN(40), podNames(1+random.IntN(8), random))
+		f.carryOut(t, random)
+		for range 12 {
+			if m := f.known[random.IntN(len(f.known))]; !slices.Contains(f.active, m) {
+				f.with(m)
+			} else if len(f.active) > 1 {
+				f.without(m)
+			}
+			wanted := len(f.moves(f.settle()))
+			if done := f.carryOut(t, random); done != wanted {
+				t.Fatalf("seed %d: %d moves were wanted and %d made", seed, wanted, done)
+			}
+			if loads := f.loads(); loads[len(loads)-1]-loads[0] > 1 {
+				t.Fatalf("seed %d: loads are %v", seed, loads)
+			}
+			for id, holder := range f.holders {
+				if !slices.Contains(f.active, holder) {
+					t.Fatalf("seed %d: %s is left with %s, who is not there", seed, id, holder)
+				}
+			}
+		}
+	}
+}
+
+// TestRollingRestart restarts every member of fleets of three to ten, the highest first as a StatefulSet does.
+func TestRollingRestart(t *testing.T) {
+	const most = 2
+	for _, size := range []int{3, 5, 10} {
+		for _, perMember := range []int{1, 4, 8} {
+			total, worst, runs := 0, 0, 0
+			for seed := range uint64(40) {
+				random := rand.New(rand.NewPCG(seed, 2))
+				names := podNames(size, random)
+				f := newFleetOf(t, size*perMember, names)
+				// They come one after the other, as they do when a fleet is first started.
+				for i := range names {
+					f.know(t, names[:i+1])
+					f.active = f.known
+					f.carryOut(t, random)
+				}
+				f.trips = map[ID]int{}
+				for _, m := range slices.Backward(f.known) {
+					f.without(m)
+					f.carryOut(t, random)
+					f.with(m)
+					f.carryOut(t, random)
+				}
+				for _, trips := range f.trips {
+					total += trips
+					worst = max(worst, trips)
+				}
+				runs++
+			}
+			t.Logf("%d members with %d shards each: %.2f trips a shard, %d at most", size, perMember,
+				float64(total)/float64(runs*size*perMember), worst)
+			if worst > most {
+				t.Errorf("%d members with %d shards each: a shard made %d trips in one rolling restart, want at most %d", size, perMember, worst, most)
+			}
+		}
+	}
+}
+
+func TestSettleWithoutMembers(t *testing.T) {
+	if p := Settle([]ID{{Ring: "r", Name: "s"}}, nil, Placement{}, nil); p.Len() != 0 {
+		t.Errorf("%d shards were placed on nobody", p.Len())
+	}
+}
