@@ -1,0 +1,73 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// catchUpPeriod is how often it is looked whether a cache has caught up. A watch event takes a few milliseconds.
+const catchUpPeriod = 2 * time.Millisecond
+
+// Mark is a point that a cache must have passed: the last write to a resource.
+type Mark struct {
+	// Version that the cache must have reached; empty for any.
+	Version string
+	// Gone are objects that it must not hold any more.
+	Gone []types.UID
+}
+
+// CatchUp returns once every cache of the factory that is being filled has passed the mark of its resource. Resources
+// without a cache are passed over. Marks must be writes within the factory's range, since nothing else moves its caches
+// on. The error names a cache that had not passed its mark when ctx ended.
+func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Mark) error {
+	for _, e := range f.filling() {
+		mark, written := marks[e.resource.GroupResource()]
+		if !written {
+			continue
+		}
+		err := wait.PollUntilContextCancel(ctx, catchUpPeriod, true, func(context.Context) (bool, error) {
+			return passed(e, mark), nil
+		})
+		if err != nil {
+			return fmt.Errorf("the cache of %s is at version %q, and has not seen the last write, %q: %w",
+				e.resource.GroupResource(), e.LastSyncResourceVersion(), mark.Version, err)
+		}
+	}
+	return nil
+}
+
+func passed(e *entry, mark Mark) bool {
+	return reached(e.LastSyncResourceVersion(), mark.Version) && !holdsAny(e, mark.Gone)
+}
+
+// reached tells whether a cache at version has seen the write that was answered with mark.
+func reached(version, mark string) bool {
+	if mark == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, mark)
+	return err == nil && order >= 0
+}
+
+func holdsAny(e *entry, gone []types.UID) bool {
+	if len(gone) == 0 {
+		return false
+	}
+	uids := make(map[types.UID]bool, len(gone))
+	for _, uid := range gone {
+		uids[uid] = true
+	}
+	for _, obj := range e.GetStore().List() {
+		if accessor, err := meta.Accessor(obj); err == nil && uids[accessor.GetUID()] {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,371 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/metadata/metadatalister"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// namespaces is the one kind that is cluster-scoped and filtered all the same.
+var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+// Factory is one shard's informers. It implements informers.SharedInformerFactory;
+// Metadata returns its other half. Methods may be called concurrently.
+type Factory struct {
+	pool   *Pool
+	within shard.Range
+	// scope tells whether a resource that is read by its metadata is namespaced.
+	scope ScopeFunc
+
+	mu        sync.Mutex
+	informers map[sharedKey]*entry
+	shutdown  bool
+	// running is one for each informer that was started.
+	running sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
+
+// ScopeFunc tells whether a resource is namespaced. Built-in resources are not
+// asked for.
+type ScopeFunc func(schema.GroupVersionResource) (namespaced bool, err error)
+
+// entry is one informer of a factory.
+type entry struct {
+	cache.SharedIndexInformer
+	resource schema.GroupVersionResource
+	typ      reflect.Type
+	// keep is what the informer keeps, nil for everything.
+	keep func(obj any) bool
+	// close gives up what the informer holds of the pool.
+	close func() error
+	// filling tells that the cache is being filled, started that Run was called, which also
+	// tells handlers.
+	filling, started bool
+}
+
+// warm fills the cache of an informer that need not be run for that.
+func (e *entry) warm(ctx context.Context) bool {
+	v, shared := e.SharedIndexInformer.(*view)
+	if shared {
+		v.warm(ctx)
+	}
+	return shared
+}
+
+// wake lets handlers of an informer that is held be told.
+func (e *entry) wake() {
+	if own, ok := e.SharedIndexInformer.(*Informer); ok {
+		own.resume()
+	}
+}
+
+var _ informers.SharedInformerFactory = &Factory{}
+
+// NewFactory returns a factory of informers for the part of the cluster that lies
+// in r. scope is asked for the scope of resources that are not built in; nil means
+// that none will be asked for.
+func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc) *Factory {
+	if scope == nil {
+		scope = func(gvr schema.GroupVersionResource) (bool, error) {
+			return false, fmt.Errorf("scope of %v is unknown", gvr)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Factory{pool: p, within: r, scope: scope, informers: map[sharedKey]*entry{}, ctx: ctx, cancel: cancel}
+}
+
+// InformerFor returns the factory's informer for objects of obj's type, which must
+// be a type of client-go's clientset. newFunc is not called: its informer would
+// list the world. The informers that client-go's accessors ask for differ in
+// nothing but the type.
+func (f *Factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	k, ok := f.pool.kinds.byType[reflect.TypeOf(obj)]
+	if !ok {
+		// A programming error in a controller that was never built in; client-go's
+		// factory cannot return an error here either.
+		panic(fmt.Sprintf("shard informers: %T is not a type of the clientset", obj))
+	}
+	return f.typed(k)
+}
+
+// ForResource implements informers.SharedInformerFactory for every built-in kind.
+func (f *Factory) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	k, ok := f.pool.kinds.byResource[gvr]
+	if !ok {
+		return nil, fmt.Errorf("no informer found for %v", gvr)
+	}
+	return &generic{informer: f.typed(k), lister: func(i cache.Indexer) cache.GenericLister {
+		return cache.NewGenericLister(i, gvr.GroupResource())
+	}}, nil
+}
+
+func (f *Factory) typed(k kind) cache.SharedIndexInformer {
+	return f.informer(sharedKey{resource: k.Resource}, k.Type, k.Namespaced, f.pool.kinds.typed(k), k.newObject())
+}
+
+// metadata returns an informer for the metadata of a resource's objects.
+func (f *Factory) metadata(gvr schema.GroupVersionResource) informers.GenericInformer {
+	namespaced, err := f.namespaced(gvr)
+	if err != nil {
+		// A resource that has gone since it was discovered: its list fails too, and
+		// the filter is right for either scope but for Namespace objects.
+		namespaced = true
+	}
+	read := metadataResource{f.pool.config.Metadata.Resource(gvr)}
+	i := f.informer(sharedKey{resource: gvr, metadata: true}, nil, namespaced, read, &metav1.PartialObjectMetadata{})
+	return &generic{informer: i, lister: func(i cache.Indexer) cache.GenericLister {
+		return metadatalister.NewRuntimeObjectShim(metadatalister.New(i, gvr))
+	}}
+}
+
+func (f *Factory) namespaced(gvr schema.GroupVersionResource) (bool, error) {
+	if k, ok := f.pool.kinds.byResource[gvr]; ok {
+		return k.Namespaced, nil
+	}
+	return f.scope(gvr)
+}
+
+// informer returns the informer for key, made on first use.
+func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, read reader, example runtime.Object) cache.SharedIndexInformer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e, ok := f.informers[key]; ok {
+		return e.SharedIndexInformer
+	}
+	var e *entry
+	switch {
+	case f.shutdown:
+		// Who asks is about to stop. It gets an informer that stays empty: nobody
+		// would give back one of the pool's.
+		e = &entry{SharedIndexInformer: newInformer(config{example: example}), close: func() error { return nil }}
+	case f.within.IsEverything() || !namespaced && key.resource != namespaces:
+		v := newView(f.pool.acquire(key, read, example))
+		e = &entry{SharedIndexInformer: v, close: v.close}
+	case key.resource == namespaces:
+		v := newView(f.pool.acquire(key, read, example))
+		e = &entry{SharedIndexInformer: f.namespacesIn(v, example), keep: f.keepsNamespace, close: v.close}
+	default:
+		e = &entry{SharedIndexInformer: f.ranged(key, read, example), keep: f.keepsObject, close: func() error { return nil }}
+	}
+	e.typ, e.resource = typ, key.resource
+	f.informers[key] = e
+	return e.SharedIndexInformer
+}
+
+// namespacesIn derives from all Namespace objects those whose name is in the range.
+func (f *Factory) namespacesIn(all *view, example runtime.Object) cache.SharedIndexInformer {
+	read := derived(all)
+	return newInformer(config{
+		example: example,
+		source: func(ctx context.Context, into *sink) {
+			all.start(ctx)
+			read(ctx, into)
+		},
+		keep:   f.keepsNamespace,
+		resync: f.pool.config.Resync(),
+		held:   true,
+	})
+}
+
+// ranged reads a namespaced resource's objects in the range.
+func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) cache.SharedIndexInformer {
+	lw := &rangeListWatch{
+		reader:    read,
+		selector:  f.within.Selector(),
+		honoured:  func(ctx context.Context) bool { return f.pool.prober.honoured(ctx, key.resource) },
+		keep:      f.keepsObject,
+		discarded: &f.pool.discarded,
+	}
+	return newInformer(config{
+		example: example,
+		source:  reflected(lw, example, key.resource.String()),
+		keep: func(obj any) bool {
+			if f.keepsObject(obj) {
+				return true
+			}
+			// The server that was probed filters, but another one has answered.
+			f.pool.discarded.Add(1)
+			return false
+		},
+		resync:    f.pool.config.Resync(),
+		transform: f.pool.config.Transform,
+		held:      true,
+	})
+}
+
+func (f *Factory) keepsObject(obj any) bool { return f.keeps(obj, metav1.Object.GetNamespace) }
+
+func (f *Factory) keepsNamespace(obj any) bool { return f.keeps(obj, metav1.Object.GetName) }
+
+// keeps reports whether an object belongs to the shard, by its namespace or, for a
+// Namespace, its name.
+func (f *Factory) keeps(obj any, key func(metav1.Object) string) bool {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	accessor, err := meta.Accessor(obj)
+	return err == nil && f.within.ContainsNamespace(key(accessor))
+}
+
+// Start implements informers.SharedInformerFactory.
+func (f *Factory) Start(stopCh <-chan struct{}) { f.StartWithContext(wait.ContextForChannel(stopCh)) }
+
+// StartWithContext starts the informers that have been asked for and do not run
+// yet, and tells the handlers of those that were warm what there is. They end with
+// ctx, or with Shutdown.
+func (f *Factory) StartWithContext(ctx context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.shutdown {
+		return
+	}
+	for _, e := range f.informers {
+		e.wake()
+		f.runLocked(ctx, e)
+	}
+}
+
+// Warm fills the caches of the informers that have been asked for, and returns when
+// they have synced. No handler is told anything before StartWithContext, however long
+// that is, and nothing is kept for them: they then start from the cache as it is. The
+// error says that ctx ended before. The caches are kept fresh until Shutdown.
+func (f *Factory) Warm(ctx context.Context) error {
+	f.mu.Lock()
+	if f.shutdown {
+		f.mu.Unlock()
+		return errStopped
+	}
+	for _, e := range f.informers {
+		if e.filling = true; !e.warm(ctx) {
+			f.runLocked(context.WithoutCancel(ctx), e)
+		}
+	}
+	f.mu.Unlock()
+	return f.WaitForCacheSyncWithContext(ctx).Err
+}
+
+// runLocked runs an informer, once.
+func (f *Factory) runLocked(ctx context.Context, e *entry) {
+	if e.started {
+		return
+	}
+	e.filling, e.started = true, true
+	f.running.Go(func() {
+		runCtx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(f.ctx, cancel)()
+		e.RunWithContext(runCtx)
+	})
+}
+
+// Shutdown ends all informers of the factory that it does not share, gives back
+// those that it does, and returns once nothing of the factory runs any more. It may
+// be called more than once. Unlike client-go's, it needs no context to end first.
+func (f *Factory) Shutdown() {
+	f.mu.Lock()
+	f.shutdown = true
+	entries := make([]*entry, 0, len(f.informers))
+	for _, e := range f.informers {
+		entries = append(entries, e)
+	}
+	f.mu.Unlock()
+	f.cancel()
+	f.running.Wait()
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, e.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		klog.Background().Error(err, "Could not remove all handlers of a shard from shared informers")
+	}
+}
+
+// WaitForCacheSync implements informers.SharedInformerFactory.
+func (f *Factory) WaitForCacheSync(stopCh <-chan struct{}) map[reflect.Type]bool {
+	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stopCh)).Synced
+}
+
+// WaitForCacheSyncWithContext waits until all started informers have synced,
+// metadata informers included, or ctx ends.
+func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
+	entries := f.filling()
+	checkers := make([]cache.DoneChecker, 0, len(entries))
+	for _, e := range entries {
+		checkers = append(checkers, e.HasSyncedChecker())
+	}
+	result := cache.SyncResult{Synced: map[reflect.Type]bool{}}
+	if !cache.WaitFor(ctx, "", checkers...) {
+		result.Err = context.Cause(ctx)
+	}
+	for _, e := range entries {
+		if e.typ != nil {
+			result.Synced[e.typ] = e.HasSynced()
+		}
+	}
+	return result
+}
+
+// HasSynced reports whether every started informer has synced.
+func (f *Factory) HasSynced() bool {
+	for _, e := range f.filling() {
+		if !e.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *Factory) filling() []*entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	filling := make([]*entry, 0, len(f.informers))
+	for _, e := range f.informers {
+		if e.filling {
+			filling = append(filling, e)
+		}
+	}
+	return filling
+}
+
+// Objects returns how many objects the factory's caches hold, by resource; shared
+// ones are not counted.
+func (f *Factory) Objects() map[schema.GroupVersionResource]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	objects := map[schema.GroupVersionResource]int{}
+	for key, e := range f.informers {
+		if own, ok := e.SharedIndexInformer.(*Informer); ok {
+			objects[key.resource] += len(own.indexer.ListKeys())
+		}
+	}
+	return objects
+}
+
+// InformerName implements informers.SharedInformerFactory. Shard informers have no
+// name: client-go wants names to be unique in a process, and shards come and go.
+func (f *Factory) InformerName() *cache.InformerName { return nil }
+
+// generic is an informer with the lister that fits it.
+type generic struct {
+	informer cache.SharedIndexInformer
+	lister   func(cache.Indexer) cache.GenericLister
+}
+
+func (g *generic) Informer() cache.SharedIndexInformer { return g.informer }
+func (g *generic) Lister() cache.GenericLister         { return g.lister(g.informer.GetIndexer()) }

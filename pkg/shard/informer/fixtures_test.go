@@ -1,0 +1,187 @@
+package informer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+var (
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	berths     = schema.GroupVersionResource{Group: "test.flotilla.dev", Version: "v1", Resource: "berths"}
+)
+
+// apiServer answers probes, and nothing else.
+type apiServer struct {
+	mu    sync.Mutex
+	asked []*http.Request
+	// shards is whether lists echo the selector.
+	shards bool
+	// fails is the status that all requests are answered with, 0 for none.
+	fails int
+	// hangs makes requests wait until they are given up.
+	hangs bool
+	// items are what lists have, at version 7.
+	items []metav1.PartialObjectMetadata
+}
+
+func (s *apiServer) set(change func(*apiServer)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// requests returns those that have been made since the last call.
+func (s *apiServer) requests() []*http.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := s.asked
+	s.asked = nil
+	return asked
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	s.asked = append(s.asked, request)
+	shards, fails, hangs, items := s.shards, s.fails, s.hangs, s.items
+	s.mu.Unlock()
+	if hangs {
+		<-request.Context().Done()
+		return nil, request.Context().Err()
+	}
+	if fails != 0 {
+		status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(fails)}
+		return respond(request, fails, status), nil
+	}
+	list := metav1.PartialObjectMetadataList{Items: items}
+	if strings.Contains(request.Header.Get("Accept"), "PartialObjectMetadataList") {
+		list.TypeMeta = metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: "meta.k8s.io/v1"}
+	}
+	list.ResourceVersion = "7"
+	if selector := request.URL.Query().Get("shardSelector"); shards && selector != "" {
+		list.ShardInfo = &metav1.ShardInfo{Selector: selector}
+	}
+	return respond(request, http.StatusOK, list), nil
+}
+
+func respond(request *http.Request, code int, content any) *http.Response {
+	body, err := json.Marshal(content)
+	if err != nil {
+		panic(err)
+	}
+	return &http.Response{
+		StatusCode: code, Request: request, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(body)),
+	}
+}
+
+// newTestPool returns a pool whose prober asks s.
+func newTestPool(t *testing.T, s *apiServer, c clock.PassiveClock, resync time.Duration) *Pool {
+	t.Helper()
+	config := &rest.Config{Host: "http://server.test", Transport: s, QPS: -1}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objectMetadata, err := metadata.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPool(PoolConfig{Client: client, Metadata: objectMetadata, Clock: c, Resync: func() time.Duration { return resync }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// fakeResource has a resource's objects and can be cut off. It implements reader.
+type fakeResource struct {
+	*server
+	mu sync.Mutex
+	// options are those of all requests.
+	options []metav1.ListOptions
+}
+
+func newFakeResource(t *testing.T) *fakeResource {
+	r := &fakeResource{server: newServer()}
+	t.Cleanup(r.close)
+	return r
+}
+
+// List implements reader.
+func (r *fakeResource) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	r.note(o)
+	if r.down.Load() {
+		return nil, errors.New("cut off")
+	}
+	return r.server.List(o)
+}
+
+// Watch implements reader; it knows no streaming lists.
+func (r *fakeResource) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if r.down.Load() || o.SendInitialEvents != nil {
+		return nil, errors.New("cut off, or a streaming list")
+	}
+	r.note(o)
+	return r.server.Watch(o)
+}
+
+func (r *fakeResource) note(o metav1.ListOptions) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.options = append(r.options, o)
+}
+
+// requests returns how many lists and watches there were.
+func (r *fakeResource) requests() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.options)
+}
+
+// halves are the two factories of a process with two shards.
+func halves(t *testing.T, p *Pool) (low, high *Factory) {
+	t.Helper()
+	ranges, err := shard.EqualRanges(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	low, high = p.NewFactory(ranges[0], nil), p.NewFactory(ranges[1], nil)
+	t.Cleanup(low.Shutdown)
+	t.Cleanup(high.Shutdown)
+	return low, high
+}
+
+// reading is what a factory does for a resource, but reading from r.
+func (f *Factory) reading(gvr schema.GroupVersionResource, r reader, example runtime.Object) cache.SharedIndexInformer {
+	_, isConfigMap := example.(*v1.ConfigMap)
+	return f.informer(sharedKey{resource: gvr}, nil, isConfigMap, r, example)
+}
+
+func newNamespace(name string) *v1.Namespace {
+	return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func newNode(name string) *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }

@@ -1,0 +1,325 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+// minimumResync is the shortest period after which a handler is told of every
+// object again, as in client-go.
+const minimumResync = time.Second
+
+var (
+	errStopped   = errors.New("informer has stopped")
+	errStarted   = errors.New("informer has already started")
+	errNoHandler = errors.New("watch error handlers are not supported by shard informers")
+)
+
+// source fills an informer until ctx ends. It returns only after all of its
+// goroutines have.
+type source func(ctx context.Context, into *sink)
+
+// Informer is a cache.SharedIndexInformer that keeps what its filter lets
+// through. All methods may be called concurrently.
+type Informer struct {
+	example runtime.Object
+	keep    func(obj any) bool // nil keeps everything
+	source  source
+	resync  time.Duration
+	indexer cache.Indexer
+
+	synced chan struct{}
+
+	// mu makes one step of a change of the store, its notifications, and the
+	// joining of handlers.
+	mu        sync.Mutex
+	listeners map[*listener]struct{}
+	transform cache.TransformFunc
+	detector  cache.MutationDetector
+	// lastRV is what the source has read up to.
+	lastRV  string
+	started bool
+	stopped bool
+	// held keeps handlers dormant until resume, also those that are added meanwhile.
+	held bool
+}
+
+var _ cache.SharedIndexInformer = &Informer{}
+
+// config of a new informer.
+type config struct {
+	// example is an object of the kind, for names and type checks.
+	example runtime.Object
+	source  source
+	// keep decides by the object (never a tombstone); nil keeps all.
+	keep      func(obj any) bool
+	resync    time.Duration
+	transform cache.TransformFunc
+	// held informers tell handlers nothing before resume.
+	held bool
+}
+
+func newInformer(c config) *Informer {
+	return &Informer{
+		held:      c.held,
+		example:   c.example,
+		keep:      c.keep,
+		source:    c.source,
+		resync:    c.resync,
+		transform: c.transform,
+		indexer: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		detector:  cache.NewCacheMutationDetector(fmt.Sprintf("%T", c.example)),
+		synced:    make(chan struct{}),
+		listeners: map[*listener]struct{}{},
+	}
+}
+
+// AddEventHandler implements cache.SharedInformer.
+func (i *Informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
+func (i *Informer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, resync time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &resync})
+}
+
+// AddEventHandlerWithOptions implements cache.SharedInformer. Unlike client-go's,
+// each handler's resync period is its own: it is not rounded to those of others.
+func (i *Informer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	l, err := i.add(h, o, false)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// add adds a handler. A dormant one is told nothing before it is woken, and nothing is kept for it: it is then told what
+// the store holds, like a handler that comes late.
+func (i *Informer) add(h cache.ResourceEventHandler, o cache.HandlerOptions, dormant bool) (*listener, error) {
+	resync := ptr.Deref(o.ResyncPeriod, i.resync)
+	if resync > 0 && resync < minimumResync {
+		resync = minimumResync
+	}
+	l := newListener(fmt.Sprintf("%T handler %T", i.example, h), h, ptr.Deref(o.Logger, klog.Background()), resync)
+
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.stopped {
+		return nil, fmt.Errorf("handler %T for %T was not added: %w", h, i.example, errStopped)
+	}
+	i.listeners[l] = struct{}{}
+	if l.dormant = dormant || i.held; !l.dormant {
+		i.joinLocked(l)
+	}
+	return l, nil
+}
+
+// joinLocked tells l what there is, if anything is known yet.
+func (i *Informer) joinLocked(l *listener) {
+	if !i.started {
+		return
+	}
+	for _, obj := range i.indexer.List() {
+		l.enqueue(notification{kind: added, new: obj, initial: true})
+	}
+	if cache.IsDone(done{i}) {
+		l.upstreamSynced()
+	}
+	l.startResync(func() { i.resyncListener(l) })
+}
+
+// wake lets a dormant handler take part.
+func (i *Informer) wake(l *listener) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if _, ours := i.listeners[l]; ours && l.dormant {
+		l.dormant = false
+		i.joinLocked(l)
+	}
+}
+
+// resume wakes all handlers of an informer that was held, and holds no further ones.
+func (i *Informer) resume() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.held {
+		return
+	}
+	i.held = false
+	for l := range i.listeners {
+		l.dormant = false
+		i.joinLocked(l)
+	}
+}
+
+// resyncListener tells l of every object again.
+func (i *Informer) resyncListener(l *listener) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.stopped {
+		return
+	}
+	for _, obj := range i.indexer.List() {
+		l.enqueue(notification{kind: updated, old: obj, new: obj})
+	}
+}
+
+// RemoveEventHandler implements cache.SharedInformer. It does not wait for a call
+// of the handler that is under way; cache.ShutDownEventHandler does.
+func (i *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
+	l, ok := handle.(*listener)
+	if !ok {
+		return fmt.Errorf("not a registration of this informer: %T", handle)
+	}
+	i.mu.Lock()
+	delete(i.listeners, l)
+	i.mu.Unlock()
+	l.close()
+	return nil
+}
+
+// Run implements cache.SharedInformer.
+func (i *Informer) Run(stopCh <-chan struct{}) {
+	i.RunWithContext(wait.ContextForChannel(stopCh))
+}
+
+// RunWithContext fills the informer until ctx ends, and returns after every
+// goroutine of it has, deliveries to handlers included. An informer runs once.
+func (i *Informer) RunWithContext(ctx context.Context) {
+	if !i.start() {
+		klog.FromContext(ctx).Info("Informer was started twice, ignored", "type", fmt.Sprintf("%T", i.example))
+		return
+	}
+	var wg wait.Group
+	detectorCtx, stopDetector := context.WithCancel(context.WithoutCancel(ctx))
+	wg.StartWithChannel(detectorCtx.Done(), i.detector.Run)
+	i.source(ctx, &sink{i})
+	for _, l := range i.stop() {
+		<-l.finished
+	}
+	stopDetector()
+	wg.Wait()
+}
+
+func (i *Informer) start() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.started {
+		return false
+	}
+	i.started = true
+	for l := range i.listeners {
+		if !l.dormant {
+			l.startResync(func() { i.resyncListener(l) })
+		}
+	}
+	return true
+}
+
+// stop closes all listeners and returns them.
+func (i *Informer) stop() []*listener {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.stopped = true
+	closed := make([]*listener, 0, len(i.listeners))
+	for l := range i.listeners {
+		l.close()
+		closed = append(closed, l)
+	}
+	i.listeners = nil
+	return closed
+}
+
+// GetStore implements cache.SharedInformer.
+func (i *Informer) GetStore() cache.Store { return i.indexer }
+
+// GetIndexer implements cache.SharedIndexInformer.
+func (i *Informer) GetIndexer() cache.Indexer { return i.indexer }
+
+// AddIndexers implements cache.SharedIndexInformer.
+func (i *Informer) AddIndexers(indexers cache.Indexers) error {
+	if i.IsStopped() {
+		return fmt.Errorf("index for %T was not added: %w", i.example, errStopped)
+	}
+	return i.indexer.AddIndexers(indexers)
+}
+
+// HasSynced implements cache.SharedInformer.
+func (i *Informer) HasSynced() bool { return cache.IsDone(done{i}) }
+
+// HasSyncedChecker implements cache.SharedInformer.
+func (i *Informer) HasSyncedChecker() cache.DoneChecker { return done{i} }
+
+// LastSyncResourceVersion implements cache.SharedInformer.
+func (i *Informer) LastSyncResourceVersion() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.lastRV
+}
+
+// IsStopped implements cache.SharedInformer.
+func (i *Informer) IsStopped() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.stopped
+}
+
+// SetTransform implements cache.SharedInformer.
+func (i *Informer) SetTransform(f cache.TransformFunc) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.started {
+		return errStarted
+	}
+	i.transform = f
+	return nil
+}
+
+// SetWatchErrorHandler implements cache.SharedInformer; it always fails.
+func (i *Informer) SetWatchErrorHandler(cache.WatchErrorHandler) error { return errNoHandler }
+
+// SetWatchErrorHandlerWithContext implements cache.SharedInformer; it always fails.
+func (i *Informer) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error {
+	return errNoHandler
+}
+
+// GetController implements cache.SharedInformer: what is returned tells the
+// state of the informer and cannot run it.
+func (i *Informer) GetController() cache.Controller { return state{i} }
+
+// done is the informer as a cache.DoneChecker.
+type done struct{ i *Informer }
+
+func (d done) Name() string          { return fmt.Sprintf("Shard informer %T", d.i.example) }
+func (d done) Done() <-chan struct{} { return d.i.synced }
+
+// state is the informer as a cache.Controller.
+type state struct{ i cache.SharedIndexInformer }
+
+func (s state) Run(<-chan struct{})                 {}
+func (s state) RunWithContext(context.Context)      {}
+func (s state) HasSynced() bool                     { return s.i.HasSynced() }
+func (s state) HasSyncedChecker() cache.DoneChecker { return s.i.HasSyncedChecker() }
+func (s state) LastSyncResourceVersion() string     { return s.i.LastSyncResourceVersion() }
+
+// sameVersion tells a notification that only repeats what is known.
+func sameVersion(a, b any) bool {
+	x, err := meta.Accessor(a)
+	if err != nil {
+		return false
+	}
+	y, err := meta.Accessor(b)
+	return err == nil && x.GetResourceVersion() == y.GetResourceVersion()
+}

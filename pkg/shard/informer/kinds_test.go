@@ -1,0 +1,127 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+func TestNewPoolWantsClients(t *testing.T) {
+	if _, err := NewPool(PoolConfig{}); err == nil || !strings.Contains(err.Error(), "Client and Metadata") {
+		t.Errorf("got error %v, want one that names what is missing", err)
+	}
+}
+
+// TestEachKindHasOneInformer goes all ways there are to an informer.
+func TestEachKindHasOneInformer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		low, _ := halves(t, pool)
+		want := low.InformerFor(&v1.ConfigMap{}, nil)
+		// The accessor's has more to its type, but the same store.
+		if low.Core().V1().ConfigMaps().Informer().GetIndexer() != want.GetIndexer() {
+			t.Error("the typed accessor leads to another informer")
+		}
+		for _, f := range []informerFactory{low, low.ObjectOrMetadata()} {
+			if i, err := f.ForResource(configMaps); err != nil || i.Informer() != want {
+				t.Errorf("ForResource of %T leads to another informer, error %v", f, err)
+			}
+		}
+		if _, ok := want.(*Informer); !ok {
+			t.Errorf("informer of a namespaced kind is %T", want)
+		}
+		if i := low.InformerFor(&v1.Node{}, nil); reflect.TypeOf(i) != reflect.TypeFor[*view]() {
+			t.Errorf("informer of a cluster-scoped kind is %T", i)
+		}
+		everything := pool.NewFactory(shard.Everything(), nil)
+		defer everything.Shutdown()
+		if i := everything.InformerFor(&v1.ConfigMap{}, nil); reflect.TypeOf(i) != reflect.TypeFor[*view]() {
+			t.Errorf("informer of a shard that has everything is %T", i)
+		}
+	})
+}
+
+type informerFactory interface {
+	ForResource(schema.GroupVersionResource) (informers.GenericInformer, error)
+}
+
+func TestUnknownKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		if _, err := low.ForResource(berths); err == nil {
+			t.Error("got a typed informer of a custom resource")
+		}
+		defer func() {
+			if recover() == nil {
+				t.Error("InformerFor took a type that is not of the clientset")
+			}
+		}()
+		low.InformerFor(&metav1.PartialObjectMetadata{}, nil)
+	})
+}
+
+func TestCustomResourcesByTheirScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		harbours := schema.GroupVersionResource{Group: berths.Group, Version: "v1", Resource: "harbours"}
+		lost := schema.GroupVersionResource{Group: berths.Group, Version: "v1", Resource: "lost"}
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		f := pool.NewFactory(shard.Range{End: 1}, func(gvr schema.GroupVersionResource) (bool, error) {
+			switch gvr {
+			case berths:
+				return true, nil
+			case harbours:
+				return false, nil
+			}
+			return false, errors.New("gone")
+		})
+		defer f.Shutdown()
+		for _, gvr := range []schema.GroupVersionResource{berths, harbours, lost, nodes} {
+			i, err := f.ObjectOrMetadata().ForResource(gvr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i.Informer() == nil || i.Lister() == nil {
+				t.Errorf("no informer or lister of %v", gvr)
+			}
+		}
+		checkShared(t, pool, harbours, nodes)
+	})
+}
+
+func TestWaitForCacheSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		there, down := newFakeResource(t), newFakeResource(t)
+		down.down.Store(true)
+		typ := reflect.TypeFor[*v1.ConfigMap]()
+		low.informer(sharedKey{resource: configMaps}, typ, true, there, &v1.ConfigMap{})
+		if !low.HasSynced() {
+			t.Error("a factory without running informers waits for something")
+		}
+		low.StartWithContext(t.Context())
+		if result := low.WaitForCacheSyncWithContext(t.Context()); result.Err != nil || !result.Synced[typ] {
+			t.Errorf("got %v, want config maps to have synced", result)
+		}
+		low.reading(nodes, down, &v1.Node{})
+		if !low.HasSynced() {
+			t.Error("a factory waits for an informer that it has not started")
+		}
+		low.StartWithContext(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if result := low.WaitForCacheSyncWithContext(ctx); result.Err == nil || low.HasSynced() {
+			t.Errorf("got %v, synced %t, while nodes cannot be listed", result, low.HasSynced())
+		}
+	})
+}

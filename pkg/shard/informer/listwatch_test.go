@@ -1,0 +1,260 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// stream is a watch as a decoder of the server's answer makes it: it hands over one
+// event after the other until it is stopped or, if it is to, the answer ends.
+type stream struct {
+	events []watch.Event
+	ends   bool
+	// deaf streams do not notice that they are stopped while they hand over an event,
+	// such as watch.FakeWatcher.
+	deaf   bool
+	result chan watch.Event
+	done   chan struct{}
+	stop   func()
+}
+
+func newStream(ends, deaf bool, events ...watch.Event) *stream {
+	s := &stream{events: events, ends: ends, deaf: deaf, result: make(chan watch.Event), done: make(chan struct{})}
+	s.stop = sync.OnceFunc(func() { close(s.done) })
+	go s.run()
+	return s
+}
+
+func (s *stream) run() {
+	defer close(s.result)
+	done := s.done
+	if s.deaf {
+		done = nil
+	}
+	for _, event := range s.events {
+		select {
+		case s.result <- event:
+		case <-done:
+			return
+		}
+	}
+	if !s.ends {
+		<-s.done
+	}
+}
+
+func (s *stream) ResultChan() <-chan watch.Event { return s.result }
+func (s *stream) Stop()                          { s.stop() }
+
+func filteredStream(s *stream) (*filteredWatch, *atomic.Int64) {
+	var discarded atomic.Int64
+	return newFilteredWatch(s, func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }, &discarded), &discarded
+}
+
+func TestFilteredWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []watch.Event
+		for _, namespace := range []string{"mine", "other"} {
+			for _, verb := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted} {
+				events = append(events, watch.Event{Type: verb, Object: configMap(namespace, "1")})
+			}
+		}
+		events = append(events,
+			// These are not objects of the resource, and never filtered.
+			watch.Event{Type: watch.Bookmark, Object: configMap("", "")},
+			watch.Event{Type: watch.Error, Object: &metav1.Status{Reason: metav1.StatusReasonExpired}})
+		w, discarded := filteredStream(newStream(true, false, events...))
+		var got []string
+		for event := range w.ResultChan() {
+			got = append(got, fmt.Sprintf("%s %s", event.Type, name(event.Object)))
+		}
+		want := []string{"ADDED mine/1@", "MODIFIED mine/1@", "DELETED mine/1@", "BOOKMARK /@", "ERROR *v1.Status"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		if got := discarded.Load(); got != 3 {
+			t.Errorf("discarded %d events, want 3", got)
+		}
+		w.Stop()
+	})
+}
+
+// TestFilteredWatchStops stops with an event on its way to a reader that has gone; the
+// bubble would not end if that left a goroutine.
+func TestFilteredWatchStops(t *testing.T) {
+	mine := watch.Event{Type: watch.Added, Object: configMap("mine", "1")}
+	other := watch.Event{Type: watch.Added, Object: configMap("other", "1")}
+	for _, test := range []struct {
+		name   string
+		events []watch.Event
+	}{
+		{"before any event", nil},
+		{"with an event in flight", []watch.Event{mine}},
+		{"after a dropped event", []watch.Event{other}},
+		{"with more events behind the one in flight", []watch.Event{mine, mine, other}},
+	} {
+		for i := range 4 {
+			ends, deaf := i&1 != 0, i&2 != 0
+			t.Run(fmt.Sprintf("%s, ends=%t, deaf=%t", test.name, ends, deaf), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, _ := filteredStream(newStream(ends, deaf, test.events...))
+					synctest.Wait()
+					w.Stop()
+					w.Stop()
+					synctest.Wait()
+					if _, open := <-w.ResultChan(); open {
+						t.Error("an event was delivered after Stop")
+					}
+				})
+			})
+		}
+	}
+}
+
+// page answers one list, and writes down the options.
+type page struct {
+	list    runtime.Object
+	err     error
+	options metav1.ListOptions
+}
+
+func (p *page) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	p.options = o
+	return p.list, p.err
+}
+
+func (p *page) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	p.options = o
+	return newStream(false, false), p.err
+}
+
+func filtering(r reader, honoured bool) (*rangeListWatch, *atomic.Int64) {
+	var discarded atomic.Int64
+	within := shard.Range{End: 1 << 63}
+	return &rangeListWatch{
+		reader: r, selector: within.Selector(), keep: inRange(within), discarded: &discarded,
+		honoured: func(context.Context) bool { return honoured },
+	}, &discarded
+}
+
+func configMapList(namespaces ...string) *v1.ConfigMapList {
+	list := &v1.ConfigMapList{}
+	list.ResourceVersion, list.Continue = "42", "token"
+	list.RemainingItemCount = new(int64)
+	for _, namespace := range namespaces {
+		list.Items = append(list.Items, *configMap(namespace, "1"))
+	}
+	return list
+}
+
+// TestFilteredPage wants all that a list says of itself to outlive the filter: without
+// the version a watch would miss events, without the token the next pages would.
+func TestFilteredPage(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		in, want []string
+	}{
+		{"nothing", nil, nil},
+		{"all is kept", []string{"beta", "gamma"}, []string{"beta", "gamma"}},
+		{"all is dropped", []string{"alpha", "port"}, nil},
+		{"some is dropped", []string{"alpha", "beta", "port", "gamma"}, []string{"beta", "gamma"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			lw, discarded := filtering(&page{list: configMapList(test.in...)}, false)
+			got, err := lw.ListWithContext(t.Context(), metav1.ListOptions{Limit: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(configMapList(test.want...).ListMeta, got.(*v1.ConfigMapList).ListMeta); diff != "" {
+				t.Errorf("list metadata (-want +got):\n%s", diff)
+			}
+			var kept []string
+			for _, item := range got.(*v1.ConfigMapList).Items {
+				kept = append(kept, item.Namespace)
+			}
+			if diff := cmp.Diff(test.want, kept); diff != "" {
+				t.Errorf("objects (-want +got):\n%s", diff)
+			}
+			if got := int(discarded.Load()); got != len(test.in)-len(test.want) {
+				t.Errorf("discarded %d objects, want %d", got, len(test.in)-len(test.want))
+			}
+		})
+	}
+}
+
+// pages is a resource of many pages, some of which the filter empties.
+type pages struct{ page }
+
+func (p *pages) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	contents := map[string][]string{"": {"alpha", "beta"}, "1": {"alpha", "port"}, "2": {"port", "gamma"}}
+	next := map[string]string{"": "1", "1": "2"}
+	list := configMapList(contents[o.Continue]...)
+	list.Continue = next[o.Continue]
+	return list, nil
+}
+
+func TestEmptyPageIsNotTheLast(t *testing.T) {
+	lw, _ := filtering(&pages{}, false)
+	var got []string
+	err := pager.New(lw.ListWithContext).EachListItem(t.Context(), metav1.ListOptions{Limit: 2}, func(obj runtime.Object) error {
+		got = append(got, obj.(*v1.ConfigMap).Namespace)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"beta", "gamma"}, got); diff != "" {
+		t.Errorf("objects of all pages (-want +got):\n%s", diff)
+	}
+}
+
+// TestSelectorOnlyWhereHonoured checks requests: all options pass, and the selector is
+// added for a server that is known to want it.
+func TestSelectorOnlyWhereHonoured(t *testing.T) {
+	for _, honoured := range []bool{false, true} {
+		t.Run(fmt.Sprint(honoured), func(t *testing.T) {
+			options := metav1.ListOptions{ResourceVersion: "7", Limit: 3, Continue: "token", AllowWatchBookmarks: true}
+			read := &page{list: configMapList()}
+			lw, _ := filtering(read, honoured)
+			want := options
+			if honoured {
+				want.ShardSelector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x8000000000000000')"
+			}
+			if _, err := lw.ListWithContext(t.Context(), options); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, read.options); diff != "" {
+				t.Errorf("options of the list (-want +got):\n%s", diff)
+			}
+			w, err := lw.WatchWithContext(t.Context(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			if diff := cmp.Diff(want, read.options); diff != "" {
+				t.Errorf("options of the watch (-want +got):\n%s", diff)
+			}
+			read.err = errors.New("no")
+			if _, err := lw.ListWithContext(t.Context(), options); !errors.Is(err, read.err) {
+				t.Errorf("list: got error %v, want %v", err, read.err)
+			}
+			if _, err := lw.WatchWithContext(t.Context(), options); !errors.Is(err, read.err) {
+				t.Errorf("watch: got error %v, want %v", err, read.err)
+			}
+		})
+	}
+}

@@ -1,0 +1,358 @@
+package informer
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Every test here runs in a bubble of virtual time, which fails it if a goroutine is
+// left when it ends.
+
+func checkCalls(t *testing.T, who string, r *recorder, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if diff := cmp.Diff(want, sortedBy(r.take())); diff != "" {
+		t.Errorf("%s was told (-want +got):\n%s", who, diff)
+	}
+}
+
+func checkShared(t *testing.T, p *Pool, want ...schema.GroupVersionResource) {
+	t.Helper()
+	byName := cmpopts.SortSlices(func(a, b schema.GroupVersionResource) bool { return a.String() < b.String() })
+	if diff := cmp.Diff(want, p.Resources(), cmpopts.EquateEmpty(), byName); diff != "" {
+		t.Errorf("shared informers (-want +got):\n%s", diff)
+	}
+}
+
+func all(any) bool { return true }
+
+func TestSharedInformerLivesAsLongAsItsUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		resource.Add(newNode("one"))
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		low, high := halves(t, pool)
+		first, second := low.reading(nodes, resource, &v1.Node{}), high.reading(nodes, resource, &v1.Node{})
+		low.StartWithContext(t.Context())
+		high.StartWithContext(t.Context())
+		synctest.Wait()
+		if n := resource.requests(); n != 2 {
+			t.Errorf("two shards made %d requests for the same nodes, want a list and a watch", n)
+		}
+		checkShared(t, pool, nodes)
+
+		low.Shutdown()
+		checkShared(t, pool, nodes)
+		if !first.IsStopped() || second.IsStopped() {
+			t.Errorf("stopped: %t of the shard that ended, %t of the other; want true, false", first.IsStopped(), second.IsStopped())
+		}
+		resource.Add(newNode("two"))
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"/one@1", "/two@2"}, contents(second, all)); diff != "" {
+			t.Errorf("the other shard's cache (-want +got):\n%s", diff)
+		}
+
+		high.Shutdown()
+		checkShared(t, pool)
+		again := pool.NewFactory(shard.Everything(), nil)
+		defer again.Shutdown()
+		third := again.reading(nodes, resource, &v1.Node{})
+		again.StartWithContext(t.Context())
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"/one@1", "/two@2"}, contents(third, all)); diff != "" {
+			t.Errorf("a later shard's cache (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestStartContextOfOneShard ends the context that one of two shards was started with,
+// and that the shared informer happens to have been started by.
+func TestStartContextOfOneShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		low.reading(nodes, resource, &v1.Node{})
+		other := high.reading(nodes, resource, &v1.Node{})
+		ctx, cancel := context.WithCancel(t.Context())
+		low.StartWithContext(ctx)
+		synctest.Wait()
+		high.StartWithContext(t.Context())
+		cancel()
+		synctest.Wait()
+		resource.Add(newNode("one"))
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"/one@1"}, contents(other, all)); diff != "" {
+			t.Errorf("the other shard's cache (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestHandlersGoWithTheirShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		var gone, removed, stays recorder
+		ending := low.reading(nodes, resource, &v1.Node{})
+		mustAdd(t, ending, &gone)
+		handle := mustAdd(t, high.reading(nodes, resource, &v1.Node{}), &removed)
+		mustAdd(t, high.reading(nodes, resource, &v1.Node{}), &stays)
+		low.StartWithContext(t.Context())
+		high.StartWithContext(t.Context())
+		synctest.Wait()
+		resource.Add(newNode("one"))
+		checkCalls(t, "the first shard's handler", &gone, "add /one@1 initial=false")
+		checkCalls(t, "the second shard's handler", &stays, "add /one@1 initial=false")
+		removed.take()
+
+		low.Shutdown()
+		if err := high.reading(nodes, resource, &v1.Node{}).RemoveEventHandler(handle); err != nil {
+			t.Error(err)
+		}
+		resource.Add(newNode("two"))
+		checkCalls(t, "the first shard's handler", &gone)
+		checkCalls(t, "a removed handler", &removed)
+		checkCalls(t, "the second shard's handler", &stays, "add /two@2 initial=false")
+		shared := high.reading(nodes, resource, &v1.Node{}).(*view).shared
+		shared.mu.Lock()
+		n := len(shared.listeners)
+		shared.mu.Unlock()
+		if n != 1 {
+			t.Errorf("shared informer has %d handlers, want the one that stays", n)
+		}
+		if _, err := ending.AddEventHandler(&gone); err == nil {
+			t.Error("a shard that has ended took a handler")
+		}
+	})
+}
+
+func TestShutdownWaitsForTheLastCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		resource.Add(newNode("one"))
+		low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		block := make(chan struct{})
+		mustAdd(t, low.reading(nodes, resource, &v1.Node{}), cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-block }})
+		high.reading(nodes, resource, &v1.Node{})
+		low.StartWithContext(t.Context())
+		synctest.Wait()
+		ended := make(chan struct{})
+		go func() { defer close(ended); low.Shutdown() }()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("Shutdown returned while a handler on a shared informer was at work")
+		default:
+		}
+		close(block)
+		<-ended
+	})
+}
+
+// TestIndexesOfASecondInstance has two instances of a controller add the same index to
+// a shared informer, the second one when it is full and running.
+func TestIndexesOfASecondInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		resource.Add(newNode("one"))
+		low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		first, second := low.reading(nodes, resource, &v1.Node{}), high.reading(nodes, resource, &v1.Node{})
+		index := func(name string) cache.Indexers {
+			return cache.Indexers{name: func(any) ([]string, error) { return []string{"all"}, nil }}
+		}
+		check := func(i cache.SharedIndexInformer, name string) {
+			t.Helper()
+			objects, err := i.GetIndexer().ByIndex(name, "all")
+			if err != nil || len(objects) != 1 {
+				t.Errorf("index %s has %d objects, error %v; want 1, none", name, len(objects), err)
+			}
+		}
+		if err := first.AddIndexers(index("early")); err != nil {
+			t.Error(err)
+		}
+		low.StartWithContext(t.Context())
+		high.StartWithContext(t.Context())
+		synctest.Wait()
+		for _, i := range []cache.SharedIndexInformer{second, first} {
+			if err := i.AddIndexers(index("early")); err != nil {
+				t.Errorf("the same index was refused: %v", err)
+			}
+			if err := i.GetIndexer().AddIndexers(index("late")); err != nil {
+				t.Errorf("an index was refused: %v", err)
+			}
+			check(i, "early")
+			check(i, "late")
+		}
+		low.Shutdown()
+		check(second, "early")
+		if err := first.AddIndexers(index("too late")); err == nil {
+			t.Error("a shard that has ended took an index")
+		}
+	})
+}
+
+func TestShutdownOfWhatWasNeverStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, time.Minute)
+		low, high := halves(t, pool)
+		for _, f := range []*Factory{low, high, pool.NewFactory(shard.Everything(), nil)} {
+			mustAdd(t, f.reading(nodes, newFakeResource(t), &v1.Node{}), &recorder{})
+			mustAdd(t, f.reading(namespaces, newFakeResource(t), &v1.Namespace{}), &recorder{})
+			mustAdd(t, f.reading(configMaps, newFakeResource(t), &v1.ConfigMap{}), &recorder{})
+			defer f.Shutdown()
+		}
+		low.Shutdown()
+		low.Shutdown()
+		low.StartWithContext(t.Context())
+		if low.HasSynced() != true || len(low.filling()) != 0 {
+			t.Errorf("%d informers were started after Shutdown", len(low.filling()))
+		}
+		high.Shutdown()
+		resources := pool.Resources()
+		if len(resources) != 3 || slices.Contains(resources, berths) {
+			t.Errorf("shared informers: %v, want the three of the shard that has not ended", resources)
+		}
+	})
+}
+
+// TestAskedForAfterShutdown asks a factory that has ended for one more informer, as a
+// controller may that goes through all resources while it stops.
+func TestAskedForAfterShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		low, high := halves(t, pool)
+		low.Shutdown()
+		mustAdd(t, low.reading(nodes, resource, &v1.Node{}), &recorder{})
+		mustAdd(t, low.reading(namespaces, resource, &v1.Namespace{}), &recorder{})
+		low.StartWithContext(t.Context())
+		checkShared(t, pool)
+		high.reading(nodes, resource, &v1.Node{})
+		low.Shutdown()
+		checkShared(t, pool, nodes)
+	})
+}
+
+func TestNamespacesAreDerived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		for _, name := range []string{"alpha", "beta", "gamma"} {
+			resource.Add(newNamespace(name))
+		}
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		low, high := halves(t, pool)
+		inLow, inHigh := low.reading(namespaces, resource, &v1.Namespace{}), high.reading(namespaces, resource, &v1.Namespace{})
+		var told recorder
+		mustAdd(t, inLow, &told)
+		low.StartWithContext(t.Context())
+		high.StartWithContext(t.Context())
+		checkCalls(t, "the low shard", &told, "add /beta@2 initial=true", "add /gamma@3 initial=true")
+		if !inLow.HasSynced() || !inHigh.HasSynced() {
+			t.Errorf("synced: %t, %t", inLow.HasSynced(), inHigh.HasSynced())
+		}
+		if n := resource.requests(); n != 2 {
+			t.Errorf("two shards made %d requests for namespaces, want a list and a watch", n)
+		}
+
+		resource.Add(newNamespace("delta"))
+		resource.Modify(newNamespace("beta"))
+		resource.Modify(newNamespace("alpha"))
+		resource.Delete(newNamespace("gamma"))
+		checkCalls(t, "the low shard", &told, "update /beta@2 -> /beta@5", "add /delta@4 initial=false", "delete /gamma@7")
+
+		// What happens while the server cannot be reached shows in a list only.
+		resource.cut(true)
+		resource.Delete(newNamespace("beta"))
+		resource.Delete(newNamespace("alpha"))
+		resource.Add(newNamespace("bow"))
+		resource.cut(false)
+		time.Sleep(time.Minute)
+		checkCalls(t, "the low shard", &told, "missed /beta@5 beta", "add /bow@10 initial=false")
+		if diff := cmp.Diff([]string{"/bow@10", "/delta@4"}, contents(inLow, all)); diff != "" {
+			t.Errorf("the low shard's cache (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string(nil), contents(inHigh, all)); diff != "" {
+			t.Errorf("the high shard's cache (-want +got):\n%s", diff)
+		}
+
+		low.Shutdown()
+		checkShared(t, pool, namespaces)
+		resource.Add(newNamespace("stern"))
+		checkCalls(t, "the shard that has ended", &told)
+		high.Shutdown()
+		checkShared(t, pool)
+	})
+}
+
+// TestDerivedInformerResyncsOnItsOwn wants no repetitions for a handler that asked for
+// none, though those of the process's Namespace informer have a period by default.
+func TestDerivedInformerResyncsOnItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		resource.Add(newNamespace("beta"))
+		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 10*time.Second))
+		i := low.reading(namespaces, resource, &v1.Namespace{})
+		never, often := recorder{repetitions: true}, recorder{repetitions: true}
+		if _, err := i.AddEventHandlerWithOptions(&never, cache.HandlerOptions{ResyncPeriod: ptr.To(time.Duration(0))}); err != nil {
+			t.Fatal(err)
+		}
+		mustAdd(t, i, &often)
+		low.StartWithContext(t.Context())
+		time.Sleep(25 * time.Second)
+		checkCalls(t, "a handler without resync", &never, "add /beta@1 initial=true")
+		checkCalls(t, "a handler with the default resync", &often,
+			"add /beta@1 initial=true", "update /beta@1 -> /beta@1", "update /beta@1 -> /beta@1")
+	})
+}
+
+// TestShardsPartitionANamespacedKind reads from a server that sends everything, whether
+// the one that was probed filters or not.
+func TestShardsPartitionANamespacedKind(t *testing.T) {
+	for _, probed := range []Mode{ServerSide, ClientSide} {
+		t.Run(string(probed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { partitionANamespacedKind(t, &apiServer{shards: probed == ServerSide}) })
+		})
+	}
+}
+
+func partitionANamespacedKind(t *testing.T, probed *apiServer) {
+	resource := newFakeResource(t)
+	for _, name := range []string{"alpha", "beta", "gamma"} {
+		resource.Add(configMap(name, "1"))
+	}
+	pool := newTestPool(t, probed, clock.RealClock{}, 0)
+	low, high := halves(t, pool)
+	inLow, inHigh := low.reading(configMaps, resource, &v1.ConfigMap{}), high.reading(configMaps, resource, &v1.ConfigMap{})
+	low.StartWithContext(t.Context())
+	high.StartWithContext(t.Context())
+	synctest.Wait()
+	resource.Add(configMap("delta", "1"))
+	resource.Delete(configMap("beta", "1"))
+	synctest.Wait()
+	if diff := cmp.Diff([]string{"delta/1@4", "gamma/1@3"}, contents(inLow, all)); diff != "" {
+		t.Errorf("the low shard's cache (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"alpha/1@1"}, contents(inHigh, all)); diff != "" {
+		t.Errorf("the high shard's cache (-want +got):\n%s", diff)
+	}
+	checkShared(t, pool)
+	if got := low.Objects()[configMaps]; got != 2 {
+		t.Errorf("Objects() says %d, want 2", got)
+	}
+	// Three objects and two events, each of which one of the two did not want.
+	if got := pool.Discarded(); got != 5 {
+		t.Errorf("discarded %d objects and events, want 5", got)
+	}
+}

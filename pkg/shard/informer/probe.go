@@ -1,0 +1,133 @@
+package informer
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// probeFor is how long an answer of the server is believed. A watch lasts for
+// minutes, so each reconnect asks again, and the many informers of a starting
+// process ask once.
+const probeFor = 30 * time.Second
+
+// probeSelector is a valid selector that costs the server little.
+const probeSelector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x0000000000000001')"
+
+// Mode says who filters a resource by range.
+type Mode string
+
+const (
+	// ServerSide: the API server honours shardSelector; the client checks again.
+	ServerSide Mode = "server"
+	// ClientSide: the server sends everything and the client drops the rest.
+	ClientSide Mode = "client"
+)
+
+// prober finds out, resource by resource, whether the API server honours
+// shardSelector. Only the answer to a list says so (metadata.shardInfo): a server
+// that does not know the parameter ignores it, and a watch never tells.
+type prober struct {
+	kinds *kinds
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	answers map[schema.GroupVersionResource]*answer
+	modes   map[schema.GroupVersionResource]Mode
+}
+
+// answer is what the server said of one resource.
+type answer struct {
+	// turn is held while asking, so that one request serves all who wait. It is a
+	// channel because who waits may have to stop.
+	turn  chan struct{}
+	mode  Mode
+	until time.Time
+}
+
+func newProber(k *kinds, c clock.PassiveClock) *prober {
+	return &prober{kinds: k, clock: c,
+		answers: map[schema.GroupVersionResource]*answer{}, modes: map[schema.GroupVersionResource]Mode{}}
+}
+
+// honoured reports whether the server filters gvr. Resources without a typed list
+// (custom resources) never echo shardInfo though they are filtered alike: pods
+// answer for them.
+func (p *prober) honoured(ctx context.Context, gvr schema.GroupVersionResource) bool {
+	entry, ok := p.kinds.byResource[gvr]
+	if !ok {
+		entry = p.kinds.byResource[schema.GroupVersionResource{Version: "v1", Resource: "pods"}]
+	}
+	a := p.answerFor(entry.Resource)
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return false
+	}
+	now := p.clock.Now()
+	if now.Before(a.until) {
+		return a.mode == ServerSide
+	}
+	mode, err := p.ask(ctx, entry)
+	if ctx.Err() != nil {
+		// Who asked has given up, which says nothing about the server.
+		return false
+	}
+	logger := klog.FromContext(ctx)
+	if err != nil {
+		// Filtering on the client is always right, so doubt costs traffic only.
+		logger.V(2).Info("Could not probe for sharded list and watch, filtering on the client", "resource", entry.Resource, "err", err)
+		mode = ClientSide
+	}
+	if mode != a.mode {
+		logger.V(2).Info("Probed for sharded list and watch", "resource", entry.Resource, "filteredBy", mode)
+	}
+	a.mode, a.until = mode, now.Add(probeFor)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.modes[entry.Resource] = mode
+	return mode == ServerSide
+}
+
+func (p *prober) ask(ctx context.Context, entry kind) (Mode, error) {
+	into := entry.newList()
+	err := p.kinds.clients[entry.Resource.GroupVersion()].Get().Resource(entry.Resource.Resource).
+		VersionedParams(&metav1.ListOptions{Limit: 1, ResourceVersion: "0", ShardSelector: probeSelector}, scheme.ParameterCodec).
+		Do(ctx).Into(into)
+	if err != nil {
+		return ClientSide, err
+	}
+	if list, err := meta.ListAccessor(into); err == nil {
+		if sharded, ok := list.(metav1.ShardedListInterface); ok && sharded.GetShardInfo() != nil {
+			return ServerSide, nil
+		}
+	}
+	return ClientSide, nil
+}
+
+func (p *prober) answerFor(gvr schema.GroupVersionResource) *answer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, ok := p.answers[gvr]
+	if !ok {
+		a = &answer{turn: make(chan struct{}, 1)}
+		p.answers[gvr] = a
+	}
+	return a
+}
+
+// snapshot returns the last answer for every resource that was asked for.
+func (p *prober) snapshot() map[schema.GroupVersionResource]Mode {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.modes)
+}

@@ -1,0 +1,216 @@
+package informer
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/flotilla-kube/flotilla/pkg/plant"
+)
+
+// sink is where a source puts what it reads: it filters, stores and notifies.
+// It implements cache.ReflectorStore, so a Reflector can be a source; calls must
+// not be concurrent with each other.
+type sink struct{ i *Informer }
+
+var (
+	_ cache.TransformingStore      = &sink{}
+	_ cache.ReflectorBookmarkStore = &sink{}
+)
+
+// Add stores an object that the source calls new.
+func (s *sink) Add(obj any) error { return s.upsert(obj) }
+
+// Update stores an object that the source calls changed.
+func (s *sink) Update(obj any) error { return s.upsert(obj) }
+
+// upsert goes by what the store knows, not by what the source calls the event: a
+// watch that starts over repeats objects as added.
+func (s *sink) upsert(obj any) error {
+	s.i.mu.Lock()
+	defer s.i.mu.Unlock()
+	rv := resourceVersion(obj)
+	if !s.keeps(obj) || plant.DropEvent() {
+		s.passedLocked(rv)
+		return nil
+	}
+	obj, err := s.transformed(obj)
+	if err != nil {
+		return err
+	}
+	old, exists, err := s.i.indexer.Get(obj)
+	if err != nil {
+		return err
+	}
+	if err := s.i.indexer.Update(obj); err != nil {
+		return err
+	}
+	s.passedLocked(rv)
+	if exists {
+		s.notifyLocked(notification{kind: updated, old: old, new: obj})
+	} else {
+		s.notifyLocked(notification{kind: added, new: obj, initial: !s.i.HasSynced()})
+	}
+	return nil
+}
+
+// Delete removes an object.
+func (s *sink) Delete(obj any) error {
+	s.i.mu.Lock()
+	defer s.i.mu.Unlock()
+	rv := resourceVersion(obj)
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok && !s.keeps(tombstone.Obj) || !ok && !s.keeps(obj) {
+		s.passedLocked(rv)
+		return nil
+	}
+	obj, err := s.transformed(obj)
+	if err != nil {
+		return err
+	}
+	_, exists, err := s.i.indexer.Get(obj)
+	if err != nil {
+		return err
+	}
+	if err := s.i.indexer.Delete(obj); err != nil {
+		return err
+	}
+	s.passedLocked(rv)
+	if exists {
+		s.notifyLocked(notification{kind: deleted, old: obj})
+	}
+	return nil
+}
+
+// Replace makes the store hold the objects of list that the filter lets through,
+// and nothing else. The first one syncs the informer.
+func (s *sink) Replace(list []any, rv string) error {
+	s.i.mu.Lock()
+	defer s.i.mu.Unlock()
+	kept := make([]any, 0, len(list))
+	keys := make(map[string]struct{}, len(list))
+	notifications := make([]notification, 0, len(list))
+	for _, obj := range list {
+		if !s.keeps(obj) {
+			continue
+		}
+		obj, err := s.transformed(obj)
+		if err != nil {
+			return err
+		}
+		key, err := cache.MetaNamespaceKeyFunc(obj)
+		if err != nil {
+			return cache.KeyError{Obj: obj, Err: err}
+		}
+		if _, twice := keys[key]; twice {
+			continue
+		}
+		keys[key] = struct{}{}
+		kept = append(kept, obj)
+		old, exists, err := s.i.indexer.GetByKey(key)
+		switch {
+		case err != nil:
+			return err
+		case !exists:
+			notifications = append(notifications, notification{kind: added, new: obj, initial: !s.i.HasSynced()})
+		case !sameVersion(old, obj):
+			notifications = append(notifications, notification{kind: updated, old: old, new: obj})
+		}
+	}
+	for _, key := range s.i.indexer.ListKeys() {
+		if _, ok := keys[key]; ok {
+			continue
+		}
+		// The deletion itself was missed: the last state known is all there is.
+		if old, exists, err := s.i.indexer.GetByKey(key); err == nil && exists {
+			notifications = append(notifications, notification{kind: deleted, old: cache.DeletedFinalStateUnknown{Key: key, Obj: old}})
+		}
+	}
+	if err := s.i.indexer.Replace(kept, rv); err != nil {
+		return err
+	}
+	s.i.lastRV = rv
+	for _, n := range notifications {
+		s.notifyLocked(n)
+	}
+	s.syncedLocked()
+	return nil
+}
+
+// Resync implements cache.ReflectorStore; handlers have timers of their own.
+func (s *sink) Resync() error { return nil }
+
+// Bookmark implements cache.ReflectorBookmarkStore.
+func (s *sink) Bookmark(rv string) error {
+	s.i.mu.Lock()
+	defer s.i.mu.Unlock()
+	s.passedLocked(rv)
+	return nil
+}
+
+// Transformer implements cache.TransformingStore, so that the copy that a
+// Reflector keeps during a streaming list is trimmed too.
+func (s *sink) Transformer() cache.TransformFunc { return s.i.transform }
+
+// synced says that all objects of the initial state have been added one by one.
+func (s *sink) synced() {
+	s.i.mu.Lock()
+	defer s.i.mu.Unlock()
+	s.syncedLocked()
+}
+
+func (s *sink) syncedLocked() {
+	if s.i.HasSynced() {
+		return
+	}
+	close(s.i.synced)
+	for l := range s.i.listeners {
+		if !l.dormant {
+			l.upstreamSynced()
+		}
+	}
+}
+
+// passedLocked records that the source has read up to rv, also where the object
+// that carried it was not for us: controllers that wait to see their own write
+// wait for it.
+func (s *sink) passedLocked(rv string) {
+	if rv == "" {
+		return
+	}
+	s.i.lastRV = rv
+	if s.i.HasSynced() {
+		s.i.indexer.Bookmark(rv)
+	}
+}
+
+func (s *sink) notifyLocked(n notification) {
+	if n.new != nil {
+		s.i.detector.AddObject(n.new)
+	}
+	for l := range s.i.listeners {
+		if !l.dormant {
+			l.enqueue(n)
+		}
+	}
+}
+
+func (s *sink) keeps(obj any) bool { return s.i.keep == nil || s.i.keep(obj) }
+
+func (s *sink) transformed(obj any) (any, error) {
+	if s.i.transform == nil {
+		return obj, nil
+	}
+	out, err := s.i.transform(obj)
+	if err != nil {
+		return nil, fmt.Errorf("transforming %T: %w", obj, err)
+	}
+	return out, nil
+}
+
+func resourceVersion(obj any) string {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		return accessor.GetResourceVersion()
+	}
+	return ""
+}

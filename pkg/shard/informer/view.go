@@ -1,0 +1,183 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+)
+
+var errNotOwned = errors.New("the informer is shared by all shards of the process")
+
+// view is what one shard has of an informer that it shares. It implements
+// cache.SharedIndexInformer; handlers that were added through it go when it is
+// closed.
+//
+// The informer behind it may long run when a shard's controllers are built. Their
+// handlers are told nothing before the view is started all the same: constructors add
+// handlers before they have finished what those need. Nor is anything kept for them
+// meanwhile; they are told what there is then.
+type view struct {
+	shared *shared
+
+	mu      sync.Mutex
+	handles map[*listener]struct{}
+	started bool
+	closed  bool
+}
+
+func newView(s *shared) *view {
+	return &view{shared: s, handles: map[*listener]struct{}{}}
+}
+
+// close removes the shard's handlers, waits for their last calls, and gives the
+// informer back.
+func (v *view) close() error {
+	v.mu.Lock()
+	if v.closed {
+		v.mu.Unlock()
+		return nil
+	}
+	v.closed = true
+	handles := v.handles
+	v.handles = nil
+	v.mu.Unlock()
+	var errs []error
+	for handle := range handles {
+		errs = append(errs, cache.ShutDownEventHandler(v.shared.Informer, handle))
+	}
+	v.shared.release()
+	return errors.Join(errs...)
+}
+
+// AddEventHandler implements cache.SharedInformer.
+func (v *view) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return v.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
+func (v *view) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, resync time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return v.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &resync})
+}
+
+// AddEventHandlerWithOptions implements cache.SharedInformer.
+func (v *view) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return nil, fmt.Errorf("handler %T was not added: %w", h, errStopped)
+	}
+	handle, err := v.shared.add(h, o, !v.started)
+	if err != nil {
+		return nil, err
+	}
+	v.handles[handle] = struct{}{}
+	return handle, nil
+}
+
+// RemoveEventHandler implements cache.SharedInformer.
+func (v *view) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
+	if l, ok := handle.(*listener); ok {
+		v.mu.Lock()
+		delete(v.handles, l)
+		v.mu.Unlock()
+	}
+	return v.shared.RemoveEventHandler(handle)
+}
+
+// Run implements cache.SharedInformer; see RunWithContext.
+func (v *view) Run(stopCh <-chan struct{}) { v.RunWithContext(wait.ContextForChannel(stopCh)) }
+
+// RunWithContext sees to it that the informer runs, tells the shard's handlers what
+// there is, and returns when ctx ends.
+func (v *view) RunWithContext(ctx context.Context) {
+	v.start(ctx)
+	<-ctx.Done()
+}
+
+// warm has the informer run without telling the shard's handlers anything.
+func (v *view) warm(ctx context.Context) { v.shared.run(ctx) }
+
+// start is the first half of RunWithContext.
+func (v *view) start(ctx context.Context) {
+	v.shared.run(ctx)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.started = true
+	for l := range v.handles {
+		v.shared.wake(l)
+	}
+}
+
+// AddIndexers implements cache.SharedIndexInformer. An index that is there already
+// is left: another shard's instance of the same controller has added it.
+func (v *view) AddIndexers(indexers cache.Indexers) error {
+	if v.IsStopped() {
+		return errStopped
+	}
+	return v.GetIndexer().AddIndexers(indexers)
+}
+
+// GetIndexer implements cache.SharedIndexInformer.
+func (v *view) GetIndexer() cache.Indexer { return sharedIndexer{v.shared.GetIndexer()} }
+
+// GetStore implements cache.SharedInformer.
+func (v *view) GetStore() cache.Store { return v.shared.GetStore() }
+
+// GetController implements cache.SharedInformer.
+func (v *view) GetController() cache.Controller { return state{v} }
+
+// HasSynced implements cache.SharedInformer.
+func (v *view) HasSynced() bool { return v.shared.HasSynced() }
+
+// HasSyncedChecker implements cache.SharedInformer.
+func (v *view) HasSyncedChecker() cache.DoneChecker { return v.shared.HasSyncedChecker() }
+
+// LastSyncResourceVersion implements cache.SharedInformer.
+func (v *view) LastSyncResourceVersion() string { return v.shared.LastSyncResourceVersion() }
+
+// IsStopped implements cache.SharedInformer.
+func (v *view) IsStopped() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.closed
+}
+
+// SetTransform implements cache.SharedInformer; it always fails.
+func (v *view) SetTransform(cache.TransformFunc) error { return errNotOwned }
+
+// SetWatchErrorHandler implements cache.SharedInformer; it always fails.
+func (v *view) SetWatchErrorHandler(cache.WatchErrorHandler) error { return errNoHandler }
+
+// SetWatchErrorHandlerWithContext implements cache.SharedInformer; it always fails.
+func (v *view) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error {
+	return errNoHandler
+}
+
+// indexersMu makes one step of looking which indexes a shared indexer has and
+// adding the others.
+var indexersMu sync.Mutex
+
+// sharedIndexer lets several instances of a controller add the same indexes.
+type sharedIndexer struct{ cache.Indexer }
+
+// AddIndexers implements cache.Indexer.
+func (s sharedIndexer) AddIndexers(indexers cache.Indexers) error {
+	indexersMu.Lock()
+	defer indexersMu.Unlock()
+	missing := cache.Indexers{}
+	present := s.GetIndexers()
+	for name, f := range indexers {
+		if _, ok := present[name]; !ok {
+			missing[name] = f
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return s.Indexer.AddIndexers(missing)
+}

@@ -1,0 +1,53 @@
+package informer
+
+import (
+	"testing"
+	"testing/synctest"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+)
+
+// TestHandlersWaitForTheirShard has a shard built while the informer that it shares is
+// full and running: its controllers' handlers must hear nothing before it starts,
+// because their constructors have not finished.
+func TestHandlersWaitForTheirShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		resource.Add(newNode("one"))
+		low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		low.reading(nodes, resource, &v1.Node{})
+		low.StartWithContext(t.Context())
+		synctest.Wait()
+
+		var early recorder
+		handle := mustAdd(t, high.reading(nodes, resource, &v1.Node{}), &early)
+		resource.Add(newNode("two"))
+		checkCalls(t, "a handler of a shard that is being built", &early)
+		if handle.HasSynced() {
+			t.Error("a handler that was told nothing has synced")
+		}
+
+		high.StartWithContext(t.Context())
+		checkCalls(t, "the handler of the started shard", &early, "add /one@1 initial=true", "add /two@2 initial=true")
+		if !handle.HasSynced() {
+			t.Error("the handler has not synced though it was told everything")
+		}
+	})
+}
+
+// TestGivenUpShardHearsNothing shuts a shard down that was never started.
+func TestGivenUpShardHearsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		resource.Add(newNode("one"))
+		low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		low.reading(nodes, resource, &v1.Node{})
+		low.StartWithContext(t.Context())
+		synctest.Wait()
+		var never recorder
+		mustAdd(t, high.reading(nodes, resource, &v1.Node{}), &never)
+		high.Shutdown()
+		checkCalls(t, "a handler of a shard that was given up", &never)
+	})
+}

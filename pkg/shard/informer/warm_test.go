@@ -1,0 +1,227 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// names in the lower half of the keyspace and in the upper one.
+func namesInHalves(t *testing.T) (low, high string) {
+	t.Helper()
+	ranges, err := shard.EqualRanges(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "web", "data", "orders"} {
+		if ranges[0].ContainsNamespace(name) {
+			low = name
+		} else {
+			high = name
+		}
+	}
+	return low, high
+}
+
+func newConfigMap(namespace, name string) *v1.ConfigMap {
+	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
+}
+
+// TestWarmTellsNobody fills the caches of a shard that is not to run yet, has objects come and go, and starts it then: its
+// handlers hear of what there is, once, and of what comes after.
+func TestWarmTellsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := namesInHalves(t)
+		maps, nodeList, spaces := newFakeResource(t), newFakeResource(t), newFakeResource(t)
+		maps.Add(newConfigMap(mine, "one"))
+		maps.Add(newConfigMap(mine, "two"))
+		nodeList.Add(newNode("one"))
+		spaces.Add(newNamespace(mine))
+		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, time.Hour))
+		var told, toldNodes, toldSpaces recorder
+		mapInformer := low.reading(configMaps, maps, &v1.ConfigMap{})
+		handle := mustAdd(t, mapInformer, &told)
+		mustAdd(t, low.reading(nodes, nodeList, &v1.Node{}), &toldNodes)
+		mustAdd(t, low.reading(namespaces, spaces, &v1.Namespace{}), &toldSpaces)
+
+		if err := low.Warm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !low.HasSynced() || len(mapInformer.GetStore().List()) != 2 || handle.HasSynced() {
+			t.Errorf("warm: synced %t with %d objects, handler synced %t; want true, 2, false", low.HasSynced(), len(mapInformer.GetStore().List()), handle.HasSynced())
+		}
+		maps.Add(newConfigMap(mine, "three"))
+		maps.Delete(newConfigMap(mine, "one"))
+		time.Sleep(5 * time.Hour) // virtual: resyncs would be due
+		checkCalls(t, "a handler of a warm shard", &told)
+		checkCalls(t, "its handler of nodes", &toldNodes)
+		checkCalls(t, "its handler of Namespaces", &toldSpaces)
+
+		low.StartWithContext(t.Context())
+		checkCalls(t, "the handler of the started shard", &told, "add "+mine+"/three@3 initial=true", "add "+mine+"/two@2 initial=true")
+		checkCalls(t, "its handler of nodes", &toldNodes, "add /one@1 initial=true")
+		checkCalls(t, "its handler of Namespaces", &toldSpaces, "add /"+mine+"@1 initial=true")
+		if !handle.HasSynced() {
+			t.Error("the handler has not synced though it was told everything")
+		}
+		maps.Add(newConfigMap(mine, "four"))
+		checkCalls(t, "the handler of the started shard", &told, "add "+mine+"/four@5 initial=false")
+		late := &recorder{}
+		mustAdd(t, mapInformer, late)
+		synctest.Wait()
+		if n := len(late.take()); n != 3 {
+			t.Errorf("a handler that came late was told %d things, want 3", n)
+		}
+	})
+}
+
+// TestWarmThatIsGivenUp ends a warm shard that never starts, and one whose caches cannot be filled.
+func TestWarmThatIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maps := newFakeResource(t)
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		low, high := halves(t, pool)
+		mustAdd(t, low.reading(configMaps, maps, &v1.ConfigMap{}), &recorder{})
+		mustAdd(t, low.reading(nodes, newFakeResource(t), &v1.Node{}), &recorder{})
+		if err := low.Warm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		low.Shutdown()
+		checkShared(t, pool)
+		if err := low.Warm(t.Context()); err == nil {
+			t.Error("a shard that has ended was warmed")
+		}
+
+		maps.down.Store(true)
+		mustAdd(t, high.reading(configMaps, maps, &v1.ConfigMap{}), &recorder{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := high.Warm(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("warming without a server: %v, want %v", err, context.DeadlineExceeded)
+		}
+	})
+}
+
+// TestCatchUp has a warm cache wait for a write that it has not seen, and for a deletion.
+func TestCatchUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := namesInHalves(t)
+		maps := newFakeResource(t)
+		maps.Add(newConfigMap(mine, "one"))
+		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		low.reading(configMaps, maps, &v1.ConfigMap{})
+		if err := low.Warm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		resource := configMaps.GroupResource()
+		catchUp := func(m Mark) (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			began := time.Now()
+			err := low.CatchUp(ctx, map[schema.GroupResource]Mark{resource: m, {Resource: "unknown"}: {Version: "99"}})
+			return time.Since(began), err
+		}
+		for name, m := range map[string]Mark{"nothing": {}, "what it has": {Version: "1"}, "a deletion of another": {Gone: []types.UID{"uid-x"}}} {
+			if took, err := catchUp(m); err != nil || took != 0 {
+				t.Errorf("%s: %v after %v", name, err, took)
+			}
+		}
+		for name, m := range map[string]Mark{
+			"a later write": {Version: "2"}, "a version with more digits": {Version: "10"}, "nonsense": {Version: "x"}, "a deletion": {Gone: []types.UID{"uid-one"}},
+		} {
+			if took, err := catchUp(m); !errors.Is(err, context.DeadlineExceeded) || took != 10*time.Second {
+				t.Errorf("%s was seen: %v after %v", name, err, took)
+			}
+		}
+		time.AfterFunc(time.Second, func() { maps.Delete(newConfigMap(mine, "one")) })
+		if took, err := catchUp(Mark{Version: "2", Gone: []types.UID{"uid-one"}}); err != nil || took < time.Second || took > 2*time.Second {
+			t.Errorf("a deletion that comes after a second: %v after %v", err, took)
+		}
+	})
+}
+
+// TestListsAreOfThePresent holds all lists against the server's freedom to answer with what it happens to have.
+func TestListsAreOfThePresent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maps, nodeList := newFakeResource(t), newFakeResource(t)
+		maps.Add(newConfigMap("n", "one"))
+		nodeList.Add(newNode("one"))
+		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		low.reading(configMaps, maps, &v1.ConfigMap{})
+		low.reading(nodes, nodeList, &v1.Node{})
+		if err := low.Warm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []*fakeResource{maps, nodeList} {
+			r.mu.Lock()
+			options := slices.Clone(r.options)
+			r.mu.Unlock()
+			if len(options) == 0 || slices.ContainsFunc(options, func(o metav1.ListOptions) bool { return o.ResourceVersion == "0" }) {
+				t.Errorf("requests with the options %+v, want none with version 0", options)
+			}
+		}
+	})
+}
+
+// TestRefresh holds a warm cache of whose past nothing is known against the present.
+func TestRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, others := namesInHalves(t)
+		item := func(namespace, name, version string) metav1.PartialObjectMetadata {
+			return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), ResourceVersion: version}}
+		}
+		maps, server := newFakeResource(t), &apiServer{}
+		maps.Add(newConfigMap(mine, "one"))
+		low, _ := halves(t, newTestPool(t, server, clock.RealClock{}, 0))
+		low.reading(configMaps, maps, &v1.ConfigMap{})
+		if err := low.Warm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		refresh := func(items ...metav1.PartialObjectMetadata) (time.Duration, error) {
+			server.set(func(s *apiServer) { s.items = items })
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			began := time.Now()
+			err := low.Refresh(ctx)
+			return time.Since(began), err
+		}
+		if took, err := refresh(item(mine, "one", "1"), item(others, "not-mine", "5")); err != nil || took != 0 {
+			t.Errorf("a cache that has all: %v after %v", err, took)
+		}
+		for name, items := range map[string][]metav1.PartialObjectMetadata{
+			"has not seen a change":   {item(mine, "one", "3")},
+			"has not seen a creation": {item(mine, "one", "1"), item(mine, "two", "2")},
+			"has not seen a deletion": {},
+		} {
+			if took, err := refresh(items...); !errors.Is(err, context.DeadlineExceeded) || took != 10*time.Second {
+				t.Errorf("a cache that %s is called fresh: %v after %v", name, err, took)
+			}
+		}
+		time.AfterFunc(time.Second, func() { maps.Add(newConfigMap(mine, "two")) })
+		if took, err := refresh(item(mine, "one", "1"), item(mine, "two", "2")); err != nil || took < time.Second || took > 2*time.Second {
+			t.Errorf("a creation that comes after a second: %v after %v", err, took)
+		}
+		for _, name := range []string{"three", "four", "five", "six", "seven"} {
+			maps.Add(newConfigMap(mine, name))
+		}
+		synctest.Wait()
+		if took, err := refresh(item(mine, "of-the-past", "4")); err != nil || took != 0 {
+			t.Errorf("a cache that is newer than the list: %v after %v", err, took)
+		}
+		server.set(func(s *apiServer) { s.fails = 403 })
+		if _, err := refresh(); err == nil {
+			t.Error("what could not be listed is called fresh")
+		}
+	})
+}
