@@ -1,0 +1,170 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// LeaseWriter is the part of client-go's LeaseInterface that a claimant needs. Give it a client of its own: renewals
+// must not wait behind other requests in a client's rate limiter.
+type LeaseWriter interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
+}
+
+// ClaimantConfig configures a Claimant. Fields without a default are required.
+type ClaimantConfig struct {
+	// Name of the Lease. The Observer must keep it.
+	Name string
+	// Identity of the incarnation, unique among all process starts of all members, see NewIncarnation.
+	Identity string
+	// Client writes Leases of the namespace that the Observer watches.
+	Client LeaseWriter
+	// Observer tells what others have written, and is told what this claimant has.
+	Observer *Observer
+	// Clock must be the Observer's.
+	Clock Clock
+	// Timing of the claim.
+	Timing Timing
+	// Labels are written on the Lease with every acquisition and renewal. Default: none.
+	Labels map[string]string
+	// Annotations returns what to write on the Lease with every acquisition and renewal; an empty value removes a key.
+	// It is called before each, from one goroutine, and must not block. Call Touch when its answer changes. Default: none.
+	Annotations func() map[string]string
+	// Leave returns the annotations to leave on the Lease when it is released, after Work has returned: WritesAnnotation,
+	// for who acquires it next. It must not block. Default: none.
+	Leave func() map[string]string
+	// CreateAtOnce creates an absent Lease without waiting for LeaseDuration first. Set it only if no other process can
+	// hold this Lease: the Lease may have been deleted under a holder. Default false.
+	CreateAtOnce bool
+	// Revoked, once closed, ends any claim at once, allows no other, and counts as Leave: it is the way in which a lost
+	// membership takes all claims of a process. Default: never.
+	Revoked <-chan struct{}
+	// Work is what the claim entitles to. It is called on a goroutine of its own once per term, never while an earlier
+	// call has not returned. Its context ends when the work is to stop: with cause ErrDraining when the stop is planned,
+	// and the claim then holds until Work returns; with an *EndedError when the claim has ended.
+	Work func(ctx context.Context, claim *Claim)
+	// OnEvent is called for every event, in order, from the claimant's own goroutine. It must not block. Default: none.
+	OnEvent func(Event)
+	// OnStuck is called at most once per claim, from the claimant's own goroutine, when the claim was lost and Work has not
+	// returned LeaseDuration after the last renewal. Others may hold the claim now: it must end the process.
+	OnStuck func(StuckClaim)
+	// Jitter lengthens the pause after a failed request. Default: by up to a fifth, at random.
+	Jitter func(time.Duration) time.Duration
+}
+
+func (cfg ClaimantConfig) validate() error {
+	var errs []error
+	require := func(ok bool, field, value, allowed string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("ClaimantConfig.%s is %s, must %s", field, value, allowed))
+		}
+	}
+	require(cfg.Name != "", "Name", "empty", "be the Lease's name")
+	require(cfg.Identity != "", "Identity", "empty", "be the incarnation's identity")
+	require(cfg.Client != nil, "Client", "nil", "write Leases")
+	require(cfg.Observer != nil, "Observer", "nil", "observe the same Leases")
+	require(cfg.Observer == nil || cfg.Observer.Watches(cfg.Name), "Name", fmt.Sprintf("%q", cfg.Name), "be a Lease that the Observer keeps")
+	require(cfg.Clock != nil, "Clock", "nil", "be the Observer's clock")
+	require(cfg.Work != nil, "Work", "nil", "be the work that the claim entitles to")
+	require(cfg.OnStuck != nil, "OnStuck", "nil", "end the process")
+	if err := cfg.Timing.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("ClaimantConfig.%w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// Claimant claims one Lease whenever it is wished to, and runs the work while the claim holds. It decides nothing: Step
+// does, and the claimant carries it out. Run must be called once; the other methods are safe for concurrent use at any
+// time.
+type Claimant struct {
+	cfg   ClaimantConfig
+	wake  chan struct{} // capacity 1: a wish or touch has come
+	reply chan reply    // capacity 1: the outcome of the one request under way
+
+	mu      sync.Mutex
+	wish    Wish
+	touched int // counts calls of Touch
+	ask     bool
+	claim   *Claim
+}
+
+// NewClaimant returns a claimant whose wish is Leave. The error names every field that is out of bounds.
+func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Annotations == nil {
+		cfg.Annotations = func() map[string]string { return nil }
+	}
+	if cfg.Leave == nil {
+		cfg.Leave = func() map[string]string { return nil }
+	}
+	if cfg.OnEvent == nil {
+		cfg.OnEvent = func(Event) {}
+	}
+	if cfg.Jitter == nil {
+		cfg.Jitter = func(d time.Duration) time.Duration { return wait.Jitter(d, jitterFactor-1) }
+	}
+	return &Claimant{cfg: cfg, wake: make(chan struct{}, 1), reply: make(chan reply, 1)}, nil
+}
+
+// SetWish says what is wanted from now on. It returns at once; events tell what comes of it. A drain that has begun is
+// carried through, and Want then acquires anew.
+func (c *Claimant) SetWish(wish Wish) {
+	c.mu.Lock()
+	c.wish = wish
+	c.mu.Unlock()
+	c.nudge()
+}
+
+// Touch asks for a renewal as soon as possible, so that changed annotations are written. Without a claim it does nothing.
+func (c *Claimant) Touch() {
+	c.mu.Lock()
+	c.touched++
+	c.mu.Unlock()
+	c.nudge()
+}
+
+// SetAsk says whether to ask for the Lease while another incarnation holds it and it is wanted: set it once everything is
+// prepared to take over at once. The holder sees the request and gives the Lease up if it agrees; nothing makes it.
+func (c *Claimant) SetAsk(ask bool) {
+	c.mu.Lock()
+	c.ask = ask
+	c.mu.Unlock()
+	c.nudge()
+}
+
+// Claim returns the claim that is held, or nil. It may end any moment: ask Valid before each write.
+func (c *Claimant) Claim() *Claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claim
+}
+
+func (c *Claimant) setClaim(claim *Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claim = claim
+}
+
+func (c *Claimant) wishes() (wish Wish, ask bool, touched int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wish, c.ask, c.touched
+}
+
+func (c *Claimant) nudge() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package election
+
+func newBoottimeClock() (Clock, bool) {
+	return nil, false
+}

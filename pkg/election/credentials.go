@@ -1,0 +1,134 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// credentialSlack is how much longer than it lives a credential stays on the Lease: clocks differ in speed.
+	credentialSlack = 5 * time.Minute
+	// fencedFor is how long what is fenced stays on the Lease of a member that lives again. It is longer than any
+	// credential lives: those of service accounts that controllers ask for have an hour.
+	fencedFor = 2 * time.Hour
+)
+
+// ErrMarked is what Publish returns when the incarnation itself has been fenced.
+var ErrMarked = errors.New("this incarnation has been fenced by another member")
+
+// Credential is what a member writes with, as far as the API server's fence must know it.
+type Credential struct {
+	// ID as the API server has it in the user's extra "authentication.kubernetes.io/credential-id". Required, without commas.
+	ID string
+	// Lifetime is how long it can be used, from now on.
+	Lifetime time.Duration
+}
+
+// credentials are those of one incarnation, by when they have surely expired, and since when its Lease has fenced others.
+type credentials struct {
+	mu          sync.Mutex
+	expiry      map[string]time.Time
+	fenced      string
+	fencedSince time.Time
+}
+
+// Announce has the credential's id written on the member's Lease and does not wait for it.
+func (m *Membership) Announce(c Credential) {
+	m.credentials.add(c, m.cfg.Clock.Now())
+	m.claimant.Touch()
+}
+
+// Publish has the credential's id written on the member's Lease and returns once it is there. On an error the credential
+// must not be used: nobody could fence it. The error is ErrMarked when the incarnation has been fenced; then a new
+// credential would be a way round.
+func (m *Membership) Publish(ctx context.Context, c Credential) (err error) {
+	if c.ID == "" || strings.Contains(c.ID, ",") {
+		return fmt.Errorf("credential id %q must not be empty or have commas", c.ID)
+	}
+	name := MemberLease(m.cfg.Fleet, m.member)
+	changed, stop := m.cfg.Observer.Subscribe(func(changed string) bool { return changed == name })
+	defer stop()
+	defer func() {
+		if err != nil {
+			m.credentials.remove(c.ID)
+		}
+	}()
+	m.Announce(c)
+	for {
+		lease := m.cfg.Observer.Get(name)
+		switch {
+		case lease.Fenced(m.cfg.Incarnation):
+			return ErrMarked
+		case closed(m.lost):
+			return ErrMembershipLost
+		case lease.Holder == m.cfg.Incarnation && slices.Contains(list(lease.Annotations[CredentialsAnnotation]), c.ID):
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-m.lost:
+		case <-ctx.Done():
+			return fmt.Errorf("writing the credential's id on Lease %s: %w", name, context.Cause(ctx))
+		}
+	}
+}
+
+// Revoke ends the membership at once, as if its Lease had been lost. It counts once Joined is closed.
+func (m *Membership) Revoke() { m.revoke() }
+
+// credentialAnnotations returns what to write of credentials, this incarnation's and fenced ones.
+func (m *Membership) credentialAnnotations() map[string]string {
+	now := m.cfg.Clock.Now()
+	lease := m.cfg.Observer.Get(MemberLease(m.cfg.Fleet, m.member))
+	out := map[string]string{}
+	switch {
+	case lease.Exists && lease.Holder != "" && lease.Holder != m.cfg.Incarnation:
+		// The only write that can follow takes the Lease over from an incarnation that did not release it. What that one
+		// has published goes with this write, so it must be fenced by it. Should the Lease have changed since it was
+		// observed, the write is refused and all of this is done again.
+		maps.Copy(out, marksFor(lease.Record, lease.Holder))
+	case m.credentials.outlived(lease.Annotations[FencedCredentialsAnnotation], now):
+		out[FencedAnnotation], out[FencedCredentialsAnnotation] = "", ""
+	}
+	out[CredentialsAnnotation] = m.credentials.list(now)
+	return out
+}
+
+func (c *credentials) add(credential Credential, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.expiry == nil {
+		c.expiry = map[string]time.Time{}
+	}
+	c.expiry[credential.ID] = now.Add(credential.Lifetime + credentialSlack)
+}
+
+func (c *credentials) remove(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.expiry, id)
+}
+
+// list returns the ids of those that may still be used.
+func (c *credentials) list(now time.Time) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.expiry, func(_ string, expiry time.Time) bool { return !now.Before(expiry) })
+	return strings.Join(slices.Sorted(maps.Keys(c.expiry)), ",")
+}
+
+// outlived tells whether what is fenced has stood like that, before this process's eyes, for longer than any of it lives.
+func (c *credentials) outlived(fenced string, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if fenced != c.fenced {
+		c.fenced, c.fencedSince = fenced, now
+	}
+	return fenced != "" && now.Sub(c.fencedSince) >= fencedFor
+}

@@ -1,0 +1,88 @@
+// Package election decides who may write, and until when. It keeps members, claims and fences on Lease objects of
+// one namespace and knows nothing about controllers: a member claims shards by name and is given a [Claim], a value
+// whose context ends when the right does.
+//
+// # Guarantees
+//
+//   - One holder. Two incarnations never hold valid claims on one Lease at the same time, as long as their clocks
+//     differ in speed by less than LeaseDuration/RenewDeadline (1.5 by default) and nobody else writes or deletes
+//     the Lease. Deletion alone is tolerated too, see below.
+//   - Stop, then release. A planned end cancels the work, waits until it has returned while it keeps renewing, ends
+//     the claim, and only then clears the holder, in an update of a freshly fetched Lease that still names this
+//     incarnation.
+//   - A claim ends at once when another holder is seen in its Lease, and at the latest RenewDeadline after the start
+//     of the last request that renewed it. It never comes back to life: a new right is a new claim with a higher term.
+//   - Terms never repeat. Every acquisition counts leaseTransitions up, the same incarnation's included, from the
+//     highest value this process has ever seen for that name. The first term is 1; 0 means no term. Only if a Lease was
+//     deleted, and a process that has never seen it creates it again, do terms restart.
+//   - Nothing is started while older work runs: a claimant acquires again only after its last work has returned.
+//   - Fence. A mutating request is refused unless the claim is valid at the moment of sending, and does not outlive
+//     the Lease on this side of the connection.
+//   - Credentials. What a member has published is on its Lease when [Membership.Publish] returns, and cannot be lost to
+//     who fences it: [Mark] is written on the Lease as it was read, and an incarnation that has been marked publishes nothing.
+//   - Leases are read and written by get, list, watch, create and update alone, and never deleted.
+//
+// # Not guaranteed
+//
+//   - A request that has left the process cannot be called back: the server may carry it out until it gives up on it.
+//     The fence bounds how long the client waits, not what the server does. A goroutine that is suspended between the
+//     fence's check and the system call writes when it wakes up.
+//   - Whoever edits a held Lease by hand (clears the holder, writes another name) makes a second holder possible until
+//     the first has seen it, which takes one watch event.
+//   - Whoever deletes a Lease that has just been created makes a second holder possible: a rival that has not heard of
+//     it yet goes on counting how long it has been absent. Until the news are there, which takes one watch event.
+//   - Exactly once. A write may be repeated by the next holder.
+//   - Progress while the API server cannot be reached: claims end, and nobody acquires.
+//
+// # Clock model
+//
+// Only readings of the process's own clock are compared, and only with each other. A Lease has expired when this
+// process has not seen its spec change for its duration; renewTime and acquireTime are written for people and never
+// compared with a clock. A change of labels or annotations is not a sign of life, so that others may leave requests on
+// a dead holder's Lease. The duration is the larger of what the Lease declares, bounded to [MinDuration, MaxDuration],
+// and the reader's own LeaseDuration: a Lease that declares nonsense can lengthen a takeover, and never shorten it.
+//
+// A holder counts from the START of its last successful request and a rival from when it SAW the result, which is
+// later. So the holder stops first:
+//
+//	holder  |start of renewal ------- RenewDeadline: claim ends, fence closed ---- work must have returned|
+//	rival        |sees the renewal ------------------------------------------------- LeaseDuration: may acquire|
+//
+// Time in suspend counts on Linux (CLOCK_BOOTTIME), but timers stand still meanwhile. Every decision therefore reads
+// the clock again, and the fence does for every request.
+//
+// # Absent and deleted Leases
+//
+// A Lease that does not exist may have been deleted under a holder that does not know it yet. So an absent Lease is
+// created only after this process has known it to be absent for LeaseDuration: a holder from before has ended its claim
+// by then. A holder that finds its own Lease deleted creates it again, with its term, if it can do so before its renew
+// deadline; a claim goes on then, and a rival sees an ordinary Lease. ClaimantConfig.CreateAtOnce drops the waiting
+// for Leases that no other process would claim.
+//
+// # Asking for a Lease
+//
+// A claimant that wants a Lease which another incarnation holds may ask for it, once everything is prepared
+// ([Claimant.SetAsk]): it writes its name into an annotation of the Lease, which is no sign of life of anybody. Nothing
+// makes the holder give the Lease up. Its owner sees the request ([Record.NextHolder]), decides whether to believe it, and
+// changes its wish from [Keep], which holds on and acquires nothing, to [Leave]. With the release it may leave what it has
+// written last ([Writes]), so that the next holder knows when its caches have seen all of it. Both annotations go with
+// the next acquisition.
+//
+// # States
+//
+// [Step] is a pure function from what is known to what is to be done; [Claimant] is the loop that does it.
+//
+//	            Create, Acquire                Start                    Drain
+//	   ┌────┐ ────────────────▶ ┌────────┐ ──────────▶ ┌───────┐ ──────────────▶ ┌────────┐
+//	   │Idle│                   │Acquired│             │Running│                 │Draining│
+//	   └────┘ ◀──────────────── └────────┘             └───────┘                 └────────┘
+//	    │ ▲ ▲        End                                │   │                       │   │
+//	Ask └─┘ │                     End (work returned)   │   │ End (lost)            │   │
+//	Release └───────────────────────────────────────────┴───│───────────────────────┘   │
+//	        │        Rest (work returned)      ┌────┐       │                           │
+//	        └───────────────────────────────── │Lost│ ◀─────┴───────────────────────────┘
+//	                                           └────┘
+//
+// The right is held in Acquired, Running and Draining, where Renew keeps it, or Create if the Lease was deleted. Work
+// runs in Running, Draining and Lost. The table is in the comment of [Step].
+package election

@@ -1,0 +1,62 @@
+package election
+
+import "time"
+
+// EventType is what an Event reports. The values are stable and few enough for a metric label.
+type EventType string
+
+const (
+	// EventWaiting: the Lease is wanted and cannot be acquired yet. Reported when reason or holder change.
+	EventWaiting EventType = "waiting"
+	// EventAcquired: a claim has begun. Duration is how long the request took.
+	EventAcquired EventType = "acquired"
+	// EventStarted: the work has been started.
+	EventStarted EventType = "started"
+	// EventRenewed: the claim has been renewed. Duration is how long the request took.
+	EventRenewed EventType = "renewed"
+	// EventDraining: the work has been asked to stop as planned.
+	EventDraining EventType = "draining"
+	// EventEnded: the claim has ended for Reason. Duration is how long it had lasted.
+	EventEnded EventType = "ended"
+	// EventReturned: the work of a lost claim has returned. Duration is the time since the claim ended.
+	EventReturned EventType = "returned"
+	// EventReleased: the Lease has been released. Duration is how long the request took.
+	EventReleased EventType = "released"
+	// EventAsked: the holder has been asked for the Lease. Duration is how long the request took.
+	EventAsked EventType = "asked"
+	// EventConflict: a request lost against another write. The Lease has been read again.
+	EventConflict EventType = "conflict"
+	// EventFailed: a request failed with Err. It will be tried again while that makes sense.
+	EventFailed EventType = "failed"
+)
+
+// Event is a step in the life of a claimant, for metrics and Kubernetes events.
+type Event struct {
+	Type EventType
+	// Name of the Lease.
+	Name string
+	// Term of the claim concerned; 0 if there is none.
+	Term int32
+	// Reason, for EventEnded and EventWaiting.
+	Reason Reason
+	// Holder that the Lease named when last seen; empty if none.
+	Holder string
+	// Action whose request the event is about: EventAcquired, EventRenewed, EventReleased, EventConflict, EventFailed.
+	Action Action
+	// Duration, see the types.
+	Duration time.Duration
+	// Err, for EventFailed and EventConflict.
+	Err error
+}
+
+// StuckClaim describes work that has not returned by the time others may take over.
+type StuckClaim struct {
+	// Name of the Lease.
+	Name string
+	// Term of the claim that has ended.
+	Term int32
+	// Reason the claim ended for.
+	Reason Reason
+	// Ended is how long ago the claim ended.
+	Ended time.Duration
+}

@@ -1,0 +1,764 @@
+package election
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// This file walks through every history, within bounds, of two members that may want one Lease. Decisions are those of
+// Step, knowledge is gained by Observation.Saw and Gone, answers are taken in by State.acquired and renewed, and Leases are
+// written by stamp.held, asked and released: all of them the product's. What the loop around them does is modelled here.
+//
+// Time goes in ticks, three to a lease duration and two to a renew deadline. Between any two things that happen anything
+// else may: requests are carried out late, answers are lost and their requests carried out after that, watches lag for any
+// time and skip what is older, members are suspended for any time, wishes change. Two worlds are the same if
+// they differ in absolute time, in versions, or in ages that no rule can tell apart.
+
+// exploreTiming has the proportions of DefaultTiming.
+var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}
+
+const (
+	// oldest is the greatest age in ticks that is told from greater ones: no rule looks further back.
+	oldest = 3
+	// wire is how many ticks a request may be on its way.
+	wire = 2
+	// mostStates bounds memory: what is more was not meant.
+	mostStates = 3_000_000
+	// never is the tick of the zero time.
+	never = int16(-1000)
+)
+
+// revision is one version of the Lease; without a lease it is a deletion.
+type revision struct {
+	lease   *coordinationv1.Lease
+	record  Record
+	version int16
+	written int16
+}
+
+// sentRequest is a request to the server, from when it is sent until its answer is taken in. It is not changed, but copied.
+type sentRequest struct {
+	action  Action
+	fresh   bool
+	before  *revision // as it was observed; nil if it was not
+	term    int32
+	start   int16
+	fetched *revision // by a Release, before its update
+	applied bool
+	// The answer: what was read or written, and whether it was refused as a conflict.
+	got      *revision
+	conflict bool
+}
+
+// player is one member.
+type player struct {
+	wish   Wish
+	paused bool
+	// slept: it was suspended since its claim began.
+	slept bool
+	dead  bool
+	busy  bool
+	// working, returned: its work runs, or has returned and nobody has taken notice.
+	working, returned bool
+
+	phase                               Phase
+	warned                              bool
+	term                                int32
+	lastRenew, ended, notBefore, asking int16
+
+	known    bool
+	seen     *revision
+	seenAt   int16
+	highTerm int32
+
+	event   *revision    // what the watch brings next; what is older is skipped, as by a new list
+	request *sentRequest // under way
+	stray   *sentRequest // given up, and perhaps still under way
+}
+
+// scene is a state of the world.
+type scene struct {
+	now     int16
+	players [2]player
+	head    *revision
+	high    int32 // the highest term that was acquired
+	// What may still go wrong.
+	losses, pauses, flips, removals, clearings int8
+	removed, cleared                           bool
+	// asks: whoever wants the Lease asks for it.
+	asks bool
+
+	from *scene
+	what string
+}
+
+// explorer walks through all scenes.
+type explorer struct {
+	step func(Input) Output
+	// terms is how many acquisitions a history may have.
+	terms int32
+	// ticks is how long a history may be.
+	ticks int16
+	seed  maphash.Seed
+	known map[uint64]struct{}
+	// next are the scenes to look at in this tick, later those of the next one. All of a tick come before any of the next,
+	// so that a scene is first met with the most time left.
+	next, later []*scene
+	// broken is the first scene that breaks an invariant, and why.
+	broken *scene
+	why    string
+}
+
+var exploreNames = [2]string{"a_1", "b_1"}
+
+func tickTime(tick int16) time.Time {
+	if tick == never {
+		return time.Time{}
+	}
+	return epoch.Add(time.Duration(tick) * time.Second)
+}
+
+func tickOf(t time.Time) int16 {
+	if t.IsZero() {
+		return never
+	}
+	return int16(t.Sub(epoch) / time.Second)
+}
+
+func (p *player) state() State {
+	return State{
+		Phase: p.phase, Term: p.term, LastRenew: tickTime(p.lastRenew), EndedAt: tickTime(p.ended),
+		NotBefore: tickTime(p.notBefore), Asked: tickTime(p.asking), Warned: p.warned,
+	}
+}
+
+func (p *player) setState(s State) {
+	p.phase, p.term, p.warned = s.Phase, s.Term, s.Warned
+	p.lastRenew, p.ended, p.notBefore, p.asking = tickOf(s.LastRenew), tickOf(s.EndedAt), tickOf(s.NotBefore), tickOf(s.Asked)
+}
+
+func (p *player) observation() Observation {
+	o := Observation{Record: Record{Name: leaseName}, HighTerm: p.highTerm}
+	if p.known {
+		o.Seen = tickTime(p.seenAt)
+	}
+	if p.seen != nil {
+		o.Record.ResourceVersion = strconv.Itoa(int(p.seen.version))
+		if p.seen.lease != nil {
+			o.Record, o.Exists, o.Lease = p.seen.record, true, p.seen.lease
+		}
+	}
+	return o
+}
+
+// learn takes in a revision by Observation's own rules.
+func (p *player) learn(r *revision, now int16) {
+	before := p.observation()
+	var after Observation
+	var changed bool
+	if r.lease != nil {
+		after, changed = before.Saw(r.lease, tickTime(now))
+	} else {
+		after, changed = before.Gone(strconv.Itoa(int(r.version)), tickTime(now))
+	}
+	if changed {
+		p.known, p.seen, p.seenAt, p.highTerm = true, r, tickOf(after.Seen), after.HighTerm
+	}
+}
+
+func (p *player) holds() bool {
+	return p.phase == Acquired || p.phase == Running || p.phase == Draining
+}
+
+// valid tells whether p's claim is valid, as Claim.Valid would.
+func (p *player) valid(now int16) bool {
+	return !p.dead && p.holds() && tickTime(now).Before(tickTime(p.lastRenew).Add(exploreTiming.RenewDeadline))
+}
+
+// write makes a new revision the head and puts it on its way to both.
+func (s *scene) write(lease *coordinationv1.Lease) *revision {
+	r := &revision{version: s.head.version + 1, written: s.now}
+	if lease != nil {
+		lease.ResourceVersion = strconv.Itoa(int(r.version))
+		r.lease, r.record = lease, RecordFrom(lease)
+	}
+	s.head = r
+	for i := range s.players {
+		if !s.players[i].dead {
+			s.players[i].event = r
+		}
+	}
+	return r
+}
+
+// run has a player's loop go round until it waits.
+func (e *explorer) run(s *scene, i int) {
+	p := &s.players[i]
+	for range 20 {
+		if p.dead || p.paused {
+			return
+		}
+		in := Input{
+			Self: exploreNames[i], Now: tickTime(s.now), Wish: p.wish, Observation: p.observation(), State: p.state(),
+			Timing: exploreTiming, Busy: p.busy, Returned: p.returned, Ask: s.asks && p.wish == Want,
+		}
+		out := e.step(in)
+		p.setState(out.State)
+		switch out.Action {
+		case Wait:
+			return
+		case Start:
+			p.working, p.returned = true, false
+		case End:
+			if in.Returned {
+				p.returned = false
+			}
+		case Rest:
+			p.returned = false
+		case Stuck:
+			p.dead, p.working, p.busy = true, false, false
+			if p.request != nil && !p.request.applied {
+				p.stray = p.request
+			}
+			p.request = nil
+			p.event = nil
+			return
+		case Create, Acquire, Renew, Ask, Release:
+			p.busy = true
+			p.request = &sentRequest{
+				action: out.Action, fresh: in.State.Phase == Idle && (out.Action == Create || out.Action == Acquire),
+				before: p.seen, term: out.Term, start: s.now,
+			}
+		}
+	}
+	e.fail(s, exploreNames[i]+" does not come to rest")
+}
+
+// serve carries a request out and returns it with its answer.
+func (e *explorer) serve(s *scene, i int, r sentRequest) *sentRequest {
+	now, self := tickTime(s.now), exploreNames[i]
+	exists := s.head.lease != nil
+	same := func(v *revision) bool { return v != nil && exists && v.version == s.head.version }
+	r.applied = true
+	refuse := func() *sentRequest {
+		r.conflict, r.got = true, s.head
+		return &r
+	}
+	switch r.action {
+	case Create:
+		if exists {
+			return refuse()
+		}
+		e.acquired(s, i, r)
+		r.got = s.write(stamp{}.held(nil, leaseName, self, r.term, exploreTiming.LeaseDuration, tickTime(r.start)))
+	case Acquire, Renew:
+		if !same(r.before) {
+			return refuse()
+		}
+		e.acquired(s, i, r)
+		r.got = s.write(stamp{}.held(r.before.lease, leaseName, self, r.term, exploreTiming.LeaseDuration, tickTime(r.start)))
+	case Ask:
+		if !same(r.before) {
+			return refuse()
+		}
+		r.got = s.write(asked(r.before.lease, self))
+	case Release:
+		if r.fetched == nil {
+			switch {
+			case !exists:
+				return refuse()
+			case s.head.record.Holder != self:
+				r.got = s.head
+			default:
+				r.fetched, r.applied = s.head, false
+			}
+			return &r
+		}
+		if !same(r.fetched) {
+			return refuse()
+		}
+		if s.head.record.Holder != self {
+			e.fail(s, self+" clears the Lease of "+s.head.record.Holder)
+		}
+		if s.players[i].working && !s.players[i].dead {
+			e.fail(s, self+" releases while its work runs")
+		}
+		r.got = s.write(released(r.fetched.lease, nil, now))
+	}
+	return &r
+}
+
+// acquired holds that terms rise.
+func (e *explorer) acquired(s *scene, i int, r sentRequest) {
+	if !r.fresh {
+		return
+	}
+	if r.term <= s.high && !s.removed {
+		e.fail(s, fmt.Sprintf("%s acquires term %d after term %d", exploreNames[i], r.term, s.high))
+	}
+	s.high = max(s.high, r.term)
+}
+
+// take is what the loop does with an answer; a lost one is a failure.
+func (s *scene) take(i int, lost bool) {
+	p := &s.players[i]
+	r := p.request
+	p.request, p.busy = nil, false
+	if lost && !r.applied {
+		p.stray = r
+	}
+	if !lost {
+		p.learn(r.got, s.now)
+	}
+	state := p.state()
+	now := tickTime(s.now)
+	switch {
+	case (r.action == Renew || r.action == Create) && !r.fresh && !state.held():
+	case lost:
+		state.NotBefore = now.Add(exploreTiming.RetryPeriod)
+	case r.conflict:
+		state.NotBefore = now
+	case r.action == Release, r.action == Ask:
+		state.NotBefore = time.Time{}
+	case r.fresh:
+		state = state.acquired(r.term, tickTime(r.start))
+		p.slept = p.paused
+	default:
+		state.NotBefore = time.Time{}
+		state = state.renewed(r.term, tickTime(r.start), now, exploreTiming)
+	}
+	p.setState(state)
+}
+
+func (e *explorer) fail(s *scene, why string) {
+	if e.broken == nil {
+		e.broken, e.why = s, why
+	}
+}
+
+// judge holds a scene against the invariants.
+func (e *explorer) judge(s *scene) {
+	a, b := &s.players[0], &s.players[1]
+	if a.valid(s.now) && b.valid(s.now) && !s.cleared {
+		e.fail(s, "both hold valid rights")
+	}
+	if a.working && b.working && !a.slept && !b.slept && !s.cleared {
+		e.fail(s, "both work")
+	}
+	for i := range s.players {
+		p := &s.players[i]
+		if p.dead || p.paused {
+			continue
+		}
+		if o := p.observation(); p.holds() && o.Exists && o.Holder != exploreNames[i] {
+			e.fail(s, exploreNames[i]+" knows of another holder and holds on")
+		}
+	}
+}
+
+// expand adds all that may happen next.
+func (e *explorer) expand(s *scene) {
+	for i := range s.players {
+		e.expandPlayer(s, i)
+	}
+	if s.removals > 0 && s.head.lease != nil {
+		e.try(s, "somebody deletes the Lease", func(n *scene) {
+			n.removals--
+			n.removed = true
+			// Whoever has not heard that the Lease was there, or has sent its own creation before, makes a second holder: the
+			// package comment says so.
+			for i := range n.players {
+				n.cleared = n.cleared || n.players[i].seen.lease == nil || n.players[i].creates()
+			}
+			n.write(nil)
+		})
+	}
+	if s.clearings > 0 && s.head.lease != nil && s.head.record.Holder != "" {
+		e.try(s, "somebody clears the holder", func(n *scene) {
+			n.clearings--
+			n.cleared = true
+			lease := n.head.lease.DeepCopy()
+			lease.Spec.HolderIdentity = ptr.To("")
+			n.write(lease)
+		})
+	}
+	if s.now < e.ticks && s.mayTick() {
+		e.try(s, "time passes", func(n *scene) {
+			n.now++
+			e.run(n, 0)
+			e.run(n, 1)
+		})
+	}
+}
+
+// creates tells whether a request to create the Lease is on its way.
+func (p *player) creates() bool {
+	return slices.ContainsFunc([]*sentRequest{p.request, p.stray}, func(r *sentRequest) bool {
+		return r != nil && r.action == Create && !r.applied
+	})
+}
+
+// mayTick holds time back while something is due: requests end in time, and so does lost work, or its process.
+func (s *scene) mayTick() bool {
+	for i := range s.players {
+		p := &s.players[i]
+		if r := p.request; r != nil {
+			if age := s.now - r.start; !p.paused && age >= 1 || !r.applied && age >= wire {
+				return false
+			}
+		}
+		if p.stray != nil && s.now-p.stray.start >= wire {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *explorer) expandPlayer(s *scene, i int) {
+	p, name := &s.players[i], exploreNames[i]
+	if r := p.stray; r != nil {
+		e.try(s, name+"'s stray "+r.action.String()+" is carried out", func(n *scene) {
+			if answer := e.serve(n, i, *r); r.action == Release && !answer.applied {
+				n.players[i].stray = nil // The client has gone before its second part.
+			} else {
+				n.players[i].stray = nil
+			}
+		})
+		e.try(s, name+"'s stray is lost", func(n *scene) { n.players[i].stray = nil })
+	}
+	if p.dead {
+		return
+	}
+	if r := p.request; r != nil && !r.applied {
+		e.try(s, name+"'s "+r.action.String()+" is carried out", func(n *scene) {
+			n.players[i].request = e.serve(n, i, *r)
+		})
+	}
+	if p.paused {
+		e.try(s, name+" is resumed", func(n *scene) {
+			n.players[i].paused = false
+			e.run(n, i)
+		})
+		return
+	}
+	if s.pauses > 0 {
+		e.try(s, name+" is suspended", func(n *scene) {
+			n.pauses--
+			n.players[i].paused, n.players[i].slept = true, true
+		})
+	}
+	if r := p.request; r != nil {
+		if r.applied {
+			e.try(s, name+" is answered", func(n *scene) {
+				n.take(i, false)
+				e.run(n, i)
+			})
+		}
+		if s.losses > 0 && (r.applied || p.stray == nil) {
+			e.try(s, name+" is not answered", func(n *scene) {
+				n.losses--
+				n.take(i, true)
+				e.run(n, i)
+			})
+		}
+	}
+	if p.event != nil {
+		e.try(s, name+" sees an event", func(n *scene) {
+			n.players[i].learn(p.event, n.now)
+			n.players[i].event = nil
+			e.run(n, i)
+		})
+	}
+	if p.working && p.phase != Running {
+		e.try(s, name+"'s work returns", func(n *scene) {
+			n.players[i].working, n.players[i].returned = false, true
+			e.run(n, i)
+		})
+	}
+	if s.flips > 0 {
+		for _, wish := range []Wish{Leave, Keep, Want} {
+			if wish != p.wish {
+				e.try(s, name+" wishes "+wish.String(), func(n *scene) {
+					n.flips--
+					n.players[i].wish = wish
+					e.run(n, i)
+				})
+			}
+		}
+	}
+}
+
+// try adds one scene, unless it is known.
+func (e *explorer) try(s *scene, what string, change func(*scene)) {
+	n := *s
+	n.from, n.what = s, what
+	change(&n)
+	e.judge(&n)
+	if n.high > e.terms {
+		return
+	}
+	key := e.key(&n)
+	if _, known := e.known[key]; known {
+		return
+	}
+	e.known[key] = struct{}{}
+	if n.now > s.now {
+		e.later = append(e.later, &n)
+	} else {
+		e.next = append(e.next, &n)
+	}
+}
+
+// key is the same for scenes that no rule tells apart.
+func (e *explorer) key(s *scene) uint64 {
+	var versions []int16
+	each := func(r *revision) {
+		if r != nil {
+			versions = append(versions, r.version)
+		}
+	}
+	var buffer [512]byte
+	out := buffer[:0]
+	for pass := range 2 {
+		put := func(v ...int16) {
+			if pass == 1 {
+				for _, x := range v {
+					out = binary.LittleEndian.AppendUint16(out, uint16(x))
+				}
+			}
+		}
+		age := func(t int16) int16 { return max(min(s.now-t, oldest), -oldest) }
+		rev := func(r *revision) {
+			if pass == 0 {
+				each(r)
+				return
+			}
+			if r == nil {
+				put(-1)
+				return
+			}
+			at, _ := slices.BinarySearch(versions, r.version)
+			put(int16(at))
+			if r.lease != nil {
+				put(int16(r.record.Transitions), age(tickOf(r.record.RenewTime)), int16(len(r.record.NextHolder())), 1)
+				if r.record.Holder != "" {
+					put(int16(r.record.Holder[0]))
+				}
+				if r.record.NextHolder() != "" {
+					put(int16(r.record.NextHolder()[0]))
+				}
+				put(int16(r.record.Duration / time.Second))
+			}
+		}
+		request := func(r *sentRequest) {
+			if r == nil {
+				put(-2)
+				return
+			}
+			put(int16(r.action), bit(r.fresh), int16(r.term), age(r.start), bit(r.applied), bit(r.conflict))
+			// A request by an old version is refused, whatever was in it.
+			put(bit(r.before != nil && r.before.version == s.head.version), bit(r.fetched != nil), bit(r.fetched != nil && r.fetched.version == s.head.version))
+			rev(r.got)
+		}
+		rev(s.head)
+		put(int16(s.high), int16(s.losses), int16(s.pauses), int16(s.flips), int16(s.removals), int16(s.clearings), bit(s.removed), bit(s.cleared))
+		for i := range s.players {
+			p := &s.players[i]
+			term, renewed, ended := int16(p.term), age(p.lastRenew), age(p.ended)
+			if p.phase != Lost {
+				ended = 0
+			}
+			if p.phase == Idle {
+				term, renewed = 0, 0
+			}
+			put(int16(p.wish), bit(p.paused), bit(p.slept), bit(p.dead), bit(p.busy), bit(p.working), bit(p.returned),
+				int16(p.phase), bit(p.warned), term, renewed, ended, max(p.notBefore-s.now, 0), min(s.now-p.asking, 1),
+				bit(p.known), age(p.seenAt), int16(p.highTerm))
+			rev(p.seen)
+			// What has been learnt from an answer meanwhile is no news.
+			put(bit(p.event != nil && (p.seen == nil || p.event.version > p.seen.version)))
+			request(p.request)
+			request(p.stray)
+		}
+		if pass == 0 {
+			slices.Sort(versions)
+			versions = slices.Compact(versions)
+		}
+	}
+	return maphash.Bytes(e.seed, out)
+}
+
+func bit(b bool) int16 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// explore walks from start to all that is within reach, or to the first scene that breaks an invariant.
+func explore(step func(Input) Output, terms int32, ticks int16, start *scene) *explorer {
+	e := &explorer{step: step, terms: terms, ticks: ticks, seed: maphash.MakeSeed(), known: map[uint64]struct{}{}}
+	e.run(start, 0)
+	e.run(start, 1)
+	e.next = []*scene{start}
+	for len(e.next) > 0 && e.broken == nil && len(e.known) < mostStates {
+		for len(e.next) > 0 && e.broken == nil {
+			level := e.next
+			e.next = nil
+			for i, s := range level {
+				if e.broken != nil {
+					break
+				}
+				e.expand(s)
+				level[i] = nil
+			}
+		}
+		e.next, e.later = e.later, nil
+	}
+	return e
+}
+
+// history is how the scene came about.
+func (e *explorer) history() string {
+	var lines []string
+	for s := e.broken; s != nil; s = s.from {
+		line := fmt.Sprintf("  %2d  %-42s", s.now, s.what)
+		for i := range s.players {
+			p := &s.players[i]
+			line += fmt.Sprintf("  %s %s term %d", exploreNames[i], p.phase, p.term)
+		}
+		lines = append(lines, line)
+	}
+	slices.Reverse(lines)
+	return e.why + "\n" + strings.Join(lines, "\n")
+}
+
+// startScene has both want a Lease that exists and is free, or does not exist.
+func startScene(exists bool) *scene {
+	s := &scene{head: &revision{}}
+	if exists {
+		free := lease("", 0)
+		free.ResourceVersion = "0"
+		free.Spec.LeaseDurationSeconds = ptr.To[int32](3)
+		free.Spec.RenewTime = ptr.To(metav1.NewMicroTime(epoch))
+		s.head.lease, s.head.record = free, RecordFrom(free)
+	}
+	for i := range s.players {
+		p := &s.players[i]
+		p.wish, p.known, p.seen = Want, true, s.head
+		p.ended, p.notBefore, p.asking, p.lastRenew = never, never, never, never
+	}
+	return s
+}
+
+// bounds within which everything is tried.
+type bounds struct {
+	terms int32
+	ticks int16
+	start func() *scene
+}
+
+var (
+	faultyWorld = bounds{2, 7, func() *scene {
+		s := startScene(true)
+		s.losses, s.pauses = 1, 1
+		return s
+	}}
+	fickleWorld = bounds{2, 6, func() *scene {
+		s := startScene(true)
+		s.flips, s.asks = 2, true
+		return s
+	}}
+	deletedWorld = bounds{2, 7, func() *scene {
+		s := startScene(false)
+		s.losses, s.removals = 1, 1
+		return s
+	}}
+	clearedWorld = bounds{2, 6, func() *scene {
+		s := startScene(true)
+		s.losses, s.clearings = 1, 1
+		return s
+	}}
+)
+
+// TestExplore tries everything that can happen to two members and one Lease.
+func TestExplore(t *testing.T) {
+	if underRace {
+		t.Skip("it has no second goroutine, and would take minutes")
+	}
+	for name, w := range map[string]bounds{
+		"a lost answer, a suspended member": faultyWorld,
+		"changing wishes":                   fickleWorld,
+		"a Lease that is deleted":           deletedWorld,
+		"a holder that is cleared by hand":  clearedWorld,
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			e := explore(Step, w.terms, w.ticks, w.start())
+			if e.broken != nil {
+				t.Fatal(e.history())
+			}
+			if len(e.next) > 0 {
+				t.Errorf("more than %d states", mostStates)
+			}
+			t.Logf("%d states in %v", len(e.known), time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// TestExploreConvicts has Step make mistakes, and each of them found.
+func TestExploreConvicts(t *testing.T) {
+	if underRace {
+		t.Skip("it has no second goroutine, and would take minutes")
+	}
+	for name, tc := range map[string]struct {
+		world bounds
+		step  func(Input) Output
+		want  string
+	}{
+		"renew deadline ignored": {faultyWorld, func(in Input) Output {
+			in.Timing.RenewDeadline = time.Hour
+			return Step(in)
+		}, "both work"},
+		"expiry too early": {faultyWorld, func(in Input) Output {
+			in.Timing.LeaseDuration = time.Second
+			in.Observation.Duration = time.Second
+			return Step(in)
+		}, "both hold valid rights"},
+		"release before work returned": {fickleWorld, func(in Input) Output {
+			in.Returned = in.Returned || in.State.Phase == Draining
+			return Step(in)
+		}, "releases while its work runs"},
+		"other holder ignored": {clearedWorld, func(in Input) Output {
+			if in.State.held() && in.Observation.Exists {
+				in.Observation.Holder, in.Observation.Transitions = in.Self, in.State.Term
+			}
+			return Step(in)
+		}, "knows of another holder and holds on"},
+		"term not counted up": {faultyWorld, func(in Input) Output {
+			out := Step(in)
+			if out.Action == Acquire {
+				out.Term = max(1, in.Observation.Transitions)
+			}
+			return out
+		}, "acquires term"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := explore(tc.step, tc.world.terms, tc.world.ticks, tc.world.start())
+			if e.broken == nil || !strings.Contains(e.why, tc.want) {
+				t.Fatalf("after %d states: %q, want a conviction for %q", len(e.known), e.why, tc.want)
+			}
+			t.Logf("after %d states: %s", len(e.known), e.history())
+		})
+	}
+}

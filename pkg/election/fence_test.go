@@ -1,0 +1,364 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+// transport is an http.RoundTripper made of a function that remembers the requests that got through.
+type transport struct {
+	sent   []*http.Request
+	handle func(*http.Request) (*http.Response, error)
+}
+
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	t.sent = append(t.sent, req)
+	if t.handle != nil {
+		return t.handle(req)
+	}
+	return respond("ok"), nil
+}
+
+func respond(body string) *http.Response {
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}
+}
+
+// fenceTest is a fence before a transport, and a claim of the fence's clock.
+type fenceTest struct {
+	t     *testing.T
+	fence *Fence
+	next  *transport
+	rt    http.RoundTripper
+	clock *jumpClock
+	claim *Claim
+}
+
+func inFence(t *testing.T, test func(t *testing.T, f *fenceTest)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fenceTest{t: t, next: &transport{}, clock: &jumpClock{}}
+		var err error
+		if f.fence, err = NewFence(FenceConfig{Member: "a_1", Shard: "ns-01", Clock: f.clock}); err != nil {
+			t.Fatal(err)
+		}
+		f.rt = f.fence.Wrap(f.next)
+		f.claim = newClaim(t.Context(), leaseName, "a_1", 8, f.clock.Now(), DefaultTiming())
+		test(t, f)
+	})
+}
+
+// send sends a request and returns what came back; the body is closed and the context ended.
+func (f *fenceTest) send(method string) error {
+	f.t.Helper()
+	resp, err := f.rt.RoundTrip(f.request(f.t.Context(), method))
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+func (f *fenceTest) request(ctx context.Context, method string) *http.Request {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, "https://server/api/v1/pods", strings.NewReader("{}"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("User-Agent", "kcm/v1.37")
+	return req
+}
+
+func (f *fenceTest) expect(method, want string) {
+	f.t.Helper()
+	before := len(f.next.sent)
+	err := f.send(method)
+	if want == "" {
+		if err != nil || len(f.next.sent) != before+1 {
+			f.t.Errorf("%s = %v, want it sent", method, err)
+		}
+		return
+	}
+	var fenced *FencedError
+	if !errors.Is(err, ErrFenced) || !errors.As(err, &fenced) || fenced.Shard != "ns-01" || err.Error() != want {
+		f.t.Errorf("%s = %v, want %s", method, err, want)
+	}
+	if len(f.next.sent) != before {
+		f.t.Errorf("%s was sent", method)
+	}
+}
+
+const closedFence = `refused by the fence: shard "ns-01", term 0`
+
+func TestFenceRefusesWithoutClaim(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		for _, method := range []string{"GET", "HEAD", "OPTIONS"} {
+			f.expect(method, "")
+		}
+		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "WHATEVER"} {
+			f.expect(method, closedFence)
+		}
+		if got := f.fence.Refused(); got != 7 {
+			t.Errorf("Refused() = %d, want 7", got)
+		}
+		f.fence.Open(f.claim)
+		f.expect("POST", "")
+		f.expect("GET", "")
+		f.fence.Close()
+		f.expect("POST", closedFence)
+		f.expect("GET", closedFence)
+	})
+}
+
+// TestFenceEndsReads has work that waits for an answer when its claim ends, as it does when the API server hangs: without
+// this it would not return before the Lease expires, and the process would have to end.
+func TestFenceEndsReads(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		f.fence.Open(f.claim)
+		f.next.handle = func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		}
+		time.AfterFunc(time.Second, func() { f.claim.end(ReasonRenewDeadline, "") })
+		begin := time.Now()
+		if err := f.send("GET"); !errors.Is(err, ErrFenced) || time.Since(begin) != time.Second {
+			t.Errorf("GET = %v after %v, want it ended by the fence with the claim, after 1s", err, time.Since(begin))
+		}
+	})
+}
+
+func TestFenceRefusesAfterClaim(t *testing.T) {
+	t.Run("ended", func(t *testing.T) {
+		inFence(t, func(t *testing.T, f *fenceTest) {
+			f.fence.Open(f.claim)
+			f.expect("PUT", "")
+			f.claim.end(ReasonOtherHolder, "b_1")
+			f.expect("PUT", `refused by the fence: shard "ns-01", term 8: claim on f-ns-01, term 8, ended: other-holder "b_1"`)
+			f.expect("GET", `refused by the fence: shard "ns-01", term 8: claim on f-ns-01, term 8, ended: other-holder "b_1"`)
+		})
+	})
+	t.Run("out of time", func(t *testing.T) {
+		inFence(t, func(t *testing.T, f *fenceTest) {
+			f.fence.Open(f.claim)
+			time.Sleep(10*time.Second - time.Nanosecond) // virtual
+			f.expect("PUT", "")
+			time.Sleep(time.Nanosecond) // virtual
+			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
+			// Too late for a renewal to revive it.
+			f.claim.extend(f.clock.Now(), f.clock.Now())
+			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
+		})
+	})
+	t.Run("suspended", func(t *testing.T) {
+		inFence(t, func(t *testing.T, f *fenceTest) {
+			f.fence.Open(f.claim)
+			f.clock.jump(10 * time.Second)
+			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
+		})
+	})
+	t.Run("draining is not the end", func(t *testing.T) {
+		inFence(t, func(t *testing.T, f *fenceTest) {
+			f.fence.Open(f.claim)
+			f.claim.drain()
+			f.claim.drain()
+			f.expect("PUT", "")
+		})
+	})
+}
+
+func TestFenceWithoutElection(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		ctx, cancel := context.WithCancel(t.Context())
+		claim := EndlessClaim(ctx, "ns-01", "a_1")
+		f.fence.Open(claim)
+		f.clock.jump(1000 * time.Hour)
+		f.expect("PUT", "")
+		if _, ok := f.next.sent[0].Context().Deadline(); ok || !claim.Deadline().IsZero() || !claim.Expiry().IsZero() {
+			t.Error("An endless claim has a deadline")
+		}
+		cancel()
+		f.expect("PUT", `refused by the fence: shard "ns-01", term 0: context canceled`)
+	})
+}
+
+func TestFenceIdentifies(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		req := f.request(t.Context(), "GET")
+		if _, err := f.rt.RoundTrip(req); err != nil {
+			t.Fatal(err)
+		}
+		f.fence.Open(f.claim)
+		f.expect("PUT", "")
+		for i, want := range []string{
+			"kcm/v1.37 flotilla (member=a_1; shard=ns-01; term=0)",
+			"kcm/v1.37 flotilla (member=a_1; shard=ns-01; term=8)",
+		} {
+			if got := f.next.sent[i].Header.Get("User-Agent"); got != want {
+				t.Errorf("User-Agent is %q, want %q", got, want)
+			}
+		}
+		if got := req.Header.Get("User-Agent"); got != "kcm/v1.37" {
+			t.Errorf("The caller's request has User-Agent %q now, want it as it was", got)
+		}
+	})
+}
+
+// A mutating request may take as long as the Lease lasts, by the claim's clock; reads have no such limit.
+func TestFenceBoundsRequests(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		f.next.handle = func(req *http.Request) (*http.Response, error) {
+			select {
+			case <-req.Context().Done():
+				return nil, req.Context().Err()
+			case <-time.After(time.Minute):
+				return respond("late"), nil
+			}
+		}
+		f.fence.Open(f.claim)
+		f.clock.jump(2 * time.Second) // 8 s to the deadline, 13 to the expiry.
+		begin := time.Now()
+		err := f.send("PUT")
+		if took := time.Since(begin); took != 13*time.Second || !errors.Is(err, ErrFenced) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("PUT = %v after %v, want it given up by the fence after 13s", err, took)
+		}
+		begin = time.Now()
+		if err := f.send("GET"); err != nil || time.Since(begin) != time.Minute {
+			t.Errorf("GET = %v after %v, want it answered after a minute", err, time.Since(begin))
+		}
+	})
+}
+
+func TestFenceCancelsRequestsWhenClaimEnds(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		f.next.handle = func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		}
+		f.fence.Open(f.claim)
+		time.AfterFunc(time.Second, func() { f.claim.end(ReasonRevoked, "") })
+		begin := time.Now()
+		if err := f.send("PUT"); time.Since(begin) != time.Second || !errors.Is(err, ErrFenced) {
+			t.Errorf("PUT = %v after %v, want it given up by the fence after 1s", err, time.Since(begin))
+		}
+		// The caller's own cancellation is the caller's own error.
+		f.fence.Open(EndlessClaim(t.Context(), "ns-01", "a_1"))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, err := f.rt.RoundTrip(f.request(ctx, "PUT")); !errors.Is(err, context.Canceled) || errors.Is(err, ErrFenced) {
+			t.Errorf("PUT = %v, want the caller's cancellation", err)
+		}
+	})
+}
+
+// The context of a request must live as long as its answer is being read, and no longer.
+func TestFenceBoundsBodies(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		f.fence.Open(f.claim)
+		put := func() (*http.Response, context.Context) {
+			resp, err := f.rt.RoundTrip(f.request(t.Context(), "PUT"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := f.next.sent[len(f.next.sent)-1].Context()
+			if sent.Err() != nil {
+				t.Error("The request's context has ended before its answer was read")
+			}
+			return resp, sent
+		}
+		resp, ctx := put()
+		if got, err := io.ReadAll(resp.Body); err != nil || string(got) != "ok" || ctx.Err() == nil {
+			t.Errorf("Read %q, %v, context %v, want ok and the context ended", got, err, ctx.Err())
+		}
+		resp, ctx = put()
+		if err := resp.Body.Close(); err != nil || ctx.Err() == nil {
+			t.Errorf("Close() = %v, context %v, want it ended", err, ctx.Err())
+		}
+		_, ctx = put()
+		time.Sleep(15 * time.Second) // virtual
+		synctest.Wait()
+		if ctx.Err() == nil {
+			t.Error("The answer may be read after the Lease has expired")
+		}
+		f.fence.Open(EndlessClaim(t.Context(), "ns-01", "a_1"))
+		f.next.handle = func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: duplex{}}, nil
+		}
+		resp, _ = put()
+		if _, ok := resp.Body.(io.ReadWriteCloser); !ok {
+			t.Errorf("Body of an upgraded connection is a %T that cannot be written", resp.Body)
+		}
+		_ = resp.Body.Close()
+		f.next.handle = func(*http.Request) (*http.Response, error) { return &http.Response{}, nil }
+		if resp, err := f.rt.RoundTrip(f.request(t.Context(), "PUT")); err != nil || resp.Body != nil {
+			t.Errorf("A response without a body became %+v, %v", resp, err)
+		}
+	})
+}
+
+type duplex struct{ io.ReadWriter }
+
+func (duplex) Close() error { return nil }
+
+func TestFenceClosesRefusedBody(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		body := &closing{}
+		req := f.request(t.Context(), "PUT")
+		req.Body = body
+		if _, err := f.rt.RoundTrip(req); !errors.Is(err, ErrFenced) || !body.closed {
+			t.Errorf("PUT = %v, body closed %t, want it refused and closed", err, body.closed)
+		}
+	})
+}
+
+type closing struct {
+	strings.Reader
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}
+
+func TestFenceFitsClientGo(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		wrapper, ok := f.rt.(utilnet.RoundTripperWrapper)
+		if !ok || wrapper.WrappedRoundTripper() != http.RoundTripper(f.next) {
+			t.Error("client-go cannot find the transport behind the fence")
+		}
+		config := &rest.Config{Host: "https://server", UserAgent: "kcm/v1.37", Transport: f.next}
+		config.Wrap(f.fence.Wrap)
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Post("https://server/", "", nil); !errors.Is(err, ErrFenced) {
+			t.Errorf("Post() = %v through a rest.Config, want it refused", err)
+		}
+		f.fence.Open(f.claim)
+		resp, err := client.Post("https://server/", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if got := f.next.sent[0].Header.Get("User-Agent"); got != "kcm/v1.37 flotilla (member=a_1; shard=ns-01; term=8)" {
+			t.Errorf("User-Agent is %q", got)
+		}
+	})
+}
+
+func TestNewFenceNamesWhatIsWrong(t *testing.T) {
+	_, err := NewFence(FenceConfig{Member: "a; b", Shard: ""})
+	for _, want := range []string{`FenceConfig.Member is "a; b", must be`, `FenceConfig.Shard is "", must be`, "FenceConfig.Clock is nil"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("NewFence() = %v, want it to say %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+)
+
+const leaseName = "f-ns-01"
+
+// world is one synctest bubble with a Lease store and a transcript.
+type world struct {
+	t     *testing.T
+	store *leasetest.Store
+	begin time.Time
+
+	mu    sync.Mutex
+	lines []string
+}
+
+// inWorld runs test in a bubble. The bubble fails the test if a goroutine is left behind.
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, store: leasetest.NewStore(), begin: time.Now()}
+		t.Cleanup(w.store.Wait)
+		test(t, w)
+	})
+}
+
+func (w *world) logf(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	line := fmt.Sprintf("%5.1f ", time.Since(w.begin).Seconds()) + fmt.Sprintf(format, args...)
+	w.lines = append(w.lines, line)
+}
+
+// sleep lets d of virtual time pass and everything that is due then happen.
+func (w *world) sleep(d time.Duration) {
+	time.Sleep(d) // virtual
+	synctest.Wait()
+}
+
+// expect compares the transcript since the last call. Lines are trimmed, so that it can be indented.
+func (w *world) expect(want string) {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var wanted []string
+	for line := range strings.Lines(want) {
+		if line = strings.TrimSpace(line); line != "" {
+			wanted = append(wanted, line)
+		}
+	}
+	got := make([]string, len(w.lines))
+	for i, line := range w.lines {
+		got[i] = strings.TrimSpace(line)
+	}
+	if a, b := strings.Join(wanted, "\n"), strings.Join(got, "\n"); a != b {
+		w.t.Errorf("Transcript is not as wanted.\nwant:\n%s\ngot:\n%s", a, b)
+	}
+	w.lines = nil
+}
+
+func (w *world) holder(name string) string {
+	return RecordFrom(w.store.Get(name)).Holder
+}
+
+// lease is a Lease as somebody else may have left it, with stamps that make no sense to this process's clock.
+func lease(holder string, term int32) *coordinationv1.Lease {
+	stamp := metav1.NewMicroTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: leaseName},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity:       &holder,
+			LeaseTransitions:     &term,
+			LeaseDurationSeconds: ptr.To[int32](15),
+			AcquireTime:          &stamp,
+			RenewTime:            &stamp,
+		},
+	}
+}
+
+// node is one process with one claimant.
+type node struct {
+	*world
+	name     string
+	client   *leasetest.Client // of the claimant
+	watch    *leasetest.Client // of the observer
+	clock    *jumpClock
+	observer *Observer
+	claimant *Claimant
+	revoked  chan struct{}
+	linger   time.Duration // how long the work takes to return
+	quiet    bool          // log no events
+	stopped  chan struct{}
+	cancel   context.CancelFunc
+}
+
+// jumpClock is the bubble's clock plus an offset, to play a suspended process.
+type jumpClock struct {
+	clock.RealClock
+	offset atomic.Int64
+}
+
+func (c *jumpClock) Now() time.Time       { return c.RealClock.Now().Add(time.Duration(c.offset.Load())) }
+func (c *jumpClock) jump(d time.Duration) { c.offset.Add(int64(d)) }
+
+// node starts a process that claims leaseName.
+func (w *world) node(name string, changes ...func(*node, *ClaimantConfig)) *node {
+	w.t.Helper()
+	n := &node{
+		world: w, name: name,
+		client: w.store.Client(name), watch: w.store.Client(name),
+		clock: &jumpClock{}, revoked: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	// A millisecond each way gives what happens at two nodes an order.
+	n.client.Script(func(string) leasetest.Fault {
+		return leasetest.Fault{Out: time.Millisecond, Back: time.Millisecond}
+	})
+	n.observer = w.observer(n.watch, n.clock)
+	cfg := ClaimantConfig{
+		Name: leaseName, Identity: name + "_1", Client: n.client, Observer: n.observer, Clock: n.clock,
+		Timing: DefaultTiming(), Revoked: n.revoked, Work: n.work, OnEvent: n.event, OnStuck: n.stuck,
+		Jitter: func(d time.Duration) time.Duration { return d },
+	}
+	for _, change := range changes {
+		change(n, &cfg)
+	}
+	var err error
+	if n.claimant, err = NewClaimant(cfg); err != nil {
+		w.t.Fatal(err)
+	}
+	n.claimant.SetWish(Want)
+	n.start(n.claimant.Run)
+	return n
+}
+
+// start runs an observer and then run beside it until stop, and the observer longer.
+func (n *node) start(run func(context.Context)) {
+	base := klog.NewContext(n.t.Context(), klog.Logger{})
+	ctx, cancel := context.WithCancel(base)
+	n.cancel = cancel
+	observing, stopObserving := context.WithCancel(base)
+	var observer sync.WaitGroup
+	observer.Go(func() { n.observer.Run(observing) })
+	go func() {
+		defer close(n.stopped)
+		run(ctx)
+		stopObserving()
+		observer.Wait()
+	}()
+	n.t.Cleanup(func() { n.cancel(); <-n.stopped })
+}
+
+func (w *world) observer(client *leasetest.Client, clock Clock) *Observer {
+	w.t.Helper()
+	observer, err := NewObserver(ObserverConfig{Fleet: "f", Client: client, Clock: clock})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return observer
+}
+
+// stop ends the process as planned and waits for it.
+func (n *node) stop() {
+	n.cancel()
+	<-n.stopped
+	synctest.Wait()
+}
+
+func (n *node) work(ctx context.Context, claim *Claim) {
+	<-ctx.Done()
+	if n.linger > 0 {
+		time.Sleep(n.linger) // virtual
+	}
+	n.logf("%s work returns: %v, valid %t", n.name, context.Cause(ctx), claim.Valid(n.clock.Now()))
+}
+
+func (n *node) event(e Event) {
+	if n.quiet || e.Type == EventRenewed || e.Reason == ReasonUnknown {
+		return // Whether anything is known at the first step is chance.
+	}
+	line := fmt.Sprintf("%s %s", n.name, e.Type)
+	if e.Term != 0 {
+		line += fmt.Sprintf(" %d", e.Term)
+	}
+	if e.Reason != "" {
+		line += fmt.Sprintf(" (%s)", e.Reason)
+	}
+	n.logf("%s", line)
+}
+
+func (n *node) stuck(s StuckClaim) {
+	n.logf("%s stuck %d (%s) since %v", n.name, s.Term, s.Reason, s.Ended)
+}
+
+func lingering(d time.Duration) func(*node, *ClaimantConfig) {
+	return func(n *node, _ *ClaimantConfig) { n.linger = d }
+}
+
+func creating(_ *node, cfg *ClaimantConfig) { cfg.CreateAtOnce = true }

@@ -1,0 +1,201 @@
+package election
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/plant"
+)
+
+// run is one call of Claimant.Run. All its fields belong to the goroutine of Run.
+type run struct {
+	*Claimant
+	// ctx has the caller's values but not its end: requests go on while the claim is drained and released.
+	ctx    context.Context // Lives exactly as long as Run.
+	logger klog.Logger
+
+	state    State
+	busy     bool
+	renewing context.CancelFunc // ends the renewal under way; nil if there is none
+	failures int                // consecutive failed requests
+
+	begun       time.Time // when the present claim was acquired
+	endReason   Reason    // why the last claim ended
+	stopWork    context.CancelCauseFunc
+	returned    chan struct{} // closed when the work has returned; nil if none was started
+	touchedDone int           // calls of Touch that have been written
+	waiting     Event         // the last EventWaiting
+}
+
+// Run claims, renews and releases until ctx ends. It then behaves as for Leave: it drains, waits for the work to return
+// while it keeps renewing, releases, and returns once everything it started has ended. If the API server cannot be
+// reached, it gives up releasing when the Lease has expired by itself.
+func (c *Claimant) Run(ctx context.Context) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "lease", c.cfg.Name)
+	r := &run{
+		Claimant: c,
+		ctx:      klog.NewContext(context.WithoutCancel(ctx), logger),
+		logger:   logger,
+	}
+	changed, unsubscribe := c.cfg.Observer.Subscribe(func(name string) bool { return name == c.cfg.Name })
+	defer unsubscribe()
+	for {
+		// What this step knows of the end and of the revocation is what wait goes by: what comes after must wake it.
+		ended := ctx.Err() != nil
+		in := r.input(ended)
+		out := Step(in)
+		if out.Settled && ended {
+			return
+		}
+		if r.do(in, out) {
+			continue
+		}
+		stop, revoked := ctx.Done(), r.cfg.Revoked
+		if ended {
+			stop = nil
+		}
+		if in.Revoked {
+			revoked = nil
+		}
+		r.wait(changed, stop, revoked, out.Wake, in.Now)
+	}
+}
+
+func (r *run) input(ended bool) Input {
+	wish, ask, touched := r.wishes()
+	if ended {
+		wish = Leave
+	}
+	return Input{
+		Self:         r.cfg.Identity,
+		Wish:         wish,
+		Revoked:      closed(r.cfg.Revoked),
+		Observation:  r.cfg.Observer.Get(r.cfg.Name),
+		State:        r.state,
+		Timing:       r.cfg.Timing,
+		Busy:         r.busy,
+		Returned:     r.returned != nil && (closed(r.returned) || plant.ReleaseBeforeStop && r.state.Phase == Draining),
+		Touch:        touched != r.touchedDone,
+		Ask:          ask,
+		CreateAtOnce: r.cfg.CreateAtOnce,
+		// Last, so that nothing above is newer than it.
+		Now: r.cfg.Clock.Now(),
+	}
+}
+
+// do carries out one action and tells whether to step again at once.
+func (r *run) do(in Input, out Output) bool {
+	r.state = out.State
+	holder := in.Observation.Holder
+	switch out.Action {
+	case Wait:
+		if out.Reason != "" {
+			r.reportWaiting(Event{Type: EventWaiting, Name: r.cfg.Name, Reason: out.Reason, Holder: holder})
+		}
+		return false
+	case Create, Acquire, Renew, Ask, Release:
+		r.send(in, out)
+	case Start:
+		r.startWork()
+	case Drain:
+		r.Claim().drain()
+		r.stopWork(ErrDraining)
+		r.report(Event{Type: EventDraining, Term: r.state.Term, Holder: holder})
+	case End:
+		r.endClaim(in, out.Reason)
+	case Rest:
+		r.returned = nil
+		r.report(Event{Type: EventReturned, Term: r.state.Term, Holder: holder, Duration: in.Now.Sub(r.state.EndedAt)})
+	case Stuck:
+		r.cfg.OnStuck(StuckClaim{Name: r.cfg.Name, Term: r.state.Term, Reason: r.endReason, Ended: in.Now.Sub(r.state.EndedAt)})
+	}
+	return true
+}
+
+// startWork calls Work on its own goroutine. The work's context is derived from the claim's: it ends with it.
+func (r *run) startWork() {
+	claim := r.Claim()
+	ctx, cancel := context.WithCancelCause(claim.Context())
+	r.stopWork = cancel
+	returned := make(chan struct{})
+	r.returned = returned
+	r.report(Event{Type: EventStarted, Term: claim.Term(), Holder: r.cfg.Identity})
+	go func() {
+		defer close(returned)
+		defer cancel(nil)
+		r.cfg.Work(ctx, claim)
+	}()
+}
+
+// endClaim closes whatever depends on the claim before it says so.
+func (r *run) endClaim(in Input, reason Reason) {
+	claim := r.Claim()
+	if !plant.LostLeaseIgnored || reason.Planned() {
+		claim.end(reason, in.Observation.Holder)
+	}
+	r.setClaim(nil)
+	if r.renewing != nil {
+		r.renewing()
+	}
+	if in.Returned {
+		r.returned = nil
+	}
+	r.endReason = reason
+	lasted := in.Now.Sub(r.begun)
+	if reason.Planned() {
+		r.logger.V(2).Info("Ended claim", "term", claim.Term(), "reason", reason, "lasted", lasted)
+	} else {
+		r.logger.Info("Lost claim", "term", claim.Term(), "reason", reason, "holder", in.Observation.Holder, "lasted", lasted)
+	}
+	r.report(Event{Type: EventEnded, Term: claim.Term(), Reason: reason, Holder: in.Observation.Holder, Duration: lasted})
+}
+
+// wait blocks until there may be something to do: a change of the Lease, a wish, an answer, the work's return, the end
+// of Run's context, a revocation, or wake. Whatever it was, the next step reads everything again.
+func (r *run) wait(changed, stop, revoked <-chan struct{}, wake, now time.Time) {
+	var timer <-chan time.Time
+	if !wake.IsZero() {
+		t := r.cfg.Clock.NewTimer(wake.Sub(now))
+		defer t.Stop()
+		timer = t.C()
+	}
+	select {
+	case <-changed:
+	case <-r.wake:
+	case <-timer:
+	case answer := <-r.reply:
+		r.receive(answer)
+	case <-stop:
+	case <-revoked:
+	case <-r.returned:
+	}
+}
+
+func (r *run) report(event Event) {
+	event.Name = r.cfg.Name
+	if event.Type != EventRenewed && event.Type != EventFailed && event.Type != EventConflict {
+		r.waiting = Event{}
+	}
+	r.cfg.OnEvent(event)
+}
+
+// reportWaiting reports why the Lease cannot be acquired, once per reason and holder.
+func (r *run) reportWaiting(event Event) {
+	if event == r.waiting {
+		return
+	}
+	r.waiting = event
+	r.logger.V(2).Info("Waited for the Lease", "reason", event.Reason, "holder", event.Holder)
+	r.cfg.OnEvent(event)
+}
+
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,230 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// ErrMembershipLost is what Membership.Run returns when the member's Lease was lost: another incarnation of the member
+// has taken it, or it could not be renewed in time.
+var ErrMembershipLost = errors.New("membership lost")
+
+// MembershipConfig configures a Membership. Fields without a default are required.
+type MembershipConfig struct {
+	// Fleet is the fleet's name, the Observer's.
+	Fleet string
+	// Incarnation of the member, from NewIncarnation: one for each process start.
+	Incarnation string
+	// Client, Observer, Clock, Timing, Labels, OnEvent, OnStuck and Jitter are as in ClaimantConfig, for the member's Lease.
+	Client   LeaseWriter
+	Observer *Observer
+	Clock    Clock
+	Timing   Timing
+	Labels   map[string]string
+	OnEvent  func(Event)
+	OnStuck  func(StuckClaim)
+	Jitter   func(time.Duration) time.Duration
+	// RebalanceDelay is how long the member stays joining, by its own clock, while another member is active. Default 0: it
+	// becomes active at once. Must not be negative.
+	RebalanceDelay time.Duration
+	// Plan returns what to say of the plan that this member works by, see PlanAnnotation. It must not block. Call
+	// Membership.Touch when its answer changes. Default: nothing is said.
+	Plan func() string
+}
+
+// Membership keeps one member's Lease, by which others know that it lives. It serves for one hold: once lost or left, make
+// a new one. Run must be called once; the other methods are safe for concurrent use at any time.
+//
+//	          Lease acquired           RebalanceDelay, or nobody else is active           Leave
+//	(waiting) ──────────────▶ joining ─────────────────────────────────────────▶ active ──────▶ leaving
+//	                             └─────────────────────── Leave ───────────────────────────────────┘
+type Membership struct {
+	cfg      MembershipConfig
+	member   string
+	claimant *Claimant
+	joined   chan struct{}
+	lost     chan struct{}
+	revoke   func() // closes the claimant's Revoked
+
+	credentials credentials
+
+	mu    sync.Mutex
+	state MemberState
+
+	// These belong to the goroutine of Run, which is the one that reports events.
+	cancel context.CancelFunc
+	reason Reason // why it was lost; empty if it was not
+}
+
+// NewMembership returns a membership that is joining. The error names every field that is out of bounds.
+func NewMembership(cfg MembershipConfig) (*Membership, error) {
+	m := &Membership{
+		cfg:    cfg,
+		member: MemberOf(cfg.Incarnation),
+		joined: make(chan struct{}),
+		lost:   make(chan struct{}),
+		state:  MemberJoining,
+	}
+	var errs []error
+	if m.member == "" {
+		errs = append(errs, fmt.Errorf("MembershipConfig.Incarnation is %q, must be of the form <member>_<uuid>", cfg.Incarnation))
+	}
+	if cfg.Fleet == "" {
+		errs = append(errs, errors.New("MembershipConfig.Fleet is empty, must be the fleet's name"))
+	}
+	if cfg.RebalanceDelay < 0 {
+		errs = append(errs, fmt.Errorf("MembershipConfig.RebalanceDelay is %v, must not be negative", cfg.RebalanceDelay))
+	}
+	if m.cfg.Plan == nil {
+		m.cfg.Plan = func() string { return "" }
+	}
+	if m.cfg.OnEvent == nil {
+		m.cfg.OnEvent = func(Event) {}
+	}
+	revoked := make(chan struct{})
+	m.revoke = sync.OnceFunc(func() { close(revoked) })
+	claimant, err := NewClaimant(ClaimantConfig{
+		Name:        MemberLease(cfg.Fleet, m.member),
+		Revoked:     revoked,
+		Identity:    cfg.Incarnation,
+		Client:      cfg.Client,
+		Observer:    cfg.Observer,
+		Clock:       cfg.Clock,
+		Timing:      cfg.Timing,
+		Labels:      cfg.Labels,
+		Annotations: m.annotations,
+		// Only incarnations of this member want this Lease, and new pods must not wait to be seen. Should it be deleted under
+		// a live incarnation, the shards' Leases still keep the two apart.
+		CreateAtOnce: true,
+		Work:         m.hold,
+		OnEvent:      m.onEvent,
+		OnStuck:      cfg.OnStuck,
+		Jitter:       cfg.Jitter,
+	})
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	m.claimant = claimant
+	return m, nil
+}
+
+// Run acquires and keeps the member's Lease until ctx ends or the Lease is lost. While another incarnation of the member
+// holds it, Run waits and reports EventWaiting. When ctx ends it releases the Lease and returns nil; hand over all shards
+// before, after Leave. When the Lease is lost it closes Lost and returns an error that is ErrMembershipLost and says why.
+func (m *Membership) Run(ctx context.Context) error {
+	ctx, m.cancel = context.WithCancel(ctx)
+	defer m.cancel()
+	m.claimant.SetWish(Want)
+	m.claimant.Run(ctx)
+	if m.reason != "" {
+		return fmt.Errorf("%w: %s", ErrMembershipLost, m.reason)
+	}
+	return nil
+}
+
+// Joined is closed once the Lease is held: from then on the process may claim shards, until Lost.
+func (m *Membership) Joined() <-chan struct{} { return m.joined }
+
+// Lost is closed when the Lease was held and is no more, other than by the end of Run's ctx. All claims of the process must
+// end: give it to their claimants as ClaimantConfig.Revoked.
+func (m *Membership) Lost() <-chan struct{} { return m.lost }
+
+// Name returns the member's name.
+func (m *Membership) Name() string { return m.member }
+
+// State returns what the member says of itself.
+func (m *Membership) State() MemberState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state
+}
+
+// Leave takes the member out of the ring, for good. It goes on renewing, so that it can hand over its shards in peace.
+func (m *Membership) Leave() {
+	m.setState(MemberLeaving)
+}
+
+// Touch has the Lease written as soon as possible, after the answer of MembershipConfig.Plan has changed.
+func (m *Membership) Touch() {
+	m.claimant.Touch()
+}
+
+// setState moves to state, unless the member is leaving, and has it written.
+func (m *Membership) setState(state MemberState) {
+	m.mu.Lock()
+	if m.state != MemberLeaving {
+		m.state = state
+	}
+	m.mu.Unlock()
+	m.claimant.Touch()
+}
+
+func (m *Membership) annotations() map[string]string {
+	all := m.credentialAnnotations()
+	all[StateAnnotation], all[PlanAnnotation] = string(m.State()), m.cfg.Plan()
+	return all
+}
+
+// onEvent notices the loss of the Lease before anything else happens.
+func (m *Membership) onEvent(event Event) {
+	switch {
+	case event.Type == EventStarted:
+		close(m.joined)
+	case event.Type == EventEnded && !event.Reason.Planned() && closed(m.joined):
+		m.reason = event.Reason
+		close(m.lost)
+		m.cancel()
+	}
+	m.cfg.OnEvent(event)
+}
+
+// hold is the work of the member's claim: it waits until the member may become active.
+func (m *Membership) hold(ctx context.Context, claim *Claim) {
+	changed, unsubscribe := m.cfg.Observer.Subscribe(func(name string) bool {
+		return strings.HasPrefix(name, MemberLease(m.cfg.Fleet, ""))
+	})
+	defer unsubscribe()
+	stable := m.cfg.Clock.Now().Add(m.cfg.RebalanceDelay)
+	for ctx.Err() == nil && m.State() == MemberJoining {
+		now := m.cfg.Clock.Now()
+		roster := RosterFrom(m.cfg.Fleet, m.cfg.Observer.List(), m.cfg.Timing.LeaseDuration, now)
+		alone := m.cfg.Observer.HasSynced() && !roster.othersActive(m.member)
+		if alone || !now.Before(stable) {
+			m.setState(MemberActive)
+			klog.FromContext(ctx).Info("Became an active member", "member", m.member, "term", claim.Term(), "alone", alone)
+			break
+		}
+		wake := stable
+		if next := roster.NextChange(); next.After(now) && next.Before(wake) {
+			wake = next
+		}
+		m.pause(ctx, changed, wake.Sub(now))
+	}
+	<-ctx.Done()
+}
+
+func (m *Membership) pause(ctx context.Context, changed <-chan struct{}, d time.Duration) {
+	timer := m.cfg.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-changed:
+	case <-timer.C():
+	}
+}
+
+// othersActive tells whether a member other than self is active.
+func (r Roster) othersActive(self string) bool {
+	for _, m := range r.members {
+		if m.State == MemberActive && m.Name != self {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,251 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// memberNode is a process with a membership.
+type memberNode struct {
+	*node
+	membership *Membership
+	err        error
+}
+
+func (w *world) member(incarnation string, delay time.Duration) *memberNode {
+	w.t.Helper()
+	n := &node{
+		world: w, name: incarnation, client: w.store.Client(incarnation), watch: w.store.Client(incarnation),
+		clock: &jumpClock{}, stopped: make(chan struct{}),
+	}
+	n.observer = w.observer(n.watch, n.clock)
+	m := &memberNode{node: n}
+	var err error
+	m.membership, err = NewMembership(MembershipConfig{
+		Fleet: "f", Incarnation: incarnation, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: DefaultTiming(),
+		RebalanceDelay: delay, Plan: func() string { return "plan-1" }, OnEvent: n.event, OnStuck: n.stuck,
+		Jitter: func(d time.Duration) time.Duration { return d },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n.start(func(ctx context.Context) { m.err = m.membership.Run(ctx) })
+	return m
+}
+
+// roster is what n sees: name, state, since and plan of each member, and who counts.
+func (n *node) roster() string {
+	r := RosterFrom("f", n.observer.List(), DefaultTiming().LeaseDuration, n.clock.Now())
+	var parts []string
+	for _, m := range r.Members() {
+		parts = append(parts, fmt.Sprintf("%s=%s/%.0f/%s", m.Incarnation, m.State, m.Since.Sub(n.begin).Seconds(), m.Plan))
+	}
+	return strings.Join(parts, " ") + " active: " + strings.Join(r.Active(), " ")
+}
+
+func (n *node) expectRoster(want string) {
+	n.t.Helper()
+	if got := n.roster(); got != want {
+		n.t.Errorf("Roster of %s is %q, want %q", n.name, got, want)
+	}
+}
+
+func TestMembershipLife(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.member("a_1", 30*s)
+		w.sleep(s)
+		<-a.membership.Joined()
+		a.expectRoster("a_1=active/0/plan-1 active: a") // Nobody else is there.
+		b := w.member("b_1", 30*s)
+		w.sleep(s)
+		a.expectRoster("a_1=active/0/plan-1 b_1=joining/1/plan-1 active: a")
+		w.sleep(28 * s)
+		b.expectRoster("a_1=active/1/plan-1 b_1=joining/1/plan-1 active: a")
+		w.sleep(s)
+		b.expectRoster("a_1=active/1/plan-1 b_1=active/1/plan-1 active: a b")
+		a.membership.Leave()
+		w.sleep(s)
+		b.expectRoster("a_1=leaving/1/plan-1 b_1=active/1/plan-1 active: b")
+		w.sleep(60 * s)
+		b.expectRoster("a_1=leaving/1/plan-1 b_1=active/1/plan-1 active: b")
+		a.stop()
+		b.expectRoster("b_1=active/1/plan-1 active: b")
+		if a.err != nil || closed(a.membership.Lost()) {
+			t.Errorf("Run() = %v, lost %t after a planned end, want nil, false", a.err, closed(a.membership.Lost()))
+		}
+		if got := w.holder("f-member-a"); got != "" {
+			t.Errorf("Holder of a's Lease is %q after it has left, want none", got)
+		}
+	})
+}
+
+// Once the only active member has died, a joining one must not wait any longer.
+func TestMemberBecomesActiveWhenOthersHaveDied(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.member("a_1", time.Hour)
+		w.sleep(s)
+		b := w.member("b_1", time.Hour)
+		w.sleep(1500 * time.Millisecond) // a renews at 2
+		a.client.Block()
+		w.sleep(14 * s)
+		b.expectRoster("a_1=active/1/plan-1 b_1=joining/1/plan-1 active: a")
+		w.sleep(s)
+		b.expectRoster("b_1=active/1/plan-1 active: b")
+	})
+}
+
+// Two incarnations of one member: the newcomer waits and says so, until the other is gone.
+func TestTwoIncarnations(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		first := w.member("a_1", 0)
+		w.sleep(s)
+		second := w.member("a_2", 0)
+		w.sleep(60 * s)
+		if closed(second.membership.Joined()) || closed(first.membership.Lost()) {
+			t.Error("Two incarnations of one member hold its Lease")
+		}
+		first.client.Block()
+		first.watch.Block()
+		w.sleep(13 * s)
+		w.expect(`
+			0.0 a_1 acquired 1
+			0.0 a_1 started 1
+			1.0 a_2 waiting (held)
+			67.0 a_1 failed 1
+			70.0 a_1 ended 1 (renew-deadline)
+			70.0 a_1 returned 1`)
+		if closed(second.membership.Joined()) {
+			t.Error("The second incarnation has joined before the Lease has expired")
+		}
+		w.sleep(7 * s)
+		if !closed(first.membership.Lost()) || !errors.Is(first.err, ErrMembershipLost) {
+			t.Errorf("Run() = %v, lost %t, want it lost", first.err, closed(first.membership.Lost()))
+		}
+		if !closed(second.membership.Joined()) {
+			t.Error("The second incarnation has not joined after the first has gone")
+		}
+	})
+}
+
+func TestMembershipLostToAnotherIncarnation(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.member("a_1", 0)
+		w.sleep(s)
+		// A claim of the same process, revoked by the loss.
+		w.store.Put(lease("", 7))
+		n := w.node("n", func(_ *node, cfg *ClaimantConfig) { cfg.Revoked = a.membership.Lost() })
+		w.sleep(s)
+		claim := n.claimant.Claim()
+		w.store.Tamper("f-member-a", func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "a_2"; *l.Spec.LeaseTransitions = 2 })
+		w.sleep(time.Millisecond)
+		if claim.Valid(n.clock.Now()) {
+			t.Error("A claim is valid after the membership was lost")
+		}
+		w.sleep(s)
+		if got := w.holder("f-member-a"); got != "a_2" {
+			t.Errorf("Holder is %q, want a_2: its Lease is not a_1's to release", got)
+		}
+		if want := "membership lost: other-holder"; a.err == nil || a.err.Error() != want {
+			t.Errorf("Run() = %v, want %s", a.err, want)
+		}
+		if got := w.holder(leaseName); got != "" {
+			t.Errorf("Holder of the shard is %q, want none", got)
+		}
+	})
+}
+
+func TestMembershipDeleted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.member("a_1", 0)
+		w.sleep(s)
+		w.store.Remove("f-member-a")
+		w.sleep(30 * s)
+		a.expectRoster("a_1=active/1/plan-1 active: a")
+		if closed(a.membership.Lost()) {
+			t.Error("A deleted Lease that was created again has cost the membership")
+		}
+	})
+}
+
+func TestRosterFrom(t *testing.T) {
+	member := func(name, holder, state string, second float64) Observation {
+		obs := seen(holder, 1, second)
+		obs.Name = "f-member-" + name
+		obs.Annotations = map[string]string{StateAnnotation: state, PlanAnnotation: "p"}
+		return obs
+	}
+	gone := absent(99, 1)
+	gone.Name = "f-member-g"
+	all := []Observation{
+		member("e", "e_1", "active", 98), // Not in order.
+		member("b", "b_1", "joining", 90),
+		member("c", "c_1", "leaving", 99),
+		member("d", "d_1", "", 99),
+		member("x", "x_1", "active", 85),       // expired
+		member("y", "", "active", 99),          // released
+		member("z", "somebody", "active", 99),  // not an incarnation of z
+		member("plan", "a_1", "active", 99),    // "f-member-plan" of fleet "f-member" held by a
+		gone,                                   // deleted
+		seen("a_1", 1, 99),                     // a shard's
+		{Record: Record{Name: "g-member-a"}},   // another fleet's
+		member("w-1", "w-1_a-b", "bogus", 100), // hyphens and nonsense
+	}
+	r := RosterFrom("f", all, 15*time.Second, at(100))
+	want := []Member{
+		{"b", "b_1", MemberJoining, at(90), "p", at(90)},
+		{"c", "c_1", MemberLeaving, at(99), "p", at(99)},
+		{"d", "d_1", MemberJoining, at(99), "p", at(99)},
+		{"e", "e_1", MemberActive, at(98), "p", at(98)},
+		{"w-1", "w-1_a-b", MemberJoining, at(100), "p", at(100)},
+	}
+	if diff := cmp.Diff(want, r.Members()); diff != "" {
+		t.Errorf("Members() is not as wanted (-want +got):\n%s", diff)
+	}
+	if got := strings.Join(r.Live(), " "); got != "b c d e w-1" {
+		t.Errorf("Live() = %s, want b c d e w-1", got)
+	}
+	if got := strings.Join(r.Active(), " "); got != "e" {
+		t.Errorf("Active() = %s, want e", got)
+	}
+	if got := strings.Join(RosterFrom("f", all[1:], 15*time.Second, at(100)).Active(), " "); got != "b d w-1" {
+		t.Errorf("Active() with nobody active = %s, want b d w-1", got)
+	}
+	if got := r.NextChange(); !got.Equal(at(105)) {
+		t.Errorf("NextChange() = %v, want %v", got, at(105))
+	}
+	if m, ok := r.Get("e"); !ok || m.Incarnation != "e_1" {
+		t.Errorf("Get(e) = %+v, %t, want e_1", m, ok)
+	}
+	if _, ok := r.Get("x"); ok {
+		t.Error("Get(x) finds a member that is not live")
+	}
+}
+
+func TestIncarnation(t *testing.T) {
+	a, b := NewIncarnation("pod-1"), NewIncarnation("pod-1")
+	if a == b || MemberOf(a) != "pod-1" {
+		t.Errorf("NewIncarnation(pod-1) = %s, %s, want two different ones of pod-1", a, b)
+	}
+	if got := MemberOf("nonsense"); got != "" {
+		t.Errorf("MemberOf(nonsense) = %q, want nothing", got)
+	}
+}
+
+func TestNewMembershipNamesWhatIsWrong(t *testing.T) {
+	_, err := NewMembership(MembershipConfig{Incarnation: "pod", RebalanceDelay: -1})
+	for _, want := range []string{
+		`MembershipConfig.Incarnation is "pod", must be of the form <member>_<uuid>`,
+		"MembershipConfig.Fleet is empty", "MembershipConfig.RebalanceDelay is -1ns, must not be negative", "Client is nil",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("NewMembership() = %v, want it to say %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package election
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// Observation is what this process knows of one Lease, and since when by its own clock. It is a value; what Lease and
+// the maps of Record point to is shared and must not be changed.
+type Observation struct {
+	Record
+	// Exists is false if the Lease is known not to exist; Record then has no more than Name and ResourceVersion.
+	Exists bool
+	// Seen is when this process last saw the Lease's spec change, appear or disappear. Zero means that nothing is known
+	// yet, neither that the Lease exists nor that it does not.
+	Seen time.Time
+	// HolderSeen is when this process first saw the present holder in its present term.
+	HolderSeen time.Time
+	// HighTerm is the highest leaseTransitions this process has ever seen under this name, deleted Leases included.
+	HighTerm int32
+	// Lease is the object that Record was read from; nil if it does not exist.
+	Lease *coordinationv1.Lease
+}
+
+// Known tells whether anything is known of the Lease.
+func (o Observation) Known() bool {
+	return !o.Seen.IsZero()
+}
+
+// ExpiresAt is when this process may regard the holder as gone if it sees no further change: Seen plus the larger of
+// the declared duration and atLeast, the reader's own LeaseDuration. It is Seen for a Lease without a holder, and counts
+// atLeast from Seen for one that does not exist.
+func (o Observation) ExpiresAt(atLeast time.Duration) time.Time {
+	switch {
+	case !o.Exists:
+		return o.Seen.Add(atLeast)
+	case o.Holder == "":
+		return o.Seen
+	default:
+		return o.Seen.Add(max(o.Duration, atLeast))
+	}
+}
+
+// Expired tells whether nobody can hold the Lease any more at now. Nothing known is not expired.
+func (o Observation) Expired(now time.Time, atLeast time.Duration) bool {
+	return o.Known() && !now.Before(o.ExpiresAt(atLeast))
+}
+
+// Saw returns the observation after the Lease was seen at now, and whether that changed anything. A Lease that is not
+// newer than what is known already is ignored: knowledge never goes back.
+func (o Observation) Saw(lease *coordinationv1.Lease, now time.Time) (Observation, bool) {
+	if !newer(lease.ResourceVersion, o.ResourceVersion) {
+		return o, false
+	}
+	next := Observation{Record: RecordFrom(lease), Exists: true, Seen: now, HolderSeen: now, Lease: lease}
+	next.HighTerm = max(o.HighTerm, next.Transitions)
+	if o.Exists {
+		if o.Lease != nil && equality.Semantic.DeepEqual(o.Lease.Spec, lease.Spec) {
+			next.Seen = o.Seen
+		}
+		if o.Holder == next.Holder && o.Transitions == next.Transitions {
+			next.HolderSeen = o.HolderSeen
+		}
+	}
+	return next, true
+}
+
+// Gone returns the observation after the Lease was found not to exist at now, as of version, and whether that changed
+// anything. It is ignored if something newer is known. Without a version it is taken at its word.
+func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
+	if o.Known() && !o.Exists || version != "" && !newer(version, o.ResourceVersion) {
+		return o, false
+	}
+	if version == "" {
+		version = o.ResourceVersion
+	}
+	return Observation{Record: Record{Name: o.Name, ResourceVersion: version}, Seen: now, HighTerm: o.HighTerm}, true
+}
+
+// newer tells whether version a is newer than b. A version that does not follow the API's rules is taken to be newer if
+// it differs: the last word heard wins then, as it did before versions could be compared.
+func newer(a, b string) bool {
+	if b == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	if err != nil {
+		return a != b
+	}
+	return order > 0
+}

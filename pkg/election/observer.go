@@ -1,0 +1,259 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it a client of its own: renewals
+// must not wait behind other requests in a client's rate limiter.
+type LeaseReader interface {
+	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// ObserverConfig configures an Observer.
+type ObserverConfig struct {
+	// Fleet is the fleet's name; the observer keeps the Leases whose names begin with "<fleet>-". Required.
+	Fleet string
+	// Extra are the full names of further Leases to keep, a gate for example. Default: none.
+	Extra []string
+	// Client reads the Leases of the fleet's namespace. Required.
+	Client LeaseReader
+	// Clock measures what is seen. It must be the one that the fleet's claimants use. Required.
+	Clock Clock
+}
+
+// Observer watches the Leases of one namespace with a single watch and remembers of each when this process last saw it
+// change. All methods are safe for concurrent use.
+type Observer struct {
+	cfg ObserverConfig
+
+	mu          sync.Mutex
+	logger      klog.Logger
+	syncedAt    time.Time
+	known       map[string]Observation
+	subscribers map[*subscriber]struct{}
+}
+
+type subscriber struct {
+	match func(before, after Observation) bool
+	wake  chan struct{}
+}
+
+// NewObserver returns an observer that knows nothing until Run has listed the Leases once. The error names the field
+// that is missing.
+func NewObserver(cfg ObserverConfig) (*Observer, error) {
+	var errs []error
+	if cfg.Fleet == "" {
+		errs = append(errs, errors.New("ObserverConfig.Fleet is empty, must be the fleet's name"))
+	}
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("ObserverConfig.Client is nil, must read Leases"))
+	}
+	if cfg.Clock == nil {
+		errs = append(errs, errors.New("ObserverConfig.Clock is nil, must be the process's clock"))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return &Observer{
+		cfg:         cfg,
+		logger:      klog.Background(),
+		known:       make(map[string]Observation),
+		subscribers: make(map[*subscriber]struct{}),
+	}, nil
+}
+
+// Run lists and watches until ctx ends, and returns after its last goroutine has ended. Call it once.
+func (o *Observer) Run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	o.mu.Lock()
+	o.logger = logger
+	o.mu.Unlock()
+
+	// The reflector lists on a goroutine of its own that it does not wait for, and may start one while it stops.
+	var (
+		lists   sync.WaitGroup
+		mu      sync.Mutex
+		stopped bool
+	)
+	defer func() {
+		mu.Lock()
+		stopped = true
+		mu.Unlock()
+		lists.Wait()
+	}()
+	begin := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if !stopped {
+			lists.Add(1)
+		}
+		return !stopped
+	}
+	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			if !begin() {
+				return nil, context.Canceled
+			}
+			defer lists.Done()
+			return o.cfg.Client.List(ctx, opts)
+		},
+		WatchFuncWithContext: o.cfg.Client.Watch,
+	}, o.cfg.Client)
+	cache.NewReflectorWithOptions(lw, &coordinationv1.Lease{}, sink{o}, cache.ReflectorOptions{
+		Name:   "flotilla-leases",
+		Logger: &logger,
+		// The default reaches a minute. Whoever cannot see the Leases cannot take over either, so come back sooner.
+		Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 4, Cap: 3 * time.Second},
+	}).RunWithContext(ctx)
+}
+
+// HasSynced tells whether all Leases have been listed once.
+func (o *Observer) HasSynced() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.syncedAt.IsZero()
+}
+
+// Watches tells whether the observer keeps the Lease of this name.
+func (o *Observer) Watches(name string) bool {
+	return strings.HasPrefix(name, o.cfg.Fleet+"-") || slices.Contains(o.cfg.Extra, name)
+}
+
+// Get returns what is known of one Lease. Before HasSynced a Lease that nobody has observed is not Known; afterwards it
+// is known to be absent since then.
+func (o *Observer) Get(name string) Observation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.get(name)
+}
+
+func (o *Observer) get(name string) Observation {
+	if obs, ok := o.known[name]; ok {
+		return obs
+	}
+	return Observation{Record: Record{Name: name}, Seen: o.syncedAt}
+}
+
+// List returns what is known of every existing Lease, sorted by name. The slice is the caller's.
+func (o *Observer) List() []Observation {
+	o.mu.Lock()
+	list := make([]Observation, 0, len(o.known))
+	for _, obs := range o.known {
+		if obs.Exists {
+			list = append(list, obs)
+		}
+	}
+	o.mu.Unlock()
+	slices.SortFunc(list, func(a, b Observation) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Observe takes in a Lease that a get, create or update has returned, so that a writer knows its own write before the
+// watch brings it. Anything older than what is known is ignored. The Lease must not be changed afterwards.
+func (o *Observer) Observe(lease *coordinationv1.Lease) {
+	o.change(lease.Name, func(obs Observation, now time.Time) (Observation, bool) { return obs.Saw(lease, now) })
+}
+
+// Missing takes in that a request found no Lease of this name. version is the ResourceVersion that Get had returned
+// before the request was sent: if something has been learnt since then, that is newer and stays.
+func (o *Observer) Missing(name, version string) {
+	o.change(name, func(obs Observation, now time.Time) (Observation, bool) {
+		if obs.ResourceVersion != version {
+			return obs, false
+		}
+		return obs.Gone("", now)
+	})
+}
+
+// Subscribe returns a channel that receives after every change of a Lease whose name match accepts, and after the first
+// sync. Changes that come faster than they are received become one. match must not block. Call stop when done; it does
+// not close the channel.
+func (o *Observer) Subscribe(match func(name string) bool) (changed <-chan struct{}, stop func()) {
+	return o.SubscribeChanges(func(_, after Observation) bool { return match(after.Name) })
+}
+
+// SubscribeChanges is Subscribe for changes that match accepts, which are told from renewals by comparing.
+func (o *Observer) SubscribeChanges(match func(before, after Observation) bool) (changed <-chan struct{}, stop func()) {
+	s := &subscriber{match: match, wake: make(chan struct{}, 1)}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.subscribers[s] = struct{}{}
+	return s.wake, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.subscribers, s)
+	}
+}
+
+// change replaces one observation and wakes those who wait for it.
+func (o *Observer) change(name string, next func(Observation, time.Time) (Observation, bool)) {
+	if !o.Watches(name) {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.get(name)
+	after, changed := next(before, o.cfg.Clock.Now())
+	if !changed {
+		return
+	}
+	o.known[name] = after
+	if after.Problem != "" && after.Problem != before.Problem {
+		o.logger.Info("Read a Lease that made no sense", "lease", name, "problem", after.Problem)
+	}
+	for s := range o.subscribers {
+		if s.match(before, after) {
+			s.notify()
+		}
+	}
+}
+
+// notify leaves one wake-up, unless one is waiting already.
+func (s *subscriber) notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// replace takes in a complete list of version.
+func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
+	listed := make(map[string]bool, len(leases))
+	for _, lease := range leases {
+		listed[lease.Name] = true
+		o.Observe(lease)
+	}
+	for _, obs := range o.List() {
+		if !listed[obs.Name] {
+			o.deleted(obs.Name, version)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.syncedAt.IsZero() {
+		o.syncedAt = o.cfg.Clock.Now()
+		for s := range o.subscribers {
+			s.notify()
+		}
+	}
+}
+
+// deleted takes in that the Lease did not exist any more at version.
+func (o *Observer) deleted(name, version string) {
+	o.change(name, func(obs Observation, now time.Time) (Observation, bool) { return obs.Gone(version, now) })
+}

@@ -1,0 +1,154 @@
+package election
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// Bounds of a Lease's duration. What a Lease declares is moved into them when it is read, and Timing must lie in them.
+const (
+	MinDuration = 1 * time.Second
+	MaxDuration = 10 * time.Minute
+)
+
+// releasedSeconds is the duration written on a released Lease, as client-go writes it. Nobody waits for it here: a
+// Lease without a holder is free at once.
+const releasedSeconds = 1
+
+// Record is what a Lease says, made safe to use. Its maps belong to the Lease and must not be changed.
+type Record struct {
+	// Name is the Lease's name.
+	Name string
+	// Holder is holderIdentity; empty means free.
+	Holder string
+	// Transitions is leaseTransitions, the term of the present or last holder; at least 0.
+	Transitions int32
+	// Duration is leaseDurationSeconds, within [MinDuration, MaxDuration]; MinDuration if the Lease has none.
+	Duration time.Duration
+	// AcquireTime and RenewTime are the writer's stamps, for people. Never compare them with a clock.
+	AcquireTime, RenewTime time.Time
+	// ResourceVersion is the version of the Lease that this was read from.
+	ResourceVersion string
+	// Labels and Annotations are the Lease's own.
+	Labels, Annotations map[string]string
+	// Problem says in words which fields were nonsense and what was assumed instead; empty if none were.
+	Problem string
+}
+
+// RecordFrom reads a Lease. It accepts anything: a nil Lease is the zero Record, and fields that are missing, negative or
+// beyond their bounds are replaced by the nearest sane value, with a word in Problem.
+func RecordFrom(lease *coordinationv1.Lease) Record {
+	if lease == nil {
+		return Record{}
+	}
+	spec := &lease.Spec
+	r := Record{
+		Name:            lease.Name,
+		Holder:          ptr.Deref(spec.HolderIdentity, ""),
+		Transitions:     ptr.Deref(spec.LeaseTransitions, 0),
+		ResourceVersion: lease.ResourceVersion,
+		Labels:          lease.Labels,
+		Annotations:     lease.Annotations,
+	}
+	if spec.AcquireTime != nil {
+		r.AcquireTime = spec.AcquireTime.Time
+	}
+	if spec.RenewTime != nil {
+		r.RenewTime = spec.RenewTime.Time
+	}
+	declared := time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second
+	r.Duration = min(max(declared, MinDuration), MaxDuration)
+	if r.Duration != declared {
+		r.Problem = fmt.Sprintf("leaseDurationSeconds %d is outside [%d, %d], read as %d", ptr.Deref(spec.LeaseDurationSeconds, 0),
+			int(MinDuration.Seconds()), int(MaxDuration.Seconds()), int(r.Duration.Seconds()))
+	}
+	if r.Transitions < 0 {
+		r.Problem = fmt.Sprintf("leaseTransitions %d is negative, read as 0", r.Transitions)
+		r.Transitions = 0
+	}
+	return r
+}
+
+// Annotations of a Lease that is to change hands. They go with the next acquisition.
+const (
+	// NextHolderAnnotation names the incarnation that has asked for the Lease.
+	NextHolderAnnotation = "flotilla.dev/next-holder"
+	// WritesAnnotation has what the holder that released the Lease wrote last, see Writes.
+	WritesAnnotation = "flotilla.dev/last-writes"
+)
+
+// NextHolder returns the incarnation that has asked for the Lease; empty if none has. Anybody may have written it.
+func (r Record) NextHolder() string {
+	return r.Annotations[NextHolderAnnotation]
+}
+
+// stamp is what a holder writes on its Lease besides the spec.
+type stamp struct {
+	labels, annotations map[string]string
+}
+
+// held returns a copy of lease, or a new Lease if it is nil, that names self as its holder for term.
+// A new term sets acquireTime and removes what the handoff has left. Fields, labels and annotations that this package does not know stay as they are.
+func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, duration time.Duration, now time.Time) *coordinationv1.Lease {
+	fresh := lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") != self || ptr.Deref(lease.Spec.LeaseTransitions, 0) != term
+	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if lease != nil {
+		out = lease.DeepCopy()
+	}
+	stamped := metav1.NewMicroTime(now)
+	out.Spec.HolderIdentity = &self
+	out.Spec.LeaseTransitions = &term
+	// Rounded up: the Lease must never promise others less than its holder counts on.
+	out.Spec.LeaseDurationSeconds = ptr.To(int32(math.Ceil(duration.Seconds())))
+	out.Spec.RenewTime = &stamped
+	if fresh {
+		out.Spec.AcquireTime = &stamped
+		delete(out.Annotations, NextHolderAnnotation)
+		delete(out.Annotations, WritesAnnotation)
+	}
+	out.Labels = overlay(out.Labels, s.labels)
+	out.Annotations = overlay(out.Annotations, s.annotations)
+	out.Labels = overlay(out.Labels, markedLabel(out))
+	return out
+}
+
+// asked returns a copy of lease on which self asks for it.
+func asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {
+	out := lease.DeepCopy()
+	out.Annotations = overlay(out.Annotations, map[string]string{NextHolderAnnotation: self})
+	return out
+}
+
+// released returns a copy of lease without a holder, with what its holder leaves behind. The term stays, because terms
+// must not restart.
+func released(lease *coordinationv1.Lease, left map[string]string, now time.Time) *coordinationv1.Lease {
+	out := lease.DeepCopy()
+	stamped := metav1.NewMicroTime(now)
+	out.Spec.HolderIdentity = ptr.To("")
+	out.Spec.LeaseDurationSeconds = ptr.To[int32](releasedSeconds)
+	out.Spec.RenewTime = &stamped
+	out.Annotations = overlay(out.Annotations, left)
+	return out
+}
+
+// overlay writes the entries of over onto base, which it may change; an empty value removes the key.
+func overlay(base, over map[string]string) map[string]string {
+	if len(over) == 0 {
+		return base
+	}
+	if base == nil {
+		base = make(map[string]string, len(over))
+	}
+	maps.Copy(base, over)
+	maps.DeleteFunc(base, func(key, value string) bool {
+		_, ours := over[key]
+		return ours && value == ""
+	})
+	return base
+}

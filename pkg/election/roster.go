@@ -1,0 +1,142 @@
+package election
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// Annotations of a member's Lease.
+const (
+	// StateAnnotation holds a MemberState.
+	StateAnnotation = "flotilla.dev/state"
+	// PlanAnnotation holds what MembershipConfig.Plan returned: which plan the member works by.
+	PlanAnnotation = "flotilla.dev/plan"
+)
+
+// MemberState is what a member says of itself.
+type MemberState string
+
+const (
+	// MemberJoining: has just come and must not move anything yet. Any unknown word counts as joining.
+	MemberJoining MemberState = "joining"
+	// MemberActive: counts for the ring.
+	MemberActive MemberState = "active"
+	// MemberLeaving: is handing over its shards and gets no others.
+	MemberLeaving MemberState = "leaving"
+)
+
+// Member is one live member as this process sees it.
+type Member struct {
+	// Name is the member's name: its pod's.
+	Name string
+	// Incarnation is the process start that holds the member's Lease.
+	Incarnation string
+	// State as the member says.
+	State MemberState
+	// Since is when this process first saw the incarnation hold its Lease.
+	Since time.Time
+	// Plan as the member says; empty if it says nothing.
+	Plan string
+	// LastSeen is when this process last saw the member renew its Lease.
+	LastSeen time.Time
+}
+
+// Roster is an immutable snapshot of the live members, as this process has observed them. Its zero value has none.
+type Roster struct {
+	members []Member
+	next    time.Time
+}
+
+// NewIncarnation returns the identity of a new process start of the member: "<member>_<uuid>".
+func NewIncarnation(member string) string {
+	return member + "_" + string(uuid.NewUUID())
+}
+
+// MemberOf returns the member that an incarnation belongs to: what stands before the last underscore, which no pod name
+// contains. It is empty if there is none.
+func MemberOf(incarnation string) string {
+	i := strings.LastIndexByte(incarnation, '_')
+	return incarnation[:max(i, 0)]
+}
+
+// MemberLease returns the name of a member's Lease: "<fleet>-member-<member>".
+func MemberLease(fleet, member string) string {
+	return fleet + "-member-" + member
+}
+
+// RosterFrom returns the members that are live at now: the holders of the fleet's member Leases that have not expired.
+// atLeast is the reader's own LeaseDuration, see Observation.ExpiresAt. A Lease whose holder is not an incarnation of
+// the member that its name says is not a member's. It is pure, and the order of observations does not matter.
+func RosterFrom(fleet string, observations []Observation, atLeast time.Duration, now time.Time) Roster {
+	var r Roster
+	for _, obs := range observations {
+		name, ok := strings.CutPrefix(obs.Name, MemberLease(fleet, ""))
+		if !ok || !obs.Exists || obs.Holder == "" || MemberOf(obs.Holder) != name || obs.Expired(now, atLeast) {
+			continue
+		}
+		state := MemberState(obs.Annotations[StateAnnotation])
+		if state != MemberActive && state != MemberLeaving {
+			state = MemberJoining
+		}
+		r.members = append(r.members, Member{
+			Name:        name,
+			Incarnation: obs.Holder,
+			State:       state,
+			Since:       obs.HolderSeen,
+			Plan:        obs.Annotations[PlanAnnotation],
+			LastSeen:    obs.Seen,
+		})
+		if at := obs.ExpiresAt(atLeast); r.next.IsZero() || at.Before(r.next) {
+			r.next = at
+		}
+	}
+	slices.SortFunc(r.members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	return r
+}
+
+// Members returns all members, sorted by name. The slice is the caller's.
+func (r Roster) Members() []Member {
+	return slices.Clone(r.members)
+}
+
+// Get returns the member of this name, and whether it is live.
+func (r Roster) Get(name string) (Member, bool) {
+	i, ok := slices.BinarySearchFunc(r.members, name, func(m Member, name string) int { return strings.Compare(m.Name, name) })
+	if !ok {
+		return Member{}, false
+	}
+	return r.members[i], true
+}
+
+// Live returns the names of all members, sorted.
+func (r Roster) Live() []string {
+	return r.names(MemberJoining, MemberActive, MemberLeaving)
+}
+
+// Active returns the names that count for the ring, sorted: the active members, or the joining ones if none is active.
+// Members that are leaving never count.
+func (r Roster) Active() []string {
+	if active := r.names(MemberActive); len(active) > 0 {
+		return active
+	}
+	return r.names(MemberJoining)
+}
+
+// NextChange returns when the first of the members expires if it does not renew before: when to build the roster again
+// if nothing is observed until then. It is zero for an empty roster.
+func (r Roster) NextChange() time.Time {
+	return r.next
+}
+
+func (r Roster) names(states ...MemberState) []string {
+	var names []string
+	for _, m := range r.members {
+		if slices.Contains(states, m.State) {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,313 @@
+package election
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+)
+
+var (
+	seeds     = flag.Uint64("seeds", 500, "how many random schedules to try")
+	firstSeed = flag.Uint64("first-seed", 0, "the seed to begin with")
+)
+
+// TestOneHolderUnderRandomFaults runs three processes that want the same Lease through random faults, and asks of each
+// schedule:
+//
+//   - the times in which their claims were valid do not overlap;
+//   - writes that were checked against the claim come in the order of their terms;
+//   - terms never repeat, unless the Lease was deleted, and no process releases while its work runs;
+//   - once the faults are over, somebody holds the Lease.
+//
+// Clocks differ in speed by up to a third and in reading by hours.
+func TestOneHolderUnderRandomFaults(t *testing.T) {
+	n := *seeds
+	if testing.Short() {
+		n = min(n, 50)
+	}
+	for seed := *firstSeed; seed < *firstSeed+n && !t.Failed(); seed++ {
+		synctest.Test(t, func(t *testing.T) {
+			newSchedule(t, seed).run()
+		})
+	}
+}
+
+// schedule is one random history.
+type schedule struct {
+	t     *testing.T
+	seed  uint64
+	store *leasetest.Store
+	rng   *rand.Rand // of the main goroutine
+	peers []*peer
+
+	mu      sync.Mutex
+	claims  []span // when claims were valid
+	works   []span // when work ran
+	highest int32  // term of the writes so far
+	removed bool   // the Lease has been deleted
+}
+
+// span is a time of one process.
+type span struct {
+	who        string
+	term       int32
+	begin, end time.Time
+}
+
+// peer is one machine; its process may be restarted.
+type peer struct {
+	*schedule
+	name          string
+	client, watch *leasetest.Client
+	clock         *skewedClock
+	incarnation   int
+	claimant      *Claimant
+	acquired      time.Time // of the present claim; belongs to the claimant's goroutine
+	claim         *Claim
+	cancel        context.CancelFunc
+	stopped       chan struct{}
+}
+
+// skewedClock runs at its own rate from its own time.
+type skewedClock struct {
+	clock.RealClock
+	begin time.Time
+	shift time.Duration
+	rate  float64
+}
+
+func (c *skewedClock) Now() time.Time {
+	return c.begin.Add(c.shift + time.Duration(float64(c.RealClock.Now().Sub(c.begin))*c.rate))
+}
+
+// real is when this clock reads t.
+func (c *skewedClock) real(t time.Time) time.Time {
+	return c.begin.Add(time.Duration(float64(t.Sub(c.begin)-c.shift) / c.rate))
+}
+
+func newSchedule(t *testing.T, seed uint64) *schedule {
+	sc := &schedule{t: t, seed: seed, store: leasetest.NewStore(), rng: rand.New(rand.NewPCG(seed, 1))}
+	sc.store.Put(lease("", 1))
+	for i := range 3 {
+		p := &peer{
+			schedule: sc, name: string(rune('a' + i)),
+			clock: &skewedClock{begin: time.Now(), shift: time.Duration(sc.rng.Int64N(int64(100*time.Hour))) - 50*time.Hour, rate: 0.86 + 0.28*sc.rng.Float64()},
+		}
+		p.client, p.watch = sc.store.Client(p.name), sc.store.Client(p.name)
+		latency := rand.New(rand.NewPCG(seed, uint64(2+i)))
+		var mu sync.Mutex
+		script := func(string) leasetest.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			return leasetest.Fault{Out: upTo(latency, 20*time.Millisecond), Back: upTo(latency, 20*time.Millisecond)}
+		}
+		p.client.Script(script)
+		p.watch.Script(script)
+		sc.peers = append(sc.peers, p)
+	}
+	return sc
+}
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(d)))
+}
+
+func (sc *schedule) failf(format string, args ...any) {
+	sc.t.Errorf("seed %d, second %.3f: %s", sc.seed, time.Since(sc.peers[0].clock.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (sc *schedule) run() {
+	for _, p := range sc.peers {
+		p.start()
+	}
+	for begin := time.Now(); time.Since(begin) < 150*time.Second; {
+		time.Sleep(upTo(sc.rng, 4*time.Second)) // virtual
+		p := sc.peers[sc.rng.IntN(len(sc.peers))]
+		p.fault()
+	}
+	for _, p := range sc.peers {
+		p.client.Heal()
+		p.watch.Heal()
+		p.claimant.SetWish(Want)
+	}
+	time.Sleep(time.Minute) // virtual
+	synctest.Wait()
+	valid := 0
+	for _, p := range sc.peers {
+		if claim := p.claimant.Claim(); claim != nil && claim.Valid(p.clock.Now()) {
+			valid++
+		}
+	}
+	if valid != 1 {
+		sc.failf("%d valid claims a minute after the last fault, want 1", valid)
+	}
+	for _, p := range sc.peers {
+		p.stop()
+	}
+	sc.store.Wait()
+	sc.judge()
+}
+
+// fault has one thing go wrong. The Lease is deleted at most once: whoever misses the second time because it still waits
+// for news of the first cannot be helped.
+func (p *peer) fault() {
+	d := upTo(p.rng, 20*time.Second)
+	verbs := [][]string{nil, {"create", "update"}, {"get"}, {"watch"}}[p.rng.IntN(4)]
+	n := 1 + p.rng.IntN(3)
+	switch p.rng.IntN(13) {
+	case 0, 1:
+		p.client.Block(verbs...)
+		time.AfterFunc(d, func() { p.client.Unblock() })
+	case 2:
+		p.watch.Block()
+		time.AfterFunc(d, func() { p.watch.Unblock() })
+	case 3:
+		p.client.Delay(n, upTo(p.rng, 8*time.Second), upTo(p.rng, 8*time.Second), verbs...)
+	case 4:
+		p.client.Drop(n, verbs...)
+	case 5:
+		p.client.DropReply(n, verbs...)
+	case 6:
+		p.client.Conflict(n)
+	case 7:
+		p.watch.LagWatch(d / 2)
+	case 8:
+		p.store.BreakWatches()
+	case 9:
+		claimant := p.claimant
+		claimant.SetWish(Leave)
+		time.AfterFunc(d/4, func() { claimant.SetWish(Want) })
+	case 10:
+		p.stop()
+		p.start()
+	case 11:
+		p.store.Tamper(leaseName, func(l *coordinationv1.Lease) {
+			l.Annotations = map[string]string{"next": p.name}
+			*l.Spec.LeaseDurationSeconds = int32(1 + p.rng.IntN(20))
+		})
+	case 12:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.removed = p.removed || p.store.Remove(leaseName)
+	}
+}
+
+// start starts a new incarnation.
+func (p *peer) start() {
+	p.incarnation++
+	observer, err := NewObserver(ObserverConfig{Fleet: "f", Client: p.watch, Clock: p.clock})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	linger := upTo(p.rng, 3*time.Second)
+	p.claimant, err = NewClaimant(ClaimantConfig{
+		Name: leaseName, Identity: fmt.Sprintf("%s_%d", p.name, p.incarnation), Client: p.client, Observer: observer, Clock: p.clock,
+		Timing: DefaultTiming(), OnEvent: p.event,
+		Work:    func(ctx context.Context, claim *Claim) { p.work(ctx, claim, linger) },
+		OnStuck: func(s StuckClaim) { p.failf("%s is stuck: %+v", p.name, s) },
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.claimant.SetWish(Want)
+	base := klog.NewContext(p.t.Context(), klog.Logger{})
+	ctx, cancel := context.WithCancel(base)
+	observing, stopObserving := context.WithCancel(base)
+	p.cancel, p.stopped = cancel, make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() { observer.Run(observing) })
+	go func(claimant *Claimant, stopped chan struct{}) {
+		defer close(stopped)
+		claimant.Run(ctx)
+		stopObserving()
+		all.Wait()
+	}(p.claimant, p.stopped)
+}
+
+func (p *peer) stop() {
+	p.cancel()
+	<-p.stopped
+}
+
+func (p *peer) event(e Event) {
+	switch e.Type {
+	case EventAcquired:
+		p.acquired, p.claim = time.Now(), p.claimant.Claim()
+	case EventEnded:
+		end := time.Now()
+		if deadline := p.clock.real(p.claim.Deadline()); deadline.Before(end) {
+			end = deadline
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.claims = append(p.claims, span{p.name, e.Term, p.acquired, end})
+	}
+}
+
+// work writes every 100ms while its claim is valid, and goes on trying for a while after it was told to stop.
+func (p *peer) work(ctx context.Context, claim *Claim, linger time.Duration) {
+	ran := span{who: p.name, term: claim.Term(), begin: time.Now()}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var done <-chan time.Time
+	stop := ctx.Done()
+	for {
+		p.mu.Lock()
+		if claim.Valid(p.clock.Now()) {
+			if claim.Term() < p.highest && !p.removed {
+				p.failf("%s wrote in term %d after a write in term %d", p.name, claim.Term(), p.highest)
+			}
+			p.highest = claim.Term()
+		}
+		p.mu.Unlock()
+		select {
+		case <-tick.C:
+		case <-stop:
+			stop, done = nil, time.After(linger)
+		case <-done:
+			ran.end = time.Now()
+			p.mu.Lock()
+			p.works = append(p.works, ran)
+			p.mu.Unlock()
+			return
+		}
+	}
+}
+
+// judge looks at the history as a whole.
+func (sc *schedule) judge() {
+	slices.SortFunc(sc.claims, func(a, b span) int { return cmp.Or(a.begin.Compare(b.begin), a.end.Compare(b.end)) })
+	begin := sc.peers[0].clock.begin
+	for i := 1; i < len(sc.claims); i++ {
+		a, b := sc.claims[i-1], sc.claims[i]
+		if b.begin.Before(a.end) {
+			sc.failf("claims overlap: %s, term %d, to %v; %s, term %d, from %v", a.who, a.term, a.end.Sub(begin), b.who, b.term, b.begin.Sub(begin))
+		}
+		if b.term <= a.term && !sc.removed {
+			sc.failf("term %d of %s comes after term %d of %s", b.term, b.who, a.term, a.who)
+		}
+	}
+	for _, write := range sc.store.History() {
+		if write.Verb != "update" || write.Client == "" || *write.After.Spec.HolderIdentity != "" {
+			continue
+		}
+		for _, ran := range sc.works {
+			if ran.who == write.Client && ran.begin.Before(write.Time) && write.Time.Before(ran.end) {
+				sc.failf("%s released at %v while its work ran from %v to %v", write.Client, write.Time.Sub(begin), ran.begin.Sub(begin), ran.end.Sub(begin))
+			}
+		}
+	}
+}

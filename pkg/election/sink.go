@@ -1,0 +1,60 @@
+package election
+
+import (
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// sink is the Observer as the store of a reflector.
+type sink struct {
+	observer *Observer
+}
+
+func (s sink) Add(obj any) error {
+	lease, err := asLease(obj)
+	if err != nil {
+		return err
+	}
+	s.observer.Observe(lease)
+	return nil
+}
+
+func (s sink) Update(obj any) error {
+	return s.Add(obj)
+}
+
+// Delete relies on a deletion's resourceVersion being that of the deletion, which is newer than any of the object's own.
+func (s sink) Delete(obj any) error {
+	lease, err := asLease(obj)
+	if err != nil {
+		return err
+	}
+	s.observer.deleted(lease.Name, lease.ResourceVersion)
+	return nil
+}
+
+func (s sink) Replace(objs []any, version string) error {
+	leases := make([]*coordinationv1.Lease, 0, len(objs))
+	for _, obj := range objs {
+		lease, err := asLease(obj)
+		if err != nil {
+			return err
+		}
+		leases = append(leases, lease)
+	}
+	s.observer.replace(leases, version)
+	return nil
+}
+
+func (sink) Resync() error {
+	return nil
+}
+
+func asLease(obj any) (*coordinationv1.Lease, error) {
+	lease, ok := obj.(*coordinationv1.Lease)
+	if !ok {
+		return nil, fmt.Errorf("watch brought a %T, must be a Lease", obj)
+	}
+	return lease, nil
+}

@@ -1,0 +1,157 @@
+package election
+
+import "time"
+
+// Wish is what the owner of a claimant wants of its Lease.
+type Wish int
+
+const (
+	// Leave means: hold nothing. A held claim is drained and released.
+	Leave Wish = iota
+	// Keep means: hold on to what is held, and acquire nothing. It is the wish of a holder that waits to be asked for
+	// the Lease by its next holder.
+	Keep
+	// Want means: acquire when free, and hold.
+	Want
+)
+
+func (w Wish) String() string {
+	return [...]string{"Leave", "Keep", "Want"}[w]
+}
+
+// Phase is where a claimant stands. The package comment has the diagram.
+type Phase int
+
+const (
+	// Idle: no right is held and nothing runs. The Lease may still name this incarnation.
+	Idle Phase = iota
+	// Acquired: the right is held and nothing runs yet.
+	Acquired
+	// Running: the right is held and the work runs.
+	Running
+	// Draining: the right is held and the work has been asked to stop.
+	Draining
+	// Lost: the right has ended and the work has not returned yet.
+	Lost
+)
+
+func (p Phase) String() string {
+	return [...]string{"Idle", "Acquired", "Running", "Draining", "Lost"}[p]
+}
+
+// Action is the one thing that a step asks for.
+type Action int
+
+const (
+	// Wait: nothing, until something changes or Output.Wake has come.
+	Wait Action = iota
+	// Create the Lease with this incarnation as holder of Output.Term.
+	Create
+	// Acquire: update the Lease as observed, with this incarnation as holder of Output.Term.
+	Acquire
+	// Renew: update the Lease as observed, with the same holder and term.
+	Renew
+	// Ask: update the annotations of the Lease as observed, with a request for it. Nothing that counts as a sign of
+	// life is changed.
+	Ask
+	// Release: fetch the Lease and clear the holder if it is still this incarnation.
+	Release
+	// Start the work.
+	Start
+	// Drain: ask the work to stop. The right stays.
+	Drain
+	// End the claim, for Output.Reason. Its context ends and its fence closes.
+	End
+	// Rest: the work of a lost claim has returned.
+	Rest
+	// Stuck: the work of a lost claim has not returned in time, the process must end.
+	Stuck
+)
+
+func (a Action) String() string {
+	return [...]string{"Wait", "Create", "Acquire", "Renew", "Ask", "Release", "Start", "Drain", "End", "Rest", "Stuck"}[a]
+}
+
+// Reason says why a claim has ended or why a claimant waits. The values are stable and few enough for a metric label.
+type Reason string
+
+const (
+	// ReasonDrained: the claim ended as wished, after its work had returned.
+	ReasonDrained Reason = "drained"
+	// ReasonUnwanted: the wish went before the work was started.
+	ReasonUnwanted Reason = "unwanted"
+	// ReasonWorkReturned: the work returned without being asked to.
+	ReasonWorkReturned Reason = "work-returned"
+	// ReasonRevoked: ClaimantConfig.Revoked was closed.
+	ReasonRevoked Reason = "revoked"
+	// ReasonRenewDeadline: no renewal succeeded in time.
+	ReasonRenewDeadline Reason = "renew-deadline"
+	// ReasonOtherHolder: the Lease names another holder.
+	ReasonOtherHolder Reason = "other-holder"
+	// ReasonCleared: somebody else has cleared the holder.
+	ReasonCleared Reason = "cleared"
+	// ReasonTermChanged: the Lease names this incarnation with a term that is not the claim's.
+	ReasonTermChanged Reason = "term-changed"
+
+	// ReasonHeld: another holder's Lease has not expired.
+	ReasonHeld Reason = "held"
+	// ReasonAbsent: the Lease does not exist, but not for long enough to be created.
+	ReasonAbsent Reason = "absent"
+	// ReasonUnknown: the Leases have not been listed yet.
+	ReasonUnknown Reason = "unknown"
+	// ReasonTermsExhausted: leaseTransitions is at its highest value. Somebody must have written that.
+	ReasonTermsExhausted Reason = "terms-exhausted"
+)
+
+// Planned tells whether a claim that ended for this reason ended as its own process wished.
+func (r Reason) Planned() bool {
+	return r == ReasonDrained || r == ReasonUnwanted || r == ReasonWorkReturned
+}
+
+// State is what a claimant remembers between steps. The zero value is Idle.
+type State struct {
+	Phase Phase
+	// Term of the claim that is held or was held last.
+	Term int32
+	// LastRenew is the start of the last successful request that acquired or renewed the claim.
+	LastRenew time.Time
+	// EndedAt is when the claim ended; used in Lost.
+	EndedAt time.Time
+	// NotBefore is when the next request may be sent, after a failed one.
+	NotBefore time.Time
+	// Asked is when the Lease was last asked for.
+	Asked time.Time
+	// Warned is set once Stuck has been asked for.
+	Warned bool
+}
+
+// held tells whether the right is held.
+func (s State) held() bool {
+	return s.Phase == Acquired || s.Phase == Running || s.Phase == Draining
+}
+
+// acquired returns the state after a request that was started at start has acquired term.
+func (s State) acquired(term int32, start time.Time) State {
+	return State{Phase: Acquired, Term: term, LastRenew: start}
+}
+
+// renewed returns the state after a request that was started at start has renewed term and was answered at now. An
+// answer that comes after the claim has ended, or should have, changes nothing: a claim never comes back to life.
+func (s State) renewed(term int32, start, now time.Time, timing Timing) State {
+	if !s.held() || s.Term != term || !now.Before(s.LastRenew.Add(timing.RenewDeadline)) {
+		return s
+	}
+	s.LastRenew = start
+	s.NotBefore = time.Time{}
+	return s
+}
+
+// stuckAt is when the work of a lost claim must have returned: LeaseDuration after the last renewal. If the process was
+// suspended beyond that, the work gets as long as it gets after a missed renew deadline, behind a closed fence.
+func (s State) stuckAt(timing Timing) time.Time {
+	expiry := s.LastRenew.Add(timing.LeaseDuration)
+	if grace := s.EndedAt.Add(timing.LeaseDuration - timing.RenewDeadline); grace.After(expiry) {
+		return grace
+	}
+	return expiry
+}

@@ -1,0 +1,430 @@
+package election
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+const (
+	self  = "a_1"
+	other = "b_1"
+)
+
+var (
+	timing = DefaultTiming()
+	epoch  = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// at is a time in seconds after the epoch.
+func at(seconds float64) time.Time {
+	return epoch.Add(time.Duration(seconds * float64(time.Second)))
+}
+
+// seen is an existing Lease of holder and term whose spec last changed at the given second.
+func seen(holder string, term int32, second float64) Observation {
+	return Observation{
+		Record:     Record{Name: "f-s", Holder: holder, Transitions: term, Duration: 15 * time.Second, ResourceVersion: "7"},
+		Exists:     true,
+		Seen:       at(second),
+		HolderSeen: at(second),
+		HighTerm:   term,
+	}
+}
+
+func absent(second float64, highTerm int32) Observation {
+	return Observation{Record: Record{Name: "f-s"}, Seen: at(second), HighTerm: highTerm}
+}
+
+func askedBy(who string, obs Observation) Observation {
+	obs.Annotations = map[string]string{NextHolderAnnotation: who}
+	return obs
+}
+
+// TestStep has every row of the table in Step's comment, with its edges. Now is second 100, and a held claim is of term 5
+// and was last renewed at second 99, unless the row says otherwise.
+func TestStep(t *testing.T) {
+	holding := func(phase Phase, renewed float64) State {
+		return State{Phase: phase, Term: 5, LastRenew: at(renewed)}
+	}
+	lost := State{Phase: Lost, Term: 5, LastRenew: at(90), EndedAt: at(100)}
+	mine := seen(self, 5, 99)
+	declares := func(obs Observation, d time.Duration) Observation {
+		obs.Duration = d
+		return obs
+	}
+	high := func(obs Observation, term int32) Observation {
+		obs.HighTerm = term
+		return obs
+	}
+	for name, tc := range map[string]struct {
+		in   Input
+		want Output // State is the input's, but for Phase, EndedAt, NotBefore and Warned.
+	}{
+		"idle, nothing known": {
+			in:   Input{Wish: Want},
+			want: Output{Action: Wait, Reason: ReasonUnknown},
+		},
+		"idle, absent since too short": {
+			in:   Input{Wish: Want, Observation: absent(86, 3)},
+			want: Output{Action: Wait, Reason: ReasonAbsent, Wake: at(101)},
+		},
+		"idle, absent since long enough": {
+			in:   Input{Wish: Want, Observation: absent(85, 3)},
+			want: Output{Action: Create, Term: 4},
+		},
+		"idle, absent, may create at once": {
+			in:   Input{Wish: Want, Observation: absent(100, 0), CreateAtOnce: true},
+			want: Output{Action: Create, Term: 1},
+		},
+		"idle, free": {
+			in:   Input{Wish: Want, Observation: seen("", 8, 100)},
+			want: Output{Action: Acquire, Term: 9},
+		},
+		"idle, free, terms were turned back": {
+			in:   Input{Wish: Want, Observation: high(seen("", 1, 100), 8)},
+			want: Output{Action: Acquire, Term: 9},
+		},
+		"idle, names self from an earlier claim": {
+			in:   Input{Wish: Want, Observation: mine, State: State{Term: 5}},
+			want: Output{Action: Acquire, Term: 6},
+		},
+		"idle, held by another": {
+			in:   Input{Wish: Want, Observation: seen(other, 8, 85.5)},
+			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(100.5)},
+		},
+		"idle, held by another, ready to ask": {
+			in:   Input{Wish: Want, Ask: true, Observation: seen(other, 8, 99)},
+			want: Output{Action: Ask, Term: 8, State: State{Asked: at(100)}},
+		},
+		"idle, held by another, asked long ago and overwritten": {
+			in:   Input{Wish: Want, Ask: true, Observation: askedBy(other, seen(other, 8, 99)), State: State{Asked: at(98)}},
+			want: Output{Action: Ask, Term: 8, State: State{Asked: at(100)}},
+		},
+		"idle, held by another, asked just now and overwritten": {
+			in:   Input{Wish: Want, Ask: true, Observation: askedBy(other, seen(other, 8, 99)), State: State{Asked: at(99)}},
+			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(101), State: State{Asked: at(99)}},
+		},
+		"idle, held by another, has asked": {
+			in:   Input{Wish: Want, Ask: true, Observation: askedBy(self, seen(other, 8, 99))},
+			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(114)},
+		},
+		"idle, held by another, ready to ask, busy": {
+			in:   Input{Wish: Want, Ask: true, Observation: seen(other, 8, 99), Busy: true},
+			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(114)},
+		},
+		"idle, held by another, ready to ask, not wanted": {
+			in:   Input{Wish: Keep, Ask: true, Observation: seen(other, 8, 99)},
+			want: Output{Action: Wait, Settled: true},
+		},
+		"idle, free, kept only if held": {
+			in:   Input{Wish: Keep, Observation: seen("", 8, 99)},
+			want: Output{Action: Wait, Settled: true},
+		},
+		"running, kept until asked": {
+			in:   Input{Wish: Keep, Observation: askedBy(other, mine), State: holding(Running, 99)},
+			want: Output{Action: Wait, Wake: at(101), State: holding(Running, 99)},
+		},
+		"idle, expired just now": {
+			in:   Input{Wish: Want, Observation: seen(other, 8, 85)},
+			want: Output{Action: Acquire, Term: 9},
+		},
+		"idle, declares less than the configured duration": {
+			in:   Input{Wish: Want, Observation: declares(seen(other, 8, 90), time.Second)},
+			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(105)},
+		},
+		"idle, declares more than the configured duration": {
+			in:   Input{Wish: Want, Observation: declares(seen(other, 8, 80), time.Minute)},
+			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(140)},
+		},
+		"idle, no term left": {
+			in:   Input{Wish: Want, Observation: seen("", math.MaxInt32, 0)},
+			want: Output{Action: Wait, Reason: ReasonTermsExhausted},
+		},
+		"idle, busy": {
+			in:   Input{Wish: Want, Observation: seen("", 8, 100), Busy: true},
+			want: Output{Action: Wait},
+		},
+		"idle, after a failure": {
+			in:   Input{Wish: Want, Observation: seen("", 8, 100), State: State{NotBefore: at(101)}},
+			want: Output{Action: Wait, Wake: at(101)},
+		},
+		"idle, revoked": {
+			in:   Input{Wish: Want, Revoked: true, Observation: seen("", 8, 100)},
+			want: Output{Action: Wait, Settled: true},
+		},
+		"idle, leave, names self": {
+			in:   Input{Observation: mine},
+			want: Output{Action: Release, Term: 5},
+		},
+		"idle, leave, names self, expired": {
+			in:   Input{Observation: seen(self, 5, 85)},
+			want: Output{Action: Wait, Settled: true},
+		},
+		"idle, leave, names another": {
+			in:   Input{Observation: seen(other, 5, 99)},
+			want: Output{Action: Wait, Settled: true},
+		},
+		"idle, leave, busy": {
+			in:   Input{Observation: seen(other, 5, 99), Busy: true},
+			want: Output{Action: Wait},
+		},
+
+		"acquired": {
+			in:   Input{Wish: Want, Observation: mine, State: holding(Acquired, 99)},
+			want: Output{Action: Start, State: State{Phase: Running}},
+		},
+		"acquired, unwanted": {
+			in:   Input{Observation: mine, State: holding(Acquired, 99)},
+			want: Output{Action: End, Reason: ReasonUnwanted, State: State{Phase: Idle, EndedAt: at(100)}},
+		},
+		"acquired, but the answer was long in coming": {
+			in:   Input{Wish: Want, Observation: mine, State: holding(Acquired, 90)},
+			want: Output{Action: End, Reason: ReasonRenewDeadline, State: State{Phase: Idle, EndedAt: at(100)}},
+		},
+		"acquired, but another has it already": {
+			in:   Input{Wish: Want, Observation: seen(other, 6, 100), State: holding(Acquired, 99)},
+			want: Output{Action: End, Reason: ReasonOtherHolder, State: State{Phase: Idle, EndedAt: at(100)}},
+		},
+
+		"running, not due": {
+			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 99)},
+			want: Output{Action: Wait, Wake: at(101), State: State{Phase: Running}},
+		},
+		"running, due": {
+			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 98)},
+			want: Output{Action: Renew, Term: 5, State: State{Phase: Running}},
+		},
+		"running, touched": {
+			in:   Input{Wish: Want, Touch: true, Observation: mine, State: holding(Running, 99)},
+			want: Output{Action: Renew, Term: 5, State: State{Phase: Running}},
+		},
+		"running, due, busy": {
+			in:   Input{Wish: Want, Busy: true, Observation: mine, State: holding(Running, 95)},
+			want: Output{Action: Wait, Wake: at(105), State: State{Phase: Running}},
+		},
+		"running, due, after a failure": {
+			in: Input{Wish: Want, Observation: mine, State: State{Phase: Running, Term: 5, LastRenew: at(95), NotBefore: at(102)}},
+			want: Output{Action: Wait, Wake: at(102),
+				State: State{Phase: Running, NotBefore: at(102)}},
+		},
+		"running, next try after the deadline": {
+			in: Input{Wish: Want, Observation: mine, State: State{Phase: Running, Term: 5, LastRenew: at(91), NotBefore: at(102)}},
+			want: Output{Action: Wait, Wake: at(101),
+				State: State{Phase: Running, NotBefore: at(102)}},
+		},
+		"running, just before the deadline": {
+			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 90.001)},
+			want: Output{Action: Renew, Term: 5, State: State{Phase: Running}},
+		},
+		"running, deadline": {
+			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 90)},
+			want: Output{Action: End, Reason: ReasonRenewDeadline, State: State{Phase: Lost, EndedAt: at(100)}},
+		},
+		"running, deadline, busy": {
+			in:   Input{Wish: Want, Busy: true, Observation: mine, State: holding(Running, 90)},
+			want: Output{Action: End, Reason: ReasonRenewDeadline, State: State{Phase: Lost, EndedAt: at(100)}},
+		},
+		"running, another holder": {
+			in:   Input{Wish: Want, Observation: seen(other, 6, 100), State: holding(Running, 99)},
+			want: Output{Action: End, Reason: ReasonOtherHolder, State: State{Phase: Lost, EndedAt: at(100)}},
+		},
+		"running, another holder, busy": {
+			in:   Input{Wish: Want, Busy: true, Observation: seen(other, 6, 100), State: holding(Running, 99)},
+			want: Output{Action: End, Reason: ReasonOtherHolder, State: State{Phase: Lost, EndedAt: at(100)}},
+		},
+		"running, holder cleared": {
+			in:   Input{Wish: Want, Observation: seen("", 5, 100), State: holding(Running, 99)},
+			want: Output{Action: End, Reason: ReasonCleared, State: State{Phase: Lost, EndedAt: at(100)}},
+		},
+		"running, another term": {
+			in:   Input{Wish: Want, Observation: seen(self, 4, 100), State: holding(Running, 99)},
+			want: Output{Action: End, Reason: ReasonTermChanged, State: State{Phase: Lost, EndedAt: at(100)}},
+		},
+		"running, revoked": {
+			in:   Input{Wish: Want, Revoked: true, Observation: mine, State: holding(Running, 99)},
+			want: Output{Action: End, Reason: ReasonRevoked, State: State{Phase: Lost, EndedAt: at(100)}},
+		},
+		"running, deleted": {
+			in:   Input{Wish: Want, Observation: absent(100, 5), State: holding(Running, 99)},
+			want: Output{Action: Create, Term: 5, State: State{Phase: Running}},
+		},
+		"running, deleted, busy": {
+			in:   Input{Wish: Want, Busy: true, Observation: absent(100, 5), State: holding(Running, 99)},
+			want: Output{Action: Wait, Wake: at(109), State: State{Phase: Running}},
+		},
+		"running, work returned by itself": {
+			in:   Input{Wish: Want, Returned: true, Observation: mine, State: holding(Running, 99)},
+			want: Output{Action: End, Reason: ReasonWorkReturned, State: State{Phase: Idle, EndedAt: at(100), NotBefore: at(102)}},
+		},
+		"running, work returned and lost": {
+			in:   Input{Wish: Want, Returned: true, Observation: seen(other, 6, 100), State: holding(Running, 99)},
+			want: Output{Action: End, Reason: ReasonOtherHolder, State: State{Phase: Idle, EndedAt: at(100)}},
+		},
+		"running, leave": {
+			in:   Input{Observation: mine, State: holding(Running, 98)},
+			want: Output{Action: Drain, State: State{Phase: Draining}},
+		},
+		"draining, due": {
+			in:   Input{Observation: mine, State: holding(Draining, 98)},
+			want: Output{Action: Renew, Term: 5, State: State{Phase: Draining}},
+		},
+		"draining, wanted again": {
+			in:   Input{Wish: Want, Observation: mine, State: holding(Draining, 99)},
+			want: Output{Action: Wait, Wake: at(101), State: State{Phase: Draining}},
+		},
+		"draining, deadline": {
+			in:   Input{Observation: mine, State: holding(Draining, 90)},
+			want: Output{Action: End, Reason: ReasonRenewDeadline, State: State{Phase: Lost, EndedAt: at(100)}},
+		},
+		"draining, returned": {
+			in:   Input{Returned: true, Observation: mine, State: State{Phase: Draining, Term: 5, LastRenew: at(99), NotBefore: at(101)}},
+			want: Output{Action: End, Reason: ReasonDrained, State: State{Phase: Idle, EndedAt: at(100)}},
+		},
+
+		"lost, work runs": {
+			in:   Input{Wish: Want, Observation: seen("", 5, 100), State: lost},
+			want: Output{Action: Wait, Wake: at(105), State: State{Phase: Lost, EndedAt: at(100)}},
+		},
+		"lost, work returned": {
+			in:   Input{Wish: Want, Returned: true, Observation: mine, State: lost},
+			want: Output{Action: Rest, State: State{Phase: Idle, EndedAt: at(100)}},
+		},
+		"lost, work has not returned in time": {
+			in:   Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(85), EndedAt: at(95)}},
+			want: Output{Action: Stuck, State: State{Phase: Lost, EndedAt: at(95), Warned: true}},
+		},
+		"lost, after a long suspend": {
+			in:   Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(5), EndedAt: at(99)}},
+			want: Output{Action: Wait, Wake: at(104), State: State{Phase: Lost, EndedAt: at(99)}},
+		},
+		"lost, warned": {
+			in:   Input{Observation: mine, State: State{Phase: Lost, Term: 5, LastRenew: at(85), EndedAt: at(95), Warned: true}},
+			want: Output{Action: Wait, State: State{Phase: Lost, EndedAt: at(95), Warned: true}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.in.Self, tc.in.Timing, tc.in.Now = self, timing, at(100)
+			got := Step(tc.in)
+			tc.want.State.Term, tc.want.State.LastRenew = tc.in.State.Term, tc.in.State.LastRenew
+			if tc.in.State.Phase == Idle {
+				tc.want.State.NotBefore = tc.in.State.NotBefore
+			}
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("Step() is not as wanted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestStepInvariants tries every combination of a coarse input space and asks only what must never happen.
+func TestStepInvariants(t *testing.T) {
+	seconds := []float64{80, 85, 86, 90, 91, 98, 99, 100}
+	observations := []Observation{{}}
+	for _, s := range seconds {
+		observations = append(observations, absent(s, 5))
+		for _, holder := range []string{"", self, other} {
+			observations = append(observations, seen(holder, 4, s), seen(holder, 5, s), seen(holder, 6, s))
+		}
+	}
+	bools := []bool{false, true}
+	count := 0
+	for _, obs := range observations {
+		for _, phase := range []Phase{Idle, Acquired, Running, Draining, Lost} {
+			for _, renewed := range seconds {
+				for flags := range 32 {
+					in := Input{
+						Self: self, Now: at(100), Timing: timing, Observation: obs,
+						Ask:     flags&1 != 0,
+						Revoked: flags&2 != 0, Busy: flags&4 != 0, Returned: flags&8 != 0 && phase != Idle && phase != Acquired, Touch: flags&16 != 0,
+						State: State{Phase: phase, Term: 5, LastRenew: at(renewed), EndedAt: at(100)},
+					}
+					for _, in.CreateAtOnce = range bools {
+						for _, in.Wish = range []Wish{Leave, Keep, Want} {
+							checkInvariants(t, in, Step(in))
+							count++
+						}
+					}
+				}
+			}
+		}
+	}
+	t.Logf("Checked %d inputs", count)
+}
+
+func checkInvariants(t *testing.T, in Input, out Output) {
+	t.Helper()
+	never := func(broken bool, what string) {
+		if broken {
+			t.Fatalf("%s:\nin  %+v\nout %+v", what, in, out)
+		}
+	}
+	obs, request := in.Observation, out.Action == Create || out.Action == Acquire || out.Action == Renew || out.Action == Ask || out.Action == Release
+	claims := out.Action == Acquire || out.Action == Create && in.State.Phase == Idle
+	heldByOther := obs.Exists && obs.Holder != "" && obs.Holder != in.Self
+	never(request && in.Busy, "sent a request while one was under way")
+	never(claims && in.State.Phase != Idle, "acquired while something was held or ran")
+	never(claims && !in.want(), "acquired what is not wanted")
+	never(claims && out.Term <= obs.HighTerm, "repeated a term")
+	never(claims && heldByOther && in.Now.Sub(obs.Seen) < timing.LeaseDuration, "took an unexpired Lease")
+	never(claims && !obs.Known(), "acquired without knowing anything")
+	never(out.Action == Create && obs.Exists, "created what exists")
+	never((out.Action == Acquire || out.Action == Renew) && !obs.Exists, "updated what does not exist")
+	never(out.Action == Renew && (obs.Holder != in.Self || obs.Transitions != in.State.Term), "renewed what it does not hold")
+	never(out.Action == Release && in.State.Phase != Idle, "released before the work had stopped")
+	never(out.Action == Release && obs.Holder != in.Self, "released another's Lease")
+	never(out.Action == Start && in.State.Phase != Acquired, "started work without a new claim")
+	never(out.State.held() && !in.Now.Before(in.State.LastRenew.Add(timing.RenewDeadline)), "held on beyond the renew deadline")
+	never(out.State.held() && (heldByOther || obs.Exists && obs.Holder == ""), "held on although the Lease names another")
+	never(out.State.held() && in.Revoked, "held on although revoked")
+	never(out.State.held() && !in.State.held(), "held without a request")
+	never(out.Action == Wait && in.State.held() && (out.Wake.IsZero() || out.Wake.After(in.State.LastRenew.Add(timing.RenewDeadline))), "would sleep through the deadline")
+	never(out.Settled && (in.Busy || out.State.Phase != Idle), "settled too early")
+}
+
+func TestStateRenewed(t *testing.T) {
+	s := State{Phase: Running, Term: 5, LastRenew: at(0), NotBefore: at(3)}
+	for name, tc := range map[string]struct {
+		state State
+		term  int32
+		now   time.Time
+		want  time.Time
+	}{
+		"in time":       {s, 5, at(9.9), at(2)},
+		"too late":      {s, 5, at(10), at(0)},
+		"another claim": {s, 4, at(3), at(0)},
+		"not held":      {State{Phase: Lost, Term: 5, LastRenew: at(0)}, 5, at(3), at(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.state.renewed(tc.term, at(2), tc.now, timing).LastRenew; !got.Equal(tc.want) {
+				t.Errorf("renewed().LastRenew = %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestTimingValidate(t *testing.T) {
+	if err := DefaultTiming().Validate(); err != nil {
+		t.Errorf("Validate() of the default = %v, want nil", err)
+	}
+	s := time.Second
+	for name, tc := range map[string]struct {
+		timing Timing
+		want   string
+	}{
+		"short":         {Timing{s / 2, s / 3, s / 10}, "Timing.LeaseDuration is 500ms, must be within [1s, 10m0s]"},
+		"long":          {Timing{time.Hour, 10 * s, 2 * s}, "Timing.LeaseDuration is 1h0m0s, must be within [1s, 10m0s]"},
+		"no difference": {Timing{15 * s, 15 * s, 2 * s}, "Timing.RenewDeadline is 15s, must be less than LeaseDuration, 15s"},
+		"no retry":      {Timing{15 * s, 10 * s, 0}, "Timing.RetryPeriod is 0s, must be positive"},
+		"slow retry":    {Timing{15 * s, 10 * s, 9 * s}, "Timing.RenewDeadline is 10s, must be more than 10.8s, 1.2 times RetryPeriod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := tc.timing.Validate(); err == nil || err.Error() != tc.want {
+				t.Errorf("Validate() = %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
