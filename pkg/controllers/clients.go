@@ -1,0 +1,204 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+)
+
+// clientBuilder gives one controller of one shard its clients: the identity from
+// the process's builder, the shard's fence beneath it, and a rate limit that the
+// controller's instances in all shards of the process share.
+//
+// It implements upstream's clientbuilder.ControllerClientBuilder.
+type clientBuilder struct {
+	base       clientbuilder.ControllerClientBuilder
+	fence      transport.WrapperFunc
+	controller string
+	limits     *limits
+	// closed, once closed, lets requests through the rate limit at once: they are
+	// about to be refused, and must not hold up a controller that is to return.
+	closed <-chan struct{}
+}
+
+var _ clientbuilder.ControllerClientBuilder = clientBuilder{}
+
+// Config implements clientbuilder.ControllerClientBuilder.
+func (b clientBuilder) Config(name string) (*rest.Config, error) {
+	config, err := b.base.Config(name)
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	// The fence goes innermost, next to the wire: what lies above it may take its
+	// time, such as the minting of a token, and the claim may end meanwhile.
+	config.WrapTransport = transport.Wrappers(b.fence, config.WrapTransport)
+	if limiter := b.limits.limiter(b.controller, name, config); limiter != nil {
+		config.RateLimiter = openLimiter{limiter, b.closed}
+	}
+	return config, nil
+}
+
+// ConfigOrDie implements clientbuilder.ControllerClientBuilder.
+func (b clientBuilder) ConfigOrDie(name string) *rest.Config { return orDie(b.Config(name)) }
+
+// Client implements clientbuilder.ControllerClientBuilder.
+func (b clientBuilder) Client(name string) (kubernetes.Interface, error) {
+	config, err := b.Config(name)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// ClientOrDie implements clientbuilder.ControllerClientBuilder.
+func (b clientBuilder) ClientOrDie(name string) kubernetes.Interface { return orDie(b.Client(name)) }
+
+// DiscoveryClient implements clientbuilder.ControllerClientBuilder. Discovery asks
+// rarely and much at once, so it has the limits that upstream gives it, apart from
+// the controller's.
+func (b clientBuilder) DiscoveryClient(name string) (discovery.DiscoveryInterface, error) {
+	config, err := b.Config(name)
+	if err != nil {
+		return nil, err
+	}
+	config.RateLimiter, config.QPS, config.Burst = nil, 20, 200
+	return discovery.NewDiscoveryClientForConfig(config)
+}
+
+// DiscoveryClientOrDie implements clientbuilder.ControllerClientBuilder.
+func (b clientBuilder) DiscoveryClientOrDie(name string) discovery.DiscoveryInterface {
+	return orDie(b.DiscoveryClient(name))
+}
+
+// identities gives every controller the identity of its service account: one builder
+// for all shards, which mints one token an identity and process. Upstream's looks for
+// the service account whenever a client is built, hundreds of times when a member
+// takes several shards; here that is done once, and again whenever a token is minted.
+type identities struct {
+	clientbuilder.ControllerClientBuilder
+	mu      sync.Mutex
+	configs map[string]*rest.Config
+}
+
+func newIdentities(kubeconfig *rest.Config, p *published) (*identities, error) {
+	// A few requests an identity, and every controller of a starting shard waits for
+	// them: behind the process's own rate limit a member's first shards took 15 s.
+	c := rest.CopyConfig(kubeconfig)
+	c.QPS = -1
+	client, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("creating the client for service accounts: %w", err)
+	}
+	return &identities{
+		ControllerClientBuilder: clientbuilder.NewDynamicClientBuilder(rest.AnonymousClientConfig(kubeconfig), p.wrap(client.CoreV1()), metav1.NamespaceSystem),
+		configs:                 map[string]*rest.Config{},
+	}, nil
+}
+
+// Config implements clientbuilder.ControllerClientBuilder; the only method that
+// clientBuilder uses. The result must not be changed.
+func (b *identities) Config(name string) (*rest.Config, error) {
+	b.mu.Lock()
+	config, ok := b.configs[name]
+	b.mu.Unlock()
+	if ok {
+		return config, nil
+	}
+	config, err := b.ControllerClientBuilder.Config(name)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.configs[name] = config
+	return config, nil
+}
+
+// orDie panics with a buildError. Upstream's builders end the process here; in a
+// fleet that would take the other shards down, so Build recovers it.
+func orDie[T any](value T, err error) T {
+	if err != nil {
+		panic(buildError{err})
+	}
+	return value
+}
+
+type buildError struct{ error }
+
+// limits holds the rate limiters of the controllers that may run in several shards
+// of the process.
+type limits struct {
+	// multiplier of the flags' QPS and burst, by controller, where upstream raises
+	// them; a controller that is not in it runs once, and its clients limit
+	// themselves.
+	multiplier map[string]multiplier
+
+	mu       sync.Mutex
+	limiters map[string]flowcontrol.RateLimiter
+}
+
+type multiplier struct{ qps, burst float32 }
+
+func newLimits(m map[string]multiplier) *limits {
+	return &limits{multiplier: m, limiters: map[string]flowcontrol.RateLimiter{}}
+}
+
+// limiter returns what the controller's clients of this name share, or nil where
+// the client's own limit from config is the right one.
+func (l *limits) limiter(controller, name string, config *rest.Config) flowcontrol.RateLimiter {
+	m, shared := l.multiplier[controller]
+	if !shared || config.QPS < 0 {
+		return nil
+	}
+	qps, burst := config.QPS, config.Burst
+	if qps == 0 {
+		qps = rest.DefaultQPS
+	}
+	if burst == 0 {
+		burst = rest.DefaultBurst
+	}
+	key := fmt.Sprintf("%s %s", controller, name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.limiters[key]; !ok {
+		l.limiters[key] = flowcontrol.NewTokenBucketRateLimiter(qps*m.qps, int(float32(burst)*m.burst))
+	}
+	return l.limiters[key]
+}
+
+// openLimiter is a limiter that no longer limits once closed is.
+type openLimiter struct {
+	flowcontrol.RateLimiter
+	closed <-chan struct{}
+}
+
+// Wait implements flowcontrol.RateLimiter.
+func (l openLimiter) Wait(ctx context.Context) error {
+	if l.TryAccept() {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	waited := make(chan error, 1)
+	go func() { waited <- l.RateLimiter.Wait(ctx) }()
+	select {
+	case err := <-waited:
+		return err
+	case <-l.closed:
+		cancel(errClosed)
+		<-waited
+		return nil
+	}
+}
+
+var errClosed = errors.New("the shard's fence is closed")

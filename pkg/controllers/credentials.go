@@ -1,0 +1,108 @@
+package controllers
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// Publish is told each token that is minted for a controller, before it is first used. The token is not used if it
+// returns an error.
+type Publish func(ctx context.Context, c election.Credential) error
+
+// PublishCredentials has each token that is minted from now on published. Call it before Build. Without service-account
+// credentials nothing is minted.
+func (p *Process) PublishCredentials(publish Publish) {
+	p.published.hook.Store(&publish)
+}
+
+// published passes the tokens that are minted through a hook.
+type published struct {
+	hook atomic.Pointer[Publish]
+}
+
+// wrap returns a client that hands out no token before the hook has taken it.
+func (p *published) wrap(core v1core.CoreV1Interface) v1core.CoreV1Interface {
+	return publishedCore{core, p}
+}
+
+type publishedCore struct {
+	v1core.CoreV1Interface
+	published *published
+}
+
+// ServiceAccounts implements v1core.ServiceAccountsGetter.
+func (c publishedCore) ServiceAccounts(namespace string) v1core.ServiceAccountInterface {
+	return publishedAccounts{c.CoreV1Interface.ServiceAccounts(namespace), c.published}
+}
+
+type publishedAccounts struct {
+	v1core.ServiceAccountInterface
+	published *published
+}
+
+// CreateToken implements v1core.ServiceAccountExpansion. Whoever asked tries again when it fails.
+func (a publishedAccounts) CreateToken(ctx context.Context, name string, request *authenticationv1.TokenRequest, opts metav1.CreateOptions) (*authenticationv1.TokenRequest, error) {
+	answer, err := a.ServiceAccountInterface.CreateToken(ctx, name, request, opts)
+	hook := a.published.hook.Load()
+	if err != nil || hook == nil {
+		return answer, err
+	}
+	credential, err := credentialOf(answer.Status.Token)
+	if errors.Is(err, errNoID) {
+		// An API server before Kubernetes 1.32 may leave it out, and then it does not enforce a fence either.
+		klog.FromContext(ctx).V(2).Info("Minted a token that has no id and cannot be fenced", "serviceAccount", name)
+		return answer, nil
+	}
+	if err == nil {
+		err = (*hook)(ctx, credential)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("publishing the token of service account %s, which is not used before: %w", name, err)
+	}
+	return answer, nil
+}
+
+var errNoID = errors.New("the token has no id")
+
+// credentialOf reads the id of a token that has just been minted, and how long it lives. It trusts the token: it came from the
+// API server, which is who will hold it against the id.
+func credentialOf(token string) (election.Credential, error) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return election.Credential{}, fmt.Errorf("token has %d parts, want 3", len(parts))
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return election.Credential{}, fmt.Errorf("token's payload: %w", err)
+	}
+	var claims struct {
+		ID       string `json:"jti"`
+		IssuedAt int64  `json:"iat"`
+		Expires  int64  `json:"exp"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		return election.Credential{}, fmt.Errorf("token's payload: %w", err)
+	}
+	if claims.ID == "" {
+		return election.Credential{}, errNoID
+	}
+	// Both times are the API server's: its clock is not compared with this one.
+	lifetime := time.Duration(claims.Expires-claims.IssuedAt) * time.Second
+	if lifetime <= 0 {
+		return election.Credential{}, fmt.Errorf("token expires %v after it was issued", lifetime)
+	}
+	return election.Credential{ID: "JTI=" + claims.ID, Lifetime: lifetime}, nil
+}

@@ -1,0 +1,42 @@
+// Package controllers runs upstream's control loops, unmodified, for one shard at
+// a time.
+//
+// A [Process] is what all shards of one process share: the connection to the API
+// server, service-account identities and their tokens, rate limits, the pool of
+// shared informers, the REST mapper, and where health checks and debug handlers are
+// mounted. It builds an [Instance] for a shard: one app.ControllerContext of
+// upstream's, with the informers of the shard's range, and one instance of each
+// controller that the shard runs.
+//
+// # Start and stop order of an instance
+//
+//  1. Build: the client builder, the informer factory, then the controllers:
+//     serviceaccount-token first, because the others get credentials through it,
+//     then by name. Building does not write to the API server, but for the service
+//     accounts that upstream's client builder creates where they are missing. Health
+//     checks and debug handlers are mounted last, when nothing can fail any more.
+//  2. Run: the informers start, then all controllers run at once, as upstream's do;
+//     each waits for the caches that it needs.
+//  3. The end of Run's context: every controller returns; then the informers stop;
+//     then health checks, debug handlers and handlers on shared informers go. The
+//     informers outlive the controllers, so that a controller that finishes its work
+//     still sees its writes.
+//
+// # Guarantees
+//
+//   - Run returns only after every goroutine that the instance started has ended,
+//     and leaves nothing of it behind in the process. An instance that is never run
+//     is cleaned up by Close.
+//   - Every request of the instance goes through the transport of its [Spec], the
+//     fence.
+//   - A process's request rate per controller is what the flags say, however many
+//     shards it runs; its workers per controller are divided over the shards that a
+//     member is expected to hold, at least one each.
+//
+// # Non-guarantees
+//
+//   - Run does not return before every controller has; how long that may take is
+//     the caller's business.
+//   - Upstream keeps some state per process; package catalogue lists it under
+//     RestartHazards.
+package controllers

@@ -1,0 +1,396 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/transport"
+	"k8s.io/controller-manager/controller"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	pkgcontroller "k8s.io/kubernetes/pkg/controller"
+	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
+	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
+)
+
+// Spec says what an instance runs, on what, and how.
+type Spec struct {
+	// ID is the shard's. The zero ID is for a process that is not sharded: then
+	// health checks and debug handlers have upstream's names.
+	ID shard.ID
+	// Range is the part of the keyspace whose namespaces the instance sees.
+	// Everything for groups of cluster-scoped controllers.
+	Range shard.Range
+	// Controllers are upstream's names. Disabled ones are passed over.
+	Controllers []string
+	// Share divides each controller's workers: how many shards of the ring a member
+	// is expected to hold. Below 2 the workers are those of the flags.
+	Share int
+	// Shards is the number of shards in the ring. It divides thresholds over all
+	// objects of the cluster, which a controller holds against its own cache.
+	Shards int
+	// Fence wraps the transport of every client of the instance; nil for none.
+	Fence transport.WrapperFunc
+	// Closed is closed when the fence lets nothing pass any more; nil for never. It
+	// frees controllers that wait for their rate limit.
+	Closed <-chan struct{}
+}
+
+// Instance is one shard's controllers in this process. Either call Run, once, or
+// Close.
+type Instance struct {
+	id          shard.ID
+	context     app.ControllerContext
+	informers   *informer.Factory
+	mu          sync.Mutex // guards controllers, to which Run may add
+	controllers []app.Controller
+	// late builds the controllers that may not be built before the claim is held.
+	late      func() error
+	started   chan struct{}
+	endpoints *Endpoints
+	debug     []string
+	// ctx is what constructors were given, cancel ends what they tied to it.
+	ctx    context.Context // Lives exactly as long as the instance.
+	cancel context.CancelFunc
+}
+
+// Build makes the instance. It returns an error, and leaves nothing behind, when a
+// controller cannot be built. ctx is for the construction and the logger; it may not
+// end before Run does.
+func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
+	if spec.Fence == nil {
+		spec.Fence = transport.Wrappers()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	i := &Instance{
+		id:        spec.ID,
+		informers: p.pool.NewFactory(spec.Range, p.namespaced),
+		started:   make(chan struct{}),
+		endpoints: p.endpoints,
+		ctx:       ctx,
+		cancel:    cancel,
+		late:      func() error { return nil },
+	}
+	i.context = app.ControllerContext{
+		InformerFactory:                 i.informers,
+		ObjectOrMetadataInformerFactory: i.informers.ObjectOrMetadata(),
+		ComponentConfig:                 shareOf(p.config.ComponentConfig, spec),
+		RESTMapper:                      p.mapper,
+		InformersStarted:                i.started,
+		ResyncPeriod:                    p.resyncPeriod,
+		ControllerManagerMetrics:        p.metrics,
+	}
+	if err := p.reachable(); err != nil {
+		i.cleanup()
+		return nil, err
+	}
+	if err := p.buildControllers(ctx, i, spec); err != nil {
+		i.Close()
+		return nil, err
+	}
+	return i, nil
+}
+
+// reachable fails when the API server does not answer, before anything is built that
+// would have to be given up again.
+func (p *Process) reachable() error {
+	if _, err := p.config.Client.Discovery().ServerVersion(); err != nil {
+		return fmt.Errorf("reaching the API server: %w", err)
+	}
+	return nil
+}
+
+// buildControllers builds the enabled controllers in their order.
+func (p *Process) buildControllers(ctx context.Context, i *Instance, spec Spec) (err error) {
+	defer recovered(&err)
+	root := p.fenced(p.root, spec, "")
+	wanted := p.Runs(spec.Controllers)
+	sort.Strings(wanted)
+	if slices.Contains(wanted, names.GarbageCollectorController) {
+		if err := i.buildGraph(ctx, root); err != nil {
+			return err
+		}
+	}
+	if err := i.index(wanted); err != nil {
+		return err
+	}
+	if slices.Contains(wanted, names.ServiceAccountTokenController) {
+		c, err := newTokensController(ctx, i.context, root)
+		if err != nil {
+			return fmt.Errorf("building %s: %w", names.ServiceAccountTokenController, err)
+		}
+		i.add(c)
+	}
+	var late []string
+	for _, name := range wanted {
+		if row, _ := catalogue.Lookup(name); row.BuildAfterClaim {
+			late = append(late, name)
+		} else if err := p.buildController(ctx, i, spec, name); err != nil {
+			return err
+		}
+	}
+	i.late = func() (err error) {
+		defer recovered(&err)
+		for _, name := range late {
+			if err := p.buildController(ctx, i, spec, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return nil
+}
+
+// buildController builds one controller, unless it is one that needs special handling.
+func (p *Process) buildController(ctx context.Context, i *Instance, spec Spec, name string) error {
+	d := app.NewControllerDescriptors()[name]
+	if d.RequiresSpecialHandling() {
+		return nil
+	}
+	controllerContext := i.context
+	controllerContext.ClientBuilder = p.fenced(p.identities, spec, name)
+	c, err := d.BuildController(ctx, controllerContext)
+	if err != nil {
+		return fmt.Errorf("building %s: %w", name, err)
+	}
+	i.add(c)
+	return nil
+}
+
+// recovered makes an error of what orDie and exiting panicked with.
+func recovered(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case buildError:
+		*err = r.error
+	case exiting:
+		*err = fmt.Errorf("a constructor wanted to end the process with status %d; its log line says why", int(r))
+	default:
+		panic(r)
+	}
+}
+
+// exiting is what upstream code panics with that would end the process through klog. The
+// namespace controller's constructor does when discovery fails, which in the stock
+// controller manager can only be at its start; here it would take all other shards of the
+// process down. Where nobody recovers from it, it still ends the process.
+type exiting int
+
+func init() {
+	klog.OsExit = func(status int) { panic(exiting(status)) }
+}
+
+func (p *Process) fenced(base clientbuilder.ControllerClientBuilder, spec Spec, controller string) clientbuilder.ControllerClientBuilder {
+	return clientBuilder{base: base, fence: spec.Fence, controller: controller, limits: p.limits, closed: spec.Closed}
+}
+
+// add takes a controller in; nil is one that declined.
+func (i *Instance) add(c app.Controller) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if c != nil {
+		i.controllers = append(i.controllers, c)
+	}
+}
+
+// index adds the indexes that a controller relies on another one to add.
+func (i *Instance) index(wanted []string) error {
+	for _, name := range wanted {
+		if row, _ := catalogue.Lookup(name); slices.Contains(row.Needs, catalogue.NeedPodNodeNameIndex) {
+			return pkgcontroller.AddPodNodeNameIndexer(i.informers.Core().V1().Pods().Informer())
+		}
+	}
+	return nil
+}
+
+// buildGraph gives the context what the garbage collector is built from.
+func (i *Instance) buildGraph(ctx context.Context, root clientbuilder.ControllerClientBuilder) error {
+	gc := i.context.ComponentConfig.GarbageCollectorController
+	if !gc.EnableGarbageCollector {
+		return nil
+	}
+	config, err := root.Config("metadata-informers")
+	if err != nil {
+		return err
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	ignored := map[schema.GroupResource]struct{}{}
+	for _, r := range gc.GCIgnoredResources {
+		ignored[schema.GroupResource{Group: r.Group, Resource: r.Resource}] = struct{}{}
+	}
+	i.context.GraphBuilder = garbagecollector.NewDependencyGraphBuilder(
+		ctx, client, i.context.RESTMapper, ignored, i.context.ObjectOrMetadataInformerFactory, i.started)
+	return nil
+}
+
+// mount puts the controllers' health checks and debug handlers on the process's
+// endpoints.
+func (i *Instance) mount() {
+	var checks []healthz.HealthChecker
+	for _, c := range i.controllers {
+		name := i.endpointName(c.Name())
+		check := controllerhealthz.NamedPingChecker(name)
+		if checkable, ok := c.(controller.HealthCheckable); ok {
+			if real := checkable.HealthChecker(); real != nil {
+				check = controllerhealthz.NamedHealthChecker(name, real)
+			}
+		}
+		checks = append(checks, check)
+		if debuggable, ok := c.(controller.Debuggable); ok {
+			if h := debuggable.DebuggingHandler(); h != nil {
+				for _, path := range i.debugNames(c.Name()) {
+					i.endpoints.AddDebug(path, h)
+					i.debug = append(i.debug, path)
+				}
+			}
+		}
+	}
+	i.endpoints.AddChecks(i.id.String(), checks)
+}
+
+// debugNames are the names of a controller's debug handler: with its shard, and
+// upstream's where there is no other instance in the fleet.
+func (i *Instance) debugNames(controller string) []string {
+	names := []string{i.endpointName(controller)}
+	if row, ok := catalogue.Lookup(controller); ok && row.Scope == catalogue.ScopeCluster && names[0] != controller {
+		names = append(names, controller)
+	}
+	return names
+}
+
+// endpointName is the controller's name with its shard, or alone where there is
+// no sharding.
+func (i *Instance) endpointName(controller string) string {
+	if i.id == (shard.ID{}) {
+		return controller
+	}
+	return controller + "@" + i.id.String()
+}
+
+// Controllers returns the names of the controllers that the instance runs, in the
+// order in which they were built. Those that may not be built before the claim is held
+// are there from when Run has built them.
+func (i *Instance) Controllers() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	running := make([]string, 0, len(i.controllers))
+	for _, c := range i.controllers {
+		running = append(running, c.Name())
+	}
+	return running
+}
+
+// Informers returns the instance's informers, for metrics and readiness.
+func (i *Instance) Informers() *informer.Factory { return i.informers }
+
+// Warm fills the instance's caches and returns when they are full; they stay fresh
+// until Run or Close. The controllers are told nothing of it before Run, so their queues
+// stay empty however long it lasts. The error says that ctx ended before.
+func (i *Instance) Warm(ctx context.Context) error {
+	if err := i.informers.Warm(ctx); err != nil {
+		return fmt.Errorf("filling the caches of %s: %w", i.id, err)
+	}
+	return nil
+}
+
+// CatchUp returns once the caches, filled by Warm, have seen the writes, all of which must
+// be known; see election.Writes. The error says what they have not seen when ctx ended.
+func (i *Instance) CatchUp(ctx context.Context, writes election.Writes) error {
+	marks := map[schema.GroupResource]informer.Mark{}
+	for resource, last := range writes.GroupResources() {
+		marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone}
+	}
+	return i.informers.CatchUp(ctx, marks)
+}
+
+// Refresh returns once the caches, filled by Warm, have seen all that was written before
+// the call. The error says which had not when ctx ended.
+func (i *Instance) Refresh(ctx context.Context) error { return i.informers.Refresh(ctx) }
+
+// Run runs the controllers until ctx ends, and returns when all of them have
+// returned and nothing of the instance is left. The error says that one could not be
+// built; nothing has run then.
+func (i *Instance) Run(ctx context.Context) error {
+	if err := i.late(); err != nil {
+		i.Close()
+		return err
+	}
+	defer i.cleanup()
+	i.mount()
+	// The informers go on until the last controller has returned.
+	i.informers.StartWithContext(context.WithoutCancel(ctx))
+	close(i.started)
+	if len(i.controllers) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	app.RunControllers(ctx, i.context, i.controllers, app.ControllerStartJitter, 0)
+	<-ctx.Done() // also when every controller has found that it has nothing to do
+	return nil
+}
+
+// Close cleans up an instance that is not to be run. Upstream's controllers end
+// what they started in their constructors only in Run, so each is run with a context
+// that has ended.
+func (i *Instance) Close() {
+	ended, cancel := context.WithCancel(klog.NewContext(i.ctx, klog.LoggerWithName(klog.FromContext(i.ctx), "close")))
+	cancel()
+	defer i.cleanup()
+	close(i.started) // the garbage collector waits for this even when it is to end
+	if len(i.controllers) > 0 {
+		app.RunControllers(ended, i.context, i.controllers, app.ControllerStartJitter, 0)
+	}
+}
+
+func (i *Instance) cleanup() {
+	i.cancel()
+	i.informers.Shutdown()
+	i.endpoints.RemoveChecks(i.id.String())
+	for _, name := range i.debug {
+		i.endpoints.RemoveDebug(name)
+	}
+}
+
+// shareOf returns the configuration for one shard: its share of the workers, and of
+// thresholds over all objects of the cluster. Neither falls below one.
+func shareOf(all kubectrlmgrconfig.KubeControllerManagerConfiguration, spec Spec) kubectrlmgrconfig.KubeControllerManagerConfiguration {
+	c := *all.DeepCopy()
+	for _, name := range spec.Controllers {
+		row, ok := catalogue.Lookup(name)
+		if !ok {
+			continue
+		}
+		for _, workers := range row.Workers(&c) {
+			*workers = divide(*workers, spec.Share)
+		}
+		for _, threshold := range row.Thresholds(&c) {
+			*threshold = divide(*threshold, spec.Shards)
+		}
+	}
+	return c
+}
+
+// divide rounds up, and leaves alone what is not positive: it means something else.
+func divide(n int32, by int) int32 {
+	if n <= 0 || by < 2 {
+		return n
+	}
+	return (n + int32(by) - 1) / int32(by)
+}

@@ -1,0 +1,176 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
+)
+
+// manager is the name under which upstream's metrics know the controller manager.
+const manager = "kube-controller-manager"
+
+// Process is what all shards of one process share. Make one with [NewProcess].
+// Build may be called concurrently.
+type Process struct {
+	config *config.CompletedConfig
+	// root has the process's own identity, identities those of the controllers.
+	root       clientbuilder.ControllerClientBuilder
+	identities clientbuilder.ControllerClientBuilder
+	published  published
+	limits     *limits
+	pool       *informer.Pool
+	mapper     *restmapper.DeferredDiscoveryRESTMapper
+	metrics    *controllersmetrics.ControllerManagerMetrics
+	endpoints  *Endpoints
+}
+
+// NewProcess returns the shared part of all shards of this process. It reads the
+// files that the controllers will need, and fails with the flag and the file's name
+// where one cannot be used, rather than when a shard is first taken over. It does
+// not contact the API server.
+func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, error) {
+	if _, _, err := signing(c.ComponentConfig); err != nil {
+		return nil, err
+	}
+	p := &Process{
+		config:    c,
+		root:      clientbuilder.SimpleControllerClientBuilder{ClientConfig: c.Kubeconfig},
+		limits:    newLimits(sharedLimits()),
+		metrics:   controllersmetrics.NewControllerManagerMetrics(manager),
+		endpoints: endpoints,
+	}
+	p.identities = p.root
+	if c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
+		var err error
+		if p.identities, err = newIdentities(c.Kubeconfig, &p.published); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.newPool(); err != nil {
+		return nil, err
+	}
+	discovery, err := p.root.DiscoveryClient("controller-discovery")
+	if err != nil {
+		return nil, fmt.Errorf("creating the discovery client: %w", err)
+	}
+	p.mapper = restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(discovery))
+	controllersmetrics.Register()
+	return p, nil
+}
+
+func (p *Process) newPool() error {
+	// Informers of many shards start at once, and each only once in a while: a
+	// client-side limit would make a shard's start take minutes. The API server's
+	// priority and fairness limits them.
+	read := func(name string) (*rest.Config, error) {
+		c, err := p.root.Config(name)
+		if err != nil {
+			return nil, err
+		}
+		c = rest.CopyConfig(c)
+		c.QPS = -1
+		return c, nil
+	}
+	typed, err := read("shared-informers")
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(typed)
+	if err != nil {
+		return fmt.Errorf("creating the informers' client: %w", err)
+	}
+	untyped, err := read("metadata-informers")
+	if err != nil {
+		return err
+	}
+	metadataClient, err := metadata.NewForConfig(untyped)
+	if err != nil {
+		return fmt.Errorf("creating the informers' metadata client: %w", err)
+	}
+	p.pool, err = informer.NewPool(informer.PoolConfig{
+		Client: client, Metadata: metadataClient, Resync: p.resyncPeriod, Transform: trim,
+	})
+	return err
+}
+
+// Run keeps what the shards share fresh until ctx ends.
+func (p *Process) Run(ctx context.Context) {
+	// As upstream: resources that are added to the server are found within 30 s.
+	wait.UntilWithContext(ctx, func(context.Context) { p.mapper.Reset() }, 30*time.Second)
+}
+
+// Pool returns the informers that the process's shards share, for metrics.
+func (p *Process) Pool() *informer.Pool { return p.pool }
+
+// Runs returns those of the controllers named that this process would run: enabled
+// by --controllers, and with their feature gates on. The order is kept. Some of them
+// may still decline when they are built, where other flags say so.
+func (p *Process) Runs(controllers []string) []string {
+	descriptors := app.NewControllerDescriptors()
+	enabled := app.ControllerContext{ComponentConfig: p.config.ComponentConfig}
+	var runs []string
+	for _, name := range controllers {
+		if d, ok := descriptors[name]; ok && enabled.IsControllerEnabled(d) {
+			runs = append(runs, name)
+		}
+	}
+	return runs
+}
+
+// resyncPeriod is upstream's: between one and two times --min-resync-period, so that
+// informers do not resync in step.
+func (p *Process) resyncPeriod() time.Duration {
+	return time.Duration(float64(p.config.ComponentConfig.Generic.MinResyncPeriod.Nanoseconds()) * (rand.Float64() + 1))
+}
+
+// namespaced tells the scope of a resource that is not built in.
+func (p *Process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
+	gvk, err := p.mapper.KindFor(gvr)
+	if err != nil {
+		return false, err
+	}
+	mapping, err := p.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return false, err
+	}
+	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
+}
+
+// trim drops what no controller reads, as upstream does, before objects are cached.
+func trim(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetManagedFields() != nil {
+		accessor.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// sharedLimits returns the controllers that may run in several shards of a process,
+// with what upstream multiplies the flags' rate by.
+func sharedLimits() map[string]multiplier {
+	shared := map[string]multiplier{}
+	for _, name := range catalogue.Namespaced() {
+		shared[name] = multiplier{qps: 1, burst: 1}
+	}
+	// Upstream raises the limits in the configuration that it gets for this
+	// controller, which a limiter that is already there would defeat.
+	shared[names.NamespaceController] = multiplier{qps: 20, burst: 100}
+	return shared
+}

@@ -1,0 +1,95 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
+	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+)
+
+// tokensController is upstream's serviceaccount-token controller. Upstream does not
+// export the constructor that takes a client builder, so this is the one controller
+// that is put together here.
+type tokensController struct {
+	*serviceaccountcontroller.TokensController
+	workers int
+}
+
+// Name implements app.Controller.
+func (c tokensController) Name() string { return names.ServiceAccountTokenController }
+
+// Run implements app.Controller.
+func (c tokensController) Run(ctx context.Context) { c.TokensController.Run(ctx, c.workers) }
+
+// newTokensController returns nil, as upstream does, where no private key is given.
+// It uses the root identity: the others have none without it.
+func newTokensController(ctx context.Context, shard app.ControllerContext, root clientbuilder.ControllerClientBuilder) (app.Controller, error) {
+	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), names.ServiceAccountTokenController))
+	generator, rootCA, err := signing(shard.ComponentConfig)
+	if err != nil {
+		return nil, err
+	}
+	if generator == nil {
+		klog.FromContext(ctx).Info("Controller is disabled because there is no private key", "controller", names.ServiceAccountTokenController)
+		return nil, nil
+	}
+	if rootCA == nil {
+		config, err := root.Config("tokens-controller")
+		if err != nil {
+			return nil, err
+		}
+		rootCA = config.CAData
+	}
+	client, err := root.Client("tokens-controller")
+	if err != nil {
+		return nil, err
+	}
+	controller, err := serviceaccountcontroller.NewTokensController(
+		klog.FromContext(ctx),
+		shard.InformerFactory.Core().V1().ServiceAccounts(),
+		shard.InformerFactory.Core().V1().Secrets(),
+		client,
+		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: rootCA},
+	)
+	if err != nil {
+		return nil, err
+	}
+	return tokensController{controller, int(shard.ComponentConfig.SAController.ConcurrentSATokenSyncs)}, nil
+}
+
+// signing reads the files that tokens are signed with. The generator is nil when no
+// key is configured, the CA when no file is.
+func signing(c kubectrlmgrconfig.KubeControllerManagerConfiguration) (serviceaccount.TokenGenerator, []byte, error) {
+	keyFile, caFile := c.SAController.ServiceAccountKeyFile, c.SAController.RootCAFile
+	if keyFile == "" {
+		return nil, nil, nil
+	}
+	key, err := keyutil.PrivateKeyFromFile(keyFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--service-account-private-key-file %q must be a readable PEM file with an RSA or ECDSA private key: %w", keyFile, err)
+	}
+	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--service-account-private-key-file %q cannot sign tokens: %w", keyFile, err)
+	}
+	if caFile == "" {
+		return generator, nil, nil
+	}
+	ca, err := os.ReadFile(caFile)
+	if err == nil {
+		_, err = certutil.ParseCertsPEM(ca)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("--root-ca-file %q must be a readable PEM file with at least one certificate: %w", caFile, err)
+	}
+	return generator, ca, nil
+}
