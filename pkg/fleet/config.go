@@ -1,0 +1,117 @@
+package fleet
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Leases is what a member does with Leases; client-go's LeaseInterface has it. Give
+// it a client of its own: renewals must not wait behind the controllers' requests.
+type Leases interface {
+	election.LeaseReader
+	election.LeaseWriter
+}
+
+// Config configures a Member. Fields without a default are required.
+type Config struct {
+	// Fleet is the fleet's name, Member this member's, unique in the fleet.
+	Fleet, Member string
+	// Plan must be valid, and the same for all members.
+	Plan shard.Plan
+	// Leases of the namespace that the fleet coordinates in.
+	Leases Leases
+	// Clock measures claims. Default: election.NewClock().
+	Clock election.Clock
+	// Timing of all claims and of the membership.
+	Timing election.Timing
+	// RebalanceDelay is how long a member must have been there before it is given
+	// shards, unless no other member is active. Default 0.
+	RebalanceDelay time.Duration
+	// Build makes the work of a shard, which does nothing yet. An error is tried again.
+	// ctx gives it its values; the work may not depend on its end.
+	Build func(ctx context.Context, work Work) (Instance, error)
+	// HandoffTimeout bounds the steps of a handoff: how long the work may go on writing
+	// once it has been asked to stop, how long a member that leaves waits to be asked for
+	// its shards, and how long what was prepared may take to have seen the last write.
+	// Upstream's controllers work off all that is queued before they return; after this
+	// time their writes are refused, so that they return soon. Default 5 s.
+	HandoffTimeout time.Duration
+	// Handoffs is how many shards the member prepares for at a time, while others hold
+	// them. Default 4.
+	Handoffs int
+	// Standby has the member keep the caches warm of those shards that it would own if
+	// their holder failed. Default false.
+	Standby bool
+	// Enforced tells whether the API server refuses the credentials that are marked as fenced
+	// on a member's Lease, see deploy/fence. It must not block. Default: it does not.
+	Enforced func() bool
+	// FenceDelay is how long after such a mark the shards of a dead member are run: the API
+	// server must have seen it. Default 0; must not be negative.
+	FenceDelay time.Duration
+	// Observe is told every event of every claim, in order for each Lease, and those of
+	// preparations, which may come at the same time. It must not block. Default: nobody is.
+	Observe func(Event)
+	// Exit ends the process at once. It is called when the work of a lost claim has
+	// not returned by the time that others may take over.
+	Exit func(reason string)
+}
+
+// Instance is the work of one shard. Either Run is called, once, or Close. Warm and
+// CatchUp may be called before.
+type Instance interface {
+	// Warm fills its caches and returns when they are full. They stay fresh. The error
+	// says that ctx ended before.
+	Warm(ctx context.Context) error
+	// CatchUp returns once its caches, filled by Warm, have seen the writes; the error
+	// says which has not when ctx ended.
+	CatchUp(ctx context.Context, writes election.Writes) error
+	// Run does the work until ctx ends, and returns after all of it has ended. An error
+	// says that it could not be started.
+	Run(ctx context.Context) error
+	// Close gives up what was built, and returns after all of it has ended.
+	Close()
+}
+
+// Refresher is an Instance whose caches can be held against the present, so that they are of
+// use after a holder that left nothing: for standbys.
+type Refresher interface {
+	// Refresh returns once its caches, filled by Warm, have seen all that was written before
+	// the call; the error says which has not when ctx ended.
+	Refresh(ctx context.Context) error
+}
+
+// Work is what Build is given.
+type Work struct {
+	Shard shard.Shard
+	// Controllers are the names of the controllers that the shard runs.
+	Controllers []string
+	// Share is how many shards of this ring a member is expected to hold, Shards how
+	// many the ring has.
+	Share, Shards int
+	// Fence must be put beneath every client that the work writes with.
+	Fence func(http.RoundTripper) http.RoundTripper
+	// Closed is closed once the fence lets no write pass any more, for good.
+	Closed <-chan struct{}
+}
+
+// Events that are not those of a claim.
+const (
+	// EventPrepared: what the member is to own, and another one holds, has been built and
+	// its caches filled, which took Duration. Term is the holder's.
+	EventPrepared election.EventType = "prepared"
+	// EventBegun: the work is about to run, from caches that were prepared, or from
+	// empty ones because of Err.
+	EventBegun election.EventType = "begun"
+	// EventRefused: a claim was given back before anything ran, because of Err.
+	EventRefused election.EventType = "refused"
+)
+
+// Event is an event of a shard's claim, or of the member's Lease, whose ID is zero.
+type Event struct {
+	election.Event
+	ID shard.ID
+}

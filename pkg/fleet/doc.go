@@ -1,0 +1,58 @@
+// Package fleet is one member's part in a fleet: it turns the roster and the plan
+// into wishes for claims, and runs a shard's work for as long as its claim holds.
+//
+// It knows neither controllers nor API machinery beyond Leases: what a shard's work
+// is, [Config].Build says.
+//
+// # Start and stop order of a member
+//
+//  1. The observer watches Leases; without it nothing is decided.
+//  2. The member's own Lease is acquired. While another incarnation of the same
+//     member renews it, the member waits: two processes of one name must not both
+//     claim.
+//  3. The live Leases are read once more and held against the plan: a member whose
+//     plan differs from that of a live one refuses to start. It has announced its
+//     own before it looks, so of two that differ at least one sees the other.
+//  4. One claimant a shard, each wanting its Lease if the ring gives the shard to
+//     this member.
+//
+// Stopping goes the other way, and nothing is skipped: the member leaves the roster,
+// so that the others prepare for its shards; each shard is handed over when its next
+// owner asks, or unasked when HandoffTimeout has passed; then the member's Lease is
+// released; then the observer ends.
+//
+// # A handoff
+//
+// While another member holds what this one is to own, it builds the shard's work and
+// fills its caches, and then asks for the shard. The holder runs it until then. It gives
+// it up only to who its own wishes name as the owner. Once it has stopped and released
+// the Lease, this member acquires it, looks at all Leases (rule 6 of the design), waits
+// until its caches have seen what the holder wrote last, opens the fence and runs.
+// docs/design/ownership.md has the whole.
+//
+// # Guarantees
+//
+//   - The wishes are a pure function of plan, roster and holders (see [Wishes]): members
+//     that see the same Leases wish the same.
+//   - Work that was prepared begins with caches that are no older than the last write of
+//     the shard's last holder. Where that cannot be shown, it begins with empty ones.
+//   - No shard's work runs without a claim, and Run returns only after all work has.
+//   - A member that joins changes nothing before it is active; a member that leaves
+//     or dies is out of the ring as soon as that is observed.
+//   - When the member's Lease is lost, all claims end at once and Run returns an
+//     error.
+//   - Live members with another plan are left out of the ring, and said so in the log
+//     and in flotilla_fleet_foreign_members.
+//   - Where the API server enforces the fence of deploy/fence, no shard of a dead member
+//     runs before that member has been fenced for FenceDelay, and no credential is used
+//     that could not be fenced. A member that has been fenced ends.
+//
+// # Non-guarantees
+//
+//   - Between release and acquire a shard has no holder for as long as a watch event
+//     and an update take.
+//   - An owner that dies between its request and its acquisition leaves the shard
+//     without a holder until its death is noticed, a lease duration later.
+//   - Members that see different Leases for a moment may wish differently; the Lease
+//     decides, so one of them waits.
+package fleet

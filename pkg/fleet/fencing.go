@@ -1,0 +1,191 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+const (
+	// KindLabel says what a Lease of the fleet is for, where the API server's fence must tell.
+	KindLabel = "flotilla.dev/kind"
+	// KindMember is its value on the Leases of members.
+	KindMember = "member"
+)
+
+const (
+	// EventFenced: a dead incarnation, Holder, has been fenced on its member's Lease. Duration is how long that took.
+	EventFenced election.EventType = "fenced"
+	// EventFenceRefused: the API server does not let this member write the mark, because of Err.
+	EventFenceRefused election.EventType = "fence-refused"
+)
+
+// ErrFenced is why Run returns when another member has fenced this incarnation.
+var ErrFenced = errors.New("fenced by another member")
+
+// fencing marks the Leases of dead members, so that the API server refuses what they still send, and finds out when this
+// member has been marked itself.
+type fencing struct {
+	// turn holds one token: a mark is written once, however many shards a dead member leaves.
+	turn chan struct{}
+	// self is set once this incarnation has been fenced.
+	self atomic.Bool
+
+	mu sync.Mutex
+	// seen is when this process first saw each incarnation fenced.
+	seen map[string]time.Time
+	// refused are those that the API server did not let this process mark.
+	refused map[string]bool
+}
+
+func newFencing() *fencing {
+	return &fencing{turn: make(chan struct{}, 1), seen: map[string]time.Time{}, refused: map[string]bool{}}
+}
+
+// PublishCredential has the id of a credential of this process's controllers written on the member's Lease, by which it can
+// be fenced. Where the API server enforces the fence it returns once the id is there, and on an error the credential must
+// not be used; else it does not wait.
+func (m *Member) PublishCredential(ctx context.Context, c election.Credential) error {
+	if !m.config.Enforced() {
+		m.membership.Announce(c)
+		return nil
+	}
+	// By then the member's Lease has been renewed, or is lost.
+	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline)
+	defer cancel()
+	return m.membership.Publish(ctx, c)
+}
+
+// noteMarks remembers since when incarnations are fenced, and ends the membership if this one is.
+func (m *Member) noteMarks(ctx context.Context, observations []election.Observation, now time.Time) {
+	f := m.fencing
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := make(map[string]time.Time, len(f.seen))
+	for _, o := range observations {
+		for _, incarnation := range o.FencedIncarnations() {
+			if election.MemberLease(m.config.Fleet, election.MemberOf(incarnation)) != o.Name {
+				continue // anybody may have written it
+			}
+			seen[incarnation] = now
+			if first, known := f.seen[incarnation]; known {
+				seen[incarnation] = first
+			}
+		}
+	}
+	f.seen = seen
+	if _, marked := seen[m.incarnation]; marked && !f.self.Swap(true) {
+		klog.FromContext(ctx).Error(nil, "Fenced by another member: the API server refuses this process's credentials", "incarnation", m.incarnation)
+		m.membership.Revoke()
+	}
+}
+
+// markedAt returns when this process first saw the incarnation fenced. It is now if it is only seen now.
+func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.seen[incarnation]; !known {
+		f.seen[incarnation] = now
+	}
+	return f.seen[incarnation]
+}
+
+// fenceOff returns once the API server refuses what the claim's last holder may still send, if that has died: nobody runs
+// its shard before. It returns at once when the holder had released the shard, when the API server enforces nothing, or
+// when it does not let this member mark a Lease; then the Lease's expiry is all there is. False says that ctx has ended.
+func (m *Member) fenceOff(ctx context.Context, claim *election.Claim) bool {
+	dead := claim.Before().Holder
+	if dead == "" || dead == m.incarnation || !m.config.Enforced() {
+		return ctx.Err() == nil
+	}
+	since, marked := m.mark(ctx, dead)
+	if left := since.Add(m.config.FenceDelay).Sub(m.config.Clock.Now()); marked && left > 0 {
+		m.pause(ctx, left)
+	}
+	return ctx.Err() == nil
+}
+
+// mark fences a dead incarnation and returns since when it is, or that there was nothing to fence, or no right to. It tries
+// until it has got an answer, or ctx ends.
+func (m *Member) mark(ctx context.Context, dead string) (time.Time, bool) {
+	f := m.fencing
+	select {
+	case f.turn <- struct{}{}:
+		defer func() { <-f.turn }()
+	case <-ctx.Done():
+		return time.Time{}, false
+	}
+	if f.refused[dead] {
+		return time.Time{}, false
+	}
+	began := m.config.Clock.Now()
+	report := func(kind election.EventType, err error) {
+		name := election.MemberLease(m.config.Fleet, election.MemberOf(dead))
+		m.config.Observe(Event{Event: election.Event{Type: kind, Name: name, Holder: dead, Duration: m.config.Clock.Now().Sub(began), Err: err}})
+	}
+	backoff := m.retrySoon()
+	for conflict := false; ctx.Err() == nil; {
+		done, marked, err := m.tryMark(ctx, dead)
+		now := m.config.Clock.Now()
+		switch {
+		case done && marked:
+			since := f.markedAt(dead, now)
+			report(EventFenced, nil)
+			return since, true
+		case done && err == nil:
+			if lease := m.observer.Get(election.MemberLease(m.config.Fleet, election.MemberOf(dead))); !lease.Fenced(dead) {
+				return time.Time{}, false
+			}
+			return f.markedAt(dead, now), true
+		case done:
+			f.refused[dead] = true
+			report(EventFenceRefused, err)
+			return time.Time{}, false
+		case apierrors.IsConflict(err) && !conflict:
+			conflict = true
+			continue // it has been read again
+		}
+		conflict = false
+		pause := backoff.Step()
+		klog.FromContext(ctx).Error(err, "Could not fence a dead member, trying again", "incarnation", dead, "after", pause)
+		m.pause(ctx, pause)
+	}
+	return time.Time{}, false
+}
+
+// tryMark writes the mark on the Lease as it was observed. It is done, with or without a mark of its own, or to be tried again
+// because of the error; done with an error is for good.
+func (m *Member) tryMark(ctx context.Context, dead string) (done, marked bool, err error) {
+	name := election.MemberLease(m.config.Fleet, election.MemberOf(dead))
+	lease, needed := election.Mark(m.observer.Get(name).Lease, dead)
+	if !needed {
+		return true, false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
+	defer cancel()
+	written, err := m.config.Leases.Update(ctx, lease, metav1.UpdateOptions{})
+	switch {
+	case err == nil:
+		m.observer.Observe(written)
+		return true, true, nil
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err):
+		return true, false, fmt.Errorf("marking Lease %s: %w", name, err)
+	case !apierrors.IsConflict(err):
+		return false, false, err
+	}
+	current, getErr := m.config.Leases.Get(ctx, name, metav1.GetOptions{})
+	if getErr != nil {
+		return false, false, getErr
+	}
+	m.observer.Observe(current)
+	return false, false, err
+}

@@ -1,0 +1,379 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// fenceDelay is longer than anything else takes in a bubble, so that it can be told from it.
+const fenceDelay = 700 * time.Millisecond
+
+// guarded is a ship whose API server enforces the fence, and what has happened to it.
+type guarded struct {
+	*ship
+	mu     sync.Mutex
+	begun  map[shard.ID]time.Time
+	events []Event
+}
+
+// guard launches a member whose controllers have one credential, if the API server enforces the fence or not.
+func (s *sea) guard(name string, enforced bool, change func(*Config)) *guarded {
+	s.t.Helper()
+	g := &guarded{begun: map[shard.ID]time.Time{}}
+	g.ship = s.launch(name, func(c *Config) {
+		c.Enforced, c.FenceDelay = func() bool { return enforced }, fenceDelay
+		c.Observe = func(e Event) { g.mu.Lock(); defer g.mu.Unlock(); g.events = append(g.events, e) }
+		build := c.Build
+		c.Build = func(ctx context.Context, w Work) (Instance, error) {
+			instance, err := build(ctx, w)
+			return timed{instance, func() { g.mu.Lock(); defer g.mu.Unlock(); g.begun[w.Shard.ID] = time.Now() }}, err
+		}
+		if change != nil {
+			change(c)
+		}
+	})
+	return g
+}
+
+// timed tells when the work begins.
+type timed struct {
+	Instance
+	begin func()
+}
+
+func (i timed) Run(ctx context.Context) error {
+	i.begin()
+	return i.Instance.Run(ctx)
+}
+
+func (g *guarded) publish(id string) error {
+	return g.PublishCredential(g.sea.t.Context(), election.Credential{ID: id, Lifetime: time.Hour})
+}
+
+func (g *guarded) count(kind election.EventType) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := 0
+	for _, e := range g.events {
+		if e.Type == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// begunSince returns the shards whose work this member has begun since then, by when.
+func (g *guarded) begunSince(since time.Time) map[shard.ID]time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	begun := maps.Clone(g.begun)
+	maps.DeleteFunc(begun, func(_ shard.ID, at time.Time) bool { return at.Before(since) })
+	return begun
+}
+
+// marks returns the writes that fenced the incarnation, and fails if one of them was more than that.
+func (s *sea) marks(incarnation string) []leasetest.Write {
+	s.t.Helper()
+	var marks []leasetest.Write
+	for _, w := range s.store.History() {
+		if w.Before == nil || election.RecordFrom(w.Before).Fenced(incarnation) || !election.RecordFrom(w.After).Fenced(incarnation) {
+			continue
+		}
+		if w.Client != election.MemberOf(incarnation) && !equality.Semantic.DeepEqual(w.Before.Spec, w.After.Spec) {
+			s.t.Errorf("%s fenced %s with a change of the spec, a sign of life", w.Client, incarnation)
+		}
+		marks = append(marks, w)
+	}
+	return marks
+}
+
+func (s *sea) fencedCredentials(member string) string {
+	return s.store.Get(election.MemberLease("flotilla", member)).Annotations[election.FencedCredentialsAnnotation]
+}
+
+func TestDeadMemberIsFencedOnceBeforeItsShardsRun(t *testing.T) {
+	inBubble(t, 16, func(t *testing.T, s *sea) {
+		a, b, c := s.guard("a", true, nil), s.guard("b", true, nil), s.guard("c", true, nil)
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		for _, id := range []string{"JTI=2", "JTI=1"} {
+			if err := c.publish(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left := s.holders()["c"]
+		died := time.Now()
+		c.client.Block()
+		pass(30 * time.Second)
+		s.allHeld("a", "b")
+		marks := s.marks(c.Incarnation())
+		if len(marks) != 1 {
+			t.Fatalf("%d writes fenced the dead member, want 1", len(marks))
+		}
+		if got := s.fencedCredentials("c"); got != "JTI=1,JTI=2" {
+			t.Errorf("fenced credentials %q, want both", got)
+		}
+		begun := a.begunSince(died)
+		maps.Copy(begun, b.begunSince(died))
+		if len(begun) < left {
+			t.Errorf("%d shards were begun, want the %d of the dead member", len(begun), left)
+		}
+		for id, at := range begun {
+			// What a dead member leaves may move once more.
+			if waited := at.Sub(marks[0].Time); waited < fenceDelay {
+				t.Errorf("%s began %v after the mark, want %v or more", id, waited, fenceDelay)
+			}
+		}
+		if n := a.count(EventFenced) + b.count(EventFenced); n != 1 {
+			t.Errorf("%d events say so, want 1", n)
+		}
+	})
+}
+
+func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		c := s.guard("c", true, nil)
+		pass(time.Minute)
+		if err := c.publish("JTI=1"); err != nil {
+			t.Fatal(err)
+		}
+		a := s.guard("a", true, nil)
+		pass(time.Minute)
+		c.client.Block()
+		pass(10 * time.Second)
+		// Somebody else is quicker, and long enough for nothing to be left to wait for.
+		s.store.Tamper("flotilla-member-c", func(lease *coordinationv1.Lease) {
+			marked, _ := election.Mark(lease, c.Incarnation())
+			*lease = *marked
+		})
+		pass(20 * time.Second)
+		s.allHeld("a")
+		if marks := s.marks(c.Incarnation()); len(marks) != 1 || marks[0].Client != "" {
+			t.Errorf("fenced by %v, want once, by somebody else", marks)
+		}
+		for _, w := range s.store.History() {
+			id := slices.IndexFunc(s.plan.Shards(), func(sh shard.Shard) bool { return w.After != nil && ShardLease("flotilla", sh.ID) == w.After.Name })
+			if id < 0 || w.Client != "a" || w.Before == nil || *w.Before.Spec.HolderIdentity != c.Incarnation() || *w.After.Spec.HolderIdentity != a.Incarnation() {
+				continue
+			}
+			if waited := a.begunSince(w.Time)[s.plan.Shards()[id].ID].Sub(w.Time); waited != 0 {
+				t.Errorf("%s began %v after it was taken, want at once", w.After.Name, waited)
+			}
+		}
+	})
+}
+
+func TestMarkOutlivesANewIncarnation(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a, first := s.guard("a", true, nil), s.guard("c", true, nil)
+		pass(time.Minute)
+		if err := first.publish("JTI=1"); err != nil {
+			t.Fatal(err)
+		}
+		first.client.Block()
+		second := s.guard("c", true, nil)
+		pass(time.Minute)
+		if err := second.publish("JTI=2"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		s.allHeld("a", "c")
+		second.client.Block()
+		pass(time.Minute)
+		s.allHeld("a")
+		if got := s.fencedCredentials("c"); got != "JTI=1,JTI=2" {
+			t.Errorf("fenced credentials %q, want those of both dead incarnations", got)
+		}
+		if n := a.count(EventFenceRefused); n != 0 {
+			t.Errorf("%d marks were refused", n)
+		}
+	})
+}
+
+// TestNewIncarnationFencesItsPredecessor has nobody else to do it.
+func TestNewIncarnationFencesItsPredecessor(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		first := s.guard("c", true, nil)
+		pass(time.Minute)
+		if err := first.publish("JTI=1"); err != nil {
+			t.Fatal(err)
+		}
+		first.client.Block()
+		second := s.guard("c", true, nil)
+		pass(time.Minute)
+		s.allHeld("c")
+		if got := s.fencedCredentials("c"); got != "JTI=1" {
+			t.Errorf("fenced credentials %q, want those of the dead incarnation", got)
+		}
+		marks := s.marks(first.Incarnation())
+		if len(marks) != 1 {
+			t.Fatalf("%d marks, want the one that came with the new incarnation", len(marks))
+		}
+		for id, at := range second.begunSince(marks[0].Time) {
+			if waited := at.Sub(marks[0].Time); waited < fenceDelay {
+				t.Errorf("%s began %v after the mark, want %v or more", id, waited, fenceDelay)
+			}
+		}
+	})
+}
+
+func TestFencedMemberEnds(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		s.guard("a", true, nil)
+		c := s.guard("c", true, nil)
+		pass(time.Minute)
+		s.allHeld("a", "c")
+		if err := c.publish("JTI=1"); err != nil {
+			t.Fatal(err)
+		}
+		s.store.Tamper("flotilla-member-c", func(lease *coordinationv1.Lease) {
+			marked, _ := election.Mark(lease, c.Incarnation())
+			*lease = *marked
+		})
+		pass(time.Second)
+		select {
+		case <-c.ended:
+		default:
+			t.Fatal("it has not ended within a second")
+		}
+		if !errors.Is(c.err, ErrFenced) || !errors.Is(c.err, election.ErrMembershipLost) {
+			t.Errorf("Run() = %v, want %v", c.err, ErrFenced)
+		}
+		// A new credential would be a way round.
+		if err := c.publish("JTI=2"); !errors.Is(err, election.ErrMarked) {
+			t.Errorf("publishing while fenced: %v, want %v", err, election.ErrMarked)
+		}
+		pass(time.Second)
+		s.allHeld("a")
+	})
+}
+
+func TestMarkByAStrangerOnAnotherLeaseIsNone(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a, c := s.guard("a", true, nil), s.guard("c", true, nil)
+		pass(time.Minute)
+		s.store.Tamper("flotilla-member-a", func(lease *coordinationv1.Lease) {
+			lease.Annotations[election.FencedAnnotation] = c.Incarnation()
+		})
+		pass(time.Minute)
+		s.allHeld("a", "c")
+		if n := a.count(EventFenced); n != 0 {
+			t.Errorf("%d marks were written", n)
+		}
+	})
+}
+
+// unmarkable refuses marks with these errors, one after the other.
+type unmarkable struct {
+	*leasetest.Client
+	errs []error
+}
+
+func (u *unmarkable) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if lease.Name == "flotilla-member-c" && len(u.errs) > 0 {
+		err := u.errs[0]
+		u.errs = u.errs[1:]
+		return nil, err
+	}
+	return u.Client.Update(ctx, lease, opts)
+}
+
+var leases = schema.GroupResource{Resource: "leases"}
+
+func TestMarkThatIsRefusedHoldsNothingUp(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		forbidden := []error{apierrors.NewForbidden(leases, "", errors.New("not yours"))}
+		a := s.guard("a", true, func(c *Config) { c.Leases = &unmarkable{c.Leases.(*leasetest.Client), forbidden} })
+		c := s.guard("c", true, nil)
+		pass(time.Minute)
+		s.allHeld("a", "c")
+		if err := c.publish("JTI=1"); err != nil {
+			t.Fatal(err)
+		}
+		c.client.Block()
+		pass(20 * time.Second)
+		s.allHeld("a")
+		if n := a.count(EventFenceRefused); n != 1 {
+			t.Errorf("%d events say so, want 1", n)
+		}
+	})
+}
+
+// TestMarkIsTriedAgain has everything happen to it that passes.
+func TestMarkIsTriedAgain(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, s *sea) {
+		c := s.guard("c", true, nil)
+		pass(time.Minute)
+		if err := c.publish("JTI=1"); err != nil {
+			t.Fatal(err)
+		}
+		conflict := apierrors.NewConflict(leases, "", errors.New("changed"))
+		u := &unmarkable{errs: []error{conflict, conflict, apierrors.NewServerTimeout(leases, "update", 1), conflict}}
+		a := s.guard("a", true, func(c *Config) { u.Client = c.Leases.(*leasetest.Client); c.Leases = u })
+		c.client.Block()
+		pass(time.Minute)
+		s.allHeld("a")
+		if marks := s.marks(c.Incarnation()); len(marks) != 1 || len(u.errs) > 0 {
+			t.Errorf("%d marks, want 1; %d errors left", len(marks), len(u.errs))
+		}
+		if n := a.count(EventFenceRefused); n != 0 {
+			t.Errorf("%d events say that it was refused", n)
+		}
+	})
+}
+
+// TestNothingIsFencedWhereNobodyEnforcesIt holds takeovers to what they take without a fence.
+func TestNothingIsFencedWhereNobodyEnforcesIt(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		s.guard("a", false, nil)
+		c := s.guard("c", false, nil)
+		pass(time.Minute)
+		if err := c.publish("JTI=1"); err != nil {
+			t.Error(err)
+		}
+		pass(time.Second)
+		c.client.Block("update")
+		// It does not wait, because nothing depends on it.
+		if err := c.publish("JTI=2"); err != nil {
+			t.Error(err)
+		}
+		c.client.Block()
+		pass(30 * time.Second)
+		s.allHeld("a")
+		if marks := s.marks(c.Incarnation()); len(marks) != 0 {
+			t.Errorf("%d marks, want none", len(marks))
+		}
+	})
+}
+
+func TestCredentialThatCannotBePublished(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, s *sea) {
+		a := s.guard("a", true, nil)
+		pass(time.Minute)
+		a.client.Block("update")
+		began := time.Now()
+		if err := a.publish("JTI=1"); err == nil || time.Since(began) > election.DefaultTiming().RenewDeadline {
+			t.Errorf("a credential that is not on the Lease: %v after %v, want an error by the renew deadline", err, time.Since(began))
+		}
+		a.client.Unblock()
+		<-a.ended
+		if err := a.publish("JTI=2"); !errors.Is(err, election.ErrMembershipLost) {
+			t.Errorf("a credential of a lost member: %v, want %v", err, election.ErrMembershipLost)
+		}
+	})
+}

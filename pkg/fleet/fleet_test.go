@@ -1,0 +1,688 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	// client-go's handlers slow errors down by a clock that bubbles would share.
+	utilruntime.ErrorHandlers = nil
+	os.Exit(m.Run())
+}
+
+var (
+	seeds    = flag.Int("seeds", 40, "how many random voyages to make")
+	seedFlag = flag.Uint64("seed", 0, "make the voyage of this seed only")
+)
+
+const (
+	delay = 5 * time.Second
+	// warming is how long a cache takes to fill.
+	warming = 300 * time.Millisecond
+)
+
+// testPlan has n ranges and two groups.
+func testPlan(t *testing.T, n int) shard.Plan {
+	t.Helper()
+	ranges, err := shard.EqualRanges(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaced := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced, Controllers: []string{"job-controller"}}
+	for i, r := range ranges {
+		namespaced.Shards = append(namespaced.Shards, shard.Shard{ID: shard.ID{Ring: "namespaces", Name: fmt.Sprintf("%02d", i)}, Range: r})
+	}
+	cluster := shard.Ring{Name: "cluster", Scope: shard.ScopeCluster}
+	for _, group := range []string{"garbage", "nodes"} {
+		cluster.Shards = append(cluster.Shards, shard.Shard{ID: shard.ID{Ring: "cluster", Name: group}, Group: group, Controllers: []string{group + "-controller"}})
+	}
+	return shard.Plan{Generation: 1, Rings: []shard.Ring{namespaced, cluster}}
+}
+
+// sea is what the members of a test share: the Leases, and who works on what.
+type sea struct {
+	t     *testing.T
+	store *leasetest.Store
+	plan  shard.Plan
+
+	mu      sync.Mutex
+	workers map[shard.ID]string
+	exits   []string
+	// version counts all writes, written has the last one to each shard.
+	version int
+	written map[shard.ID]int
+	// warm counts the times that work began with a cache that had been prepared, cargoes
+	// what has been built and neither run nor closed.
+	warm, cargoes int
+}
+
+func newSea(t *testing.T, plan shard.Plan) *sea {
+	return &sea{t: t, store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]string{}, written: map[shard.ID]int{}}
+}
+
+// ship is one process.
+type ship struct {
+	*Member
+	sea    *sea
+	client *leasetest.Client
+	stop   func()
+	ended  chan struct{}
+	err    error
+}
+
+func (s *sea) launch(name string, change func(*Config)) *ship {
+	s.t.Helper()
+	client := s.store.Client(name)
+	sh := &ship{sea: s, client: client, ended: make(chan struct{})}
+	c := Config{
+		Fleet: "flotilla", Member: name, Plan: s.plan, Leases: client, Clock: clock.RealClock{},
+		Timing: election.DefaultTiming(), RebalanceDelay: delay,
+		Build: sh.build,
+		Exit:  func(reason string) { s.mu.Lock(); defer s.mu.Unlock(); s.exits = append(s.exits, reason) },
+	}
+	if change != nil {
+		change(&c)
+	}
+	member, err := New(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	sh.Member = member
+	ctx, cancel := context.WithCancel(s.t.Context())
+	sh.stop = cancel
+	go func() { defer close(sh.ended); sh.err = member.Run(ctx) }()
+	s.t.Cleanup(func() { client.Unblock(); cancel(); <-sh.ended })
+	return sh
+}
+
+// build makes cargo.
+func (sh *ship) build(_ context.Context, w Work) (Instance, error) {
+	sh.sea.mu.Lock()
+	defer sh.sea.mu.Unlock()
+	sh.sea.cargoes++
+	return &cargo{ship: sh, work: w}, nil
+}
+
+// cargo is a shard's work that writes when it begins and when it ends, and takes a moment to
+// stop. It is the judge of two invariants: two members never work on one shard at a time, and
+// none begins with a cache that is older than the last write.
+type cargo struct {
+	*ship
+	work Work
+	warm bool
+	// seen is the version that the cache has come to.
+	seen int
+}
+
+func (c *cargo) Warm(ctx context.Context) error {
+	c.sea.mu.Lock()
+	c.warm, c.seen = true, c.sea.written[c.work.Shard.ID]
+	c.sea.mu.Unlock()
+	select {
+	case <-time.After(warming):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *cargo) CatchUp(_ context.Context, writes election.Writes) error {
+	if last, err := strconv.Atoi(writes.Resources["pods"].Version); err == nil {
+		c.seen = max(c.seen, last)
+	}
+	return nil
+}
+
+// Refresh implements Refresher.
+func (c *cargo) Refresh(context.Context) error {
+	c.sea.mu.Lock()
+	defer c.sea.mu.Unlock()
+	c.seen = c.sea.written[c.work.Shard.ID]
+	return nil
+}
+
+func (c *cargo) Run(ctx context.Context) error {
+	id := c.work.Shard.ID
+	c.sea.mu.Lock()
+	if other, busy := c.sea.workers[id]; busy {
+		c.sea.t.Errorf("%s began %s while %s worked on it", c.Incarnation(), id, other)
+	}
+	c.sea.workers[id] = c.Incarnation()
+	if c.warm {
+		c.sea.warm++
+		if last := c.sea.written[id]; c.seen < last {
+			c.sea.t.Errorf("%s began %s with a cache at %d, and the last write was %d", c.Incarnation(), id, c.seen, last)
+		}
+	}
+	c.sea.mu.Unlock()
+	c.write()
+	<-ctx.Done()
+	time.Sleep(100 * time.Millisecond) // virtual: finishing what is in flight
+	c.write()
+	c.sea.mu.Lock()
+	defer c.sea.mu.Unlock()
+	delete(c.sea.workers, id)
+	c.sea.cargoes--
+	return nil
+}
+
+func (c *cargo) Close() {
+	c.sea.mu.Lock()
+	defer c.sea.mu.Unlock()
+	c.sea.cargoes--
+}
+
+// write writes through the fence, as a controller would.
+func (c *cargo) write() {
+	client := http.Client{Transport: c.work.Fence(c)}
+	request, err := http.NewRequestWithContext(c.sea.t.Context(), http.MethodPut, "http://sea/api/v1/namespaces/n/pods/p", http.NoBody)
+	if err != nil {
+		c.sea.t.Error(err)
+		return
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return // refused, as it should be where the claim has ended
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+}
+
+// RoundTrip is the API server.
+func (c *cargo) RoundTrip(*http.Request) (*http.Response, error) {
+	c.sea.mu.Lock()
+	defer c.sea.mu.Unlock()
+	c.sea.version++
+	c.sea.written[c.work.Shard.ID] = c.sea.version
+	body := fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, c.sea.version)
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+	}, nil
+}
+
+// holders returns how many shards each member works on, and checks that all have one.
+func (s *sea) holders() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := map[string]int{}
+	for _, incarnation := range s.workers {
+		n[election.MemberOf(incarnation)]++
+	}
+	return n
+}
+
+// allHeld fails unless every shard is worked on, by these members and each of them.
+func (s *sea) allHeld(by ...string) {
+	s.t.Helper()
+	n := s.holders()
+	total, names := 0, []string{}
+	for name, count := range n {
+		total += count
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if total != len(s.plan.Shards()) || !slices.Equal(names, by) {
+		s.t.Errorf("%d of %d shards are worked on, by %v, want all by %v", total, len(s.plan.Shards()), n, by)
+	}
+}
+
+// pass lets virtual time go by.
+func pass(d time.Duration) { time.Sleep(d); synctest.Wait() } // virtual
+
+func inBubble(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newSea(t, testPlan(t, shards))) })
+}
+
+func TestOneMemberTakesAll(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		pass(time.Second)
+		if a.Ready() == nil {
+			t.Error("ready before anything is held")
+		}
+		pass(40 * time.Second)
+		s.allHeld("a")
+		if err := a.Ready(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestThreeMembersShare(t *testing.T) {
+	inBubble(t, 16, func(t *testing.T, s *sea) {
+		for _, name := range []string{"a", "b", "c"} {
+			s.launch(name, nil)
+		}
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		for name, n := range s.holders() {
+			if most := shard.MaxLoad(16, 3) + shard.MaxLoad(2, 3); n > most {
+				t.Errorf("%s works on %d shards, at most %d are its share", name, n, most)
+			}
+		}
+	})
+}
+
+func TestJoiningWaitsAndLeavingDoesNot(t *testing.T) {
+	inBubble(t, 16, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		pass(time.Minute)
+		b := s.launch("b", nil)
+		pass(delay - time.Second)
+		s.allHeld("a")
+		pass(2 * delay)
+		s.allHeld("a", "b")
+
+		b.stop()
+		<-b.ended
+		if b.err != nil {
+			t.Errorf("leaving: %v", b.err)
+		}
+		pass(time.Second)
+		s.allHeld("a")
+		if holder := s.store.Get("flotilla-member-b").Spec.HolderIdentity; holder == nil || *holder != "" {
+			t.Error("the Lease of a member that left was not released")
+		}
+	})
+}
+
+// TestPlannedMovesAreWarm scales out and in, and holds every move to a warm start and to a
+// moment without a worker.
+func TestPlannedMovesAreWarm(t *testing.T) {
+	inBubble(t, 16, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		pass(time.Minute)
+		s.launch("b", nil)
+		c := s.launch("c", nil)
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		moved := 0
+		for name, n := range s.holders() {
+			if name != "a" {
+				moved += n
+			}
+		}
+		if s.warm != moved {
+			t.Errorf("%d of %d shards began with warm caches", s.warm, moved)
+		}
+		left := s.holders()["c"]
+		c.stop()
+		<-c.ended
+		pass(time.Second)
+		s.allHeld("a", "b")
+		if s.warm != moved+left {
+			t.Errorf("%d of %d shards began with warm caches after a member left", s.warm-moved, left)
+		}
+	})
+}
+
+// TestStandby has a member with warm caches take over from one that dies, at once and warm; and it asks for nothing
+// before.
+func TestStandby(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		standby := func(c *Config) { c.Standby = true }
+		s.launch("a", standby)
+		b := s.launch("b", standby)
+		c := s.launch("c", standby)
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		warm, version, standing := s.warm, s.version, s.cargoes
+		if total := len(s.plan.Shards()); standing != 2*total {
+			t.Errorf("%d instances for %d shards, want each twice", standing, total)
+		}
+		pass(10 * time.Minute)
+		s.allHeld("a", "b", "c")
+		if s.version != version || s.cargoes != standing {
+			t.Errorf("while nothing happened there were %d writes, and %d instances became %d", s.version-version, standing, s.cargoes)
+		}
+		lost := s.holders()["b"]
+		b.client.Block()
+		pass(election.DefaultTiming().LeaseDuration + 3*time.Second)
+		s.allHeld("a", "c")
+		if s.warm != warm+lost {
+			t.Errorf("%d of %d shards were taken over warm", s.warm-warm, lost)
+		}
+		pass(time.Minute)
+		lost, warm = s.holders()["c"], s.warm
+		c.stop()
+		<-c.ended
+		pass(5 * time.Second)
+		s.allHeld("a")
+		if s.warm != warm+lost {
+			t.Errorf("%d of %d shards were handed over warm", s.warm-warm, lost)
+		}
+	})
+}
+
+// TestOwnerThatDiesWhilePreparingCostsNothing cuts the newcomer off while its caches fill.
+func TestOwnerThatDiesWhilePreparingCostsNothing(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		pass(time.Minute)
+		before := s.version
+		b := s.launch("b", func(c *Config) {
+			build := c.Build
+			c.Build = func(ctx context.Context, w Work) (Instance, error) {
+				time.Sleep(10 * time.Minute) // virtual: it never gets ready
+				return build(ctx, w)
+			}
+		})
+		pass(time.Minute)
+		s.allHeld("a")
+		b.client.Block()
+		pass(time.Minute)
+		s.allHeld("a")
+		if s.version != before {
+			t.Errorf("the holder was stopped: %d writes", s.version-before)
+		}
+	})
+}
+
+// TestForgedRequestMovesNothing has somebody ask who is not to own the shard.
+func TestForgedRequestMovesNothing(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		pass(time.Minute)
+		for _, id := range s.plan.Shards() {
+			lease := s.store.Get(ShardLease("flotilla", id.ID)).DeepCopy()
+			lease.Annotations[election.NextHolderAnnotation] = election.NewIncarnation("x")
+			s.store.Put(lease)
+		}
+		before := s.version
+		pass(time.Minute)
+		s.allHeld("a")
+		if s.version != before {
+			t.Errorf("a forged request had %d writes made", s.version-before)
+		}
+	})
+}
+
+// TestNobodyAsks has a member leave whose successor never gets ready.
+func TestNobodyAsks(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		pass(time.Minute)
+		s.launch("b", func(c *Config) {
+			c.Build = func(context.Context, Work) (Instance, error) { return nil, errors.New("never") }
+		})
+		pass(time.Minute)
+		s.allHeld("a")
+		before := time.Now()
+		a.stop()
+		<-a.ended
+		if took := time.Since(before); took < 5*time.Second || took > 6*time.Second {
+			t.Errorf("leaving took %v, want HandoffTimeout and a little", took)
+		}
+	})
+}
+
+func TestStoppingReleasesEverything(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		pass(time.Minute)
+		s.allHeld("a")
+		before := time.Now()
+		a.stop()
+		<-a.ended
+		if took := time.Since(before); took > time.Second {
+			t.Errorf("stopping took %v", took)
+		}
+		for _, id := range s.plan.Shards() {
+			if l := s.store.Get(ShardLease("flotilla", id.ID)); *l.Spec.HolderIdentity != "" {
+				t.Errorf("%s is still held", l.Name)
+			}
+		}
+	})
+}
+
+func TestCutOffMemberStopsBeforeOthersTakeOver(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		s.launch("b", nil)
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		b := s.launch("c", nil)
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		b.client.Block()
+		pass(10*time.Second + time.Second)
+		if n := s.holders()["c"]; n != 0 {
+			t.Errorf("a member that cannot renew works on %d shards after the renew deadline", n)
+		}
+		pass(20 * time.Second)
+		s.allHeld("a", "b")
+	})
+}
+
+func TestLostMembershipEndsTheProcess(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		pass(time.Minute)
+		lease := s.store.Get("flotilla-member-a")
+		lease.Spec.HolderIdentity = new(string)
+		*lease.Spec.HolderIdentity = election.NewIncarnation("a")
+		s.store.Put(lease)
+		<-a.ended
+		if !errors.Is(a.err, election.ErrMembershipLost) {
+			t.Errorf("Run returned %v, want %v", a.err, election.ErrMembershipLost)
+		}
+		if n := s.holders()["a"]; n != 0 {
+			t.Errorf("%d shards still worked on", n)
+		}
+	})
+}
+
+func TestTwoProcessesOfOneName(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		first := s.launch("a", nil)
+		pass(time.Minute)
+		second := s.launch("a", nil)
+		pass(5 * time.Minute)
+		if second.Ready() == nil {
+			t.Error("the second process of a name is ready")
+		}
+		s.allHeld("a")
+		first.stop()
+		<-first.ended
+		pass(time.Minute)
+		if err := second.Ready(); err != nil {
+			t.Errorf("the second process did not take the first one's place: %v", err)
+		}
+	})
+}
+
+func TestAnotherShardCountRefusesToStart(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		pass(time.Minute)
+		other := testPlan(t, 4)
+		b := s.launch("b", func(c *Config) { c.Plan = other })
+		<-b.ended
+		var layout *LayoutError
+		if !errors.As(b.err, &layout) {
+			t.Fatalf("Run returned %v, want a LayoutError", b.err)
+		}
+		for _, part := range []string{"4 shards", "--shards", "a_"} {
+			if !strings.Contains(b.err.Error(), part) {
+				t.Errorf("error does not mention %q: %v", part, b.err)
+			}
+		}
+		pass(time.Minute)
+		s.allHeld("a")
+	})
+}
+
+func TestAnotherShardCountMayFollowADeadFleet(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		pass(time.Minute)
+		a.client.Block() // it dies without a word
+		pass(time.Second)
+		other := testPlan(t, 4)
+		b := s.launch("b", func(c *Config) { c.Plan = other })
+		pass(2 * time.Minute)
+		if err := b.Ready(); err != nil {
+			t.Errorf("a dead fleet's Leases hold up its successor: %v", err)
+		}
+	})
+}
+
+func TestForeignMemberIsLeftOut(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		pass(time.Minute)
+		lease := s.store.Get("flotilla-member-a").DeepCopy()
+		lease.Name, lease.UID, lease.ResourceVersion = "flotilla-member-x", "", ""
+		holder := election.NewIncarnation("x")
+		lease.Spec.HolderIdentity = &holder
+		lease.Annotations[election.PlanAnnotation] = "another"
+		s.store.Put(lease)
+		pass(time.Second)
+		w := a.Wishes()
+		if got := w.Foreign(); !slices.Equal(got, []string{"x"}) {
+			t.Errorf("foreign members %v, want [x]", got)
+		}
+		s.allHeld("a")
+	})
+}
+
+// TestForeignMemberHoldsNothingUp has members hand over while one of another plan is alive that holds no shard.
+func TestForeignMemberHoldsNothingUp(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		pass(time.Minute)
+		s.launch("b", nil)
+		pass(delay - 100*time.Millisecond)
+		lease := s.store.Get("flotilla-member-a").DeepCopy()
+		lease.Name, lease.UID, lease.ResourceVersion = "flotilla-member-x", "", ""
+		holder := election.NewIncarnation("x")
+		lease.Spec.HolderIdentity = &holder
+		lease.Annotations[election.PlanAnnotation] = "another"
+		s.store.Put(lease)
+		pass(3 * time.Second)
+		s.allHeld("a", "b")
+	})
+}
+
+// TestLookBeforeYouRun has a shard of another plan held while one is handed over: who acquires must give it back, run
+// nothing, and try again until the other has gone.
+func TestLookBeforeYouRun(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		pass(time.Minute)
+		s.launch("b", nil)
+		pass(delay - 100*time.Millisecond)
+		lease := s.store.Get(ShardLease("flotilla", s.plan.Shards()[0].ID)).DeepCopy()
+		lease.Name, lease.UID, lease.ResourceVersion = "flotilla-namespaces-elsewhere", "", ""
+		lease.Labels[ShardLabel] = "elsewhere"
+		holder := election.NewIncarnation("x")
+		lease.Spec.HolderIdentity = &holder
+		lease.Annotations[election.PlanAnnotation] = "another"
+		s.store.Put(lease)
+		pass(10 * time.Second)
+		if n := s.holders()["b"]; n != 0 {
+			t.Errorf("b works on %d shards beside another plan's", n)
+		}
+		pass(10 * time.Second)
+		s.allHeld("a", "b")
+	})
+}
+
+func TestWorkThatCannotStartIsTriedAgain(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, s *sea) {
+		failures := 3
+		s.launch("a", func(c *Config) {
+			build := c.Build
+			c.Build = func(ctx context.Context, w Work) (Instance, error) {
+				if w.Shard.Namespaced() && failures > 0 {
+					failures--
+					return nil, errors.New("not yet")
+				}
+				return build(ctx, w)
+			}
+		})
+		pass(time.Minute)
+		s.allHeld("a")
+		if failures != 0 {
+			t.Errorf("%d failures left", failures)
+		}
+	})
+}
+
+// TestRandomVoyages starts, stops and cuts off members at random. The work itself
+// judges that no shard has two workers; in the end every shard must have one.
+func TestRandomVoyages(t *testing.T) {
+	for range *seeds {
+		seed := rand.Uint64()
+		if *seedFlag != 0 {
+			seed = *seedFlag
+		}
+		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
+			inBubble(t, 6, func(t *testing.T, s *sea) { voyage(t, s, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func voyage(t *testing.T, s *sea, random *rand.Rand) {
+	afloat := map[string]*ship{}
+	standby := random.IntN(2) == 0
+	launch := func(name string) *ship { return s.launch(name, func(c *Config) { c.Standby = standby }) }
+	for range 15 {
+		name := string(rune('a' + random.IntN(4)))
+		sh, exists := afloat[name]
+		switch {
+		case !exists:
+			afloat[name] = launch(name)
+		case random.IntN(2) == 0:
+			sh.stop()
+			delete(afloat, name)
+		default:
+			sh.client.Block()
+			t.Cleanup(func() { sh.client.Unblock() })
+			delete(afloat, name)
+		}
+		pass(time.Duration(random.IntN(20_000)) * time.Millisecond)
+	}
+	if len(afloat) == 0 {
+		afloat["a"] = launch("a")
+	}
+	pass(3 * time.Minute)
+	total := 0
+	for _, n := range s.holders() {
+		total += n
+	}
+	if total != len(s.plan.Shards()) {
+		t.Errorf("%d of %d shards are worked on in the end", total, len(s.plan.Shards()))
+	}
+	if len(s.exits) > 0 {
+		t.Errorf("processes were ended: %v", s.exits)
+	}
+	if standing := s.cargoes - total; standing != 0 && (!standby || len(afloat) < 2 || standing != total) {
+		t.Errorf("%d instances exist and %d are run, by %d members, standby %t", s.cargoes, total, len(afloat), standby)
+	}
+}

@@ -1,0 +1,301 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// preparation is an instance that is built ahead of the claim, behind a fence that is
+// closed until then.
+type preparation struct {
+	instance Instance
+	fence    *election.Fence
+	// closed is closed once the fence lets no write pass any more.
+	closed     chan struct{}
+	closeFence func()
+	// term is the one that was held when the preparation began: what was written before
+	// that term is in its caches.
+	term int32
+
+	cancel context.CancelFunc
+	// done is closed once the instance is warm, or err is set.
+	done chan struct{}
+	err  error
+	// taken or rejected is closed once the claim's work has decided about it.
+	taken, rejected chan struct{}
+}
+
+// newPreparation returns one that has not been built.
+func (r *shardRunner) newPreparation() (*preparation, error) {
+	m := r.member
+	fence, err := election.NewFence(election.FenceConfig{Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock})
+	if err != nil {
+		return nil, err
+	}
+	p := &preparation{fence: fence, closed: make(chan struct{}), done: make(chan struct{}), taken: make(chan struct{}), rejected: make(chan struct{}), cancel: func() {}}
+	p.closeFence = sync.OnceFunc(func() { fence.Close(); close(p.closed) })
+	return p, nil
+}
+
+// build builds the instance. ctx gives it its values; it may not end before the instance
+// does.
+func (p *preparation) build(ctx context.Context, r *shardRunner) error {
+	m := r.member
+	ring, _ := m.config.Plan.Ring(r.shard.Ring)
+	work := Work{
+		Shard:       r.shard,
+		Controllers: m.config.Plan.ControllersOf(r.shard.ID),
+		Share:       1,
+		Shards:      len(ring.Shards),
+		Fence:       p.fence.Wrap,
+		Closed:      p.closed,
+	}
+	if r.shard.Namespaced() {
+		work.Share = m.Wishes().Share(len(ring.Shards))
+	}
+	var err error
+	p.instance, err = m.config.Build(ctx, work)
+	return err
+}
+
+// discard gives the instance up.
+func (p *preparation) discard() {
+	p.closeFence()
+	if p.instance != nil {
+		p.instance.Close()
+		p.instance = nil
+	}
+}
+
+// prepareWhileWanted builds and warms an instance whenever another member holds the shard
+// that this one is to own, asks for it, and keeps it warm until the claim's work takes it. As
+// a standby it does the same for a shard that it would own if the holder failed, and does not
+// ask. It returns when ctx has ended and nothing prepared is left.
+func (r *shardRunner) prepareWhileWanted(ctx context.Context) {
+	backoff := r.member.retry()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.changed:
+		}
+		for r.prepares() && ctx.Err() == nil {
+			if !r.acquireSlot(ctx) {
+				continue
+			}
+			release := sync.OnceFunc(func() { <-r.member.slots })
+			err := r.prepare(ctx, release)
+			release()
+			pause := r.member.config.Timing.RetryPeriod
+			if err == nil {
+				backoff = r.member.retry()
+			} else {
+				pause = backoff.Step()
+				klog.FromContext(ctx).Error(err, "Could not prepare for the shard, trying again", "shard", r.shard.ID, "after", pause)
+			}
+			r.member.pause(ctx, pause)
+		}
+	}
+}
+
+// acquireSlot waits for its turn: so many shards are prepared at a time, lest a member that
+// is to own many holds many caches twice and lists the world at once.
+func (r *shardRunner) acquireSlot(ctx context.Context) bool {
+	select {
+	case r.member.slots <- struct{}{}:
+		return true
+	case <-r.changed: // perhaps not wanted any more
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// prepares tells whether there is something to prepare for.
+func (r *shardRunner) prepares() bool { return r.wanted.Load() || r.standby.Load() }
+
+// prepare returns when the preparation was taken or is not wanted any more. The error says
+// why it failed. release lets others prepare.
+func (r *shardRunner) prepare(ctx context.Context, release func()) error {
+	m := r.member
+	if !r.prepares() || r.claimant.Claim() != nil {
+		return nil
+	}
+	p, err := r.newPreparation()
+	if err != nil {
+		return err
+	}
+	warming, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.cancel = cancel
+	p.term = m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)).Transitions
+	r.setPrepared(p)
+	began := m.config.Clock.Now()
+	if p.err = p.build(context.WithoutCancel(ctx), r); p.err == nil {
+		p.err = p.instance.Warm(warming)
+	}
+	close(p.done)
+	err = p.err
+	if err == nil {
+		took := m.config.Clock.Now().Sub(began)
+		r.report(election.Event{Type: EventPrepared, Term: p.term, Duration: took})
+		err = r.holdUntilTaken(ctx, p, release)
+		r.claimant.SetAsk(false)
+	}
+	if r.unprepare(p) {
+		p.discard()
+		if ctx.Err() != nil || !r.owned.Load() && !r.standby.Load() {
+			return nil
+		}
+		return err
+	}
+	select {
+	case <-p.taken:
+	case <-p.rejected:
+		p.discard()
+	}
+	return nil
+}
+
+// holdUntilTaken asks for the shard, unless p is a standby, and returns when the work is about
+// to take p, when p is not wanted any more, or with an error when the holder does not give the
+// shard up, so that others get the slot.
+func (r *shardRunner) holdUntilTaken(ctx context.Context, p *preparation, release func()) error {
+	patience := 2 * r.member.config.HandoffTimeout
+	timer := r.member.config.Clock.NewTimer(patience)
+	defer func() { timer.Stop() }()
+	asking := true
+	for r.owned.Load() || r.standby.Load() {
+		// A standby waits for as long as it takes, and the others need not wait for it.
+		if ask := !r.standby.Load(); ask != asking {
+			timer.Stop()
+			timer = r.member.config.Clock.NewTimer(patience)
+			asking = ask
+		}
+		r.claimant.SetAsk(asking)
+		var tooLong <-chan time.Time
+		if asking {
+			tooLong = timer.C()
+		} else {
+			release()
+		}
+		select {
+		case <-p.taken:
+			return nil
+		case <-p.rejected:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-tooLong:
+			return fmt.Errorf("its holder was asked for it and has not given it up within %v", patience)
+		case <-r.changed:
+		}
+	}
+	return nil
+}
+
+func (r *shardRunner) setPrepared(p *preparation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.prepared = p
+}
+
+// unprepare takes p back, unless the work has it.
+func (r *shardRunner) unprepare(p *preparation) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.prepared != p {
+		return false
+	}
+	r.prepared = nil
+	return true
+}
+
+// take returns what has been prepared, if it is fit for the claim: its caches have seen all
+// that the last holder wrote. Anything else is discarded.
+func (r *shardRunner) take(ctx context.Context, claim *election.Claim) *preparation {
+	r.mu.Lock()
+	p := r.prepared
+	r.prepared = nil
+	r.mu.Unlock()
+	if p == nil {
+		r.report(election.Event{Type: EventBegun, Term: claim.Term(), Err: errNotPrepared})
+		return nil
+	}
+	err := r.fresh(ctx, claim, p)
+	r.report(election.Event{Type: EventBegun, Term: claim.Term(), Err: err})
+	if err != nil {
+		p.cancel()
+		close(p.rejected)
+		return nil
+	}
+	close(p.taken)
+	return p
+}
+
+var errNotPrepared = errors.New("nothing was prepared")
+
+func (r *shardRunner) report(e election.Event) {
+	e.Name = ShardLease(r.member.config.Fleet, r.shard.ID)
+	r.member.config.Observe(Event{ID: r.shard.ID, Event: e})
+}
+
+// fresh returns nil once the caches of p have seen every write of the last holder. They
+// have seen those of the holders before it if the preparation began within its term. Where
+// nobody says what was written last, the caches are held against the present instead.
+func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *preparation) error {
+	writes, left := election.WritesOf(claim.Before())
+	var unknown error
+	switch {
+	case !left:
+		unknown = fmt.Errorf("the last holder, %q, did not leave what it wrote last", claim.Before().Holder)
+	case len(writes.Unknown()) > 0:
+		unknown = fmt.Errorf("the last holder does not know what became of its last writes to %v", writes.Unknown())
+	case p.term != writes.Term:
+		unknown = fmt.Errorf("it was begun in term %d, and the last one was %d", p.term, writes.Term)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.member.config.HandoffTimeout)
+	defer cancel()
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if p.err != nil {
+		return p.err
+	}
+	if unknown == nil {
+		return p.instance.CatchUp(ctx, writes)
+	}
+	if standby, ok := p.instance.(Refresher); ok {
+		return standby.Refresh(ctx)
+	}
+	return unknown
+}
+
+// retry is the pace at which work that cannot be started is tried again.
+func (m *Member) retry() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
+}
+
+// retrySoon is the pace at which a request is tried again that a claimed shard waits for.
+func (m *Member) retrySoon() wait.Backoff {
+	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: m.config.Timing.RetryPeriod}
+}
+
+// pause returns after d, or when ctx ends.
+func (m *Member) pause(ctx context.Context, d time.Duration) {
+	timer := m.config.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+}

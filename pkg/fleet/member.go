@@ -1,0 +1,197 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// Member is one process in a fleet. Run must be called once; the other methods are
+// safe for concurrent use at any time.
+type Member struct {
+	config      Config
+	incarnation string
+	observer    *election.Observer
+	membership  *election.Membership
+	shards      []*shardRunner
+	wishes      atomic.Pointer[Wishes]
+	fencing     *fencing
+	// slots has room for as many as prepare at a time.
+	slots chan struct{}
+	// started is set once the member may claim.
+	started atomic.Bool
+	// failure is why the member's own Lease could not be acquired or renewed the last
+	// time, or why Leases cannot be read at all.
+	failure atomic.Pointer[error]
+}
+
+// New returns a member that does nothing yet. The error names the field that is out
+// of bounds.
+func New(c Config) (*Member, error) {
+	if c.Build == nil || c.Exit == nil || c.Leases == nil {
+		return nil, errors.New("fleet member: Leases, Build and Exit are required")
+	}
+	if err := c.Plan.Validate(); err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	if c.Clock == nil {
+		c.Clock = election.NewClock()
+	}
+	if c.HandoffTimeout == 0 {
+		c.HandoffTimeout = 5 * time.Second
+	}
+	if c.Handoffs == 0 {
+		c.Handoffs = 4
+	}
+	if c.HandoffTimeout < 0 || c.Handoffs < 0 {
+		return nil, fmt.Errorf("fleet member: HandoffTimeout is %v and Handoffs %d, must not be negative", c.HandoffTimeout, c.Handoffs)
+	}
+	if c.Enforced == nil {
+		c.Enforced = func() bool { return false }
+	}
+	if c.FenceDelay < 0 {
+		return nil, fmt.Errorf("fleet member: FenceDelay is %v, must not be negative", c.FenceDelay)
+	}
+	if c.Observe == nil {
+		c.Observe = func(Event) {}
+	}
+	m := &Member{config: c, incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing()}
+	m.wishes.Store(&Wishes{})
+	var err error
+	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Client: c.Leases, Clock: c.Clock})
+	if err != nil {
+		return nil, err
+	}
+	m.membership, err = election.NewMembership(election.MembershipConfig{
+		Fleet:          c.Fleet,
+		Incarnation:    m.incarnation,
+		Client:         c.Leases,
+		Observer:       m.observer,
+		Clock:          c.Clock,
+		Timing:         c.Timing,
+		Labels:         map[string]string{FleetLabel: c.Fleet, KindLabel: KindMember},
+		OnEvent:        m.observe,
+		OnStuck:        func(s election.StuckClaim) { c.Exit(stuckReason(s)) },
+		RebalanceDelay: c.RebalanceDelay,
+		Plan:           c.Plan.Digest,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range c.Plan.Shards() {
+		r, err := m.newShardRunner(s)
+		if err != nil {
+			return nil, err
+		}
+		m.shards = append(m.shards, r)
+	}
+	return m, nil
+}
+
+// Incarnation returns the identity of this process start.
+func (m *Member) Incarnation() string { return m.incarnation }
+
+// Wishes returns what the rings want, as this member sees it.
+func (m *Member) Wishes() Wishes { return *m.wishes.Load() }
+
+// Run takes part in the fleet until ctx ends, and then leaves it in order. It
+// returns an error when the member's Lease was lost or the plan is not the fleet's.
+// All that it started has ended when it returns.
+func (m *Member) Run(ctx context.Context) error {
+	var observing sync.WaitGroup
+	observerCtx, stopObserver := context.WithCancel(context.WithoutCancel(ctx))
+	observing.Go(func() { m.observer.Run(observerCtx) })
+	defer observing.Wait()
+	defer stopObserver()
+	if !m.waitForLeases(ctx) {
+		return nil
+	}
+
+	memberCtx, stopMembership := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopMembership()
+	ended := make(chan error, 1)
+	go func() { ended <- m.membership.Run(memberCtx) }()
+	err := m.lead(ctx)
+	m.membership.Leave()
+	stopMembership()
+	lost := <-ended
+	if failure := m.failure.Load(); lost != nil && failure != nil {
+		lost = fmt.Errorf("%w; the last request for its Lease failed: %w", lost, *failure)
+	}
+	if m.fencing.self.Load() {
+		err = errors.Join(err, ErrFenced)
+	}
+	return errors.Join(err, lost)
+}
+
+// observe passes on what happens to the member's own Lease.
+func (m *Member) observe(e election.Event) {
+	switch e.Type {
+	case election.EventFailed:
+		m.failure.Store(&e.Err)
+	case election.EventWaiting:
+		if e.Holder != "" {
+			err := fmt.Errorf("its Lease is held by %s", e.Holder)
+			m.failure.Store(&err)
+		}
+	case election.EventAcquired, election.EventRenewed:
+		m.failure.Store(nil)
+	}
+	m.config.Observe(Event{Event: e})
+}
+
+// lead claims shards from when the member has joined until ctx ends or the
+// membership is lost, and returns when all work has ended.
+func (m *Member) lead(ctx context.Context) error {
+	select {
+	case <-m.membership.Joined():
+	case <-m.membership.Lost():
+		return nil
+	case <-ctx.Done():
+		return nil
+	}
+	if err := m.checkLayout(ctx); err != nil {
+		return err
+	}
+	m.started.Store(true)
+	claimCtx, stopClaims := context.WithCancel(context.WithoutCancel(ctx))
+	var claiming sync.WaitGroup
+	for _, s := range m.shards {
+		claiming.Go(func() { s.run(claimCtx) })
+	}
+	m.wishUntilDone(ctx, func() bool { return false })
+	// First out of the roster, so that others prepare for what is to be handed over.
+	m.membership.Leave()
+	m.handOver(context.WithoutCancel(ctx))
+	stopClaims()
+	claiming.Wait()
+	return nil
+}
+
+// handOver keeps the shards running until they have been asked for, nobody is there to ask,
+// or HandoffTimeout has passed.
+func (m *Member) handOver(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timer := m.config.Clock.NewTimer(m.config.HandoffTimeout)
+	defer timer.Stop()
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	done := make(chan struct{})
+	defer close(done)
+	waiting.Go(func() { afterOrDone(timer, done, cancel) })
+	m.wishUntilDone(ctx, func() bool {
+		return !slices.ContainsFunc(m.shards, func(r *shardRunner) bool { return r.claimant.Claim() != nil })
+	})
+}
+
+func stuckReason(s election.StuckClaim) string {
+	return fmt.Sprintf("the work under Lease %s, term %d, has not returned %v after its claim ended (%s): others may hold it now",
+		s.Name, s.Term, s.Ended.Round(time.Millisecond), s.Reason)
+}

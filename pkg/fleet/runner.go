@@ -1,0 +1,162 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// shardRunner claims one shard and does its work.
+type shardRunner struct {
+	member   *Member
+	shard    shard.Shard
+	claimant *election.Claimant
+	// running tells whether the work has been started and has not returned.
+	running atomic.Bool
+	// owned tells whether this member is to own the shard, wanted whether another one
+	// holds it meanwhile, standby whether this member would own it if its holder failed.
+	// changed is told of each change.
+	owned, wanted, standby atomic.Bool
+	changed                chan struct{}
+	// writes is what the last work has written last.
+	writes atomic.Pointer[election.Writes]
+
+	mu       sync.Mutex
+	prepared *preparation
+}
+
+func (m *Member) newShardRunner(s shard.Shard) (*shardRunner, error) {
+	r := &shardRunner{member: m, shard: s, changed: make(chan struct{}, 1)}
+	annotations := shardAnnotations(m.config.Plan, s)
+	var err error
+	r.claimant, err = election.NewClaimant(election.ClaimantConfig{
+		Name:        ShardLease(m.config.Fleet, s.ID),
+		Identity:    m.incarnation,
+		Client:      m.config.Leases,
+		Observer:    m.observer,
+		Clock:       m.config.Clock,
+		Timing:      m.config.Timing,
+		Labels:      shardLabels(m.config.Fleet, s.ID),
+		Annotations: func() map[string]string { return annotations },
+		Leave:       r.leave,
+		Revoked:     m.membership.Lost(),
+		Work:        r.work,
+		OnEvent:     func(e election.Event) { m.config.Observe(Event{Event: e, ID: s.ID}) },
+		OnStuck:     func(stuck election.StuckClaim) { m.config.Exit(stuckReason(stuck)) },
+	})
+	return r, err
+}
+
+// run claims and prepares as wished until ctx ends, and returns when all of it has ended.
+func (r *shardRunner) run(ctx context.Context) {
+	var all sync.WaitGroup
+	all.Go(func() { r.claimant.Run(ctx) })
+	all.Go(func() { r.prepareWhileWanted(ctx) })
+	all.Wait()
+}
+
+// leave returns what to leave on the Lease for the next holder.
+func (r *shardRunner) leave() map[string]string {
+	writes := r.writes.Load()
+	if writes == nil {
+		return nil
+	}
+	return map[string]string{election.WritesAnnotation: writes.Annotation()}
+}
+
+// wish says what the claimant is to want, and what there is to prepare for.
+func (r *shardRunner) wish(wish election.Wish, owned, wanted, standby bool) {
+	r.claimant.SetWish(wish)
+	changed := r.owned.Swap(owned) != owned
+	changed = r.standby.Swap(standby) != standby || changed
+	if r.wanted.Swap(wanted) != wanted || changed {
+		select {
+		case r.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// work runs the shard for one term. Work that cannot be started is tried again while
+// the claim holds: another member would hardly fare better, and the shard's failing
+// is reported by its health check.
+func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", r.shard.Ring, "shard", r.shard.Name, "term", claim.Term())
+	ctx = klog.NewContext(ctx, logger)
+	r.writes.Store(&election.Writes{Term: claim.Term()})
+	switch err := r.member.look(ctx, r.shard.ID); {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		r.report(election.Event{Type: EventRefused, Term: claim.Term(), Holder: claim.Identity(), Err: err})
+		return
+	}
+	if !r.member.fenceOff(ctx, claim) {
+		return
+	}
+	prepared := r.take(ctx, claim)
+	backoff := r.member.retry()
+	for ctx.Err() == nil {
+		err := r.once(ctx, claim, prepared)
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		prepared = nil
+		pause := backoff.Step()
+		logger.Error(err, "Could not start the shard's work, trying again", "after", pause)
+		r.member.pause(ctx, pause)
+	}
+	if prepared != nil && prepared.instance != nil {
+		prepared.discard() // asked to stop before it began
+	}
+}
+
+// once runs the shard until ctx ends, or returns why it could not be started. What was
+// prepared is used up.
+func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *preparation) error {
+	m := r.member
+	if p == nil {
+		// A fence of its own for each attempt: what an earlier one may have left behind
+		// has no way to write.
+		var err error
+		if p, err = r.newPreparation(); err != nil {
+			return err
+		}
+		if err := p.build(context.WithoutCancel(ctx), r); err != nil {
+			p.discard()
+			return err
+		}
+	}
+	defer p.closeFence()
+	p.fence.Open(claim)
+	if !claim.Valid(m.config.Clock.Now()) {
+		p.discard()
+		return nil // suspended meanwhile, and the claimant is about to notice
+	}
+	defer context.AfterFunc(claim.Context(), p.closeFence)()
+	defer context.AfterFunc(ctx, func() { afterOrDone(m.config.Clock.NewTimer(m.config.HandoffTimeout), p.closed, p.closeFence) })()
+	instance := p.instance
+	p.instance = nil
+	r.running.Store(true)
+	defer r.running.Store(false)
+	err := instance.Run(ctx)
+	writes := p.fence.Writes(claim.Term())
+	r.writes.Store(&writes)
+	return err
+}
+
+// afterOrDone calls f when the timer fires, unless done is closed before.
+func afterOrDone(timer clock.Timer, done <-chan struct{}, f func()) {
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		f()
+	case <-done:
+	}
+}

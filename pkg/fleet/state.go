@@ -1,0 +1,66 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// ShardState is what a member knows of one shard.
+type ShardState struct {
+	ID shard.ID
+	// Owned tells whether this member holds a valid claim, of this Term.
+	Owned bool
+	Term  int32
+	// Running tells whether the shard's work has been started.
+	Running bool
+	// RenewAge is how long ago the claim was last renewed; 0 when not owned.
+	RenewAge time.Duration
+	// Owner is the member that the ring wants.
+	Owner string
+	// Holder is the incarnation that the Lease names, empty if none.
+	Holder string
+}
+
+// Shards returns the state of every shard of the plan, sorted by ID.
+func (m *Member) Shards() []ShardState {
+	now, wishes := m.config.Clock.Now(), m.Wishes()
+	states := make([]ShardState, 0, len(m.shards))
+	for _, r := range m.shards {
+		s := ShardState{ID: r.shard.ID, Owner: wishes.Owner(r.shard.ID), Running: r.running.Load()}
+		s.Holder = m.observer.Get(ShardLease(m.config.Fleet, s.ID)).Holder
+		if claim := r.claimant.Claim(); claim != nil && claim.Valid(now) {
+			s.Owned, s.Term, s.RenewAge = true, claim.Term(), now.Sub(claim.LastRenew())
+		}
+		states = append(states, s)
+	}
+	return states
+}
+
+// Ready returns nil when the member counts for the rings and holds and runs every shard
+// that they give it, else an error that says what is missing.
+func (m *Member) Ready() error {
+	if !m.started.Load() {
+		err := fmt.Errorf("member %s has not joined the fleet %s", m.config.Member, m.config.Fleet)
+		if failure := m.failure.Load(); failure != nil {
+			err = fmt.Errorf("%w: %w", err, *failure)
+		}
+		return err
+	}
+	if !slices.Contains(m.Wishes().members, m.config.Member) {
+		return fmt.Errorf("member %s is %s and has no shards", m.config.Member, m.membership.State())
+	}
+	var missing []string
+	for _, s := range m.Shards() {
+		if s.Owner == m.config.Member && !(s.Owned && s.Running) {
+			missing = append(missing, s.ID.String())
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("member %s does not yet run %s", m.config.Member, strings.Join(missing, ", "))
+	}
+	return nil
+}

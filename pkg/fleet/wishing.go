@@ -1,0 +1,128 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// wishUntilDone keeps the claimants' wishes in line with the roster and the Leases until ctx
+// ends, the membership is lost, or done says so.
+func (m *Member) wishUntilDone(ctx context.Context, done func() bool) {
+	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
+		// What a renewal changes moves no shard, and there is one a shard every other second.
+		return before.Exists != after.Exists || before.Holder != after.Holder || before.Transitions != after.Transitions ||
+			!maps.Equal(before.Annotations, after.Annotations)
+	})
+	defer stop()
+	for {
+		next := m.wish(ctx)
+		if done() {
+			return
+		}
+		timer := m.config.Clock.NewTimer(next)
+		select {
+		case <-changed:
+		case <-timer.C():
+		case <-m.membership.Lost():
+			timer.Stop()
+			return
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// wish recomputes the wishes once and returns how long they hold if nothing is
+// observed.
+func (m *Member) wish(ctx context.Context) time.Duration {
+	now := m.config.Clock.Now()
+	observations := m.observer.List()
+	m.noteMarks(ctx, observations, now)
+	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
+	holders := m.holders(now)
+	w, err := Wish(m.config.Plan, roster, knownMembers(m.config.Fleet, observations), holders, m.Wishes())
+	if err != nil {
+		// The plan was valid when the member was made, so this is a bug; what is held
+		// is kept.
+		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
+		return m.config.Timing.RetryPeriod
+	}
+	m.note(ctx, w)
+	m.wishes.Store(&w)
+	var next map[shard.ID]string
+	if m.config.Standby {
+		next = w.successors(m.config.Plan, holders)
+	}
+	for _, s := range m.shards {
+		owned := w.Owner(s.shard.ID) == m.config.Member
+		lease := m.observer.Get(ShardLease(m.config.Fleet, s.shard.ID))
+		held := s.claimant.Claim() != nil
+		elsewhere := !held && lease.Holder != m.incarnation && m.isHeld(lease, now)
+		s.wish(wishFor(owned, held, asked(lease, w.Owner(s.shard.ID), roster)),
+			owned, owned && elsewhere, !owned && elsewhere && next[s.shard.ID] == m.config.Member)
+	}
+	if next := roster.NextChange(); next.After(now) {
+		return next.Sub(now)
+	}
+	return m.config.Timing.RetryPeriod
+}
+
+// wishFor is what a claimant is to want. A holder that is not to own the shard any more goes
+// on until the one that is has prepared for it, and asks.
+func wishFor(owned, held, asked bool) election.Wish {
+	switch {
+	case owned:
+		return election.Want
+	case held && !asked:
+		return election.Keep
+	default:
+		return election.Leave
+	}
+}
+
+// asked tells whether there is nobody to wait for, or the owner has asked for the shard. A
+// request by anyone else is none: what is on the Lease, anybody may have written.
+func asked(lease election.Observation, owner string, roster election.Roster) bool {
+	if owner == "" {
+		return true
+	}
+	member, live := roster.Get(owner)
+	return live && lease.NextHolder() == member.Incarnation
+}
+
+// holders returns the member that holds each shard now.
+func (m *Member) holders(now time.Time) map[shard.ID]string {
+	holders := make(map[shard.ID]string, len(m.shards))
+	for _, r := range m.shards {
+		lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID))
+		if m.isHeld(lease, now) {
+			holders[r.shard.ID] = election.MemberOf(lease.Holder)
+		}
+	}
+	return holders
+}
+
+// isHeld tells whether a Lease has a holder and has not expired.
+func (m *Member) isHeld(lease election.Observation, now time.Time) bool {
+	return lease.Exists && lease.Holder != "" && !lease.Expired(now, m.config.Timing.LeaseDuration)
+}
+
+// note logs what has changed in the roster.
+func (m *Member) note(ctx context.Context, w Wishes) {
+	logger, last := klog.FromContext(ctx), m.Wishes()
+	if !slices.Equal(last.members, w.members) {
+		logger.Info("Members of the ring changed", "members", w.members, "before", last.members)
+	}
+	if len(w.foreign) > 0 && !slices.Equal(last.foreign, w.foreign) {
+		logger.Error(nil, "Live members follow another plan and are left out of the ring", "members", w.foreign, "plan", m.config.Plan.Digest())
+	}
+}
