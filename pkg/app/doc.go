@@ -1,0 +1,31 @@
+// Package app is the flotilla command: upstream's options and the fleet's, serving,
+// and the wiring of a process.
+//
+// # Start and stop order of a process
+//
+//  1. Flags are validated, upstream's and the fleet's, and the files that
+//     controllers need are read. What is wrong here ends the process with an error
+//     that names the flag.
+//  2. The secure port serves: health, metrics, configz, flagz, statusz, debug
+//     handlers. A process that waits for something can be asked what for.
+//  3. The API server is waited for, as upstream does.
+//  4. With --leader-elect (the default) the process joins its fleet as a member and
+//     runs the shards that it gets; without, it runs every controller on
+//     everything, as upstream does.
+//  5. On SIGTERM or SIGINT the member leaves the fleet and hands over its shards; the
+//     secure port goes on serving until that is done. A second signal ends the
+//     process at once.
+//
+// # Guarantees
+//
+//   - Every flag of kube-controller-manager is accepted with its meaning and its
+//     validation. Lease timings are those of the --leader-elect-* flags.
+//   - The process ends with a status other than 0 when it could not start, or lost
+//     its place in the fleet.
+//
+// # Non-guarantees
+//
+//   - --leader-elect-resource-lock and --leader-elect-resource-name name the stock
+//     leader's lock, which a fleet does not use.
+//   - --enable-leader-migration is refused together with a fleet.
+package app

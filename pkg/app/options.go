@@ -1,0 +1,176 @@
+package app
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	cliflag "k8s.io/component-base/cli/flag"
+	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Bounds and defaults of the fleet's flags.
+const (
+	defaultFleetName      = "flotilla"
+	defaultShards         = 16
+	defaultRebalanceDelay = 10 * time.Second
+	maxRebalanceDelay     = time.Hour
+
+	defaultHandoffTimeout = 5 * time.Second
+	minHandoffTimeout     = time.Second
+	maxHandoffTimeout     = 5 * time.Minute
+	defaultHandoffs       = 4
+
+	defaultFenceDelay = 200 * time.Millisecond
+	maxFenceDelay     = time.Minute
+	// maxFleetName leaves room for the ring and the shard in a Lease's name.
+	maxFleetName = 63
+)
+
+// Options are all options of the command: upstream's, and the fleet's.
+type Options struct {
+	*options.KubeControllerManagerOptions
+	Fleet FleetOptions
+}
+
+// FleetOptions are the options that upstream does not have.
+type FleetOptions struct {
+	// Name of the fleet: the first part of the names of all its Leases, a DNS label.
+	Name string
+	// Member is this process's name in the fleet, a DNS subdomain. Default: the host
+	// name, which in a pod is the pod's.
+	Member string
+	// Shards is the number of equal ranges of namespaces, 1 to shard.MaxShards less
+	// the cluster-scoped groups.
+	Shards int
+	// RebalanceDelay is how long a member must have been there before it is given
+	// shards while others are active; 0 to one hour.
+	RebalanceDelay time.Duration
+	// HandoffTimeout bounds the steps of a handoff; 1 s to 5 minutes.
+	HandoffTimeout time.Duration
+	// Handoffs is how many shards the member prepares for at a time; 1 to shard.MaxShards.
+	Handoffs int
+	// Standby keeps caches warm for takeovers.
+	Standby bool
+	// FenceDelay is how long the API server is given to see that a dead member is fenced, before its shards run; 0 to
+	// one minute.
+	FenceDelay time.Duration
+}
+
+// NewOptions returns the options with their defaults.
+func NewOptions() (*Options, error) {
+	upstream, err := options.NewKubeControllerManagerOptions()
+	if err != nil {
+		return nil, err
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("finding the host name, the default of --member-name: %w", err)
+	}
+	return &Options{
+		KubeControllerManagerOptions: upstream,
+		Fleet: FleetOptions{
+			Name: defaultFleetName, Member: strings.ToLower(hostname), Shards: defaultShards, RebalanceDelay: defaultRebalanceDelay,
+			HandoffTimeout: defaultHandoffTimeout, Handoffs: defaultHandoffs, FenceDelay: defaultFenceDelay,
+		},
+	}, nil
+}
+
+// Flags returns all flags in named sections, the fleet's first.
+func (o *Options) Flags() cliflag.NamedFlagSets {
+	upstream := o.KubeControllerManagerOptions.Flags(kcm.KnownControllers(), kcm.ControllersDisabledByDefault(), kcm.ControllerAliases())
+	var all cliflag.NamedFlagSets
+	o.Fleet.AddFlags(all.FlagSet("fleet"))
+	for _, section := range upstream.Order {
+		all.FlagSet(section).AddFlagSet(upstream.FlagSets[section])
+	}
+	return all
+}
+
+// AddFlags adds the fleet's flags.
+func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Name, "fleet-name", o.Name, "The fleet that this process is a member of. All its Leases are named after it.")
+	fs.StringVar(&o.Member, "member-name", o.Member, "The name of this process in the fleet, unique among its members. In a StatefulSet the host name, which is the default, is the pod's name.")
+	fs.IntVar(&o.Shards, "shards", o.Shards, fmt.Sprintf("The number of ranges that the namespaces are cut into, from 1 to %d. About four a member are a good choice. It must be the same for all members; one that differs from the live members refuses to start.", maxShards()))
+	fs.DurationVar(&o.RebalanceDelay, "rebalance-delay", o.RebalanceDelay, "How long a member must have been there before it is given shards, while others are active. A member that leaves or fails is replaced at once.")
+	fs.DurationVar(&o.HandoffTimeout, "handoff-timeout", o.HandoffTimeout, "Bounds each step of a planned handoff: how long a shard's controllers may go on writing once they have been asked to stop, and how long a member that leaves waits for the next owner of a shard to be ready. A process that is told to end needs up to twice this, and a little more.")
+	fs.IntVar(&o.Handoffs, "max-concurrent-handoffs", o.Handoffs, "How many shards a member prepares to take over from others at a time. Each is listed and cached twice in the fleet meanwhile.")
+	fs.BoolVar(&o.Standby, "standby", o.Standby, "Keep the caches of those shards warm that this member would take over if their holder failed. A takeover then does not list whole objects; every object is cached twice in the fleet.")
+	fs.DurationVar(&o.FenceDelay, "fence-delay", o.FenceDelay, "How long every API server is given to see that a dead member is fenced, before that member's shards are run elsewhere. It counts only where the admission policy flotilla-fence is installed, and with --use-service-account-credentials.")
+}
+
+func maxShards() int {
+	plan, err := controllers.DefaultPlan(1)
+	if err != nil {
+		return shard.MaxShards
+	}
+	return shard.MaxShards - len(plan.Shards()) + 1
+}
+
+// Validate returns all faults of the fleet's options and of those of upstream's that
+// a fleet gives a meaning of its own, each with the flag's name.
+func (o *Options) Validate() error {
+	var errs []error
+	if errs = append(errs, o.Fleet.validate()...); !o.Generic.LeaderElection.LeaderElect {
+		return utilerrors.NewAggregate(errs)
+	}
+	le := o.Generic.LeaderElection
+	if err := o.timing().Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration %v, --leader-elect-renew-deadline %v and --leader-elect-retry-period %v: %w",
+			le.LeaseDuration.Duration, le.RenewDeadline.Duration, le.RetryPeriod.Duration, err))
+	}
+	if le.ResourceLock != resourcelock.LeasesResourceLock {
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock %q: must be %q", le.ResourceLock, resourcelock.LeasesResourceLock))
+	}
+	if o.Generic.LeaderMigration.Enabled {
+		errs = append(errs, fmt.Errorf("--enable-leader-migration true: must be false unless --leader-elect is false, a fleet does not take part in it"))
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+func (o *FleetOptions) validate() []error {
+	var errs []error
+	if faults := validation.IsDNS1123Label(o.Name); len(faults) > 0 || len(o.Name) > maxFleetName {
+		errs = append(errs, fmt.Errorf("--fleet-name %q: must be a DNS label of at most %d characters: %s", o.Name, maxFleetName, strings.Join(faults, "; ")))
+	}
+	if faults := validation.IsDNS1123Subdomain(election.MemberLease(o.Name, o.Member)); o.Member == "" || len(faults) > 0 {
+		errs = append(errs, fmt.Errorf("--member-name %q: must make the Lease name %q a DNS subdomain: %s", o.Member, election.MemberLease(o.Name, o.Member), strings.Join(faults, "; ")))
+	}
+	if o.Shards < 1 || o.Shards > maxShards() {
+		errs = append(errs, fmt.Errorf("--shards %d: must be from 1 to %d", o.Shards, maxShards()))
+	}
+	if o.RebalanceDelay < 0 || o.RebalanceDelay > maxRebalanceDelay {
+		errs = append(errs, fmt.Errorf("--rebalance-delay %v: must be from 0s to %v", o.RebalanceDelay, maxRebalanceDelay))
+	}
+	if o.HandoffTimeout < minHandoffTimeout || o.HandoffTimeout > maxHandoffTimeout {
+		errs = append(errs, fmt.Errorf("--handoff-timeout %v: must be from %v to %v", o.HandoffTimeout, minHandoffTimeout, maxHandoffTimeout))
+	}
+	if o.Handoffs < 1 || o.Handoffs > shard.MaxShards {
+		errs = append(errs, fmt.Errorf("--max-concurrent-handoffs %d: must be from 1 to %d", o.Handoffs, shard.MaxShards))
+	}
+	if o.FenceDelay < 0 || o.FenceDelay > maxFenceDelay {
+		errs = append(errs, fmt.Errorf("--fence-delay %v: must be from 0s to %v", o.FenceDelay, maxFenceDelay))
+	}
+	return errs
+}
+
+// timing returns the Lease timings that the --leader-elect-* flags ask for.
+func (o *Options) timing() election.Timing {
+	le := o.Generic.LeaderElection
+	return election.Timing{
+		LeaseDuration: le.LeaseDuration.Duration,
+		RenewDeadline: le.RenewDeadline.Duration,
+		RetryPeriod:   le.RetryPeriod.Duration,
+	}
+}

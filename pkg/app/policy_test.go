@@ -1,0 +1,89 @@
+package app
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// binding is that of deploy/fence, changed.
+func binding(change func(*admissionv1.ValidatingAdmissionPolicyBindingSpec)) *admissionv1.ValidatingAdmissionPolicyBinding {
+	b := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: fencePolicy},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: fencePolicy, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			ParamRef: &admissionv1.ParamRef{Namespace: metav1.NamespaceSystem, Selector: &metav1.LabelSelector{}},
+		},
+	}
+	change(&b.Spec)
+	return b
+}
+
+func TestPolicyIsFound(t *testing.T) {
+	type spec = admissionv1.ValidatingAdmissionPolicyBindingSpec
+	for name, tc := range map[string]struct {
+		objects []runtime.Object
+		want    string
+	}{
+		"installed":         {[]runtime.Object{binding(func(*spec) {})}, ""},
+		"not installed":     {nil, "there is no"},
+		"another policy":    {[]runtime.Object{binding(func(s *spec) { s.PolicyName = "x" })}, "of policy"},
+		"only warns":        {[]runtime.Object{binding(func(s *spec) { s.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn} })}, "not deny"},
+		"another namespace": {[]runtime.Object{binding(func(s *spec) { s.ParamRef.Namespace = "x" })}, "does not read the Leases of namespace kube-system"},
+		"no parameters":     {[]runtime.Object{binding(func(s *spec) { s.ParamRef = nil })}, "does not read the Leases"},
+	} {
+		p := &policy{client: fake.NewClientset(tc.objects...), namespace: metav1.NamespaceSystem}
+		if !p.look(t.Context()) {
+			t.Errorf("%s: no answer", name)
+		}
+		reason := ""
+		if absent := p.absence.Load(); absent != nil {
+			reason = *absent
+		}
+		if p.enforced() != (tc.want == "") || !strings.Contains(reason, tc.want) {
+			t.Errorf("%s: enforced %t, reason %q; want %q", name, p.enforced(), reason, tc.want)
+		}
+	}
+}
+
+// TestPolicyThatCannotBeLookedFor takes no answer for the safer one, and a refusal for what it is.
+func TestPolicyThatCannotBeLookedFor(t *testing.T) {
+	resource := schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicybindings"}
+	for name, tc := range map[string]struct {
+		err             error
+		known, enforced bool
+	}{
+		"unreachable": {errors.New("connection refused"), false, true},
+		"forbidden":   {apierrors.NewForbidden(resource, "", errors.New("no")), true, false},
+		"too old":     {apierrors.NewNotFound(resource, ""), true, false},
+	} {
+		client := fake.NewClientset()
+		client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tc.err })
+		p := &policy{client: client, namespace: metav1.NamespaceSystem}
+		if known := p.look(t.Context()); known != tc.known || p.enforced() != tc.enforced {
+			t.Errorf("%s: known %t, enforced %t; want %t, %t", name, known, p.enforced(), tc.known, tc.enforced)
+		}
+	}
+}
+
+func TestFenceDelayIsBounded(t *testing.T) {
+	for delay, want := range map[time.Duration]bool{-1: false, 0: true, maxFenceDelay: true, maxFenceDelay + 1: false} {
+		o, err := NewOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Fleet.Member, o.Fleet.FenceDelay = "a", delay
+		if err := o.Validate(); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "--fence-delay") {
+			t.Errorf("--fence-delay %v: %v, want it allowed: %t", delay, err, want)
+		}
+	}
+}

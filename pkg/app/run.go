@@ -1,0 +1,172 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/version"
+	genericcontrollermanager "k8s.io/controller-manager/app"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// apiServerPatience is how long the API server is waited for, as upstream does.
+const apiServerPatience = 10 * time.Second
+
+// Run runs the process until ctx ends. It returns after everything that it started
+// has ended, but for event recording, which is given no time to finish.
+func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
+	logger := klog.FromContext(ctx)
+	logger.Info("Starting", "version", version.Get(), "member", o.Fleet.Member, "fleet", o.Fleet.Name)
+	logger.Info("Golang settings", "GOGC", os.Getenv("GOGC"), "GOMAXPROCS", os.Getenv("GOMAXPROCS"), "GOTRACEBACK", os.Getenv("GOTRACEBACK"))
+	if err := publishConfig(c); err != nil {
+		return err
+	}
+	c.EventBroadcaster.StartStructuredLogging(0)
+	c.EventBroadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
+	defer c.EventBroadcaster.Shutdown()
+
+	endpoints := controllers.NewEndpoints()
+	process, err := controllers.NewProcess(c, endpoints)
+	if err != nil {
+		return err
+	}
+
+	var ready atomic.Pointer[func() error]
+	stopServing := make(chan struct{})
+	stopped, err := serve(c, endpoints, func() error {
+		if f := ready.Load(); f != nil {
+			return (*f)()
+		}
+		return errNotReady
+	}, stopServing)
+	if err != nil {
+		return fmt.Errorf("serving on the secure port: %w", err)
+	}
+	defer func() { close(stopServing); <-stopped }()
+
+	if err := genericcontrollermanager.WaitForAPIServer(c.Client, apiServerPatience); err != nil {
+		return fmt.Errorf("waited %v for the API server at %s to be healthy: %w", apiServerPatience, c.Kubeconfig.Host, err)
+	}
+	var running sync.WaitGroup
+	processCtx, stopProcess := context.WithCancel(context.WithoutCancel(ctx))
+	running.Go(func() { process.Run(processCtx) })
+	defer running.Wait()
+	defer stopProcess()
+
+	if !o.Generic.LeaderElection.LeaderElect {
+		return runAlone(ctx, process, &ready)
+	}
+	return runMember(ctx, c, o, process, &ready)
+}
+
+// runAlone runs every controller on everything, without Leases.
+func runAlone(ctx context.Context, process *controllers.Process, ready *atomic.Pointer[func() error]) error {
+	var all []string
+	for _, row := range catalogue.All() {
+		all = append(all, row.Name)
+	}
+	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: all})
+	if err != nil {
+		return err
+	}
+	isReady := func() error {
+		if !instance.Informers().HasSynced() {
+			return fmt.Errorf("caches have not synced")
+		}
+		return nil
+	}
+	ready.Store(&isReady)
+	return instance.Run(ctx)
+}
+
+// runMember runs what the fleet gives to this process.
+func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, ready *atomic.Pointer[func() error]) error {
+	plan, err := controllers.DefaultPlan(o.Fleet.Shards)
+	if err != nil {
+		return fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
+	}
+	namespace := c.ComponentConfig.Generic.LeaderElection.ResourceNamespace
+	client, err := leaseClient(c.Kubeconfig, o)
+	if err != nil {
+		return err
+	}
+	enforced, stopLooking := fence(ctx, c, namespace)
+	defer stopLooking()
+	metrics := newMetrics(o.Fleet.Name)
+	metrics.enforced = enforced
+	events := &recorder{events: c.EventRecorder, namespace: namespace, metrics: metrics, logger: klog.FromContext(ctx)}
+	member, err := fleet.New(fleet.Config{
+		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Plan: plan,
+		Leases:         client.CoordinationV1().Leases(namespace),
+		Timing:         o.timing(),
+		RebalanceDelay: o.Fleet.RebalanceDelay,
+		Build:          func(ctx context.Context, w fleet.Work) (fleet.Instance, error) { return buildShard(ctx, process, w) },
+		HandoffTimeout: o.Fleet.HandoffTimeout,
+		Handoffs:       o.Fleet.Handoffs,
+		Standby:        o.Fleet.Standby,
+		Enforced:       enforced,
+		FenceDelay:     o.Fleet.FenceDelay,
+		Observe:        events.observe,
+		Exit:           exit,
+	})
+	if err != nil {
+		return err
+	}
+	process.PublishCredentials(member.PublishCredential)
+	metrics.register(member, process.Pool(), plan)
+	isReady := member.Ready
+	ready.Store(&isReady)
+	return member.Run(ctx)
+}
+
+// buildShard builds a shard's controllers.
+func buildShard(ctx context.Context, process *controllers.Process, w fleet.Work) (fleet.Instance, error) {
+	start := time.Now()
+	instance, err := process.Build(ctx, controllers.Spec{
+		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: w.Controllers, Share: w.Share, Shards: w.Shards, Fence: w.Fence, Closed: w.Closed,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return shardInstance{instance, time.Since(start).Round(time.Millisecond), w.Shard.Range}, nil
+}
+
+// shardInstance says when a shard's controllers begin.
+type shardInstance struct {
+	*controllers.Instance
+	built  time.Duration
+	within shard.Range
+}
+
+// Run implements fleet.Instance.
+func (i shardInstance) Run(ctx context.Context) error {
+	klog.FromContext(ctx).Info("Running the shard's controllers", "controllers", len(i.Controllers()), "range", i.within, "built", i.built)
+	return i.Instance.Run(ctx)
+}
+
+// leaseClient is for Leases alone: neither the controllers' rate limits nor their
+// connections' troubles must hold up a renewal.
+func leaseClient(kubeconfig *rest.Config, o *Options) (kubernetes.Interface, error) {
+	c := rest.CopyConfig(kubeconfig)
+	c.QPS = -1
+	c.Timeout = 0 // each request has its own, watches have none
+	rest.AddUserAgent(c, "fleet-member/"+o.Fleet.Member)
+	client, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("creating the client for Leases: %w", err)
+	}
+	return client, nil
+}

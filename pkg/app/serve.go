@@ -1,0 +1,81 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/server/flagz"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/mux"
+	"k8s.io/apiserver/pkg/server/statusz"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/component-base/configz"
+	"k8s.io/component-base/metrics/prometheus/slis"
+	zpagesfeatures "k8s.io/component-base/zpages/features"
+	genericcontrollermanager "k8s.io/controller-manager/app"
+	configv1alpha1 "k8s.io/kube-controller-manager/config/v1alpha1"
+	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+	configv1alpha1conversion "k8s.io/kubernetes/pkg/controller/apis/config/v1alpha1"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+)
+
+// component is the name that upstream's pages show; tools look for it.
+const component = "kube-controller-manager"
+
+// publishConfig puts the configuration on /configz, in upstream's words.
+func publishConfig(c *config.CompletedConfig) error {
+	external := &configv1alpha1.KubeControllerManagerConfiguration{}
+	if err := configv1alpha1conversion.Convert_config_KubeControllerManagerConfiguration_To_v1alpha1_KubeControllerManagerConfiguration(&c.ComponentConfig, external, nil); err != nil {
+		return fmt.Errorf("converting the configuration for /configz: %w", err)
+	}
+	external.SetGroupVersionKind(configv1alpha1.SchemeGroupVersion.WithKind("KubeControllerManagerConfiguration"))
+	page, err := configz.New(kcm.ConfigzName)
+	if err != nil {
+		return fmt.Errorf("registering /configz: %w", err)
+	}
+	return page.Set(external)
+}
+
+// serve starts the secure port and returns a channel that is closed once it has
+// stopped, after stop was closed. Without a secure port it serves nothing.
+func serve(c *config.CompletedConfig, endpoints *controllers.Endpoints, ready func() error, stop <-chan struct{}) (<-chan struct{}, error) {
+	if c.SecureServing == nil {
+		stopped := make(chan struct{})
+		close(stopped)
+		return stopped, nil
+	}
+	handler := genericcontrollermanager.BuildHandlerChain(routes(c, endpoints, ready), &c.Authorization, &c.Authentication)
+	stopped, _, err := c.SecureServing.Serve(handler, 0, stop)
+	return stopped, err
+}
+
+// routes are upstream's, with health checks and debug handlers that come and go, and
+// /livez and /readyz beside /healthz.
+func routes(c *config.CompletedConfig, endpoints *controllers.Endpoints, ready func() error) http.Handler {
+	m := genericcontrollermanager.NewBaseHandler(&c.ComponentConfig.Generic.Debugging, endpoints.Healthz())
+	m.UnlistedHandlePrefix("/healthz/", endpoints.Healthz())
+	m.UnlistedHandlePrefix("/debug/controllers/", endpoints.Debug())
+	healthz.InstallLivezHandler(m, healthz.PingHealthz)
+	healthz.InstallReadyzHandler(m, healthz.PingHealthz, healthz.NamedCheck("fleet", func(*http.Request) error { return ready() }))
+	slis.SLIMetricsWithReset{}.Install(m)
+	if utilfeature.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentFlagz) && c.Flagz != nil {
+		flagz.Install(m, component, c.Flagz)
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentStatusz) {
+		installStatusz(m, c)
+	}
+	return m
+}
+
+func installStatusz(m *mux.PathRecorderMux, c *config.CompletedConfig) {
+	statusz.Install(m, component, statusz.NewRegistry(
+		c.ComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent),
+		statusz.WithListedPaths(m.ListedPaths()),
+	))
+}
+
+var errNotReady = errors.New("waiting for the API server")
