@@ -1,0 +1,53 @@
+package controlplane
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// auditPolicy logs what is needed to hold every write against the Lease in force at the time: all writes with user, user
+// agent, object and response code, and Leases with their objects, so that holder and resourceVersion can be read. Only
+// the Leases of nodes, which nobody judges by, stay at the common level.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+# One event a request, once it has been answered; its requestReceivedTimestamp tells when it came.
+omitStages: [RequestReceived]
+omitManagedFields: true
+rules:
+- level: %[1]s
+  namespaces: [kube-node-lease]
+  verbs: [create, update, patch, delete, deletecollection]
+- level: RequestResponse
+  verbs: [create, update, patch, delete, deletecollection]
+  resources:
+  - group: coordination.k8s.io
+    resources: [leases]
+- level: Metadata
+  verbs: [get, list]
+  resources:
+  - group: coordination.k8s.io
+    resources: [leases]
+  namespaces: [kube-system]
+- level: %[1]s
+  verbs: [create, update, patch, delete, deletecollection]
+- level: None
+`
+
+// The log rotates by size in MB; this is beyond any disk.
+const auditMaxSize = "100000000"
+
+// AuditLog returns the path of the API server's audit log: one JSON object of audit.k8s.io/v1 per line. It goes on in
+// the same file when the API server is stopped and started again.
+func (cp *ControlPlane) AuditLog() string {
+	return filepath.Join(cp.dir, "audit.log")
+}
+
+func (cp *ControlPlane) writeAuditPolicy() (path string, err error) {
+	level := "Metadata"
+	if cp.opts.AuditObjects {
+		level = "RequestResponse"
+	}
+	path = filepath.Join(cp.dir, "audit-policy.yaml")
+	return path, os.WriteFile(path, fmt.Appendf(nil, auditPolicy, level), 0o644)
+}

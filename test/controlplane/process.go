@@ -1,0 +1,218 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// defaultGrace is how long a process may take to end after SIGTERM. A member of the fleet drains its shards in it.
+const defaultGrace = 10 * time.Second
+
+// Process is a process that the control plane's Stop ends. Its methods may be called from any goroutine.
+type Process struct {
+	name    string
+	logPath string
+	pidFile string
+	grace   time.Duration
+	cmd     *exec.Cmd
+
+	// done is closed when the process has ended and err is set.
+	done chan struct{}
+	err  error
+	// mu orders Signal and the end, so that no signal goes to a process number that is no longer ours.
+	mu sync.Mutex
+}
+
+// ProcessOption changes how StartProcess starts a process.
+type ProcessOption func(*Process)
+
+// WithEnv adds "NAME=value" entries to the environment, which is otherwise the parent's.
+func WithEnv(env ...string) ProcessOption {
+	return func(p *Process) { p.cmd.Env = append(p.cmd.Environ(), env...) }
+}
+
+// WithDir sets the working directory. Default: the parent's.
+func WithDir(dir string) ProcessOption {
+	return func(p *Process) { p.cmd.Dir = dir }
+}
+
+// WithGrace sets how long Stop waits after SIGTERM before it sends SIGKILL. Default: 10s.
+func WithGrace(grace time.Duration) ProcessOption {
+	return func(p *Process) { p.grace = grace }
+}
+
+// StartProcess starts a binary in a process group of its own, its output appended to <name>.log in the working
+// directory. It returns as soon as the process runs. A name may be used again once the process of that name has ended.
+func (cp *ControlPlane) StartProcess(name, binary string, args []string, opts ...ProcessOption) (*Process, error) {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if cp.stopped {
+		return nil, fmt.Errorf("controlplane: start %s: the control plane is stopped", name)
+	}
+	if name == "" || unsafeInFileName.MatchString(name) || name == etcdName || name == apiServerName {
+		return nil, fmt.Errorf("controlplane: %q cannot be the name of a process", name)
+	}
+	for _, other := range cp.processes {
+		if other.name == name && !other.ended() {
+			return nil, fmt.Errorf("controlplane: start %s: a process of that name is running", name)
+		}
+	}
+	log, err := cp.openLog(name)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p := &Process{
+		name:    name,
+		logPath: cp.logPath(name),
+		pidFile: cp.pidFile(name),
+		grace:   defaultGrace,
+		cmd:     exec.Command(binary, args...),
+		done:    make(chan struct{}),
+	}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	for _, opt := range opts {
+		opt(p)
+	}
+	if err := p.start(); err != nil {
+		return nil, fmt.Errorf("controlplane: start %s: %w", name, err)
+	}
+	cp.processes = append(cp.processes, p)
+	return p, nil
+}
+
+func (p *Process) start() error {
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	// For the reaper, should this process die first.
+	if err := os.WriteFile(p.pidFile, fmt.Appendln(nil, p.Pid()), 0o644); err != nil {
+		_ = syscall.Kill(-p.Pid(), syscall.SIGKILL)
+		_ = p.cmd.Wait()
+		return err
+	}
+	go p.wait()
+	return nil
+}
+
+func (p *Process) wait() {
+	err := p.cmd.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+	_ = os.Remove(p.pidFile)
+	close(p.done)
+}
+
+// Name is the name given to StartProcess.
+func (p *Process) Name() string { return p.name }
+
+// Pid is the process number, which is the number of its process group too.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// LogPath is the file that holds the process's output.
+func (p *Process) LogPath() string { return p.logPath }
+
+// Done returns a channel that is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the process to end and returns how it did: nil for status 0, else an *exec.ExitError.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Signal sends a signal to the process group. It returns os.ErrProcessDone when the process has ended.
+func (p *Process) Signal(signal syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended() {
+		return os.ErrProcessDone
+	}
+	err := syscall.Kill(-p.Pid(), signal)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	if err != nil {
+		return fmt.Errorf("controlplane: signal %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// Kill sends SIGKILL to the process group and waits for the process to end. It is not an error if it had ended.
+func (p *Process) Kill() error {
+	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+// Stop sends SIGTERM and waits for the process to end. When ctx ends or the grace is over, it kills the process and
+// returns an error. How the process ended otherwise is for Wait to tell.
+func (p *Process) Stop(ctx context.Context) error {
+	if err := p.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	// A process that is held by SIGSTOP would not see the SIGTERM.
+	_ = p.Signal(syscall.SIGCONT)
+	ctx, cancel := context.WithTimeout(ctx, p.grace)
+	defer cancel()
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		if err := p.Kill(); err != nil {
+			return err
+		}
+		return fmt.Errorf("controlplane: %s did not end after SIGTERM and was killed\n%s", p.name, tail(p.logPath))
+	}
+}
+
+func (p *Process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (cp *ControlPlane) logPath(name string) string { return filepath.Join(cp.dir, name+".log") }
+
+func (cp *ControlPlane) openLog(name string) (*os.File, error) {
+	log, err := os.OpenFile(cp.logPath(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("controlplane: log of %s: %w", name, err)
+	}
+	return log, nil
+}
+
+// tail returns the last lines of a log, for error messages.
+func tail(path string) string {
+	const size = 4096
+	log, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer log.Close()
+	if info, err := log.Stat(); err == nil && info.Size() > size {
+		_, _ = log.Seek(-size, io.SeekEnd)
+	}
+	content, err := io.ReadAll(io.LimitReader(log, size))
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("end of %s:\n%s", path, content)
+}

@@ -1,0 +1,226 @@
+package deps
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// layers are the parts of the project, from top to bottom: each may import itself and those below it.
+var layers = []string{"cmd", "pkg/app", "pkg/fleet", "pkg/controllers", "pkg/election", "pkg/shard", "pkg/plant"}
+
+const directionReason = "imports point down cmd > pkg/app > pkg/fleet > pkg/controllers > pkg/election > pkg/shard > pkg/plant and " +
+	"never up, so that each part can be read, tested and used without the parts above it"
+
+// A rule says what the packages of some folders may import. Paths of the project's own packages are relative to the
+// module, those of others are whole; each stands for the packages below it as well.
+type rule struct {
+	in      []string // folders it holds for, "" for all
+	except  []string // folders in them that it does not hold for
+	only    []string // if set: the imports allowed, beside the standard library and the folder itself
+	never   []string // imports refused
+	inTests bool     // holds for _test.go files too
+	reason  string
+}
+
+var rules = []rule{
+	{
+		in:   []string{"cmd"},
+		only: []string{"pkg/app"},
+		reason: "the command is a main function and nothing else: what it did itself, no test and no other program " +
+			"could reach",
+	},
+	{
+		in:      []string{""},
+		except:  []string{"cmd", "pkg/app", "pkg/controllers", "test"},
+		never:   []string{"k8s.io/kubernetes"},
+		inTests: true,
+		reason: "only cmd, pkg/app, pkg/controllers and the tests may import k8s.io/kubernetes: it is not meant as a " +
+			"library, and whoever uses ours would have to repeat its replace lines",
+	},
+	{
+		in:     []string{"pkg/shard"},
+		except: []string{"pkg/shard/informer"},
+		only: []string{
+			"pkg/plant", "k8s.io/apimachinery", "github.com/buraksezer/consistent", "github.com/cespare/xxhash/v2",
+		},
+		reason: "keyspace, ranges, ring and plan are pure functions: no client, no clock, no log; every member must " +
+			"compute the same from the same input",
+	},
+	{
+		in:     []string{"pkg/shard/informer"},
+		only:   []string{"pkg/shard", "pkg/plant", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils"},
+		reason: "the filtered informers are a library for any controller on client-go, not only for upstream's",
+	},
+	{
+		in: []string{"pkg/election"},
+		only: []string{
+			"pkg/plant", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",
+			"google.golang.org/protobuf",
+		},
+		reason: "membership, claims and fence know Leases and nothing else, neither shards nor controllers: a claim is on " +
+			"a name, so that someone else's controller can use it",
+	},
+	{
+		in:     []string{"pkg/plant"},
+		only:   []string{},
+		reason: "a planted bug is a constant that every part may use, and that must bring nothing into a binary without it",
+	},
+	{
+		in:    []string{"pkg/fleet"},
+		never: []string{"pkg/controllers"},
+		reason: "a member's loop starts and stops shards through an interface that pkg/app fills in: it is tested with " +
+			"many members at once, none of which could afford real controllers",
+	},
+	{
+		in:     []string{""},
+		except: []string{"test", "hack/judge"},
+		never:  []string{"test", "pkg/election/leasetest", "testing"},
+		reason: "what ships must not carry the code that tests it; hack/judge, which is that code as a program, does not ship",
+	},
+	{
+		in:      []string{"cmd", "pkg"},
+		never:   []string{"test/controlplane"},
+		inTests: true,
+		reason: "the unit tests run before the control plane's binaries are built; a test that needs an API server " +
+			"belongs in test/integration",
+	},
+	{
+		in:      []string{""},
+		never:   []string{"C"},
+		inTests: true,
+		reason:  "the project builds with CGO_ENABLED=0, on machines without a C compiler and for images without a libc",
+	},
+}
+
+// TestImports holds every file against the direction of the layers and the rules above.
+func TestImports(t *testing.T) {
+	for _, f := range sources(t) {
+		for _, complaint := range importComplaints(f) {
+			t.Error(complaint)
+		}
+	}
+}
+
+// TestEveryPackageHasALayer finds the package that the direction rule would overlook.
+func TestEveryPackageHasALayer(t *testing.T) {
+	for _, f := range sources(t) {
+		if (below(f.path, "pkg") || below(f.path, "cmd")) && layerOf(f.path) < 0 {
+			t.Errorf("%s: the folder is in no layer; say in layers where it stands: %s", f.path, directionReason)
+		}
+	}
+}
+
+func importComplaints(f file) []string {
+	var complaints []string
+	for _, spec := range f.ast.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return []string{fmt.Sprintf("%s: %v", f.at(spec.Pos()), err)}
+		}
+		imported := strings.TrimPrefix(name, module)
+		if upwards(f.path, imported) {
+			complaints = append(complaints, fmt.Sprintf("%s: imports %s: %s", f.at(spec.Pos()), imported, directionReason))
+			continue
+		}
+		for _, r := range rules {
+			if r.holdsFor(f) && r.refuses(imported) {
+				complaints = append(complaints, fmt.Sprintf("%s: imports %s: %s", f.at(spec.Pos()), imported, r.reason))
+			}
+		}
+	}
+	return complaints
+}
+
+// upwards holds for tests too: a test that needs an upper part is a test of that part.
+func upwards(from, imported string) bool {
+	target := layerOf(imported)
+	return target >= 0 && layerOf(from) > target
+}
+
+// layerOf returns the layer's number, counted from the top, or -1.
+func layerOf(name string) int {
+	return slices.IndexFunc(layers, func(layer string) bool { return below(name, layer) })
+}
+
+func (r rule) holdsFor(f file) bool {
+	return (r.inTests || !f.isTest()) && belowAny(f.path, r.in) && !belowAny(f.path, r.except)
+}
+
+func (r rule) refuses(imported string) bool {
+	if belowAny(imported, r.never) {
+		return true
+	}
+	return r.only != nil && !standard(imported) && !belowAny(imported, r.only) && !belowAny(imported, r.in)
+}
+
+// standard tells the standard library by what the go command goes by: no dot in the first element of the path. The
+// project's own packages, cut short, have none either.
+func standard(imported string) bool {
+	first, _, _ := strings.Cut(imported, "/")
+	return !strings.Contains(first, ".") && !slices.Contains([]string{"cmd", "hack", "pkg", "test"}, first)
+}
+
+func below(name, folder string) bool {
+	return folder == "" || name == folder || strings.HasPrefix(name, folder+"/")
+}
+
+func belowAny(name string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool { return below(name, folder) })
+}
+
+// TestImportRulesComplain plants imports, one for each rule and some that are allowed.
+func TestImportRulesComplain(t *testing.T) {
+	tests := []struct {
+		path, imported string
+		want           string // part of the only complaint; "" for none
+	}{
+		{"pkg/shard/ring.go", module + "pkg/election", "never up"},
+		{"pkg/shard/ring_test.go", module + "pkg/app", "never up"},
+		{"pkg/controllers/run.go", module + "pkg/fleet", "never up"},
+		{"pkg/app/run.go", module + "pkg/fleet", ""},
+		{"pkg/app/run.go", module + "cmd/flotilla", "never up"},
+		{"cmd/flotilla/main.go", module + "pkg/fleet", "a main function and nothing else"},
+		{"cmd/flotilla/main.go", "time/tzdata", ""},
+		{"hack/gen/main.go", "k8s.io/kubernetes/pkg/controller", "repeat its replace lines"},
+		{"pkg/fleet/member_test.go", "k8s.io/kubernetes/pkg/controller", "repeat its replace lines"},
+		{"pkg/controllers/run.go", "k8s.io/kubernetes/pkg/controller", ""},
+		{"pkg/fleet/member.go", "k8s.io/kubernetes-csi/x", ""},
+		{"pkg/shard/ring.go", "k8s.io/klog/v2", "pure functions"},
+		{"pkg/shard/ring.go", "k8s.io/apimachinery/pkg/util/sets", ""},
+		{"pkg/shard/ring.go", module + "pkg/shard/informer", ""},
+		{"pkg/shard/ring_test.go", "k8s.io/apiserver/pkg/sharding", ""},
+		{"pkg/shard/informer/view.go", "k8s.io/component-base/metrics", "any controller on client-go"},
+		{"pkg/shard/informer/view.go", "k8s.io/client-go/tools/cache", ""},
+		{"pkg/election/claim.go", module + "pkg/shard", "neither shards nor controllers"},
+		{"pkg/election/claim.go", "golang.org/x/sys/unix", ""},
+		{"pkg/election/claim_test.go", module + "pkg/election/leasetest", ""},
+		{"pkg/election/claim.go", module + "pkg/election/leasetest", "must not carry the code that tests it"},
+		{"pkg/fleet/member.go", module + "pkg/controllers/catalogue", "through an interface"},
+		{"pkg/app/run.go", module + "test/audit", "must not carry the code that tests it"},
+		{"pkg/app/run.go", "testing/synctest", "must not carry the code that tests it"},
+		{"pkg/app/run_test.go", "testing/synctest", ""},
+		{"pkg/app/run_test.go", module + "test/audit", ""},
+		{"pkg/app/run_test.go", module + "test/controlplane", "belongs in test/integration"},
+		{"test/e2e/e2e_test.go", module + "test/controlplane", ""},
+		{"test/bench/run.go", "k8s.io/kubernetes/pkg/controller", ""},
+		{"test/bench/run_test.go", "C", "without a C compiler"},
+	}
+	for _, tc := range tests {
+		f := parse(t, tc.path, "package planted\n\nimport _ "+strconv.Quote(tc.imported)+"\n")
+		expect(t, tc.path+" imports "+tc.imported, importComplaints(f), tc.want)
+	}
+}
+
+// expect wants one complaint that contains want and names line 3 of the planted file, or none if want is "".
+func expect(t *testing.T, what string, complaints []string, want string) {
+	t.Helper()
+	switch {
+	case want == "" && len(complaints) > 0:
+		t.Errorf("%s: got %q, want no complaint", what, complaints)
+	case want != "" && (len(complaints) != 1 || !strings.Contains(complaints[0], want) || !strings.Contains(complaints[0], ".go:3:")):
+		t.Errorf("%s: got %q, want one complaint about line 3 with %q", what, complaints, want)
+	}
+}

@@ -1,0 +1,88 @@
+package deps
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// root is the module's directory, seen from this package's, where `go test` runs.
+const root = "../.."
+
+// module is the path that the project's own imports begin with.
+const module = "github.com/flotilla-kube/flotilla/"
+
+// file is one parsed Go file.
+type file struct {
+	path string // relative to the root, with slashes
+	fset *token.FileSet
+	ast  *ast.File
+}
+
+func (f file) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
+
+// at returns "path:line" for messages.
+func (f file) at(pos token.Pos) string {
+	return fmt.Sprintf("%s:%d", f.path, f.fset.Position(pos).Line)
+}
+
+// parse reads one file; src is nil to read it from the root, or its text.
+func parse(t *testing.T, name string, src any) file {
+	t.Helper()
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, filepath.Join(root, filepath.FromSlash(name)), src, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file{path: name, fset: fset, ast: parsed}
+}
+
+// sources parses every Go file of the module, whatever its build constraints.
+func sources(t *testing.T) []file {
+	t.Helper()
+	var files []file
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return skip(name, rel, entry)
+		}
+		if strings.HasSuffix(rel, ".go") {
+			files = append(files, parse(t, filepath.ToSlash(rel), nil))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 50 {
+		t.Fatalf("Only %d Go files found below %s: the rules would check next to nothing", len(files), root)
+	}
+	return files
+}
+
+// skip leaves out what the go command leaves out, other modules, and what is built.
+func skip(name, rel string, entry fs.DirEntry) error {
+	if rel == "." {
+		return nil
+	}
+	base := entry.Name()
+	if rel == "bin" || base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
+		return filepath.SkipDir
+	}
+	if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
+		return filepath.SkipDir
+	}
+	return nil
+}
