@@ -1,0 +1,94 @@
+// Package audit judges a fleet by the API server's audit log: whether every write of a shard's controllers was within
+// the shard's range, and was made by the holder of the shard's Lease.
+//
+// It reads the log and nothing else, so what it says does not rest on what the members say of themselves, but for one
+// thing: the part " flotilla (member=…; shard=…; term=…)" that the fence adds to the User-Agent says which claim a
+// write was made under. That the claim was in force is then looked up in the writes of the shard's Lease.
+//
+// # What is judged of writes
+//
+// A write is a request with a mutating verb that was not refused. Of those that carry the fence's part:
+//
+//   - Range, for shards of a namespaced ring: the hash of the object's namespace lies in the shard's range. For
+//     Namespace objects and their subresources it is the hash of their name. Requests that were refused are judged by
+//     this as well, because a controller that asks beyond its range is wrong whatever the answer.
+//   - Lease: (member, term) is what the shard's Lease said when the write took effect; see below.
+//
+// Of the Leases themselves: a new holder has a greater term than the one before, no term ends before the Lease was
+// released or its spec had stood still for its duration by the API server's clock, no term goes on after another has begun,
+// and no shard's Lease is deleted. Overlaps lists the pairs of terms that these rules found in force at once.
+//
+// A write that arrived before the Lease write that ended its term was answered, and took effect after it, was on the wire
+// already, where no Lease can call it back. InFlight lists such writes; they are no violations. Only versions tell them
+// apart. A write that arrived later and was accepted is a violation; one that was refused is counted in DeniedLate, by the
+// code of the answer, which shows what a fence in the API server has done.
+//
+// Of writes by the flotilla binary without the fence's part: only the fleet's own requests are allowed, which are those
+// for Leases, Events, service accounts and their tokens, and reviews. Everything else went round the fence.
+//
+// # How a write is joined with its Lease
+//
+// By version, where the answer carries the object (controlplane.Options.AuditObjects): resourceVersions of one etcd are
+// one sequence, so the Lease in force is the newest one below the write's version. This is exact.
+//
+// By time otherwise: a write took effect between the arrival of its request and its answer, as did the two Lease writes
+// that began and ended the term. A write is acquitted if it could have been within the term. This is weaker: it misses
+// what happened within the time of two requests, milliseconds as a rule. Writes are joined so when the log has no
+// objects, when the answer is no object of the resource (most deletes, bindings, evictions), and when the version in the
+// answer is older than the term, since an update that changes nothing is answered with the version of the last change.
+//
+// # What is judged of objects
+//
+// With objects in the log, further rules look at what the writes of shards did. They read what everybody wrote, and convict
+// shards of a fleet alone. Objects of Report counts what they had to judge, and by reason what they passed over. They
+// acquit whenever something in the log could have been a reason, and they judge nothing whose beginning is not in the log.
+//
+//   - Duplicate pods. A pod created for a ReplicaSet, ReplicationController or Job is one too many if as many pods surely
+//     were live as the owner has wanted at any time since the create before it, or since the generation that the
+//     owner's status then said its controller had seen. Live is who was not deleted, not terminating, not finished, and
+//     belonged to this owner; whoever may have ended by then is not counted. A Job wants its parallelism, and no more than
+//     its completions. A pod of a StatefulSet is one too many if its ordinal is beyond the end: there a pod may be missing
+//     in the middle while one at the end has not gone yet. Each version is exact.
+//   - Wanted pods deleted. A pod of a ReplicaSet, ReplicationController, StatefulSet or DaemonSet was deleted although it
+//     had not ended, its owner and its namespace were there and not being deleted, its node was there and had no
+//     NoExecute taint, and the owner had not more than it wanted: for ReplicaSets and ReplicationControllers by the
+//     count, for StatefulSets by the ordinal, for DaemonSets one a node. Pods of a StatefulSet or DaemonSet that is
+//     rolling out a change, or whose template is not the newest, are passed over; those of a DaemonSet also if the labels
+//     or taints of the node, or the DaemonSet, have changed since they were made; those of a StatefulSet that are pending;
+//     and all that use device claims. Controllers act by caches: what was a reason within 30 s before the request arrived
+//     still is one. This is the one rule about objects that compares times although there are versions.
+//   - Owned objects deleted. The garbage collector deleted an object although one of its owners was there, with the
+//     UID, kind, name and namespace that the reference says, and nobody had asked for the owner's deletion. It asks the API
+//     server for each owner before it deletes, so there is no allowance for caches.
+//
+// A duplicate may come from a create that was in flight, which Leases cannot prevent. It is convicted all the same: look
+// among InFlight for its line, or for that of the pod before it.
+//
+// # What is not judged
+//
+//   - Who deletes pods of Jobs, or objects other than pods, if it is not the garbage collector; and who deletes pods that no
+//     controller owns. Jobs end in too many ways to tell whether a pod was wanted.
+//   - The number of a DaemonSet's pods, duplicate objects other than pods, and two pods of one completion index.
+//   - One single create after a scale-down that the owner's last create came before: it is excused by what was wanted then.
+//   - Custom resources as owners, once a definition of their group was deleted: they go without a request.
+//   - Events: they are recorded late and in batches, and those on cluster-scoped objects lie in namespace "default".
+//     They are counted.
+//   - Requests that store nothing: reviews and TokenRequests. They are counted.
+//   - The range of writes to PersistentVolumes, the one cluster-scoped resource besides Namespaces that a namespaced
+//     controller writes (persistentvolume-expander, the volume of a claim in its range). Their Lease is. Any other
+//     cluster-scoped write by a namespaced shard is a violation.
+//   - Whether the Lease had run out while nobody else took it. Such writes are counted as late: a server that stalls
+//     can make a request late that left in time.
+//   - Reads.
+//
+// Updates that change nothing are answered with the version of the last change. One that comes after its term and is
+// answered with a version from within it is acquitted; one that is answered with a successor's version is convicted. Both
+// did no harm.
+//
+// A change of the Lease that leaves its spec alone, such as a rival's wish, is no renewal. Who takes again, with the same
+// term, what it had let run out cannot be told from who renewed it late.
+//
+// A log that begins after the fleet, or is of several API servers whose clocks differ, convicts the innocent: the whole
+// history of the Leases must be in it. The resources of aggregated API servers have versions of their own; give their
+// log without objects.
+package audit

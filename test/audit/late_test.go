@@ -1,0 +1,70 @@
+package audit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/flotilla-kube/flotilla/test/audit"
+)
+
+// arrived moves the arrival of a request to a second of the log.
+func (l line) arrived(second float64) line {
+	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC).Add(time.Duration(second * float64(time.Second)))
+	return l.with("requestReceivedTimestamp", at.Format("2006-01-02T15:04:05.000000Z"))
+}
+
+// TestInFlight has writes take effect after the release, which arrived at 3.998 s and was answered at 4 s.
+func TestInFlight(t *testing.T) {
+	tests := map[string]struct {
+		write line
+		want  []audit.Kind
+		after time.Duration
+	}{
+		"under way":            {write: write(a, lower, 1, low, 35, 4.5).arrived(3.9), after: 500 * time.Millisecond},
+		"until after the next": {write: write(a, lower, 1, low, 45, 6).arrived(3.9), after: 2 * time.Second},
+		"at the last moment":   {write: write(a, lower, 1, low, 35, 4.5).arrived(4), after: 500 * time.Millisecond},
+		"too late":             {write: write(a, lower, 1, low, 35, 4.5).arrived(4.001), want: []audit.Kind{audit.NotHolder}},
+		"another's":            {write: write(b, lower, 1, low, 35, 4.5).arrived(3.9), want: []audit.Kind{audit.NotHolder}},
+		"before its term":      {write: write(b, lower, 2, low, 35, 4.5).arrived(3.9), want: []audit.Kind{audit.NotHolder}},
+		"before the end":       {write: write(a, lower, 1, low, 25, 4.5).arrived(3.9), after: -1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, append(handoff(lower), test.write)...)
+			requireKinds(t, report, test.want...)
+			if test.want != nil || test.after < 0 {
+				if len(report.InFlight) > 0 {
+					t.Errorf("in flight: %v, want none", report.InFlight)
+				}
+				return
+			}
+			if len(report.InFlight) != 1 {
+				t.Fatalf("in flight: %v, want one", report.InFlight)
+			}
+			f := report.InFlight[0]
+			if f.Member != a || f.Line != 6 || f.Ended != 30 || f.After != test.after || !f.Released {
+				t.Errorf("in flight: %+v", f)
+			}
+		})
+	}
+}
+
+// TestDeniedLate counts by code what was refused after the end of its term, and nothing else.
+func TestDeniedLate(t *testing.T) {
+	report := check(t, append(handoff(lower),
+		write(a, lower, 1, low, 0, 3).code(409),   // in time
+		write(a, lower, 1, low, 0, 5).code(403),   // late
+		write(a, lower, 1, low, 0, 5.5).code(403), // late
+		write(a, lower, 1, low, 0, 6).code(409),   // late
+		write(b, lower, 2, low, 0, 8).code(403),   // has not ended
+		write(a, lower, 7, low, 0, 8).code(403),   // never was
+	)...)
+	requireKinds(t, report)
+	if diff := cmp.Diff(map[int32]int{403: 2, 409: 1}, report.DeniedLate); diff != "" || report.Refused != 6 {
+		t.Errorf("denied late (-want +got), of %d refused, want 6:\n%s", report.Refused, diff)
+	}
+	accepted := check(t, append(handoff(lower), write(a, lower, 1, low, 35, 5))...)
+	requireKinds(t, accepted, audit.NotHolder)
+}

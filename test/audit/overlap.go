@@ -1,0 +1,48 @@
+package audit
+
+import (
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Overlap is two terms of one shard that were in force at the same time: the second began before the first had been
+// released or had run out, or the first went on after the second had begun.
+type Overlap struct {
+	Shard         shard.ID
+	First, Second Term
+	// Version of the Lease that shows it: that of the second term's first write, or of the first's that went on.
+	Version uint64
+	// For is how long, by the API server's clock.
+	For time.Duration
+}
+
+// claimKey names a term.
+type claimKey struct {
+	holder string
+	term   int32
+}
+
+// overlaps returns the pairs of terms that overlap, and a violation for each that went on after another had begun: that
+// is an order of versions, and no clock has a part in it. That a term was taken early, by the clock, is among the faults.
+func (h *history) overlaps(id shard.ID) (overlaps []Overlap, resumed []Violation) {
+	seen := map[claimKey]int{} // the number of the term's last run
+	terms := h.terms()
+	for i, t := range terms {
+		key := claimKey{t.Holder, t.Term}
+		if last, ok := seen[key]; ok && last < i-1 {
+			between := terms[i-1]
+			overlaps = append(overlaps, Overlap{
+				Shard: id, First: terms[last], Second: between, Version: t.first.version, For: t.first.answered.Sub(between.Began),
+			})
+			resumed = append(resumed, t.first.event.violation(Overlapping, "%s went on with term %d at version %d, though %s had begun term %d at version %d",
+				t.Holder, t.Term, t.first.version, between.Holder, between.Term, between.first.version))
+		} else if i > 0 && !terms[i-1].Released && terms[i-1].Holder != t.Holder {
+			if early := terms[i-1].last.aliveReceived.Add(terms[i-1].last.duration).Sub(t.first.answered); early > 0 {
+				overlaps = append(overlaps, Overlap{Shard: id, First: terms[i-1], Second: t, Version: t.first.version, For: early})
+			}
+		}
+		seen[key] = i
+	}
+	return overlaps, resumed
+}

@@ -1,0 +1,205 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Kind says which rule was broken.
+type Kind string
+
+// The rules, each by how it is broken.
+const (
+	// WrongRange: the object's namespace is not in the range of the shard.
+	WrongRange Kind = "wrong range"
+	// WrongScope: a namespaced shard wrote a cluster-scoped object that is no business of its.
+	WrongScope Kind = "wrong scope"
+	// NotHolder: the shard's Lease did not name the writer, or not with that term.
+	NotHolder Kind = "not the holder"
+	// UnknownShard: the shard is not in the plan.
+	UnknownShard Kind = "unknown shard"
+	// BadAgent: the fence's part of the User-Agent cannot be read.
+	BadAgent Kind = "bad user agent"
+	// Unfenced: the binary wrote without the fence's part.
+	Unfenced Kind = "unfenced"
+	// TermReused: a Lease got a new holder without a greater term, or its term went back.
+	TermReused Kind = "term reused"
+	// TakenEarly: a Lease got a new holder before that of the old one had run out.
+	TakenEarly Kind = "taken early"
+	// Overlapping: the Lease went on with a term although another one had begun.
+	Overlapping Kind = "overlapping terms"
+	// DuplicatePod: a pod was created beyond the number that its owner wanted.
+	DuplicatePod Kind = "duplicate pod"
+	// WantedPodDeleted: a pod was deleted that its owner wanted.
+	WantedPodDeleted Kind = "wanted pod deleted"
+	// OwnedDeleted: the garbage collector deleted what had an owner.
+	OwnedDeleted Kind = "owned object deleted"
+	// LeaseDeleted: a shard's Lease was deleted, by whomever.
+	LeaseDeleted Kind = "Lease deleted"
+)
+
+// Violation is one breach of a rule.
+type Violation struct {
+	Kind Kind `json:"kind"`
+	// Log and Line are which of the logs, and which of its lines, both from 1. AuditID is what stands on it.
+	Log     int    `json:"log"`
+	Line    int    `json:"line"`
+	AuditID string `json:"auditID"`
+	// Verb and URI of the request.
+	Verb string `json:"verb"`
+	URI  string `json:"uri"`
+	// Time at which the request was answered.
+	Time time.Time `json:"time"`
+	// Detail says in words what was expected and what was found.
+	Detail string `json:"detail"`
+}
+
+// String returns all of it on one line.
+func (v Violation) String() string {
+	where := fmt.Sprintf("line %d", v.Line)
+	if v.Log > 1 {
+		where = fmt.Sprintf("log %d line %d", v.Log, v.Line)
+	}
+	return fmt.Sprintf("%s: %s; %s, audit ID %s, %s %s at %s", v.Kind, v.Detail, where, v.AuditID, v.Verb, v.URI, stamp(v.Time))
+}
+
+func (e event) violation(kind Kind, format string, args ...any) Violation {
+	return Violation{
+		Kind: kind, Log: e.log, Line: e.line, AuditID: e.AuditID, Verb: e.Verb, URI: e.RequestURI, Time: e.Answered.Time,
+		Detail: fmt.Sprintf(format, args...),
+	}
+}
+
+// Term is one holder's continuous hold of a Lease.
+type Term struct {
+	// Holder is the incarnation, Term the number.
+	Holder string
+	Term   int32
+	// Began and Ended are when the Lease writes were answered that began and ended it. Ended is zero for a term that
+	// the log does not see end.
+	Began, Ended time.Time
+	// Released is set if the holder gave the Lease back, and it was not taken from it.
+	Released bool
+
+	first, last state // its first and last write
+	end         state // the write that ended it
+}
+
+// couldCover tells whether the request may have taken effect within the term.
+func (t Term) couldCover(e event) bool {
+	return !e.Answered.Time.Before(t.first.received) && (t.Ended.IsZero() || !e.Received.After(t.Ended))
+}
+
+// Tenure is the writes of one holder of a shard, in one term, to one namespace.
+type Tenure struct {
+	Identity
+	// Writes counts them; First and Last are when the first and the last one was answered.
+	Writes      int
+	First, Last time.Time
+}
+
+// Counts tells what the log had.
+type Counts struct {
+	// Lines of the log.
+	Lines int `json:"lines"`
+	// ByVersion and ByTime are the writes that carry the fence's part, by how they were joined with their Lease.
+	ByVersion int `json:"byVersion"`
+	ByTime    int `json:"byTime"`
+	// Late are those whose Lease had run out and had not been taken by anybody.
+	Late int `json:"late"`
+	// Refused, Events and StoreNothing carry the fence's part too and are not judged by the Lease. Refused are all that
+	// were, late or not.
+	Refused      int `json:"refused"`
+	Events       int `json:"events"`
+	StoreNothing int `json:"storeNothing"`
+	// FleetOwn are the fleet's own requests, which carry no such part.
+	FleetOwn int `json:"fleetOwn"`
+	// LeaseUnknown are writes of shards' Leases that ended with a server's error, so that nobody knows whether they took
+	// effect. They are left out: look at them before you believe a violation that is near to one.
+	LeaseUnknown int `json:"leaseUnknown"`
+}
+
+// Report is what a log says of a fleet.
+type Report struct {
+	Counts
+	// Cut is set if the log's last line was incomplete, and left out.
+	Cut bool
+	// Writes by shard and incarnation.
+	Writes map[shard.ID]map[string]int
+	// Namespaces lists for each namespace who wrote in it for namespaced shards, in order of the first write.
+	Namespaces map[string][]Tenure
+	// Terms are the terms of each shard, in order.
+	Terms map[shard.ID][]Term
+	// Overlaps are pairs of terms of one shard that were in force at the same time, in order. There is a violation for
+	// each of them too.
+	Overlaps []Overlap
+	// InFlight are writes that were already on the wire when their term ended, in the logs' order. They are no violations.
+	InFlight []Flight
+	// DeniedLate counts requests that came after their term had ended and were refused, by the code of the answer. A
+	// fence in the API server answers 403.
+	DeniedLate map[int32]int
+	// Objects tells how much the rules about objects had to judge.
+	Objects Judged
+	// Violations, in the logs' order.
+	Violations []Violation
+
+	times map[string][]time.Time // of each incarnation's writes, sorted
+}
+
+// Unwritten returns those of the namespaces in which no namespaced shard has written anything, sorted.
+func (r Report) Unwritten(namespaces []string) []string {
+	var none []string
+	for _, namespace := range namespaces {
+		if len(r.Namespaces[namespace]) == 0 {
+			none = append(none, namespace)
+		}
+	}
+	slices.Sort(none)
+	return none
+}
+
+// Gaps returns how long shards went without a holder between two terms, by whether the first was released or ran out,
+// each sorted: from the answer to the last write of the one to the answer to the first of the next. Where the Lease ran
+// out, this counts from its last renewal.
+func (r Report) Gaps() (released, expired []time.Duration) {
+	for _, terms := range r.Terms {
+		for i, next := range terms[min(1, len(terms)):] {
+			if last := terms[i]; last.Released {
+				released = append(released, next.Began.Sub(last.Ended))
+			} else {
+				expired = append(expired, next.Began.Sub(last.last.aliveAnswered))
+			}
+		}
+	}
+	slices.Sort(released)
+	slices.Sort(expired)
+	return released, expired
+}
+
+// stamp is a time as it stands in the log.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "the end of the log"
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// Err returns nil if there is no violation, else an error that names the first few.
+func (r Report) Err() error {
+	const shown = 10
+	if len(r.Violations) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, v := range r.Violations[:min(shown, len(r.Violations))] {
+		lines = append(lines, v.String())
+	}
+	if more := len(r.Violations) - shown; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Errorf("the audit log has %d violations:\n%s", len(r.Violations), strings.Join(lines, "\n"))
+}
