@@ -1,0 +1,321 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+const (
+	startLimit  = 5 * time.Minute
+	settleLimit = 3 * time.Minute
+	// leastRate is how many writes a second there must be, Leases and Events not counted, in the median second.
+	leastRate = 50
+	// settledReplicas is how many pods each Deployment has in the end.
+	settledReplicas = 2
+	// calmTime is between two faults, so that there is something to compare with.
+	calmTime = 3 * time.Second
+	// stallNoted is from when on a stall of the machine is mentioned.
+	stallNoted = 500 * time.Millisecond
+)
+
+// chaos is one run.
+type chaos struct {
+	*world
+	dir        string
+	canaries   *canaries
+	tamperings []tampering
+	outcomes   []outcome
+	loadBegan  time.Time
+}
+
+// outcome is what came of one fault.
+type outcome struct {
+	name string
+	took time.Duration
+	err  error
+}
+
+// newChaos returns a run that has not started anything.
+func newChaos(opts options, dir string) (*chaos, error) {
+	plan, err := controllers.DefaultPlan(opts.shards)
+	if err != nil {
+		return nil, err
+	}
+	w := &world{
+		opts: opts, out: newPrinter(os.Stdout), random: newRandom(opts.seed, faultChance), plan: plan,
+		http: newHTTPClient(), leaders: map[string]*manager{},
+	}
+	w.namespaces, w.homes = spreadNamespaces(plan)
+	leases := map[string]shard.ID{}
+	for _, s := range plan.Shards() {
+		leases[fleet.ShardLease(fleetName, s.ID)] = s.ID
+	}
+	if opts.target == stockTarget {
+		leases = map[string]shard.ID{stockName: {}}
+	}
+	w.journal = newJournal(leases)
+	return &chaos{world: w, dir: dir}, nil
+}
+
+// Run starts everything, does its faults, and returns an error if not all held. It returns after all that it started
+// has ended.
+func (c *chaos) Run(ctx context.Context) (err error) {
+	if err := c.startControlPlane(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.cp.Stop()) }()
+
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer stop()
+	group.Go(func() { _ = (&tail{path: c.cp.AuditLog(), journal: c.journal}).Run(background) })
+	group.Go(func() { c.stall.Run(background) })
+	c.add = func(m *manager) {
+		group.Go(func() { m.proxy.Run(background) })
+		group.Go(func() { m.Run(background) })
+	}
+	defer c.killAll()
+
+	if err := c.startManagers(ctx); err != nil {
+		return err
+	}
+	work, stopWork := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer stopWork()
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	c.loadBegan = time.Now()
+	workers.Go(func() { c.load.Run(work) })
+	workers.Go(func() { c.canaries.Run(work) })
+	faultErr := c.faults(ctx)
+	loadEnded := time.Now()
+	stopWork()
+	workers.Wait()
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	return errors.Join(faultErr, c.finish(ctx, loadEnded))
+}
+
+var errInterrupted = errors.New("interrupted")
+
+func (c *chaos) startControlPlane(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	var err error
+	c.cp, err = controlplane.Start(limited, controlplane.Options{
+		BinDir: c.opts.binDir, Dir: filepath.Join(c.dir, "controlplane"), ShardedListAndWatch: c.opts.shard,
+		AuditObjects: true, Scheduler: true, Nodes: c.opts.nodes, Log: c.out,
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.connect(); err != nil {
+		return errors.Join(err, c.cp.Stop())
+	}
+	return nil
+}
+
+func (c *chaos) connect() error {
+	config := c.cp.AdminConfig()
+	config.UserAgent = "chaos"
+	var err error
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	path, err := c.cp.Kubeconfig("system:kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	identity, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return err
+	}
+	if err := rest.LoadTLSFiles(identity); err != nil {
+		return err
+	}
+	c.config = managerConfig{cp: c.cp, opts: c.opts, config: identity, path: path, dir: c.dir}
+	c.load = &load{client: c.client, namespaces: c.namespaces, rate: c.opts.load, random: newRandom(c.opts.seed, loadChance)}
+	c.canaries = &canaries{client: c.client, namespaces: c.namespaces}
+	return nil
+}
+
+func (c *chaos) startManagers(ctx context.Context) error {
+	began := time.Now()
+	for _, name := range c.opts.members() {
+		m, err := c.join(name, name)
+		if err != nil {
+			return err
+		}
+		if err := m.up(); err != nil {
+			return err
+		}
+	}
+	_, err := c.await(ctx, startLimit, "the fleet has started", func(ctx context.Context) error {
+		return errors.Join(c.held(began), c.spreadOut(), c.ready(ctx))
+	})
+	c.out.printf("%d replicas hold everything after %.1f s", c.opts.replicas, time.Since(began).Seconds())
+	return err
+}
+
+func (c *chaos) prepare(ctx context.Context) error {
+	for _, name := range c.namespaces {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := c.client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	_, err := c.await(ctx, settleLimit, "service accounts", func(ctx context.Context) error {
+		for _, name := range c.namespaces {
+			if _, err := c.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.canaries.prepare(ctx), c.load.prepare(ctx))
+}
+
+// faults does as many rounds as the options say, and ends at the first that fails: what comes after would be judged by
+// a fleet that is not whole.
+func (c *chaos) faults(ctx context.Context) error {
+	if took, err := c.awaitWhole(ctx, time.Now()); err != nil {
+		return err
+	} else {
+		c.out.printf("under load and whole after %.1f s", took.Seconds())
+	}
+	began := time.Now()
+	deck := &schedule{names: c.opts.faults, random: newRandom(c.opts.seed, scheduleChance)}
+	for i := 0; c.goesOn(i, time.Since(began)); i++ {
+		if !pause(ctx, calmTime) {
+			return ctx.Err()
+		}
+		kind := faultByName(deck.next())
+		c.out.printf("[%d] %s", i+1, kind.name)
+		start := time.Now()
+		c.stall.take()
+		tampered, err := (&round{world: c.world, kind: kind}).Run(ctx)
+		if tampered != nil {
+			c.tamperings = append(c.tamperings, *tampered)
+		}
+		c.outcomes = append(c.outcomes, outcome{name: kind.name, took: time.Since(start), err: err})
+		stalled := c.stall.take()
+		if stalled > stallNoted {
+			c.out.printf("      this machine kept a process waiting for %v", millis(stalled))
+		}
+		if err != nil {
+			c.out.printf("      FAILED %v", err)
+			return fmt.Errorf("round %d, %s: %w", i+1, kind.name, err)
+		}
+	}
+	pause(ctx, calmTime)
+	return nil
+}
+
+func (c *chaos) goesOn(done int, passed time.Duration) bool {
+	minutes := time.Duration(c.opts.minutes * float64(time.Minute))
+	switch {
+	case c.opts.rounds > 0 && done >= c.opts.rounds, minutes > 0 && passed >= minutes:
+		return false
+	default:
+		return c.opts.rounds > 0 || minutes > 0 || done < len(c.opts.faults)
+	}
+}
+
+// finish lets everything settle, ends the replicas in good order, and judges.
+func (c *chaos) finish(ctx context.Context, loadEnded time.Time) error {
+	c.report(loadEnded)
+	errs := []error{c.rateError(loadEnded), c.settle(ctx), c.leaveAll(ctx)}
+	if c.opts.target == fleetTarget {
+		lines, err := judge(c.cp.AuditLog(), filepath.Join(c.dir, "audit-whole.log"), c.plan, c.tamperings)
+		for _, line := range lines {
+			c.out.printf("audit: %s", line)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *chaos) rateError(loadEnded time.Time) error {
+	if _, median := c.journal.rate(c.loadBegan, loadEnded); median < leastRate {
+		return fmt.Errorf("the load made %d writes in the median second, want at least %d: raise -load", median, leastRate)
+	}
+	return nil
+}
+
+// settle brings all Deployments to the same size and waits until that is so.
+func (c *chaos) settle(ctx context.Context) error {
+	for _, namespace := range c.namespaces {
+		if err := c.load.scale(ctx, namespace, settledReplicas); err != nil {
+			return err
+		}
+	}
+	took, err := c.await(ctx, settleLimit, "everything has settled", func(ctx context.Context) error {
+		return c.load.settled(ctx, settledReplicas)
+	})
+	c.out.printf("settled after %.1f s: %d pods in each of %d Deployments, no Job left", took.Seconds(), settledReplicas, len(c.namespaces))
+	return err
+}
+
+// leaveAll ends all replicas together, as a fleet is scaled to zero.
+func (c *chaos) leaveAll(ctx context.Context) error {
+	managers := c.all()
+	errs := make([]error, len(managers))
+	var group sync.WaitGroup
+	began := time.Now()
+	for i, m := range managers {
+		group.Go(func() { errs[i] = m.leave(ctx) })
+	}
+	group.Wait()
+	c.out.printf("all replicas ended in %.1f s", time.Since(began).Seconds())
+	if c.opts.target == stockTarget {
+		return errors.Join(errs...) // it does not release its Lease
+	}
+	return errors.Join(append(errs, leaseHolders(ctx, c.client.CoordinationV1().Leases(metav1.NamespaceSystem), c.leases()))...)
+}
+
+// killAll ends what is left when a run has failed.
+func (c *chaos) killAll() {
+	for _, m := range c.all() {
+		_ = m.kill()
+	}
+}
+
+// report prints what was measured.
+func (c *chaos) report(loadEnded time.Time) {
+	mean, median := c.journal.rate(c.loadBegan, loadEnded)
+	c.out.printf("load: %d changes made, %d failed, %d of canaries failed; %.0f writes/s on the average, %d in the median second",
+		c.load.made.Load(), c.load.failed.Load(), c.canaries.failed.Load(), mean, median)
+	for _, o := range c.outcomes {
+		verdict := "held"
+		if o.err != nil {
+			verdict = "FAILED"
+		}
+		c.out.printf("fault %-18s %-6s %.1f s", o.name, verdict, o.took.Seconds())
+	}
+	for _, s := range c.journal.spreads() {
+		c.out.printf("canary %v", s)
+	}
+}

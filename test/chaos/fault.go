@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// fault is one thing that goes wrong. Begin and End are called once each, in this order.
+type fault interface {
+	// Begin makes it happen. It returns what must be true then.
+	Begin(ctx context.Context) (expectation, error)
+	// End undoes it, as far as that is not left to the fleet.
+	End(ctx context.Context) error
+}
+
+// expectation is what must be true of a fault.
+type expectation struct {
+	// victims are the names of the managers that it is for. All others must neither lose a claim nor end, unless
+	// everybody is hit.
+	victims  []string
+	everyone bool
+	// lasts is how long the fault is left to act, at least.
+	lasts time.Duration
+	// replaced: while it lasts, other managers must come to hold all that the victims had.
+	replaced bool
+	// unharmed: the victims must keep their claims as well.
+	unharmed bool
+	// progress: while it lasts, the canaries must move all the same.
+	progress bool
+	// tampered is the Lease that somebody else writes, whose holder may change in any way.
+	tampered *tampering
+}
+
+// faultKind is a row of the catalogue of faults.
+type faultKind struct {
+	name string
+	// stock: makes sense with the stock controller manager too.
+	stock bool
+	// cheap: takes seconds, and is part of the short run.
+	cheap bool
+	// named: is done only if it is asked for by name, because the fleet does not promise to get over it unharmed.
+	named bool
+	make  func(*world) fault
+}
+
+// faultKinds returns the catalogue.
+func faultKinds() []faultKind {
+	return []faultKind{
+		{name: "kill", stock: true, cheap: true, make: func(w *world) fault { return &killFault{world: w} }},
+		{name: "stop", stock: true, cheap: true, make: func(w *world) fault { return &stopFault{world: w} }},
+		{name: "stop-in-burst", stock: true, make: func(w *world) fault { return &stopFault{world: w, burst: true} }},
+		{name: "rolling", stock: true, cheap: true, make: func(w *world) fault { return &rollingFault{world: w} }},
+		{name: "scale", cheap: true, make: func(w *world) fault { return &scaleFault{world: w} }},
+		{name: "cut", cheap: true, make: func(w *world) fault { return &networkFault{world: w, mode: cut} }},
+		{name: "cut-late", named: true, make: func(w *world) fault { return &networkFault{world: w, mode: late} }},
+		{name: "cut-replies", make: func(w *world) fault { return &networkFault{world: w, mode: cutReplies} }},
+		{name: "half-open", make: func(w *world) fault { return &networkFault{world: w, mode: halfOpen} }},
+		{name: "slow", make: func(w *world) fault { return &networkFault{world: w, mode: slow} }},
+		{name: "apiserver-kill", cheap: true, make: func(w *world) fault { return &apiServerFault{world: w} }},
+		{name: "apiserver-outage", make: func(w *world) fault { return &apiServerFault{world: w, outage: true} }},
+		{name: "etcd-pause", make: func(w *world) fault { return &etcdFault{world: w} }},
+		{name: "errors", make: func(w *world) fault { return &stormFault{world: w} }},
+		{name: "watches", cheap: true, make: func(w *world) fault { return &stormFault{world: w, watches: true} }},
+		{name: "lease-deleted", cheap: true, make: func(w *world) fault { return &tamperFault{world: w, how: deleteLease} }},
+		{name: "lease-emptied", make: func(w *world) fault { return &tamperFault{world: w, how: emptyLease} }},
+		{name: "lease-forged", make: func(w *world) fault { return &tamperFault{world: w, how: forgeLease} }},
+		{name: "lease-nonsense", make: func(w *world) fault { return &tamperFault{world: w, how: spoilLease} }},
+		{name: "twin", make: func(w *world) fault { return &twinFault{world: w} }},
+		{name: "other-shards", cheap: true, make: func(w *world) fault { return &shardsFault{world: w} }},
+	}
+}
+
+func anyFault(faultKind) bool { return true }
+
+func faultNames(which func(faultKind) bool) []string {
+	var names []string
+	for _, k := range faultKinds() {
+		if which(k) {
+			names = append(names, k.name)
+		}
+	}
+	return names
+}
+
+func faultByName(name string) faultKind {
+	for _, k := range faultKinds() {
+		if k.name == name {
+			return k
+		}
+	}
+	return faultKind{name: name}
+}

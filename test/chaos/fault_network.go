@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	// slowLasts is how long a replica is slow, stormLasts how long a storm lasts.
+	slowLasts  = 10 * time.Second
+	stormLasts = 12 * time.Second
+
+	// stormErrors of all requests are answered with an error in a storm, stormGone of new watches with 410.
+	stormErrors = 0.25
+	stormGone   = 0.4
+	// stormPause is between two cuts of all watches.
+	stormPause = 3 * time.Second
+)
+
+// networkFault spoils the way of one replica to the API server.
+type networkFault struct {
+	world  *world
+	mode   mode
+	victim *manager
+}
+
+// Begin implements fault.
+func (f *networkFault) Begin(ctx context.Context) (expectation, error) {
+	var err error
+	if f.victim, err = f.world.loadedVictim(ctx); err != nil {
+		return expectation{}, err
+	}
+	f.victim.proxy.Set(f.mode)
+	e := expectation{victims: []string{f.victim.name}}
+	if f.mode == slow {
+		e.lasts, e.unharmed, e.progress = slowLasts, true, true
+		return e, nil
+	}
+	e.lasts, e.replaced = f.world.opts.timing.LeaseDuration+beyondLease, true
+	return e, nil
+}
+
+// End implements fault.
+func (f *networkFault) End(context.Context) error {
+	f.victim.proxy.Set(pass)
+	return nil
+}
+
+// stormFault answers requests of all replicas in the API server's place, or ends their watches.
+type stormFault struct {
+	world   *world
+	watches bool
+	before  int64
+	stop    context.CancelFunc
+	done    chan struct{}
+}
+
+// Begin implements fault.
+func (f *stormFault) Begin(ctx context.Context) (expectation, error) {
+	if _, err := f.world.loadedVictim(ctx); err != nil {
+		return expectation{}, err
+	}
+	f.before = f.injected()
+	errors, gone := stormErrors, 0.0
+	if f.watches {
+		errors, gone = 0, stormGone
+	}
+	for _, m := range f.world.wanted() {
+		m.weather.Set(errors, gone)
+		m.proxy.Set(storm)
+	}
+	ctx, f.stop = context.WithCancel(ctx)
+	f.done = make(chan struct{})
+	go func() {
+		defer close(f.done)
+		f.cutWatches(ctx)
+	}()
+	// Errors may hit all renewals of a claim in a row; cut watches must not hurt any.
+	return expectation{lasts: stormLasts, everyone: !f.watches, progress: true}, nil
+}
+
+func (f *stormFault) cutWatches(ctx context.Context) {
+	for f.watches && pause(ctx, stormPause) {
+		for _, m := range f.world.all() {
+			m.weather.EndWatches()
+		}
+	}
+}
+
+func (f *stormFault) injected() int64 {
+	n := int64(0)
+	for _, m := range f.world.all() {
+		n += m.weather.Injected()
+	}
+	return n
+}
+
+// End implements fault.
+func (f *stormFault) End(context.Context) error {
+	f.stop()
+	<-f.done
+	for _, m := range f.world.all() {
+		m.weather.Set(0, 0)
+		m.proxy.Set(pass)
+	}
+	n := f.injected() - f.before
+	f.world.out.printf("      %d answers made up, watches ended included", n)
+	if n == 0 {
+		return fmt.Errorf("the storm has hit nothing")
+	}
+	return nil
+}

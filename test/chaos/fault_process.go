@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// killFault ends a replica at work without a warning.
+type killFault struct {
+	world  *world
+	victim *manager
+}
+
+// Begin implements fault.
+func (f *killFault) Begin(ctx context.Context) (expectation, error) {
+	var err error
+	if f.victim, err = f.world.loadedVictim(ctx); err != nil {
+		return expectation{}, err
+	}
+	return expectation{victims: []string{f.victim.name}, replaced: true}, f.victim.kill()
+}
+
+// End implements fault.
+func (f *killFault) End(context.Context) error { return f.victim.up() }
+
+// beyondLease is how much longer than the lease duration a replica is kept from renewing.
+const beyondLease = 2 * time.Second
+
+// stopFault stops a replica at work for longer than its Leases last, and lets it go on as if nothing had been.
+type stopFault struct {
+	world *world
+	// burst: there is suddenly much to do in the victim's shards just before.
+	burst  bool
+	victim *manager
+}
+
+// Begin implements fault.
+func (f *stopFault) Begin(ctx context.Context) (expectation, error) {
+	var err error
+	if f.victim, err = f.world.loadedVictim(ctx); err != nil {
+		return expectation{}, err
+	}
+	if f.burst {
+		if err := f.startBurst(ctx); err != nil {
+			return expectation{}, err
+		}
+	}
+	e := expectation{victims: []string{f.victim.name}, replaced: true, lasts: f.world.opts.timing.LeaseDuration + beyondLease}
+	return e, f.victim.freeze()
+}
+
+// startBurst returns when the victim has begun to work on the burst.
+func (f *stopFault) startBurst(ctx context.Context) error {
+	before := f.world.journal.writesEver(f.world.authorOf(f.victim))
+	if err := f.world.load.burst(ctx, f.world.namespacesOf(f.victim)); err != nil {
+		return err
+	}
+	const begun = 10
+	_, err := f.world.await(ctx, loadedLimit, "the burst has begun", func(context.Context) error {
+		if n := f.world.journal.writesEver(f.world.authorOf(f.victim)) - before; n < begun {
+			return fmt.Errorf("%d writes", n)
+		}
+		return nil
+	})
+	return err
+}
+
+// End implements fault.
+func (f *stopFault) End(context.Context) error { return f.victim.thaw() }
+
+// rollingFault restarts all replicas in turn, each in good order.
+type rollingFault struct{ world *world }
+
+// Begin implements fault.
+func (f *rollingFault) Begin(ctx context.Context) (expectation, error) {
+	if _, err := f.world.loadedVictim(ctx); err != nil {
+		return expectation{}, err
+	}
+	limit := 2*f.world.opts.timing.LeaseDuration + 2*f.world.opts.margin
+	for _, m := range f.world.wanted() {
+		if err := m.leave(ctx); err != nil {
+			return expectation{}, err
+		}
+		if err := m.up(); err != nil {
+			return expectation{}, err
+		}
+		took, err := f.world.await(ctx, limit, m.name+" is ready again", func(ctx context.Context) error { return f.world.readyOne(ctx, m) })
+		if err != nil {
+			return expectation{}, err
+		}
+		f.world.out.printf("      %s restarted, ready %.1f s after it was started", m.name, took.Seconds())
+	}
+	// The stock controller manager does not release.
+	if f.world.opts.target == stockTarget {
+		return expectation{everyone: true}, nil
+	}
+	return expectation{}, nil
+}
+
+// End implements fault.
+func (f *rollingFault) End(context.Context) error { return nil }
+
+// scaleFault adds replicas under load, and takes as many away.
+type scaleFault struct {
+	world *world
+	more  int
+}
+
+// Begin implements fault.
+func (f *scaleFault) Begin(ctx context.Context) (expectation, error) {
+	w := f.world
+	f.more = 1 + w.random.IntN(2)
+	began := time.Now()
+	for i, n := 0, 0; n < f.more; i++ {
+		m, err := w.join(memberName(i), memberName(i))
+		if err != nil {
+			return expectation{}, err
+		}
+		if m.isWanted() {
+			continue
+		}
+		if err := m.up(); err != nil {
+			return expectation{}, err
+		}
+		n++
+	}
+	took, err := w.awaitWhole(ctx, began)
+	if err != nil {
+		return expectation{}, err
+	}
+	w.out.printf("      %d more replicas: whole with %d after %.1f s", f.more, len(w.wanted()), took.Seconds())
+	return expectation{}, nil
+}
+
+// End implements fault.
+func (f *scaleFault) End(ctx context.Context) error {
+	w := f.world
+	for range f.more {
+		victim, err := w.loadedVictim(ctx)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := victim.leave(ctx); err != nil {
+			return err
+		}
+		w.out.printf("      %s left in %.1f s", victim.name, time.Since(began).Seconds())
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/audit"
+)
+
+// hold is what a Lease says, and when its holder's last write was answered. Others may write on it too, to ask for it.
+type hold struct {
+	holder  string
+	term    int32
+	renewed time.Time
+	version uint64
+	stamp   time.Time // the holder's own, compared with nothing but itself
+}
+
+// change is a change of a shard's holder.
+type change struct {
+	lease    string
+	from, to string
+	at       time.Time
+	// lost is set if the claim before was not given back: it was taken, or its own holder began anew.
+	lost bool
+	// gap is how long nobody held it: since the release, or since the last renewal of a claim that was lost.
+	gap time.Duration
+}
+
+// String returns "<Lease> from <holder> to <holder>".
+func (c change) String() string { return fmt.Sprintf("%s from %q to %q", c.lease, c.from, c.to) }
+
+// journal is what the audit log has told so far. It is fed by a tail, and all of its methods are safe for concurrent use.
+type journal struct {
+	mu sync.Mutex
+	// leases are the shards' Leases by name, nil for the stock Lease alone.
+	leases  map[string]shard.ID
+	holds   map[string]hold
+	changes []change
+	// members counts writes by member and second; all counts those of everybody.
+	members  map[string]map[int64]int
+	writes   map[shard.ID]map[int64]int
+	all      map[int64]int
+	total    int
+	latest   time.Time
+	canaries *latencies
+	// changed is closed at the next entry.
+	changed chan struct{}
+}
+
+func newJournal(leases map[string]shard.ID) *journal {
+	return &journal{
+		leases: leases, holds: map[string]hold{}, members: map[string]map[int64]int{}, writes: map[shard.ID]map[int64]int{},
+		all: map[int64]int{}, canaries: newLatencies(), changed: make(chan struct{}),
+	}
+}
+
+// add takes in one line of the log.
+func (j *journal) add(e entry) {
+	if !e.wrote() {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.latest = e.Answered.Time
+	switch {
+	case e.isLease():
+		j.addLease(e)
+	case e.counts():
+		j.addWrite(e)
+	}
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+func (j *journal) addWrite(e entry) {
+	second := e.Answered.Unix()
+	j.all[second]++
+	j.total++
+	if e.isCanary() {
+		if set, ok := e.replicaSet(); ok {
+			j.canaries.add(e, set)
+		}
+	}
+	if e.fromStock() {
+		j.count(stockName, second)
+		return
+	}
+	by, ok, err := audit.ParseAgent(e.UserAgent)
+	if !ok || err != nil {
+		return
+	}
+	j.count(election.MemberOf(by.Member), second)
+	if j.writes[by.Shard] == nil {
+		j.writes[by.Shard] = map[int64]int{}
+	}
+	j.writes[by.Shard][second]++
+}
+
+func (j *journal) count(member string, second int64) {
+	if j.members[member] == nil {
+		j.members[member] = map[int64]int{}
+	}
+	j.members[member][second]++
+}
+
+func (j *journal) addLease(e entry) {
+	name := e.ObjectRef.Name
+	if _, ok := j.leases[name]; !ok {
+		return
+	}
+	before := j.holds[name]
+	if e.Verb == "delete" {
+		j.holds[name] = hold{version: before.version, renewed: e.Answered.Time}
+		return
+	}
+	lease, version, ok := e.lease()
+	if !ok || version <= before.version {
+		return
+	}
+	now := hold{
+		holder: ptr.Deref(lease.Spec.HolderIdentity, ""), term: ptr.Deref(lease.Spec.LeaseTransitions, 0),
+		renewed: e.Answered.Time, version: version, stamp: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
+	}
+	if now.holder == before.holder && now.term == before.term && now.stamp.Equal(before.stamp) {
+		now.renewed = before.renewed
+	}
+	j.holds[name] = now
+	if now.holder == before.holder && now.term == before.term {
+		return
+	}
+	c := change{lease: name, from: before.holder, to: now.holder, at: now.renewed}
+	if now.holder != "" && !before.renewed.IsZero() {
+		c.gap = now.renewed.Sub(before.renewed)
+		c.lost = before.holder != ""
+	}
+	j.changes = append(j.changes, c)
+}
+
+// next returns a channel that is closed at the next entry.
+func (j *journal) next() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.changed
+}
+
+// snapshot returns what all known Leases say.
+func (j *journal) snapshot() map[string]hold {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	holds := map[string]hold{}
+	for name := range j.leases {
+		if h, ok := j.holds[name]; ok {
+			holds[name] = h
+		}
+	}
+	return holds
+}
+
+// changesSince returns the changes from a time on, in the log's order.
+func (j *journal) changesSince(since time.Time) []change {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []change
+	for _, c := range j.changes {
+		if !c.at.Before(since) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// writesOf returns how many writes a member has made in the last whole seconds.
+func (j *journal) writesOf(member string, seconds int64) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return recent(j.members[member], j.latest, seconds)
+}
+
+// writesFor returns how many writes have been made for a shard in the last whole seconds.
+func (j *journal) writesFor(id shard.ID, seconds int64) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return recent(j.writes[id], j.latest, seconds)
+}
+
+// writesEver returns how many writes a member has made since the log began.
+func (j *journal) writesEver(member string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := 0
+	for _, inSecond := range j.members[member] {
+		n += inSecond
+	}
+	return n
+}
+
+func recent(bySecond map[int64]int, latest time.Time, seconds int64) int {
+	n := 0
+	for s := latest.Unix() - seconds; s < latest.Unix(); s++ {
+		n += bySecond[s]
+	}
+	return n
+}
+
+// rate returns how many writes a second there were between two times: on the average, and in the median second.
+func (j *journal) rate(from, to time.Time) (mean float64, median int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var counts []int
+	sum := 0
+	for s := from.Unix() + 1; s < to.Unix(); s++ {
+		counts = append(counts, j.all[s])
+		sum += j.all[s]
+	}
+	if len(counts) == 0 {
+		return 0, 0
+	}
+	slices.Sort(counts)
+	return float64(sum) / float64(len(counts)), counts[len(counts)/2]
+}
+
+// progressed returns nil if a change of every canary that was made after a time has been seen by its controller.
+func (j *journal) progressed(namespaces []string, since time.Time) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.canaries.progressed(namespaces, since)
+}
+
+// phase says what happens from now on, for the latencies of canaries.
+func (j *journal) phase(name string, from time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.canaries.phase(name, from)
+}
+
+// spreads returns the latencies of the canaries by phase.
+func (j *journal) spreads() []spread {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.canaries.spreads()
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/audit"
+)
+
+// tampering is the time in which somebody else wrote a shard's Lease. Violations of the Lease's rules in it are no fault
+// of the fleet's; see the guarantees of package election.
+type tampering struct {
+	shard    shard.ID
+	from, to time.Time
+}
+
+// excuses tells whether the violation comes of the tampering.
+func (t tampering) excuses(v audit.Violation) bool {
+	switch v.Kind {
+	case audit.LeaseDeleted, audit.TermReused, audit.TakenEarly, audit.NotHolder, audit.Overlapping:
+	default:
+		return false
+	}
+	about := strings.Contains(v.Detail, t.shard.String()) || strings.Contains(v.URI, "/"+fleet.ShardLease(fleetName, t.shard))
+	return about && !v.Time.Before(t.from) && !v.Time.After(t.to)
+}
+
+// judge holds the audit log against the Leases, and returns what it has found in words, and an error if there is a
+// violation that no tampering excuses.
+func judge(log, copied string, plan shard.Plan, tamperings []tampering) ([]string, error) {
+	broken, err := copyWhole(log, copied)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(copied)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	report, err := audit.Check(fleetName, plan, file)
+	if err != nil {
+		return nil, err
+	}
+	all := len(report.Violations)
+	report.Violations = slices.DeleteFunc(report.Violations, func(v audit.Violation) bool {
+		return slices.ContainsFunc(tamperings, func(t tampering) bool { return t.excuses(v) })
+	})
+	terms := 0
+	for _, t := range report.Terms {
+		terms += len(t)
+	}
+	released, expired := report.Gaps()
+	lines := []string{
+		fmt.Sprintf("%d lines, %d of them broken; %d writes joined with their Lease by version, %d by time; %d terms",
+			report.Lines, broken, report.ByVersion, report.ByTime, terms),
+		fmt.Sprintf("not judged: %d refused, %d Events, %d that store nothing, %d of the fleet's own; %d came after the Lease had run out, %d Lease writes with an unknown end",
+			report.Refused, report.Events, report.StoreNothing, report.FleetOwn, report.Late, report.LeaseUnknown),
+		fmt.Sprintf("in flight when their term ended: %d; refused after it: %d; overlaps: %d; objects judged: %d creates, %d deletes",
+			len(report.InFlight), deniedLate(report), len(report.Overlaps), report.Objects.Creates, report.Objects.Deletes),
+		"without a holder when handed over:             " + durations(released),
+		"without a holder when lost, since last renewal: " + durations(expired),
+		fmt.Sprintf("violations: %d, and %d more that tampering explains", len(report.Violations), all-len(report.Violations)),
+	}
+	return lines, report.Err()
+}
+
+// deniedLate counts the requests that came after their term and were refused.
+func deniedLate(report audit.Report) int {
+	n := 0
+	for _, inCode := range report.DeniedLate {
+		n += inCode
+	}
+	return n
+}
+
+func durations(sorted []time.Duration) string {
+	s := newSpread("", sorted)
+	return fmt.Sprintf("n=%d p50 %v p99 %v worst %v", s.n, millis(s.p50), millis(s.p99), millis(s.worst))
+}
+
+// copyWhole copies the log without its broken lines, which are those of a server that was killed as it wrote.
+func copyWhole(log, copied string) (broken int, err error) {
+	from, err := os.Open(log)
+	if err != nil {
+		return 0, err
+	}
+	defer from.Close()
+	to, err := os.Create(copied)
+	if err != nil {
+		return 0, err
+	}
+	broken, err = wholeLines(to, from)
+	return broken, errors.Join(err, to.Close())
+}

@@ -1,0 +1,121 @@
+// Command chaos makes things go wrong for a fleet under load, by a seeded schedule, and fails unless the fleet gets over
+// all of it: real processes on a real control plane on this machine.
+//
+//	go run ./test/chaos [-seed N] [-rounds K] [-minutes M] [-faults list] [-target fleet|stock]
+//
+// A round is one fault. It begins with a fleet that is whole: every shard is held by a live member, every member is ready
+// and holds something, and in every namespaced shard a canary moves: a ReplicaSet whose specification changes once a
+// second, and whose status.observedGeneration says when its controller has seen that. The fault hits a replica that is at
+// work, and says so. While it lasts, and after it, what must be true is waited for, with a limit: the others take over
+// within the lease duration and a margin, nobody else loses a claim or ends, the fleet is whole again. In the end the
+// load stops, everything settles, the replicas leave, and the API server's audit log is judged by package audit.
+//
+// The seed decides which fault comes when, and whom it hits among those at work; how the processes answer is up to the
+// machine, so a seed repeats a schedule and not a run.
+//
+// Every replica reaches the API server through a proxy of its own on 127.0.0.1. TLS passes through it, except in storms
+// of errors and ended watches, for which the proxy is the API server, under a certificate of the cluster's authority.
+//
+// With -target stock the same load, canaries and first faults are run on two replicas of kube-controller-manager, to
+// compare latencies with.
+//
+// Exit status: 0 if everything held, 1 if something did not, 2 for wrong usage, 130 if it was interrupted. The working
+// directory with all logs stays if something did not hold.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+func main() {
+	os.Exit(realMain())
+}
+
+func realMain() int {
+	opts, err := parseFlags(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		return exitUsage
+	}
+	if opts.seed == 0 {
+		opts.seed = uint64(time.Now().UnixNano())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the process at once; the control plane's reaper then ends what it has started.
+	context.AfterFunc(ctx, stop)
+
+	dir, err := workingDir(opts.dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		return exitFailed
+	}
+	fmt.Printf("seed %d, target %s, faults %v\nlogs in %s\n", opts.seed, opts.target, opts.faults, dir)
+	err = runIn(ctx, opts, dir)
+	return conclude(opts, dir, err)
+}
+
+func workingDir(dir string) (string, error) {
+	if dir == "" {
+		return os.MkdirTemp("", "flotilla-chaos-")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+func runIn(ctx context.Context, opts options, dir string) error {
+	// What the libraries log goes to a file.
+	file, err := os.Create(filepath.Join(dir, "chaos.log"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	klog.LogToStderr(false)
+	klog.SetOutput(file)
+	log.SetLogger(klog.Background())
+	c, err := newChaos(opts, dir)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+// conclude says how it ended and removes the working directory if nobody will want to read it.
+func conclude(opts options, dir string, err error) int {
+	if err == nil && !opts.keep {
+		err = os.RemoveAll(dir)
+	}
+	switch {
+	case errors.Is(err, errInterrupted):
+		fmt.Printf("Interrupted. Logs: %s\n", dir)
+		return exitInterrupted
+	case err != nil:
+		fmt.Printf("\nFAILED with seed %d: %v\n\nLogs of all processes and the audit log: %s\n", opts.seed, err, dir)
+		return exitFailed
+	}
+	fmt.Printf("\nEverything held, with seed %d.\n", opts.seed)
+	return 0
+}

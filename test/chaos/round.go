@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+// round is one fault, from a fleet that is whole to a fleet that is whole again.
+type round struct {
+	world *world
+	kind  faultKind
+}
+
+// Run returns an error if something was not as it must be, and what the fault's tampering was, if any.
+func (r *round) Run(ctx context.Context) (*tampering, error) {
+	w := r.world
+	f := r.kind.make(w)
+	began := time.Now()
+	w.journal.phase(r.kind.name, began)
+	defer func() { w.journal.phase(calm, time.Now()) }()
+	expect, err := f.Begin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin: %w", err)
+	}
+	waitErr := r.during(ctx, expect, began)
+	ended := time.Now()
+	// Also after a failure: what is left must not look worse than it is.
+	if err := errors.Join(waitErr, wrap("end", f.End(ctx))); err != nil {
+		return nil, err
+	}
+	took, err := w.awaitWhole(ctx, ended)
+	if err != nil {
+		return nil, err
+	}
+	if expect.tampered != nil {
+		expect.tampered.to = time.Now()
+	}
+	w.out.printf("      whole again %.1f s after its end; %s", took.Seconds(), r.summary(began))
+	return expect.tampered, errors.Join(r.bystanders(expect, began), w.panicked())
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// during waits for what must come about while the fault lasts, and until it has lasted long enough.
+func (r *round) during(ctx context.Context, e expectation, began time.Time) error {
+	w := r.world
+	acting := time.Now()
+	limit := w.opts.timing.LeaseDuration + w.opts.margin
+	if e.replaced {
+		took, err := w.await(ctx, limit, "the others hold all shards", func(context.Context) error { return w.held(acting, e.victims...) })
+		if err != nil {
+			return err
+		}
+		w.out.printf("      others held and had renewed everything after %.1f s", took.Seconds())
+		_, err = w.await(ctx, limit, "canaries move without the victim", func(context.Context) error {
+			return w.journal.progressed(w.namespaces, acting)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if left := e.lasts - time.Since(began); left > 0 {
+		pause(ctx, left)
+	}
+	if e.progress {
+		_, err := w.await(ctx, limit, "canaries move while it lasts", func(context.Context) error {
+			return w.journal.progressed(w.namespaces, acting)
+		})
+		return err
+	}
+	return ctx.Err()
+}
+
+// bystanders returns an error if somebody lost a claim or ended who should not have.
+func (r *round) bystanders(e expectation, began time.Time) error {
+	if e.everyone {
+		return nil
+	}
+	var errs []error
+	hit := func(member string) bool { return slices.Contains(e.victims, member) && !e.unharmed }
+	for _, c := range r.world.journal.changesSince(began) {
+		if e.tampered != nil && c.lease == fleet.ShardLease(fleetName, e.tampered.shard) {
+			continue
+		}
+		if c.lost && !hit(election.MemberOf(c.from)) && r.world.opts.target == fleetTarget {
+			errs = append(errs, fmt.Errorf("a claim was lost by one that the fault was not for: %v at %s", c, c.at.UTC().Format(time.RFC3339Nano)))
+		}
+	}
+	for _, m := range r.world.all() {
+		if hit(m.name) {
+			continue
+		}
+		for _, ending := range m.endingsSince(began) {
+			errs = append(errs, fmt.Errorf("a process ended that the fault was not for: %v, see %s", ending, m.logPath()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// summary says what became of claims and processes since the beginning of the fault.
+func (r *round) summary(began time.Time) string {
+	var parts []string
+	var handed, lost []time.Duration
+	for _, c := range r.world.journal.changesSince(began) {
+		switch {
+		case c.to == "":
+		case c.lost:
+			lost = append(lost, c.gap)
+		case c.gap > 0:
+			handed = append(handed, c.gap)
+		}
+	}
+	parts = append(parts, "handed over "+durations(slices.Sorted(slices.Values(handed))), "lost "+durations(slices.Sorted(slices.Values(lost))))
+	for _, m := range r.world.all() {
+		for _, ending := range m.endingsSince(began) {
+			parts = append(parts, "process ended: "+ending.String())
+		}
+	}
+	return strings.Join(parts, "; ")
+}

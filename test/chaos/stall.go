@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// stallTick is how often the stall watch looks at the clock.
+const stallTick = 50 * time.Millisecond
+
+// stallWatch measures how long this machine kept a process waiting that wanted to run: a failure on a machine that stood
+// still for seconds says little about the fleet.
+type stallWatch struct {
+	mu    sync.Mutex
+	worst time.Duration
+}
+
+// Run measures until ctx ends.
+func (s *stallWatch) Run(ctx context.Context) {
+	last := time.Now()
+	for pause(ctx, stallTick) {
+		now := time.Now()
+		s.mu.Lock()
+		s.worst = max(s.worst, now.Sub(last)-stallTick)
+		s.mu.Unlock()
+		last = now
+	}
+}
+
+// take returns the worst since the last call.
+func (s *stallWatch) take() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	worst := s.worst
+	s.worst = 0
+	return worst
+}

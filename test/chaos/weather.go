@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/client-go/rest"
+)
+
+// weather answers some requests in the API server's place and ends watches, for the proxies that end TLS.
+type weather struct {
+	// asUser forwards with the client certificate of the manager, asBearer without: a request that carries a token would
+	// otherwise be the manager's own.
+	asUser, asBearer http.Handler
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	errors   float64
+	gone     float64
+	watches  map[int]context.CancelFunc
+	nextID   int
+	injected atomic.Int64
+}
+
+// newWeather forwards to the API server of this configuration, with its client certificate where the request has no
+// credentials of its own.
+func newWeather(config *rest.Config, seed uint64) (*weather, error) {
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(config.CAData) {
+		return nil, errors.New("the configuration has no certificate authority")
+	}
+	certificate, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		return nil, err
+	}
+	forward := func(certificates ...tls.Certificate) http.Handler {
+		return &httputil.ReverseProxy{
+			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = target.Host },
+			Transport: &http.Transport{
+				TLSClientConfig:     &tls.Config{RootCAs: roots, Certificates: certificates, MinVersion: tls.VersionTLS12},
+				ForceAttemptHTTP2:   true,
+				MaxIdleConnsPerHost: 32,
+			},
+			FlushInterval: -1, // watches
+			ErrorLog:      silent(),
+		}
+	}
+	return &weather{
+		asUser: forward(certificate), asBearer: forward(),
+		random: rand.New(rand.NewPCG(seed, seed)), watches: map[int]context.CancelFunc{},
+	}, nil
+}
+
+// Set says which part of all requests is answered with an error, and which part of new watches with 410.
+func (w *weather) Set(errors, gone float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.errors, w.gone = errors, gone
+}
+
+// Injected returns how many answers were not the server's, and how many watches were ended.
+func (w *weather) Injected() int64 { return w.injected.Load() }
+
+// EndWatches ends all watches that are open.
+func (w *weather) EndWatches() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, cancel := range w.watches {
+		cancel()
+		delete(w.watches, id)
+		w.injected.Add(1)
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (w *weather) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	watch := isWatch(r)
+	if code := w.draw(watch); code != 0 {
+		w.injected.Add(1)
+		refuse(out, code)
+		return
+	}
+	if watch {
+		ctx, done := w.watching(r.Context())
+		defer done()
+		r = r.WithContext(ctx)
+	}
+	if r.Header.Get("Authorization") != "" {
+		w.asBearer.ServeHTTP(out, r)
+		return
+	}
+	w.asUser.ServeHTTP(out, r)
+}
+
+func isWatch(r *http.Request) bool {
+	value := r.URL.Query().Get("watch")
+	return r.Method == http.MethodGet && (value == "true" || value == "1")
+}
+
+// stormCodes are the answers of a storm: each is one that the API server gives as well.
+var stormCodes = []int{
+	http.StatusConflict, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
+	http.StatusGatewayTimeout,
+}
+
+// draw returns the status to answer with, 0 for the server's own.
+func (w *weather) draw(watch bool) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if watch && w.random.Float64() < w.gone {
+		return http.StatusGone
+	}
+	if w.random.Float64() < w.errors {
+		return stormCodes[w.random.IntN(len(stormCodes))]
+	}
+	return 0
+}
+
+// watching returns a context that EndWatches ends.
+func (w *weather) watching(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(parent)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := w.nextID
+	w.nextID++
+	w.watches[id] = cancel
+	return ctx, func() {
+		cancel()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.watches, id)
+	}
+}
+
+// reasons are the API's own words for the codes.
+var reasons = map[int]string{
+	http.StatusConflict: "Conflict", http.StatusTooManyRequests: "TooManyRequests", http.StatusGone: "Expired",
+	http.StatusInternalServerError: "InternalError", http.StatusServiceUnavailable: "ServiceUnavailable",
+	http.StatusGatewayTimeout: "Timeout",
+}
+
+// refuse answers as the API server would.
+func refuse(out http.ResponseWriter, code int) {
+	out.Header().Set("Content-Type", "application/json")
+	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
+		out.Header().Set("Retry-After", "1")
+	}
+	out.WriteHeader(code)
+	fmt.Fprintf(out, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%s,"reason":%q,"code":%d}`,
+		strconv.Quote("made up by the chaos proxy"), reasons[code], code)
+}
+
+// silent is a log for what libraries complain about when connections are cut, which is all the time.
+func silent() *log.Logger { return log.New(io.Discard, "", 0) }

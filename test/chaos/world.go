@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// world is all that a fault can act upon and look at.
+type world struct {
+	opts   options
+	out    *printer
+	random *rand.Rand
+	plan   shard.Plan
+	cp     *controlplane.ControlPlane
+	client kubernetes.Interface
+	// namespaces have one canary each; homes says in which shard each lies.
+	namespaces []string
+	homes      map[string]shard.ID
+	journal    *journal
+	load       *load
+	config     managerConfig
+	stall      stallWatch
+	// http asks the managers whether they are ready.
+	http *http.Client
+
+	mu       sync.Mutex
+	managers []*manager
+	// leaders are the stock managers by the identities that they have led with.
+	leaders map[string]*manager
+	// add starts to supervise a manager.
+	add func(*manager)
+}
+
+func newHTTPClient() *http.Client {
+	return &http.Client{
+		Timeout: 2 * time.Second,
+		// A manager's serving certificate is its own, and nothing secret is asked.
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
+	}
+}
+
+// all returns all managers there have ever been, in the order of their names.
+func (w *world) all() []*manager {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.managers)
+}
+
+// wanted returns the managers that are to run.
+func (w *world) wanted() []*manager {
+	return slices.DeleteFunc(w.all(), func(m *manager) bool { return !m.isWanted() })
+}
+
+// join makes a new manager, supervised and not started yet.
+func (w *world) join(name, member string, extra ...string) (*manager, error) {
+	for _, m := range w.all() {
+		if m.name == name {
+			return m, nil
+		}
+	}
+	m, err := newManager(w.config, name, member, w.random.Uint64(), extra...)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.managers = append(w.managers, m)
+	slices.SortFunc(w.managers, func(a, b *manager) int { return strings.Compare(a.name, b.name) })
+	w.mu.Unlock()
+	w.add(m)
+	return m, nil
+}
+
+// await returns once the condition returns nil. It is asked after every write to the API server, and from time to time
+// where none come.
+func (w *world) await(ctx context.Context, within time.Duration, what string, condition func(context.Context) error) (time.Duration, error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		next := w.journal.next()
+		last := condition(ctx)
+		if last == nil {
+			return time.Since(began), nil
+		}
+		if errors.Is(last, errGiveUp) {
+			return time.Since(began), fmt.Errorf("%s: %w", what, last)
+		}
+		if ctx.Err() == nil {
+			pause(ctx, lookInterval)
+		}
+		select {
+		case <-next:
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return time.Since(began), fmt.Errorf("%s: not within %v: %w", what, within, last)
+		}
+	}
+}
+
+// lookInterval is between two looks at a condition.
+const lookInterval = 50 * time.Millisecond
+
+// errGiveUp ends await at once.
+var errGiveUp = errors.New("giving up")
+
+// held returns nil if every shard is held by a running member that has renewed its Lease since a time. Those in without
+// must hold none.
+func (w *world) held(since time.Time, without ...string) error {
+	if w.opts.target == stockTarget {
+		return w.stockHeld(since, without...)
+	}
+	running := map[string]bool{}
+	for _, m := range w.all() {
+		if m.running() && !slices.Contains(without, m.name) {
+			running[m.member] = true
+		}
+	}
+	return heldBy(w.leases(), w.journal.snapshot(), running, since)
+}
+
+// leases are the names of the shards' Leases, sorted.
+func (w *world) leases() []string {
+	if w.opts.target == stockTarget {
+		return []string{stockName}
+	}
+	var names []string
+	for _, s := range w.plan.Shards() {
+		names = append(names, fleet.ShardLease(fleetName, s.ID))
+	}
+	return names
+}
+
+// heldBy returns nil if all Leases have been renewed since a time, by one of these members.
+func heldBy(leases []string, holds map[string]hold, members map[string]bool, since time.Time) error {
+	var faults []string
+	for _, name := range leases {
+		h, ok := holds[name]
+		switch {
+		case !ok:
+			faults = append(faults, name+" has no Lease")
+		case !members[election.MemberOf(h.holder)]:
+			faults = append(faults, fmt.Sprintf("%s is held by %q", name, h.holder))
+		case h.renewed.Before(since):
+			faults = append(faults, fmt.Sprintf("%s has not been renewed by %s for %v", name, h.holder, time.Since(h.renewed).Round(time.Millisecond)))
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d shards are not held by a live member; %s", len(faults), len(leases), faults[0])
+}
+
+// ready returns nil if every manager that is to run says that it is ready.
+func (w *world) ready(ctx context.Context) error {
+	for _, m := range w.wanted() {
+		if err := w.readyOne(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) readyOne(ctx context.Context, m *manager) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.readyURL(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := w.http.Do(request)
+	if err != nil {
+		return fmt.Errorf("%s is not ready: %w", m.name, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s is not ready: status %d", m.name, response.StatusCode)
+	}
+	return nil
+}
+
+// spreadOut returns nil if every member that is to run holds a shard.
+func (w *world) spreadOut() error {
+	if w.opts.target == stockTarget {
+		return nil
+	}
+	counts := map[string]int{}
+	for _, h := range w.journal.snapshot() {
+		counts[election.MemberOf(h.holder)]++
+	}
+	for _, m := range w.wanted() {
+		if counts[m.member] == 0 {
+			return fmt.Errorf("%s holds nothing: %v", m.member, counts)
+		}
+	}
+	return nil
+}
+
+// whole returns nil if everything is as it is without a fault: all shards are held, all managers are ready and have a
+// share of the work, and every canary has moved since a time.
+func (w *world) whole(ctx context.Context, since time.Time) error {
+	return errors.Join(w.held(since), w.spreadOut(), w.journal.progressed(w.namespaces, since), w.ready(ctx))
+}
+
+// awaitWhole waits for whole, with room for Leases to run out twice: those of a member that ended, and then those of
+// its next incarnation's predecessor.
+func (w *world) awaitWhole(ctx context.Context, since time.Time) (time.Duration, error) {
+	limit := 2*w.opts.timing.LeaseDuration + rebalanceDelay + 4*w.opts.margin
+	return w.await(ctx, limit, "the fleet is whole again", func(ctx context.Context) error { return w.whole(ctx, since) })
+}
+
+var panics = regexp.MustCompile(`(?m)^(panic: |fatal error: |E.*Observed a panic)`)
+
+// panicked returns an error if a log of a manager has a panic in it.
+func (w *world) panicked() error {
+	for _, m := range w.all() {
+		path := m.logPath()
+		if path == "" {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if at := panics.FindIndex(text); at != nil {
+			return fmt.Errorf("%s panicked, see %s:\n%s", m.name, path, text[at[0]:min(len(text), at[0]+1000)])
+		}
+	}
+	return nil
+}
+
+// stockHeld is held for the stock controller manager, whose Lease does not tell which of two processes on one machine
+// holds it: their logs do.
+func (w *world) stockHeld(since time.Time, without ...string) error {
+	h := w.journal.snapshot()[stockName]
+	leader := w.stockLeader(h.holder)
+	switch {
+	case leader == nil || slices.Contains(without, leader.name) || !leader.running():
+		return fmt.Errorf("the Lease is held by %q", h.holder)
+	case h.renewed.Before(since):
+		return fmt.Errorf("the Lease has not been renewed for %v", time.Since(h.renewed))
+	}
+	return nil
+}
+
+// stockLeader returns the manager whose log says that it became the leader by this identity.
+func (w *world) stockLeader(identity string) *manager {
+	w.mu.Lock()
+	known := w.leaders[identity]
+	w.mu.Unlock()
+	if known != nil {
+		return known
+	}
+	for _, m := range w.all() {
+		path := m.logPath()
+		if path == "" || identity == "" {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err == nil && strings.Contains(string(text), identity+" became leader") {
+			w.mu.Lock()
+			w.leaders[identity] = m
+			w.mu.Unlock()
+			return m
+		}
+	}
+	return nil
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// leaveLimit is for the replicas to hand back their shards and end; a pod has as long by default.
+const leaveLimit = 30 * time.Second
+
+var (
+	errInterrupted = errors.New("interrupted")
+	errLimit       = errors.New("it did not happen in time")
+)
+
+// demo is one run.
+type demo struct {
+	opts   options
+	dir    string
+	screen *screen
+
+	plan shard.Plan
+	// owned is who owns which shard when all replicas are there; left is the same without the victim.
+	owned, left map[shard.ID]string
+	// victim is the replica that is killed; moved are the namespaces in its shards.
+	victim string
+	moved  []string
+
+	cp       *controlplane.ControlPlane
+	client   kubernetes.Interface
+	observer *observer
+	replicas *replicas
+
+	// mu guards what the table's goroutine reads.
+	mu      sync.Mutex
+	tenants []tenant
+	killed  loss
+
+	// die ends the run, with the reason.
+	die     context.CancelCauseFunc
+	drawing sync.WaitGroup
+}
+
+// loss is the end of the victim.
+type loss struct {
+	incarnation string
+	at          time.Time
+}
+
+// step is a part of the demo.
+type step struct {
+	// title says what is done, expect what must come of it within the limit.
+	title, expect string
+	limit         time.Duration
+	// run does it and returns what was seen, for the step's last line.
+	run func(ctx context.Context) (string, error)
+}
+
+// run runs the demo and returns the error of the step that failed.
+func run(parent context.Context, opts options, dir string) (err error) {
+	log, err := quiet(filepath.Join(dir, "demo.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ctx, die := context.WithCancelCause(parent)
+	defer die(nil)
+	d := &demo{opts: opts, dir: dir, screen: newScreen(os.Stdout), die: die, tenants: tenants()}
+	if err := d.place(); err != nil {
+		return err
+	}
+	defer func() {
+		if stopErr := d.stop(); stopErr != nil {
+			err = errors.Join(err, stopErr)
+		}
+	}()
+	steps := d.steps(ctx)
+	for i, s := range steps {
+		if err := d.do(ctx, fmt.Sprintf("[%2d/%d]", i+1, len(steps)), s); err != nil {
+			if parent.Err() != nil {
+				return errInterrupted
+			}
+			return err
+		}
+	}
+	d.screen.printf("\nAll %d steps happened, in %v.", len(steps), time.Since(d.screen.began).Round(time.Second))
+	if opts.once {
+		return nil
+	}
+	return d.stay(ctx, parent)
+}
+
+// place computes beforehand who will own what: it depends on the names alone.
+func (d *demo) place() error {
+	var err error
+	if d.plan, err = controllers.DefaultPlan(d.opts.shards); err != nil {
+		return err
+	}
+	members := d.opts.members()
+	if d.owned, err = owners(d.plan, members, members); err != nil {
+		return err
+	}
+	d.victim = busiest(d.plan, d.owned, namespaces)
+	if d.left, err = owners(d.plan, members, without(members, d.victim)); err != nil {
+		return err
+	}
+	d.moved = byOwner(d.plan, d.owned, namespaces)[d.victim]
+	return nil
+}
+
+// do runs one step and says how long it took.
+func (d *demo) do(ctx context.Context, number string, s step) error {
+	d.screen.printf("\n%s %s\n        expected within %v: %s", number, s.title, short(s.limit), s.expect)
+	began := time.Now()
+	stepCtx, cancel := context.WithTimeoutCause(ctx, s.limit, errLimit)
+	defer cancel()
+	seen, err := s.run(stepCtx)
+	// The loss of a replica is the reason for whatever else has failed then, and must not go unnoticed if nothing has.
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if err != nil {
+		return fmt.Errorf("in step %s %s\nexpected within %v: %s\nafter %.1f s: %w",
+			number, s.title, short(s.limit), s.expect, time.Since(began).Seconds(), err)
+	}
+	d.screen.printf("        done in %.1f s: %s", time.Since(began).Seconds(), seen)
+	return nil
+}
+
+// short is a duration of whole minutes without its seconds.
+func short(d time.Duration) string {
+	if minutes, whole := strings.CutSuffix(d.String(), "m0s"); whole {
+		return minutes + "m"
+	}
+	return d.String()
+}
+
+// stay leaves everything running until ctx ends.
+func (d *demo) stay(ctx, parent context.Context) error {
+	d.screen.printf(`
+It goes on running until you press Ctrl-C. In another terminal:
+
+  export KUBECONFIG=%s
+  bin/kubectl get leases -n kube-system -L flotilla.dev/ring,flotilla.dev/shard
+  bin/kubectl get deployments -A
+  bin/kubectl scale deployment %s -n %s --replicas=9
+  bin/kubectl get events -n kube-system --field-selector involvedObject.kind=Lease
+
+Logs of all processes and the audit log, which grows by a quarter of a gigabyte an hour: %s`, d.cp.AdminKubeconfig(), appName, d.moved[0], d.cp.Dir())
+	<-ctx.Done()
+	if parent.Err() != nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// stop ends everything that was started. It returns an error for what did not end as it should.
+func (d *demo) stop() error {
+	if d.cp == nil {
+		return nil
+	}
+	d.die(nil)
+	d.drawing.Wait()
+	d.screen.clear()
+	return errors.Join(d.leave(), d.cp.Stop())
+}
+
+// leave stops the replicas while the API server is there, so that they can hand back what they hold.
+func (d *demo) leave() error {
+	if d.replicas == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+	defer cancel()
+	began := time.Now()
+	if err := d.replicas.stop(ctx); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	list, err := d.client.CoordinationV1().Leases(leaseNamespace).List(ctx, metav1.ListOptions{LabelSelector: leaseSelector})
+	if err != nil {
+		return err
+	}
+	held := map[string]int{}
+	for _, lease := range list.Items {
+		if holder := election.RecordFrom(&lease).Holder; holder != "" && holder != d.killed.incarnation {
+			held[holder]++
+		}
+	}
+	if len(held) > 0 {
+		return fmt.Errorf("the replicas have ended and still hold Leases: %s", joinCounts(held))
+	}
+	d.screen.printf("\nAll replicas have ended in %.1f s, and no Lease has a holder.", took.Seconds())
+	return nil
+}
+
+// draw keeps the table up to date until ctx ends.
+func (d *demo) draw(ctx context.Context) {
+	for ctx.Err() == nil {
+		next := d.observer.next()
+		d.screen.update(d.table())
+		select {
+		case <-time.After(d.screen.pause()):
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *demo) table() table {
+	v := d.observer.view()
+	d.mu.Lock()
+	dead := d.killed.incarnation
+	d.mu.Unlock()
+	states := memberStates(v.leases, dead)
+	if d.replicas != nil {
+		maps.Copy(states, d.replicas.states())
+	}
+	return newTable(d.plan, d.opts.members(), states, d.wanted(nil), v)
+}
+
+// wanted returns a copy of the tenants in these namespaces; all of them for nil.
+func (d *demo) wanted(in []string) []tenant {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return tenantsIn(d.tenants, in)
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// hold is what the Lease of one shard says.
+type hold struct {
+	id shard.ID
+	// holder is the incarnation; empty without a Lease, or without a holder.
+	holder string
+	term   int32
+}
+
+func (h hold) member() string { return election.MemberOf(h.holder) }
+
+// holds returns what the Leases say of every shard of the plan, in its order.
+func holds(plan shard.Plan, leases []*coordinationv1.Lease) []hold {
+	byName := map[string]election.Record{}
+	for _, lease := range leases {
+		byName[lease.Name] = election.RecordFrom(lease)
+	}
+	var all []hold
+	for _, s := range plan.Shards() {
+		record := byName[fleet.ShardLease(fleetName, s.ID)]
+		all = append(all, hold{id: s.ID, holder: record.Holder, term: record.Transitions})
+	}
+	return all
+}
+
+// memberStates returns what each member says of itself on its Lease. Nothing is said by a Lease that still names an
+// incarnation which is known to be dead.
+func memberStates(leases []*coordinationv1.Lease, dead string) map[string]string {
+	states := map[string]string{}
+	for _, lease := range leases {
+		name, ok := strings.CutPrefix(lease.Name, election.MemberLease(fleetName, ""))
+		if holder := election.RecordFrom(lease).Holder; ok && holder != "" && holder != dead {
+			states[name] = lease.Annotations[election.StateAnnotation]
+		}
+	}
+	return states
+}
+
+// incarnation returns who holds the member's Lease.
+func incarnation(leases []*coordinationv1.Lease, member string) string {
+	for _, lease := range leases {
+		if lease.Name == election.MemberLease(fleetName, member) {
+			return election.RecordFrom(lease).Holder
+		}
+	}
+	return ""
+}
+
+// owners returns the member that the rings want for each shard: with all members active, or after they were and only
+// those that are left are.
+func owners(plan shard.Plan, members, left []string) (map[shard.ID]string, error) {
+	owners := map[shard.ID]string{}
+	for _, ring := range plan.Rings {
+		ids := ring.IDs()
+		homes, err := shard.Homes(ids, members)
+		if err != nil {
+			return nil, err
+		}
+		holders := map[shard.ID]string{}
+		for _, id := range ids {
+			holders[id], _ = homes.Owner(id)
+		}
+		placement := shard.Settle(ids, left, homes, holders)
+		for _, id := range ids {
+			owners[id], _ = placement.Owner(id)
+		}
+	}
+	return owners, nil
+}
+
+// heldBy returns nil if the holders of all shards are as wanted, else an error that says how many are not, and which is
+// the first.
+func heldBy(holds []hold, want map[shard.ID]string) error {
+	var others []string
+	for _, h := range holds {
+		if h.member() != want[h.id] {
+			others = append(others, fmt.Sprintf("%s is held by %q, not by %s", h.id, h.member(), want[h.id]))
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d shards are not where they should be; %s", len(others), len(holds), others[0])
+}
+
+// byOwner groups the namespaces by the owner of their shard.
+func byOwner(plan shard.Plan, owners map[shard.ID]string, namespaces []string) map[string][]string {
+	groups := map[string][]string{}
+	for _, namespace := range namespaces {
+		if id, ok := shardOf(plan, namespace); ok {
+			groups[owners[id]] = append(groups[owners[id]], namespace)
+		}
+	}
+	return groups
+}
+
+// shardOf returns the shard of the namespaced ring that the namespace lies in.
+func shardOf(plan shard.Plan, namespace string) (shard.ID, bool) {
+	for _, ring := range plan.Rings {
+		if s, ok := plan.ShardFor(ring.Name, namespace); ok {
+			return s.ID, true
+		}
+	}
+	return shard.ID{}, false
+}
+
+// busiest returns the member that owns the most namespaces; of several the one with the most shards.
+func busiest(plan shard.Plan, owners map[shard.ID]string, namespaces []string) string {
+	shards := map[string]int{}
+	for _, owner := range owners {
+		shards[owner]++
+	}
+	served := byOwner(plan, owners, namespaces)
+	members := slices.Sorted(maps.Keys(shards))
+	return slices.MaxFunc(members, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(served[a]), len(served[b])), cmp.Compare(shards[a], shards[b]), cmp.Compare(b, a))
+	})
+}
+
+// counts says how many shards each member has: "flotilla-0 7, flotilla-1 8".
+func counts(holds []hold) string {
+	byMember := map[string]int{}
+	for _, h := range holds {
+		byMember[cmp.Or(h.member(), "nobody")]++
+	}
+	return joinCounts(byMember)
+}
+
+func joinCounts(byName map[string]int) string {
+	var parts []string
+	for name, n := range byName {
+		parts = append(parts, fmt.Sprintf("%s %d", name, n))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}

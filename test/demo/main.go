@@ -1,0 +1,100 @@
+// Command demo shows a fleet at work on this machine: a real control plane with simulated nodes, three replicas of
+// flotilla that share the shards, a workload in 24 namespaces, the loss of a replica and its return, and at the end the
+// proof from the API server's audit log that every write was made by the holder of its shard.
+//
+//	go run ./test/demo [flags]     from the repository, after `make tools` and `make build`
+//
+// It prints each step with the time that it took and keeps a table of members, shards and workload below, which is drawn
+// in place on a terminal and is one line at a time elsewhere. Then it stays until it is interrupted, for a look around with
+// kubectl; with -once it ends instead.
+//
+// Exit status: 0 if every step happened within its limit, 1 if one did not, 2 for wrong usage, 130 if it was interrupted
+// before the last step. Where a step failed, its message says what was expected and what was seen, and the working
+// directory with all logs stays.
+//
+// The parts that decide something are pure functions with tests: table.go, progress.go, holders.go, proof.go. The rest
+// waits for what informers see; nothing sleeps for a fixed time.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+func main() {
+	os.Exit(realMain())
+}
+
+func realMain() int {
+	opts, err := parseFlags(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		return exitUsage
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the process at once; the control plane's reaper then ends what it has started.
+	context.AfterFunc(ctx, stop)
+
+	dir, err := os.MkdirTemp("", "flotilla-demo-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		return exitFailed
+	}
+	return report(dir, opts, run(ctx, opts, dir))
+}
+
+// report says how the demo ended, removes the working directory unless somebody may want to read it, and returns the
+// exit status.
+func report(dir string, opts options, err error) int {
+	interrupted := err == errInterrupted
+	failed := err != nil && !interrupted
+	switch {
+	case failed:
+		fmt.Printf("\nFAILED %v\n\nLogs of all processes and the audit log: %s\n", err, dir)
+	case opts.keep:
+		fmt.Printf("\nLogs of all processes and the audit log: %s\n", dir)
+	default:
+		if removeErr := os.RemoveAll(dir); removeErr != nil {
+			fmt.Fprintln(os.Stderr, "demo:", removeErr)
+		}
+	}
+	switch {
+	case failed:
+		return exitFailed
+	case interrupted:
+		fmt.Println("Interrupted.")
+		return exitInterrupted
+	default:
+		return 0
+	}
+}
+
+// quiet sends what the libraries log to a file: it would tear the table.
+func quiet(path string) (*os.File, error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	klog.LogToStderr(false)
+	klog.SetOutput(file)
+	log.SetLogger(klog.Background())
+	return file, nil
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/audit"
+)
+
+// prove reads the audit log and returns what it proves, or an error if it does not.
+func prove(log string, plan shard.Plan, moved []string, killed loss) ([]string, error) {
+	file, err := os.Open(log)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	report, err := audit.Check(fleetName, plan, file)
+	if err != nil {
+		return nil, err
+	}
+	if err := faults(report, plan, moved, killed); err != nil {
+		return nil, err
+	}
+	return summary(report, moved, killed), nil
+}
+
+// faults returns nil if the report proves that every write was made by the holder of its shard, that the fleet wrote in
+// every tenant's namespace, and that the moved namespaces were served by the incarnation that was killed, by another
+// member, and by the next incarnation of the killed member.
+func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) error {
+	errs := []error{report.Err()}
+	if none := report.Unwritten(namespaces); len(none) > 0 {
+		errs = append(errs, fmt.Errorf("nobody wrote in %s", strings.Join(none, ", ")))
+	}
+	for _, namespace := range namespaces {
+		id, _ := shardOf(plan, namespace)
+		for _, tenure := range report.Namespaces[namespace] {
+			if tenure.Shard != id {
+				errs = append(errs, fmt.Errorf("%s lies in %s, but was written by %s", namespace, id, tenure.Identity))
+			}
+		}
+	}
+	for _, namespace := range moved {
+		if got := served(report.Namespaces[namespace], killed); got != "before others after" {
+			errs = append(errs, fmt.Errorf("%s was not served by %s, then by another, then by its next incarnation, but by: %s",
+				namespace, killed.incarnation, chain(report.Namespaces[namespace])))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// served says by whom a namespace was served, in order: "before" the loss, by "others", and "after" the return.
+func served(tenures []audit.Tenure, killed loss) string {
+	var words []string
+	for _, t := range tenures {
+		word := "others"
+		switch {
+		case t.Member == killed.incarnation:
+			word = "before"
+		case election.MemberOf(t.Member) == election.MemberOf(killed.incarnation):
+			word = "after"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(slices.Compact(words), " ")
+}
+
+// pauses returns how long after the kill each of these namespaces was written in by a successor, sorted.
+func pauses(report audit.Report, moved []string, killed loss) []time.Duration {
+	var all []time.Duration
+	for _, namespace := range moved {
+		for _, t := range report.Namespaces[namespace] {
+			if t.Member != killed.incarnation && t.First.After(killed.at) {
+				all = append(all, t.First.Sub(killed.at))
+				break
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// summary says in a few lines what the report has.
+func summary(report audit.Report, moved []string, killed loss) []string {
+	const examples = 3
+	writes, terms, incarnations := 0, 0, map[string]bool{}
+	for _, byIncarnation := range report.Writes {
+		for incarnation, n := range byIncarnation {
+			writes += n
+			incarnations[incarnation] = true
+		}
+	}
+	for _, t := range report.Terms {
+		terms += len(t)
+	}
+	lines := []string{
+		fmt.Sprintf("%d writes to %d shards by %d incarnations in %d terms: each in its shard's range, each by the Lease's holder",
+			writes, len(report.Writes), len(incarnations), terms),
+		fmt.Sprintf("(joined with the Lease by version %d, by time %d; not judged: %d refused, %d Events; %d came after the Lease had run out)",
+			report.ByVersion, report.ByTime, report.Refused, report.Events, report.Late),
+	}
+	for _, namespace := range moved[:min(examples, len(moved))] {
+		lines = append(lines, fmt.Sprintf("%-18s %s", namespace, chain(report.Namespaces[namespace])))
+	}
+	released, expired := report.Gaps()
+	lines = append(lines,
+		"without a holder when a shard was handed over: "+spread(released),
+		"without a holder when it was lost, since its last renewal: "+spread(expired),
+		"from the kill to the successor's first write in a namespace: "+spread(pauses(report, moved, killed)))
+	return lines
+}
+
+// chain says who wrote in a namespace, in order.
+func chain(tenures []audit.Tenure) string {
+	var parts []string
+	for _, t := range tenures {
+		parts = append(parts, fmt.Sprintf("%s (term %d, %d writes)", election.MemberOf(t.Member), t.Term, t.Writes))
+	}
+	return strings.Join(parts, ", then ")
+}
+
+// spread says how sorted durations are spread.
+func spread(sorted []time.Duration) string {
+	if len(sorted) == 0 {
+		return "never"
+	}
+	last := len(sorted) - 1
+	return fmt.Sprintf("n=%d, median %v, longest %v",
+		len(sorted), sorted[last/2].Round(time.Millisecond), sorted[last].Round(time.Millisecond))
+}

@@ -1,0 +1,255 @@
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+const (
+	// binVariable names the environment variable for another folder than bin/.
+	binVariable = "FLOTILLA_E2E_BIN"
+	// fenceActs is how long the API server may take to act on a mark on a busy machine. It takes about 20 ms.
+	fenceActs = time.Second
+	// costSamples is how many writes are timed for one figure.
+	costSamples = 300
+	// manyMembers have died in a fleet that gives each process another name.
+	manyMembers = 100
+)
+
+// TestFenceRefusesCredentials has no fleet: a token of a controller's service account is listed on a member's Lease and
+// then fenced, and the policy of deploy/fence is all that stands between it and the objects.
+func TestFenceRefusesCredentials(t *testing.T) {
+	plane := startPlane(t, controlplane.Options{BinDir: os.Getenv(binVariable)})
+	admin := newClient(t, plane)
+	c := &credential{t: t, admin: admin, plane: plane}
+	c.mint("deployment-controller")
+	t.Logf("a write without the policy: %s", c.cost())
+
+	installFence(t, plane)
+	holder := election.NewIncarnation("one")
+	lease := c.memberLease("one", holder)
+	for n := range 9 {
+		c.memberLease(fmt.Sprintf("other-%d", n), election.NewIncarnation("other"))
+	}
+	// A policy that was never seen to refuse may not be in force yet.
+	probe := &credential{t: t, admin: admin, plane: plane}
+	probe.mint("replicaset-controller")
+	dead := probe.memberLease("probe", election.NewIncarnation("probe"))
+	t.Logf("a write with the policy, 11 members, none of them fenced: %s", c.cost())
+	probe.mark(dead, *dead.Spec.HolderIdentity)
+	took := eventually(t, patience, "policy in force", func(context.Context) error { return probe.refused() })
+	t.Logf("the policy refused a fenced credential %v after it was marked", took)
+	t.Logf("a write with the policy, 11 members, one of them fenced: %s", c.cost())
+
+	for round := range 3 {
+		if err := c.write(); err != nil {
+			t.Fatalf("round %d: a credential that is not fenced: %v", round, err)
+		}
+		began := time.Now()
+		marked := c.mark(lease, holder)
+		answered, passed := time.Now(), 0
+		for {
+			err := c.write()
+			if since := time.Since(answered); since > fenceActs {
+				t.Fatalf("round %d: %v after the mark writes pass: %v", round, since, err)
+			}
+			if err == nil {
+				passed++
+				continue
+			}
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), lease.Name) {
+				t.Fatalf("round %d: refused with %v, want 403 and the name of %s", round, err, lease.Name)
+			}
+			break
+		}
+		t.Logf("round %d: refused %.1f ms after the mark was answered, which took %.1f ms; %d writes passed between", round,
+			milliseconds(time.Since(answered)), milliseconds(answered.Sub(began)), passed)
+
+		// A new incarnation takes the Lease with new credentials: its own pass, the old ones do not.
+		old := *c
+		holder = election.NewIncarnation("one")
+		c.mint("deployment-controller")
+		lease = c.publish(marked, holder)
+		eventually(t, fenceActs, "a new credential passes", func(context.Context) error { return c.write() })
+		if err := old.write(); !apierrors.IsForbidden(err) {
+			t.Fatalf("round %d: the fenced credential, once the Lease is another incarnation's: %v, want 403", round, err)
+		}
+	}
+	c.manyDead(manyMembers)
+	t.Logf("a write with %d members that died and never came back, each with 40 credentials: %s", manyMembers, c.cost())
+}
+
+// installFence applies deploy/fence as an operator would.
+func installFence(t *testing.T, plane *controlplane.ControlPlane) {
+	t.Helper()
+	kubectl := exec.CommandContext(t.Context(), binary(t, plane, "kubectl"), "--kubeconfig", plane.AdminKubeconfig(), "apply", "-k", "../../deploy/fence")
+	if out, err := kubectl.CombinedOutput(); err != nil {
+		t.Fatalf("kubectl apply: %v\n%s", err, out)
+	}
+}
+
+// credential is a token of a service account of kube-system, and what it writes with.
+type credential struct {
+	t      *testing.T
+	admin  kubernetes.Interface
+	plane  *controlplane.ControlPlane
+	id     string
+	client kubernetes.Interface
+	writes int
+}
+
+// mint asks for a token as a controller manager does.
+func (c *credential) mint(account string) {
+	c.t.Helper()
+	accounts := c.admin.CoreV1().ServiceAccounts(metav1.NamespaceSystem)
+	_, err := accounts.Create(c.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		c.t.Fatal(err)
+	}
+	request, err := accounts.CreateToken(c.t.Context(), account, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(request.Status.Token, ".")[1])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var claims struct {
+		ID string `json:"jti"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		c.t.Fatal(err)
+	}
+	c.id = "JTI=" + claims.ID
+	config := rest.AnonymousClientConfig(c.plane.AdminConfig())
+	config.BearerToken, config.QPS = request.Status.Token, -1
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// memberLease creates the Lease of a member that has published this credential.
+func (c *credential) memberLease(member, holder string) *coordinationv1.Lease {
+	c.t.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Name:        election.MemberLease(fleetName, member),
+		Labels:      map[string]string{fleet.FleetLabel: fleetName, fleet.KindLabel: fleet.KindMember},
+		Annotations: map[string]string{election.CredentialsAnnotation: c.id},
+	}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
+	lease, err := c.admin.CoordinationV1().Leases(metav1.NamespaceSystem).Create(c.t.Context(), lease, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return lease
+}
+
+// mark fences the incarnation, as who takes over from it does.
+func (c *credential) mark(lease *coordinationv1.Lease, incarnation string) *coordinationv1.Lease {
+	c.t.Helper()
+	marked, needed := election.Mark(lease, incarnation)
+	if !needed {
+		c.t.Fatalf("%s has nothing to fence on %s", incarnation, lease.Name)
+	}
+	return c.update(marked)
+}
+
+// publish gives the Lease to a new incarnation with this credential.
+func (c *credential) publish(lease *coordinationv1.Lease, holder string) *coordinationv1.Lease {
+	c.t.Helper()
+	lease = lease.DeepCopy()
+	lease.Spec.HolderIdentity = &holder
+	lease.Annotations[election.CredentialsAnnotation] = c.id
+	return c.update(lease)
+}
+
+func (c *credential) update(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	c.t.Helper()
+	updated, err := c.admin.CoordinationV1().Leases(metav1.NamespaceSystem).Update(c.t.Context(), lease, metav1.UpdateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return updated
+}
+
+// manyDead creates the Leases of members that died and have never come back.
+func (c *credential) manyDead(n int) {
+	c.t.Helper()
+	for i := range n {
+		var ids []string
+		for j := range 40 {
+			ids = append(ids, fmt.Sprintf("JTI=%08d-0000-4000-8000-%012d", i, j))
+		}
+		other := *c
+		other.id = strings.Join(ids, ",")
+		holder := election.NewIncarnation(fmt.Sprintf("dead-%d", i))
+		other.mark(other.memberLease(election.MemberOf(holder), holder), holder)
+	}
+}
+
+// write creates an object that both service accounts' roles allow.
+func (c *credential) write() error {
+	c.writes++
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: "fence-"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Deployment", Name: "none", Namespace: metav1.NamespaceDefault},
+	}
+	_, err := c.client.CoreV1().Events(metav1.NamespaceDefault).Create(c.t.Context(), event, metav1.CreateOptions{})
+	return err
+}
+
+// refused returns nil if the API server refuses the credential.
+func (c *credential) refused() error {
+	if err := c.write(); !apierrors.IsForbidden(err) {
+		return fmt.Errorf("a fenced credential: %v, want 403", err)
+	}
+	return nil
+}
+
+// cost times writes of an object that costs about what a controller's do.
+func (c *credential) cost() string {
+	c.t.Helper()
+	labels := map[string]string{"app": "none"}
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{GenerateName: "fence-"}, Spec: appsv1.ReplicaSetSpec{
+		Replicas: ptr.To[int32](0), Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+		},
+	}}
+	var times []time.Duration
+	for range costSamples {
+		began := time.Now()
+		if _, err := c.client.AppsV1().ReplicaSets(metav1.NamespaceDefault).Create(c.t.Context(), set, metav1.CreateOptions{}); err != nil {
+			c.t.Fatal(err)
+		}
+		times = append(times, time.Since(began))
+	}
+	slices.Sort(times)
+	return fmt.Sprintf("median %.2f ms, 9 of 10 within %.2f ms, of %d", milliseconds(times[len(times)/2]), milliseconds(times[len(times)*9/10]), len(times))
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+const (
+	fencedLeaseDuration = 5 * time.Second
+	fencedDelay         = 200 * time.Millisecond
+)
+
+// TestFencedByAPIServer suspends a member for longer than its Leases last, wakes it up in the middle of a burst of work, and
+// asks the audit log: each credential was on the member's Lease before it was used, the dead member was fenced before
+// others ran its shards, and nothing that it sent later was accepted.
+func TestFencedByAPIServer(t *testing.T) {
+	plan, err := controllers.DefaultPlan(defaultShards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane := startPlane(t, controlplane.Options{BinDir: os.Getenv(binVariable)})
+	installFence(t, plane)
+	f := &fleetRun{
+		plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()),
+		members: map[string]*manager{},
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s", "--leader-elect-lease-duration=5s",
+			"--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s", "--fence-delay="+fencedDelay.String())
+	}
+	t.Logf("three members ready after %v", eventually(t, patience, "every shard held", f.allHeld))
+	f.createWork(t)
+	stop := f.burst(t)
+	defer stop()
+	f.caughtUp(t)
+
+	victim := f.members["two"]
+	incarnation := f.incarnation(t, "two")
+	delete(f.members, "two")
+	held := f.heldBy(t, "two")
+	began := time.Now()
+	if err := victim.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = victim.Signal(syscall.SIGCONT) })
+	eventually(t, fencedLeaseDuration+patience, "its shards held by others", f.allHeld)
+	t.Logf("two was suspended; its %d shards were held by others after %.2f s", held, time.Since(began).Seconds())
+	f.awaitMark(t, incarnation)
+	if err := victim.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	resumed := time.Now()
+	if status := victim.exit(t, grace); status == 0 {
+		t.Error("a fenced member ended with status 0")
+	}
+	t.Logf("two ended %.2f s after it was resumed", time.Since(resumed).Seconds())
+	stop()
+	t.Logf("the others had caught up with the burst after %v", f.caughtUp(t))
+	f.checkFenceMetrics(t)
+	f.end(t)
+	f.judge(t)
+	judgeFence(t, readFenceLog(t, plane.AuditLog()), incarnation)
+}
+
+// allHeld requires that members that should run hold all shards.
+func (f *fleetRun) allHeld(ctx context.Context) error {
+	holders, err := f.readHolders(ctx)
+	if err != nil {
+		return err
+	}
+	return f.checkHolders(holders)
+}
+
+// incarnation returns the holder of a member's Lease.
+func (f *fleetRun) incarnation(t *testing.T, member string) string {
+	t.Helper()
+	lease, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), election.MemberLease(fleetName, member), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ptr.Deref(lease.Spec.HolderIdentity, "")
+}
+
+// awaitMark waits until the incarnation is fenced. The test goes on without: then the audit log has more to say.
+func (f *fleetRun) awaitMark(t *testing.T, incarnation string) {
+	t.Helper()
+	name := election.MemberLease(fleetName, election.MemberOf(incarnation))
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, slack, true, func(ctx context.Context) (bool, error) {
+		lease, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+		return err == nil && election.RecordFrom(lease).Fenced(incarnation), nil
+	})
+	if err != nil {
+		t.Errorf("%s is not fenced on %s: %v", incarnation, name, err)
+	}
+}
+
+// burst scales all Deployments up and down until stop is called, which may be more than once.
+func (f *fleetRun) burst(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			f.scale(t, 2+n%4)
+			select {
+			case <-ctx.Done():
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	})
+	return sync.OnceFunc(func() { cancel(); running.Wait() })
+}
+
+// caughtUp waits until the controllers have seen each Deployment as it is now, or later.
+func (f *fleetRun) caughtUp(t *testing.T) time.Duration {
+	t.Helper()
+	want := map[string]int64{}
+	return eventually(t, patience, "the work of every namespace goes on", func(ctx context.Context) error {
+		for _, namespace := range namespaces {
+			deployment, err := f.client.AppsV1().Deployments(namespace).Get(ctx, "work", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if want[namespace] == 0 {
+				want[namespace] = deployment.Generation
+			}
+			if seen := deployment.Status.ObservedGeneration; seen < want[namespace] {
+				return fmt.Errorf("deployment in %s: generation %d has been seen, want %d", namespace, seen, want[namespace])
+			}
+		}
+		return nil
+	})
+}
+
+// checkFenceMetrics requires that the members know of the policy, and that one of them has fenced the dead member.
+func (f *fleetRun) checkFenceMetrics(t *testing.T) {
+	t.Helper()
+	marks := 0.0
+	for _, name := range slices.Sorted(maps.Keys(f.members)) {
+		m := f.members[name]
+		if err := m.answers(f.admin, "/readyz", http.StatusOK)(t.Context()); err != nil {
+			t.Error(err)
+		}
+		metrics, err := m.metrics(t.Context(), f.admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if policy := metrics["flotilla_fence_policy"]; len(policy) != 1 || policy[0].Value != 1 {
+			t.Errorf("%s says of the policy: %v, want 1", name, policy)
+		}
+		for _, sample := range labelled(metrics["flotilla_fence_marks_total"], "result", "fenced") {
+			marks += float64(sample.Value)
+		}
+	}
+	if marks < 1 {
+		t.Errorf("%v marks are counted, want 1 or more", marks)
+	}
+}

@@ -1,0 +1,388 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/audit"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+const (
+	defaultShards = 16
+	// leaseDuration is the default one.
+	leaseDuration = 15 * time.Second
+	// grace is for a member to end in; a pod has 30 s by default.
+	grace = 10 * time.Second
+	// slack is for a busy machine.
+	slack = 5 * time.Second
+)
+
+// TestFleet has three members with upstream's identity and default flags. One leaves, comes back, another is killed; and
+// in the end the API server's audit log is asked whether any write was made by who should not have.
+func TestFleet(t *testing.T) {
+	plan, err := controllers.DefaultPlan(defaultShards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane := startPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
+	f := &fleetRun{
+		plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()),
+		members: map[string]*manager{},
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		f.start(t, name)
+	}
+	t.Logf("three members ready after %v", f.settle(t, leaseDuration+patience))
+	f.createWork(t)
+	t.Logf("first work done after %v", f.workDone(t, 3))
+
+	f.leave(t, "three")
+	f.start(t, "three")
+	t.Logf("three holds shards again %v after it was started", f.settle(t, patience))
+	f.kill(t, "two")
+	f.end(t)
+	f.judge(t)
+}
+
+// fleetRun is a fleet and the members of it that should run.
+type fleetRun struct {
+	plane   *controlplane.ControlPlane
+	plan    shard.Plan
+	client  kubernetes.Interface
+	admin   *http.Client
+	members map[string]*manager
+}
+
+func (f *fleetRun) start(t *testing.T, name string) {
+	t.Helper()
+	f.members[name] = startMember(t, f.plane, name)
+}
+
+func (f *fleetRun) leave(t *testing.T, name string) {
+	m := f.members[name]
+	delete(f.members, name)
+	held := f.heldBy(t, name)
+	began := time.Now()
+	if err := m.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	f.scale(t, 4)
+	if status := m.exit(t, grace); status != 0 {
+		t.Errorf("%s ended with status %d, want 0", name, status)
+	}
+	ended := time.Since(began)
+	f.settle(t, slack)
+	t.Logf("told to end, %s ended after %.2f s and its %d shards were held by others after %.2f s",
+		name, ended.Seconds(), held, time.Since(began).Seconds())
+	f.workDone(t, 4)
+	t.Logf("a change in every namespace, made as it was told to end, was carried out after %.2f s", time.Since(began).Seconds())
+}
+
+func (f *fleetRun) kill(t *testing.T, name string) {
+	m := f.members[name]
+	delete(f.members, name)
+	held := f.heldBy(t, name)
+	began := time.Now()
+	if err := m.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	f.scale(t, 3)
+	f.settle(t, leaseDuration+slack)
+	t.Logf("%s was killed; its %d shards were held by others after %.2f s", name, held, time.Since(began).Seconds())
+	f.workDone(t, 3)
+	t.Logf("a change in every namespace, made as it was killed, was carried out after %.2f s", time.Since(began).Seconds())
+}
+
+// end ends all members together.
+func (f *fleetRun) end(t *testing.T) {
+	t.Helper()
+	for _, m := range f.members {
+		if err := m.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, m := range f.members {
+		if status := m.exit(t, grace); status != 0 {
+			t.Errorf("%s ended with status %d, want 0", name, status)
+		}
+	}
+	for id, holder := range f.holders(t) {
+		if holder != "" {
+			t.Errorf("all members have ended, and %s is still held by %s", id, holder)
+		}
+	}
+}
+
+// settle waits until every shard is held by the member that all say should hold it, and every member is ready.
+func (f *fleetRun) settle(t *testing.T, within time.Duration) time.Duration {
+	t.Helper()
+	return eventually(t, within, "every shard held as wished", func(ctx context.Context) error {
+		for _, m := range f.members {
+			if err := m.answers(f.admin, "/readyz", http.StatusOK)(ctx); err != nil {
+				return err
+			}
+		}
+		holders, err := f.readHolders(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.checkHolders(holders), f.checkMetrics(ctx, holders))
+	})
+}
+
+// readHolders returns who the Lease of each shard of the plan names, without the incarnation.
+func (f *fleetRun) readHolders(ctx context.Context) (map[string]string, error) {
+	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + fleetName})
+	if err != nil {
+		return nil, err
+	}
+	held := map[string]string{}
+	for _, lease := range leases.Items {
+		held[lease.Name] = election.MemberOf(ptr.Deref(lease.Spec.HolderIdentity, ""))
+	}
+	holders := map[string]string{}
+	for _, s := range f.plan.Shards() {
+		holder, ok := held[fleet.ShardLease(fleetName, s.ID)]
+		if !ok {
+			return nil, fmt.Errorf("%s has no Lease", s.ID)
+		}
+		holders[s.ID.String()] = holder
+	}
+	return holders, nil
+}
+
+func (f *fleetRun) holders(t *testing.T) map[string]string {
+	t.Helper()
+	holders, err := f.readHolders(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return holders
+}
+
+func (f *fleetRun) heldBy(t *testing.T, member string) int {
+	t.Helper()
+	n := 0
+	for _, holder := range f.holders(t) {
+		if holder == member {
+			n++
+		}
+	}
+	return n
+}
+
+// checkHolders requires that all members, and nobody else, hold shards.
+func (f *fleetRun) checkHolders(holders map[string]string) error {
+	counts := map[string]int{}
+	for id, holder := range holders {
+		if f.members[holder] == nil {
+			return fmt.Errorf("%s is held by %q", id, holder)
+		}
+		counts[holder]++
+	}
+	if len(counts) != len(f.members) {
+		return fmt.Errorf("held by %v, want all of %v to hold some", counts, slices.Sorted(maps.Keys(f.members)))
+	}
+	return nil
+}
+
+// checkMetrics requires that what the members say of themselves agrees with the Leases and with each other.
+func (f *fleetRun) checkMetrics(ctx context.Context, holders map[string]string) error {
+	hashes := map[string]string{}
+	for name, m := range f.members {
+		metrics, err := m.metrics(ctx, f.admin)
+		if err != nil {
+			return err
+		}
+		for id, holder := range holders {
+			want := 0.0
+			if holder == name {
+				want = 1
+			}
+			ring, shardName, _ := strings.Cut(id, "/")
+			owned, desired := labelled(metrics["flotilla_shard_owned"], "ring", ring, "shard", shardName), labelled(metrics["flotilla_shard_desired"], "ring", ring, "shard", shardName)
+			if len(owned) != 1 || len(desired) != 1 || float64(owned[0].Value) != want || float64(desired[0].Value) != want {
+				return fmt.Errorf("%s says of %s, held by %s: owned %v, desired %v", name, id, holder, owned, desired)
+			}
+			ages := labelled(metrics["flotilla_shard_lease_renew_age_seconds"], "ring", ring, "shard", shardName)
+			if len(ages) != int(want) || len(ages) == 1 && (ages[0].Value < 0 || float64(ages[0].Value) > leaseDuration.Seconds()) {
+				return fmt.Errorf("%s says of %s, held by %s: renewed %v ago", name, id, holder, ages)
+			}
+		}
+		if err := f.checkOneMetrics(name, metrics, hashes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleetRun) checkOneMetrics(name string, metrics testutil.Metrics, hashes map[string]string) error {
+	for _, ring := range f.plan.Rings {
+		members := labelled(metrics["flotilla_ring_members"], "ring", ring.Name)
+		if len(members) != 1 || int(members[0].Value) != len(f.members) {
+			return fmt.Errorf("%s says that ring %s has the members %v, want %d", name, ring.Name, members, len(f.members))
+		}
+		hash := labelled(metrics["flotilla_ring_hash_info"], "ring", ring.Name)
+		if len(hash) != 1 || hash[0].Value != 1 {
+			return fmt.Errorf("%s says of the hash of ring %s: %v", name, ring.Name, hash)
+		}
+		value := string(hash[0].Metric["hash"])
+		if other, ok := hashes[ring.Name]; ok && other != value {
+			return fmt.Errorf("%s has hash %s for ring %s, another member %s", name, value, ring.Name, other)
+		}
+		hashes[ring.Name] = value
+		if acquired := labelled(metrics["flotilla_shard_transitions_total"], "ring", ring.Name, "reason", "acquired"); len(acquired) > 1 {
+			return fmt.Errorf("%s counts acquisitions in ring %s as %v", name, ring.Name, acquired)
+		}
+	}
+	if len(metrics["flotilla_shard_transitions_total"]) == 0 {
+		return fmt.Errorf("%s has counted no transition", name)
+	}
+	if status := labelled(metrics["leader_election_master_status"], "name", stockName); len(status) != 1 || status[0].Value != 1 {
+		return fmt.Errorf("%s says that it leads: %v", name, status)
+	}
+	if foreign := metrics["flotilla_fleet_foreign_members"]; len(foreign) != 1 || foreign[0].Value != 0 {
+		return fmt.Errorf("%s sees foreign members: %v", name, foreign)
+	}
+	if len(labelled(metrics["workqueue_depth"], "name", "deployment")) != 1 {
+		return fmt.Errorf("%s has no workqueue_depth of the deployment controller", name)
+	}
+	return nil
+}
+
+// labelled returns the samples with these labels, given as name, value, name, value.
+func labelled(samples testutil.Samples, labels ...string) testutil.Samples {
+	var found testutil.Samples
+	for _, s := range samples {
+		match := true
+		for i := 0; i < len(labels); i += 2 {
+			match = match && string(s.Metric[testutil.LabelName(labels[i])]) == labels[i+1]
+		}
+		if match {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// namespaces of the work lie in eight different ranges.
+var namespaces = []string{"orders", "rollout", "shop", "web", "data", "batch", "policy", "payments"}
+
+// createWork creates a Deployment and a Job in each namespace.
+func (f *fleetRun) createWork(t *testing.T) {
+	t.Helper()
+	for _, name := range namespaces {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := f.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		labels := map[string]string{"app": "work"}
+		template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "work"}, Spec: batchv1.JobSpec{Template: *template.DeepCopy()}}
+		job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+		if _, err := f.client.BatchV1().Jobs(name).Create(t.Context(), job, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		template.Labels = labels
+		deployment := &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "work"},
+			Spec: appsv1.DeploymentSpec{
+				Replicas: ptr.To[int32](3), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
+			},
+		}
+		if _, err := f.client.AppsV1().Deployments(name).Create(t.Context(), deployment, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// scale changes all Deployments.
+func (f *fleetRun) scale(t *testing.T, replicas int) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	for _, namespace := range namespaces {
+		if _, err := f.client.AppsV1().Deployments(namespace).Patch(t.Context(), "work", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// workDone waits until every Deployment has its replicas and every Job has succeeded.
+func (f *fleetRun) workDone(t *testing.T, replicas int32) time.Duration {
+	t.Helper()
+	return eventually(t, patience, "work done", func(ctx context.Context) error {
+		for _, namespace := range namespaces {
+			deployment, err := f.client.AppsV1().Deployments(namespace).Get(ctx, "work", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if s := deployment.Status; s.ReadyReplicas != replicas || s.Replicas != replicas || s.ObservedGeneration != deployment.Generation {
+				return fmt.Errorf("deployment in %s: %d of %d replicas are ready, want %d", namespace, s.ReadyReplicas, s.Replicas, replicas)
+			}
+			job, err := f.client.BatchV1().Jobs(namespace).Get(ctx, "work", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if job.Status.Succeeded != 1 || job.Status.CompletionTime == nil {
+				return fmt.Errorf("job in %s: %+v", namespace, job.Status)
+			}
+		}
+		return nil
+	})
+}
+
+// judge asks the audit log, and returns what it says.
+func (f *fleetRun) judge(t *testing.T) audit.Report {
+	t.Helper()
+	log, err := os.ReadFile(f.plane.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := audit.Check(fleetName, f.plan, bytes.NewReader(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := report.Err(); err != nil {
+		t.Error(err)
+	}
+	if none := report.Unwritten(namespaces); len(none) > 0 {
+		t.Errorf("nobody wrote in %v", none)
+	}
+	released, expired := report.Gaps()
+	t.Logf("%d writes, each by the holder of its shard", report.ByVersion+report.ByTime)
+	t.Logf("without a holder after a release: %s", spread(released))
+	t.Logf("from the last renewal of who was killed to the takeover: %s", spread(expired))
+	return report
+}
+
+func spread(sorted []time.Duration) string {
+	if len(sorted) == 0 {
+		return "never"
+	}
+	round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	return fmt.Sprintf("%d times, median %v, at most %v", len(sorted), round(sorted[len(sorted)/2]), round(sorted[len(sorted)-1]))
+}

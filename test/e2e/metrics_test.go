@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/component-base/metrics/testutil"
+)
+
+// families returns the names of all metric families of all controller managers of the run.
+func (r *run) families(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	for _, m := range r.managers {
+		for line := range strings.Lines(m.metricsText(t, httpClient(t, r.plane.AdminConfig()))) {
+			if family, ok := strings.CutPrefix(line, "# TYPE "); ok {
+				name, _, _ := strings.Cut(family, " ")
+				names[name] = true
+			}
+		}
+	}
+	return names
+}
+
+const (
+	noQueues      = "alpha, of the queue within client-go's shared informers; the fleet's informers have none"
+	firstInstance = "counts the claims that the first shard of a process sees, which may be none"
+)
+
+// withoutFamily are the metric families that the stock controller manager has and a fleet may be without, and why.
+var withoutFamily = map[string]string{
+	"informer_processing_latency_seconds": noQueues,
+	"informer_queued_items":               noQueues,
+	"informer_store_resource_version":     noQueues,
+}
+
+// withoutWhenSharded are those that it may be without when it has several shards of namespaces.
+var withoutWhenSharded = map[string]string{
+	"dynamic_resource_allocation_resource_claims": firstInstance,
+}
+
+// withoutUnlessItHappens are counters that have no sample, and no family, before what they count has happened once.
+var withoutUnlessItHappens = regexp.MustCompile(`_stale_sync_skips_total$`)
+
+// requireFamilies requires that the fleet has every metric family that the stock controller manager has.
+func requireFamilies(t *testing.T, stock, fleet map[string]bool, sharded bool) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(stock)) {
+		reason := withoutFamily[name]
+		if reason == "" && sharded {
+			reason = withoutWhenSharded[name]
+		}
+		switch {
+		case fleet[name], withoutUnlessItHappens.MatchString(name):
+		case reason != "":
+			t.Logf("without metric %s: %s", name, reason)
+		default:
+			t.Errorf("the stock controller manager has metric %s, the fleet has not", name)
+		}
+	}
+}
+
+func (m *manager) metricsText(t *testing.T, client *http.Client) string {
+	t.Helper()
+	status, text, err := m.get(t.Context(), client, "/metrics")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("/metrics of %s: status %d, %v", m.Name(), status, err)
+	}
+	return text
+}
+
+// metrics returns the samples of a manager by the metric's name.
+func (m *manager) metrics(ctx context.Context, client *http.Client) (testutil.Metrics, error) {
+	status, text, err := m.get(ctx, client, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	if status != http.StatusOK {
+		return nil, fmt.Errorf("/metrics of %s: status %d", m.Name(), status)
+	}
+	metrics := testutil.NewMetrics()
+	return metrics, testutil.ParseMetrics(text, &metrics)
+}

@@ -1,0 +1,179 @@
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
+)
+
+// The API server's counters of its part of the work, for config maps.
+const (
+	watchesOfShards = `apiserver_watch_shards_total{group="",resource="configmaps"}`
+	eventsFiltered  = `apiserver_watch_filtered_events_total{group="",resource="configmaps"}`
+)
+
+// metric returns one metric of the API server, 0 if it is not there.
+func metric(t testing.TB, config *rest.Config, name string) int {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := client.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(raw))
+	lines.Buffer(nil, len(raw)+1)
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(n)
+		}
+	}
+	return 0
+}
+
+// settledMetric returns a metric once it stands still: the API server notices the end
+// of a watch later than who ended it.
+func settledMetric(t testing.TB, config *rest.Config, name string) int {
+	t.Helper()
+	last, same := metric(t, config, name), 0
+	eventually(t, func() error {
+		n := metric(t, config, name)
+		if n == last {
+			same++
+		} else {
+			last, same = n, 0
+		}
+		if same < 5 {
+			return fmt.Errorf("%s does not stand still at %d", name, n)
+		}
+		return nil
+	})
+	return last
+}
+
+// filterTest is three shards of equal ranges that read config maps, and a world of
+// empty namespaces.
+type filterTest struct {
+	*process
+	world      *world
+	namespaces []string
+	config     *rest.Config
+}
+
+func startFilterTest(t *testing.T, w *wire, random *rand.Rand, namespaces int) *filterTest {
+	t.Helper()
+	f := &filterTest{config: plane.AdminConfig()}
+	f.world = newWorld(t, random, f.config)
+	var names []types.NamespacedName
+	for range namespaces {
+		name := uuid(random)
+		f.namespaces = append(f.namespaces, name)
+		names = append(names, types.NamespacedName{Name: name})
+	}
+	f.world.create(namespaceSubject, names...)
+	ranges, err := shard.EqualRanges(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.process = startProcessOver(t, w, "process", f.config, ranges, []subject{configMapSubject})
+	f.compare(t)
+	return f
+}
+
+// fill creates config maps while the shards watch.
+func (f *filterTest) fill(t *testing.T, each int) (created int) {
+	t.Helper()
+	var names []types.NamespacedName
+	for _, namespace := range f.namespaces {
+		for i := range each {
+			names = append(names, types.NamespacedName{Namespace: namespace, Name: fmt.Sprintf("c-%d", i)})
+		}
+	}
+	f.world.create(configMapSubject, names...)
+	f.compare(t)
+	return len(names)
+}
+
+func (f *filterTest) compare(t *testing.T) {
+	t.Helper()
+	eventually(t, func() error {
+		want, err := live(t.Context(), f.world.metadata, configMapsResource)
+		if err != nil {
+			return err
+		}
+		fault, difference := f.check(configMapSubject, want)
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		return difference
+	})
+}
+
+// TestServerFilters shows that a server with the feature sends each shard its part and
+// nothing else, and that equal ranges of evenly spread namespaces are equal parts.
+func TestServerFilters(t *testing.T) {
+	before := settledMetric(t, plane.AdminConfig(), watchesOfShards)
+	// The bounds below are three and a half standard deviations wide: one run in a
+	// thousand would miss them with names that are new each time.
+	f := startFilterTest(t, newWire(), rand.New(rand.NewPCG(1, 0)), 300)
+	if got := metric(t, f.config, watchesOfShards) - before; got != 3 {
+		t.Errorf("API server counts %d watches of shards, want 3", got)
+	}
+	filtered := metric(t, f.config, eventsFiltered)
+	created := f.fill(t, 3)
+	if got, want := metric(t, f.config, eventsFiltered)-filtered, 2*created; got != want {
+		t.Errorf("API server filtered %d events while %d objects were created, want %d: each is for one shard of three", got, created, want)
+	}
+	f.checkMode(t, informer.ServerSide)
+	for _, c := range f.shards {
+		n := c.factory.Objects()[configMapsResource]
+		share := float64(n) / float64(created)
+		t.Logf("Shard %s: %d objects, %.3f of all", c.within, n, share)
+		if share < 0.23 || share > 0.43 {
+			t.Errorf("shard %s holds %d of %d objects, want about a third", c.within, n, created)
+		}
+	}
+	for len(f.shards) > 0 {
+		f.stop(0)
+	}
+	// This version of the API server takes each watch off twice when it ends.
+	eventually(t, func() error {
+		if got := metric(t, f.config, watchesOfShards); got > before {
+			return fmt.Errorf("API server counts %d watches of shards after their end, and %d before", got, before)
+		}
+		return nil
+	})
+}
+
+// TestServersOfTwoMinds has lists answered by a server with the feature and watches by
+// one without, as an upgrade behind a load balancer has.
+func TestServersOfTwoMinds(t *testing.T) {
+	w := newWire()
+	w.forget = true
+	f := startFilterTest(t, w, newRandom(t), 10)
+	discarded := f.pool.Discarded()
+	created := f.fill(t, 5)
+	if got, want := f.pool.Discarded()-discarded, int64(2*created); got != want {
+		t.Errorf("discarded %d events while %d objects were created, want %d: each was sent to three shards", got, created, want)
+	}
+	if got := f.pool.Modes()[configMapsResource]; got != informer.ServerSide {
+		t.Errorf("filter is said to be at the %s; this test wants it to be wrong", got)
+	}
+}

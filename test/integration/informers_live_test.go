@@ -1,0 +1,86 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// eventually waits until check returns nil, and fails with its last error.
+func eventually(t testing.TB, check func() error) {
+	t.Helper()
+	last := errors.New("not checked")
+	ctx := context.WithoutCancel(t.Context())
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		last = check()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%v: %v", err, last)
+	}
+}
+
+// unfiltered are client-go's informers, by resource.
+type unfiltered map[schema.GroupVersionResource]cache.SharedIndexInformer
+
+func startUnfiltered(t testing.TB, config *rest.Config) unfiltered {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objectMetadata, err := metadata.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed := informers.NewSharedInformerFactory(client, 0)
+	custom := metadatainformer.NewSharedInformerFactory(objectMetadata, 0)
+	all := unfiltered{}
+	for _, s := range subjects {
+		if s.custom {
+			all[s.gvr] = custom.ForResource(s.gvr).Informer()
+			continue
+		}
+		i, err := typed.ForResource(s.gvr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[s.gvr] = i.Informer()
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	typed.StartWithContext(ctx)
+	custom.Start(ctx.Done())
+	t.Cleanup(func() {
+		cancel()
+		typed.Shutdown()
+		custom.Shutdown()
+	})
+	return all
+}
+
+// live returns what the API server has of a resource.
+func live(ctx context.Context, client metadata.Interface, gvr schema.GroupVersionResource) (content, error) {
+	list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var objects []any
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		objects = append(objects, obj)
+		return nil
+	})
+	return contentOf(objects), err
+}

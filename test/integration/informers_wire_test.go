@@ -1,0 +1,270 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// expiry is how a watch learns that the events it asks for are gone.
+type expiry int
+
+const (
+	// goneStatus answers the request with 410.
+	goneStatus expiry = iota
+	// goneEvent answers with a stream of one ERROR event, as the API server does.
+	goneEvent
+	// goneTwice is goneStatus for the watch and for the list that follows it.
+	goneTwice
+	// tooOld passes the request on with resource version 1. An API server that was
+	// restarted answers itself that this is too old; another one tells all there was.
+	tooOld
+
+	expiries
+)
+
+// wire carries one process's requests to the API server and can be disturbed.
+type wire struct {
+	mu      sync.Mutex
+	streams []*stream
+	// held is not nil while watches wait, and closed when they may go on; then
+	// expiry is what they get.
+	held   chan struct{}
+	expiry expiry
+	// gone counts requests to be answered with 410, by path; refused is how many watches
+	// have been told that they are too late.
+	gone    map[string]int
+	refused int
+	// forget takes shardSelector off watches, as a server without the feature does.
+	forget bool
+}
+
+func newWire() *wire { return &wire{gone: map[string]int{}} }
+
+// over returns config with all requests going over the wire.
+func (w *wire) over(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return end{w, next} })
+	return config
+}
+
+// end is the client's end of the wire.
+type end struct {
+	*wire
+	next http.RoundTripper
+}
+
+func (e end) RoundTrip(request *http.Request) (*http.Response, error) {
+	query := request.URL.Query()
+	if query.Get("watch") != "true" && query.Get("watch") != "1" {
+		if e.takeGone(request.URL, query) {
+			return gone(request, false), nil
+		}
+		return e.next.RoundTrip(request)
+	}
+	held, forget := e.state()
+	// A streaming list is not held: it would be old, not gone.
+	if held != nil && query.Get("sendInitialEvents") != "true" {
+		select {
+		case <-held:
+		case <-request.Context().Done():
+			return nil, request.Context().Err()
+		}
+		switch e.released(request.URL.Path) {
+		case goneStatus, goneTwice:
+			return gone(request, false), nil
+		case goneEvent:
+			return gone(request, true), nil
+		case tooOld:
+			query.Set("resourceVersion", "1")
+		}
+	} else if e.takeGone(request.URL, query) {
+		return gone(request, false), nil
+	}
+	if forget {
+		query.Del("shardSelector")
+	}
+	request = request.Clone(request.Context())
+	request.URL.RawQuery = query.Encode()
+	response, err := e.next.RoundTrip(request)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return response, err
+	}
+	response.Body = e.opened(request.URL.Path, response.Body)
+	return response, nil
+}
+
+func (w *wire) state() (held chan struct{}, forget bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held, w.forget
+}
+
+func (w *wire) released(path string) expiry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.expiry == goneTwice {
+		w.gone[path]++
+	}
+	w.refused++
+	return w.expiry
+}
+
+// refusals returns how many watches have been told that they are too late.
+func (w *wire) refusals() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused
+}
+
+// takeGone reports whether a request that names a version is to be told that it has
+// expired. Those that take any version, such as probes, are left alone.
+func (w *wire) takeGone(u *url.URL, query url.Values) bool {
+	if version := query.Get("resourceVersion"); version == "" || version == "0" {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone[u.Path] == 0 {
+		return false
+	}
+	w.gone[u.Path]--
+	return true
+}
+
+// gone is the API server's answer to a request for a version that has expired.
+func gone(request *http.Request, event bool) *http.Response {
+	status := apierrors.NewResourceExpired("too old resource version").Status()
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	var content any = status
+	code := http.StatusGone
+	if event {
+		code = http.StatusOK
+		content = map[string]any{"type": "ERROR", "object": status}
+	}
+	body, err := json.Marshal(content)
+	if err != nil {
+		panic(err)
+	}
+	return &http.Response{
+		Status: http.StatusText(code), StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:  http.Header{"Content-Type": {"application/json"}},
+		Body:    io.NopCloser(bytes.NewReader(body)),
+		Request: request,
+	}
+}
+
+func (w *wire) opened(path string, body io.ReadCloser) io.ReadCloser {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := &stream{resource: path[strings.LastIndex(path, "/")+1:], body: body, wire: w}
+	w.streams = append(w.streams, s)
+	return s
+}
+
+// watches returns how many watches of the resource are open.
+func (w *wire) watches(resource string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, s := range w.streams {
+		if s.resource == resource {
+			n++
+		}
+	}
+	return n
+}
+
+// cut ends each open watch that has said something with the given probability. One
+// that has said nothing would be taken for a fault of the server, which informers
+// meet by backing off for longer and longer.
+func (w *wire) cut(random *rand.Rand, probability float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.streams = slices.DeleteFunc(w.streams, func(s *stream) bool {
+		if random.Float64() >= probability || s.silent() {
+			return false
+		}
+		s.end(breaks[random.IntN(len(breaks))])
+		return true
+	})
+}
+
+// breaks are the errors of a connection that ends, in good order or not.
+var breaks = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET}
+
+// hold ends all watches; new ones wait until release.
+func (w *wire) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = make(chan struct{})
+	for _, s := range w.streams {
+		s.end(io.EOF)
+	}
+	w.streams = nil
+}
+
+// release lets the watches go that wait, and tells them that they are too late.
+func (w *wire) release(how expiry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.expiry = how
+	close(w.held)
+	w.held = nil
+}
+
+// stream is the body of a watch.
+type stream struct {
+	resource string
+	body     io.ReadCloser
+	wire     *wire
+
+	mu    sync.Mutex
+	spoke bool
+	err   error
+}
+
+// Read implements io.Reader.
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.body.Read(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return 0, s.err
+	}
+	s.spoke = s.spoke || n > 0
+	return n, err
+}
+
+// Close implements io.Closer.
+func (s *stream) Close() error {
+	s.wire.mu.Lock()
+	s.wire.streams = slices.DeleteFunc(s.wire.streams, func(other *stream) bool { return other == s })
+	s.wire.mu.Unlock()
+	return s.body.Close()
+}
+
+func (s *stream) silent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.spoke
+}
+
+// end makes the stream end with err. What has been received but not read is lost.
+func (s *stream) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+	_ = s.body.Close()
+}

@@ -1,0 +1,200 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// world writes objects to an API server at random and knows what there is. It is used
+// by one goroutine.
+type world struct {
+	t        testing.TB
+	random   *rand.Rand
+	client   dynamic.Interface
+	metadata metadata.Interface
+	// names are all that a namespace may be called; objects are those that exist.
+	names   []string
+	objects map[schema.GroupVersionResource]map[types.NamespacedName]bool
+	writes  int
+}
+
+// newWorld returns a world whose objects go when the test ends.
+func newWorld(t testing.TB, random *rand.Rand, config *rest.Config) *world {
+	t.Helper()
+	w := &world{t: t, random: random, objects: map[schema.GroupVersionResource]map[types.NamespacedName]bool{}}
+	var err error
+	if w.client, err = dynamic.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	if w.metadata, err = metadata.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 8 {
+		w.names = append(w.names, fmt.Sprintf("ns-%d", i), uuid(random), fmt.Sprintf("%s-%d-prod", uuid(random)[:8], i))
+	}
+	t.Cleanup(w.clear)
+	return w
+}
+
+// uuid returns a random name as generated names look.
+func uuid(r *rand.Rand) string {
+	a, b := r.Uint64(), r.Uint64()
+	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&0xffffffffffff)
+}
+
+// populate makes namespaces and something in each.
+func (w *world) populate(namespaces int) {
+	for _, name := range w.names[:namespaces] {
+		w.create(namespaceSubject, types.NamespacedName{Name: name})
+	}
+	for range 4 * namespaces {
+		w.change()
+	}
+}
+
+// sorted returns the objects of a resource in an order that depends on nothing else.
+func (w *world) sorted(gvr schema.GroupVersionResource) []types.NamespacedName {
+	return slices.SortedFunc(maps.Keys(w.objects[gvr]), func(a, b types.NamespacedName) int {
+		return strings.Compare(a.String(), b.String())
+	})
+}
+
+// change makes one random change.
+func (w *world) change() {
+	w.t.Helper()
+	s := subjects[w.random.IntN(len(subjects))]
+	name := types.NamespacedName{Name: string(rune('a' + w.random.IntN(4)))}
+	switch {
+	case s.isNamespace():
+		name.Name = w.names[w.random.IntN(len(w.names))]
+	case s.namespaced:
+		there := w.sorted(namespacesResource)
+		name.Namespace = there[w.random.IntN(len(there))].Name
+	}
+	switch {
+	case !w.objects[s.gvr][name]:
+		w.create(s, name)
+	case w.random.IntN(3) > 0 || s.isNamespace() && w.random.IntN(3) > 0:
+		w.update(s, name)
+	case s.isNamespace() && len(w.objects[s.gvr]) == 1:
+		w.update(s, name) // objects need a namespace
+	case s.isNamespace():
+		w.empty(name.Name)
+		w.delete(s, name)
+	default:
+		w.delete(s, name)
+	}
+}
+
+func (w *world) resource(s subject, namespace string) dynamic.ResourceInterface {
+	if s.namespaced {
+		return w.client.Resource(s.gvr).Namespace(namespace)
+	}
+	return w.client.Resource(s.gvr)
+}
+
+func (w *world) create(s subject, names ...types.NamespacedName) {
+	w.t.Helper()
+	if w.objects[s.gvr] == nil {
+		w.objects[s.gvr] = map[types.NamespacedName]bool{}
+	}
+	slots := make(chan struct{}, 8)
+	errs := make([]error, len(names))
+	var creating sync.WaitGroup
+	for i, name := range names {
+		creating.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			_, errs[i] = w.resource(s, name.Namespace).Create(w.t.Context(), s.object(name), metav1.CreateOptions{})
+		})
+	}
+	creating.Wait()
+	for i, name := range names {
+		if errs[i] != nil {
+			w.t.Fatalf("creating %s %s: %v", s.kind, name, errs[i])
+		}
+		w.objects[s.gvr][name] = true
+		w.writes++
+	}
+}
+
+func (w *world) update(s subject, name types.NamespacedName) {
+	w.t.Helper()
+	w.writes++
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"write":"%d"}}}`, w.writes)
+	if _, err := w.resource(s, name.Namespace).Patch(w.t.Context(), name.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		w.t.Fatalf("updating %s %s: %v", s.kind, name, err)
+	}
+}
+
+func (w *world) delete(s subject, name types.NamespacedName) {
+	w.t.Helper()
+	if err := w.remove(s, name); err != nil {
+		w.t.Fatalf("deleting %s %s: %v", s.kind, name, err)
+	}
+	delete(w.objects[s.gvr], name)
+	w.writes++
+}
+
+// remove deletes an object, and a namespace as the namespace controller would.
+func (w *world) remove(s subject, name types.NamespacedName) error {
+	ctx := context.WithoutCancel(w.t.Context()) // it also cleans up
+	if err := w.resource(s, name.Namespace).Delete(ctx, name.Name, metav1.DeleteOptions{}); err != nil || !s.isNamespace() {
+		return err
+	}
+	object, err := w.client.Resource(s.gvr).Get(ctx, name.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	unstructured.RemoveNestedField(object.Object, "spec", "finalizers")
+	_, err = w.client.Resource(s.gvr).Update(ctx, object, metav1.UpdateOptions{}, "finalize")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// empty deletes everything in a namespace.
+func (w *world) empty(namespace string) {
+	w.t.Helper()
+	for _, s := range subjects {
+		for _, name := range w.sorted(s.gvr) {
+			if s.namespaced && name.Namespace == namespace {
+				w.delete(s, name)
+			}
+		}
+	}
+}
+
+// clear deletes everything, namespaces last.
+func (w *world) clear() {
+	for _, s := range subjects {
+		var deleting sync.WaitGroup
+		slots := make(chan struct{}, 8)
+		for name := range w.objects[s.gvr] {
+			deleting.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				if err := w.remove(s, name); err != nil {
+					w.t.Errorf("deleting %s %s: %v", s.kind, name, err)
+				}
+			})
+		}
+		deleting.Wait()
+	}
+}

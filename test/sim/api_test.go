@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// resource is what all work writes.
+const resource = "pods"
+
+// longestWire is how long a write can be on its way: shorter than any lease duration by any clock.
+const longestWire = 3 * time.Second
+
+// api is the API server: it takes every write, and remembers it.
+type api struct {
+	version int
+	written map[shard.ID][]written
+}
+
+// written is a write that was accepted.
+type written struct {
+	process  *process
+	term     int32
+	version  int
+	sent, at time.Time
+	// late: the claim behind it had ended when it arrived.
+	late bool
+}
+
+func (a *api) init() { a.written = map[shard.ID][]written{} }
+
+// versionAt returns the version of the last write to a shard that was accepted at or before t.
+func (w *world) versionAt(id shard.ID, t time.Time) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.written[id]
+	for i := len(all) - 1; i >= 0; i-- {
+		if !all[i].at.After(t) {
+			return all[i].version
+		}
+	}
+	return 0
+}
+
+// wire is a process's connection to the API server, below the fence.
+type wire struct {
+	process *process
+	shard   shard.ID
+}
+
+// RoundTrip implements http.RoundTripper. A request is sent when this is called; whether anybody waits for its answer makes
+// no difference to the server.
+func (r *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	w, p, sent := r.process.world, r.process, time.Now()
+	term := termOf(req)
+	w.judgeSent(p, r.shard, term)
+	out, back := p.upTo(20*time.Millisecond), p.upTo(20*time.Millisecond)
+	if p.chance(0.02) {
+		out = p.upTo(longestWire)
+	}
+	lost, refused, mute := p.fails(), p.fails(), p.fails()
+	answers := make(chan int, 1)
+	w.server.Go(func() {
+		if lost {
+			return
+		}
+		<-time.After(out)
+		version := w.accept(p, r.shard, term, sent)
+		<-time.After(back)
+		if !mute {
+			answers <- version
+		}
+	})
+	select {
+	case version := <-answers:
+		if err := p.gate.pass(); err != nil {
+			return nil, err
+		}
+		if refused {
+			return answer(http.StatusGatewayTimeout, `{"kind":"Status"}`), nil
+		}
+		return answer(http.StatusOK, fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, version)), nil
+	case <-req.Context().Done():
+		if err := p.gate.pass(); err != nil {
+			return nil, err
+		}
+		return nil, context.Cause(req.Context())
+	}
+}
+
+func answer(status int, body string) *http.Response {
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+	}
+}
+
+// termOf reads the term that the fence has put into the request.
+func termOf(req *http.Request) int32 {
+	_, after, _ := strings.Cut(req.Header.Get("User-Agent"), "term=")
+	digits, _, _ := strings.Cut(after, ")")
+	term, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil {
+		return -1
+	}
+	return int32(term)
+}
+
+// accept takes a write and returns its version.
+func (w *world) accept(p *process, id shard.ID, term int32, sent time.Time) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.version++
+	late := !w.validLocked(p, id, term)
+	w.count.writes++
+	if late {
+		w.count.late++
+	}
+	w.written[id] = append(w.written[id], written{process: p, term: term, version: w.version, sent: sent, at: time.Now(), late: late})
+	if took := time.Since(sent); took > longestWire {
+		w.failLockedf("a write of %s to %s was accepted %v after it was sent", p.name(), id, took)
+	}
+	return w.version
+}

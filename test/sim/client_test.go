@@ -1,0 +1,110 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+)
+
+// deadConnection is when a connection on which nothing is answered is given up: client-go pings it.
+const deadConnection = 45 * time.Second
+
+// gatedClient is a process's client for Leases. What it sends and what it is answered passes the process's gate.
+type gatedClient struct {
+	process *process
+	client  *leasetest.Client
+}
+
+// gated sends a request. While the process is suspended after that, the server carries it out, and the answer waits.
+func gated[T any](c gatedClient, request func() (T, error)) (T, error) {
+	var none T
+	if err := c.process.gate.pass(); err != nil {
+		return none, err
+	}
+	c.process.world.step()
+	value, err := request()
+	if dead := c.process.gate.pass(); dead != nil {
+		return none, dead
+	}
+	return value, err
+}
+
+// Get implements fleet.Leases, as do the four below.
+func (c gatedClient) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return gated(c, func() (*coordinationv1.Lease, error) { return c.client.Get(ctx, name, opts) })
+}
+
+func (c gatedClient) List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadConnection)
+	defer cancel()
+	return gated(c, func() (*coordinationv1.LeaseList, error) { return c.client.List(ctx, opts) })
+}
+
+func (c gatedClient) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return gated(c, func() (*coordinationv1.Lease, error) { return c.client.Create(ctx, lease, opts) })
+}
+
+func (c gatedClient) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return gated(c, func() (*coordinationv1.Lease, error) {
+		c.process.world.judgeUpdate(c.process, lease)
+		return c.client.Update(ctx, lease, opts)
+	})
+}
+
+func (c gatedClient) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	dead := time.AfterFunc(deadConnection, cancel)
+	return gated(c, func() (watch.Interface, error) {
+		inner, err := c.client.Watch(ctx, opts)
+		if !dead.Stop() || err != nil {
+			cancel()
+			return nil, cmp.Or(err, context.DeadlineExceeded)
+		}
+		w := &gatedWatch{Interface: inner, cancel: cancel, events: make(chan watch.Event), done: make(chan struct{})}
+		go w.pump(c.process)
+		return w, nil
+	})
+}
+
+type gatedWatch struct {
+	watch.Interface
+	events chan watch.Event
+	done   chan struct{}
+	cancel context.CancelFunc
+}
+
+// ResultChan implements watch.Interface.
+func (w *gatedWatch) ResultChan() <-chan watch.Event { return w.events }
+
+// Stop implements watch.Interface.
+func (w *gatedWatch) Stop() {
+	select {
+	case <-w.done:
+	default:
+		close(w.done)
+	}
+	w.Interface.Stop()
+}
+
+func (w *gatedWatch) pump(p *process) {
+	defer w.cancel()
+	defer close(w.events)
+	for event := range w.Interface.ResultChan() {
+		if p.gate.pass() != nil {
+			w.Interface.Stop()
+			return
+		}
+		select {
+		case w.events <- event:
+		case <-w.done:
+			return
+		}
+	}
+	_ = p.gate.pass() // A suspended process does not see its connection end.
+}

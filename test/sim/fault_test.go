@@ -1,0 +1,175 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+// fault has one thing go wrong.
+func (w *world) fault() {
+	s := w.seats[w.random.IntN(len(w.seats))]
+	p := s.process
+	if p == nil || p.over() {
+		return
+	}
+	d := upTo(w.random, 25*time.Second)
+	n := 1 + w.random.IntN(4)
+	verbs := [][]string{nil, {"create", "update"}, {"get"}, {"watch"}, {"list", "watch"}}[w.random.IntN(5)]
+	kind := w.random.IntN(19)
+	switch kind {
+	case 0, 1:
+		w.notef("%s is killed", p.name())
+		p.kill()
+		s.start = time.Now().Add(d)
+	case 2, 3, 4:
+		late := time.Duration(w.random.IntN(2)) * upTo(w.random, 10*time.Second)
+		w.notef("%s is suspended for %v, timers late by %v", p.name(), d, late)
+		p.suspend(d, late)
+	case 5:
+		w.notef("%s is cut off for %v: %v", p.name(), d, verbs)
+		p.client.Block(verbs...)
+		time.AfterFunc(d, func() { p.client.Unblock() })
+	case 6:
+		w.notef("%s loses %d requests: %v", p.name(), n, verbs)
+		p.client.Drop(n, verbs...)
+	case 7:
+		w.notef("%s loses %d answers: %v", p.name(), n, verbs)
+		p.client.DropReply(n, verbs...)
+	case 8:
+		out, back := upTo(w.random, 8*time.Second), upTo(w.random, 8*time.Second)
+		w.notef("%s: %d requests are slow, %v there and %v back: %v", p.name(), n, out, back, verbs)
+		p.client.Delay(n, out, back, verbs...)
+	case 9:
+		n *= 3
+		w.notef("%s meets %d conflicts", p.name(), n)
+		p.client.Conflict(n)
+	case 10:
+		w.notef("%s sees events %v late, for %v", p.name(), d/3, d)
+		p.client.LagWatch(d / 3)
+		time.AfterFunc(d, func() { p.client.LagWatch(0) })
+	case 11:
+		w.notef("all watches break")
+		w.store.BreakWatches()
+	case 12:
+		w.flap(d)
+	case 13, 14:
+		w.notef("%s is stopped, and started again after %v", p.name(), d)
+		p.stop()
+		s.start = time.Now().Add(d)
+	case 15:
+		w.notef("the API server fails for %s for %v", p.name(), d)
+		p.fail(0.3)
+		time.AfterFunc(d, func() { p.fail(0) })
+	default:
+		w.tamper()
+	}
+}
+
+// flap has a member come and go.
+func (w *world) flap(d time.Duration) {
+	s := &seat{name: fmt.Sprintf("z%d", len(w.seats)), rate: 1}
+	if w.random.IntN(2) == 0 && len(w.seats) > 5 {
+		return
+	}
+	if w.drift {
+		s.rate = 1 + 0.45*w.random.Float64()
+	}
+	w.seats = append(w.seats, s)
+	w.notef("%s flaps for %v", s.name, d/2)
+	w.launch(s)
+	p := s.process
+	p.unwanted.Store(true)
+	end := [...]func(){p.stop, p.kill}[w.random.IntN(2)]
+	time.AfterFunc(d/2, func() {
+		if !w.healed.Load() {
+			end()
+		}
+	})
+}
+
+// tamper does to a Lease what an operator or a foreign controller might.
+func (w *world) tamper() {
+	names := w.leases()
+	name := names[w.random.IntN(len(names))]
+	var change func(*coordinationv1.Lease)
+	what := ""
+	disturbing := false
+	switch w.random.IntN(9) {
+	case 0, 1:
+		w.notef("somebody deletes %s", name)
+		w.remove(name)
+		return
+	case 2:
+		what, disturbing = "empties", true
+		change = func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = [...]*string{nil, ptr.To("")}[w.random.IntN(2)] }
+	case 3:
+		what, disturbing = "forges the holder of", true
+		holder := election.NewIncarnation(w.seats[w.random.IntN(len(w.seats))].name)
+		if w.random.IntN(3) == 0 {
+			holder = "somebody"
+		}
+		change = func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &holder }
+	case 4:
+		durations := []int32{-7, 0, 1, 3, 40}
+		if w.random.IntN(4) == 0 {
+			durations = []int32{1 << 30}
+		}
+		duration := durations[w.random.IntN(len(durations))]
+		what = fmt.Sprintf("writes duration %d on", duration)
+		change = func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &duration }
+	case 5:
+		// Not the highest value there is: that one stops all acquisitions, as documented.
+		terms := []int32{-3, 0, 1, 1 << 20, 1<<31 - 1000}
+		term := terms[w.random.IntN(len(terms))]
+		what, disturbing = fmt.Sprintf("writes term %d on", term), true
+		change = func(l *coordinationv1.Lease) { l.Spec.LeaseTransitions = &term }
+	case 6:
+		what = "writes garbage annotations on"
+		change = func(l *coordinationv1.Lease) {
+			l.Annotations = map[string]string{
+				election.NextHolderAnnotation: "\x00nobody", election.WritesAnnotation: `{"term":`, election.StateAnnotation: "?",
+				election.PlanAnnotation: w.plan.Digest(), fleet.RangeAnnotation: "everything",
+			}
+		}
+	case 7:
+		what = "writes another plan on"
+		change = func(l *coordinationv1.Lease) { l.Annotations = map[string]string{election.PlanAnnotation: "another"} }
+	default:
+		what = "strips"
+		change = func(l *coordinationv1.Lease) {
+			l.Labels, l.Annotations, l.Spec.RenewTime, l.Spec.AcquireTime, l.Spec.LeaseDurationSeconds = nil, nil, nil, nil, nil
+		}
+	}
+	if disturbing {
+		w.disturb(name)
+	}
+	if w.store.Tamper(name, change) {
+		w.notef("somebody %s %s", what, name)
+	}
+}
+
+// heal ends all faults, and sees that there is somebody.
+func (w *world) heal() {
+	w.notef("all faults end")
+	w.healed.Store(true)
+	live := false
+	for _, s := range w.seats {
+		if s.process == nil {
+			continue
+		}
+		s.process.heal()
+		if s.process.unwanted.Load() {
+			s.process.stop()
+		}
+		live = live || !s.process.over() && !s.process.unwanted.Load()
+	}
+	if !live {
+		w.seats[0].start = time.Now()
+	}
+}

@@ -1,0 +1,182 @@
+package sim
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+// process is one start of a member.
+type process struct {
+	*fleet.Member
+	world  *world
+	seat   *seat
+	client *leasetest.Client
+	clock  *skewedClock
+	gate   *gate
+	cancel context.CancelFunc
+	ended  chan struct{}
+	// unwanted tells the supervisor that the process was ended on purpose.
+	unwanted atomic.Bool
+	buried   sync.Once
+
+	mu     sync.Mutex
+	random *rand.Rand
+	// resumed is when it was last suspended or resumed.
+	resumed time.Time
+	dead    bool
+	// outage is what happens to its writes to the API server: the share that is lost or refused.
+	outage float64
+}
+
+// launch starts a process for a seat.
+func (w *world) launch(s *seat) {
+	s.start = time.Time{}
+	g := &gate{}
+	p := &process{
+		world: w, seat: s, gate: g, ended: make(chan struct{}), client: w.store.Client(s.name),
+		clock:  &skewedClock{gate: g, begin: w.begin, rate: s.rate},
+		random: rand.New(rand.NewPCG(w.seed, uint64(1+len(w.all)))),
+	}
+	p.clock.jump(time.Duration(w.random.Int64N(int64(100 * time.Hour))))
+	p.client.Script(func(string) leasetest.Fault {
+		return leasetest.Fault{Out: p.upTo(20 * time.Millisecond), Back: p.upTo(20 * time.Millisecond)}
+	})
+	var err error
+	p.Member, err = fleet.New(fleet.Config{
+		Fleet: fleetName, Member: s.name, Plan: w.plan, Leases: gatedClient{p, p.client}, Clock: p.clock,
+		Timing: election.DefaultTiming(), RebalanceDelay: rebalanceDelay, HandoffTimeout: handoffTimeout,
+		Build: p.build, Observe: func(e fleet.Event) { w.observe(p, e) }, Exit: func(reason string) { w.exit(p, reason) },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s.process = p
+	w.all = append(w.all, p)
+	w.notef("%s starts, rate %.2f", p.name(), s.rate)
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(w.t.Context())
+	go func() {
+		defer close(p.ended)
+		err := p.Run(ctx)
+		w.notef("%s has ended: %v", p.name(), err)
+	}()
+}
+
+// name is the incarnation, short.
+func (p *process) name() string {
+	return p.seat.name + "_" + p.Incarnation()[strings.LastIndexByte(p.Incarnation(), '_')+1:][:4]
+}
+
+func (p *process) upTo(d time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return upTo(p.random, d)
+}
+
+// chance is true so often.
+func (p *process) chance(probability float64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.random.Float64() < probability
+}
+
+// over tells whether the process does not run any more.
+func (p *process) over() bool { return p.hasEnded() || p.isDead() }
+
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *process) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+// stop is SIGTERM. A suspended process notices when it is resumed.
+func (p *process) stop() {
+	p.unwanted.Store(true)
+	p.gate.whenOpen(p.cancel)
+}
+
+// kill is SIGKILL: the work is gone at once. What was sent arrives.
+func (p *process) kill() {
+	p.gate.kill()
+	p.mu.Lock()
+	p.dead = true
+	p.mu.Unlock()
+	p.world.forget(p)
+}
+
+// bury ends the goroutines of a dead process, long after.
+func (p *process) bury() {
+	if !p.isDead() {
+		return
+	}
+	p.cancel()
+	p.buried.Do(func() { p.clock.jump(24 * time.Hour) })
+	p.gate.bury()
+}
+
+// suspend is SIGSTOP, or a machine that sleeps, whose timers then are late.
+func (p *process) suspend(d, late time.Duration) {
+	p.clock.held.Store(int64(late))
+	p.touch()
+	p.gate.close()
+	time.AfterFunc(d, p.resume)
+}
+
+func (p *process) resume() {
+	p.touch()
+	p.gate.open()
+}
+
+func (p *process) touch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resumed = time.Now()
+}
+
+// wasSuspended tells whether the process is suspended, or was of late.
+func (p *process) wasSuspended() bool {
+	p.gate.mu.Lock()
+	closed := p.gate.closed != nil
+	p.gate.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return closed || !p.resumed.IsZero() && time.Since(p.resumed) < 20*time.Second
+}
+
+// fail says which share of the writes to the API server is lost or refused.
+func (p *process) fail(share float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.outage = share
+}
+
+func (p *process) fails() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.random.Float64() < p.outage
+}
+
+// heal ends all that was done to the process.
+func (p *process) heal() {
+	p.fail(0)
+	p.client.Heal()
+	p.clock.held.Store(0)
+	p.resume()
+}

@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+var (
+	errBuild   = errors.New("the work could not be built")
+	errStart   = errors.New("the work could not be started")
+	errUnknown = errors.New("a write whose answer is not known")
+)
+
+// work is what a process does for one shard: it writes all the time, through its fence.
+type work struct {
+	process *process
+	given   fleet.Work
+	client  http.RoundTripper
+	// warmed is set once its cache has been filled; it lags behind the API server, and is never older than when it began to
+	// be filled: a list is.
+	warmed bool
+	listed int
+	lag    time.Duration
+	// stubborn work does not end when it is told to.
+	stubborn bool
+	linger   time.Duration
+}
+
+// build is fleet.Config.Build.
+func (p *process) build(_ context.Context, given fleet.Work) (fleet.Instance, error) {
+	if err := p.gate.pass(); err != nil {
+		return nil, err
+	}
+	if p.chance(0.03) {
+		return nil, errBuild
+	}
+	k := &work{process: p, given: given, lag: p.upTo(300 * time.Millisecond), linger: p.upTo(300 * time.Millisecond)}
+	switch {
+	case p.chance(0.05):
+		k.linger = p.upTo(2 * time.Second)
+	case p.chance(0.03):
+		k.lag = p.upTo(10 * time.Second)
+	}
+	k.stubborn = p.chance(0.01)
+	k.client = given.Fence(&wire{process: p, shard: given.Shard.ID})
+	p.world.built(k, 1)
+	return k, nil
+}
+
+// Warm implements fleet.Instance.
+func (k *work) Warm(ctx context.Context) error {
+	k.listed = k.process.world.versionAt(k.given.Shard.ID, time.Now())
+	took := k.process.upTo(time.Second)
+	if k.process.chance(0.03) {
+		took = 20 * time.Second
+	}
+	select {
+	case <-time.After(took):
+		k.warmed = true
+		return k.process.gate.pass()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// CatchUp implements fleet.Instance: a cache has seen what was written before its lag.
+func (k *work) CatchUp(ctx context.Context, writes election.Writes) error {
+	last := writes.Resources[resource]
+	if last.Unknown {
+		return errUnknown
+	}
+	version, _ := strconv.Atoi(last.Version)
+	for {
+		if err := k.process.gate.pass(); err != nil {
+			return err
+		}
+		if k.seen() >= version {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// seen is the version that the cache has come to.
+func (k *work) seen() int {
+	return max(k.listed, k.process.world.versionAt(k.given.Shard.ID, time.Now().Add(-k.lag)))
+}
+
+// Run implements fleet.Instance.
+func (k *work) Run(ctx context.Context) error {
+	defer k.process.world.built(k, -1)
+	if err := k.process.gate.pass(); err != nil {
+		return err
+	}
+	if k.process.chance(0.02) {
+		return errStart
+	}
+	k.process.world.beginWork(k)
+	defer k.process.world.endWork(k)
+	for ctx.Err() == nil {
+		if !k.write(ctx) {
+			return nil
+		}
+		k.pause(ctx, 50*time.Millisecond+k.process.upTo(1500*time.Millisecond))
+	}
+	end := time.Now().Add(k.linger)
+	if k.stubborn {
+		end = time.Now().Add(time.Minute)
+	}
+	lasting := context.WithoutCancel(ctx)
+	for time.Now().Before(end) {
+		k.pause(lasting, min(time.Until(end), 100*time.Millisecond+k.process.upTo(500*time.Millisecond)))
+		if !k.write(lasting) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Close implements fleet.Instance.
+func (k *work) Close() { k.process.world.built(k, -1) }
+
+func (k *work) pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// write makes one write and returns false if the process was killed.
+func (k *work) write(ctx context.Context) bool {
+	if k.process.gate.pass() != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://sim/api/v1/namespaces/n/pods/p", http.NoBody)
+	if err != nil {
+		panic(fmt.Sprint("a request that never fails: ", err))
+	}
+	response, err := k.client.RoundTrip(request)
+	if errors.Is(err, election.ErrFenced) {
+		k.process.world.refused()
+	}
+	if err == nil {
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+	}
+	return k.process.gate.pass() == nil
+}
