@@ -77,23 +77,36 @@ func (p Plan) ControllersOf(id ID) []string {
 }
 
 // Digest returns 16 hexadecimal digits that are the same for two valid plans
-// with the same rings, shards, ranges, groups and controllers, in whatever
-// order they are listed, and differ otherwise, as far as 64 bits can tell. The
-// generation does not enter: two plans of one generation must have one digest,
-// and two generations of one digest differ in nothing.
+// with the same rings, shards, ranges, groups, controllers, pins, homes and
+// weights, in whatever order they are listed, and differ otherwise, as far as
+// 64 bits can tell. The generation does not enter: two plans of one generation
+// must have one digest, and two generations of one digest differ in nothing.
 func (p Plan) Digest() string {
 	var lines []string
 	for _, r := range p.Rings {
-		lines = append(lines, fmt.Sprintf("ring %s %s %s\n", r.Name, r.Scope, joinSorted(r.Controllers)))
+		lines = append(lines, fmt.Sprintf("ring %s %s %s%s\n", r.Name, r.Scope, joinSorted(r.Controllers), option(" isolate ", joinSorted(r.Isolate))))
 	}
 	for _, s := range p.Shards() {
 		part := s.Range.String()
 		if !s.Namespaced() {
 			part = s.Group
 		}
-		lines = append(lines, fmt.Sprintf("shard %s %s %s\n", s.ID, part, joinSorted(s.Controllers)))
+		weight := ""
+		if s.Weight != 0 {
+			weight = fmt.Sprint(s.Weight)
+		}
+		lines = append(lines, fmt.Sprintf("shard %s %s %s%s%s%s\n", s.ID, part, joinSorted(s.Controllers),
+			option(" pin ", s.Pin), option(" home ", s.Home), option(" weight ", weight)))
 	}
 	return digest(lines)
+}
+
+// option returns label and value, or nothing if there is no value.
+func option(label, value string) string {
+	if value == "" {
+		return ""
+	}
+	return label + value
 }
 
 func joinSorted(names []string) string {

@@ -35,6 +35,9 @@ type Ring struct {
 	// a namespaced ring runs, sorted, at least one. It is empty in a cluster
 	// ring, where each shard has its own.
 	Controllers []string `json:"controllers,omitempty"`
+	// Isolate names namespaces that an operator wants alone in a shard: the
+	// range of that shard is their one hash.
+	Isolate []string `json:"isolate,omitempty"`
 	// Shards are the ring's shards, at least one, in any order. Those of a
 	// namespaced ring cover the keyspace without gap or overlap.
 	Shards []Shard `json:"shards"`

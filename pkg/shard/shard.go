@@ -90,7 +90,19 @@ type Shard struct {
 	// Controllers are the names of the group's controllers, sorted; empty where
 	// the shard is a range, since that runs every controller of its ring.
 	Controllers []string
+	// Pin is the member on which an operator wants the shard, and Home the one
+	// on which whoever balances the ring has put it; empty leaves it to the
+	// consistent hashing. Both are wishes: while that member is away, another
+	// one has the shard.
+	Pin, Home string
+	// Weight is how many objects the shard had when it was cut, for people to
+	// read; 0 if nobody has counted.
+	Weight int64
 }
+
+// Belongs returns the member on which the shard belongs: Pin, else Home, else
+// none.
+func (s Shard) Belongs() string { return cmp.Or(s.Pin, s.Home) }
 
 // Namespaced reports whether the shard is a range of namespaces, and not a
 // group of cluster-scoped controllers.
@@ -103,12 +115,15 @@ type shardJSON struct {
 	Range       *Range   `json:"range,omitempty"`
 	Group       string   `json:"group,omitempty"`
 	Controllers []string `json:"controllers,omitempty"`
+	Pin         string   `json:"pin,omitempty"`
+	Home        string   `json:"home,omitempty"`
+	Weight      int64    `json:"weight,omitempty"`
 }
 
 // MarshalJSON writes the range of a namespaced shard even where it is the zero
 // value, the whole keyspace, and leaves it out of a group's shard.
 func (s Shard) MarshalJSON() ([]byte, error) {
-	out := shardJSON{Ring: s.Ring, Name: s.Name, Group: s.Group, Controllers: s.Controllers}
+	out := shardJSON{Ring: s.Ring, Name: s.Name, Group: s.Group, Controllers: s.Controllers, Pin: s.Pin, Home: s.Home, Weight: s.Weight}
 	if s.Namespaced() {
 		out.Range = &s.Range
 	} else if s.Range != (Range{}) {
@@ -131,7 +146,7 @@ func (s *Shard) UnmarshalJSON(data []byte) error {
 	if (in.Range == nil) == (in.Group == "") {
 		return fmt.Errorf("shard %q: must have exactly one of range and group", id)
 	}
-	*s = Shard{ID: id, Group: in.Group, Controllers: in.Controllers}
+	*s = Shard{ID: id, Group: in.Group, Controllers: in.Controllers, Pin: in.Pin, Home: in.Home, Weight: in.Weight}
 	if in.Range != nil {
 		s.Range = *in.Range
 	}

@@ -1,0 +1,57 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Document returns the plan as JSON with a line for each shard, for people to
+// read and edit. ParsePlan is its inverse.
+func (p Plan) Document() (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "{\n  \"generation\": %d,\n  \"rings\": [", p.Generation)
+	for i, r := range p.Rings {
+		head := r
+		head.Shards = []Shard{}
+		text, err := json.Marshal(head)
+		if err != nil {
+			return "", fmt.Errorf("ring %q: %w", r.Name, err)
+		}
+		before, after, _ := strings.Cut(string(text), `"shards":[]`)
+		fmt.Fprintf(&b, "%s\n    %s\"shards\": [", comma(i), before)
+		for j, s := range r.Shards {
+			line, err := json.Marshal(s)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&b, "%s\n      %s", comma(j), line)
+		}
+		fmt.Fprintf(&b, "\n    ]%s", after)
+	}
+	b.WriteString("\n  ]\n}\n")
+	return b.String(), nil
+}
+
+func comma(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return ","
+}
+
+// ParsePlan reads a plan from JSON. It refuses unknown fields, which could
+// change what the plan means, text after the plan, and what Validate refuses.
+func ParsePlan(text []byte) (Plan, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	var p Plan
+	if err := decoder.Decode(&p); err != nil {
+		return Plan{}, fmt.Errorf("plan is not JSON as expected: %w", err)
+	}
+	if decoder.More() {
+		return Plan{}, fmt.Errorf("plan is followed by something else at byte %d", decoder.InputOffset())
+	}
+	return p, p.Validate()
+}
