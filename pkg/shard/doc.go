@@ -1,10 +1,13 @@
 // Package shard says how the work of a fleet is cut up: the keyspace, its
-// ranges, the shards made of them, the plan that lists all shards, and the
-// ring that decides which member should own which shard.
+// ranges, the shards made of them, the plan that lists all shards, the ring that
+// decides which member should own which shard, and the planner, which proposes
+// the next plan.
 //
-//	namespace --Hash--> keyspace --Range--> Shard --Place--> member
+//	namespace --Hash--> keyspace --Range--> Shard --HomesOf--> member
 //	                                          |
 //	                      Plan = rings = shards + controllers
+//	                        |
+//	    Census + members + Limits --Propose--> Plan of the next generation
 //
 // Everything here is a pure function of its arguments or an immutable value:
 // no I/O, no clock, no goroutine, no log, no metric, no global state. Values
@@ -18,27 +21,59 @@
 //     to shardSelector, so Range.Contains and Range.Selector never disagree.
 //   - Exact cover: in a Plan that Validate accepts, every namespace lies in
 //     exactly one shard of every namespaced ring, and every controller runs in
-//     exactly one ring, or in exactly one shard of a cluster ring.
+//     exactly one ring, or in exactly one shard of a cluster ring. An isolated
+//     namespace has a shard of its own.
 //   - One name, one Lease: two shards never share the Lease name
 //     <fleet>-<ring>-<shard>, in one plan or across plan generations, and no
 //     shard's Lease can be taken for a member's or the plan's.
+//   - A shard is never changed: of two plans that CheckSuccessor lets follow
+//     each other, a shard that is in both covers the same in both. Whatever
+//     Successor and Propose return has passed it, and keeps the ID of every
+//     shard that covers what it covered.
 //   - Same input, same placement: Place depends on the set of shards and the
 //     set of members, not on their order, the process or the platform. The
 //     golden vectors in testdata hold that across versions.
 //   - Bounded load: Place gives no member more than MaxLoad shards.
 //   - Place never panics and never leaves a shard without a member as long as
 //     there is one.
+//   - Pins, then homes: HomesOf has a shard where its pin is, or else its home,
+//     while that is among the members; without pins and homes it is Homes.
+//   - The planner comes to an end: Propose on its own result, with the same
+//     namespaces and members, soon returns false. It never makes the heaviest
+//     member heavier, but for what a member left behind, and up to
+//     Limits.Trigger where there are more shards than the most. It leaves alone
+//     what is pinned to a member that is there, and the ranges of what is
+//     pinned or isolated.
+//   - A balanced ring whatever the namespaces are called: from equal ranges the
+//     planner comes within 10 % of the mean, or within 2 % of Balance.Bound
+//     where single namespaces are too heavy for that, in at most 6 rounds for
+//     3 to 8 members and 500 or 5,000 namespaces of each naming scheme tested.
+//   - A member more or less moves at most 1/N of the weight and 5 %, with N
+//     members before, once the planner has balanced the ring; the exception is
+//     a member that leaves a namespace of about a tenth of all or more.
 //
 // # Non-guarantees
 //
 //   - A placement is a wish, not a right. Two members with different rosters
 //     compute different placements; only the shard's Lease says who may write.
-//   - The load bound counts shards, not objects. Equal shards are the business
-//     of whoever cuts the ranges; equal ranges are not equal shards, because
-//     FNV-1a hardly spreads names that differ only at their end.
+//   - The load bound counts shards, not objects. Without a planner shards are
+//     as unequal as the namespaces lie, because FNV-1a hardly spreads names that
+//     differ only at their end: up to 4.8 times the mean was measured with 500 namespaces.
 //   - The load bound is an upper bound. A member may get fewer shards than the
 //     mean, and with few shards a member it may get none; Place says how often.
 //   - A change of roster moves more shards than the least possible, because
-//     the bound pushes some shards on; Place has the measured figures.
+//     the bound pushes some shards on; Place has the measured figures. Homes
+//     keep shards from it.
+//   - The planner knows what the census says: objects, not how often they
+//     change, and cells, which it does not cut. Where many namespaces arrive
+//     at one spot of the keyspace, it follows: over the growth to 5,000
+//     namespaces of 5 members it moved up to 1.0 times the final weight, and
+//     stopped and started 5.2 times, in up to 184 plan generations.
+//   - The number of shards is an aim. Operators may plan more than
+//     Limits.MostShardsPerMember, and what is pinned or isolated stays; the
+//     planner only does not add to it.
+//   - Successor knows the names that the plan before it uses, not those of
+//     older plans: an operator must not give a shard a name that an older shard
+//     had.
 //   - A namespace is never split.
 package shard

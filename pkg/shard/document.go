@@ -50,8 +50,9 @@ func ParsePlan(text []byte) (Plan, error) {
 	if err := decoder.Decode(&p); err != nil {
 		return Plan{}, fmt.Errorf("plan is not JSON as expected: %w", err)
 	}
-	if decoder.More() {
-		return Plan{}, fmt.Errorf("plan is followed by something else at byte %d", decoder.InputOffset())
+	end := decoder.InputOffset()
+	if len(bytes.TrimSpace(text[end:])) > 0 {
+		return Plan{}, fmt.Errorf("plan is followed by something else at byte %d", end)
 	}
 	return p, p.Validate()
 }

@@ -122,6 +122,13 @@ func TestPlanDigest(t *testing.T) {
 		"group":           func(p *Plan) { p.Rings[1].Shards[0].Group = "other" },
 		"group's list":    func(p *Plan) { p.Rings[1].Shards[0].Controllers[0] = "other" },
 		"shard less":      func(p *Plan) { p.Rings[1].Shards = p.Rings[1].Shards[1:] },
+		"pin":             func(p *Plan) { p.Rings[0].Shards[0].Pin = "m" },
+		"home":            func(p *Plan) { p.Rings[0].Shards[0].Home = "m" },
+		"pin elsewhere":   func(p *Plan) { p.Rings[0].Shards[1].Pin = "m" },
+		"group's pin":     func(p *Plan) { p.Rings[1].Shards[0].Pin = "m" },
+		"weight":          func(p *Plan) { p.Rings[0].Shards[0].Weight = 1 },
+		"isolate":         func(p *Plan) { p.Rings[0].Isolate = []string{"a"} },
+		"isolate more":    func(p *Plan) { p.Rings[0].Isolate = []string{"a", "b"} },
 	} {
 		p := testPlan(t, 16)
 		change(&p)
@@ -176,6 +183,15 @@ func TestPlanValidate(t *testing.T) {
 		"group with range":      {func(p *Plan) { groups(p)[1].Range = Range{1, 2} }, []string{"rings[1].shards[1].range: Forbidden"}},
 		"group without list":    {func(p *Plan) { groups(p)[1].Controllers = nil }, []string{"rings[1].shards[1].controllers: Required"}},
 		"cluster ring's list":   {func(p *Plan) { p.Rings[1].Controllers = []string{"x"} }, []string{"rings[1].controllers: Forbidden"}},
+		"pin":                   {func(p *Plan) { shards(p)[1].Pin = "A" }, []string{`rings[0].shards[1].pin: Invalid value: "A"`, "lower case"}},
+		"home":                  {func(p *Plan) { groups(p)[1].Home = "a_b" }, []string{`rings[1].shards[1].home: Invalid value: "a_b"`}},
+		"pin and home":          {func(p *Plan) { shards(p)[1].Pin, shards(p)[1].Home = "a.b-c", "flotilla-0" }, nil},
+		"weight":                {func(p *Plan) { shards(p)[1].Weight = -1 }, []string{"rings[0].shards[1].weight: Invalid value: -1", "0 or more"}},
+		"isolate in groups":     {func(p *Plan) { p.Rings[1].Isolate = []string{"a"} }, []string{"rings[1].isolate: Forbidden"}},
+		"isolate without shard": {func(p *Plan) { p.Rings[0].Isolate = []string{"a"} }, []string{`rings[0].isolate[0]: Invalid value: "a"`, onlyHash(Hash("a")).String()}},
+		"isolate badly":         {func(p *Plan) { p.Rings[0].Isolate = []string{"a.b"} }, []string{`rings[0].isolate[0]: Invalid value: "a.b"`, "dots"}},
+		"isolate unsorted":      {func(p *Plan) { p.Rings[0].Isolate = []string{"b", "a"} }, []string{"rings[0].isolate[1]", `follows "b"`}},
+		"isolate twice":         {func(p *Plan) { p.Rings[0].Isolate = []string{"a", "a"} }, []string{"rings[0].isolate[1]", "listed once"}},
 		"all faults at once":    {func(p *Plan) { p.Generation = 0; shards(p)[0].Name = ""; groups(p)[0].Group = "" }, []string{"generation", "rings[0].shards[0].name", "rings[1].shards[0].group"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -107,7 +107,7 @@ func TestShardJSON(t *testing.T) {
 		`{"ring":"ns","name":"00","range":""}`:                           {"hyphen"},
 		`{"ring":"ns","name":"00","group":""}`:                           {"exactly one"},
 		`null`:                                                           {"exactly one"},
-		`{"ring":"ns","name":"00","mass":1}`:                           {"mass"},
+		`{"ring":"ns","name":"00","mass":1}`:                             {"mass"},
 		`{"range":"0x0000000000000000-0x10000000000000000","group":"g"}`: {"exactly one"},
 	} {
 		s := Shard{ID: ID{"kept", "kept"}}

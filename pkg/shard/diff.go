@@ -1,0 +1,174 @@
+package shard
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// ChangeKind says what a Change is about.
+type ChangeKind string
+
+const (
+	// ChangeRingAdded and ChangeRingRemoved are a ring that only one plan has.
+	ChangeRingAdded   ChangeKind = "ring added"
+	ChangeRingRemoved ChangeKind = "ring removed"
+	// ChangeController is a controller that runs elsewhere, starts or ends.
+	ChangeController ChangeKind = "controller"
+	// ChangeIsolate is a ring that isolates other namespaces.
+	ChangeIsolate ChangeKind = "isolate"
+	// ChangeShardAdded and ChangeShardRemoved are a shard that only one plan
+	// has, and that therefore starts or stops.
+	ChangeShardAdded   ChangeKind = "shard added"
+	ChangeShardRemoved ChangeKind = "shard removed"
+	// ChangeShardMoved is a shard of both plans with another pin or home.
+	ChangeShardMoved ChangeKind = "shard moved"
+)
+
+// Change is one difference between two plans.
+type Change struct {
+	Kind ChangeKind
+	// Ring is the ring it is about. For a controller that is the ring it goes
+	// to, or the one it was in if it ends.
+	Ring string
+	// ID is the shard it is about, or zero.
+	ID ID
+	// Controller is the controller it is about, or empty.
+	Controller string
+	// Text is what there is to know beside the kind and the name.
+	Text string
+}
+
+// String returns the change as one line for people.
+func (c Change) String() string {
+	name := c.Ring
+	if c.ID != (ID{}) {
+		name = c.ID.String()
+	}
+	if c.Controller != "" {
+		name = c.Controller
+	}
+	return fmt.Sprintf("%s %s: %s", c.Kind, name, c.Text)
+}
+
+// Diff returns what differs in plan b from plan a: rings, then controllers,
+// then isolated namespaces, then shards, each by name. Generations and weights
+// do not count.
+func Diff(a, b Plan) []Change {
+	return slices.Concat(diffRings(a, b), diffControllers(a, b), diffIsolate(a, b), diffShards(a, b))
+}
+
+func ringNames(p Plan) []string {
+	var names []string
+	for _, r := range p.Rings {
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func diffRings(a, b Plan) []Change {
+	var out []Change
+	for _, name := range ringNames(b) {
+		if _, found := a.Ring(name); !found {
+			r, _ := b.Ring(name)
+			out = append(out, Change{Kind: ChangeRingAdded, Ring: name, Text: fmt.Sprintf("%s, %d shards", r.Scope, len(r.Shards))})
+		}
+	}
+	for _, name := range ringNames(a) {
+		if _, found := b.Ring(name); !found {
+			r, _ := a.Ring(name)
+			out = append(out, Change{Kind: ChangeRingRemoved, Ring: name, Text: fmt.Sprintf("%s, %d shards", r.Scope, len(r.Shards))})
+		}
+	}
+	return out
+}
+
+// site is where a controller runs: its ring, and its group if it has one.
+type site struct{ ring, group string }
+
+func (p site) String() string {
+	if p.group == "" {
+		return "ring " + p.ring
+	}
+	return "ring " + p.ring + ", group " + p.group
+}
+
+func controllerPlaces(p Plan) map[string]site {
+	places := map[string]site{}
+	for _, r := range p.Rings {
+		for _, c := range r.Controllers {
+			places[c] = site{ring: r.Name}
+		}
+		for _, s := range r.Shards {
+			for _, c := range s.Controllers {
+				places[c] = site{ring: r.Name, group: s.Group}
+			}
+		}
+	}
+	return places
+}
+
+func diffControllers(a, b Plan) []Change {
+	before, after := controllerPlaces(a), controllerPlaces(b)
+	var out []Change
+	for c, to := range after {
+		from, found := before[c]
+		switch {
+		case !found:
+			out = append(out, Change{Kind: ChangeController, Ring: to.ring, Controller: c, Text: fmt.Sprintf("starts in %s", to)})
+		case from != to:
+			out = append(out, Change{Kind: ChangeController, Ring: to.ring, Controller: c, Text: fmt.Sprintf("moves from %s to %s", from, to)})
+		}
+	}
+	for c, from := range before {
+		if _, found := after[c]; !found {
+			out = append(out, Change{Kind: ChangeController, Ring: from.ring, Controller: c, Text: fmt.Sprintf("ends in %s", from)})
+		}
+	}
+	slices.SortFunc(out, func(x, y Change) int { return cmp.Compare(x.Controller, y.Controller) })
+	return out
+}
+
+func diffIsolate(a, b Plan) []Change {
+	var out []Change
+	for _, name := range ringNames(b) {
+		before, _ := a.Ring(name)
+		after, _ := b.Ring(name)
+		if was, is := joinSorted(before.Isolate), joinSorted(after.Isolate); was != is {
+			out = append(out, Change{Kind: ChangeIsolate, Ring: name, Text: fmt.Sprintf("from %q to %q", was, is)})
+		}
+	}
+	return out
+}
+
+// diffShards compares shards by ID: those of one ID cover the same, or
+// CheckSuccessor refuses the plan.
+func diffShards(a, b Plan) []Change {
+	var out []Change
+	for _, s := range b.Shards() {
+		was, found := a.Shard(s.ID)
+		switch {
+		case !found:
+			out = append(out, Change{Kind: ChangeShardAdded, Ring: s.Ring, ID: s.ID, Text: describe(s)})
+		case was.Pin != s.Pin || was.Home != s.Home:
+			out = append(out, Change{Kind: ChangeShardMoved, Ring: s.Ring, ID: s.ID,
+				Text: fmt.Sprintf("pin %q, home %q; was pin %q, home %q", s.Pin, s.Home, was.Pin, was.Home)})
+		}
+	}
+	for _, s := range a.Shards() {
+		if _, found := b.Shard(s.ID); !found {
+			out = append(out, Change{Kind: ChangeShardRemoved, Ring: s.Ring, ID: s.ID, Text: describe(s)})
+		}
+	}
+	slices.SortStableFunc(out, func(x, y Change) int { return x.ID.Compare(y.ID) })
+	return out
+}
+
+func describe(s Shard) string {
+	what := s.Range.String()
+	if !s.Namespaced() {
+		what = "group " + s.Group
+	}
+	return what + option(", pin ", s.Pin) + option(", home ", s.Home)
+}

@@ -1,0 +1,162 @@
+package shard
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// tidy merges neighbours: any when there are clearly more shards than wanted,
+// which is half way to the most, and those that cost little when there are more
+// than wanted and something changes anyway. Apart from the latter, neighbours
+// of different homes are merged only when there are more than the most.
+func (d *draft) tidy() {
+	wanted := d.limits.ShardsPerMember * len(d.members)
+	clearly := (wanted + d.most) / 2
+	if len(d.parts) > clearly {
+		for len(d.parts) > wanted {
+			upTo := 0.0
+			if len(d.parts) > d.most {
+				upTo = d.level * d.limits.Trigger
+			}
+			if !d.mergeBest(d.total, upTo) {
+				break
+			}
+		}
+	}
+	if d.changed() {
+		cheap := d.total / int64(4*wanted)
+		for len(d.parts) > wanted && d.mergeBest(cheap, d.level) {
+		}
+	}
+}
+
+// mergeBest merges the two neighbours that cost least, and returns false if
+// none cost at most the limit or the budget does not allow it. For upTo see
+// bestMerge.
+func (d *draft) mergeBest(limit int64, upTo float64) bool {
+	if d.freshOnly {
+		limit = 0
+	}
+	best, found := d.bestMerge(upTo, -1)
+	return found && best.cost <= limit && d.afford(func() { d.merge(best) })
+}
+
+// merging is a way to make one part of the i-th and the next.
+type merging struct {
+	i    int
+	home int   // where the part will be
+	cost int64 // weight that stops, and weight that moves
+	load int64 // what that member then has, if some of it moves
+}
+
+// bestMerge returns what costs least, of neighbours with one home and of those
+// others by which no member that gains weight comes to have more than upTo; of
+// equals, what leaves the one that gains with least. If leaver is not -1, the
+// number of its parts must fall.
+func (d *draft) bestMerge(upTo float64, leaver int) (best merging, found bool) {
+	consider := func(i int, p, q part) { // p goes to q
+		if p.whole || q.whole || leaver >= 0 && p.home != leaver || q.home < 0 && p.home >= 0 {
+			return
+		}
+		m := merging{i: i, home: q.home, cost: p.cutCost() + q.cutCost()}
+		if p.home != q.home {
+			m.cost += p.weight
+			m.load = d.loads[q.home] + p.weight
+			if upTo == 0 || p.weight > 0 && float64(m.load) > upTo {
+				return
+			}
+		}
+		if !found || cmp.Or(cmp.Compare(m.cost, best.cost), cmp.Compare(m.load, best.load)) < 0 {
+			best, found = m, true
+		}
+	}
+	for i := range d.parts[1:] {
+		p, q := d.parts[i], d.parts[i+1]
+		consider(i, p, q)
+		consider(i, q, p)
+	}
+	return best, found
+}
+
+// withRoom looks for a way to take weight from the giver after a place has been
+// made for it: a member has fewer shards by one that it merges or swaps, or the
+// ring by one. It does that and the best step then, or nothing and returns
+// false.
+func (d *draft) withRoom(giver int) bool {
+	if len(d.parts) >= d.most {
+		if m, found := d.bestMerge(d.level, -1); found && d.tryFirst(giver, func() { d.merge(m) }) {
+			return true
+		}
+	}
+	for member, n := range d.counts {
+		if n < d.limits.MostShardsPerMember || float64(d.loads[member]) >= d.level {
+			continue
+		}
+		m, merge := d.bestMerge(d.level, member)
+		i, to, swap := d.lightest(member)
+		if swap && (!merge || d.parts[i].weight <= m.cost) {
+			if d.tryFirst(giver, func() { d.move(i, 0, len(d.parts[i].cells), to) }) {
+				return true
+			}
+		}
+		if merge && d.tryFirst(giver, func() { d.merge(m) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// tryFirst does what is to be done first and then the best step from the giver,
+// if there is one then, both together make the ring more even, and the budget
+// allows both.
+func (d *draft) tryFirst(giver int, first func()) bool {
+	back, before, heaviest := d.snapshot(), d.unevenness(), slices.Max(d.loads)
+	first()
+	best, found := d.bestFrom(giver)
+	if found {
+		d.take(best)
+		found = d.unevenness() <= before-d.gain() && slices.Max(d.loads) <= heaviest
+	}
+	back()
+	return found && d.afford(func() {
+		first()
+		d.take(best)
+	})
+}
+
+// unevenness is how far the members are from their fair shares, all together.
+func (d *draft) unevenness() float64 {
+	sum := 0.0
+	for m, load := range d.loads {
+		sum += math.Abs(float64(load) - d.fair(m))
+	}
+	return sum
+}
+
+// lightest returns the lightest part of the member that may move, and who has
+// the fewest parts and so might have it.
+func (d *draft) lightest(member int) (best, to int, found bool) {
+	best = -1
+	for i, p := range d.parts {
+		if p.home == member && !p.pinned && (best < 0 || p.weight < d.parts[best].weight) {
+			best = i
+		}
+	}
+	for m, n := range d.counts {
+		if n < d.counts[to] {
+			to = m
+		}
+	}
+	return best, to, best >= 0 && d.counts[to]+1 < d.counts[member]
+}
+
+// merge makes one part of two.
+func (d *draft) merge(m merging) {
+	p, q := d.parts[m.i], d.parts[m.i+1]
+	d.add(p, -1)
+	d.add(q, -1)
+	joined := d.newPart(Range{Start: p.rng.Start, End: q.rng.End}, slices.Concat(p.cells, q.cells), m.home)
+	d.add(joined, +1)
+	d.parts = slices.Replace(d.parts, m.i, m.i+2, joined)
+}

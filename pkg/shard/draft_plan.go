@@ -1,0 +1,66 @@
+package shard
+
+import (
+	"slices"
+)
+
+// plan returns the current plan with the ring as drafted, at the next
+// generation.
+func (d *draft) plan() Plan {
+	next := Plan{Generation: d.current.Generation + 1, Rings: slices.Clone(d.current.Rings)}
+	taken := map[string]bool{}
+	for _, s := range d.ring.Shards {
+		taken[s.Name] = true
+	}
+	r := d.ring
+	r.Shards = make([]Shard, 0, len(d.parts))
+	for _, p := range d.parts {
+		s := d.shardOf(p)
+		if p.old < 0 {
+			s.Name = newName(s, next.Generation, taken)
+		}
+		r.Shards = append(r.Shards, s)
+	}
+	i := slices.IndexFunc(next.Rings, func(other Ring) bool { return other.Name == r.Name })
+	next.Rings[i] = r
+	return next
+}
+
+// shardOf returns the shard that the part will be, without a name if it is new.
+func (d *draft) shardOf(p part) Shard {
+	if p.old < 0 {
+		return Shard{ID: ID{Ring: d.ring.Name}, Range: p.rng, Home: d.members[p.home], Weight: p.weight}
+	}
+	s := d.ring.Shards[p.old]
+	if !p.pinned {
+		s.Home = d.members[p.home]
+	}
+	return s
+}
+
+// steps returns what becomes of the shards in the plan, which is d.plan's.
+func (d *draft) steps(plan Plan) []Step {
+	r, _ := plan.Ring(d.ring.Name)
+	var steps []Step
+	for i, p := range d.parts {
+		step := Step{Shard: r.Shards[i].ID, To: d.members[p.home], Weight: p.weight}
+		for _, of := range d.madeOf(p) {
+			step.Of = append(step.Of, d.ring.Shards[of].ID)
+			step.From = append(step.From, d.members[d.was[of]])
+		}
+		switch {
+		case p.old < 0 && len(step.Of) == 1:
+			step.Kind = StepSplit
+		case p.old < 0:
+			step.Kind = StepMerge
+		case p.home != d.was[p.old]:
+			step.Kind = StepMove
+		case r.Shards[i].Home != d.ring.Shards[p.old].Home:
+			step.Kind = StepHome
+		default:
+			continue
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
