@@ -49,6 +49,9 @@ type FenceConfig struct {
 	Member, Shard string
 	// Clock must be the one that the claims are measured by. Required.
 	Clock Clock
+	// Permit tells whether writes may be sent at all at a reading of the clock, whatever the claim says: it is how a gate that
+	// is not held refuses them. It must not block. Default: they may.
+	Permit func(now time.Time) bool
 }
 
 // Fence lets mutating requests pass only while a valid claim is behind it. One fence serves all clients of one shard. A new
@@ -74,6 +77,9 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
+	}
+	if cfg.Permit == nil {
+		cfg.Permit = func(time.Time) bool { return true }
 	}
 	return &Fence{cfg: cfg}, nil
 }
@@ -138,7 +144,7 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := t.bound(req.Context(), claim)
 	req = req.WithContext(ctx)
 	// Immediately before the sending, with a clock read for this.
-	if !plant.FenceOff && !claim.Valid(t.fence.cfg.Clock.Now()) {
+	if now := t.fence.cfg.Clock.Now(); !plant.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
 		cancel()
 		return nil, t.refuse(req, claim)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -33,9 +34,9 @@ type MembershipConfig struct {
 	// RebalanceDelay is how long the member stays joining, by its own clock, while another member is active. Default 0: it
 	// becomes active at once. Must not be negative.
 	RebalanceDelay time.Duration
-	// Plan returns what to say of the plan that this member works by, see PlanAnnotation. It must not block. Call
+	// Annotations returns what else to say of the member on its Lease; an empty value removes a key. It must not block. Call
 	// Membership.Touch when its answer changes. Default: nothing is said.
-	Plan func() string
+	Annotations func() map[string]string
 }
 
 // Membership keeps one member's Lease, by which others know that it lives. It serves for one hold: once lost or left, make
@@ -81,8 +82,8 @@ func NewMembership(cfg MembershipConfig) (*Membership, error) {
 	if cfg.RebalanceDelay < 0 {
 		errs = append(errs, fmt.Errorf("MembershipConfig.RebalanceDelay is %v, must not be negative", cfg.RebalanceDelay))
 	}
-	if m.cfg.Plan == nil {
-		m.cfg.Plan = func() string { return "" }
+	if m.cfg.Annotations == nil {
+		m.cfg.Annotations = func() map[string]string { return nil }
 	}
 	if m.cfg.OnEvent == nil {
 		m.cfg.OnEvent = func(Event) {}
@@ -150,7 +151,7 @@ func (m *Membership) Leave() {
 	m.setState(MemberLeaving)
 }
 
-// Touch has the Lease written as soon as possible, after the answer of MembershipConfig.Plan has changed.
+// Touch has the Lease written as soon as possible, after the answer of MembershipConfig.Annotations has changed.
 func (m *Membership) Touch() {
 	m.claimant.Touch()
 }
@@ -166,8 +167,10 @@ func (m *Membership) setState(state MemberState) {
 }
 
 func (m *Membership) annotations() map[string]string {
-	all := m.credentialAnnotations()
-	all[StateAnnotation], all[PlanAnnotation] = string(m.State()), m.cfg.Plan()
+	all := map[string]string{}
+	maps.Copy(all, m.cfg.Annotations())
+	maps.Copy(all, m.credentialAnnotations())
+	all[StateAnnotation] = string(m.State())
 	return all
 }
 

@@ -30,7 +30,7 @@ func (w *world) member(incarnation string, delay time.Duration) *memberNode {
 	var err error
 	m.membership, err = NewMembership(MembershipConfig{
 		Fleet: "f", Incarnation: incarnation, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: DefaultTiming(),
-		RebalanceDelay: delay, Plan: func() string { return "plan-1" }, OnEvent: n.event, OnStuck: n.stuck,
+		RebalanceDelay: delay, Annotations: func() map[string]string { return map[string]string{"plan": "plan-1"} }, OnEvent: n.event, OnStuck: n.stuck,
 		Jitter: func(d time.Duration) time.Duration { return d },
 	})
 	if err != nil {
@@ -45,7 +45,7 @@ func (n *node) roster() string {
 	r := RosterFrom("f", n.observer.List(), DefaultTiming().LeaseDuration, n.clock.Now())
 	var parts []string
 	for _, m := range r.Members() {
-		parts = append(parts, fmt.Sprintf("%s=%s/%.0f/%s", m.Incarnation, m.State, m.Since.Sub(n.begin).Seconds(), m.Plan))
+		parts = append(parts, fmt.Sprintf("%s=%s/%.0f/%s", m.Incarnation, m.State, m.Since.Sub(n.begin).Seconds(), m.Annotations["plan"]))
 	}
 	return strings.Join(parts, " ") + " active: " + strings.Join(r.Active(), " ")
 }
@@ -178,7 +178,7 @@ func TestRosterFrom(t *testing.T) {
 	member := func(name, holder, state string, second float64) Observation {
 		obs := seen(holder, 1, second)
 		obs.Name = "f-member-" + name
-		obs.Annotations = map[string]string{StateAnnotation: state, PlanAnnotation: "p"}
+		obs.Annotations = map[string]string{StateAnnotation: state, "plan": "p"}
 		return obs
 	}
 	gone := absent(99, 1)
@@ -198,12 +198,13 @@ func TestRosterFrom(t *testing.T) {
 		member("w-1", "w-1_a-b", "bogus", 100), // hyphens and nonsense
 	}
 	r := RosterFrom("f", all, 15*time.Second, at(100))
+	said := func(state string) map[string]string { return map[string]string{StateAnnotation: state, "plan": "p"} }
 	want := []Member{
-		{"b", "b_1", MemberJoining, at(90), "p", at(90)},
-		{"c", "c_1", MemberLeaving, at(99), "p", at(99)},
-		{"d", "d_1", MemberJoining, at(99), "p", at(99)},
-		{"e", "e_1", MemberActive, at(98), "p", at(98)},
-		{"w-1", "w-1_a-b", MemberJoining, at(100), "p", at(100)},
+		{"b", "b_1", MemberJoining, at(90), said("joining"), at(90)},
+		{"c", "c_1", MemberLeaving, at(99), said("leaving"), at(99)},
+		{"d", "d_1", MemberJoining, at(99), said(""), at(99)},
+		{"e", "e_1", MemberActive, at(98), said("active"), at(98)},
+		{"w-1", "w-1_a-b", MemberJoining, at(100), said("bogus"), at(100)},
 	}
 	if diff := cmp.Diff(want, r.Members()); diff != "" {
 		t.Errorf("Members() is not as wanted (-want +got):\n%s", diff)

@@ -8,13 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// Annotations of a member's Lease.
-const (
-	// StateAnnotation holds a MemberState.
-	StateAnnotation = "flotilla.dev/state"
-	// PlanAnnotation holds what MembershipConfig.Plan returned: which plan the member works by.
-	PlanAnnotation = "flotilla.dev/plan"
-)
+// StateAnnotation holds a MemberState, on a member's Lease.
+const StateAnnotation = "flotilla.dev/state"
 
 // MemberState is what a member says of itself.
 type MemberState string
@@ -38,8 +33,8 @@ type Member struct {
 	State MemberState
 	// Since is when this process first saw the incarnation hold its Lease.
 	Since time.Time
-	// Plan as the member says; empty if it says nothing.
-	Plan string
+	// Annotations of its Lease, with what else the member says. They must not be changed.
+	Annotations map[string]string
 	// LastSeen is when this process last saw the member renew its Lease.
 	LastSeen time.Time
 }
@@ -86,7 +81,7 @@ func RosterFrom(fleet string, observations []Observation, atLeast time.Duration,
 			Incarnation: obs.Holder,
 			State:       state,
 			Since:       obs.HolderSeen,
-			Plan:        obs.Annotations[PlanAnnotation],
+			Annotations: obs.Annotations,
 			LastSeen:    obs.Seen,
 		})
 		if at := obs.ExpiresAt(atLeast); r.next.IsZero() || at.Before(r.next) {

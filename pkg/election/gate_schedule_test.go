@@ -1,0 +1,569 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+)
+
+// TestGateAgainstStockElector runs three members with a gate and two stock candidates, which are client-go's own elector, through
+// random faults: stalls, partitions, lost and late answers, kills, planned ends with a release. It asks of each schedule:
+//
+//   - at no moment is a gate valid while a candidate believes to be the leader;
+//   - at the moment at which a candidate's acquisition is written, no gate is valid;
+//   - once the faults are over, the fleet or a candidate holds the Lease, and if it is the fleet, then every member.
+//
+// Members' clocks differ in speed by a quarter and in reading by hours. What client-go's elector does not promise by itself is
+// left out: a candidate is not stalled, and has its answers within half a second. It believes to be leader for up to
+// RetryPeriod + RenewDeadline from an answer, which leaves three of LeaseDuration's fifteen seconds. A schedule is longer than
+// those of one Lease: a quarter of -seeds are tried.
+func TestGateAgainstStockElector(t *testing.T) {
+	n := (*seeds + 3) / 4
+	if testing.Short() {
+		n = min(n, 50)
+	}
+	var total gateTally
+	for seed := *firstSeed; seed < *firstSeed+n && !t.Failed(); seed++ {
+		synctest.Test(t, func(t *testing.T) {
+			sc := newGateSchedule(t, seed)
+			sc.run()
+			total.add(sc.tally)
+		})
+	}
+	t.Logf("%d schedules: %+v", n, total)
+	if n >= 50 && (total.Leaders == 0 || total.Held == 0 || total.Lost == 0 || total.Released == 0) {
+		t.Errorf("The schedules do not try everything: %+v", total)
+	}
+}
+
+// gateTally counts what has happened.
+type gateTally struct {
+	Leaders, Held, Lost, Suspended, Released int
+}
+
+func (c *gateTally) add(other gateTally) {
+	c.Leaders += other.Leaders
+	c.Held += other.Held
+	c.Lost += other.Lost
+	c.Suspended += other.Suspended
+	c.Released += other.Released
+}
+
+// gateSchedule is one random history.
+type gateSchedule struct {
+	t       *testing.T
+	seed    uint64
+	begin   time.Time
+	store   *leasetest.Store
+	rng     *rand.Rand // of the main goroutine
+	members []*gateMember
+	stocks  []*stock
+
+	mu    sync.Mutex
+	tally gateTally
+}
+
+// gateMember is one machine with a member; its process may be restarted.
+type gateMember struct {
+	*gateSchedule
+	name          string
+	client, watch *leasetest.Client
+	observed      *skewedClock // of the observer
+	clock         *stallClock
+	cancel        context.CancelFunc
+	stopped       chan struct{}
+
+	gate *Gate // of the present process; nil if there is none. Guarded by mu.
+}
+
+// stallClock is a clock that can be made to keep whoever reads it.
+type stallClock struct {
+	*skewedClock
+	mu    sync.Mutex
+	until chan struct{}
+}
+
+func (c *stallClock) Now() time.Time {
+	for {
+		c.mu.Lock()
+		until := c.until
+		c.mu.Unlock()
+		if until == nil {
+			return c.skewedClock.Now()
+		}
+		<-until
+	}
+}
+
+// stall keeps the process for d of real time.
+func (c *stallClock) stall(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.until == nil {
+		c.until = make(chan struct{})
+		time.AfterFunc(d, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			close(c.until)
+			c.until = nil
+		})
+	}
+}
+
+// stock is one stock replica.
+type stock struct {
+	*gateSchedule
+	name    string
+	client  *leasetest.Client
+	leading bool // Guarded by mu.
+	cancel  context.CancelFunc
+	stopped chan struct{}
+}
+
+func newGateSchedule(t *testing.T, seed uint64) *gateSchedule {
+	sc := &gateSchedule{t: t, seed: seed, begin: time.Now(), store: leasetest.NewStore(), rng: rand.New(rand.NewPCG(seed, 1))}
+	first := lease([]string{"", "stock-0", gateSelf}[seed%3], 1)
+	first.Name = gateName
+	sc.store.Put(first)
+	for i := range 3 {
+		m := &gateMember{
+			gateSchedule: sc, name: string(rune('a' + i)),
+			observed: &skewedClock{begin: sc.begin, shift: time.Duration(sc.rng.Int64N(int64(100*time.Hour))) - 50*time.Hour, rate: 0.8 + 0.25*sc.rng.Float64()},
+		}
+		m.clock = &stallClock{skewedClock: m.observed}
+		m.client, m.watch = sc.client(m.name, uint64(2+i)), sc.client(m.name, uint64(5+i))
+		sc.members = append(sc.members, m)
+	}
+	for i := range 2 {
+		name := fmt.Sprintf("stock-%d", i)
+		sc.stocks = append(sc.stocks, &stock{gateSchedule: sc, name: name, client: sc.client(name, uint64(8+i))})
+	}
+	return sc
+}
+
+// client returns a client with random latency.
+func (sc *gateSchedule) client(name string, seed uint64) *leasetest.Client {
+	c := sc.store.Client(name)
+	latency := rand.New(rand.NewPCG(sc.seed, seed))
+	var mu sync.Mutex
+	c.Script(func(string) leasetest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		return leasetest.Fault{Out: upTo(latency, 20*time.Millisecond), Back: upTo(latency, 20*time.Millisecond)}
+	})
+	return c
+}
+
+func (sc *gateSchedule) failf(format string, args ...any) {
+	sc.t.Errorf("seed %d, second %.3f: %s", sc.seed, time.Since(sc.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (sc *gateSchedule) run() {
+	ctx, cancel := context.WithCancel(klog.NewContext(sc.t.Context(), klog.Logger{}))
+	var judges sync.WaitGroup
+	judges.Go(func() { sc.judgeAllTheTime(ctx) })
+	judges.Go(func() { sc.judgeWrites(ctx) })
+	for _, m := range sc.members {
+		m.start()
+	}
+	for _, c := range sc.stocks {
+		c.start()
+	}
+	for time.Since(sc.begin) < 200*time.Second {
+		time.Sleep(upTo(sc.rng, 4*time.Second)) // virtual
+		if i := sc.rng.IntN(len(sc.members) + len(sc.stocks)); i < len(sc.members) {
+			sc.members[i].fault()
+		} else {
+			sc.stocks[i-len(sc.members)].fault()
+		}
+	}
+	for _, m := range sc.members {
+		m.client.Heal()
+		m.watch.Heal()
+		m.start()
+	}
+	for _, c := range sc.stocks {
+		c.client.Heal()
+		c.start()
+	}
+	time.Sleep(90 * time.Second) // virtual
+	synctest.Wait()
+	sc.judgeTheEnd()
+	for _, m := range sc.members {
+		m.stop()
+	}
+	for _, c := range sc.stocks {
+		c.stop(false)
+	}
+	cancel()
+	judges.Wait()
+	sc.store.Wait()
+}
+
+func (m *gateMember) fault() {
+	d := upTo(m.rng, 20*time.Second)
+	verbs := [][]string{nil, {"create", "update"}, {"get"}, {"get", "update"}}[m.rng.IntN(4)]
+	n := 1 + m.rng.IntN(4)
+	switch m.rng.IntN(15) {
+	case 0, 1:
+		m.client.Block(verbs...)
+		time.AfterFunc(d, func() { m.client.Unblock() })
+	case 2:
+		m.client.Block()
+		m.watch.Block()
+		time.AfterFunc(d, func() { m.client.Unblock(); m.watch.Unblock() })
+	case 3:
+		m.watch.Block()
+		time.AfterFunc(d, func() { m.watch.Unblock() })
+	case 4, 5:
+		m.client.Delay(n, upTo(m.rng, 8*time.Second), upTo(m.rng, 8*time.Second), verbs...)
+	case 6:
+		m.client.Drop(n, verbs...)
+	case 7:
+		m.client.DropReply(n, verbs...)
+	case 8:
+		m.client.Conflict(n)
+	case 9:
+		m.watch.LagWatch(d / 2)
+	case 10:
+		m.clock.stall(d)
+	case 11:
+		m.stop()
+		time.AfterFunc(d, m.start)
+	case 12: // The fleet is scaled to zero, and back later.
+		for _, other := range m.members {
+			other.stop()
+		}
+		m.release()
+		for _, other := range m.members {
+			time.AfterFunc(d+upTo(m.rng, 20*time.Second), other.start)
+		}
+	case 13, 14:
+		m.commonFault()
+	}
+}
+
+// commonFault hits all members at about the same time for about as long as a Lease lasts.
+func (m *gateMember) commonFault() {
+	for _, other := range m.members {
+		d := 12*time.Second + upTo(m.rng, 12*time.Second)
+		time.Sleep(upTo(m.rng, 2*time.Second)) // virtual
+		switch m.rng.IntN(6) {
+		case 0, 1:
+			other.client.Block()
+			time.AfterFunc(d, func() { other.client.Unblock() })
+		case 2:
+			other.client.Block("update")
+			time.AfterFunc(d, func() { other.client.Unblock() })
+		case 3:
+			other.clock.stall(d)
+		case 4:
+			other.client.Delay(4, upTo(m.rng, 2*time.Second), 2*time.Second+upTo(m.rng, 3*time.Second))
+			time.AfterFunc(4*time.Second, func() { other.client.Block() })
+			time.AfterFunc(d, func() { other.client.Unblock() })
+		case 5:
+			other.client.Block()
+			other.watch.LagWatch(d / 2)
+			time.AfterFunc(d, func() { other.client.Unblock(); other.watch.LagWatch(0) })
+		}
+	}
+}
+
+// start starts a process unless one runs. A process that has lost its gate is started again, as a pod is.
+func (m *gateMember) start() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cancel != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(m.t.Context(), klog.Logger{}))
+	m.cancel, m.stopped = cancel, make(chan struct{})
+	go func(stopped chan struct{}) {
+		defer close(stopped)
+		for ctx.Err() == nil {
+			if err := m.live(ctx); err != nil {
+				if !errors.Is(err, ErrGateLost) {
+					m.failf("Run() of %s = %v", m.name, err)
+				}
+				m.clock.Now()
+				time.Sleep(time.Second) // virtual
+			}
+		}
+	}(m.stopped)
+}
+
+// live is one process.
+func (m *gateMember) live(ctx context.Context) error {
+	observer, err := NewObserver(ObserverConfig{Fleet: "f", Extra: []string{gateName}, Client: m.watch, Clock: m.observed})
+	if err != nil {
+		return err
+	}
+	gate, err := NewGate(GateConfig{
+		Name: gateName, Identity: gateSelf, Client: m.client, Observer: observer, Clock: m.clock, Timing: DefaultTiming(), OnEvent: m.event,
+	})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.gate = gate
+	m.mu.Unlock()
+	observing, stop := context.WithCancel(klog.NewContext(m.t.Context(), klog.Logger{}))
+	var all sync.WaitGroup
+	all.Go(func() { observer.Run(observing) })
+	err = gate.Run(ctx)
+	stop()
+	all.Wait()
+	return err
+}
+
+// stop ends the process, if one runs.
+func (m *gateMember) stop() {
+	m.mu.Lock()
+	cancel, stopped := m.cancel, m.stopped
+	m.mu.Unlock()
+	if cancel == nil {
+		return
+	}
+	cancel()
+	<-stopped
+	m.mu.Lock()
+	m.cancel = nil
+	m.mu.Unlock()
+}
+
+// release clears the gate after the last member has stopped.
+func (m *gateMember) release() {
+	m.mu.Lock()
+	gate := m.gate
+	for _, other := range m.members {
+		if other.cancel != nil {
+			m.mu.Unlock()
+			return // Started meanwhile, by an earlier fault: not the last.
+		}
+	}
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(m.t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if gate != nil && gate.Release(ctx) == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.tally.Released++
+	}
+}
+
+func (m *gateMember) event(e Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch e.Type {
+	case EventAcquired:
+		m.tally.Held++
+		m.judge("a gate was acquired")
+	case EventEnded:
+		m.tally.Lost++
+	case EventSuspended:
+		m.tally.Suspended++
+	}
+}
+
+func (c *stock) fault() {
+	d := upTo(c.rng, 20*time.Second)
+	n := 1 + c.rng.IntN(4)
+	switch c.rng.IntN(8) {
+	case 0, 1:
+		c.client.Block()
+		time.AfterFunc(d, func() { c.client.Unblock() })
+	case 2:
+		c.client.Drop(n)
+	case 3:
+		c.client.DropReply(n)
+	case 4:
+		c.client.Delay(n, upTo(c.rng, 8*time.Second), upTo(c.rng, 500*time.Millisecond))
+	case 5, 6:
+		c.stop(false)
+		time.AfterFunc(2*d, c.start)
+	case 7:
+		c.stop(true)
+		time.AfterFunc(2*d, c.start)
+	}
+}
+
+// start starts a process unless one runs. A process that has lost the lead is started again.
+func (c *stock) start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancel != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(c.t.Context(), klog.Logger{}))
+	c.cancel, c.stopped = cancel, make(chan struct{})
+	go func(stopped chan struct{}) {
+		defer close(stopped)
+		for ctx.Err() == nil {
+			c.live(ctx)
+		}
+	}(c.stopped)
+}
+
+func (c *stock) live(ctx context.Context) {
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: leasetest.Namespace, Name: gateName},
+			Client:     stockLeases{client: c.client},
+			LockConfig: resourcelock.ResourceLockConfig{Identity: c.name},
+		},
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(leading context.Context) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if leading.Err() == nil {
+					c.leading = true
+					c.tally.Leaders++
+					c.judge("a stock candidate became leader")
+				}
+			},
+			OnStoppedLeading: func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.leading = false
+			},
+		},
+	})
+	if err != nil {
+		c.failf("%v", err)
+		return
+	}
+	elector.Run(ctx)
+}
+
+// stop ends the process, if one runs; planned has it give the Lease up, as a replica does that stops before it releases.
+func (c *stock) stop(planned bool) {
+	c.mu.Lock()
+	cancel, stopped := c.cancel, c.stopped
+	c.mu.Unlock()
+	if cancel == nil {
+		return
+	}
+	cancel()
+	<-stopped
+	c.mu.Lock()
+	c.cancel = nil
+	c.mu.Unlock()
+	if planned {
+		c.store.Tamper(gateName, func(l *coordinationv1.Lease) {
+			if *l.Spec.HolderIdentity == c.name {
+				*l.Spec.HolderIdentity, *l.Spec.LeaseDurationSeconds = "", 1
+			}
+		})
+	}
+}
+
+// stockLeases is what the elector needs of a clientset, with its timeout.
+type stockLeases struct {
+	coordinationv1client.LeaseInterface
+	client *leasetest.Client
+}
+
+func (l stockLeases) Leases(string) coordinationv1client.LeaseInterface { return l }
+
+func (l stockLeases) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return l.client.Get(ctx, name, opts)
+}
+
+func (l stockLeases) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return l.client.Create(ctx, lease, opts)
+}
+
+func (l stockLeases) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return l.client.Update(ctx, lease, opts)
+}
+
+// valid returns the members whose gate is valid now. mu must be held.
+func (sc *gateSchedule) valid() []string {
+	var names []string
+	for _, m := range sc.members {
+		if m.gate != nil && m.gate.Valid(m.observed.Now()) {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
+// judge compares what everybody believes. mu must be held.
+func (sc *gateSchedule) judge(when string) {
+	for _, c := range sc.stocks {
+		if valid := sc.valid(); c.leading && len(valid) > 0 {
+			sc.failf("when %s: %s leads while the gates of %v are valid", when, c.name, valid)
+		}
+	}
+}
+
+func (sc *gateSchedule) judgeAllTheTime(ctx context.Context) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil && !sc.t.Failed() {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			sc.mu.Lock()
+			sc.judge("looked at")
+			sc.mu.Unlock()
+		}
+	}
+}
+
+// judgeWrites looks at the moment in which a candidate's acquisition is written: no virtual time passes until it is told.
+func (sc *gateSchedule) judgeWrites(ctx context.Context) {
+	events, err := sc.store.Client("judge").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		sc.failf("%v", err)
+		return
+	}
+	defer events.Stop()
+	for event := range events.ResultChan() {
+		l, ok := event.Object.(*coordinationv1.Lease)
+		if !ok || RecordFrom(l).Holder == gateSelf || RecordFrom(l).Holder == "" {
+			continue
+		}
+		sc.mu.Lock()
+		if valid := sc.valid(); len(valid) > 0 {
+			sc.failf("%s wrote its name while the gates of %v are valid", RecordFrom(l).Holder, valid)
+		}
+		sc.mu.Unlock()
+	}
+}
+
+func (sc *gateSchedule) judgeTheEnd() {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	leaders := 0
+	for _, c := range sc.stocks {
+		if c.leading {
+			leaders++
+		}
+	}
+	valid := sc.valid()
+	if leaders == 0 && len(valid) != len(sc.members) || leaders > 1 || leaders == 1 && len(valid) > 0 {
+		sc.failf("%d leaders and valid gates of %v after the last fault, Lease of %q", leaders, valid, RecordFrom(sc.store.Get(gateName)).Holder)
+	}
+}

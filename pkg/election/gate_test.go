@@ -1,0 +1,501 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+)
+
+// gateNode is a process with a gate.
+type gateNode struct {
+	*node
+	gate *Gate
+	err  error
+	mu   sync.Mutex
+	sent map[string]int // requests by verb, while counting
+}
+
+// gate starts a process that keeps gateName. Requests take 10ms, watch events 5ms.
+func (w *world) gate(name string, changes ...func(*gateNode, *GateConfig)) *gateNode {
+	w.t.Helper()
+	n := &node{world: w, name: name, client: w.store.Client(name), watch: w.store.Client(name), clock: &jumpClock{}, stopped: make(chan struct{})}
+	g := &gateNode{node: n, sent: map[string]int{}}
+	n.client.Script(func(verb string) leasetest.Fault {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.sent[verb]++
+		return leasetest.Fault{Out: 5 * time.Millisecond, Back: 5 * time.Millisecond}
+	})
+	n.watch.LagWatch(5 * time.Millisecond)
+	var err error
+	n.observer, err = NewObserver(ObserverConfig{Fleet: "f", Extra: []string{gateName}, Client: n.watch, Clock: n.clock})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cfg := GateConfig{
+		Name: gateName, Identity: gateSelf, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: DefaultTiming(),
+		OnEvent: n.event, Jitter: func(d time.Duration) time.Duration { return d },
+	}
+	for _, change := range changes {
+		change(g, &cfg)
+	}
+	if g.gate, err = NewGate(cfg); err != nil {
+		w.t.Fatal(err)
+	}
+	n.start(func(ctx context.Context) { g.err = g.gate.Run(ctx) })
+	return g
+}
+
+func quietly(g *gateNode, _ *GateConfig) { g.quiet = true }
+
+func (g *gateNode) valid() bool { return g.gate.Valid(g.clock.Now()) }
+
+// left is how long the right lasts.
+func (g *gateNode) left() time.Duration { return g.gate.ValidUntil().Sub(g.clock.Now()) }
+
+func (g *gateNode) expectHeld(held, valid, lost bool) {
+	g.t.Helper()
+	if h, v, l := closed(g.gate.Held()), g.valid(), closed(g.gate.Lost()); h != held || v != valid || l != lost {
+		g.t.Errorf("%s at %v: held %t, valid %t, lost %t, want %t, %t, %t", g.name, time.Since(g.begin), h, v, l, held, valid, lost)
+	}
+}
+
+func (g *gateNode) expectLost(reason Reason) {
+	g.t.Helper()
+	g.expectHeld(true, false, true)
+	if !errors.Is(g.err, ErrGateLost) || !strings.Contains(fmt.Sprint(g.err), string(reason)) {
+		g.t.Errorf("Run() of %s = %v, want ErrGateLost for %s", g.name, g.err, reason)
+	}
+}
+
+// put leaves the Lease as a stock leader or an earlier fleet would.
+func (w *world) put(holder string, term int32) {
+	l := lease(holder, term)
+	l.Name = gateName
+	w.store.Put(l)
+}
+
+func (w *world) record() Record { return RecordFrom(w.store.Get(gateName)) }
+
+func (w *world) expectRecord(holder string, term int32) {
+	w.t.Helper()
+	if r := w.record(); r.Holder != holder || r.Transitions != term {
+		w.t.Errorf("Lease names %q in term %d, want %q in %d", r.Holder, r.Transitions, holder, term)
+	}
+}
+
+func TestGateLife(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.gate("a")
+		w.sleep(14 * s)
+		a.expectHeld(false, false, false)
+		w.sleep(2 * s)
+		a.expectHeld(true, true, false)
+		w.expectRecord(gateSelf, 1)
+		first := w.record()
+		if first.Duration != 15*s || !first.AcquireTime.Equal(first.RenewTime) || len(first.Labels)+len(first.Annotations) != 0 {
+			t.Errorf("The Lease created is %+v", first)
+		}
+		b := w.gate("b")
+		w.sleep(s)
+		b.expectHeld(true, true, false)
+		w.expect(`
+			0.0 a waiting (absent)
+			15.0 a acquired 1
+			16.0 b acquired 1`)
+		w.sleep(5 * time.Minute)
+		a.expectHeld(true, true, false)
+		b.expectHeld(true, true, false)
+		if r := w.record(); r.Transitions != 1 || !r.AcquireTime.Equal(first.AcquireTime) || time.Since(r.RenewTime) > 3*s {
+			t.Errorf("The Lease is %+v after five minutes", r)
+		}
+		if err := a.gate.Release(t.Context()); !errors.Is(err, ErrGateBusy) {
+			t.Errorf("Release() before Run has returned = %v, want ErrGateBusy", err)
+		}
+		a.stop()
+		a.expectHeld(true, false, false)
+		if a.err != nil {
+			t.Errorf("Run() = %v after a planned end, want nil", a.err)
+		}
+		w.expectRecord(gateSelf, 1)
+		b.stop()
+		if err := b.gate.Release(t.Context()); err != nil {
+			t.Errorf("Release() = %v, want nil", err)
+		}
+		w.expectRecord("", 1)
+		if got := w.record().Duration; got != s {
+			t.Errorf("A released Lease has duration %v, want 1s", got)
+		}
+	})
+}
+
+func TestGateWaitsForStockLeader(t *testing.T) {
+	for name, tc := range map[string]struct {
+		leave func(w *world)
+		took  time.Duration
+	}{
+		"that releases": {func(w *world) {
+			w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
+		}, 15 * time.Millisecond}, // The watch's 5ms and one request.
+		"that dies": {func(*world) {}, 13*s + 15*time.Millisecond}, // Last renewed 2s before.
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.put("stock-a", 4)
+				a, b := w.gate("a", quietly), w.gate("b", quietly)
+				for range 20 {
+					w.sleep(2 * s)
+					w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.RenewTime = metav1.NewMicroTime(time.Now()) })
+				}
+				w.sleep(2 * s)
+				a.expectHeld(false, false, false)
+				left := time.Now()
+				tc.leave(w)
+				select {
+				case <-a.gate.Held():
+				case <-b.gate.Held():
+				}
+				if took := time.Since(left); took > tc.took {
+					t.Errorf("Acquired after %v, want %v", took, tc.took)
+				}
+				t.Logf("acquired after %v", time.Since(left))
+				w.sleep(100 * time.Millisecond)
+				t.Logf("held by all after less than %v", time.Since(left))
+				a.expectHeld(true, true, false)
+				b.expectHeld(true, true, false)
+				w.expectRecord(gateSelf, 5)
+			})
+		})
+	}
+}
+
+// A member that cannot write keeps its right by what others write, counted from its own earlier reads.
+func TestGateIsKeptByReading(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.put("", 4)
+		a, b := w.gate("a", quietly), w.gate("b", quietly)
+		w.sleep(s)
+		a.client.Conflict(10_000)
+		for range 600 {
+			w.sleep(100 * time.Millisecond)
+			a.expectHeld(true, true, false)
+			if left := a.left(); left > 10*s {
+				t.Errorf("The right lasts %v", left)
+			}
+		}
+		b.client.Block()
+		w.sleep(11 * s)
+		a.expectLost(ReasonRenewDeadline)
+		b.expectLost(ReasonRenewDeadline)
+	})
+}
+
+// A watch that brings renewals extends nothing: it may be late by any time.
+func TestGateIsNotKeptByWatching(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.put("", 4)
+		a, b := w.gate("a", quietly), w.gate("b", quietly)
+		w.sleep(20 * s)
+		a.client.Block()
+		until := a.gate.ValidUntil()
+		w.sleep(until.Sub(time.Now()) - time.Millisecond)
+		if got := a.gate.ValidUntil(); !got.Equal(until) {
+			t.Errorf("The right was extended by %v without an answer", got.Sub(until))
+		}
+		w.sleep(time.Millisecond)
+		a.expectLost(ReasonRenewDeadline)
+		b.expectHeld(true, true, false)
+	})
+}
+
+// The right counts from the start of a request, and not from when it was carried out or answered.
+func TestGateCountsFromStart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.put("", 4)
+		slow := func(g *gateNode, _ *GateConfig) {
+			g.quiet = true
+			g.client.Script(func(string) leasetest.Fault { return leasetest.Fault{Out: s, Back: 3 * s} })
+		}
+		a := w.gate("a", slow)
+		w.sleep(4500 * time.Millisecond)
+		a.expectHeld(true, true, false)
+		if got, want := a.gate.ValidUntil().Sub(w.begin), 10*s+5*time.Millisecond; got != want { // 5ms: the watch
+			t.Errorf("The right lasts until %v, want %v", got, want)
+		}
+		// A read and a write take 8s: from start to start of two writes passes more than is good, but not too much.
+		w.sleep(time.Minute)
+		if a.left() > 6*s {
+			t.Errorf("The right lasts %v", a.left())
+		}
+	})
+}
+
+// A suspended process learns from the clock alone.
+func TestGateOfSuspendedProcess(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.put("", 4)
+		a := w.gate("a", quietly)
+		w.sleep(20 * s)
+		a.clock.jump(10 * s)
+		a.expectHeld(true, false, false)
+		w.sleep(3 * s)
+		a.expectLost(ReasonRenewDeadline)
+	})
+}
+
+func TestGateLostToOthers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*coordinationv1.Lease)
+		reason Reason
+	}{
+		"another holder":          {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "stock-a" }, ReasonOtherHolder},
+		"another holder and term": {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "stock-a", 6 }, ReasonOtherHolder},
+		"another term":            {func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 7 }, ReasonTermChanged},
+		"cleared in another term": {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "", 6 }, ReasonTermChanged},
+		"nonsense":                {func(l *coordinationv1.Lease) { l.Spec = coordinationv1.LeaseSpec{LeaseTransitions: ptr.To[int32](-3)} }, ReasonTermChanged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.put("", 4)
+				a := w.gate("a", quietly)
+				w.sleep(21 * s)
+				w.store.Tamper(gateName, tc.change)
+				w.sleep(5 * time.Millisecond)
+				a.expectLost(tc.reason)
+				before := len(w.store.History())
+				w.sleep(time.Minute)
+				if got := len(w.store.History()); got != before {
+					t.Errorf("A lost gate has written %d times", got-before)
+				}
+			})
+		})
+	}
+}
+
+// A Lease that was cleared or deleted under the fleet is written again in the same term. Meanwhile the right is suspended, and it
+// goes on for all members.
+func TestGateIsRestored(t *testing.T) {
+	for name, harm := range map[string]func(*world){
+		"cleared": func(w *world) {
+			w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
+		},
+		"deleted": func(w *world) { w.store.Remove(gateName) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.put("", 4)
+				var all []*gateNode
+				for i := range 3 {
+					all = append(all, w.gate(string(rune('a'+i)), quietly))
+				}
+				w.sleep(21 * s)
+				before := w.record()
+				harm(w)
+				w.sleep(6 * time.Millisecond)
+				for _, g := range all {
+					g.expectHeld(true, false, false)
+				}
+				w.sleep(30 * time.Millisecond)
+				for _, g := range all {
+					g.expectHeld(true, true, false)
+				}
+				after := w.record()
+				if !termOf(after).equal(termOf(before)) || after.RenewTime.Unix() <= before.RenewTime.Unix() {
+					t.Errorf("Restored as %+v, was %+v", after, before)
+				}
+				w.sleep(time.Minute)
+				for _, g := range all {
+					g.expectHeld(true, true, false)
+				}
+			})
+		})
+	}
+}
+
+// Cleared, and taken by a stock leader before the fleet knew: lost, with not a moment of a right in between.
+func TestGateClearedAndTaken(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.put("", 4)
+		a := w.gate("a")
+		w.sleep(21 * s)
+		w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
+		w.sleep(6 * time.Millisecond) // The update of a is on its way.
+		w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "stock-a", 6 })
+		w.sleep(20 * time.Millisecond)
+		a.expectLost(ReasonOtherHolder)
+		w.expect(`
+			0.0 a acquired 5
+			21.0 a suspended 5 (cleared)
+			21.0 a ended 5 (other-holder)`)
+		w.expectRecord("stock-a", 6)
+	})
+}
+
+func TestGateRelease(t *testing.T) {
+	stopped := func(t *testing.T, w *world) *gateNode {
+		w.put("", 4)
+		a := w.gate("a", quietly)
+		w.sleep(21 * s)
+		a.stop()
+		return a
+	}
+	inWorld(t, func(t *testing.T, w *world) {
+		a := stopped(t, w)
+		a.client.Delay(1, 0, 50*time.Millisecond, "get")
+		time.AfterFunc(20*time.Millisecond, func() {
+			w.store.Tamper(gateName, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Now() })
+		})
+		if err := a.gate.Release(t.Context()); !errors.Is(err, ErrGateBusy) {
+			t.Errorf("Release() of a gate that another member renews = %v, want ErrGateBusy", err)
+		}
+		w.expectRecord(gateSelf, 5)
+		w.put("stock-a", 6)
+		if err := a.gate.Release(t.Context()); err != nil {
+			t.Errorf("Release() of a Lease of somebody else = %v, want nil", err)
+		}
+		w.expectRecord("stock-a", 6)
+		w.store.Remove(gateName)
+		if err := a.gate.Release(t.Context()); err != nil {
+			t.Errorf("Release() of no Lease = %v, want nil", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), s)
+		defer cancel()
+		a.client.Block()
+		if err := a.gate.Release(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Release() without an API server = %v, want DeadlineExceeded", err)
+		}
+	})
+}
+
+// With little time between reads and the deadline, members write by themselves, and one failure is survived where a claim
+// would survive it.
+func TestGateWithTightTiming(t *testing.T) {
+	for _, timing := range []Timing{{15 * s, 10 * s, 5 * s}, {15 * s, 10 * s, 3 * s}, {40 * s, 15 * s, 10 * s}} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.put("", 4)
+			var all []*gateNode
+			for i := range 3 {
+				all = append(all, w.gate(string(rune('a'+i)), quietly, func(_ *gateNode, cfg *GateConfig) {
+					cfg.Timing, cfg.Jitter = timing, nil
+				}))
+			}
+			w.sleep(5 * time.Minute)
+			for _, g := range all {
+				g.expectHeld(true, true, false)
+			}
+		})
+	}
+}
+
+// TestGateLoad counts what eight members cost: about one update per RetryPeriod together, and one read each.
+func TestGateLoad(t *testing.T) {
+	const members, periods = 8, 300
+	inWorld(t, func(t *testing.T, w *world) {
+		w.put("", 4)
+		rng := rand.New(rand.NewPCG(1, 1))
+		var mu sync.Mutex
+		jitter := func(d time.Duration) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return d + upTo(rng, d/5)
+		}
+		var all []*gateNode
+		for i := range members {
+			all = append(all, w.gate(string(rune('a'+i)), quietly, func(_ *gateNode, cfg *GateConfig) { cfg.Jitter = jitter }))
+		}
+		w.sleep(200 * time.Millisecond)
+		starting, _ := counts(all)
+		for _, g := range all {
+			g.expectHeld(true, true, false)
+		}
+		least := 10 * s
+		for range periods * 20 {
+			w.sleep(100 * time.Millisecond)
+			for _, g := range all {
+				least = min(least, g.left())
+			}
+		}
+		updates, reads := counts(all)
+		written := 0
+		for _, write := range w.store.History() {
+			if write.Client != "" {
+				written++
+			}
+		}
+		perPeriod := func(n int) float64 { return float64(n) / periods }
+		t.Logf("%d members at start: %d updates sent; then per RetryPeriod: %.2f updates sent, %.2f carried out, %.2f reads; least time left %v",
+			members, starting, perPeriod(updates), perPeriod(written), perPeriod(reads), least)
+		if got := perPeriod(updates); got > 1.5 {
+			t.Errorf("%.2f updates per RetryPeriod, want about 1", got)
+		}
+		if got := perPeriod(reads); got > members+1 {
+			t.Errorf("%.2f reads per RetryPeriod, want about %d", got, members)
+		}
+		if least < 6*s-100*time.Millisecond {
+			t.Errorf("A right was down to %v", least)
+		}
+	})
+}
+
+// counts returns what was sent since the last call.
+func counts(all []*gateNode) (updates, reads int) {
+	for _, g := range all {
+		g.mu.Lock()
+		updates += g.sent["update"]
+		reads += g.sent["get"]
+		clear(g.sent)
+		g.mu.Unlock()
+	}
+	return updates, reads
+}
+
+// No two renewals look the same to client-go's elector, which cuts times to seconds, however the members' clocks differ. A
+// standby that takes one for the other would count from the first.
+func TestGateRenewalsDiffer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.put("", 4)
+		for i := range 8 {
+			w.gate(string(rune('a'+i)), quietly, func(g *gateNode, _ *GateConfig) { g.clock.jump(-2 * s * time.Duration(i)) })
+		}
+		w.sleep(5 * time.Minute)
+		seen := map[string]bool{}
+		for _, write := range w.store.History() {
+			record, err := json.Marshal(resourcelock.LeaseSpecToLeaderElectionRecord(&write.After.Spec))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen[string(record)] {
+				t.Errorf("At %v %s wrote what was written before: %s", write.Time.Sub(w.begin), write.Client, record)
+			}
+			seen[string(record)] = true
+		}
+	})
+}
+
+func TestNewGateErrors(t *testing.T) {
+	_, err := NewGate(GateConfig{Timing: Timing{LeaseDuration: s, RenewDeadline: s}})
+	for _, want := range []string{"Name is empty", "Identity is empty", "Client is nil", "Observer is nil", "Clock is nil", "RenewDeadline is 1s", "RetryPeriod is 0s"} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("NewGate() = %v, want %q in it", err, want)
+		}
+	}
+	inWorld(t, func(t *testing.T, w *world) {
+		cfg := GateConfig{Name: "elsewhere", Identity: gateSelf, Client: w.store.Client("a"), Observer: w.observer(w.store.Client("a"), &jumpClock{}), Clock: &jumpClock{}, Timing: DefaultTiming()}
+		if _, err := NewGate(cfg); err == nil || !strings.Contains(err.Error(), `"elsewhere"`) {
+			t.Errorf("NewGate() of a Lease that is not watched = %v", err)
+		}
+	})
+}
