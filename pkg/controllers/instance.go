@@ -297,6 +297,9 @@ func (i *Instance) Controllers() []string {
 	return running
 }
 
+// Weigh returns how many objects the instance caches, by namespace.
+func (i *Instance) Weigh() map[string]int64 { return i.informers.Weights() }
+
 // Informers returns the instance's informers, for metrics and readiness.
 func (i *Instance) Informers() *informer.Factory { return i.informers }
 

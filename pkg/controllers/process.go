@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/kubernetes"
@@ -40,6 +41,8 @@ type Process struct {
 	mapper     *restmapper.DeferredDiscoveryRESTMapper
 	metrics    *controllersmetrics.ControllerManagerMetrics
 	endpoints  *Endpoints
+	// left are controllers that others run.
+	left sets.Set[string]
 }
 
 // NewProcess returns the shared part of all shards of this process. It reads the
@@ -120,6 +123,9 @@ func (p *Process) Run(ctx context.Context) {
 // Pool returns the informers that the process's shards share, for metrics.
 func (p *Process) Pool() *informer.Pool { return p.pool }
 
+// Leave has the process not run these controllers, though its flags enable them. Call it before anything is built.
+func (p *Process) Leave(controllers []string) { p.left = sets.New(controllers...) }
+
 // Runs returns those of the controllers named that this process would run: enabled
 // by --controllers, and with their feature gates on. The order is kept. Some of them
 // may still decline when they are built, where other flags say so.
@@ -128,7 +134,7 @@ func (p *Process) Runs(controllers []string) []string {
 	enabled := app.ControllerContext{ComponentConfig: p.config.ComponentConfig}
 	var runs []string
 	for _, name := range controllers {
-		if d, ok := descriptors[name]; ok && enabled.IsControllerEnabled(d) {
+		if d, ok := descriptors[name]; ok && enabled.IsControllerEnabled(d) && !p.left.Has(name) {
 			runs = append(runs, name)
 		}
 	}

@@ -3,6 +3,8 @@ package fleet
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -20,8 +22,19 @@ type Leases interface {
 type Config struct {
 	// Fleet is the fleet's name, Member this member's, unique in the fleet.
 	Fleet, Member string
-	// Plan must be valid, and the same for all members.
+	// Plan is the fleet's first plan: it is written where there is none. Members work by what is on the plan's Lease.
 	Plan shard.Plan
+	// Check returns why this member could not work by a plan that is valid in itself, naming the field, its value and what
+	// is allowed: an unknown controller for example. It must not block. Default: it can work by any.
+	Check func(shard.Plan) error
+	// Rings are the names of the rings that the member serves. Default: all.
+	Rings []string
+	// Gates are the names of foreign Leases that the fleet must hold while any member runs. Default: none.
+	Gates []string
+	// Replanning is what this member does as the planner.
+	Replanning Replanning
+	// CensusInterval is how often the holder of a range says what its namespaces weigh. Default: a minute.
+	CensusInterval time.Duration
 	// Leases of the namespace that the fleet coordinates in.
 	Leases Leases
 	// Clock measures claims. Default: election.NewClock().
@@ -84,6 +97,22 @@ type Refresher interface {
 	Refresh(ctx context.Context) error
 }
 
+// Weigher is an Instance that can tell how much each namespace weighs, so that ranges can be balanced.
+type Weigher interface {
+	// Weigh returns how many objects its caches hold, by namespace. It may be called while Run is under way.
+	Weigh() map[string]int64
+}
+
+// Replanning says how the planner balances the ranges of namespaced rings. The zero value has it do nothing but put back a
+// plan that was spoilt.
+type Replanning struct {
+	// Interval is how long the planner waits between two changes that the weights ask for, and before its first; 0 is
+	// never. Members that come or go are dealt with as soon as the last change is done.
+	Interval time.Duration
+	// Limits bound each change. Default: shard.DefaultLimits().
+	Limits shard.Limits
+}
+
 // Work is what Build is given.
 type Work struct {
 	Shard shard.Shard
@@ -106,9 +135,19 @@ const (
 	// EventBegun: the work is about to run, from caches that were prepared, or from
 	// empty ones because of Err.
 	EventBegun election.EventType = "begun"
+	// EventReady: the work is prepared and waits for shards of an older plan generation to be released.
+	EventReady election.EventType = "ready"
 	// EventRefused: a claim was given back before anything ran, because of Err.
 	EventRefused election.EventType = "refused"
+	// EventPlanAdopted: a plan has come into force.
+	EventPlanAdopted election.EventType = "plan-adopted"
+	// EventPlanRestored: this member has put the last good plan back where somebody had spoilt it.
+	EventPlanRestored election.EventType = "plan-restored"
+	// EventPlanRefused: the plan on the plan's Lease cannot be used because of Err. The last good one stays in force.
+	EventPlanRefused election.EventType = "plan-refused"
 )
+
+func (c Config) rings() string { return strings.Join(slices.Sorted(slices.Values(c.Rings)), ",") }
 
 // Event is an event of a shard's claim, or of the member's Lease, whose ID is zero.
 type Event struct {

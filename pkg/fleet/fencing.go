@@ -99,11 +99,10 @@ func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 	return f.seen[incarnation]
 }
 
-// fenceOff returns once the API server refuses what the claim's last holder may still send, if that has died: nobody runs
-// its shard before. It returns at once when the holder had released the shard, when the API server enforces nothing, or
+// fenceOff returns once the API server refuses what a dead holder may still send: nobody runs
+// its shard before. It returns at once when the holder had released the shard and so is empty, when the API server enforces nothing, or
 // when it does not let this member mark a Lease; then the Lease's expiry is all there is. False says that ctx has ended.
-func (m *Member) fenceOff(ctx context.Context, claim *election.Claim) bool {
-	dead := claim.Before().Holder
+func (m *Member) fenceOff(ctx context.Context, dead string) bool {
 	if dead == "" || dead == m.incarnation || !m.config.Enforced() {
 		return ctx.Err() == nil
 	}

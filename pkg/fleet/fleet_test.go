@@ -70,18 +70,32 @@ type sea struct {
 	plan  shard.Plan
 
 	mu      sync.Mutex
-	workers map[shard.ID]string
+	workers map[shard.ID]worker
 	exits   []string
-	// version counts all writes, written has the last one to each shard.
+	events  []Event
+	// version counts all writes, written has the last one to each extent.
 	version int
-	written map[shard.ID]int
+	written map[shard.ID]written
 	// warm counts the times that work began with a cache that had been prepared, cargoes
 	// what has been built and neither run nor closed.
 	warm, cargoes int
 }
 
+// worker is who works on a shard, and on what that covers.
+type worker struct {
+	incarnation string
+	extent      shard.Extent
+	began       time.Time
+}
+
+// written is the last write to a shard, and what that covers.
+type written struct {
+	version int
+	extent  shard.Extent
+}
+
 func newSea(t *testing.T, plan shard.Plan) *sea {
-	return &sea{t: t, store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]string{}, written: map[shard.ID]int{}}
+	return &sea{t: t, store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]worker{}, written: map[shard.ID]written{}}
 }
 
 // ship is one process.
@@ -101,8 +115,9 @@ func (s *sea) launch(name string, change func(*Config)) *ship {
 	c := Config{
 		Fleet: "flotilla", Member: name, Plan: s.plan, Leases: client, Clock: clock.RealClock{},
 		Timing: election.DefaultTiming(), RebalanceDelay: delay,
-		Build: sh.build,
-		Exit:  func(reason string) { s.mu.Lock(); defer s.mu.Unlock(); s.exits = append(s.exits, reason) },
+		Build:   sh.build,
+		Exit:    func(reason string) { s.mu.Lock(); defer s.mu.Unlock(); s.exits = append(s.exits, reason) },
+		Observe: func(e Event) { s.mu.Lock(); defer s.mu.Unlock(); s.events = append(s.events, e) },
 	}
 	if change != nil {
 		change(&c)
@@ -140,7 +155,7 @@ type cargo struct {
 
 func (c *cargo) Warm(ctx context.Context) error {
 	c.sea.mu.Lock()
-	c.warm, c.seen = true, c.sea.written[c.work.Shard.ID]
+	c.warm, c.seen = true, c.sea.version
 	c.sea.mu.Unlock()
 	select {
 	case <-time.After(warming):
@@ -161,21 +176,25 @@ func (c *cargo) CatchUp(_ context.Context, writes election.Writes) error {
 func (c *cargo) Refresh(context.Context) error {
 	c.sea.mu.Lock()
 	defer c.sea.mu.Unlock()
-	c.seen = c.sea.written[c.work.Shard.ID]
+	c.seen = c.sea.version
 	return nil
 }
 
 func (c *cargo) Run(ctx context.Context) error {
 	id := c.work.Shard.ID
 	c.sea.mu.Lock()
-	if other, busy := c.sea.workers[id]; busy {
-		c.sea.t.Errorf("%s began %s while %s worked on it", c.Incarnation(), id, other)
+	for other, w := range c.sea.workers {
+		if w.extent.Overlaps(c.extent()) {
+			c.sea.t.Errorf("%s began %s while %s worked on %s", c.Incarnation(), id, w.incarnation, other)
+		}
 	}
-	c.sea.workers[id] = c.Incarnation()
+	c.sea.workers[id] = worker{c.Incarnation(), c.extent(), time.Now()}
 	if c.warm {
 		c.sea.warm++
-		if last := c.sea.written[id]; c.seen < last {
-			c.sea.t.Errorf("%s began %s with a cache at %d, and the last write was %d", c.Incarnation(), id, c.seen, last)
+		for other, w := range c.sea.written {
+			if w.extent.Overlaps(c.extent()) && c.seen < w.version {
+				c.sea.t.Errorf("%s began %s with a cache at %d, and the last write, to %s, was %d", c.Incarnation(), id, c.seen, other, w.version)
+			}
 		}
 	}
 	c.sea.mu.Unlock()
@@ -188,6 +207,10 @@ func (c *cargo) Run(ctx context.Context) error {
 	delete(c.sea.workers, id)
 	c.sea.cargoes--
 	return nil
+}
+
+func (c *cargo) extent() shard.Extent {
+	return shard.Extent{Range: c.work.Shard.Range, Controllers: c.work.Controllers}
 }
 
 func (c *cargo) Close() {
@@ -217,7 +240,7 @@ func (c *cargo) RoundTrip(*http.Request) (*http.Response, error) {
 	c.sea.mu.Lock()
 	defer c.sea.mu.Unlock()
 	c.sea.version++
-	c.sea.written[c.work.Shard.ID] = c.sea.version
+	c.sea.written[c.work.Shard.ID] = written{c.sea.version, c.extent()}
 	body := fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, c.sea.version)
 	return &http.Response{
 		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
@@ -229,8 +252,8 @@ func (s *sea) holders() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := map[string]int{}
-	for _, incarnation := range s.workers {
-		n[election.MemberOf(incarnation)]++
+	for _, w := range s.workers {
+		n[election.MemberOf(w.incarnation)]++
 	}
 	return n
 }
@@ -516,76 +539,44 @@ func TestTwoProcessesOfOneName(t *testing.T) {
 	})
 }
 
-func TestAnotherShardCountRefusesToStart(t *testing.T) {
+// TestAnotherShardCount has a member come with another first plan: it works by the fleet's.
+func TestAnotherShardCount(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *sea) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		other := testPlan(t, 4)
 		b := s.launch("b", func(c *Config) { c.Plan = other })
-		<-b.ended
-		var layout *LayoutError
-		if !errors.As(b.err, &layout) {
-			t.Fatalf("Run returned %v, want a LayoutError", b.err)
-		}
-		for _, part := range []string{"4 shards", "--shards", "a_"} {
-			if !strings.Contains(b.err.Error(), part) {
-				t.Errorf("error does not mention %q: %v", part, b.err)
-			}
-		}
 		pass(time.Minute)
-		s.allHeld("a")
-	})
-}
-
-func TestAnotherShardCountMayFollowADeadFleet(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
-		a := s.launch("a", nil)
-		pass(time.Minute)
-		a.client.Block() // it dies without a word
-		pass(time.Second)
-		other := testPlan(t, 4)
-		b := s.launch("b", func(c *Config) { c.Plan = other })
-		pass(2 * time.Minute)
-		if err := b.Ready(); err != nil {
-			t.Errorf("a dead fleet's Leases hold up its successor: %v", err)
-		}
-	})
-}
-
-func TestForeignMemberIsLeftOut(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
-		a := s.launch("a", nil)
-		pass(time.Minute)
-		lease := s.store.Get("flotilla-member-a").DeepCopy()
-		lease.Name, lease.UID, lease.ResourceVersion = "flotilla-member-x", "", ""
-		holder := election.NewIncarnation("x")
-		lease.Spec.HolderIdentity = &holder
-		lease.Annotations[election.PlanAnnotation] = "another"
-		s.store.Put(lease)
-		pass(time.Second)
-		w := a.Wishes()
-		if got := w.Foreign(); !slices.Equal(got, []string{"x"}) {
-			t.Errorf("foreign members %v, want [x]", got)
-		}
-		s.allHeld("a")
-	})
-}
-
-// TestForeignMemberHoldsNothingUp has members hand over while one of another plan is alive that holds no shard.
-func TestForeignMemberHoldsNothingUp(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
-		s.launch("a", nil)
-		pass(time.Minute)
-		s.launch("b", nil)
-		pass(delay - 100*time.Millisecond)
-		lease := s.store.Get("flotilla-member-a").DeepCopy()
-		lease.Name, lease.UID, lease.ResourceVersion = "flotilla-member-x", "", ""
-		holder := election.NewIncarnation("x")
-		lease.Spec.HolderIdentity = &holder
-		lease.Annotations[election.PlanAnnotation] = "another"
-		s.store.Put(lease)
-		pass(3 * time.Second)
 		s.allHeld("a", "b")
+		if plan, _ := b.Plan(); plan.Digest() != s.plan.Digest() {
+			t.Errorf("the newcomer works by %s, the fleet by %s", plan.Digest(), s.plan.Digest())
+		}
+	})
+}
+
+// TestMemberThatRefusesIsLeftOut has a member that cannot work by the plan: it holds nothing up, and gets nothing.
+func TestMemberThatRefusesIsLeftOut(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		pass(time.Minute)
+		b := s.launch("b", func(c *Config) {
+			first := true // its own
+			c.Check = func(shard.Plan) error {
+				if first {
+					first = false
+					return nil
+				}
+				return errors.New("rings[0].controllers[0]: unknown")
+			}
+		})
+		pass(time.Minute)
+		if got := a.Wishes().Foreign(); !slices.Equal(got, []string{"b"}) {
+			t.Errorf("foreign members %v, want [b]", got)
+		}
+		s.allHeld("a")
+		if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "rings[0].controllers[0]") {
+			t.Errorf("Ready() = %v, want the reason", err)
+		}
 	})
 }
 
@@ -597,16 +588,18 @@ func TestLookBeforeYouRun(t *testing.T) {
 		pass(time.Minute)
 		s.launch("b", nil)
 		pass(delay - 100*time.Millisecond)
-		lease := s.store.Get(ShardLease("flotilla", s.plan.Shards()[0].ID)).DeepCopy()
+		lease := s.store.Get(ShardLease("flotilla", shard.ID{Ring: "namespaces", Name: "00"})).DeepCopy()
 		lease.Name, lease.UID, lease.ResourceVersion = "flotilla-namespaces-elsewhere", "", ""
 		lease.Labels[ShardLabel] = "elsewhere"
 		holder := election.NewIncarnation("x")
 		lease.Spec.HolderIdentity = &holder
-		lease.Annotations[election.PlanAnnotation] = "another"
+		lease.Annotations[RangeAnnotation] = shard.Everything().String()
 		s.store.Put(lease)
 		pass(10 * time.Second)
-		if n := s.holders()["b"]; n != 0 {
-			t.Errorf("b works on %d shards beside another plan's", n)
+		for id, w := range s.workers {
+			if election.MemberOf(w.incarnation) == "b" && id.Ring == "namespaces" {
+				t.Errorf("b works on %s beside another plan's", id)
+			}
 		}
 		pass(10 * time.Second)
 		s.allHeld("a", "b")

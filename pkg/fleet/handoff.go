@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ type preparation struct {
 // newPreparation returns one that has not been built.
 func (r *shardRunner) newPreparation() (*preparation, error) {
 	m := r.member
-	fence, err := election.NewFence(election.FenceConfig{Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock})
+	fence, err := election.NewFence(election.FenceConfig{Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock, Permit: m.gates.permit})
 	if err != nil {
 		return nil, err
 	}
@@ -49,17 +50,17 @@ func (r *shardRunner) newPreparation() (*preparation, error) {
 // does.
 func (p *preparation) build(ctx context.Context, r *shardRunner) error {
 	m := r.member
-	ring, _ := m.config.Plan.Ring(r.shard.Ring)
+	ring, _ := r.plan.Load().plan.Ring(r.shard.Ring)
 	work := Work{
 		Shard:       r.shard,
-		Controllers: m.config.Plan.ControllersOf(r.shard.ID),
+		Controllers: slices.Clone(r.extent.Controllers),
 		Share:       1,
 		Shards:      len(ring.Shards),
 		Fence:       p.fence.Wrap,
 		Closed:      p.closed,
 	}
 	if r.shard.Namespaced() {
-		work.Share = m.Wishes().Share(len(ring.Shards))
+		work.Share = m.Wishes().Share(ring.Name, len(ring.Shards))
 	}
 	var err error
 	p.instance, err = m.config.Build(ctx, work)

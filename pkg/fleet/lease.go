@@ -1,9 +1,7 @@
 package fleet
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,10 +19,22 @@ const (
 	// RangeAnnotation is the shard's part of the keyspace; it is missing where the
 	// shard is a group of cluster-scoped controllers.
 	RangeAnnotation = "flotilla.dev/range"
-	// GenerationAnnotation is the plan generation that the holder works by.
+	// ControllersAnnotation lists the shard's controllers, sorted, comma separated. With the range it says what the
+	// Lease covers, whichever plan the reader knows.
+	ControllersAnnotation = "flotilla.dev/controllers"
+	// PlanAnnotation is the digest of the plan that a member, or a shard's holder, works by.
+	PlanAnnotation = "flotilla.dev/plan"
+	// GenerationAnnotation is the generation of that plan; on the plan's Lease, of the plan there.
 	GenerationAnnotation = "flotilla.dev/plan-generation"
-	// ShardsAnnotation is how many shards the shard's ring has.
-	ShardsAnnotation = "flotilla.dev/ring-shards"
+	// ReadyAnnotation has the term of a holder that waits, with everything prepared, for the Leases that its shard
+	// inherits from.
+	ReadyAnnotation = "flotilla.dev/ready"
+	// CensusAnnotation has what the shard's namespaces weigh, see [shard.Census].
+	CensusAnnotation = "flotilla.dev/census"
+	// RingsAnnotation lists the rings that a member serves, comma separated; it is missing where it serves all.
+	RingsAnnotation = "flotilla.dev/rings"
+	// RefusedAnnotation says which plan generation a member refuses, and why.
+	RefusedAnnotation = "flotilla.dev/refused-plan"
 )
 
 // ShardLease returns the name of a shard's Lease: "<fleet>-<ring>-<shard>".
@@ -36,95 +46,73 @@ func shardLabels(fleet string, id shard.ID) map[string]string {
 	return map[string]string{FleetLabel: fleet, RingLabel: id.Ring, ShardLabel: id.Name}
 }
 
-func shardAnnotations(plan shard.Plan, s shard.Shard) map[string]string {
-	ring, _ := plan.Ring(s.Ring)
-	annotations := map[string]string{
-		election.PlanAnnotation: plan.Digest(),
-		GenerationAnnotation:    strconv.FormatInt(plan.Generation, 10),
-		ShardsAnnotation:        strconv.Itoa(len(ring.Shards)),
+// isShard tells whether a Lease is that of a shard of the fleet.
+func isShard(fleet string, o election.Observation) bool {
+	return o.Labels[FleetLabel] == fleet && o.Labels[RingLabel] != ""
+}
+
+// coverOf returns what a shard's Lease says that it covers. What it does not say, or nobody can read, is everything.
+func coverOf(o election.Observation) cover {
+	c := cover{any: o.Annotations[ControllersAnnotation] == ""}
+	if text, ranged := o.Annotations[RangeAnnotation]; ranged {
+		var err error
+		if c.Range, err = shard.ParseRange(text); err != nil {
+			return cover{any: true}
+		}
 	}
-	if s.Namespaced() {
-		annotations[RangeAnnotation] = s.Range.String()
+	c.Controllers = strings.Split(o.Annotations[ControllersAnnotation], ",")
+	return c
+}
+
+// cover is the extent that a Lease tells of.
+type cover struct {
+	shard.Extent
+	// any is set where it cannot be read, or may be any controller's.
+	any bool
+}
+
+func (c cover) overlaps(e shard.Extent) bool {
+	if c.any {
+		return c.Range.Overlaps(e.Range)
 	}
-	return annotations
+	return c.Overlaps(e)
 }
 
 // memory is how long a member that is away counts as one that will come back.
 const memory = 15 * time.Minute
 
-// knownMembers returns the members that there are or were until a while before the last
+// knownMembers returns the Leases of members that there are or were until a while before the last
 // sign of life of any. Only the writers' own stamps are compared, with each other, so that
 // all members know the same ones; that their clocks differ costs a needless move at worst.
-func knownMembers(fleet string, observations []election.Observation) []string {
-	stamps := map[string]time.Time{}
+func knownMembers(fleet string, observations []election.Observation) []election.Member {
+	var all []election.Observation
 	var last time.Time
 	for _, o := range observations {
-		name, ok := strings.CutPrefix(o.Name, election.MemberLease(fleet, ""))
-		if !ok || !o.Exists {
+		if !strings.HasPrefix(o.Name, election.MemberLease(fleet, "")) || !o.Exists {
 			continue
 		}
-		stamps[name] = o.RenewTime
+		all = append(all, o)
 		if o.RenewTime.After(last) {
 			last = o.RenewTime
 		}
 	}
-	var known []string
-	for name, stamp := range stamps {
-		if last.Sub(stamp) <= memory {
-			known = append(known, name)
+	var known []election.Member
+	for _, o := range all {
+		if last.Sub(o.RenewTime) <= memory {
+			known = append(known, election.Member{Name: strings.TrimPrefix(o.Name, election.MemberLease(fleet, "")), Annotations: o.Annotations})
 		}
 	}
-	slices.Sort(known)
 	return known
 }
 
-// LayoutError says that a live Lease belongs to another plan than the member's.
-type LayoutError struct {
-	// Lease is the name of the Lease, Holder who holds it.
-	Lease, Holder string
-	// Want describes the member's plan, Got that of the Lease.
-	Want, Got string
-}
-
-// Error implements error.
-func (e *LayoutError) Error() string {
-	return fmt.Sprintf("this member's plan is %s, but the live Lease %s, held by %s, follows %s: "+
-		"all members of a fleet must be started with the same --shards; to change it, stop all members first",
-		e.Want, e.Lease, e.Holder, e.Got)
-}
-
-// foreignLease returns an error for a Lease of the fleet that is held, has not expired,
-// and follows another plan; for one of a range if there is one, because that says how many
-// ranges there are. Leases of this incarnation are passed over.
-func foreignLease(fleet string, plan shard.Plan, self string, observations []election.Observation, timing election.Timing, now time.Time) *LayoutError {
-	var found *LayoutError
-	for _, o := range observations {
-		theirs, marked := o.Annotations[election.PlanAnnotation]
-		if o.Labels[FleetLabel] != fleet || !o.Exists || o.Holder == "" || o.Holder == self ||
-			!marked || theirs == plan.Digest() || o.Expired(now, timing.LeaseDuration) {
-			continue
-		}
-		got := "plan " + theirs
-		if n, ok := o.Annotations[ShardsAnnotation]; ok {
-			got = fmt.Sprintf("%s with %s shards in ring %s", theirs, n, o.Labels[RingLabel])
-		}
-		_, ranged := o.Annotations[RangeAnnotation]
-		if found == nil || ranged {
-			found = &LayoutError{Lease: o.Name, Holder: o.Holder, Want: describe(plan), Got: got}
-		}
-		if ranged {
-			break
+// servers returns the names of those members that serve the ring, sorted.
+func servers(members []election.Member, ring string) []string {
+	var names []string
+	for _, m := range members {
+		if rings := m.Annotations[RingsAnnotation]; rings == "" || slices.Contains(strings.Split(rings, ","), ring) {
+			names = append(names, m.Name)
 		}
 	}
-	return found
-}
-
-// describe says what of a plan an operator chose.
-func describe(plan shard.Plan) string {
-	for _, ring := range plan.Rings {
-		if ring.Scope == shard.ScopeNamespaced {
-			return fmt.Sprintf("%s with %d shards in ring %s", plan.Digest(), len(ring.Shards), ring.Name)
-		}
-	}
-	return plan.Digest()
+	slices.Sort(names)
+	return slices.Compact(names)
 }

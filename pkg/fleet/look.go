@@ -2,9 +2,9 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -37,52 +37,6 @@ func (m *Member) waitForLeases(ctx context.Context) bool {
 	return err == nil
 }
 
-// checkLayout reads the Leases once more, now that this member has announced its
-// plan, and returns a *LayoutError when a live one follows another plan. Leases of a
-// dead fleet with another plan are waited for.
-func (m *Member) checkLayout(ctx context.Context) error {
-	logger := klog.FromContext(ctx)
-	list, err := m.list(ctx, metav1.ListOptions{})
-	for ; err != nil; list, err = m.list(ctx, metav1.ListOptions{}) {
-		logger.Error(err, "Could not read the Leases before claiming, trying again")
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-m.membership.Lost():
-			return nil
-		case <-m.config.Clock.NewTimer(m.config.Timing.RetryPeriod).C():
-		}
-	}
-	m.observeAll(list)
-	first := map[string]time.Time{}
-	for _, o := range m.observer.List() {
-		first[o.Name] = o.Seen
-	}
-	changed, stop := m.observer.Subscribe(func(string) bool { return true })
-	defer stop()
-	for {
-		foreign := foreignLease(m.config.Fleet, m.config.Plan, m.incarnation, m.observer.List(), m.config.Timing, m.config.Clock.Now())
-		if foreign == nil {
-			return nil
-		}
-		o := m.observer.Get(foreign.Lease)
-		if seen, known := first[o.Name]; !known || o.Seen.After(seen) {
-			return foreign // it has been renewed while we looked: it is alive
-		}
-		logger.Info("Waiting for a Lease of another plan to expire or to be renewed", "lease", foreign.Lease, "holder", foreign.Holder)
-		timer := m.config.Clock.NewTimer(o.ExpiresAt(m.config.Timing.LeaseDuration).Sub(m.config.Clock.Now()) + time.Millisecond)
-		select {
-		case <-changed:
-		case <-timer.C():
-		case <-m.membership.Lost():
-			return nil
-		case <-ctx.Done():
-			return nil
-		}
-		timer.Stop()
-	}
-}
-
 // list reads the Leases. An answer that was lost must not be waited for as long as the claim
 // lives: it is renewed meanwhile, so that would be for ever.
 func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*coordinationv1.LeaseList, error) {
@@ -103,19 +57,22 @@ func (m *Member) observeAll(list *coordinationv1.LeaseList) []election.Observati
 	return seen
 }
 
-// look reads the Leases as they are now, before a claim is used, and returns an error when
-// a live one of a shard is by another plan: then two might run the same controllers on the same
-// objects. The claim is on its Lease already, so of two that look at least one sees the
-// other. It tries until it has read them, or ctx ends.
-func (m *Member) look(ctx context.Context, id shard.ID) error {
+// errNotInPlan says that the shard is not in the plan any more.
+var errNotInPlan = errors.New("the shard is not in the plan")
+
+// look reads plan and Leases as they are now, in one list, before a claim is used. It returns the Leases that have to go
+// before the shard may run: live ones that cover some of its controllers on some of its range; and who has died as the
+// holder of such a Lease. The error says that the shard may not run at all. The claim is on its Lease already, so of two that look at least one sees the other. It tries until it
+// has read them, or ctx ends.
+func (m *Member) look(ctx context.Context, r *shardRunner) (rivals []election.Observation, dead []string, err error) {
 	backoff := m.retrySoon()
 	for {
 		list, err := m.list(ctx, metav1.ListOptions{})
 		if err == nil {
-			return m.lookAt(list, id)
+			return m.lookAt(m.observeAll(list), r)
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return nil, nil, context.Cause(ctx)
 		}
 		pause := backoff.Step()
 		klog.FromContext(ctx).Error(err, "Could not read the Leases before running the shard, trying again", "after", pause)
@@ -123,17 +80,56 @@ func (m *Member) look(ctx context.Context, id shard.ID) error {
 	}
 }
 
-func (m *Member) lookAt(list *coordinationv1.LeaseList, id shard.ID) error {
-	// A member of another plan that holds nothing is in nobody's way: it is about to find out.
-	seen := slices.DeleteFunc(m.observeAll(list), func(o election.Observation) bool {
-		return strings.HasPrefix(o.Name, election.MemberLease(m.config.Fleet, ""))
-	})
+func (m *Member) lookAt(seen []election.Observation, r *shardRunner) (rivals []election.Observation, dead []string, err error) {
+	if lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)); lease.Holder != m.incarnation {
+		return nil, nil, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
+	}
+	plan := m.inForce.Load()
+	for _, o := range seen {
+		if o.Name != PlanLease(m.config.Fleet) {
+			continue
+		}
+		// One that cannot be used leaves the last good plan in force.
+		if live, err := PlanOf(o.Lease); err == nil && live.Generation > plan.plan.Generation && m.config.Check(live) == nil {
+			plan = newInForce(live)
+		}
+	}
+	if !plan.has(r.shard.ID, r.extent) {
+		return nil, nil, fmt.Errorf("%w of generation %d", errNotInPlan, plan.plan.Generation)
+	}
 	now := m.config.Clock.Now()
-	if foreign := foreignLease(m.config.Fleet, m.config.Plan, m.incarnation, seen, m.config.Timing, now); foreign != nil {
-		return foreign
+	for _, o := range m.overlapping(seen, plan, r.shard.ID, r.extent) {
+		switch {
+		case m.isHeld(o, now):
+			rivals = append(rivals, o)
+		case o.Holder != "":
+			dead = append(dead, o.Holder)
+		}
 	}
-	if lease := m.observer.Get(ShardLease(m.config.Fleet, id)); lease.Holder != m.incarnation {
-		return fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
+	return rivals, dead, nil
+}
+
+// rivals returns the Leases of other shards that are held and cover some of what the shard covers.
+func (m *Member) rivals(seen []election.Observation, plan *inForce, id shard.ID, extent shard.Extent, now time.Time) []election.Observation {
+	return slices.DeleteFunc(m.overlapping(seen, plan, id, extent), func(o election.Observation) bool { return !m.isHeld(o, now) })
+}
+
+// overlapping returns the Leases of other shards that cover some of what the shard covers.
+func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shard.ID, extent shard.Extent) []election.Observation {
+	var found []election.Observation
+	for _, o := range seen {
+		if isShard(m.config.Fleet, o) && o.Name != ShardLease(m.config.Fleet, id) && !m.isPlanned(o, plan) && coverOf(o).overlaps(extent) {
+			found = append(found, o)
+		}
 	}
-	return nil
+	return found
+}
+
+// isPlanned tells whether a Lease is that of a shard in the plan: two of those never overlap. One that says that it covers
+// something else is from before the plan began anew.
+func (m *Member) isPlanned(o election.Observation, plan *inForce) bool {
+	id := shard.ID{Ring: o.Labels[RingLabel], Name: o.Labels[ShardLabel]}
+	extent, planned := plan.extents[id]
+	says := coverOf(o)
+	return planned && o.Name == ShardLease(m.config.Fleet, id) && (says.any || says.Equal(extent))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // Member is one process in a fleet. Run must be called once; the other methods are
@@ -19,9 +20,12 @@ type Member struct {
 	incarnation string
 	observer    *election.Observer
 	membership  *election.Membership
-	shards      []*shardRunner
+	runners     runners
+	inForce     atomic.Pointer[inForce]
+	refused     atomic.Pointer[refusal]
 	wishes      atomic.Pointer[Wishes]
 	fencing     *fencing
+	gates       *gates
 	// slots has room for as many as prepare at a time.
 	slots chan struct{}
 	// started is set once the member may claim.
@@ -37,7 +41,10 @@ func New(c Config) (*Member, error) {
 	if c.Build == nil || c.Exit == nil || c.Leases == nil {
 		return nil, errors.New("fleet member: Leases, Build and Exit are required")
 	}
-	if err := c.Plan.Validate(); err != nil {
+	if c.Check == nil {
+		c.Check = func(shard.Plan) error { return nil }
+	}
+	if err := errors.Join(c.Plan.Validate(), c.Check(c.Plan)); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
 	if c.Clock == nil {
@@ -52,6 +59,15 @@ func New(c Config) (*Member, error) {
 	if c.HandoffTimeout < 0 || c.Handoffs < 0 {
 		return nil, fmt.Errorf("fleet member: HandoffTimeout is %v and Handoffs %d, must not be negative", c.HandoffTimeout, c.Handoffs)
 	}
+	if c.CensusInterval == 0 {
+		c.CensusInterval = time.Minute
+	}
+	if c.Replanning.Limits == (shard.Limits{}) {
+		c.Replanning.Limits = shard.DefaultLimits()
+	}
+	if err := c.Replanning.Limits.Validate(); err != nil {
+		return nil, fmt.Errorf("fleet member: Replanning.Limits: %w", err)
+	}
 	if c.Enforced == nil {
 		c.Enforced = func() bool { return false }
 	}
@@ -61,10 +77,10 @@ func New(c Config) (*Member, error) {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	m := &Member{config: c, incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing()}
+	m := &Member{config: c, runners: newRunners(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing()}
 	m.wishes.Store(&Wishes{})
 	var err error
-	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Client: c.Leases, Clock: c.Clock})
+	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Client: c.Leases, Clock: c.Clock})
 	if err != nil {
 		return nil, err
 	}
@@ -79,19 +95,13 @@ func New(c Config) (*Member, error) {
 		OnEvent:        m.observe,
 		OnStuck:        func(s election.StuckClaim) { c.Exit(stuckReason(s)) },
 		RebalanceDelay: c.RebalanceDelay,
-		Plan:           c.Plan.Digest,
+		Annotations:    m.memberAnnotations,
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range c.Plan.Shards() {
-		r, err := m.newShardRunner(s)
-		if err != nil {
-			return nil, err
-		}
-		m.shards = append(m.shards, r)
-	}
-	return m, nil
+	m.gates, err = m.newGates()
+	return m, err
 }
 
 // Incarnation returns the identity of this process start.
@@ -101,7 +111,7 @@ func (m *Member) Incarnation() string { return m.incarnation }
 func (m *Member) Wishes() Wishes { return *m.wishes.Load() }
 
 // Run takes part in the fleet until ctx ends, and then leaves it in order. It
-// returns an error when the member's Lease was lost or the plan is not the fleet's.
+// returns an error when the member's Lease was lost.
 // All that it started has ended when it returns.
 func (m *Member) Run(ctx context.Context) error {
 	var observing sync.WaitGroup
@@ -115,12 +125,21 @@ func (m *Member) Run(ctx context.Context) error {
 
 	memberCtx, stopMembership := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopMembership()
-	ended := make(chan error, 1)
+	gatesCtx, stopGates := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopGates()
+	ended, gatesEnded := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- m.membership.Run(memberCtx) }()
+	go func() { gatesEnded <- m.gates.run(gatesCtx) }()
 	err := m.lead(ctx)
 	m.membership.Leave()
 	stopMembership()
 	lost := <-ended
+	// Last of all: while the gates are held nobody else runs what the fleet does.
+	stopGates()
+	err = errors.Join(err, <-gatesEnded)
+	if err == nil && lost == nil {
+		m.gates.release(context.WithoutCancel(ctx))
+	}
 	if failure := m.failure.Load(); lost != nil && failure != nil {
 		lost = fmt.Errorf("%w; the last request for its Lease failed: %w", lost, *failure)
 	}
@@ -156,27 +175,28 @@ func (m *Member) lead(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	if err := m.checkLayout(ctx); err != nil {
-		return err
+	if !m.waitForPlan(ctx) || !m.gates.wait(ctx) {
+		return nil
 	}
 	m.started.Store(true)
 	claimCtx, stopClaims := context.WithCancel(context.WithoutCancel(ctx))
-	var claiming sync.WaitGroup
-	for _, s := range m.shards {
-		claiming.Go(func() { s.run(claimCtx) })
+	defer m.runners.all.Wait()
+	defer stopClaims()
+	planner, err := m.newPlanner()
+	if err != nil {
+		return err
 	}
-	m.wishUntilDone(ctx, func() bool { return false })
+	m.runners.all.Go(func() { planner.run(claimCtx) })
+	m.wishUntilDone(ctx, claimCtx, func() bool { return false })
 	// First out of the roster, so that others prepare for what is to be handed over.
 	m.membership.Leave()
-	m.handOver(context.WithoutCancel(ctx))
-	stopClaims()
-	claiming.Wait()
+	m.handOver(context.WithoutCancel(ctx), claimCtx)
 	return nil
 }
 
 // handOver keeps the shards running until they have been asked for, nobody is there to ask,
 // or HandoffTimeout has passed.
-func (m *Member) handOver(ctx context.Context) {
+func (m *Member) handOver(ctx, claimCtx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	timer := m.config.Clock.NewTimer(m.config.HandoffTimeout)
@@ -186,8 +206,8 @@ func (m *Member) handOver(ctx context.Context) {
 	done := make(chan struct{})
 	defer close(done)
 	waiting.Go(func() { afterOrDone(timer, done, cancel) })
-	m.wishUntilDone(ctx, func() bool {
-		return !slices.ContainsFunc(m.shards, func(r *shardRunner) bool { return r.claimant.Claim() != nil })
+	m.wishUntilDone(ctx, claimCtx, func() bool {
+		return !slices.ContainsFunc(m.runners.list(), func(r *shardRunner) bool { return r.claimant.Claim() != nil })
 	})
 }
 

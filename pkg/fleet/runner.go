@@ -2,6 +2,9 @@ package fleet
 
 import (
 	"context"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -16,7 +19,16 @@ import (
 type shardRunner struct {
 	member   *Member
 	shard    shard.Shard
+	extent   shard.Extent
 	claimant *election.Claimant
+	// cancel ends run.
+	cancel context.CancelFunc
+	// plan is the last one in force that had the shard.
+	plan atomic.Pointer[inForce]
+	// ready is the term in which everything is prepared and the shard waits for those that it inherits from; 0 otherwise.
+	ready atomic.Int32
+	// census is what the shard's namespaces weighed last.
+	census atomic.Pointer[string]
 	// running tells whether the work has been started and has not returned.
 	running atomic.Bool
 	// owned tells whether this member is to own the shard, wanted whether another one
@@ -31,9 +43,9 @@ type shardRunner struct {
 	prepared *preparation
 }
 
-func (m *Member) newShardRunner(s shard.Shard) (*shardRunner, error) {
-	r := &shardRunner{member: m, shard: s, changed: make(chan struct{}, 1)}
-	annotations := shardAnnotations(m.config.Plan, s)
+func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, error) {
+	r := &shardRunner{member: m, shard: s, extent: plan.extents[s.ID], changed: make(chan struct{}, 1)}
+	r.plan.Store(plan)
 	var err error
 	r.claimant, err = election.NewClaimant(election.ClaimantConfig{
 		Name:        ShardLease(m.config.Fleet, s.ID),
@@ -43,7 +55,7 @@ func (m *Member) newShardRunner(s shard.Shard) (*shardRunner, error) {
 		Clock:       m.config.Clock,
 		Timing:      m.config.Timing,
 		Labels:      shardLabels(m.config.Fleet, s.ID),
-		Annotations: func() map[string]string { return annotations },
+		Annotations: r.annotations,
 		Leave:       r.leave,
 		Revoked:     m.membership.Lost(),
 		Work:        r.work,
@@ -59,6 +71,29 @@ func (r *shardRunner) run(ctx context.Context) {
 	all.Go(func() { r.claimant.Run(ctx) })
 	all.Go(func() { r.prepareWhileWanted(ctx) })
 	all.Wait()
+}
+
+// annotations are what the holder says on the shard's Lease.
+func (r *shardRunner) annotations() map[string]string {
+	plan := r.plan.Load()
+	a := map[string]string{
+		PlanAnnotation:        plan.digest,
+		GenerationAnnotation:  strconv.FormatInt(plan.plan.Generation, 10),
+		ControllersAnnotation: strings.Join(slices.Sorted(slices.Values(r.extent.Controllers)), ","),
+		RangeAnnotation:       "",
+		ReadyAnnotation:       "",
+		CensusAnnotation:      "",
+	}
+	if r.shard.Namespaced() {
+		a[RangeAnnotation] = r.shard.Range.String()
+	}
+	if term := r.ready.Load(); term > 0 {
+		a[ReadyAnnotation] = strconv.Itoa(int(term))
+	}
+	if census := r.census.Load(); census != nil {
+		a[CensusAnnotation] = *census
+	}
+	return a
 }
 
 // leave returns what to leave on the Lease for the next holder.
@@ -90,17 +125,31 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", r.shard.Ring, "shard", r.shard.Name, "term", claim.Term())
 	ctx = klog.NewContext(ctx, logger)
 	r.writes.Store(&election.Writes{Term: claim.Term()})
-	switch err := r.member.look(ctx, r.shard.ID); {
+	rivals, dead, err := r.member.look(ctx, r)
+	switch {
 	case ctx.Err() != nil:
 		return
 	case err != nil:
 		r.report(election.Event{Type: EventRefused, Term: claim.Term(), Holder: claim.Identity(), Err: err})
 		return
 	}
-	if !r.member.fenceOff(ctx, claim) {
-		return
+	for _, holder := range append(dead, claim.Before().Holder) {
+		if !r.member.fenceOff(ctx, holder) {
+			return
+		}
 	}
-	prepared := r.take(ctx, claim)
+	var prepared *preparation
+	if len(rivals) > 0 {
+		prepared, err = r.inherit(ctx, claim, rivals)
+		if ctx.Err() != nil || err != nil {
+			if err != nil {
+				r.report(election.Event{Type: EventRefused, Term: claim.Term(), Holder: claim.Identity(), Err: err})
+			}
+			return
+		}
+	} else {
+		prepared = r.take(ctx, claim)
+	}
 	backoff := r.member.retry()
 	for ctx.Err() == nil {
 		err := r.once(ctx, claim, prepared)
@@ -145,7 +194,12 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 	p.instance = nil
 	r.running.Store(true)
 	defer r.running.Store(false)
+	counting, stop := context.WithCancel(ctx)
+	var census sync.WaitGroup
+	census.Go(func() { r.takeCensus(counting, instance) })
 	err := instance.Run(ctx)
+	stop()
+	census.Wait()
 	writes := p.fence.Writes(claim.Term())
 	r.writes.Store(&writes)
 	return err

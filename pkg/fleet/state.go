@@ -17,6 +17,8 @@ type ShardState struct {
 	Term  int32
 	// Running tells whether the shard's work has been started.
 	Running bool
+	// Waiting tells whether it is prepared and waits for shards of an older plan generation to be released.
+	Waiting bool
 	// RenewAge is how long ago the claim was last renewed; 0 when not owned.
 	RenewAge time.Duration
 	// Owner is the member that the ring wants.
@@ -25,12 +27,13 @@ type ShardState struct {
 	Holder string
 }
 
-// Shards returns the state of every shard of the plan, sorted by ID.
+// Shards returns the state of every shard of the plan, and of those of an older plan that this member still has, sorted by ID.
 func (m *Member) Shards() []ShardState {
 	now, wishes := m.config.Clock.Now(), m.Wishes()
-	states := make([]ShardState, 0, len(m.shards))
-	for _, r := range m.shards {
-		s := ShardState{ID: r.shard.ID, Owner: wishes.Owner(r.shard.ID), Running: r.running.Load()}
+	runners := m.runners.list()
+	states := make([]ShardState, 0, len(runners))
+	for _, r := range runners {
+		s := ShardState{ID: r.shard.ID, Owner: wishes.Owner(r.shard.ID), Running: r.running.Load(), Waiting: r.ready.Load() > 0}
 		s.Holder = m.observer.Get(ShardLease(m.config.Fleet, s.ID)).Holder
 		if claim := r.claimant.Claim(); claim != nil && claim.Valid(now) {
 			s.Owned, s.Term, s.RenewAge = true, claim.Term(), now.Sub(claim.LastRenew())
@@ -47,6 +50,12 @@ func (m *Member) Ready() error {
 		err := fmt.Errorf("member %s has not joined the fleet %s", m.config.Member, m.config.Fleet)
 		if failure := m.failure.Load(); failure != nil {
 			err = fmt.Errorf("%w: %w", err, *failure)
+		}
+		if pending := m.gates.pending(m.config.Clock.Now()); pending != nil {
+			err = fmt.Errorf("%w: %w", err, pending)
+		}
+		if refused := m.Refused(); refused != nil {
+			err = fmt.Errorf("%w: it refuses the plan: %w", err, refused)
 		}
 		return err
 	}

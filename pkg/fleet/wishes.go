@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -12,46 +13,61 @@ import (
 // Wishes is what the rings want: which member should own which shard. It is
 // immutable.
 type Wishes struct {
-	// members count for the rings, known are all that the fleet has had, sorted.
-	members, known []string
-	// foreign are live members that follow another plan, sorted.
+	// digest is that of the plan.
+	digest string
+	// members count for some ring, sorted.
+	members []string
+	// foreign are live members that refuse the plan, sorted.
 	foreign []string
-	homes   map[string]shard.Placement
-	rings   map[string]shard.Placement
+	rings   map[string]ringWishes
+}
+
+// ringWishes are those of one ring.
+type ringWishes struct {
+	// members count for the ring, known are all that it has had of late, sorted.
+	members, known []string
+	homes, owners  shard.Placement
 }
 
 // Wish computes the wishes for a plan, from the members that are live, those that there
-// have been (known), and who holds each shard. It is a pure function; last, the wishes of
-// before for the same plan, only saves it work: placing takes long with many members. An
+// have been (known), and who holds each shard. Members that refuse a plan of this generation are left out, and so is
+// each from the rings that it does not serve. It is a pure function; last, the wishes of
+// before, only saves it work: placing takes long with many members. An
 // error means that the plan has more shards than can be placed.
-func Wish(plan shard.Plan, roster election.Roster, known []string, holders map[shard.ID]string, last Wishes) (Wishes, error) {
-	w := Wishes{homes: map[string]shard.Placement{}, rings: map[string]shard.Placement{}}
-	digest := plan.Digest()
-	for _, name := range roster.Live() {
-		if m, _ := roster.Get(name); m.Plan != digest {
-			w.foreign = append(w.foreign, name)
+func Wish(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
+	w := Wishes{digest: plan.Digest(), rings: map[string]ringWishes{}}
+	refuses := func(m election.Member) bool {
+		return strings.HasPrefix(m.Annotations[RefusedAnnotation], fmt.Sprintf("%d:", plan.Generation))
+	}
+	var active []election.Member
+	for _, m := range roster.Members() {
+		if refuses(m) {
+			w.foreign = append(w.foreign, m.Name)
 		}
 	}
 	for _, name := range roster.Active() {
-		if m, _ := roster.Get(name); m.Plan == digest {
-			w.members = append(w.members, name)
+		if m, _ := roster.Get(name); !refuses(m) {
+			active = append(active, m)
 		}
 	}
-	w.known = append(slices.Clone(known), w.members...)
-	slices.Sort(w.known)
-	w.known = slices.Compact(w.known)
 	for _, ring := range plan.Rings {
-		ids := ring.IDs()
-		home := last.homes[ring.Name]
-		if last.homes == nil || !slices.Equal(w.known, last.known) {
+		r := ringWishes{members: servers(active, ring.Name)}
+		r.known = slices.Concat(servers(known, ring.Name), r.members)
+		slices.Sort(r.known)
+		r.known = slices.Compact(r.known)
+		before := last.rings[ring.Name]
+		if r.homes = before.homes; w.digest != last.digest || !slices.Equal(r.known, before.known) {
 			var err error
-			if home, err = shard.Homes(ids, w.known); err != nil {
+			if r.homes, err = plan.HomesOf(ring.Name, r.known); err != nil {
 				return Wishes{}, fmt.Errorf("placing ring %s: %w", ring.Name, err)
 			}
 		}
-		w.homes[ring.Name] = home
-		w.rings[ring.Name] = shard.Settle(ids, w.members, home, holders)
+		r.owners = shard.Settle(ring.IDs(), r.members, r.homes, holders)
+		w.rings[ring.Name] = r
+		w.members = append(w.members, r.members...)
 	}
+	slices.Sort(w.members)
+	w.members = slices.Compact(w.members)
 	return w, nil
 }
 
@@ -59,11 +75,12 @@ func Wish(plan shard.Plan, roster election.Roster, known []string, holders map[s
 func (w Wishes) successors(plan shard.Plan, holders map[shard.ID]string) map[shard.ID]string {
 	next := make(map[shard.ID]string, len(holders))
 	for _, failed := range w.members {
-		others := slices.DeleteFunc(slices.Clone(w.members), func(m string) bool { return m == failed })
 		left := maps.Clone(holders)
 		maps.DeleteFunc(left, func(_ shard.ID, holder string) bool { return holder == failed })
 		for _, ring := range plan.Rings {
-			without := shard.Settle(ring.IDs(), others, w.homes[ring.Name], left)
+			r := w.rings[ring.Name]
+			others := slices.DeleteFunc(slices.Clone(r.members), func(m string) bool { return m == failed })
+			without := shard.Settle(ring.IDs(), others, r.homes, left)
 			for _, s := range ring.Shards {
 				if holders[s.ID] == failed {
 					next[s.ID], _ = without.Owner(s.ID)
@@ -76,23 +93,27 @@ func (w Wishes) successors(plan shard.Plan, holders map[shard.ID]string) map[sha
 
 // Owner returns the member that should own the shard; empty if none should.
 func (w Wishes) Owner(id shard.ID) string {
-	owner, _ := w.rings[id.Ring].Owner(id)
+	owner, _ := w.rings[id.Ring].owners.Owner(id)
 	return owner
 }
 
-// Members returns the members that count for the rings, sorted.
+// Members returns the members that count for some ring, sorted.
 func (w Wishes) Members() []string { return w.members }
 
-// Foreign returns the live members that follow another plan, sorted.
+// MembersOf returns the members that count for the ring, sorted.
+func (w Wishes) MembersOf(ring string) []string { return w.rings[ring].members }
+
+// Foreign returns the live members that refuse the plan, sorted.
 func (w Wishes) Foreign() []string { return w.foreign }
 
 // Digest returns the digest of a ring's placement.
-func (w Wishes) Digest(ring string) string { return w.rings[ring].Digest() }
+func (w Wishes) Digest(ring string) string { return w.rings[ring].owners.Digest() }
 
 // Share returns how many of a ring's n shards a member is expected to own, at least 1.
-func (w Wishes) Share(n int) int {
-	if len(w.members) == 0 {
+func (w Wishes) Share(ring string, n int) int {
+	members := len(w.rings[ring].members)
+	if members == 0 {
 		return max(n, 1)
 	}
-	return max(1, (n+len(w.members)-1)/len(w.members))
+	return max(1, (n+members-1)/members)
 }

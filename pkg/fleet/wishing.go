@@ -12,9 +12,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// wishUntilDone keeps the claimants' wishes in line with the roster and the Leases until ctx
-// ends, the membership is lost, or done says so.
-func (m *Member) wishUntilDone(ctx context.Context, done func() bool) {
+// wishUntilDone keeps the runners in line with the plan, and their wishes with the roster and the Leases, until ctx
+// ends, the membership is lost, or done says so. Runners end with claimCtx.
+func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) {
 	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
 		// What a renewal changes moves no shard, and there is one a shard every other second.
 		return before.Exists != after.Exists || before.Holder != after.Holder || before.Transitions != after.Transitions ||
@@ -22,13 +22,14 @@ func (m *Member) wishUntilDone(ctx context.Context, done func() bool) {
 	})
 	defer stop()
 	for {
-		next := m.wish(ctx)
+		next := m.wish(ctx, claimCtx)
 		if done() {
 			return
 		}
 		timer := m.config.Clock.NewTimer(next)
 		select {
 		case <-changed:
+		case <-m.runners.left:
 		case <-timer.C():
 		case <-m.membership.Lost():
 			timer.Stop()
@@ -43,16 +44,18 @@ func (m *Member) wishUntilDone(ctx context.Context, done func() bool) {
 
 // wish recomputes the wishes once and returns how long they hold if nothing is
 // observed.
-func (m *Member) wish(ctx context.Context) time.Duration {
+func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	now := m.config.Clock.Now()
 	observations := m.observer.List()
 	m.noteMarks(ctx, observations, now)
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
-	holders := m.holders(now)
-	w, err := Wish(m.config.Plan, roster, knownMembers(m.config.Fleet, observations), holders, m.Wishes())
+	m.adopt(ctx, roster)
+	m.follow(ctx, claimCtx, now)
+	plan := m.inForce.Load().plan
+	holders := m.holders(plan, now)
+	w, err := Wish(plan, roster, knownMembers(m.config.Fleet, observations), holders, m.Wishes())
 	if err != nil {
-		// The plan was valid when the member was made, so this is a bug; what is held
-		// is kept.
+		// The plan was valid when it was adopted, so this is a bug; what is held is kept.
 		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
 		return m.config.Timing.RetryPeriod
 	}
@@ -60,20 +63,29 @@ func (m *Member) wish(ctx context.Context) time.Duration {
 	m.wishes.Store(&w)
 	var next map[shard.ID]string
 	if m.config.Standby {
-		next = w.successors(m.config.Plan, holders)
+		next = w.successors(plan, holders)
 	}
-	for _, s := range m.shards {
-		owned := w.Owner(s.shard.ID) == m.config.Member
-		lease := m.observer.Get(ShardLease(m.config.Fleet, s.shard.ID))
-		held := s.claimant.Claim() != nil
-		elsewhere := !held && lease.Holder != m.incarnation && m.isHeld(lease, now)
-		s.wish(wishFor(owned, held, asked(lease, w.Owner(s.shard.ID), roster)),
-			owned, owned && elsewhere, !owned && elsewhere && next[s.shard.ID] == m.config.Member)
+	for _, r := range m.runners.list() {
+		if _, planned := plan.Shard(r.shard.ID); planned {
+			m.wishOf(r, w, next, roster, now)
+		} else {
+			r.wish(election.Keep, false, false, false)
+		}
 	}
 	if next := roster.NextChange(); next.After(now) {
 		return next.Sub(now)
 	}
 	return m.config.Timing.RetryPeriod
+}
+
+// wishOf says what the runner of a shard in the plan is to want.
+func (m *Member) wishOf(r *shardRunner, w Wishes, next map[shard.ID]string, roster election.Roster, now time.Time) {
+	owner := w.Owner(r.shard.ID)
+	owned := owner == m.config.Member
+	lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID))
+	held := r.claimant.Claim() != nil
+	elsewhere := !held && lease.Holder != m.incarnation && m.isHeld(lease, now)
+	r.wish(wishFor(owned, held, asked(lease, owner, roster)), owned, owned && elsewhere, !owned && elsewhere && next[r.shard.ID] == m.config.Member)
 }
 
 // wishFor is what a claimant is to want. A holder that is not to own the shard any more goes
@@ -100,12 +112,12 @@ func asked(lease election.Observation, owner string, roster election.Roster) boo
 }
 
 // holders returns the member that holds each shard now.
-func (m *Member) holders(now time.Time) map[shard.ID]string {
-	holders := make(map[shard.ID]string, len(m.shards))
-	for _, r := range m.shards {
-		lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID))
+func (m *Member) holders(plan shard.Plan, now time.Time) map[shard.ID]string {
+	holders := map[shard.ID]string{}
+	for _, s := range plan.Shards() {
+		lease := m.observer.Get(ShardLease(m.config.Fleet, s.ID))
 		if m.isHeld(lease, now) {
-			holders[r.shard.ID] = election.MemberOf(lease.Holder)
+			holders[s.ID] = election.MemberOf(lease.Holder)
 		}
 	}
 	return holders
@@ -123,6 +135,6 @@ func (m *Member) note(ctx context.Context, w Wishes) {
 		logger.Info("Members of the ring changed", "members", w.members, "before", last.members)
 	}
 	if len(w.foreign) > 0 && !slices.Equal(last.foreign, w.foreign) {
-		logger.Error(nil, "Live members follow another plan and are left out of the ring", "members", w.foreign, "plan", m.config.Plan.Digest())
+		logger.Error(nil, "Live members refuse the plan and are left out of the rings", "members", w.foreign)
 	}
 }

@@ -357,6 +357,29 @@ func (f *Factory) Objects() map[schema.GroupVersionResource]int {
 	return objects
 }
 
+// Weights returns how many objects the factory's caches hold, by namespace; shared ones are not counted, and what is cached
+// both whole and by its metadata counts once.
+func (f *Factory) Weights() map[string]int64 {
+	f.mu.Lock()
+	own := map[schema.GroupVersionResource]cache.Indexer{}
+	for key, e := range f.informers {
+		if i, ok := e.SharedIndexInformer.(*Informer); ok {
+			own[key.resource] = i.indexer
+		}
+	}
+	f.mu.Unlock()
+	weights := map[string]int64{}
+	for _, indexer := range own {
+		for _, namespace := range indexer.ListIndexFuncValues(cache.NamespaceIndex) {
+			keys, err := indexer.IndexKeys(cache.NamespaceIndex, namespace)
+			if err == nil && namespace != "" {
+				weights[namespace] += int64(len(keys))
+			}
+		}
+	}
+	return weights
+}
+
 // InformerName implements informers.SharedInformerFactory. Shard informers have no
 // name: client-go wants names to be unique in a process, and shards come and go.
 func (f *Factory) InformerName() *cache.InformerName { return nil }

@@ -1,0 +1,132 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// EventGate is an event of a gate's Lease: its Type is that of the event of package election, with this before it.
+const EventGate election.EventType = "gate-"
+
+// GateIdentity returns the name under which all members of a fleet together hold a gate: "<fleet>_fleet".
+func GateIdentity(fleet string) string { return fleet + "_fleet" }
+
+// gates are the foreign Leases that the fleet must hold while any member runs.
+type gates struct {
+	member *Member
+	all    []*election.Gate
+}
+
+func (m *Member) newGates() (*gates, error) {
+	g := &gates{member: m}
+	for _, name := range m.config.Gates {
+		gate, err := election.NewGate(election.GateConfig{
+			Name:     name,
+			Identity: GateIdentity(m.config.Fleet),
+			Client:   m.config.Leases,
+			Observer: m.observer,
+			Clock:    m.config.Clock,
+			Timing:   m.config.Timing,
+			OnEvent:  func(e election.Event) { e.Type = EventGate + e.Type; m.config.Observe(Event{Event: e}) },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("gate %q: %w", name, err)
+		}
+		g.all = append(g.all, gate)
+	}
+	return g, nil
+}
+
+// run holds the gates until ctx ends, and takes all claims of the process back when one is lost. The error is that of the
+// gates that were lost.
+func (g *gates) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(g.all))
+	var running sync.WaitGroup
+	for i, gate := range g.all {
+		running.Go(func() {
+			if errs[i] = gate.Run(ctx); errs[i] != nil {
+				g.member.membership.Revoke()
+				cancel()
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// wait returns once all gates are held, or false when ctx has ended or the membership is lost.
+func (g *gates) wait(ctx context.Context) bool {
+	for i, gate := range g.all {
+		if name := g.member.config.Gates[i]; !gate.Valid(g.member.config.Clock.Now()) {
+			klog.FromContext(ctx).Info("Waiting for the gate: nothing runs before the fleet holds it", "lease", name, "holder", gate.Holder())
+		}
+		select {
+		case <-gate.Held():
+		case <-g.member.membership.Lost():
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// permit tells whether all gates are held at now.
+func (g *gates) permit(now time.Time) bool {
+	for _, gate := range g.all {
+		if !gate.Valid(now) {
+			return false
+		}
+	}
+	return true
+}
+
+// pending returns an error that names the first gate that is not held; nil if all are.
+func (g *gates) pending(now time.Time) error {
+	for i, gate := range g.all {
+		if !gate.Valid(now) {
+			return fmt.Errorf("the gate, Lease %s, is held by %q", g.member.config.Gates[i], gate.Holder())
+		}
+	}
+	return nil
+}
+
+// release gives the gates up if no other member is left to hold them. This member has released its own Lease before, so
+// of two that leave at least one sees that nobody is left.
+func (g *gates) release(ctx context.Context) {
+	m := g.member
+	if len(g.all) == 0 {
+		return
+	}
+	logger := klog.FromContext(ctx)
+	list, err := m.list(ctx, metav1.ListOptions{})
+	if err != nil {
+		logger.Error(err, "Could not see whether other members are left, leaving the gates to expire")
+		return
+	}
+	m.observeAll(list)
+	roster := election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, m.config.Clock.Now())
+	if others := roster.Live(); len(others) > 0 {
+		logger.V(1).Info("Left the gates to the other members", "members", others)
+		return
+	}
+	for i, gate := range g.all {
+		releasing, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
+		if err := gate.Release(releasing); err != nil {
+			logger.Error(err, "Could not release the gate, it expires", "lease", m.config.Gates[i])
+		} else {
+			logger.Info("Released the gate: this was the last member", "lease", m.config.Gates[i])
+		}
+		cancel()
+	}
+}

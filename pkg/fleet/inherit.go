@@ -1,0 +1,231 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// inherit prepares the shard while live Leases of other shards cover some of it: those of an older plan generation. It says
+// on the Lease that everything is prepared, so that their holders drain, waits until they have gone, and returns what it has
+// prepared, once that has seen what they wrote last; nil if it has not, so that the work begins with empty caches. The error
+// says that the shard may not run any more.
+func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals []election.Observation) (*preparation, error) {
+	m := r.member
+	// Whoever has this Lease next cannot tell from what is left on it what the others wrote.
+	r.writes.Store(nil)
+	r.rejectPrepared()
+	ancestors := map[string]int32{}
+	note := func(rivals []election.Observation) {
+		for _, o := range rivals {
+			ancestors[o.Name] = o.Transitions
+		}
+	}
+	note(rivals)
+	klog.FromContext(ctx).Info("Waiting for the shards that this one inherits from", "leases", names(rivals))
+
+	p, err := r.prepareToInherit(ctx, claim.Term())
+	if err != nil {
+		return nil, err
+	}
+	began := m.config.Clock.Now()
+	r.setReady(claim.Term())
+	defer r.setReady(0)
+	r.report(election.Event{Type: EventReady, Term: claim.Term()})
+	for len(rivals) > 0 {
+		if !r.waitForRelease(ctx) {
+			p.discard()
+			return nil, nil
+		}
+		if rivals, _, err = m.look(ctx, r); err != nil {
+			p.discard()
+			return nil, err
+		}
+		note(rivals)
+	}
+	err = r.catchUpWith(ctx, p, ancestors)
+	if ctx.Err() != nil {
+		p.discard()
+		return nil, nil
+	}
+	r.report(election.Event{Type: EventBegun, Term: claim.Term(), Duration: m.config.Clock.Now().Sub(began), Err: err})
+	if err != nil {
+		p.discard()
+		return nil, nil
+	}
+	return p, nil
+}
+
+// rejectPrepared gives up what has been prepared for a handoff.
+func (r *shardRunner) rejectPrepared() {
+	r.mu.Lock()
+	p := r.prepared
+	r.prepared = nil
+	r.mu.Unlock()
+	if p != nil {
+		p.cancel()
+		close(p.rejected)
+	}
+}
+
+// prepareToInherit builds and warms an instance, in turn with other preparations. It tries until that has worked, or ctx ends.
+func (r *shardRunner) prepareToInherit(ctx context.Context, term int32) (*preparation, error) {
+	m := r.member
+	backoff := m.retry()
+	for {
+		select {
+		case m.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		p, err := r.warmed(ctx, term)
+		<-m.slots
+		if err == nil || ctx.Err() != nil {
+			return p, err
+		}
+		pause := backoff.Step()
+		klog.FromContext(ctx).Error(err, "Could not prepare for the shard, trying again", "shard", r.shard.ID, "after", pause)
+		m.pause(ctx, pause)
+	}
+}
+
+func (r *shardRunner) warmed(ctx context.Context, term int32) (*preparation, error) {
+	p, err := r.newPreparation()
+	if err != nil {
+		return nil, err
+	}
+	began := r.member.config.Clock.Now()
+	if err = p.build(context.WithoutCancel(ctx), r); err == nil {
+		err = p.instance.Warm(ctx)
+	}
+	if err != nil {
+		p.discard()
+		return nil, err
+	}
+	r.report(election.Event{Type: EventPrepared, Term: term, Duration: r.member.config.Clock.Now().Sub(began)})
+	return p, nil
+}
+
+// setReady says on the Lease whether everything is prepared.
+func (r *shardRunner) setReady(term int32) {
+	r.ready.Store(term)
+	r.claimant.Touch()
+}
+
+// waitForRelease returns when no Lease that is known covers any of the shard, or the plan has changed; false when ctx has
+// ended. Who asks then looks at the live ones.
+func (r *shardRunner) waitForRelease(ctx context.Context) bool {
+	m := r.member
+	changed, stop := m.observer.Subscribe(func(string) bool { return true })
+	defer stop()
+	for ctx.Err() == nil {
+		now := m.config.Clock.Now()
+		rivals := m.rivals(m.observer.List(), m.inForce.Load(), r.shard.ID, r.extent, now)
+		if len(rivals) == 0 {
+			return true
+		}
+		timer := m.config.Clock.NewTimer(m.nextExpiry(rivals).Sub(now))
+		select {
+		case <-changed:
+		case <-timer.C():
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	return false
+}
+
+// nextExpiry returns when the first of the Leases expires.
+func (m *Member) nextExpiry(leases []election.Observation) time.Time {
+	var first time.Time
+	for _, o := range leases {
+		if at := o.ExpiresAt(m.config.Timing.LeaseDuration); first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// catchUpWith returns nil once the caches of p have seen what the ancestors, by their terms, wrote last. Those that died
+// have to be fenced before.
+func (r *shardRunner) catchUpWith(ctx context.Context, p *preparation, ancestors map[string]int32) error {
+	m := r.member
+	var unknown error
+	for _, name := range slices.Sorted(maps.Keys(ancestors)) {
+		lease := m.observer.Get(name)
+		if !m.fenceOff(ctx, lease.Holder) {
+			return context.Cause(ctx)
+		}
+		writes, left := election.WritesOf(lease)
+		if !left || writes.Term != ancestors[name] || len(writes.Unknown()) > 0 {
+			unknown = fmt.Errorf("the last holder of %s did not leave what it wrote last", name)
+			continue
+		}
+		if err := r.within(ctx, func(ctx context.Context) error { return p.instance.CatchUp(ctx, writes) }); err != nil {
+			return err
+		}
+	}
+	if unknown == nil {
+		return nil
+	}
+	if refresher, ok := p.instance.(Refresher); ok {
+		return r.within(ctx, refresher.Refresh)
+	}
+	return unknown
+}
+
+// within bounds a step of a handoff.
+func (r *shardRunner) within(ctx context.Context, step func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, r.member.config.HandoffTimeout)
+	defer cancel()
+	return step(ctx)
+}
+
+// hasHeirs tells whether every shard that inherits from this one, or from another one that these inherit from, waits for
+// nothing but the release: then this one can be drained, and none of its parts is without a holder for long.
+func (m *Member) hasHeirs(r *shardRunner, plan *inForce, now time.Time) bool {
+	leases := m.observer.List()
+	heirs, ancestors := map[shard.ID]bool{}, map[string]bool{ShardLease(m.config.Fleet, r.shard.ID): true}
+	covers := []cover{{Extent: r.extent}}
+	for len(covers) > 0 {
+		from := covers[0]
+		covers = covers[1:]
+		for id, extent := range plan.extents {
+			if heirs[id] || !from.overlaps(extent) {
+				continue
+			}
+			heirs[id] = true
+			if !m.isReady(m.observer.Get(ShardLease(m.config.Fleet, id)), now) {
+				return false
+			}
+			for _, o := range m.rivals(leases, plan, id, extent, now) {
+				if !ancestors[o.Name] {
+					ancestors[o.Name] = true
+					covers = append(covers, coverOf(o))
+				}
+			}
+		}
+	}
+	return true
+}
+
+// isReady tells whether the holder of a Lease has everything prepared.
+func (m *Member) isReady(o election.Observation, now time.Time) bool {
+	return m.isHeld(o, now) && o.Annotations[ReadyAnnotation] == strconv.Itoa(int(o.Transitions))
+}
+
+func names(leases []election.Observation) []string {
+	var out []string
+	for _, o := range leases {
+		out = append(out, o.Name)
+	}
+	return out
+}

@@ -1,0 +1,293 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// KindPlan is the value of KindLabel on the Lease that has the plan.
+const KindPlan = "plan"
+
+const (
+	// DocumentAnnotation has the plan, as [shard.Plan.Document] writes it, on the plan's Lease.
+	DocumentAnnotation = "flotilla.dev/plan-document"
+	// RejectedAnnotation has what was written in the plan's place and could not be used, once the planner has put the plan back.
+	RejectedAnnotation = "flotilla.dev/rejected-plan"
+)
+
+// maxRejected bounds what is kept of a rejected plan: an object's annotations have 256 KiB in all.
+const maxRejected = 64 << 10
+
+// PlanLease returns the name of the Lease that has the fleet's plan: "<fleet>-plan".
+func PlanLease(fleet string) string { return fleet + "-plan" }
+
+// ErrNoPlan says that nobody has written a plan yet.
+var ErrNoPlan = errors.New("there is no plan")
+
+// PlanOf reads the plan from its Lease. The error is ErrNoPlan if there is none, and else names the fault.
+func PlanOf(lease *coordinationv1.Lease) (shard.Plan, error) {
+	if lease == nil || lease.Annotations[DocumentAnnotation] == "" {
+		return shard.Plan{}, ErrNoPlan
+	}
+	plan, err := shard.ParsePlan([]byte(lease.Annotations[DocumentAnnotation]))
+	if err != nil {
+		return shard.Plan{}, fmt.Errorf("annotation %s of Lease %s: %w", DocumentAnnotation, lease.Name, err)
+	}
+	return plan, nil
+}
+
+// WithPlan returns a copy of the plan's Lease, or a new one if it is nil, that has the plan. Written with an update, it is
+// refused by the API server if somebody else has written meanwhile.
+func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coordinationv1.Lease, error) {
+	if err := plan.Validate(); err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	document, err := plan.Document()
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: PlanLease(fleet)}}
+	if lease != nil {
+		out = lease.DeepCopy()
+	}
+	out.Labels, out.Annotations = maps.Clone(out.Labels), maps.Clone(out.Annotations)
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
+	out.Labels[FleetLabel], out.Labels[KindLabel] = fleet, KindPlan
+	out.Annotations[DocumentAnnotation] = document
+	out.Annotations[GenerationAnnotation] = strconv.FormatInt(plan.Generation, 10)
+	return out, nil
+}
+
+// KeepHomes returns the plan with the holders of those shards of a ring as their homes that have none yet. Without homes,
+// the consistent hashing moves some shards that a change of the others does not concern. holder may return the empty string.
+func KeepHomes(plan shard.Plan, ring string, holder func(shard.ID) string) shard.Plan {
+	plan.Rings = slices.Clone(plan.Rings)
+	for i, r := range plan.Rings {
+		if r.Name != ring {
+			continue
+		}
+		plan.Rings[i].Shards = slices.Clone(r.Shards)
+		for j, s := range r.Shards {
+			if s.Belongs() == "" {
+				plan.Rings[i].Shards[j].Home = holder(s.ID)
+			}
+		}
+	}
+	return plan
+}
+
+// inForce is a plan that a member works by. It is immutable.
+type inForce struct {
+	plan    shard.Plan
+	digest  string
+	extents map[shard.ID]shard.Extent
+}
+
+func newInForce(plan shard.Plan) *inForce {
+	return &inForce{plan: plan, digest: plan.Digest(), extents: plan.Extents()}
+}
+
+// has tells whether the shard is in the plan, as it is.
+func (f *inForce) has(s shard.ID, e shard.Extent) bool {
+	extent, found := f.extents[s]
+	return found && extent.Equal(e)
+}
+
+// refusal is a plan on the plan's Lease that this member does not work by.
+type refusal struct {
+	version string // of the Lease
+	err     error
+}
+
+// Plan returns the plan in force, and whether there is one yet.
+func (m *Member) Plan() (shard.Plan, bool) {
+	if f := m.inForce.Load(); f != nil {
+		return f.plan, true
+	}
+	return shard.Plan{}, false
+}
+
+// Refused returns why this member does not work by the plan that is on the plan's Lease; nil if it does.
+func (m *Member) Refused() error {
+	if r := m.refused.Load(); r != nil {
+		return r.err
+	}
+	return nil
+}
+
+// adopt takes the plan that is on its Lease into force, if it may be, and tells whether the plan in force has changed. A plan
+// that it refuses leaves the one in force as it is.
+func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
+	lease := m.observer.Get(PlanLease(m.config.Fleet))
+	if !lease.Exists {
+		return false
+	}
+	current := m.inForce.Load()
+	next, err := PlanOf(lease.Lease)
+	if err == nil {
+		err = m.admit(current, next, roster)
+	}
+	if err != nil {
+		m.refuse(ctx, lease, err)
+		return false
+	}
+	if m.refused.Swap(nil) != nil {
+		m.membership.Touch()
+	}
+	if current != nil && current.plan.Generation == next.Generation {
+		return false
+	}
+	m.inForce.Store(newInForce(next))
+	m.membership.Touch()
+	m.reportPlan(EventPlanAdopted, nil)
+	klog.FromContext(ctx).Info("Adopted the plan", "generation", next.Generation, "shards", len(next.Shards()), "digest", next.Digest())
+	return true
+}
+
+// admit returns why a plan may not follow the one in force. It is nil for the plan in force itself.
+func (m *Member) admit(current *inForce, next shard.Plan, roster election.Roster) error {
+	if err := m.config.Check(next); err != nil {
+		return err
+	}
+	if current == nil {
+		return nil
+	}
+	if next.Generation == current.plan.Generation {
+		if digest := next.Digest(); digest != current.digest {
+			return fmt.Errorf("generation %d: must be greater than that of the plan in force, which differs (digest %s, in force is %s)", next.Generation, digest, current.digest)
+		}
+		return nil
+	}
+	if err := shard.CheckSuccessor(current.plan, next); err != nil {
+		return err
+	}
+	for i, ring := range next.Rings {
+		if _, known := current.plan.Ring(ring.Name); !known && len(servers(roster.Members(), ring.Name)) == 0 {
+			return fmt.Errorf("rings[%d].name: %q is served by no live member: start members with --rings=%s first", i, ring.Name, ring.Name)
+		}
+	}
+	return nil
+}
+
+// refuse says so, once for each version of the Lease and reason.
+func (m *Member) refuse(ctx context.Context, lease election.Observation, err error) {
+	r := refusal{version: lease.Annotations[DocumentAnnotation], err: err}
+	if last := m.refused.Swap(&r); last != nil && last.version == r.version && last.err.Error() == err.Error() {
+		return
+	}
+	m.membership.Touch()
+	generation := int64(0)
+	if current := m.inForce.Load(); current != nil {
+		generation = current.plan.Generation
+	}
+	klog.FromContext(ctx).Error(err, "Refused the plan, keeping the last good one", "lease", lease.Name, "generationInForce", generation)
+	m.reportPlan(EventPlanRefused, err)
+}
+
+func (m *Member) reportPlan(kind election.EventType, err error) {
+	m.config.Observe(Event{Event: election.Event{Type: kind, Name: PlanLease(m.config.Fleet), Err: err}})
+}
+
+// memberAnnotations are what a member says of itself on its Lease.
+func (m *Member) memberAnnotations() map[string]string {
+	a := map[string]string{RingsAnnotation: m.config.rings(), PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: ""}
+	if f := m.inForce.Load(); f != nil {
+		a[PlanAnnotation], a[GenerationAnnotation] = f.digest, strconv.FormatInt(f.plan.Generation, 10)
+	}
+	if err := m.Refused(); err != nil {
+		a[RefusedAnnotation] = m.observer.Get(PlanLease(m.config.Fleet)).Annotations[GenerationAnnotation] + ": " + err.Error()
+	}
+	return a
+}
+
+// waitForPlan returns once a plan is in force, or false when ctx has ended or the membership is lost. Where there is none and
+// no live Lease tells of one, it writes the first.
+func (m *Member) waitForPlan(ctx context.Context) bool {
+	changed, stop := m.observer.Subscribe(func(string) bool { return true })
+	defer stop()
+	backoff := m.retrySoon()
+	for {
+		now := m.config.Clock.Now()
+		pause := m.config.Timing.RetryPeriod
+		if m.adopt(ctx, election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, now)) {
+			return true
+		}
+		if lease := m.observer.Get(PlanLease(m.config.Fleet)); !lease.Exists || lease.Annotations[DocumentAnnotation] == "" {
+			if witness := m.liveShard(now); witness.Name != "" {
+				klog.FromContext(ctx).Info("Waiting for the plan: a live Lease tells that there is one", "lease", witness.Name, "holder", witness.Holder)
+			} else if err := m.writePlan(ctx, lease.Lease, m.config.Plan); err != nil {
+				pause = backoff.Step()
+				if !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
+					m.failure.Store(&err)
+					klog.FromContext(ctx).Error(err, "Could not write the first plan, trying again", "after", pause)
+				}
+			} else {
+				continue
+			}
+		}
+		timer := m.config.Clock.NewTimer(pause)
+		select {
+		case <-changed:
+		case <-timer.C():
+		case <-m.membership.Lost():
+			timer.Stop()
+			return false
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+		timer.Stop()
+	}
+}
+
+// liveShard returns a shard's Lease that has a live holder other than this incarnation; its zero value if there is none.
+func (m *Member) liveShard(now time.Time) election.Observation {
+	all := m.observer.List()
+	i := slices.IndexFunc(all, func(o election.Observation) bool {
+		return isShard(m.config.Fleet, o) && m.isHeld(o, now) && o.Holder != m.incarnation
+	})
+	if i < 0 {
+		return election.Observation{}
+	}
+	return all[i]
+}
+
+// writePlan writes the plan on its Lease as that was read, nil if there is none, and takes in what it has written.
+func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, plan shard.Plan) error {
+	next, err := WithPlan(m.config.Fleet, lease, plan)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
+	defer cancel()
+	var written *coordinationv1.Lease
+	if lease == nil {
+		written, err = m.config.Leases.Create(ctx, next, metav1.CreateOptions{})
+	} else {
+		written, err = m.config.Leases.Update(ctx, next, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	m.observer.Observe(written)
+	klog.FromContext(ctx).Info("Wrote the plan", "generation", plan.Generation, "shards", len(plan.Shards()), "digest", plan.Digest())
+	return nil
+}

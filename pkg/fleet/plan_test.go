@@ -1,0 +1,427 @@
+package fleet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// apply writes a plan as an operator does, and has the test know it.
+func (s *sea) apply(plan shard.Plan) {
+	s.t.Helper()
+	lease, err := WithPlan("flotilla", s.store.Get(PlanLease("flotilla")), plan)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.store.Put(lease)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plan = plan
+}
+
+// next returns the present plan with another generation and ring namespaces changed.
+func (s *sea) next(change func(*shard.Ring)) shard.Plan {
+	s.t.Helper()
+	current, err := PlanOf(s.store.Get(PlanLease("flotilla")))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	edited := KeepHomes(current, "namespaces", func(id shard.ID) string {
+		return election.MemberOf(election.RecordFrom(s.store.Get(ShardLease("flotilla", id))).Holder)
+	})
+	for i := range edited.Rings {
+		edited.Rings[i].Shards = slices.Clone(edited.Rings[i].Shards)
+		if edited.Rings[i].Name == "namespaces" {
+			change(&edited.Rings[i])
+		}
+	}
+	next, err := current.Successor(edited)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return next
+}
+
+// split cuts the i-th shard in two.
+func split(r *shard.Ring, i int) {
+	old := r.Shards[i]
+	middle := old.Range.Start + (old.Range.End-old.Range.Start)/2
+	first, second := old, old
+	first.Range.End, second.Range.Start = middle, middle
+	second.Name += "b"
+	r.Shards = slices.Replace(r.Shards, i, i+1, first, second)
+}
+
+// merge makes one of the i-th shard and the next.
+func merge(r *shard.Ring, i int) {
+	r.Shards[i].Range.End = r.Shards[i+1].Range.End
+	r.Shards = slices.Delete(r.Shards, i+1, i+2)
+}
+
+// terms returns the term of each shard's Lease.
+func (s *sea) terms() map[shard.ID]int32 {
+	terms := map[shard.ID]int32{}
+	for _, sh := range s.plan.Shards() {
+		terms[sh.ID] = election.RecordFrom(s.store.Get(ShardLease("flotilla", sh.ID))).Transitions
+	}
+	return terms
+}
+
+// requireWorked fails unless every shard of the plan is worked on, and nothing else.
+func (s *sea) requireWorked() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sh := range s.plan.Shards() {
+		if _, worked := s.workers[sh.ID]; !worked {
+			s.t.Errorf("%s is not worked on", sh.ID)
+		}
+	}
+	if len(s.workers) != len(s.plan.Shards()) {
+		s.t.Errorf("%d shards are worked on, the plan has %d", len(s.workers), len(s.plan.Shards()))
+	}
+}
+
+// reported returns how many events of a kind there were.
+func (s *sea) reported(kind election.EventType) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, e := range s.events {
+		if e.Type == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// TestChangeOfPlan splits a shard, merges two, and sees that the others never stop and that what is new begins warm.
+func TestChangeOfPlan(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		for _, name := range []string{"a", "b", "c"} {
+			s.launch(name, nil)
+		}
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		for step, change := range []func(*shard.Ring){
+			func(r *shard.Ring) { split(r, 3) },
+			func(r *shard.Ring) { merge(r, 5) },
+			func(r *shard.Ring) { // boundaries move
+				r.Shards[1].Range.End += 1 << 50
+				r.Shards[2].Range.Start += 1 << 50
+			},
+			func(r *shard.Ring) {
+				split(r, 0)
+				merge(r, 4)
+			},
+		} {
+			before, warm, began := s.terms(), s.warm, time.Now()
+			s.apply(s.next(change))
+			pass(2 * time.Second)
+			s.requireWorked()
+			fresh := 0
+			for id, term := range s.terms() {
+				if old, kept := before[id]; kept && old != term {
+					t.Errorf("step %d: %s was in both plans and has been stopped", step, id)
+				} else if !kept {
+					fresh++
+				}
+			}
+			if s.warm-warm != fresh || fresh == 0 {
+				t.Errorf("step %d: %d of %d new shards began warm", step, s.warm-warm, fresh)
+			}
+			for id, w := range s.workers {
+				if _, kept := before[id]; !kept {
+					t.Logf("step %d: %s began after %v", step, id, w.began.Sub(began))
+				}
+			}
+		}
+	})
+}
+
+// TestControllersMoveFromRingToRing opens a ring for one controller, served by members of its own, and closes it again.
+func TestControllersMoveFromRingToRing(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.plan.Rings[0].Controllers = []string{"cronjob-controller", "deployment-controller", "job-controller"}
+		s.launch("a", func(c *Config) { c.Rings = []string{"namespaces", "cluster"} })
+		s.launch("b", func(c *Config) { c.Rings = []string{"namespaces", "cluster"} })
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		together := s.next(func(*shard.Ring) {})
+		apart := s.next(func(r *shard.Ring) { r.Controllers = []string{"deployment-controller"} })
+		batch := shard.Ring{Name: "batch", Scope: shard.ScopeNamespaced, Controllers: []string{"cronjob-controller", "job-controller"}}
+		for i, r := range must(shard.EqualRanges(2)) {
+			batch.Shards = append(batch.Shards, shard.Shard{ID: shard.ID{Ring: "batch", Name: fmt.Sprintf("%02d", i)}, Range: r})
+		}
+		apart.Rings = append(apart.Rings, batch)
+
+		old := s.plan
+		s.apply(apart)
+		pass(5 * time.Second)
+		s.plan = old
+		s.requireWorked() // nobody serves the new ring
+		if s.reported(EventPlanRefused) != 2 {
+			t.Errorf("a ring that nobody serves was refused %d times, want by both", s.reported(EventPlanRefused))
+		}
+		s.launch("x", func(c *Config) { c.Rings = []string{"batch"} })
+		pass(20 * time.Second)
+		s.plan = apart
+		s.requireWorked()
+		for id, w := range s.workers {
+			if (id.Ring == "batch") != (election.MemberOf(w.incarnation) == "x") {
+				t.Errorf("%s is worked on by %s", id, w.incarnation)
+			}
+		}
+		together.Generation = apart.Generation
+		back, err := apart.Successor(together)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.apply(back)
+		pass(5 * time.Second)
+		s.requireWorked()
+	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestPlanGoesBack changes the plan, and back before the change is done: what has not stopped goes on.
+func TestPlanGoesBack(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		s.launch("b", nil)
+		pass(time.Minute)
+		before, first := s.terms(), s.plan
+		next := s.next(func(r *shard.Ring) { split(r, 1); split(r, 3) })
+		s.apply(next)
+		pass(warming / 2)
+		back, err := next.Successor(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.apply(back)
+		pass(5 * time.Second)
+		s.requireWorked()
+		for id, term := range s.terms() {
+			if id.Ring == "cluster" && before[id] != term {
+				t.Errorf("%s has been stopped", id)
+			}
+		}
+	})
+}
+
+// TestSpoiltPlan has somebody write nonsense in the plan's place: the last good plan stays in force and is put back.
+func TestSpoiltPlan(t *testing.T) {
+	for name, spoil := range map[string]func(lease *coordinationv1.Lease){
+		"junk":    func(l *coordinationv1.Lease) { l.Annotations[DocumentAnnotation] = "{junk" },
+		"nothing": func(l *coordinationv1.Lease) { l.Annotations = nil },
+		"a gap": func(l *coordinationv1.Lease) {
+			l.Annotations[DocumentAnnotation] = strings.Replace(l.Annotations[DocumentAnnotation], "0x4000000000000000-", "0x5000000000000000-", 1)
+		},
+		"an older generation": func(l *coordinationv1.Lease) {
+			l.Annotations[DocumentAnnotation] = strings.Replace(l.Annotations[DocumentAnnotation], `"generation": 2`, `"generation": 1`, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 4, func(t *testing.T, s *sea) {
+				a := s.launch("a", nil)
+				pass(time.Minute)
+				s.launch("b", nil)
+				pass(time.Minute)
+				s.apply(s.next(func(r *shard.Ring) { split(r, 0) }))
+				pass(5 * time.Second)
+				s.requireWorked()
+				before := s.terms()
+				lease := s.store.Get(PlanLease("flotilla")).DeepCopy()
+				text := lease.Annotations[DocumentAnnotation]
+				spoil(lease)
+				if lease.Annotations[DocumentAnnotation] == text {
+					t.Fatal("nothing was spoilt")
+				}
+				s.store.Put(lease)
+				pass(5 * time.Second)
+				if s.reported(EventPlanRefused) < 1 || s.reported(EventPlanRestored) != 1 {
+					t.Errorf("refused %d times, put back %d times; want both, and back once", s.reported(EventPlanRefused), s.reported(EventPlanRestored))
+				}
+				if err := a.Refused(); err != nil {
+					t.Errorf("still refused: %v", err)
+				}
+				for id, term := range s.terms() {
+					if before[id] != term {
+						t.Errorf("%s was stopped", id)
+					}
+				}
+				plan, err := PlanOf(s.store.Get(PlanLease("flotilla")))
+				if err != nil || plan.Digest() != s.plan.Digest() || plan.Generation <= s.plan.Generation {
+					t.Errorf("what was put back is generation %d, %v; the last good one was %d", plan.Generation, err, s.plan.Generation)
+				}
+				if kept := s.store.Get(PlanLease("flotilla")).Annotations[RejectedAnnotation]; kept != lease.Annotations[DocumentAnnotation] {
+					t.Errorf("what was rejected has been kept as %q", kept)
+				}
+			})
+		})
+	}
+}
+
+// TestPlanThatMayNotFollow is refused, and stops nothing: an operator has to mend it.
+func TestPlanThatMayNotFollow(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a := s.launch("a", func(c *Config) {
+			c.Check = func(p shard.Plan) error {
+				if i := slices.Index(p.Rings[0].Controllers, "strange-controller"); i >= 0 {
+					return fmt.Errorf("rings[0].controllers[%d]: %q is unknown", i, p.Rings[0].Controllers[i])
+				}
+				return nil
+			}
+		})
+		pass(time.Minute)
+		good := s.plan
+		for want, change := range map[string]func(*shard.Plan){
+			"rings[0].shards[1].range": func(p *shard.Plan) {
+				p.Rings[0].Shards[1].Range.End++
+				p.Rings[0].Shards[2].Range.Start++
+			},
+			"rings[0].controllers[1]": func(p *shard.Plan) {
+				p.Rings[0].Controllers = append(p.Rings[0].Controllers, "strange-controller")
+			},
+			"rings[2].name": func(p *shard.Plan) {
+				p.Generation++
+				p.Rings = append(p.Rings, shard.Ring{Name: "unserved", Scope: shard.ScopeCluster, Shards: []shard.Shard{
+					{ID: shard.ID{Ring: "unserved", Name: "g"}, Group: "g", Controllers: []string{"g-controller"}},
+				}})
+			},
+		} {
+			plan := s.next(func(*shard.Ring) {})
+			plan.Generation += 5 // beyond what is refused
+			change(&plan)
+			if want == "rings[2].name" {
+				a.config.Rings = []string{"namespaces", "cluster"}
+				a.membership.Touch()
+				pass(5 * time.Second)
+			}
+			before := s.terms()
+			s.apply(plan)
+			s.plan = good
+			pass(5 * time.Second)
+			if err := a.Refused(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("refused because of %v, want %s", err, want)
+			}
+			s.requireWorked()
+			for id, term := range s.terms() {
+				if before[id] != term {
+					t.Errorf("%s: %s was stopped", want, id)
+				}
+			}
+			mended := good
+			mended.Generation = plan.Generation + 1
+			s.apply(mended)
+			good = mended
+			pass(5 * time.Second)
+			if err := a.Refused(); err != nil {
+				t.Errorf("still refused: %v", err)
+			}
+		}
+	})
+}
+
+// TestMembersThatMissedGenerations has a member cut off while the plan changes twice.
+func TestMembersThatMissedGenerations(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		s.launch("b", nil)
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		a.client.Block()
+		s.apply(s.next(func(r *shard.Ring) { split(r, 1) }))
+		pass(3 * time.Second)
+		s.apply(s.next(func(r *shard.Ring) { merge(r, 3); split(r, 0) }))
+		pass(4 * time.Second)
+		a.client.Unblock()
+		pass(30 * time.Second)
+		s.requireWorked()
+		if plan, _ := a.Plan(); plan.Generation != s.plan.Generation && a.err == nil {
+			t.Errorf("a works by generation %d, want %d", plan.Generation, s.plan.Generation)
+		}
+	})
+}
+
+// TestVoyagesOfPlans starts, stops and cuts off members at random while plans follow each other.
+func TestVoyagesOfPlans(t *testing.T) {
+	for range *seeds {
+		seed := rand.Uint64()
+		if *seedFlag != 0 {
+			seed = *seedFlag
+		}
+		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, s *sea) { voyageOfPlans(t, s, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func voyageOfPlans(t *testing.T, s *sea, random *rand.Rand) {
+	afloat := map[string]*ship{}
+	launch := func(name string) { afloat[name] = s.launch(name, func(c *Config) { c.Standby = random.IntN(4) == 0 }) }
+	launch("a")
+	launch("b")
+	pass(30 * time.Second)
+	for range 20 {
+		name := string(rune('a' + random.IntN(4)))
+		sh, exists := afloat[name]
+		switch {
+		case random.IntN(2) == 0:
+			s.apply(s.next(func(r *shard.Ring) { shuffle(r, random) }))
+		case !exists:
+			launch(name)
+		case random.IntN(2) == 0:
+			sh.stop()
+			delete(afloat, name)
+		default:
+			sh.client.Block()
+			t.Cleanup(func() { sh.client.Unblock() })
+			delete(afloat, name)
+		}
+		pass(time.Duration(random.IntN(8_000)) * time.Millisecond)
+	}
+	if len(afloat) == 0 {
+		launch("a")
+	}
+	pass(3 * time.Minute)
+	s.requireWorked()
+	if len(s.exits) > 0 {
+		t.Errorf("processes were ended: %v", s.exits)
+	}
+}
+
+// shuffle changes a ring a little.
+func shuffle(r *shard.Ring, random *rand.Rand) {
+	i := random.IntN(len(r.Shards) - 1)
+	switch random.IntN(4) {
+	case 0:
+		if len(r.Shards) > 2 {
+			merge(r, i)
+		}
+	case 1:
+		step := (r.Shards[i].Range.End - r.Shards[i].Range.Start) / 4
+		r.Shards[i].Range.End -= step
+		r.Shards[i+1].Range.Start -= step
+	case 2:
+		if len(r.Shards) < 10 {
+			split(r, i)
+		}
+	default:
+		r.Shards[i].Pin = string(rune('a' + random.IntN(4)))
+	}
+}

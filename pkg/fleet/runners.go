@@ -1,0 +1,85 @@
+package fleet
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// runners are those of a member's shards: one for each shard in the plan, and those of shards that are not in it any more
+// until they have ended.
+type runners struct {
+	all sync.WaitGroup
+	// left receives after a runner has ended by itself.
+	left chan struct{}
+
+	mu sync.Mutex
+	by map[shard.ID]*shardRunner
+}
+
+func newRunners() runners {
+	return runners{left: make(chan struct{}, 1), by: map[shard.ID]*shardRunner{}}
+}
+
+// list returns the runners, sorted by ID.
+func (rs *runners) list() []*shardRunner {
+	rs.mu.Lock()
+	list := make([]*shardRunner, 0, len(rs.by))
+	for _, r := range rs.by {
+		list = append(list, r)
+	}
+	rs.mu.Unlock()
+	slices.SortFunc(list, func(a, b *shardRunner) int { return a.shard.ID.Compare(b.shard.ID) })
+	return list
+}
+
+// startLocked runs r until ctx ends or r is cancelled.
+func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
+	ctx, r.cancel = context.WithCancel(ctx)
+	rs.by[r.shard.ID] = r
+	rs.all.Go(func() {
+		defer r.cancel()
+		r.run(ctx)
+		rs.mu.Lock()
+		delete(rs.by, r.shard.ID)
+		rs.mu.Unlock()
+		select {
+		case rs.left <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// follow has a runner for every shard in the plan, and ends those of other shards as soon as they can be spared: at once if
+// nothing runs, else when every shard that inherits from them is ready.
+func (m *Member) follow(ctx, claimCtx context.Context, now time.Time) {
+	plan := m.inForce.Load()
+	for _, r := range m.runners.list() {
+		switch {
+		case plan.has(r.shard.ID, r.extent):
+			r.plan.Store(plan)
+		case !r.running.Load() || m.hasHeirs(r, plan, now):
+			r.cancel()
+		default:
+			klog.FromContext(ctx).V(1).Info("Waiting for the heirs of a shard that is not in the plan any more", "shard", r.shard.ID)
+		}
+	}
+	m.runners.mu.Lock()
+	defer m.runners.mu.Unlock()
+	for _, s := range plan.plan.Shards() {
+		if _, exists := m.runners.by[s.ID]; exists {
+			continue // perhaps one that is still to end
+		}
+		r, err := m.newShardRunner(s, plan)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Could not claim a shard", "shard", s.ID)
+			continue
+		}
+		m.runners.startLocked(claimCtx, r)
+	}
+}
