@@ -52,6 +52,29 @@ func (r *recorder) observe(e fleet.Event) {
 	case fleet.EventRefused:
 		logger.Error(e.Err, "Gave the claim back before anything ran")
 		r.event(e, v1.EventTypeWarning, "Refused", "term %d was given back before anything ran: %v", e.Term, e.Err)
+	case fleet.EventReady:
+		logger.Info("Ready to inherit the shard")
+	case fleet.EventPlanAdopted:
+		r.metrics.plans.WithLabelValues(string(e.Type)).Inc()
+	case fleet.EventPlanRestored:
+		r.metrics.plans.WithLabelValues(string(e.Type)).Inc()
+		logger.Info("Put the last good plan back", "reason", e.Err.Error())
+		r.event(e, v1.EventTypeWarning, "PlanRestored", "put the last good plan back: %v", e.Err)
+	case fleet.EventPlanRefused:
+		r.metrics.plans.WithLabelValues(string(e.Type)).Inc()
+		r.event(e, v1.EventTypeWarning, "PlanRefused", "%v; the last good plan stays in force", e.Err)
+	case fleet.EventGate + election.EventAcquired:
+		logger.Info("Gate is held by the fleet")
+		r.event(e, v1.EventTypeNormal, "GateHeld", "%s holds it from now on", e.Holder)
+	case fleet.EventGate + election.EventSuspended:
+		logger.Error(nil, "Gate was cleared or deleted, taking it back", "reason", e.Reason)
+	case fleet.EventGate + election.EventEnded:
+		logger.Error(nil, "Gate lost: all claims end", "reason", e.Reason, "holder", e.Holder)
+		r.event(e, v1.EventTypeWarning, "GateLost", "lost: %s (holder %q)", e.Reason, e.Holder)
+	case fleet.EventGate + election.EventWaiting:
+		logger.Info("Waiting for the gate", "reason", e.Reason, "holder", e.Holder)
+	case fleet.EventGate + election.EventFailed:
+		logger.Error(e.Err, "Request for the gate failed", "action", e.Action.String())
 	case fleet.EventFenced:
 		r.metrics.fenced.WithLabelValues(string(e.Type)).Inc()
 		logger.Info("Fenced a dead member", "incarnation", e.Holder, "duration", e.Duration)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
-	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
 )
 
@@ -24,10 +23,16 @@ var (
 	renewAgeDesc     = desc("shard_lease_renew_age_seconds", "Seconds since this member last renewed the Lease of a shard that it holds.", "ring", "shard")
 	ringMembersDesc  = desc("ring_members", "Members that count for the ring, as this member sees it.", "ring")
 	ringHashDesc     = desc("ring_hash_info", "1, with the digest of the ring's placement as this member computes it. Members that disagree show different digests.", "ring", "hash")
-	foreignDesc      = desc("fleet_foreign_members", "Live members that follow another plan and are left out of the rings.")
-	discardedDesc    = desc("informer_discarded_total", "Objects and events dropped because the API server sent them though they were outside the range.")
-	fencePolicyDesc  = desc("fence_policy", "1 if the API server refuses the credentials of fenced members, else 0.")
-	watchModeDesc    = desc("informer_resources", "Resources by who filters them by range: the API server or this client.", "filtered_by")
+	ringShardsDesc   = desc("ring_shards", "Shards of the ring, by the plan in force.", "ring")
+	foreignDesc      = desc("fleet_foreign_members", "Live members that refuse the plan and are left out of the rings.")
+
+	planGenerationDesc = desc("plan_generation", "Generation of the plan that this member works by.")
+	planRefusedDesc    = desc("plan_refused", "1 if this member refuses the plan that is on the plan's Lease and works by the last good one, else 0.")
+	shardWaitingDesc   = desc("shard_waiting", "1 if this member has prepared the shard and waits for shards of an older plan generation to be released, else 0.", "ring", "shard")
+
+	discardedDesc   = desc("informer_discarded_total", "Objects and events dropped because the API server sent them though they were outside the range.")
+	fencePolicyDesc = desc("fence_policy", "1 if the API server refuses the credentials of fenced members, else 0.")
+	watchModeDesc   = desc("informer_resources", "Resources by who filters them by range: the API server or this client.", "filtered_by")
 )
 
 // metrics is what a member says of itself on /metrics. What has a state is read when
@@ -37,11 +42,11 @@ type metrics struct {
 	fleet       string
 	member      *fleet.Member
 	pool        *informer.Pool
-	plan        shard.Plan
 	transitions *k8smetrics.CounterVec
 	// enforced tells whether the API server refuses the credentials of fenced members.
 	enforced func() bool
 	fenced   *k8smetrics.CounterVec
+	plans    *k8smetrics.CounterVec
 	master   *k8smetrics.GaugeVec
 }
 
@@ -50,11 +55,15 @@ func newMetrics(fleetName string) *metrics {
 		fleet: fleetName,
 		transitions: k8smetrics.NewCounterVec(&k8smetrics.CounterOpts{
 			Name: "flotilla_shard_transitions_total", StabilityLevel: k8smetrics.ALPHA,
-			Help: "Claims of this member that began (acquired) or ended, by the reason they ended for, and steps between: prepared, warm, cold, refused.",
+			Help: "Claims of this member that began (acquired) or ended, by the reason they ended for, and steps between: prepared, ready, warm, cold, refused.",
 		}, []string{"ring", "reason"}),
 		fenced: k8smetrics.NewCounterVec(&k8smetrics.CounterOpts{
 			Name: "flotilla_fence_marks_total", StabilityLevel: k8smetrics.ALPHA,
 			Help: "Dead members that this one has fenced (fenced), or that the API server did not let it fence (fence-refused).",
+		}, []string{"result"}),
+		plans: k8smetrics.NewCounterVec(&k8smetrics.CounterOpts{
+			Name: "flotilla_plan_changes_total", StabilityLevel: k8smetrics.ALPHA,
+			Help: "Plans that this member has taken into force (plan-adopted), refused (plan-refused), or put back where they had been spoilt (plan-restored).",
 		}, []string{"result"}),
 		master: k8smetrics.NewGaugeVec(&k8smetrics.GaugeOpts{
 			Name: "leader_election_master_status", StabilityLevel: k8smetrics.ALPHA,
@@ -64,9 +73,9 @@ func newMetrics(fleetName string) *metrics {
 }
 
 // register puts the metrics on /metrics, once a process.
-func (m *metrics) register(member *fleet.Member, pool *informer.Pool, plan shard.Plan) {
-	m.member, m.pool, m.plan = member, pool, plan
-	legacyregistry.MustRegister(m.transitions, m.fenced)
+func (m *metrics) register(member *fleet.Member, pool *informer.Pool) {
+	m.member, m.pool = member, pool
+	legacyregistry.MustRegister(m.transitions, m.fenced, m.plans)
 	legacyregistry.CustomMustRegister(m)
 	// client-go's elector registers this gauge under the same name when it is linked
 	// in, and does not export it. Dashboards know it, so the fleet sets it.
@@ -85,7 +94,7 @@ func (m *metrics) count(e fleet.Event) {
 	case election.EventAcquired:
 		m.transitions.WithLabelValues(e.ID.Ring, "acquired").Inc()
 		m.master.WithLabelValues(e.Name).Set(1)
-	case fleet.EventPrepared, fleet.EventRefused:
+	case fleet.EventPrepared, fleet.EventReady, fleet.EventRefused:
 		m.transitions.WithLabelValues(e.ID.Ring, string(e.Type)).Inc()
 		return
 	case fleet.EventBegun:
@@ -113,7 +122,7 @@ func (m *metrics) count(e fleet.Event) {
 // DescribeWithStability implements k8smetrics.StableCollector.
 func (m *metrics) DescribeWithStability(ch chan<- *k8smetrics.Desc) {
 	for _, d := range []*k8smetrics.Desc{
-		shardOwnedDesc, shardDesiredDesc, renewAgeDesc, ringMembersDesc, ringHashDesc, foreignDesc, discardedDesc, watchModeDesc,
+		shardOwnedDesc, shardDesiredDesc, shardWaitingDesc, planGenerationDesc, planRefusedDesc, ringShardsDesc, renewAgeDesc, ringMembersDesc, ringHashDesc, foreignDesc, discardedDesc, watchModeDesc,
 		fencePolicyDesc,
 	} {
 		ch <- d
@@ -129,15 +138,21 @@ func (m *metrics) CollectWithStability(ch chan<- k8smetrics.Metric) {
 	for _, s := range m.member.Shards() {
 		gauge(shardOwnedDesc, toFloat(s.Owned), s.ID.Ring, s.ID.Name)
 		gauge(shardDesiredDesc, toFloat(s.Owner == name), s.ID.Ring, s.ID.Name)
+		gauge(shardWaitingDesc, toFloat(s.Waiting), s.ID.Ring, s.ID.Name)
 		if s.Owned {
 			gauge(renewAgeDesc, s.RenewAge.Seconds(), s.ID.Ring, s.ID.Name)
 		}
 	}
 	wishes := m.member.Wishes()
-	for _, ring := range m.plan.Rings {
-		gauge(ringMembersDesc, float64(len(wishes.Members())), ring.Name)
-		gauge(ringHashDesc, 1, ring.Name, wishes.Digest(ring.Name))
+	if plan, known := m.member.Plan(); known {
+		for _, ring := range plan.Rings {
+			gauge(ringMembersDesc, float64(len(wishes.MembersOf(ring.Name))), ring.Name)
+			gauge(ringHashDesc, 1, ring.Name, wishes.Digest(ring.Name))
+			gauge(ringShardsDesc, float64(len(ring.Shards)), ring.Name)
+		}
+		gauge(planGenerationDesc, float64(plan.Generation))
 	}
+	gauge(planRefusedDesc, toFloat(m.member.Refused() != nil))
 	gauge(foreignDesc, float64(len(wishes.Foreign())))
 	gauge(fencePolicyDesc, toFloat(m.enforced()))
 	m.collectInformers(ch)

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,11 @@ const (
 	defaultShards         = 16
 	defaultRebalanceDelay = 10 * time.Second
 	maxRebalanceDelay     = time.Hour
+
+	allRings              = "*"
+	defaultReplanInterval = 5 * time.Minute
+	minReplanInterval     = 10 * time.Second
+	maxReplanInterval     = 24 * time.Hour
 
 	defaultHandoffTimeout = 5 * time.Second
 	minHandoffTimeout     = time.Second
@@ -51,9 +57,14 @@ type FleetOptions struct {
 	// Member is this process's name in the fleet, a DNS subdomain. Default: the host
 	// name, which in a pod is the pod's.
 	Member string
-	// Shards is the number of equal ranges of namespaces, 1 to shard.MaxShards less
+	// Shards is the number of equal ranges of namespaces in the fleet's first plan, 1 to shard.MaxShards less
 	// the cluster-scoped groups.
 	Shards int
+	// Rings are the rings that the member serves, "*" for all.
+	Rings []string
+	// ReplanInterval is how long the planner waits between changes of plan that the weights of namespaces ask for; 0 is
+	// never, else 10 s to 24 h.
+	ReplanInterval time.Duration
 	// RebalanceDelay is how long a member must have been there before it is given
 	// shards while others are active; 0 to one hour.
 	RebalanceDelay time.Duration
@@ -63,6 +74,8 @@ type FleetOptions struct {
 	Handoffs int
 	// Standby keeps caches warm for takeovers.
 	Standby bool
+	// Gates are the Leases that the fleet must hold while it runs, each NAME or NAME=CONTROLLER,...
+	Gates []string
 	// FenceDelay is how long the API server is given to see that a dead member is fenced, before its shards run; 0 to
 	// one minute.
 	FenceDelay time.Duration
@@ -81,7 +94,7 @@ func NewOptions() (*Options, error) {
 	return &Options{
 		KubeControllerManagerOptions: upstream,
 		Fleet: FleetOptions{
-			Name: defaultFleetName, Member: strings.ToLower(hostname), Shards: defaultShards, RebalanceDelay: defaultRebalanceDelay,
+			Name: defaultFleetName, Member: strings.ToLower(hostname), Shards: defaultShards, Rings: []string{allRings}, ReplanInterval: defaultReplanInterval, RebalanceDelay: defaultRebalanceDelay,
 			HandoffTimeout: defaultHandoffTimeout, Handoffs: defaultHandoffs, FenceDelay: defaultFenceDelay,
 		},
 	}, nil
@@ -102,7 +115,10 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Name, "fleet-name", o.Name, "The fleet that this process is a member of. All its Leases are named after it.")
 	fs.StringVar(&o.Member, "member-name", o.Member, "The name of this process in the fleet, unique among its members. In a StatefulSet the host name, which is the default, is the pod's name.")
-	fs.IntVar(&o.Shards, "shards", o.Shards, fmt.Sprintf("The number of ranges that the namespaces are cut into, from 1 to %d. About four a member are a good choice. It must be the same for all members; one that differs from the live members refuses to start.", maxShards()))
+	fs.IntVar(&o.Shards, "shards", o.Shards, fmt.Sprintf("The number of equal ranges that the namespaces are cut into at first, from 1 to %d. It counts for a fleet that has no plan yet; afterwards the plan says it, and is changed with 'flotilla plan'.", maxShards()))
+	fs.StringSliceVar(&o.Rings, "rings", o.Rings, "The rings of the plan that this member serves, '*' for all of them.")
+	fs.DurationVar(&o.ReplanInterval, "replan-interval", o.ReplanInterval, "How long the planner waits at least between two changes of plan that even out the weight of the members; 0 to leave the plan to 'flotilla plan'. Whichever member plans goes by its own flag.")
+	fs.StringArrayVar(&o.Gates, "gate-lease", o.Gates, "A foreign Lease in the leader-election namespace that the fleet must hold while any member runs: kube-controller-manager, so that stock replicas which are left running stay standbys. NAME=CONTROLLER,... says that the Lease stands for these controllers only, and then no others may be enabled. May be given more than once.")
 	fs.DurationVar(&o.RebalanceDelay, "rebalance-delay", o.RebalanceDelay, "How long a member must have been there before it is given shards, while others are active. A member that leaves or fails is replaced at once.")
 	fs.DurationVar(&o.HandoffTimeout, "handoff-timeout", o.HandoffTimeout, "Bounds each step of a planned handoff: how long a shard's controllers may go on writing once they have been asked to stop, and how long a member that leaves waits for the next owner of a shard to be ready. A process that is told to end needs up to twice this, and a little more.")
 	fs.IntVar(&o.Handoffs, "max-concurrent-handoffs", o.Handoffs, "How many shards a member prepares to take over from others at a time. Each is listed and cached twice in the fleet meanwhile.")
@@ -133,9 +149,6 @@ func (o *Options) Validate() error {
 	if le.ResourceLock != resourcelock.LeasesResourceLock {
 		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock %q: must be %q", le.ResourceLock, resourcelock.LeasesResourceLock))
 	}
-	if o.Generic.LeaderMigration.Enabled {
-		errs = append(errs, fmt.Errorf("--enable-leader-migration true: must be false unless --leader-elect is false, a fleet does not take part in it"))
-	}
 	return utilerrors.NewAggregate(errs)
 }
 
@@ -150,6 +163,17 @@ func (o *FleetOptions) validate() []error {
 	if o.Shards < 1 || o.Shards > maxShards() {
 		errs = append(errs, fmt.Errorf("--shards %d: must be from 1 to %d", o.Shards, maxShards()))
 	}
+	if faults := checkRings(o.Rings); len(faults) > 0 {
+		errs = append(errs, fmt.Errorf("--rings %q: must be '*' or names of rings: %s", strings.Join(o.Rings, ","), strings.Join(faults, "; ")))
+	}
+	if o.ReplanInterval != 0 && (o.ReplanInterval < minReplanInterval || o.ReplanInterval > maxReplanInterval) {
+		errs = append(errs, fmt.Errorf("--replan-interval %v: must be 0s or from %v to %v", o.ReplanInterval, minReplanInterval, maxReplanInterval))
+	}
+	for _, text := range o.Gates {
+		if _, err := parseGate(text); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if o.RebalanceDelay < 0 || o.RebalanceDelay > maxRebalanceDelay {
 		errs = append(errs, fmt.Errorf("--rebalance-delay %v: must be from 0s to %v", o.RebalanceDelay, maxRebalanceDelay))
 	}
@@ -163,6 +187,30 @@ func (o *FleetOptions) validate() []error {
 		errs = append(errs, fmt.Errorf("--fence-delay %v: must be from 0s to %v", o.FenceDelay, maxFenceDelay))
 	}
 	return errs
+}
+
+func checkRings(rings []string) []string {
+	if slices.Equal(rings, []string{allRings}) {
+		return nil
+	}
+	if len(rings) == 0 {
+		return []string{"none is given"}
+	}
+	var faults []string
+	for _, r := range rings {
+		if _, err := shard.ParseID(r + "/x"); err != nil {
+			faults = append(faults, err.Error())
+		}
+	}
+	return faults
+}
+
+// rings returns the rings to serve, none for all.
+func (o *FleetOptions) rings() []string {
+	if slices.Equal(o.Rings, []string{allRings}) {
+		return nil
+	}
+	return o.Rings
 }
 
 // timing returns the Lease timings that the --leader-elect-* flags ask for.

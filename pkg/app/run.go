@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/version"
 	genericcontrollermanager "k8s.io/controller-manager/app"
+	internal "k8s.io/controller-manager/config"
+	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 
@@ -74,11 +76,7 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 
 // runAlone runs every controller on everything, without Leases.
 func runAlone(ctx context.Context, process *controllers.Process, ready *atomic.Pointer[func() error]) error {
-	var all []string
-	for _, row := range catalogue.All() {
-		all = append(all, row.Name)
-	}
-	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: all})
+	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers()})
 	if err != nil {
 		return err
 	}
@@ -92,11 +90,36 @@ func runAlone(ctx context.Context, process *controllers.Process, ready *atomic.P
 	return instance.Run(ctx)
 }
 
+func allControllers() []string {
+	var all []string
+	for _, row := range catalogue.All() {
+		all = append(all, row.Name)
+	}
+	return all
+}
+
 // runMember runs what the fleet gives to this process.
 func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, ready *atomic.Pointer[func() error]) error {
 	plan, err := controllers.DefaultPlan(o.Fleet.Shards)
 	if err != nil {
 		return fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
+	}
+	var migration *internal.LeaderMigrationConfiguration
+	if leadermigration.Enabled(&c.ComponentConfig.Generic) {
+		migration = &c.ComponentConfig.Generic.LeaderMigration
+	}
+	// As upstream: what the migration leaves to another component is not run at all.
+	process.Leave(migratedBy(migration, leadermigration.ControllerUnowned))
+	gates, err := o.gates(migration)
+	if err != nil {
+		return err
+	}
+	if err := checkGates(gates, process.Runs(allControllers())); err != nil && migration == nil {
+		return err
+	}
+	var gateNames []string
+	for _, g := range gates {
+		gateNames = append(gateNames, g.lease)
 	}
 	namespace := c.ComponentConfig.Generic.LeaderElection.ResourceNamespace
 	client, err := leaseClient(c.Kubeconfig, o)
@@ -110,6 +133,10 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	events := &recorder{events: c.EventRecorder, namespace: namespace, metrics: metrics, logger: klog.FromContext(ctx)}
 	member, err := fleet.New(fleet.Config{
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Plan: plan,
+		Check:          controllers.CheckPlan,
+		Rings:          o.Fleet.rings(),
+		Gates:          gateNames,
+		Replanning:     fleet.Replanning{Interval: o.Fleet.ReplanInterval},
 		Leases:         client.CoordinationV1().Leases(namespace),
 		Timing:         o.timing(),
 		RebalanceDelay: o.Fleet.RebalanceDelay,
@@ -126,7 +153,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		return err
 	}
 	process.PublishCredentials(member.PublishCredential)
-	metrics.register(member, process.Pool(), plan)
+	metrics.register(member, process.Pool())
 	isReady := member.Ready
 	ready.Store(&isReady)
 	return member.Run(ctx)
