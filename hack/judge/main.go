@@ -4,8 +4,8 @@
 //
 //	go run ./hack/judge [-fleet flotilla] [-plan plan.json] [-o text|json] audit.log...
 //
-// Several files are parts of one log. Without a plan it is read from the Leases in the log, which is weaker: see
-// audit.ReadPlan. The exit code is 0 if nothing was wrong, 1 if something was, and 2 if that cannot be said.
+// Several files are parts of one log. The plan is the one that the fleet began with; those that came after it are in the log.
+// Without a plan the first one is read from the log, too, which is weaker: see audit.ReadPlan. The exit code is 0 if nothing was wrong, 1 if something was, and 2 if that cannot be said.
 package main
 
 import (
@@ -36,7 +36,7 @@ func run(args []string, out, errOut io.Writer) int {
 	flags := flag.NewFlagSet("judge", flag.ContinueOnError)
 	flags.SetOutput(errOut)
 	fleetName := flags.String("fleet", "flotilla", "name of the fleet")
-	planFile := flags.String("plan", "", "file with the plan as JSON; without it the plan is read from the Leases in the log")
+	planFile := flags.String("plan", "", "file with the first plan as JSON; without it the plan is read from the Leases in the log")
 	format := flags.String("o", "text", "what to print: text or json")
 	if err := flags.Parse(args); err != nil {
 		return undecided

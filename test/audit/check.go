@@ -15,17 +15,42 @@ import (
 // binary begins the User-Agent of all that the flotilla binary sends.
 const binary = "flotilla/"
 
-// Check judges logs by the plan that the fleet of this name followed all the time. Several logs are parts of one, such as
-// the files of a log that was rotated. The error is about reading the logs; what they prove is in the report. It depends
-// on nothing but its arguments.
+// Check judges logs by the plan that the fleet of this name followed from the beginning, and by those that the log has on the
+// plan's Lease. Several logs are parts of one, such as the files of a log that was rotated. The error is about reading the
+// logs; what they prove is in the report. It depends on nothing but its arguments.
 func Check(fleetName string, plan shard.Plan, logs ...io.Reader) (Report, error) {
 	if err := plan.Validate(); err != nil {
 		return Report{}, fmt.Errorf("plan: %w", err)
 	}
-	c := checker{
+	c := newChecker(fleetName, plan)
+	var err error
+	if c.report.Lines, c.report.Cut, err = readLogs(logs, c.read); err != nil {
+		return Report{}, err
+	}
+	c.readPlans()
+	if err := c.findShards(); err != nil {
+		return Report{}, err
+	}
+	c.judgeLeases()
+	c.judgeWrites()
+	c.judgeOverlaps()
+	c.world.finish()
+	b := bench{world: c.world, judged: Judged{Skipped: map[string]int{}}, convict: c.convict}
+	b.sit()
+	c.report.Objects, c.report.Plans, c.report.tale = b.judged, len(c.plans), c.tell()
+	c.report.sort()
+	return c.report, nil
+}
+
+func newChecker(fleetName string, plan shard.Plan) *checker {
+	c := &checker{
+		fleet:     fleetName,
 		plan:      plan,
-		leases:    map[string]shard.ID{},
+		plans:     []planned{{plan: plan, digest: plan.Digest()}},
 		histories: map[shard.ID]*history{},
+		leases:    map[shard.ID]*leaseLog{},
+		facts:     map[shard.ID]fact{},
+		works:     map[Identity]*work{},
 		agents:    map[string]agentPart{},
 		world:     newWorld(),
 		report: Report{
@@ -37,13 +62,13 @@ func Check(fleetName string, plan shard.Plan, logs ...io.Reader) (Report, error)
 		},
 	}
 	for _, s := range plan.Shards() {
-		c.leases[fleet.ShardLease(fleetName, s.ID)] = s.ID
 		c.histories[s.ID] = &history{}
 	}
-	var err error
-	if c.report.Lines, c.report.Cut, err = readLogs(logs, c.read); err != nil {
-		return Report{}, err
-	}
+	return c
+}
+
+// judgeLeases holds the writes of each shard's Lease against each other.
+func (c *checker) judgeLeases() {
 	for id, h := range c.histories {
 		h.sort()
 		c.report.Terms[id] = h.terms()
@@ -51,19 +76,8 @@ func Check(fleetName string, plan shard.Plan, logs ...io.Reader) (Report, error)
 		overlaps, resumed := h.overlaps(id)
 		c.report.Overlaps = append(c.report.Overlaps, overlaps...)
 		c.report.Violations = append(c.report.Violations, resumed...)
+		c.checkLayout(id, h)
 	}
-	for _, w := range c.writes {
-		c.judge(w)
-	}
-	for _, r := range c.refusals {
-		c.judgeRefusal(r)
-	}
-	c.world.finish()
-	b := bench{world: c.world, judged: Judged{Skipped: map[string]int{}}, convict: c.convict}
-	b.sit()
-	c.report.Objects = b.judged
-	c.report.sort()
-	return c.report, nil
 }
 
 // sort puts everything in the logs' order, or in that of time.
@@ -72,7 +86,7 @@ func (r *Report) sort() {
 		slices.SortFunc(times, time.Time.Compare)
 	}
 	slices.SortStableFunc(r.Overlaps, func(a, b Overlap) int {
-		return cmp.Or(a.Shard.Compare(b.Shard), a.Second.Began.Compare(b.Second.Began))
+		return cmp.Or(a.Shard.Compare(b.Shard), a.Other.Compare(b.Other), a.Second.Began.Compare(b.Second.Began))
 	})
 	slices.SortStableFunc(r.InFlight, func(a, b Flight) int { return cmp.Or(cmp.Compare(a.Log, b.Log), cmp.Compare(a.Line, b.Line)) })
 	for _, tenures := range r.Namespaces {
@@ -86,14 +100,21 @@ func (r *Report) sort() {
 // checker reads the whole log before it judges by the Leases: the write that began a term may be logged after writes of
 // that term.
 type checker struct {
-	plan      shard.Plan
-	leases    map[string]shard.ID // by the Lease's name
+	fleet     string
+	plan      shard.Plan // given up front
+	plans     []planned  // that one, and those of the log, in order
 	histories map[shard.ID]*history
-	writes    []write
-	refusals  []refusal
-	agents    map[string]agentPart // by User-Agent, of which there are few
-	world     *world
-	report    Report
+	// leases are Leases that are named like those of shards and that the plan given up front does not have: whether they are
+	// is known once all has been read.
+	leases     map[shard.ID]*leaseLog
+	planWrites []planWrite
+	facts      map[shard.ID]fact
+	works      map[Identity]*work
+	writes     []write
+	last       time.Time            // when the last request was answered
+	agents     map[string]agentPart // by User-Agent, of which there are few
+	world      *world
+	report     Report
 }
 
 // agentPart is what ParseAgent says of a User-Agent.
@@ -112,20 +133,39 @@ func (c *checker) parse(agent string) agentPart {
 	return part
 }
 
-// write is a write whose Lease is to be looked up.
+// write is a request under a claim.
 type write struct {
-	event   event // without the object
-	by      Identity
-	version uint64 // 0 if the answer has none
+	event    event // without the object
+	by       Identity
+	identity string // of the controller that sent it
+	version  uint64 // 0 if the answer has none
 }
 
 func (c *checker) read(e event) error {
+	if e.Answered.After(c.last) {
+		c.last = e.Answered.Time
+	}
 	if !e.mutating() {
 		return nil
 	}
-	if id, ok := c.leases[e.ObjectRef.Name]; ok && e.ObjectRef.Resource == "leases" {
-		return c.readLease(id, e)
+	if e.ObjectRef.Resource == "leases" {
+		if e.ObjectRef.Name == fleet.PlanLease(c.fleet) {
+			if err := c.readPlanLease(e); err != nil {
+				return err
+			}
+		} else if id, ok := c.shardOfLease(e.ObjectRef.Name); ok {
+			if h, planned := c.histories[id]; planned {
+				return c.readLease(id, h, e)
+			}
+			c.keepLease(id, e)
+			return nil
+		}
 	}
+	return c.readOther(e)
+}
+
+// readOther reads what is no write of a shard's Lease.
+func (c *checker) readOther(e event) error {
 	part := c.parse(e.UserAgent)
 	if part.marked && part.err == nil {
 		c.world.read(e, &part.by)
@@ -136,28 +176,38 @@ func (c *checker) read(e event) error {
 	case part.err != nil:
 		c.convict(e, BadAgent, "%v", part.err)
 	case part.marked:
-		c.readWrite(part.by, e)
+		w := write{event: e.lean(), by: part.by, identity: c.world.intern(e.controller())}
+		w.version, _ = e.version()
+		c.writes = append(c.writes, w)
 	case strings.HasPrefix(e.UserAgent, binary):
 		c.readUnmarked(e)
 	}
 	return nil
 }
 
-func (c *checker) readLease(id shard.ID, e event) error {
+func (c *checker) readLease(id shard.ID, h *history, e event) error {
+	if !c.countLease(id, e) {
+		return nil
+	}
+	return h.add(e)
+}
+
+// countLease tells whether a write of a shard's Lease took effect, and left a Lease.
+func (c *checker) countLease(id shard.ID, e event) bool {
 	if strings.HasPrefix(e.UserAgent, binary) {
 		c.report.FleetOwn++
 	}
 	switch {
 	case e.refused():
-		return nil
+		return false
 	case e.failed():
 		c.report.LeaseUnknown++
-		return nil
+		return false
 	case e.Verb == "delete":
 		c.convict(e, LeaseDeleted, "terms of %s may restart", id)
-		return nil
+		return false
 	default:
-		return c.histories[id].add(e)
+		return true
 	}
 }
 
@@ -170,120 +220,4 @@ func (c *checker) readUnmarked(e event) {
 	default:
 		c.convict(e, Unfenced, "user agent %q has no claim in it", e.UserAgent)
 	}
-}
-
-func (c *checker) readWrite(by Identity, e event) {
-	s, known := c.plan.Shard(by.Shard)
-	switch {
-	case !known:
-		c.convict(e, UnknownShard, "%s: the plan has no such shard", by)
-		return
-	case e.isEvent():
-		c.report.Events++
-		return
-	case e.storesNothing():
-		c.report.StoreNothing++
-		return
-	}
-	if s.Namespaced() {
-		c.judgeRange(s, by, e)
-	}
-	if e.refused() {
-		c.report.Refused++
-		c.refusals = append(c.refusals, refusal{by: by, received: e.Received.Time, code: e.ResponseStatus.Code})
-		return
-	}
-	w := write{event: e.lean(), by: by}
-	w.version, _ = e.version()
-	c.writes = append(c.writes, w)
-}
-
-func (c *checker) judgeRange(s shard.Shard, by Identity, e event) {
-	namespace := e.namespace()
-	switch {
-	case namespace == "" && e.ObjectRef.Resource == "persistentvolumes":
-	case namespace == "":
-		c.convict(e, WrongScope, "%s: %s %q is cluster-scoped", by, e.resource(), e.ObjectRef.Name)
-	case !s.Range.ContainsNamespace(namespace):
-		c.convict(e, WrongRange, "%s: namespace %q is at %#016x, outside of %s", by, namespace, shard.Hash(namespace), s.Range)
-	}
-}
-
-// judge holds a write against the Lease and counts it.
-func (c *checker) judge(w write) {
-	if term, ok := c.term(w.by); ok {
-		c.judgeTerm(w, term)
-	} else {
-		c.convict(w.event, NotHolder, "%s: the Lease never said so", w.by)
-	}
-	c.report.times[w.by.Member] = append(c.report.times[w.by.Member], w.event.Answered.Time)
-	if c.report.Writes[w.by.Shard] == nil {
-		c.report.Writes[w.by.Shard] = map[string]int{}
-	}
-	c.report.Writes[w.by.Shard][w.by.Member]++
-	if s, _ := c.plan.Shard(w.by.Shard); s.Namespaced() {
-		c.tenure(w)
-	}
-}
-
-// term returns the term that an identity speaks of.
-func (c *checker) term(by Identity) (Term, bool) {
-	for _, t := range c.report.Terms[by.Shard] {
-		if t.Holder == by.Member && t.Term == by.Term {
-			return t, true
-		}
-	}
-	return Term{}, false
-}
-
-func (c *checker) judgeTerm(w write, t Term) {
-	h := c.histories[w.by.Shard]
-	// A version from before the term is that of an earlier change: this write changed nothing.
-	if w.version < t.first.version {
-		c.report.ByTime++
-		if !t.couldCover(w.event) {
-			c.convict(w.event, NotHolder, "%s: the term lasted from %s to %s", w.by, stamp(t.Began), stamp(t.Ended))
-			return
-		}
-	} else {
-		c.report.ByVersion++
-		if s, _ := h.at(w.version); s.holder != w.by.Member || s.term != w.by.Term {
-			if t.onTheWire(w.event) {
-				c.report.InFlight = append(c.report.InFlight, w.flight(t))
-				return
-			}
-			c.convict(w.event, NotHolder, "%s: the Lease at version %d named %q, term %d", w.by, w.version, s.holder, s.term)
-			return
-		}
-	}
-	if h.ranOut(w.event.Received.Time) {
-		c.report.Late++
-	}
-}
-
-func (c *checker) tenure(w write) {
-	namespace := w.event.namespace()
-	if namespace == "" {
-		return
-	}
-	tenures := c.report.Namespaces[namespace]
-	answered := w.event.Answered.Time
-	i := slices.IndexFunc(tenures, func(t Tenure) bool { return t.Identity == w.by })
-	if i < 0 {
-		i = len(tenures)
-		tenures = append(tenures, Tenure{Identity: w.by, First: answered})
-	}
-	t := &tenures[i]
-	t.Writes++
-	if answered.Before(t.First) {
-		t.First = answered
-	}
-	if answered.After(t.Last) {
-		t.Last = answered
-	}
-	c.report.Namespaces[namespace] = tenures
-}
-
-func (c *checker) convict(e event, kind Kind, format string, args ...any) {
-	c.report.Violations = append(c.report.Violations, e.violation(kind, format, args...))
 }

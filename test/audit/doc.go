@@ -1,7 +1,7 @@
 // Package audit judges a fleet by the API server's audit log: whether every write of a shard's controllers was within
 // the shard's range, and was made by the holder of the shard's Lease.
 //
-// It reads the log and nothing else, so what it says does not rest on what the members say of themselves, but for one
+// It reads the log, and a plan to begin with, so what it says does not rest on what the members say of themselves, but for one
 // thing: the part " flotilla (member=…; shard=…; term=…)" that the fence adds to the User-Agent says which claim a
 // write was made under. That the claim was in force is then looked up in the writes of the shard's Lease.
 //
@@ -12,11 +12,16 @@
 //   - Range, for shards of a namespaced ring: the hash of the object's namespace lies in the shard's range. For
 //     Namespace objects and their subresources it is the hash of their name. Requests that were refused are judged by
 //     this as well, because a controller that asks beyond its range is wrong whatever the answer.
+//   - Controller: the one that sent it, by its identity, is among those that the Lease named in that term; refused requests too.
+//     Identities that several controllers share stand for each of them. ByController counts what was judged.
 //   - Lease: (member, term) is what the shard's Lease said when the write took effect; see below.
+//   - No overlap: a write under the claim of a shard does not take effect while another shard that covers some of the same is
+//     held by a claim that has begun to work; see below.
 //
 // Of the Leases themselves: a new holder has a greater term than the one before, no term ends before the Lease was
 // released or its spec had stood still for its duration by the API server's clock, no term goes on after another has begun,
-// and no shard's Lease is deleted. Overlaps lists the pairs of terms that these rules found in force at once.
+// and no shard's Lease is deleted, nor that of the plan. Overlaps lists the pairs of terms that these rules found in force at
+// once.
 //
 // A write that arrived before the Lease write that ended its term was answered, and took effect after it, was on the wire
 // already, where no Lease can call it back. InFlight lists such writes; they are no violations. Only versions tell them
@@ -36,6 +41,36 @@
 // what happened within the time of two requests, milliseconds as a rule. Writes are joined so when the log has no
 // objects, when the answer is no object of the resource (most deletes, bindings, evictions), and when the version in the
 // answer is older than the term, since an update that changes nothing is answered with the version of the last change.
+//
+// # Changes of the plan
+//
+// What a shard covers (its extent: controllers, and a range or the whole keyspace) is what its Lease says in the term: labels
+// and annotations that the holder writes with every acquisition and renewal. Where the Lease names no controllers it is what
+// the plan given up front says, else a plan in the log; then the rule on controllers judges nothing. Shards need not be in the
+// plan given up front: a Lease named like a shard's is one if it is labelled with the fleet's name and names its controllers, or
+// if a plan has it.
+//
+// Layout. Such a Lease bears the name that its labels make, what it covers never changes, the plan generation that it names was
+// on the plan's Lease before, and a plan in force up to that generation has the shard with that extent. A plan that the
+// fleet's binary writes follows the last one: a greater generation, and no shard that keeps its name and covers something
+// else; or it is one that was in force already, put back in the place of what could not be used. What others write is
+// refused by the members if it cannot follow, so it is no violation and not in force; PlansRefused counts it. A log without the
+// plan's Lease has the plan given up front for its generation, and other generations are not held against a plan.
+//
+// Overlap. Two shards whose extents overlap may be held at the same time: the heir is claimed first, and waits until its
+// ancestors have been released or have run out (rule 6 of the design). They may not be worked at the same time. That a claim
+// no longer waits is shown by its first write, so for each pair of terms: the one that wrote later may not write, in this or in
+// another namespace and by whatever controller, while the other, having written, surely was in force: neither released nor
+// run out by anybody's clock. This convicts the heir that began too early and the ancestor that went on, as one violation,
+// at the first such write. An ancestor's writes while the heir waits are fine. A claim that runs and writes nothing cannot be
+// seen. What an ancestor that has run out sent before the heir's first write was answered is in flight. Writes that change
+// nothing, answered with the version of an earlier write, are joined by time.
+//
+// Successions lists what passed from shard to shard, with how long nobody ran it and nobody wrote in it. Orphans lists when
+// nobody ran what had been run before, whatever shards covered it; a holder that waits does not run. It runs from its
+// acquisition or from when the last ancestor was free, whichever is later; where the Lease said that it waited (flotilla.dev/ready)
+// not before it no longer says so; and from its first write in any case. Neither is a violation: a takeover takes its time.
+// The function Successions does the same for Leases that were watched.
 //
 // # What is judged of objects
 //

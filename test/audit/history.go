@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -21,6 +22,7 @@ type state struct {
 	// Lease of a dead holder. aliveReceived and aliveAnswered are of the last write that changed it.
 	spec                         uint64
 	aliveReceived, aliveAnswered time.Time
+	cover                        cover
 	// event is the write itself, for violations.
 	event event
 }
@@ -39,17 +41,23 @@ func (h *history) add(e event) error {
 	if err != nil {
 		return err
 	}
-	h.states = append(h.states, state{
+	s := stateOf(lease, version)
+	s.received, s.answered, s.event = e.Received.Time, e.Answered.Time, e.lean()
+	h.states = append(h.states, s)
+	return nil
+}
+
+// stateOf returns what a Lease says, without when it was written.
+func stateOf(lease *coordinationv1.Lease, version uint64) state {
+	term := ptr.Deref(lease.Spec.LeaseTransitions, 0)
+	return state{
 		version:  version,
 		holder:   ptr.Deref(lease.Spec.HolderIdentity, ""),
-		term:     ptr.Deref(lease.Spec.LeaseTransitions, 0),
+		term:     term,
 		duration: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
-		received: e.Received.Time,
-		answered: e.Answered.Time,
 		spec:     fingerprint(lease.Spec),
-		event:    e.lean(),
-	})
-	return nil
+		cover:    coverOf(lease, term),
+	}
 }
 
 // sort puts the states in order; an update that changed nothing is answered with what was there, and is left out.
@@ -95,6 +103,7 @@ func (h *history) terms() []Term {
 		last := len(terms) - 1
 		if open && terms[last].Holder == s.holder && terms[last].Term == s.term {
 			terms[last].last = s
+			terms[last].note(s)
 			continue
 		}
 		if open {
@@ -102,9 +111,23 @@ func (h *history) terms() []Term {
 		}
 		if open = s.holder != ""; open {
 			terms = append(terms, Term{Holder: s.holder, Term: s.term, Began: s.answered, first: s, last: s})
+			terms[len(terms)-1].note(s)
 		}
 	}
 	return terms
+}
+
+// note keeps what a write of the Lease says of the term.
+func (t *Term) note(s state) {
+	if t.cover == nil && s.cover.named && s.cover.fault == "" {
+		t.cover = &s.cover
+	}
+	switch {
+	case s.cover.ready:
+		t.waited, t.ran = true, time.Time{}
+	case t.waited && t.ran.IsZero():
+		t.ran = s.answered
+	}
 }
 
 // faults returns what is wrong with the Lease's writes by themselves.

@@ -19,13 +19,6 @@ type Flight struct {
 	Released bool
 }
 
-// refusal is a request that was refused.
-type refusal struct {
-	by       Identity
-	received time.Time
-	code     int32
-}
-
 // onTheWire tells whether the request was under way when the term ended. One that was answered before that was not, so
 // that a version which says otherwise is of a clock that is wrong, and no excuse.
 func (t Term) onTheWire(e event) bool {
@@ -40,8 +33,8 @@ func (w write) flight(t Term) Flight {
 }
 
 // judgeRefusal counts what was refused after the term had ended.
-func (c *checker) judgeRefusal(r refusal) {
-	if t, ok := c.term(r.by); ok && !t.Ended.IsZero() && r.received.After(t.Ended) {
-		c.report.DeniedLate[r.code]++
+func (c *checker) judgeRefusal(w write) {
+	if t, ok := c.term(w.by); ok && !t.Ended.IsZero() && w.event.Received.After(t.Ended) {
+		c.report.DeniedLate[w.event.ResponseStatus.Code]++
 	}
 }

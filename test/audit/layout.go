@@ -2,40 +2,47 @@ package audit
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// unnamed stands for the controllers of a plan that was read from Leases, which do not name them.
+// unnamed stands for the controllers of a plan that was read from Leases which do not name them.
 const unnamed = "unnamed"
 
-// ReadPlan reads the plan of a fleet from what its members wrote on its shards' Leases. The controllers have made-up
-// names, which no rule needs. It is an error if there are no such Leases, if they do not make up a whole keyspace, or if
-// a shard has changed. It takes the members at their word: a range that is wrong on the Lease is wrong here, so give Check
-// the plan that was meant where there is one.
+// ReadPlan returns the plan that a fleet began with: the first on the plan's Lease, or, where the log has none, what the fleet's
+// members wrote on the Leases of its shards, by the least plan generation that they name. Controllers that the Leases do not
+// name have made-up names. It is an error if there are no such Leases, if they do not make up a whole keyspace, or if a shard
+// has changed. It takes the members at their word: a range that is wrong on the Lease is wrong here, so give Check the plan
+// that was meant where there is one.
 func ReadPlan(fleetName string, logs ...io.Reader) (shard.Plan, error) {
-	found := map[shard.ID]shard.Shard{}
+	found := map[shard.ID]cover{}
+	var plans []planWrite
 	_, _, err := readLogs(logs, func(e event) error {
 		if !e.mutating() || e.ObjectRef.Resource != "leases" || e.refused() || e.failed() || e.ResponseObject == nil {
 			return nil
 		}
-		s, ok, err := shardOf(fleetName, e)
-		if err != nil || !ok {
+		if e.ObjectRef.Name == fleet.PlanLease(fleetName) && e.Verb != "delete" {
+			w, err := planWriteOf(e)
+			plans = append(plans, w)
 			return err
 		}
-		if known, ok := found[s.ID]; ok && known.Range != s.Range {
-			return fmt.Errorf("the Lease of shard %s has range %s, and had %s before", s.ID, s.Range, known.Range)
-		}
-		found[s.ID] = s
-		return nil
+		return readCover(fleetName, e, found)
 	})
 	if err != nil {
 		return shard.Plan{}, err
+	}
+	slices.SortStableFunc(plans, func(a, b planWrite) int { return cmp.Compare(a.version, b.version) })
+	for _, w := range plans {
+		if plan, err := shard.ParsePlan([]byte(w.document)); err == nil {
+			return plan, nil
+		}
 	}
 	plan := assemble(found)
 	if err := plan.Validate(); err != nil {
@@ -44,41 +51,59 @@ func ReadPlan(fleetName string, logs ...io.Reader) (shard.Plan, error) {
 	return plan, nil
 }
 
-// shardOf returns the shard that a Lease is of, if it is one of the fleet's.
-func shardOf(fleetName string, e event) (shard.Shard, bool, error) {
-	var lease struct {
-		Metadata metadata `json:"metadata"`
+// readCover adds what a Lease says that its shard covers, if it is a shard's of the fleet.
+func readCover(fleetName string, e event, found map[shard.ID]cover) error {
+	var lease coordinationv1.Lease
+	if !decode(e.ResponseObject, &lease) {
+		return nil
 	}
-	if err := json.Unmarshal(e.ResponseObject, &lease); err != nil {
-		return shard.Shard{}, false, err
+	v := coverOf(&lease, 0)
+	switch known, again := found[v.id]; {
+	case v.fleet != fleetName || lease.Name != fleet.ShardLease(fleetName, v.id):
+	case v.named && (v.fault != "" || again && known.extent.Range != v.extent.Range):
+		// Check convicts it.
+	case v.fault != "":
+		return fmt.Errorf("the Lease of shard %s: %s", v.id, v.fault)
+	case again && known.extent.Range != v.extent.Range:
+		return fmt.Errorf("the Lease of shard %s has range %s, and had %s before", v.id, v.extent.Range, known.extent.Range)
+	case !again || v.named && (!known.named || v.generation < known.generation):
+		found[v.id] = v
 	}
-	labels := lease.Metadata.Labels
-	id := shard.ID{Ring: labels[fleet.RingLabel], Name: labels[fleet.ShardLabel]}
-	if labels[fleet.FleetLabel] != fleetName || lease.Metadata.Name != fleet.ShardLease(fleetName, id) {
-		return shard.Shard{}, false, nil
-	}
-	text, ranged := lease.Metadata.Annotations[fleet.RangeAnnotation]
-	if !ranged {
-		return shard.Shard{ID: id, Group: id.Name, Controllers: []string{unnamed + "-" + id.Ring + "-" + id.Name}}, true, nil
-	}
-	r, err := shard.ParseRange(text)
-	return shard.Shard{ID: id, Range: r}, true, err
+	return nil
 }
 
-func assemble(found map[shard.ID]shard.Shard) shard.Plan {
+func assemble(found map[shard.ID]cover) shard.Plan {
+	plan := shard.Plan{Generation: 1}
+	if len(found) > 0 {
+		plan.Generation = max(1, slices.MinFunc(slices.Collect(maps.Values(found)), func(a, b cover) int {
+			return cmp.Compare(a.generation, b.generation)
+		}).generation)
+	}
 	rings := map[string]*shard.Ring{}
-	for _, s := range found {
-		ring := rings[s.Ring]
-		if ring == nil {
-			ring = &shard.Ring{Name: s.Ring, Scope: shard.ScopeCluster}
-			rings[s.Ring] = ring
+	for id, v := range found {
+		if v.generation > plan.Generation {
+			continue
 		}
-		if s.Namespaced() {
-			ring.Scope, ring.Controllers = shard.ScopeNamespaced, []string{unnamed + "-" + s.Ring}
+		ring := rings[id.Ring]
+		if ring == nil {
+			ring = &shard.Ring{Name: id.Ring, Scope: shard.ScopeCluster}
+			rings[id.Ring] = ring
+		}
+		s := shard.Shard{ID: id, Range: v.extent.Range}
+		controllers := v.extent.Controllers
+		if v.ranged {
+			if !v.named {
+				controllers = []string{unnamed + "-" + id.Ring}
+			}
+			ring.Scope, ring.Controllers = shard.ScopeNamespaced, controllers
+		} else {
+			if !v.named {
+				controllers = []string{unnamed + "-" + id.Ring + "-" + id.Name}
+			}
+			s.Group, s.Controllers = id.Name, controllers
 		}
 		ring.Shards = append(ring.Shards, s)
 	}
-	plan := shard.Plan{Generation: 1}
 	for _, ring := range rings {
 		slices.SortFunc(ring.Shards, func(a, b shard.Shard) int { return a.Compare(b.ID) })
 		plan.Rings = append(plan.Rings, *ring)

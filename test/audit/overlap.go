@@ -7,13 +7,16 @@ import (
 )
 
 // Overlap is two terms of one shard that were in force at the same time: the second began before the first had been
-// released or had run out, or the first went on after the second had begun.
+// released or had run out, or the first went on after the second had begun. Or it is two terms of two shards that cover
+// some of the same and were worked at the same time: the second wrote before the first had been released or had run out.
 type Overlap struct {
-	Shard         shard.ID
+	// Shard is the first term's; Other is the second's, the same for two terms of one.
+	Shard, Other  shard.ID
 	First, Second Term
-	// Version of the Lease that shows it: that of the second term's first write, or of the first's that went on.
+	// Version that shows it: that of the second term's first write of the Lease, or of the first's that went on. For two
+	// shards that of the first write of an object, 0 if its answer had none.
 	Version uint64
-	// For is how long, by the API server's clock.
+	// For is how long, by the API server's clock. For two shards it is until the last write of the one or the other.
 	For time.Duration
 }
 
@@ -33,13 +36,13 @@ func (h *history) overlaps(id shard.ID) (overlaps []Overlap, resumed []Violation
 		if last, ok := seen[key]; ok && last < i-1 {
 			between := terms[i-1]
 			overlaps = append(overlaps, Overlap{
-				Shard: id, First: terms[last], Second: between, Version: t.first.version, For: t.first.answered.Sub(between.Began),
+				Shard: id, Other: id, First: terms[last], Second: between, Version: t.first.version, For: t.first.answered.Sub(between.Began),
 			})
 			resumed = append(resumed, t.first.event.violation(Overlapping, "%s went on with term %d at version %d, though %s had begun term %d at version %d",
 				t.Holder, t.Term, t.first.version, between.Holder, between.Term, between.first.version))
 		} else if i > 0 && !terms[i-1].Released && terms[i-1].Holder != t.Holder {
 			if early := terms[i-1].last.aliveReceived.Add(terms[i-1].last.duration).Sub(t.first.answered); early > 0 {
-				overlaps = append(overlaps, Overlap{Shard: id, First: terms[i-1], Second: t, Version: t.first.version, For: early})
+				overlaps = append(overlaps, Overlap{Shard: id, Other: id, First: terms[i-1], Second: t, Version: t.first.version, For: early})
 			}
 		}
 		seen[key] = i

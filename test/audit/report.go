@@ -18,9 +18,11 @@ const (
 	WrongRange Kind = "wrong range"
 	// WrongScope: a namespaced shard wrote a cluster-scoped object that is no business of its.
 	WrongScope Kind = "wrong scope"
+	// WrongController: the controller is none of those that the shard's Lease named.
+	WrongController Kind = "wrong controller"
 	// NotHolder: the shard's Lease did not name the writer, or not with that term.
 	NotHolder Kind = "not the holder"
-	// UnknownShard: the shard is not in the plan.
+	// UnknownShard: the shard is in no plan, and no Lease said what it covers.
 	UnknownShard Kind = "unknown shard"
 	// BadAgent: the fence's part of the User-Agent cannot be read.
 	BadAgent Kind = "bad user agent"
@@ -32,13 +34,19 @@ const (
 	TakenEarly Kind = "taken early"
 	// Overlapping: the Lease went on with a term although another one had begun.
 	Overlapping Kind = "overlapping terms"
+	// OverlappingShards: a write was made under the claim of a shard while another shard that covers some of the same was
+	// held by a claim that had begun to work.
+	OverlappingShards Kind = "overlapping shards"
+	// WrongLayout: a Lease says that its shard covers what it does not, by its name, the plan, or itself before; or the fleet
+	// wrote a plan that may not follow the last one.
+	WrongLayout Kind = "wrong layout"
 	// DuplicatePod: a pod was created beyond the number that its owner wanted.
 	DuplicatePod Kind = "duplicate pod"
 	// WantedPodDeleted: a pod was deleted that its owner wanted.
 	WantedPodDeleted Kind = "wanted pod deleted"
 	// OwnedDeleted: the garbage collector deleted what had an owner.
 	OwnedDeleted Kind = "owned object deleted"
-	// LeaseDeleted: a shard's Lease was deleted, by whomever.
+	// LeaseDeleted: a shard's Lease, or that of the plan, was deleted, by whomever.
 	LeaseDeleted Kind = "Lease deleted"
 )
 
@@ -87,6 +95,11 @@ type Term struct {
 
 	first, last state // its first and last write
 	end         state // the write that ended it
+	// cover is what the Lease said in the term, nil if it named no controllers. waited is set once it said that the holder
+	// was ready and waited for others, ran is when it no longer said so.
+	cover  *cover
+	waited bool
+	ran    time.Time
 }
 
 // couldCover tells whether the request may have taken effect within the term.
@@ -118,6 +131,10 @@ type Counts struct {
 	StoreNothing int `json:"storeNothing"`
 	// FleetOwn are the fleet's own requests, which carry no such part.
 	FleetOwn int `json:"fleetOwn"`
+	// ByController are requests whose controller was held against those that the Lease named.
+	ByController int `json:"byController"`
+	// PlansRefused are plans that somebody else than the fleet wrote and that could not follow the one in force.
+	PlansRefused int `json:"plansRefused"`
 	// LeaseUnknown are writes of shards' Leases that ended with a server's error, so that nobody knows whether they took
 	// effect. They are left out: look at them before you believe a violation that is near to one.
 	LeaseUnknown int `json:"leaseUnknown"`
@@ -128,14 +145,16 @@ type Report struct {
 	Counts
 	// Cut is set if the log's last line was incomplete, and left out.
 	Cut bool
+	// Plans is how many plans were in force, one after the other, with that given up front.
+	Plans int
 	// Writes by shard and incarnation.
 	Writes map[shard.ID]map[string]int
 	// Namespaces lists for each namespace who wrote in it for namespaced shards, in order of the first write.
 	Namespaces map[string][]Tenure
 	// Terms are the terms of each shard, in order.
 	Terms map[shard.ID][]Term
-	// Overlaps are pairs of terms of one shard that were in force at the same time, in order. There is a violation for
-	// each of them too.
+	// Overlaps are pairs of terms of one shard that were in force at the same time, and of two shards that cover some of
+	// the same and were worked at the same time, in order. There is a violation for each of them too.
 	Overlaps []Overlap
 	// InFlight are writes that were already on the wire when their term ended, in the logs' order. They are no violations.
 	InFlight []Flight
@@ -148,6 +167,7 @@ type Report struct {
 	Violations []Violation
 
 	times map[string][]time.Time // of each incarnation's writes, sorted
+	tale  tale                   // of the shards
 }
 
 // Unwritten returns those of the namespaces in which no namespaced shard has written anything, sorted.

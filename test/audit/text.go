@@ -31,9 +31,16 @@ func (v Verdict) WriteText(out io.Writer) error {
 	}
 	fmt.Fprintln(w)
 	writeShards(w, v.Shards)
+	if v.Plans > 1 || len(v.Successions) > 0 {
+		writeSuccessions(w, v)
+	}
 	fmt.Fprintf(w, "\noverlaps: %d\n", len(v.Overlaps))
 	for _, o := range v.Overlaps {
-		fmt.Fprintf(w, "  %s: %s and %s for %s, seen at version %d\n", o.Shard, o.First, o.Second, rounded(o.Seconds), o.Version)
+		shards := o.Shard
+		if o.Other != o.Shard {
+			shards += " and " + o.Other
+		}
+		fmt.Fprintf(w, "  %s: %s and %s for %s, seen at version %d\n", shards, o.First, o.Second, rounded(o.Seconds), o.Version)
 	}
 	fmt.Fprintf(w, "violations: %d (%s)\n", len(v.Violations), counted(v.Kinds))
 	for _, violation := range v.Violations {
@@ -59,6 +66,23 @@ func writeShards(w io.Writer, shards []ShardEntry) {
 			planned, rounded(s.P50), rounded(s.P99), rounded(s.Worst), len(s.Gaps)-planned, rounded(s.WorstUnplanned), s.Vacant)
 	}
 	table.Flush()
+}
+
+// writeSuccessions writes what changes of the plan have moved, and how long nobody ran it.
+func writeSuccessions(w io.Writer, v Verdict) {
+	worst := 0.0
+	for _, s := range v.Successions {
+		worst = max(worst, s.Gap)
+	}
+	fmt.Fprintf(w, "\n%d plans; passed on by changes of the plan: %d, worst gap %s\n", v.Plans, len(v.Successions), rounded(worst))
+	for _, s := range v.Successions {
+		how := "released"
+		if !s.Planned {
+			how = "ran out"
+		}
+		fmt.Fprintf(w, "  %s (%s) to %s (%s), %s of %d controllers, %s at %s: gap %s\n",
+			s.Ancestor, s.Before, s.Heir, s.After, s.Range, len(s.Controllers), how, s.Ended, rounded(s.Gap))
+	}
 }
 
 // counted lists counts by name.

@@ -24,6 +24,24 @@ type Verdict struct {
 	DeniedLate map[string]int `json:"deniedLate"`
 	Objects    Judged         `json:"objects"`
 	Shards     []ShardEntry   `json:"shards"`
+	// Plans were in force, one after the other. Successions are what passed from shard to shard by their changes.
+	Plans       int               `json:"plans"`
+	Successions []SuccessionEntry `json:"successions"`
+}
+
+// SuccessionEntry is a Succession. Times are in seconds.
+type SuccessionEntry struct {
+	Ancestor    string   `json:"ancestor"`
+	Heir        string   `json:"heir"`
+	Before      string   `json:"before"`
+	After       string   `json:"after"`
+	Range       string   `json:"range"`
+	Controllers []string `json:"controllers"`
+	Planned     bool     `json:"planned"`
+	Ended       string   `json:"ended"`
+	Gap         float64  `json:"gapSeconds"`
+	// Silence is missing if one of the two wrote nothing.
+	Silence *float64 `json:"silenceSeconds,omitempty"`
 }
 
 // ShardEntry is what a verdict says of one shard. Times are in seconds.
@@ -53,6 +71,7 @@ type GapEntry struct {
 // OverlapEntry is an Overlap.
 type OverlapEntry struct {
 	Shard   string  `json:"shard"`
+	Other   string  `json:"other"`
 	First   string  `json:"first"`
 	Second  string  `json:"second"`
 	Version uint64  `json:"version"`
@@ -79,6 +98,10 @@ func (r Report) Verdict() Verdict {
 		Kinds: map[Kind]int{}, DeniedLate: map[string]int{}, Objects: r.Objects,
 		// Lists are written even when they are empty.
 		Violations: append([]Violation{}, r.Violations...), Overlaps: []OverlapEntry{}, InFlight: []FlightEntry{},
+		Plans: r.Plans, Successions: []SuccessionEntry{},
+	}
+	for _, s := range r.Successions() {
+		v.Successions = append(v.Successions, successionEntry(s))
 	}
 	for _, byIncarnation := range r.Writes {
 		for _, n := range byIncarnation {
@@ -93,7 +116,7 @@ func (r Report) Verdict() Verdict {
 	}
 	for _, o := range r.Overlaps {
 		v.Overlaps = append(v.Overlaps, OverlapEntry{
-			Shard: o.Shard.String(), First: o.First.claim(), Second: o.Second.claim(), Version: o.Version, Seconds: o.For.Seconds(),
+			Shard: o.Shard.String(), Other: o.Other.String(), First: o.First.claim(), Second: o.Second.claim(), Version: o.Version, Seconds: o.For.Seconds(),
 		})
 	}
 	for _, f := range r.InFlight {
@@ -107,6 +130,18 @@ func (r Report) Verdict() Verdict {
 		v.Shards = append(v.Shards, shardEntry(id, r, unowned[id]))
 	}
 	return v
+}
+
+func successionEntry(s Succession) SuccessionEntry {
+	e := SuccessionEntry{
+		Ancestor: s.Ancestor.String(), Heir: s.Heir.String(), Before: s.Before, After: s.After, Range: s.Extent.Range.String(),
+		Controllers: s.Extent.Controllers, Planned: s.Planned, Ended: stamp(s.Ended), Gap: s.Gap().Seconds(),
+	}
+	if silence, written := s.Silence(); written {
+		seconds := silence.Seconds()
+		e.Silence = &seconds
+	}
+	return e
 }
 
 func shardEntry(id shard.ID, r Report, u Unowned) ShardEntry {

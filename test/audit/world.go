@@ -3,6 +3,7 @@ package audit
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 )
@@ -26,6 +27,8 @@ type world struct {
 	creations []creation
 	deletions []deletion
 	strings   map[string]string
+	// told is when an answer first had a version: a write that is answered with it later has changed nothing.
+	told map[uint64]time.Time
 }
 
 // creation is a pod that a fleet created.
@@ -54,7 +57,7 @@ func newWorld() *world {
 	return &world{
 		things: map[string]*thing{}, pods: map[string]*pod{}, owners: map[string]*owner{}, nodes: map[string]*node{},
 		namespaces: map[string][]ending{}, gone: map[place][]ending{}, vague: map[place][]moment{},
-		dropped: sets.New[string](), strings: map[string]string{},
+		dropped: sets.New[string](), strings: map[string]string{}, told: map[uint64]time.Time{},
 	}
 }
 
@@ -116,6 +119,9 @@ func (w *world) thing(uid string, at place) *thing {
 func (w *world) write(e event, by *Identity, at place, o object) {
 	m := e.moment(o.version())
 	at.name = o.Metadata.Name
+	if first, ok := w.told[m.version]; !ok || m.answered.Before(first) {
+		w.told[m.version] = m.answered
+	}
 	t := w.thing(o.Metadata.UID, at)
 	isNew := e.ResponseStatus.Code == http.StatusCreated && e.ObjectRef.Subresource == ""
 	if isNew {

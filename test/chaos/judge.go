@@ -23,7 +23,7 @@ type tampering struct {
 // excuses tells whether the violation comes of the tampering.
 func (t tampering) excuses(v audit.Violation) bool {
 	switch v.Kind {
-	case audit.LeaseDeleted, audit.TermReused, audit.TakenEarly, audit.NotHolder, audit.Overlapping:
+	case audit.LeaseDeleted, audit.TermReused, audit.TakenEarly, audit.NotHolder, audit.Overlapping, audit.OverlappingShards, audit.WrongLayout:
 	default:
 		return false
 	}

@@ -1,0 +1,148 @@
+package audit
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Succession is two holders, one after the other, of what both of their shards cover.
+type Succession struct {
+	// Ancestor and Heir are the shards, Before and After who held them. The shard is the same for a handoff or a takeover.
+	Ancestor, Heir shard.ID
+	Before, After  string
+	// Extent is what both shards cover.
+	Extent shard.Extent
+	// Planned is set if the ancestor's Lease was released, and did not run out.
+	Planned bool
+	// Ended is when it was released, or last renewed before it ran out. Began is when the heir no longer waited; zero if there
+	// is none up to the end of the log, and then Heir and After are empty.
+	Ended, Began time.Time
+	// LastWrite and FirstWrite are the last under the ancestor and the first under the heir, of what both cover; zero if there
+	// are none, and always where no log was read.
+	LastWrite, FirstWrite time.Time
+}
+
+// Gap returns how long nobody ran what passed on.
+func (s Succession) Gap() time.Duration {
+	if s.Began.IsZero() {
+		return 0
+	}
+	return max(s.Began.Sub(s.Ended), 0)
+}
+
+// Silence returns how long nobody wrote, from the last write under the ancestor to the first under the heir; false if there is
+// not both. It is long also where there is nothing to do.
+func (s Succession) Silence() (time.Duration, bool) {
+	if s.LastWrite.IsZero() || s.FirstWrite.IsZero() {
+		return 0, false
+	}
+	return s.FirstWrite.Sub(s.LastWrite), true
+}
+
+// Successions returns what passed from one shard to another by changes of the plan, in order.
+func (r Report) Successions() []Succession {
+	return slices.DeleteFunc(r.tale.successions(), func(s Succession) bool { return s.Began.IsZero() || s.Ancestor == s.Heir })
+}
+
+// Orphans returns the times in which nobody ran what somebody had run before: between two holders of one shard or of two, and
+// until the end of the log. A holder that waits does not run.
+func (r Report) Orphans() []Succession {
+	return slices.DeleteFunc(r.tale.successions(), func(s Succession) bool { return !s.Began.IsZero() && s.Gap() == 0 })
+}
+
+// Sighting is a Lease as it was seen, on a list or a watch, at a time by one clock.
+type Sighting struct {
+	Lease *coordinationv1.Lease
+	At    time.Time
+}
+
+// Successions returns what passed from one shard to another while the Leases of a fleet were watched, from every change that
+// was seen. It knows of no writes.
+func Successions(fleetName string, sightings []Sighting) []Succession {
+	histories := map[shard.ID]*history{}
+	var t tale
+	for _, s := range sightings {
+		if s.At.After(t.end) {
+			t.end = s.At
+		}
+		version, err := strconv.ParseUint(s.Lease.ResourceVersion, 10, 64)
+		seen := stateOf(s.Lease, version)
+		id := seen.cover.id
+		if err != nil || seen.cover.fleet != fleetName || s.Lease.Name != fleet.ShardLease(fleetName, id) {
+			continue
+		}
+		seen.received, seen.answered = s.At, s.At
+		if histories[id] == nil {
+			histories[id] = &history{}
+		}
+		histories[id].states = append(histories[id].states, seen)
+	}
+	for id, h := range histories {
+		h.sort()
+		for _, term := range h.terms() {
+			if term.cover != nil {
+				t.holds = append(t.holds, &held{shard: id, extent: term.cover.extent, term: term})
+			}
+		}
+	}
+	t.settle()
+	return Report{tale: t}.Successions()
+}
+
+// successions returns every pair of holders that followed each other on some cell, and every last one that has gone.
+func (t tale) successions() []Succession {
+	type pair struct{ last, next *held }
+	seen := map[pair]bool{}
+	var all []Succession
+	note := func(last, next *held, part shard.Extent) {
+		if seen[pair{last, next}] {
+			return
+		}
+		seen[pair{last, next}] = true
+		s := Succession{Ancestor: last.shard, Before: last.term.Holder, Extent: last.extent, Planned: last.planned, Ended: last.until}
+		if next != nil {
+			part = intersection(last.extent, next.extent)
+			s.Heir, s.After, s.Began = next.shard, next.term.Holder, next.owned
+			s.FirstWrite = within(next.writes, part.Range, false)
+		}
+		s.Extent, s.LastWrite = part, within(last.writes, part.Range, true)
+		all = append(all, s)
+	}
+	for _, c := range t.cells() {
+		last := c.holds[0]
+		for _, next := range c.holds[1:] {
+			if !last.until.IsZero() && (next.until.IsZero() || next.until.After(last.until)) {
+				note(last, next, c.extent)
+				last = next
+			}
+		}
+		if !last.until.IsZero() {
+			note(last, nil, c.extent)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Succession) int {
+		return cmp.Or(a.Ended.Compare(b.Ended), a.Ancestor.Compare(b.Ancestor), a.Heir.Compare(b.Heir))
+	})
+	return all
+}
+
+// within returns when the first or the last of the writes in a range was answered; those of no namespace count for all.
+func within(writes []done, r shard.Range, last bool) time.Time {
+	var at time.Time
+	for _, d := range writes {
+		if namespace := d.event.namespace(); namespace != "" && !r.ContainsNamespace(namespace) {
+			continue
+		}
+		if at = d.answered; !last {
+			break
+		}
+	}
+	return at
+}
