@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,8 +46,10 @@ func (m *Member) newGates() (*gates, error) {
 	return g, nil
 }
 
-// run holds the gates until ctx ends, and takes all claims of the process back when one is lost. The error is that of the
-// gates that were lost.
+// run holds the gates until ctx ends, and takes all claims of the process back when one is lost. They are acquired in their order,
+// each once the one before it is held: a fleet that waited for one gate with the next in its hands would keep its controllers from
+// whoever has the first. The stock controller manager does the same with the Lease of a leader migration. The error is that of
+// the gates that were lost.
 func (g *gates) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -54,6 +57,13 @@ func (g *gates) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for i, gate := range g.all {
 		running.Go(func() {
+			if i > 0 {
+				select {
+				case <-g.all[i-1].Held():
+				case <-ctx.Done():
+					return
+				}
+			}
 			if errs[i] = gate.Run(ctx); errs[i] != nil {
 				g.member.membership.Revoke()
 				cancel()
@@ -95,7 +105,11 @@ func (g *gates) permit(now time.Time) bool {
 func (g *gates) pending(now time.Time) error {
 	for i, gate := range g.all {
 		if !gate.Valid(now) {
-			return fmt.Errorf("the gate, Lease %s, is held by %q", g.member.config.Gates[i], gate.Holder())
+			name, holder := g.member.config.Gates[i], gate.Holder()
+			if holder == "" {
+				return fmt.Errorf("the gate, Lease %s, is held by nobody yet", name)
+			}
+			return fmt.Errorf("the gate, Lease %s, is held by %q", name, holder)
 		}
 	}
 	return nil
@@ -120,7 +134,10 @@ func (g *gates) release(ctx context.Context) {
 		logger.V(1).Info("Left the gates to the other members", "members", others)
 		return
 	}
-	for i, gate := range g.all {
+	for i, gate := range slices.Backward(g.all) {
+		if gate.Holder() != GateIdentity(m.config.Fleet) {
+			continue // The list has just said so: the fleet was still waiting.
+		}
 		releasing, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 		if err := gate.Release(releasing); err != nil {
 			logger.Error(err, "Could not release the gate, it expires", "lease", m.config.Gates[i])

@@ -29,6 +29,8 @@ const (
 	// ReadyAnnotation has the term of a holder that waits, with everything prepared, for the Leases that its shard
 	// inherits from.
 	ReadyAnnotation = "flotilla.dev/ready"
+	// RunningAnnotation has the term of a holder that runs the shard; it comes with a renewal, so up to a retry period late.
+	RunningAnnotation = "flotilla.dev/running"
 	// CensusAnnotation has what the shard's namespaces weigh, see [shard.Census].
 	CensusAnnotation = "flotilla.dev/census"
 	// RingsAnnotation lists the rings that a member serves, comma separated; it is missing where it serves all.
@@ -46,9 +48,18 @@ func shardLabels(fleet string, id shard.ID) map[string]string {
 	return map[string]string{FleetLabel: fleet, RingLabel: id.Ring, ShardLabel: id.Name}
 }
 
-// isShard tells whether a Lease is that of a shard of the fleet.
-func isShard(fleet string, o election.Observation) bool {
-	return o.Labels[FleetLabel] == fleet && o.Labels[RingLabel] != ""
+// isShard tells whether a Lease is that of a shard of the fleet: by its labels, or, should somebody have stripped them, because
+// a member of the fleet holds it.
+func (m *Member) isShard(o election.Observation) bool {
+	of, labelled := o.Labels[FleetLabel]
+	switch {
+	case labelled:
+		return of == m.config.Fleet && o.Labels[RingLabel] != ""
+	case !strings.HasPrefix(o.Name, m.config.Fleet+"-") || o.Name == PlanLease(m.config.Fleet) || strings.HasPrefix(o.Name, election.MemberLease(m.config.Fleet, "")):
+		return false
+	}
+	holder := election.MemberOf(o.Holder)
+	return holder != "" && m.observer.Get(election.MemberLease(m.config.Fleet, holder)).Exists
 }
 
 // coverOf returns what a shard's Lease says that it covers. What it does not say, or nobody can read, is everything.

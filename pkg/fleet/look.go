@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -100,7 +102,7 @@ func (m *Member) lookAt(seen []election.Observation, r *shardRunner) (rivals []e
 	now := m.config.Clock.Now()
 	for _, o := range m.overlapping(seen, plan, r.shard.ID, r.extent) {
 		switch {
-		case m.isHeld(o, now):
+		case m.isHeld(o, now) && !plant.AncestorsIgnored:
 			rivals = append(rivals, o)
 		case o.Holder != "":
 			dead = append(dead, o.Holder)
@@ -118,7 +120,7 @@ func (m *Member) rivals(seen []election.Observation, plan *inForce, id shard.ID,
 func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shard.ID, extent shard.Extent) []election.Observation {
 	var found []election.Observation
 	for _, o := range seen {
-		if isShard(m.config.Fleet, o) && o.Name != ShardLease(m.config.Fleet, id) && !m.isPlanned(o, plan) && coverOf(o).overlaps(extent) {
+		if m.isShard(o) && o.Name != ShardLease(m.config.Fleet, id) && !m.isPlanned(o, plan) && coverOf(o).overlaps(extent) {
 			found = append(found, o)
 		}
 	}
@@ -128,8 +130,7 @@ func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shar
 // isPlanned tells whether a Lease is that of a shard in the plan: two of those never overlap. One that says that it covers
 // something else is from before the plan began anew.
 func (m *Member) isPlanned(o election.Observation, plan *inForce) bool {
-	id := shard.ID{Ring: o.Labels[RingLabel], Name: o.Labels[ShardLabel]}
-	extent, planned := plan.extents[id]
+	id, planned := plan.leases[strings.TrimPrefix(o.Name, m.config.Fleet+"-")]
 	says := coverOf(o)
-	return planned && o.Name == ShardLease(m.config.Fleet, id) && (says.any || says.Equal(extent))
+	return planned && (says.any || says.Equal(plan.extents[id]))
 }

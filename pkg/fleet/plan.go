@@ -99,10 +99,16 @@ type inForce struct {
 	plan    shard.Plan
 	digest  string
 	extents map[shard.ID]shard.Extent
+	// leases has the shards by the names of their Leases, without the fleet's.
+	leases map[string]shard.ID
 }
 
 func newInForce(plan shard.Plan) *inForce {
-	return &inForce{plan: plan, digest: plan.Digest(), extents: plan.Extents()}
+	f := &inForce{plan: plan, digest: plan.Digest(), extents: plan.Extents(), leases: map[string]shard.ID{}}
+	for id := range f.extents {
+		f.leases[id.Ring+"-"+id.Name] = id
+	}
+	return f
 }
 
 // has tells whether the shard is in the plan, as it is.
@@ -262,7 +268,7 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 func (m *Member) liveShard(now time.Time) election.Observation {
 	all := m.observer.List()
 	i := slices.IndexFunc(all, func(o election.Observation) bool {
-		return isShard(m.config.Fleet, o) && m.isHeld(o, now) && o.Holder != m.incarnation
+		return m.isShard(o) && m.isHeld(o, now) && o.Holder != m.incarnation
 	})
 	if i < 0 {
 		return election.Observation{}

@@ -143,7 +143,7 @@ func (m *Member) settled(now time.Time) bool {
 		}
 	}
 	return !slices.ContainsFunc(m.observer.List(), func(o election.Observation) bool {
-		return isShard(m.config.Fleet, o) && m.isHeld(o, now) && !m.isPlanned(o, plan)
+		return m.isShard(o) && m.isHeld(o, now) && !m.isPlanned(o, plan)
 	})
 }
 

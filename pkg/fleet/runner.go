@@ -27,6 +27,8 @@ type shardRunner struct {
 	plan atomic.Pointer[inForce]
 	// ready is the term in which everything is prepared and the shard waits for those that it inherits from; 0 otherwise.
 	ready atomic.Int32
+	// runs is the term in which the work runs; 0 otherwise.
+	runs atomic.Int32
 	// census is what the shard's namespaces weighed last.
 	census atomic.Pointer[string]
 	// running tells whether the work has been started and has not returned.
@@ -82,6 +84,7 @@ func (r *shardRunner) annotations() map[string]string {
 		ControllersAnnotation: strings.Join(slices.Sorted(slices.Values(r.extent.Controllers)), ","),
 		RangeAnnotation:       "",
 		ReadyAnnotation:       "",
+		RunningAnnotation:     "",
 		CensusAnnotation:      "",
 	}
 	if r.shard.Namespaced() {
@@ -89,6 +92,9 @@ func (r *shardRunner) annotations() map[string]string {
 	}
 	if term := r.ready.Load(); term > 0 {
 		a[ReadyAnnotation] = strconv.Itoa(int(term))
+	}
+	if term := r.runs.Load(); term > 0 {
+		a[RunningAnnotation] = strconv.Itoa(int(term))
 	}
 	if census := r.census.Load(); census != nil {
 		a[CensusAnnotation] = *census
@@ -194,6 +200,8 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 	p.instance = nil
 	r.running.Store(true)
 	defer r.running.Store(false)
+	r.runs.Store(claim.Term())
+	defer r.runs.Store(0)
 	counting, stop := context.WithCancel(ctx)
 	var census sync.WaitGroup
 	census.Go(func() { r.takeCensus(counting, instance) })

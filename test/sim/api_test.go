@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,17 +37,20 @@ type written struct {
 
 func (a *api) init() { a.written = map[shard.ID][]written{} }
 
-// versionAt returns the version of the last write to a shard that was accepted at or before t.
+// versionAt returns the version of the last write to what a shard covers that was accepted at or before t.
 func (w *world) versionAt(id shard.ID, t time.Time) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := w.written[id]
-	for i := len(all) - 1; i >= 0; i-- {
-		if !all[i].at.After(t) {
-			return all[i].version
+	last := 0
+	for _, overlapping := range w.overlappingLocked(id) {
+		for _, write := range slices.Backward(w.written[overlapping]) {
+			if !write.at.After(t) {
+				last = max(last, write.version)
+				break
+			}
 		}
 	}
-	return 0
+	return last
 }
 
 // wire is a process's connection to the API server, below the fence.

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // fault has one thing go wrong.
@@ -21,7 +24,7 @@ func (w *world) fault() {
 	d := upTo(w.random, 25*time.Second)
 	n := 1 + w.random.IntN(4)
 	verbs := [][]string{nil, {"create", "update"}, {"get"}, {"watch"}, {"list", "watch"}}[w.random.IntN(5)]
-	kind := w.random.IntN(19)
+	kind := w.random.IntN(23)
 	switch kind {
 	case 0, 1:
 		w.notef("%s is killed", p.name())
@@ -66,9 +69,93 @@ func (w *world) fault() {
 		w.notef("the API server fails for %s for %v", p.name(), d)
 		p.fail(0.3)
 		time.AfterFunc(d, func() { p.fail(0) })
+	case 16, 17, 18, 19:
+		w.replan()
 	default:
 		w.tamper()
 	}
+}
+
+// replan has an operator change the plan: a range is split, two are merged, or a boundary moves.
+func (w *world) replan() {
+	lease := w.store.Get(fleet.PlanLease(fleetName))
+	current, err := fleet.PlanOf(lease)
+	if err != nil {
+		return
+	}
+	edited := fleet.KeepHomes(current, "namespaces", func(id shard.ID) string {
+		return election.MemberOf(election.RecordFrom(w.store.Get(w.leaseOf(id))).Holder)
+	})
+	ring := &edited.Rings[0]
+	ring.Shards = slices.Clone(ring.Shards)
+	slices.SortFunc(ring.Shards, func(a, b shard.Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
+	i := w.random.IntN(len(ring.Shards))
+	old := ring.Shards[i]
+	switch n := len(ring.Shards); {
+	case n < 5 && w.random.IntN(2) == 0:
+		first, second := w.renamed(old), w.renamed(old)
+		middle := old.Range.Start + (old.Range.End-1-old.Range.Start)/2 + 1 // End 0 is 2^64
+		first.Range.End, second.Range.Start = middle, middle
+		ring.Shards = slices.Replace(ring.Shards, i, i+1, first, second)
+	case n > 1 && i+1 < n && w.random.IntN(2) == 0:
+		merged := w.renamed(old)
+		merged.Range.End = ring.Shards[i+1].Range.End
+		ring.Shards = slices.Replace(ring.Shards, i, i+2, merged)
+	case i+1 < n:
+		step := (old.Range.End - old.Range.Start) / 3
+		first, second := w.renamed(old), w.renamed(ring.Shards[i+1])
+		first.Range.End -= step
+		second.Range.Start -= step
+		ring.Shards = slices.Replace(ring.Shards, i, i+2, first, second)
+	default:
+		ring.Shards[i].Pin = w.seats[w.random.IntN(len(w.seats))].name
+	}
+	next, err := current.Successor(edited)
+	if err != nil {
+		w.failf("an operator's plan is refused: %v", err)
+		return
+	}
+	changed, err := fleet.WithPlan(fleetName, lease, next)
+	if err != nil {
+		w.failf("an operator's plan cannot be written: %v", err)
+		return
+	}
+	w.know(next)
+	w.latest = next
+	if w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) { l.Labels, l.Annotations = changed.Labels, changed.Annotations }) {
+		w.notef("the plan becomes generation %d: %v", next.Generation, ring.IDs())
+		w.mu.Lock()
+		w.count.plans++
+		w.mu.Unlock()
+	}
+}
+
+// mend has the operator write a good plan where nonsense was written in its place: members that know a good one do so
+// themselves, and those that have never seen one must not guess.
+func (w *world) mend() {
+	lease := w.store.Get(fleet.PlanLease(fleetName))
+	if lease == nil || lease.Annotations[fleet.DocumentAnnotation] == "" {
+		return
+	}
+	if _, err := fleet.PlanOf(lease); err == nil {
+		return
+	}
+	plan := w.latest
+	plan.Generation += 100
+	good, err := fleet.WithPlan(fleetName, lease, plan)
+	if err != nil {
+		w.failf("the operator's plan cannot be written: %v", err)
+		return
+	}
+	w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) { l.Labels, l.Annotations = good.Labels, good.Annotations })
+	w.notef("the operator mends the plan")
+}
+
+// renamed returns the shard under a name that no other has had.
+func (w *world) renamed(s shard.Shard) shard.Shard {
+	w.names++
+	s.Name = fmt.Sprintf("s%d", w.names)
+	return s
 }
 
 // flap has a member come and go.
@@ -134,12 +221,15 @@ func (w *world) tamper() {
 		change = func(l *coordinationv1.Lease) {
 			l.Annotations = map[string]string{
 				election.NextHolderAnnotation: "\x00nobody", election.WritesAnnotation: `{"term":`, election.StateAnnotation: "?",
-				election.PlanAnnotation: w.plan.Digest(), fleet.RangeAnnotation: "everything",
+				fleet.PlanAnnotation: "another", fleet.RangeAnnotation: "everything", fleet.ReadyAnnotation: "1",
+				fleet.DocumentAnnotation: "{}",
 			}
 		}
 	case 7:
-		what = "writes another plan on"
-		change = func(l *coordinationv1.Lease) { l.Annotations = map[string]string{election.PlanAnnotation: "another"} }
+		what = "writes what others cover on"
+		change = func(l *coordinationv1.Lease) {
+			l.Annotations = map[string]string{fleet.RangeAnnotation: shard.Everything().String(), fleet.ControllersAnnotation: "job-controller"}
+		}
 	default:
 		what = "strips"
 		change = func(l *coordinationv1.Lease) {
@@ -158,6 +248,7 @@ func (w *world) tamper() {
 func (w *world) heal() {
 	w.notef("all faults end")
 	w.healed.Store(true)
+	w.mend()
 	live := false
 	for _, s := range w.seats {
 		if s.process == nil {

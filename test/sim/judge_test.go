@@ -27,12 +27,14 @@ type judge struct {
 	// disturbed is when somebody last gave away a Lease, removed when it was last deleted.
 	disturbed, removed map[string]time.Time
 	instances          map[*process]int
-	count              counts
+	// extents has what each shard of any plan covers.
+	extents map[shard.ID]shard.Extent
+	count   counts
 }
 
 type counts struct {
-	writes, late, refused, warm, cold, takeovers, exits int
-	settled                                             time.Duration
+	writes, late, refused, warm, cold, takeovers, exits, plans int
+	settled                                                    time.Duration
 }
 
 // claim is a claim as its holder sees it.
@@ -48,6 +50,26 @@ func (j *judge) init() {
 	j.claims, j.works = map[shard.ID][]*claim{}, map[shard.ID][]*work{}
 	j.disturbed, j.removed = map[string]time.Time{}, map[string]time.Time{}
 	j.instances = map[*process]int{}
+	j.extents = map[shard.ID]shard.Extent{}
+}
+
+// know takes in what the shards of a plan cover.
+func (w *world) know(plan shard.Plan) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.Copy(w.extents, plan.Extents())
+}
+
+// overlappingLocked returns the shard and all others, of any plan, that cover some of what it covers.
+func (w *world) overlappingLocked(id shard.ID) []shard.ID {
+	ids := []shard.ID{id}
+	for other, extent := range w.extents {
+		if other != id && extent.Overlaps(w.extents[id]) {
+			ids = append(ids, other)
+		}
+	}
+	slices.SortFunc(ids, shard.ID.Compare)
+	return ids
 }
 
 // valid tells whether a write may start now.
@@ -74,10 +96,12 @@ func (w *world) entitledLocked(p *process, id shard.ID) bool {
 	return slices.ContainsFunc(w.claims[id], func(c *claim) bool { return c.process == p && c.valid() })
 }
 
-// excusedLocked tells whether somebody has given the shard's Lease away of late.
+// excusedLocked tells whether somebody has given the Lease of the shard, or of one that it overlaps, away of late.
 func (w *world) excusedLocked(id shard.ID) bool {
-	at, ok := w.disturbed[w.leaseOf(id)]
-	return ok && time.Since(at) < excuse
+	return slices.ContainsFunc(w.overlappingLocked(id), func(id shard.ID) bool {
+		at, ok := w.disturbed[w.leaseOf(id)]
+		return ok && time.Since(at) < excuse
+	})
 }
 
 // observe is told every event of every claim.
@@ -156,7 +180,7 @@ func (w *world) judgeUpdate(p *process, lease *coordinationv1.Lease) {
 	}
 }
 
-// beginWork holds that nobody else works on the shard, and that caches are fresh.
+// beginWork holds that nobody else works on what the shard covers, and that caches are fresh.
 func (w *world) beginWork(k *work) {
 	id, seen := k.given.Shard.ID, k.seen()
 	w.mu.Lock()
@@ -166,13 +190,15 @@ func (w *world) beginWork(k *work) {
 	if !entitled && !k.process.wasSuspended() {
 		w.failLockedf("%s begins to work on %s without a valid claim", k.process.name(), id)
 	}
-	for _, other := range w.works[id] {
-		excused := w.drift || k.process.wasSuspended() || other.process.wasSuspended() || other.stubborn
-		if entitled && w.entitledLocked(other.process, id) {
-			excused = false
-		}
-		if !excused && !w.excusedLocked(id) {
-			w.failLockedf("%s begins to work on %s while %s does", k.process.name(), id, other.process.name())
+	for _, overlapping := range w.overlappingLocked(id) {
+		for _, other := range w.works[overlapping] {
+			excused := w.drift || k.process.wasSuspended() || other.process.wasSuspended() || other.stubborn
+			if entitled && w.entitledLocked(other.process, overlapping) {
+				excused = false
+			}
+			if !excused && !w.excusedLocked(id) {
+				w.failLockedf("%s begins to work on %s while %s does on %s", k.process.name(), id, other.process.name(), overlapping)
+			}
 		}
 	}
 	w.works[id] = append(w.works[id], k)
@@ -184,15 +210,17 @@ func (w *world) beginWork(k *work) {
 	if !entitled {
 		return // It has been suspended, and its fence lets nothing pass any more.
 	}
-	for _, last := range slices.Backward(w.written[id]) {
-		if last.late {
-			continue
+	for _, overlapping := range w.overlappingLocked(id) {
+		for _, last := range slices.Backward(w.written[overlapping]) {
+			if last.late {
+				continue
+			}
+			if seen < last.version {
+				w.failLockedf("%s begins to work on %s with a cache at %d, and %s wrote %d to %s in term %d at %.3f", k.process.name(), id, seen,
+					last.process.name(), last.version, overlapping, last.term, last.at.Sub(w.begin).Seconds())
+			}
+			break
 		}
-		if seen < last.version {
-			w.failLockedf("%s begins to work on %s with a cache at %d, and %s wrote %d in term %d at %.3f", k.process.name(), id, seen,
-				last.process.name(), last.version, last.term, last.at.Sub(w.begin).Seconds())
-		}
-		break
 	}
 }
 
@@ -248,9 +276,18 @@ func (w *world) refused() {
 
 // unsettled says what is not as it is to be after the last fault; empty if all is well.
 func (w *world) unsettled() string {
+	plan, err := fleet.PlanOf(w.store.Get(fleet.PlanLease(fleetName)))
+	if err != nil {
+		return fmt.Sprintf("the plan cannot be read: %v", err)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, s := range w.plan.Shards() {
+	for id, works := range w.works {
+		if _, planned := plan.Shard(id); !planned && len(works) > 0 {
+			return fmt.Sprintf("%s works on %s, which is not in the plan", works[0].process.name(), id)
+		}
+	}
+	for _, s := range plan.Shards() {
 		works := w.works[s.ID]
 		if len(works) != 1 {
 			return fmt.Sprintf("%d members work on %s", len(works), s.ID)
@@ -328,9 +365,12 @@ func (w *world) remove(name string) bool {
 // leases returns the names of all Leases that the fleet may have.
 func (w *world) leases() []string {
 	names := map[string]bool{}
-	for _, s := range w.plan.Shards() {
-		names[w.leaseOf(s.ID)] = true
+	w.mu.Lock()
+	for id := range w.extents {
+		names[w.leaseOf(id)] = true
 	}
+	w.mu.Unlock()
+	names[fleet.PlanLease(fleetName)] = true
 	for _, s := range w.seats {
 		names[election.MemberLease(fleetName, s.name)] = true
 	}

@@ -26,6 +26,8 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		{"release_before_stop", simulation, `FAILED: .* releases .* while its work runs`},
 		{"lost_lease_ignored", simulation, `FAILED: .* (writes to .* and has no valid claim|was told to exit)`},
 		{"fence_off", simulation, `FAILED: .* writes to .* and has no valid claim`},
+		{"ancestors_ignored", simulation, `FAILED: .* begins to work on .* while .* does on `},
+		{"inheritance_stale", simulation, `FAILED: .* begins to work on .* with a cache at `},
 		{"range_off_by_one", []string{"./pkg/shard", "-run", "TestRange|TestEqualRanges|TestPlan|TestShard"}, `--- FAIL: `},
 		{"event_dropped", []string{"./pkg/shard/informer"}, `--- FAIL: `},
 		{"release_before_stop", []string{"./pkg/election", "-run", "TestOneHolderUnderRandomFaults"}, `released at .* while its work ran`},

@@ -75,7 +75,7 @@ func simulate(t *testing.T, seed uint64, total *totals) {
 
 // totals shows that the simulation reaches what it is about.
 type totals struct {
-	seeds, writes, late, refused, warm, cold, takeovers, exits, slowest atomic.Int64
+	seeds, writes, late, refused, warm, cold, takeovers, exits, plans, slowest atomic.Int64
 }
 
 func (s *totals) add(w *world) {
@@ -89,6 +89,7 @@ func (s *totals) add(w *world) {
 	s.cold.Add(int64(w.count.cold))
 	s.takeovers.Add(int64(w.count.takeovers))
 	s.exits.Add(int64(w.count.exits))
+	s.plans.Add(int64(w.count.plans))
 	for slowest := s.slowest.Load(); int64(w.count.settled) > slowest; slowest = s.slowest.Load() {
 		s.slowest.CompareAndSwap(slowest, int64(w.count.settled))
 	}
@@ -96,7 +97,7 @@ func (s *totals) add(w *world) {
 
 func (s *totals) String() string {
 	return fmt.Sprintf("%d seeds: %d writes, %d of them late, %d refused by a fence; %d warm starts, %d cold ones; "+
-		"%d claims, %d exits; all shards were run again at most %v after the last fault",
+		"%d claims, %d exits, %d changes of plan; all shards were run again at most %v after the last fault",
 		s.seeds.Load(), s.writes.Load(), s.late.Load(), s.refused.Load(), s.warm.Load(), s.cold.Load(),
-		s.takeovers.Load(), s.exits.Load(), time.Duration(s.slowest.Load()))
+		s.takeovers.Load(), s.exits.Load(), s.plans.Load(), time.Duration(s.slowest.Load()))
 }

@@ -36,7 +36,9 @@ type world struct {
 	seed   uint64
 	begin  time.Time
 	store  *leasetest.Store
-	plan   shard.Plan
+	plan   shard.Plan // the first one
+	latest shard.Plan // that an operator has written
+	names  int        // of shards, that were given to those of later plans
 	random *rand.Rand // of the goroutine that runs the world
 	seats  []*seat
 	all    []*process
@@ -70,6 +72,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	w.plan = planOf(t, 2+w.random.IntN(2))
 	w.judge.init()
+	w.know(w.plan)
+	w.latest = w.plan
 	w.api.init()
 	w.drift = w.random.IntN(2) == 0
 	for i := range 3 + w.random.IntN(3) {
@@ -226,8 +230,8 @@ func (w *world) settle() {
 // longestDuration is how long others may have to wait because of what somebody wrote on a Lease.
 func (w *world) longestDuration() time.Duration {
 	var longest time.Duration
-	for _, id := range w.plan.Shards() {
-		longest = max(longest, election.RecordFrom(w.store.Get(w.leaseOf(id.ID))).Duration)
+	for _, name := range w.leases() {
+		longest = max(longest, election.RecordFrom(w.store.Get(name)).Duration)
 	}
 	for _, s := range w.seats {
 		longest = max(longest, election.RecordFrom(w.store.Get(election.MemberLease(fleetName, s.name))).Duration)
