@@ -101,10 +101,12 @@ integration: tools ## Tests against a real etcd and API server.
 e2e: tools build ## Fleets of processes on a real control plane, judged by its audit log.
 	$(call gotest,e2e,fleets of processes on a real control plane,6 minutes,-count=1 -p=1 -timeout 30m,$(E2E))
 
+# The default timings of Leases and much patience: it must hold on a machine that is busy with something else too.
 .PHONY: chaos-short
 chaos-short: tools build ## A kill, a suspended member in a burst of work, and a rolling restart, under load.
-	$(step) chaos-short "faults on a fleet under load, judged by the audit log" "2 minutes" \
-		go run $(GOBUILD) ./test/chaos -load 5 -faults kill,stop-in-burst,rolling $(ARGS)
+	$(step) chaos-short "faults on a fleet under load, judged by the audit log" "3 minutes" \
+		go run $(GOBUILD) ./test/chaos -load 5 -faults kill,stop-in-burst,rolling -least-rate 5 -margin 60s \
+		-lease-duration 15s -renew-deadline 10s -retry-period 2s $(ARGS)
 
 ##@ Long tests
 
@@ -114,7 +116,7 @@ sim: ## Fleets in virtual time under seeded faults (ARGS="-seeds 20000"; unit ru
 
 .PHONY: planted
 planted: ## Build each planted bug and see it found (docs/design/planted.md).
-	$(step) planted "planted bugs, each to be found" "a minute" $(GOTEST) -count=1 -timeout 15m ./test/sim -run TestPlanted -planted -v
+	$(step) planted "planted bugs, each to be found" "a minute" $(GOTEST) -count=1 -timeout 30m ./test/sim -run TestPlanted -planted -v
 
 .PHONY: handoffs
 handoffs: tools build ## Over 200 planned handoffs with 5,000 objects (3 minutes); prints how long shards had no holder.

@@ -202,6 +202,9 @@ func (c *checker) countLease(id shard.ID, e event) bool {
 		return false
 	case e.failed():
 		c.report.LeaseUnknown++
+		if h := c.histories[id]; h != nil {
+			h.addUnknown(e)
+		}
 		return false
 	case e.Verb == "delete":
 		c.convict(e, LeaseDeleted, "terms of %s may restart", id)

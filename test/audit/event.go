@@ -187,6 +187,15 @@ func (e event) lease() (*coordinationv1.Lease, error) {
 	return &lease, nil
 }
 
+// asked returns the Lease in the request; nil if there is none, or the log has not got it.
+func (e event) asked() *coordinationv1.Lease {
+	var lease coordinationv1.Lease
+	if e.RequestObject == nil || json.Unmarshal(e.RequestObject, &lease) != nil {
+		return nil
+	}
+	return &lease
+}
+
 // serviceAccounts begins the name of a controller's own service account.
 const serviceAccounts = "system:serviceaccount:kube-system:"
 

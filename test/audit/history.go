@@ -13,6 +13,7 @@ import (
 // state is what one write made of a shard's Lease.
 type state struct {
 	version  uint64
+	based    uint64 // the version that the write was made on; 0 if the log does not say
 	holder   string
 	term     int32
 	duration time.Duration
@@ -30,6 +31,8 @@ type state struct {
 // history is all writes of one Lease.
 type history struct {
 	states []state // by version, once sorted
+	// unknown are writes that ended with a server's error, such as a timeout, by what they asked for. They have no version.
+	unknown []state
 }
 
 func (h *history) add(e event) error {
@@ -41,10 +44,27 @@ func (h *history) add(e event) error {
 	if err != nil {
 		return err
 	}
-	s := stateOf(lease, version)
-	s.received, s.answered, s.event = e.Received.Time, e.Answered.Time, e.lean()
+	s := madeBy(lease, e)
+	s.version = version
 	h.states = append(h.states, s)
 	return nil
+}
+
+// addUnknown takes in a write of which nobody knows whether it took effect.
+func (h *history) addUnknown(e event) {
+	if lease := e.asked(); lease != nil {
+		h.unknown = append(h.unknown, madeBy(lease, e))
+	}
+}
+
+// madeBy returns what an event made of the Lease, or would have, without its version.
+func madeBy(lease *coordinationv1.Lease, e event) state {
+	s := stateOf(lease, 0)
+	s.received, s.answered, s.event = e.Received.Time, e.Answered.Time, e.lean()
+	if asked := e.asked(); asked != nil {
+		s.based, _ = strconv.ParseUint(asked.ResourceVersion, 10, 64)
+	}
+	return s
 }
 
 // stateOf returns what a Lease says, without when it was written.
@@ -66,6 +86,7 @@ func (h *history) sort() {
 		return cmp.Or(cmp.Compare(a.version, b.version), a.answered.Compare(b.answered))
 	})
 	h.states = slices.CompactFunc(h.states, func(a, b state) bool { return a.version == b.version })
+	h.recover()
 	for i := range h.states {
 		s := &h.states[i]
 		s.aliveReceived, s.aliveAnswered = s.received, s.answered
@@ -73,6 +94,61 @@ func (h *history) sort() {
 			s.aliveReceived, s.aliveAnswered = h.states[i-1].aliveReceived, h.states[i-1].aliveAnswered
 		}
 	}
+}
+
+// recover puts in the writes that took effect though their sender was told of an error: a busy server ends a request that
+// its storage carries out. The next write shows that there was one, by the version that it was made on. Without it the
+// sign of life would be taken for a later one, or a release for a renewal.
+func (h *history) recover() {
+	var all []state
+	for i, after := range h.states {
+		if i > 0 {
+			all = append(all, h.between(h.states[i-1], after)...)
+		}
+		all = append(all, after)
+	}
+	h.states = all
+}
+
+// between returns what took effect between two writes, as far as that is known.
+func (h *history) between(before, after state) (hidden []state) {
+	for before.version < after.based && after.based < after.version {
+		// What an unknown write was made on has been there too.
+		version := after.based
+		for _, u := range h.unknown {
+			if before.version < u.based && u.based < version {
+				version = u.based
+			}
+		}
+		s, ok := h.made(before, after, version == after.based)
+		if !ok {
+			break
+		}
+		s.version = version
+		hidden = append(hidden, s)
+		before = s
+	}
+	return hidden
+}
+
+// made returns which unknown write took effect next to a state, and was the last one before another if that is said. Only
+// one of those that were made on the same version can have, and what comes after tells which.
+func (h *history) made(before, after state, last bool) (found state, ok bool) {
+	for _, u := range h.unknown {
+		if u.based != before.version || u.received.After(after.answered) {
+			continue
+		}
+		switch {
+		case !ok, last && u.spec == after.spec:
+			found, ok = u, true
+		case last && found.spec != after.spec && after.holder != before.holder && u.holder == "":
+			found = u // a release, after which anybody may take it
+		}
+	}
+	if found.answered.After(after.received) {
+		found.answered = after.received
+	}
+	return found, ok
 }
 
 // at returns the state in force at a version.

@@ -136,7 +136,8 @@ type Counts struct {
 	// PlansRefused are plans that somebody else than the fleet wrote and that could not follow the one in force.
 	PlansRefused int `json:"plansRefused"`
 	// LeaseUnknown are writes of shards' Leases that ended with a server's error, so that nobody knows whether they took
-	// effect. They are left out: look at them before you believe a violation that is near to one.
+	// effect. They are left out, but for those that a later write was made on: look at them before you believe a violation
+	// that is near to one.
 	LeaseUnknown int `json:"leaseUnknown"`
 }
 

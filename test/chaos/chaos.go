@@ -24,8 +24,6 @@ import (
 const (
 	startLimit  = 5 * time.Minute
 	settleLimit = 3 * time.Minute
-	// leastRate is how many writes a second there must be, Leases and Events not counted, in the median second.
-	leastRate = 50
 	// settledReplicas is how many pods each Deployment has in the end.
 	settledReplicas = 2
 	// calmTime is between two faults, so that there is something to compare with.
@@ -259,8 +257,8 @@ func (c *chaos) finish(ctx context.Context, loadEnded time.Time) error {
 }
 
 func (c *chaos) rateError(loadEnded time.Time) error {
-	if _, median := c.journal.rate(c.loadBegan, loadEnded); median < leastRate {
-		return fmt.Errorf("the load made %d writes in the median second, want at least %d: raise -load", median, leastRate)
+	if _, median := c.journal.rate(c.loadBegan, loadEnded); median < c.opts.least {
+		return fmt.Errorf("the load made %d writes in the median second, want at least %d: raise -load", median, c.opts.least)
 	}
 	return nil
 }

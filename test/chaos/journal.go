@@ -32,6 +32,8 @@ type change struct {
 	lost bool
 	// gap is how long nobody held it: since the release, or since the last renewal of a claim that was lost.
 	gap time.Duration
+	// after and version are those of the last write of the claim before, as far as it was known, and of this change.
+	after, version uint64
 }
 
 // String returns "<Lease> from <holder> to <holder>".
@@ -122,7 +124,13 @@ func (j *journal) addLease(e entry) {
 		return
 	}
 	lease, version, ok := e.lease()
-	if !ok || version <= before.version {
+	if !ok {
+		return
+	}
+	if version <= before.version {
+		if ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+			j.addLateRelease(name, version, e.Answered.Time)
+		}
 		return
 	}
 	now := hold{
@@ -136,12 +144,22 @@ func (j *journal) addLease(e entry) {
 	if now.holder == before.holder && now.term == before.term {
 		return
 	}
-	c := change{lease: name, from: before.holder, to: now.holder, at: now.renewed}
+	c := change{lease: name, from: before.holder, to: now.holder, at: now.renewed, after: before.version, version: version}
 	if now.holder != "" && !before.renewed.IsZero() {
 		c.gap = now.renewed.Sub(before.renewed)
 		c.lost = before.holder != ""
 	}
 	j.changes = append(j.changes, c)
+}
+
+// addLateRelease takes in a release that was logged after what the next holder wrote: it sees the release as soon as it is
+// stored, and lines are written when requests are answered. So the claim before was not lost.
+func (j *journal) addLateRelease(name string, version uint64, answered time.Time) {
+	for i := range j.changes {
+		if c := &j.changes[i]; c.lease == name && c.lost && c.after < version && version < c.version {
+			c.lost, c.gap = false, max(c.at.Sub(answered), 0)
+		}
+	}
 }
 
 // next returns a channel that is closed at the next entry.

@@ -56,6 +56,10 @@ func TestJournalTellsLostFromHandedOver(t *testing.T) {
 		stampedLine(t, 8*time.Second, 2100*time.Millisecond, 15, "b_1", 2), // c asks for it
 		leaseLine(t, 9*time.Second, 16, "c_1", 3),
 		leaseLine(t, 10*time.Second, 17, "c_1", 4),
+		leaseLine(t, 11*time.Second, 19, "d_1", 5),
+		leaseLine(t, 10900*time.Millisecond, 18, "", 4), // logged late
+		leaseLine(t, 12*time.Second, 21, "e_1", 6),
+		leaseLine(t, 12500*time.Millisecond, 20, "d_1", 5), // logged late, and no release
 	} {
 		j.add(e)
 	}
@@ -69,12 +73,14 @@ func TestJournalTellsLostFromHandedOver(t *testing.T) {
 		">b_1 lost=false gap=100ms",
 		"b_1>c_1 lost=true gap=6.9s",
 		"c_1>c_1 lost=true gap=1s",
+		"c_1>d_1 lost=false gap=100ms",
+		"d_1>e_1 lost=true gap=1s",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if n := len(j.changesSince(epoch.Add(9 * time.Second))); n != 2 {
-		t.Errorf("%d changes since the ninth second, want 2", n)
+	if n := len(j.changesSince(epoch.Add(9 * time.Second))); n != 4 {
+		t.Errorf("%d changes since the ninth second, want 4", n)
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// grace is what a pod has by default to end in.
-	grace = 30 * time.Second
+	// grace is for a replica to end in: twice what a pod has by default, for a busy machine.
+	grace = time.Minute
 	// restartPause is before a process that has ended by itself is started again, as a kubelet would.
 	restartPause = time.Second
 )

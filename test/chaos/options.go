@@ -40,6 +40,7 @@ type options struct {
 	shards   int
 	nodes    int
 	load     float64
+	least    int
 	margin   time.Duration
 	timing   election.Timing
 	binDir   string
@@ -64,6 +65,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	flags.IntVar(&o.shards, "shards", 16, "number of ranges of namespaces; each gets a canary")
 	flags.IntVar(&o.nodes, "nodes", 4, "number of simulated nodes")
 	flags.Float64Var(&o.load, "load", 4, "changes of the workload a second, each of which makes the controllers write several times")
+	flags.IntVar(&o.least, "least-rate", 50, "writes a second, Leases and Events not counted, without which in the median second the run has proved little and fails")
 	flags.DurationVar(&o.margin, "margin", 15*time.Second, "what is added to the lease duration before a shard without a holder is a failure")
 	flags.DurationVar(&o.timing.LeaseDuration, "lease-duration", 6*time.Second, "--leader-elect-lease-duration of all replicas")
 	flags.DurationVar(&o.timing.RenewDeadline, "renew-deadline", 4*time.Second, "--leader-elect-renew-deadline of all replicas")
@@ -110,8 +112,8 @@ func (o options) validate() error {
 	if o.load <= 0 || o.load > 1000 {
 		return fmt.Errorf("-load is %v, must be more than 0 and at most 1000", o.load)
 	}
-	if o.rounds < 0 || o.minutes < 0 || o.margin <= 0 {
-		return errors.New("-rounds and -minutes must not be negative, -margin must be positive")
+	if o.rounds < 0 || o.minutes < 0 || o.least < 0 || o.margin <= 0 {
+		return errors.New("-rounds, -minutes and -least-rate must not be negative, -margin must be positive")
 	}
 	if err := o.timing.Validate(); err != nil {
 		return err

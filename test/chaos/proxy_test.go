@@ -17,7 +17,7 @@ import (
 // Silence is what is not heard within this time, patience is for what must be heard.
 const (
 	silence  = 100 * time.Millisecond
-	patience = 10 * time.Second
+	patience = time.Minute
 )
 
 // startProxy starts a proxy before a server that sends back what it hears.

@@ -15,7 +15,7 @@ const (
 	// A fault proves something only where it hits a replica at work: one that has made so many writes in so many seconds.
 	loadedSeconds = 3
 	loadedWrites  = 3
-	loadedLimit   = 30 * time.Second
+	loadedLimit   = 2 * time.Minute
 )
 
 // loadedVictim waits until there are managers at work, and returns one of them by chance.

@@ -50,7 +50,7 @@ type world struct {
 
 func newHTTPClient() *http.Client {
 	return &http.Client{
-		Timeout: 2 * time.Second,
+		Timeout: 10 * time.Second,
 		// A manager's serving certificate is its own, and nothing secret is asked.
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
 	}

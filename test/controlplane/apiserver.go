@@ -30,7 +30,8 @@ const (
 
 	// Starting takes seconds; a cold disk and a busy machine may make it a minute.
 	startTimeout = 2 * time.Minute
-	stopTimeout  = 15 * time.Second
+	// Stopping too: on a busy machine, who is in the middle of something is not killed for it.
+	stopTimeout  = time.Minute
 	watchGrace   = "1s"
 	pollInterval = 50 * time.Millisecond
 )
@@ -235,6 +236,10 @@ func (cp *ControlPlane) stopServer(name string, stop func() error) error {
 	// A stopped process would sit out the time in which it may end by itself.
 	_ = cp.signal(name, syscall.SIGCONT)
 	err := stop()
+	// It may end by itself, or of a SIGKILL before, between envtest's look at it and envtest's SIGTERM.
+	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
+		err = nil
+	}
 	if removeErr := os.Remove(cp.pidFile(name)); !errors.Is(removeErr, os.ErrNotExist) {
 		err = errors.Join(err, removeErr)
 	}

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// defaultGrace is how long a process may take to end after SIGTERM. A member of the fleet drains its shards in it.
-const defaultGrace = 10 * time.Second
+// defaultGrace is how long a process may take to end after SIGTERM. A member of the fleet hands over its shards in it,
+// which takes seconds on an idle machine.
+const defaultGrace = time.Minute
 
 // Process is a process that the control plane's Stop ends. Its methods may be called from any goroutine.
 type Process struct {
@@ -44,7 +45,7 @@ func WithDir(dir string) ProcessOption {
 	return func(p *Process) { p.cmd.Dir = dir }
 }
 
-// WithGrace sets how long Stop waits after SIGTERM before it sends SIGKILL. Default: 10s.
+// WithGrace sets how long Stop waits after SIGTERM before it sends SIGKILL. Default: 1m.
 func WithGrace(grace time.Duration) ProcessOption {
 	return func(p *Process) { p.grace = grace }
 }

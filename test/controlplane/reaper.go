@@ -26,9 +26,11 @@ for file in "$1"/*; do
 done
 [ -n "$2" ] || exit 0
 # What was killed may take a moment to let go of its files.
-for try in 1 2 3 4 5; do
+tries=30
+while [ $tries -gt 0 ]; do
 	rm -rf "$2" && exit 0
 	sleep 1
+	tries=$((tries - 1))
 done
 exit 1
 `

@@ -20,8 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// leaveLimit is for the replicas to hand back their shards and end; a pod has as long by default.
-const leaveLimit = 30 * time.Second
+// leaveLimit is for the replicas to hand back their shards and end; a pod has half as long by default.
+const leaveLimit = time.Minute
 
 var (
 	errInterrupted = errors.New("interrupted")

@@ -18,7 +18,8 @@ const (
 )
 
 // timing is shorter than the default of 15 s, 10 s and 2 s, for the same reason.
-var timing = election.Timing{LeaseDuration: 6 * time.Second, RenewDeadline: 4 * time.Second, RetryPeriod: time.Second}
+// They are not the shortest possible: a busy machine may keep a replica from renewing for seconds.
+var timing = election.Timing{LeaseDuration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: time.Second}
 
 // options are the demo's flags.
 type options struct {

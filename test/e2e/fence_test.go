@@ -30,8 +30,9 @@ import (
 const (
 	// binVariable names the environment variable for another folder than bin/.
 	binVariable = "FLOTILLA_E2E_BIN"
-	// fenceActs is how long the API server may take to act on a mark on a busy machine. It takes about 20 ms.
-	fenceActs = time.Second
+	// fenceActs is how long the API server may take to act on a mark on a busy machine. It takes about 20 ms on an idle
+	// one.
+	fenceActs = 5 * time.Second
 	// costSamples is how many writes are timed for one figure.
 	costSamples = 300
 	// manyMembers have died in a fleet that gives each process another name.
@@ -72,10 +73,10 @@ func TestFenceRefusesCredentials(t *testing.T) {
 		answered, passed := time.Now(), 0
 		for {
 			err := c.write()
-			if since := time.Since(answered); since > fenceActs {
-				t.Fatalf("round %d: %v after the mark writes pass: %v", round, since, err)
-			}
 			if err == nil {
+				if since := time.Since(answered); since > fenceActs {
+					t.Fatalf("round %d: %v after the mark writes pass", round, since)
+				}
 				passed++
 				continue
 			}
@@ -86,13 +87,16 @@ func TestFenceRefusesCredentials(t *testing.T) {
 		}
 		t.Logf("round %d: refused %.1f ms after the mark was answered, which took %.1f ms; %d writes passed between", round,
 			milliseconds(time.Since(answered)), milliseconds(answered.Sub(began)), passed)
+		if err := c.refused(); err != nil {
+			t.Fatalf("round %d: after one write was refused: %v", round, err)
+		}
 
 		// A new incarnation takes the Lease with new credentials: its own pass, the old ones do not.
 		old := *c
 		holder = election.NewIncarnation("one")
 		c.mint("deployment-controller")
 		lease = c.publish(marked, holder)
-		eventually(t, fenceActs, "a new credential passes", func(context.Context) error { return c.write() })
+		eventually(t, patience, "a new credential passes", func(context.Context) error { return c.write() })
 		if err := old.write(); !apierrors.IsForbidden(err) {
 			t.Fatalf("round %d: the fenced credential, once the Lease is another incarnation's: %v, want 403", round, err)
 		}
@@ -155,9 +159,15 @@ func (c *credential) mint(account string) {
 // memberLease creates the Lease of a member that has published this credential.
 func (c *credential) memberLease(member, holder string) *coordinationv1.Lease {
 	c.t.Helper()
+	return c.leaseIn(fleetName, member, holder)
+}
+
+// leaseIn is memberLease for any fleet.
+func (c *credential) leaseIn(name, member, holder string) *coordinationv1.Lease {
+	c.t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Name:        election.MemberLease(fleetName, member),
-		Labels:      map[string]string{fleet.FleetLabel: fleetName, fleet.KindLabel: fleet.KindMember},
+		Name:        election.MemberLease(name, member),
+		Labels:      map[string]string{fleet.FleetLabel: name, fleet.KindLabel: fleet.KindMember},
 		Annotations: map[string]string{election.CredentialsAnnotation: c.id},
 	}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
 	lease, err := c.admin.CoordinationV1().Leases(metav1.NamespaceSystem).Create(c.t.Context(), lease, metav1.CreateOptions{})

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	fencedLeaseDuration = 5 * time.Second
+	fencedLeaseDuration = 10 * time.Second
 	fencedDelay         = 200 * time.Millisecond
 )
 
@@ -41,8 +41,8 @@ func TestFencedByAPIServer(t *testing.T) {
 		members: map[string]*manager{},
 	}
 	for _, name := range []string{"one", "two", "three"} {
-		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s", "--leader-elect-lease-duration=5s",
-			"--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s", "--fence-delay="+fencedDelay.String())
+		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s", "--leader-elect-lease-duration="+fencedLeaseDuration.String(),
+			"--leader-elect-renew-deadline=7s", "--leader-elect-retry-period=1s", "--fence-delay="+fencedDelay.String())
 	}
 	t.Logf("three members ready after %v", eventually(t, patience, "every shard held", f.allHeld))
 	f.createWork(t)
@@ -62,6 +62,8 @@ func TestFencedByAPIServer(t *testing.T) {
 	eventually(t, fencedLeaseDuration+patience, "its shards held by others", f.allHeld)
 	t.Logf("two was suspended; its %d shards were held by others after %.2f s", held, time.Since(began).Seconds())
 	f.awaitMark(t, incarnation)
+	f.awaitFence(t)
+	acts := time.Now() // whatever is accepted from now on is a fault, however busy the machine is
 	if err := victim.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +77,7 @@ func TestFencedByAPIServer(t *testing.T) {
 	f.checkFenceMetrics(t)
 	f.end(t)
 	f.judge(t)
-	judgeFence(t, readFenceLog(t, plane.AuditLog()), incarnation)
+	judgeFence(t, readFenceLog(t, plane.AuditLog()), incarnation, acts)
 }
 
 // allHeld requires that members that should run hold all shards.
@@ -101,13 +103,24 @@ func (f *fleetRun) incarnation(t *testing.T, member string) string {
 func (f *fleetRun) awaitMark(t *testing.T, incarnation string) {
 	t.Helper()
 	name := election.MemberLease(fleetName, election.MemberOf(incarnation))
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, slack, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
 		lease, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 		return err == nil && election.RecordFrom(lease).Fenced(incarnation), nil
 	})
 	if err != nil {
 		t.Errorf("%s is not fenced on %s: %v", incarnation, name, err)
 	}
+}
+
+// awaitFence waits until the API server acts on all marks that there are. It sees Leases in the order of their changes, so
+// it does when it refuses the credential of another fleet's member that is fenced now.
+func (f *fleetRun) awaitFence(t *testing.T) {
+	t.Helper()
+	probe := &credential{t: t, admin: f.client, plane: f.plane}
+	probe.mint("replicaset-controller")
+	holder := election.NewIncarnation("probe")
+	probe.mark(probe.leaseIn("another-fleet", "probe", holder), holder)
+	eventually(t, patience, "a credential that was fenced later is refused", func(context.Context) error { return probe.refused() })
 }
 
 // burst scales all Deployments up and down until stop is called, which may be more than once.
@@ -153,9 +166,8 @@ func (f *fleetRun) checkFenceMetrics(t *testing.T) {
 	marks := 0.0
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
 		m := f.members[name]
-		if err := m.answers(f.admin, "/readyz", http.StatusOK)(t.Context()); err != nil {
-			t.Error(err)
-		}
+		// A shard without work may still be filling its caches.
+		eventually(t, patience, name+" is ready", m.answers(f.admin, "/readyz", http.StatusOK))
 		metrics, err := m.metrics(t.Context(), f.admin)
 		if err != nil {
 			t.Fatal(err)

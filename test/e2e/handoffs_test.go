@@ -43,7 +43,8 @@ func TestHandoffs(t *testing.T) {
 	names := []string{"fleet-0", "fleet-1", "fleet-2"}
 	logs := map[string]*manager{} // a process that is started again writes on in the log of its name
 	start := func(name string) {
-		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s", "--handoff-timeout=10s")
+		// On a busy machine, filling caches may take longer than the default handoff timeout, and the move would be cold.
+		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s", "--handoff-timeout=30s")
 		logs[name] = f.members[name]
 	}
 	for _, name := range names {
@@ -66,7 +67,7 @@ func TestHandoffs(t *testing.T) {
 			}
 			replicas = 7 - replicas
 			f.scale(t, replicas)
-			if status := m.exit(t, grace); status != 0 {
+			if status := m.exit(t, patience); status != 0 {
 				t.Errorf("%s ended with status %d, want 0", names[i], status)
 			}
 			start(names[i])
@@ -114,7 +115,7 @@ func (f *fleetRun) stop(t *testing.T, name string) {
 	if err := m.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if status := m.exit(t, grace); status != 0 {
+	if status := m.exit(t, patience); status != 0 {
 		t.Errorf("%s ended with status %d, want 0", name, status)
 	}
 }

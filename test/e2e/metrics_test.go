@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -45,25 +46,42 @@ var withoutWhenSharded = map[string]string{
 	"dynamic_resource_allocation_resource_claims": firstInstance,
 }
 
-// withoutUnlessItHappens are counters that have no sample, and no family, before what they count has happened once.
-var withoutUnlessItHappens = regexp.MustCompile(`_stale_sync_skips_total$`)
+// withoutUnlessItHappens are counters that have no sample, and no family, before what they count has happened once: what
+// goes wrong for a moment and is done again.
+var withoutUnlessItHappens = regexp.MustCompile(`_stale_sync_skips_total$|^rest_client_request_retries_total$|` +
+	`volume_operation_(total_errors|errors_total)$|force_delete_pod_errors_total$|request_processing_errors_total$|forced_detaches$`)
 
-// requireFamilies requires that the fleet has every metric family that the stock controller manager has.
-func requireFamilies(t *testing.T, stock, fleet map[string]bool, sharded bool) {
+// requireFamilies requires that the fleet comes to have every metric family that the stock controller manager has, some of
+// which come with what is done from time to time.
+func (r *run) requireFamilies(t *testing.T, stock map[string]bool, sharded bool) {
 	t.Helper()
+	eventually(t, patience, "metric families of the stock controller manager", func(context.Context) error {
+		return missingFamilies(stock, r.families(t), sharded)
+	})
+	may := reasons(sharded)
+	for _, name := range slices.Sorted(maps.Keys(may)) {
+		t.Logf("may be without metric %s: %s", name, may[name])
+	}
+}
+
+// reasons returns the families that a fleet may be without, and why.
+func reasons(sharded bool) map[string]string {
+	all := maps.Clone(withoutFamily)
+	if sharded {
+		maps.Copy(all, withoutWhenSharded)
+	}
+	return all
+}
+
+func missingFamilies(stock, fleet map[string]bool, sharded bool) error {
+	may := reasons(sharded)
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(stock)) {
-		reason := withoutFamily[name]
-		if reason == "" && sharded {
-			reason = withoutWhenSharded[name]
-		}
-		switch {
-		case fleet[name], withoutUnlessItHappens.MatchString(name):
-		case reason != "":
-			t.Logf("without metric %s: %s", name, reason)
-		default:
-			t.Errorf("the stock controller manager has metric %s, the fleet has not", name)
+		if !fleet[name] && may[name] == "" && !withoutUnlessItHappens.MatchString(name) {
+			errs = append(errs, fmt.Errorf("the stock controller manager has metric %s, the fleet has not", name))
 		}
 	}
+	return errors.Join(errs...)
 }
 
 func (m *manager) metricsText(t *testing.T, client *http.Client) string {

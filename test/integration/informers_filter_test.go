@@ -60,12 +60,32 @@ func settledMetric(t testing.TB, config *rest.Config, name string) int {
 		} else {
 			last, same = n, 0
 		}
-		if same < 5 {
+		if same < 10 {
 			return fmt.Errorf("%s does not stand still at %d", name, n)
 		}
 		return nil
 	})
 	return last
+}
+
+// awaitCount waits until a count of what has been dropped, two of three events for each object that was created, is as
+// wanted and stands still. It is over at once when there are too many.
+func awaitCount(t *testing.T, what string, want int, count func() int) {
+	t.Helper()
+	same := 0
+	eventually(t, func() error {
+		got := count()
+		if got > want {
+			t.Fatalf("%d %s, want %d: each is for one shard of three", got, what, want)
+		}
+		if got < want {
+			return fmt.Errorf("%d %s, want %d: each is for one shard of three", got, what, want)
+		}
+		if same++; same < 5 {
+			return fmt.Errorf("%d %s: are there more?", got, what)
+		}
+		return nil
+	})
 }
 
 // filterTest is three shards of equal ranges that read config maps, and a world of
@@ -133,14 +153,13 @@ func TestServerFilters(t *testing.T) {
 	// The bounds below are three and a half standard deviations wide: one run in a
 	// thousand would miss them with names that are new each time.
 	f := startFilterTest(t, newWire(), rand.New(rand.NewPCG(1, 0)), 300)
-	if got := metric(t, f.config, watchesOfShards) - before; got != 3 {
+	if got := settledMetric(t, f.config, watchesOfShards) - before; got != 3 {
 		t.Errorf("API server counts %d watches of shards, want 3", got)
 	}
-	filtered := metric(t, f.config, eventsFiltered)
+	filtered := settledMetric(t, f.config, eventsFiltered)
 	created := f.fill(t, 3)
-	if got, want := metric(t, f.config, eventsFiltered)-filtered, 2*created; got != want {
-		t.Errorf("API server filtered %d events while %d objects were created, want %d: each is for one shard of three", got, created, want)
-	}
+	// When all caches are right, a watch may not have come to those last events that are for the others yet.
+	awaitCount(t, "events that the API server filtered", 2*created, func() int { return metric(t, f.config, eventsFiltered) - filtered })
 	f.checkMode(t, informer.ServerSide)
 	for _, c := range f.shards {
 		n := c.factory.Objects()[configMapsResource]
@@ -170,9 +189,8 @@ func TestServersOfTwoMinds(t *testing.T) {
 	f := startFilterTest(t, w, newRandom(t), 10)
 	discarded := f.pool.Discarded()
 	created := f.fill(t, 5)
-	if got, want := f.pool.Discarded()-discarded, int64(2*created); got != want {
-		t.Errorf("discarded %d events while %d objects were created, want %d: each was sent to three shards", got, created, want)
-	}
+	// When all caches are right, a shard may not have come to those last events that are for the others yet.
+	awaitCount(t, "events discarded", 2*created, func() int { return int(f.pool.Discarded() - discarded) })
 	if got := f.pool.Modes()[configMapsResource]; got != informer.ServerSide {
 		t.Errorf("filter is said to be at the %s; this test wants it to be wrong", got)
 	}

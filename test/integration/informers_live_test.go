@@ -19,12 +19,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+// patience is for what takes seconds on an idle machine. Informers that have met faults back off for up to a minute.
+const patience = 3 * time.Minute
+
 // eventually waits until check returns nil, and fails with its last error.
 func eventually(t testing.TB, check func() error) {
 	t.Helper()
 	last := errors.New("not checked")
 	ctx := context.WithoutCancel(t.Context())
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		last = check()
 		return last == nil, nil
 	})

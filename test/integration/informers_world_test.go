@@ -9,15 +9,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 )
 
 // world writes objects to an API server at random and knows what there is. It is used
@@ -120,7 +124,7 @@ func (w *world) create(s subject, names ...types.NamespacedName) {
 		creating.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			_, errs[i] = w.resource(s, name.Namespace).Create(w.t.Context(), s.object(name), metav1.CreateOptions{})
+			errs[i] = w.createOne(s, name)
 		})
 	}
 	creating.Wait()
@@ -131,6 +135,16 @@ func (w *world) create(s subject, names ...types.NamespacedName) {
 		w.objects[s.gvr][name] = true
 		w.writes++
 	}
+}
+
+// createOne waits where the API server's admission still takes the namespace for the one of that name before, which it has
+// seen go.
+func (w *world) createOne(s subject, name types.NamespacedName) error {
+	terminating := func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) }
+	return retry.OnError(wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps: 15}, terminating, func() error {
+		_, err := w.resource(s, name.Namespace).Create(w.t.Context(), s.object(name), metav1.CreateOptions{})
+		return err
+	})
 }
 
 func (w *world) update(s subject, name types.NamespacedName) {

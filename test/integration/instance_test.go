@@ -59,7 +59,7 @@ func startAs(t testing.TB, p *controllers.Process, spec controllers.Spec, warm b
 
 func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		return condition(), nil
 	})
 	if err != nil {

@@ -36,7 +36,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	} {
 		t.Run(tc.bug+" by "+strings.TrimPrefix(tc.checker[0], "./"), func(t *testing.T) {
 			began := time.Now()
-			args := append([]string{"test", "-trimpath", "-buildvcs=false", "-vet=off", "-count=1", "-timeout=5m", "-tags", "plant_" + tc.bug}, tc.checker...)
+			args := append([]string{"test", "-trimpath", "-buildvcs=false", "-vet=off", "-count=1", "-timeout=10m", "-tags", "plant_" + tc.bug}, tc.checker...)
 			command := exec.CommandContext(t.Context(), "go", args...)
 			command.Dir = "../.."
 			out, err := command.CombinedOutput()
