@@ -10,6 +10,26 @@ import (
 // censusCells is how finely a shard's holder tells what its namespaces weigh: about 30 bytes a cell, on each shard's Lease.
 const censusCells = 64
 
+// noNamespaces is the census of a shard without namespaces, on its Lease: an empty annotation would be none at all.
+const noNamespaces = "none"
+
+func censusText(census shard.Census) string {
+	if len(census) == 0 {
+		return noNamespaces
+	}
+	return census.String()
+}
+
+// CensusOn returns what the shard's holder has published on its Lease, and whether it has published anything that can be read.
+func CensusOn(lease election.Observation) (census shard.Census, published bool) {
+	text := lease.Annotations[CensusAnnotation]
+	if text == noNamespaces {
+		return nil, true
+	}
+	census, err := shard.ParseCensus(text)
+	return census, text != "" && err == nil
+}
+
 // takeCensus says on the Lease what the shard's namespaces weigh, once in a while until ctx ends. It is written with the next
 // renewal, so that it costs no request.
 func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
@@ -20,7 +40,7 @@ func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 	for pause := r.member.config.CensusInterval / 6; ctx.Err() == nil; pause = r.member.config.CensusInterval {
 		r.member.pause(ctx, pause)
 		if ctx.Err() == nil {
-			census := shard.NewCensus(weigher.Weigh()).Compact(censusCells).String()
+			census := censusText(shard.NewCensus(weigher.Weigh()).Compact(censusCells))
 			r.census.Store(&census)
 		}
 	}
@@ -32,9 +52,8 @@ func censusOf(fleet string, ring shard.Ring, get func(lease string) election.Obs
 	var parts []shard.Census
 	complete := true
 	for _, s := range ring.Shards {
-		text, published := get(ShardLease(fleet, s.ID)).Annotations[CensusAnnotation]
-		part, err := shard.ParseCensus(text)
-		if !published || err != nil {
+		part, published := CensusOn(get(ShardLease(fleet, s.ID)))
+		if !published {
 			complete = false
 			continue
 		}
@@ -57,11 +76,6 @@ func KnownMembers(fleet string, leases []election.Observation) []election.Member
 
 // ServersOf returns the names of those members that serve the ring, sorted.
 func ServersOf(members []election.Member, ring string) []string { return servers(members, ring) }
-
-// IsShardLease tells whether a Lease is that of a shard of the fleet, of whatever plan generation.
-func IsShardLease(fleet string, lease election.Observation) bool {
-	return lease.Labels[FleetLabel] == fleet && lease.Labels[RingLabel] != ""
-}
 
 // Covers returns whether what a shard's Lease says that it covers overlaps with the extent, and whether it is the same. A
 // Lease that does not say, or says what nobody can read, overlaps with everything; one that does not name its controllers is

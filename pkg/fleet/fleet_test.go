@@ -76,6 +76,8 @@ type sea struct {
 	// version counts all writes, written has the last one to each extent.
 	version int
 	written map[shard.ID]written
+	// weights has how many objects each namespace has.
+	weights map[string]int64
 	// warm counts the times that work began with a cache that had been prepared, cargoes
 	// what has been built and neither run nor closed.
 	warm, cargoes int

@@ -131,6 +131,7 @@ func (m *manager) arguments(o options) []string {
 		args = append(args,
 			"--fleet-name="+fleetName,
 			"--member-name="+m.member,
+			"--replan-interval=0s", // the judge of a round wants the plan to be the one it began with
 			fmt.Sprintf("--shards=%d", o.shards),
 			fmt.Sprintf("--rebalance-delay=%v", rebalanceDelay),
 		)

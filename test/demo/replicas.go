@@ -41,6 +41,7 @@ func (r *replicas) start(name string) error {
 	args := append(r.cp.ControllerManagerArgs(),
 		"--fleet-name="+fleetName,
 		"--member-name="+name,
+		"--replan-interval=0s", // what moves is what the steps are about
 		fmt.Sprintf("--shards=%d", r.opts.shards),
 		fmt.Sprintf("--rebalance-delay=%v", rebalanceDelay),
 		fmt.Sprintf("--leader-elect-lease-duration=%v", timing.LeaseDuration),

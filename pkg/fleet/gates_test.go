@@ -1,0 +1,148 @@
+package fleet
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// foreign is a Lease of somebody else, that does not expire in the time of a test.
+func foreign(name, holder string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: ptr.To[int32](600), LeaseTransitions: ptr.To[int32](1)},
+	}
+}
+
+func (s *sea) holderOf(lease string) string {
+	s.t.Helper()
+	l := s.store.Get(lease)
+	if l == nil {
+		return ""
+	}
+	return ptr.Deref(l.Spec.HolderIdentity, "")
+}
+
+func (s *sea) isHeld(lease, by string) {
+	s.t.Helper()
+	if holder := s.holderOf(lease); holder != by {
+		s.t.Errorf("%s is held by %q, want %q", lease, holder, by)
+	}
+}
+
+func gated(gates ...string) func(*Config) { return func(c *Config) { c.Gates = gates } }
+
+// TestGatesAreTakenInOrder: a fleet that waits for the first gate does not hold the second, which is free.
+func TestGatesAreTakenInOrder(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.store.Put(foreign("main", "stock"))
+		s.store.Put(foreign("second", ""))
+		a, b := s.launch("a", gated("main", "second")), s.launch("b", gated("main", "second"))
+		pass(2 * time.Minute)
+		s.isHeld("main", "stock")
+		s.isHeld("second", "")
+		s.allHeldByNobody()
+		for _, m := range []*ship{a, b} {
+			if err := m.Ready(); err == nil || !strings.Contains(err.Error(), `the gate, Lease main, is held by "stock"`) {
+				t.Errorf("%s: ready: %v", m.config.Member, err)
+			}
+		}
+		s.store.Tamper("main", func(lease *coordinationv1.Lease) { lease.Spec.HolderIdentity = ptr.To("") })
+		pass(10 * time.Second)
+		s.isHeld("main", "flotilla_fleet")
+		s.isHeld("second", "flotilla_fleet")
+		s.allHeld("a", "b")
+	})
+}
+
+func (s *sea) allHeldByNobody() {
+	s.t.Helper()
+	if n := s.holders(); len(n) > 0 {
+		s.t.Errorf("the fleet waits, and works: %v", n)
+	}
+}
+
+// TestLastMemberReleasesGates, and no other, and only after all work has ended.
+func TestLastMemberReleasesGates(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a, b := s.launch("a", gated("main")), s.launch("b", gated("main"))
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		a.stop()
+		<-a.ended
+		pass(time.Minute)
+		s.isHeld("main", "flotilla_fleet")
+		s.allHeld("b")
+		b.stop()
+		<-b.ended
+		s.isHeld("main", "")
+		s.allHeldByNobody()
+	})
+}
+
+// TestAllMembersLeaveAtOnce leaves the gates to nobody.
+func TestAllMembersLeaveAtOnce(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		var all []*ship
+		for _, name := range []string{"a", "b", "c"} {
+			all = append(all, s.launch(name, gated("main", "second")))
+		}
+		pass(time.Minute)
+		for _, m := range all {
+			m.stop()
+		}
+		for _, m := range all {
+			<-m.ended
+		}
+		s.isHeld("main", "")
+		s.isHeld("second", "")
+	})
+}
+
+// TestWaitingFleetLeavesGatesAlone: members that end while somebody else holds the gate change nothing about it.
+func TestWaitingFleetLeavesGatesAlone(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.store.Put(foreign("main", "stock"))
+		a := s.launch("a", gated("main"))
+		pass(time.Minute)
+		version := s.store.Get("main").ResourceVersion
+		a.stop()
+		<-a.ended
+		if a.err != nil {
+			t.Error(a.err)
+		}
+		if after := s.store.Get("main").ResourceVersion; after != version {
+			t.Errorf("the Lease was written: %s, before %s", after, version)
+		}
+	})
+}
+
+// TestLostGateEndsMembers: whoever sees somebody else in the gate stops all work, and says why.
+func TestLostGateEndsMembers(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a := s.launch("a", gated("main", "second"))
+		pass(time.Minute)
+		s.allHeld("a")
+		s.store.Tamper("second", func(lease *coordinationv1.Lease) { lease.Spec.HolderIdentity = ptr.To("stock") })
+		pass(5 * time.Second)
+		s.allHeldByNobody()
+		select {
+		case <-a.ended:
+		default:
+			t.Fatal("the member goes on")
+		}
+		if !errors.Is(a.err, election.ErrGateLost) || !strings.Contains(a.err.Error(), `"stock"`) {
+			t.Errorf("ended with %v", a.err)
+		}
+		s.isHeld("second", "stock")
+		// Not released: the Lease expires. Whoever knows that all work has ended may clear it.
+		s.isHeld("main", "flotilla_fleet")
+	})
+}

@@ -1,0 +1,150 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Weigh implements Weigher: a namespace has as many objects as the test says.
+func (c *cargo) Weigh() map[string]int64 {
+	c.sea.mu.Lock()
+	defer c.sea.mu.Unlock()
+	weights := map[string]int64{}
+	for namespace, weight := range c.sea.weights {
+		if c.work.Shard.Range.ContainsNamespace(namespace) {
+			weights[namespace] = weight
+		}
+	}
+	return weights
+}
+
+// loads returns the weight that each member works on, and the greatest over the mean.
+func (s *sea) loads() (map[string]int64, float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	loads, total, most := map[string]int64{}, int64(0), int64(0)
+	for id, w := range s.workers {
+		if id.Ring != "namespaces" {
+			continue
+		}
+		for namespace, weight := range s.weights {
+			if w.extent.Range.ContainsNamespace(namespace) {
+				loads[election.MemberOf(w.incarnation)] += weight
+				total += weight
+			}
+		}
+	}
+	for _, load := range loads {
+		most = max(most, load)
+	}
+	return loads, float64(most) * float64(len(loads)) / float64(max(total, 1))
+}
+
+// known takes in the plan that the fleet has made for itself.
+func (s *sea) known(t *testing.T) shard.Plan {
+	t.Helper()
+	plan, err := PlanOf(s.store.Get(PlanLease("flotilla")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plan = plan
+	return plan
+}
+
+// TestPlannerBalances has namespaces whose names lie in half of the equal ranges, and wants their weight even; then a member
+// more, and one less, and no change when there is nothing to do.
+func TestPlannerBalances(t *testing.T) {
+	inBubble(t, 16, func(t *testing.T, s *sea) {
+		s.weights = map[string]int64{}
+		for i := range 1000 {
+			s.weights[fmt.Sprintf("ns-%d", i)] = 20
+		}
+		const interval = time.Minute
+		replanning := func(c *Config) {
+			c.Replanning = Replanning{Interval: interval}
+			c.CensusInterval = 30 * time.Second
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			s.launch(name, replanning)
+		}
+		pass(interval)
+		loads, before := s.loads()
+		t.Logf("equal ranges: %v, max/mean %.2f", loads, before)
+		pass(20 * interval)
+		plan := s.known(t)
+		s.requireWorked()
+		loads, after := s.loads()
+		t.Logf("generation %d, %d shards: %v, max/mean %.2f", plan.Generation, len(plan.Shards()), loads, after)
+		if after > 1.10 {
+			t.Errorf("max/mean is %.2f, want at most 1.10", after)
+		}
+		if rounds := plan.Generation - 1; rounds < 1 || rounds > 12 {
+			t.Errorf("%d rounds of planning, want a few", rounds)
+		}
+		pass(time.Hour)
+		if again := s.known(t); again.Generation != plan.Generation {
+			t.Errorf("generation %d became %d while nothing happened", plan.Generation, again.Generation)
+		}
+		d := s.launch("d", replanning)
+		pass(30 * interval)
+		s.known(t)
+		s.requireWorked()
+		loads, after = s.loads()
+		t.Logf("a member more: %v, max/mean %.2f", loads, after)
+		if len(loads) != 4 || after > 1.10 {
+			t.Errorf("max/mean of %d members is %.2f, want 4 and at most 1.10", len(loads), after)
+		}
+		d.stop()
+		<-d.ended
+		pass(30 * interval)
+		s.known(t)
+		s.requireWorked()
+		loads, after = s.loads()
+		t.Logf("and one less: %v, max/mean %.2f", loads, after)
+		if len(loads) != 3 || after > 1.10 {
+			t.Errorf("max/mean of %d members is %.2f, want 3 and at most 1.10", len(loads), after)
+		}
+	})
+}
+
+// TestPlannerDies has the planner die between its changes: another goes on.
+func TestPlannerDies(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		s.weights = map[string]int64{}
+		for i := range 500 {
+			s.weights[fmt.Sprintf("team-%03d", i)] = 20
+		}
+		ships := map[string]*ship{}
+		for _, name := range []string{"a", "b", "c"} {
+			ships[name] = s.launch(name, func(c *Config) {
+				c.Replanning, c.CensusInterval = Replanning{Interval: 30 * time.Second}, 10*time.Second
+			})
+		}
+		pass(time.Minute)
+		for range 3 {
+			planner := election.MemberOf(election.RecordFrom(s.store.Get(PlanLease("flotilla"))).Holder)
+			before := s.known(t).Generation
+			ships[planner].client.Block()
+			pass(20 * time.Second)
+			ships[planner].client.Unblock()
+			<-ships[planner].ended
+			ships[planner] = s.launch(planner, func(c *Config) {
+				c.Replanning, c.CensusInterval = Replanning{Interval: 30 * time.Second}, 10*time.Second
+			})
+			pass(2 * time.Minute)
+			t.Logf("planner %s died: generation %d became %d", planner, before, s.known(t).Generation)
+		}
+		pass(10 * time.Minute)
+		s.known(t)
+		s.requireWorked()
+		if loads, ratio := s.loads(); ratio > 1.10 {
+			t.Errorf("max/mean is %.2f: %v", ratio, loads)
+		}
+	})
+}
