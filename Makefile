@@ -123,6 +123,21 @@ handoffs: tools build ## Over 200 planned handoffs with 5,000 objects (3 minutes
 	$(step) handoffs "five rolling restarts of three members, and scaling" "3 minutes" \
 		$(GOTEST) -count=1 -timeout 20m -v -run 'TestHandoffs$$' ./test/e2e -rollouts 5 -objects 5000
 
+.PHONY: replans
+replans: tools build ## 60 changes of plan under load, 30 of them with a member killed in the middle (15 minutes).
+	$(step) replans "60 changes of plan under load" "15 minutes" \
+		$(GOTEST) -count=1 -timeout 60m -v -run 'TestPlanChanges$$' ./test/e2e -replans 60
+
+.PHONY: migrate
+migrate: tools build ## From stock replicas to the fleet and back, ten times each (6 minutes); prints how long nobody ran (docs/migration.md).
+	$(step) migrate "ten moves from stock to the fleet, and ten back" "6 minutes" \
+		$(GOTEST) -count=1 -timeout 30m -v -run 'TestStockToFleetAndBack$$' ./test/e2e -migrations 10 -strict $(ARGS)
+
+.PHONY: balance
+balance: tools build ## A real fleet with 500 namespaces whose names lie badly, until their weight is even (4 minutes).
+	$(step) balance "a real fleet evens out 500 namespaces" "4 minutes" \
+		$(GOTEST) -count=1 -timeout 30m -v -run 'TestBalance$$' ./test/e2e -balanced 500
+
 .PHONY: chaos
 chaos: tools build ## Half an hour of faults at random under load (ARGS="-seed N" to repeat a schedule).
 	go run $(GOBUILD) ./test/chaos -minutes 30 $(ARGS)

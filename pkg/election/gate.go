@@ -20,7 +20,7 @@ var ErrGateLost = errors.New("gate lost")
 // runs, or this process's own Run has not returned.
 var ErrGateBusy = errors.New("gate is in use")
 
-// EventSuspended: the Lease of a held gate was cleared or deleted, as Reason says. The right is not valid until the Lease
+// EventSuspended says that the Lease of a held gate was cleared or deleted, as Reason says. The right is not valid until the Lease
 // names the fleet again.
 const EventSuspended EventType = "suspended"
 

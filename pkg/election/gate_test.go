@@ -211,7 +211,7 @@ func TestGateIsNotKeptByWatching(t *testing.T) {
 		w.sleep(20 * s)
 		a.client.Block()
 		until := a.gate.ValidUntil()
-		w.sleep(until.Sub(time.Now()) - time.Millisecond)
+		w.sleep(time.Until(until) - time.Millisecond)
 		if got := a.gate.ValidUntil(); !got.Equal(until) {
 			t.Errorf("The right was extended by %v without an answer", got.Sub(until))
 		}

@@ -10,16 +10,15 @@
 //  2. The member's own Lease is acquired. While another incarnation of the same
 //     member renews it, the member waits: two processes of one name must not both
 //     claim.
-//  3. The live Leases are read once more and held against the plan: a member whose
-//     plan differs from that of a live one refuses to start. It has announced its
-//     own before it looks, so of two that differ at least one sees the other.
-//  4. One claimant a shard, each wanting its Lease if the ring gives the shard to
-//     this member.
+//  3. The plan is read from its Lease; a member of a fleet that has none writes the first.
+//  4. The gates are held, where there are any.
+//  5. One claimant a shard, each wanting its Lease if the ring gives the shard to
+//     this member, and one for the plan's Lease, whose holder plans.
 //
 // Stopping goes the other way, and nothing is skipped: the member leaves the roster,
 // so that the others prepare for its shards; each shard is handed over when its next
 // owner asks, or unasked when HandoffTimeout has passed; then the member's Lease is
-// released; then the observer ends.
+// released, and by the last member the gates; then the observer ends.
 //
 // # A handoff
 //
@@ -29,6 +28,12 @@
 // the Lease, this member acquires it, looks at all Leases (rule 6 of the design), waits
 // until its caches have seen what the holder wrote last, opens the fence and runs.
 // docs/design/ownership.md has the whole.
+//
+// # A change of plan
+//
+// A new generation has new shards for what is changed. Their owners acquire them at once, look, prepare, and wait while
+// shards of an older generation that cover some of the same are held; those drain when all that inherit from them are ready.
+// docs/design/plan.md has the whole.
 //
 // # Guarantees
 //
@@ -41,8 +46,10 @@
 //     or dies is out of the ring as soon as that is observed.
 //   - When the member's Lease is lost, all claims end at once and Run returns an
 //     error.
-//   - Live members with another plan are left out of the ring, and said so in the log
-//     and in flotilla_fleet_foreign_members.
+//   - No two shards run that cover some of the same controllers on some of the same namespaces, of whatever plans.
+//   - A plan that cannot be used leaves the last good one in force. Live members that refuse the plan are left out of the
+//     rings, and said so in the log and in flotilla_fleet_foreign_members.
+//   - While any shard's work runs, every gate is held, and no write passes the fence while one is not.
 //   - Where the API server enforces the fence of deploy/fence, no shard of a dead member
 //     runs before that member has been fenced for FenceDelay, and no credential is used
 //     that could not be fenced. A member that has been fenced ends.

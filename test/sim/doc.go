@@ -8,7 +8,8 @@
 // and when. Faults: a process that is killed (what it had sent arrives later) or suspended (the world goes on), with timers
 // that may have stood still; requests and answers that are lost, slow, or refused; watches that lag and break; clocks that
 // differ in speed by up to 1.45; members that come and go within seconds; Leases that somebody deletes, empties, forges or
-// fills with nonsense; planned stops; work that does not start, does not get ready, or does not end.
+// fills with nonsense, that of the plan included; planned stops; an operator who splits and merges ranges and moves their
+// boundaries while all of this goes on; work that does not start, does not get ready, or does not end.
 //
 // # What is judged
 //
@@ -16,7 +17,7 @@
 //
 //   - No two members hold valid claims on one shard. Excused for [excuse] after somebody cleared or forged the holder, or
 //     deleted the Lease twice: package election documents that.
-//   - No work begins while the work of another member runs, unless that one's claim has ended and its clock runs at
+//   - No work begins while other work runs on some of the same controllers and namespaces, whichever plan it is of, unless that one's claim has ended and its clock runs at
 //     another speed, or it had been suspended.
 //   - No write leaves a process after its claim has ended. Those on the way are counted.
 //   - Nobody clears a Lease while its own work runs.

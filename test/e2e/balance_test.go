@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+var balanced = flag.Int("balanced", 0, "namespaces ns-0, ns-1, ... that TestBalance creates; 0 leaves it out")
+
+// mostOverMean is how much the heaviest member may have over the mean.
+const mostOverMean = 1.10
+
+// TestBalance creates namespaces whose names lie in half of the equal ranges, and waits until the planner has made the
+// members' weights even, as the holders count them.
+func TestBalance(t *testing.T) {
+	if *balanced == 0 {
+		t.Skip("takes minutes: make balance")
+	}
+	plan, err := controllers.DefaultPlan(defaultShards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane := startPlane(t, controlplane.Options{AuditObjects: true})
+	f := &fleetRun{plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()), members: map[string]*manager{}}
+	f.createNamespaces(t, *balanced)
+	for _, name := range []string{"balance-0", "balance-1", "balance-2"} {
+		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s", "--replan-interval=20s", "--handoff-timeout=30s")
+	}
+	f.settle(t, leaseDuration+patience)
+	began, first := time.Now(), ""
+	eventually(t, 3*patience, "weight even", func(ctx context.Context) error {
+		loads, ratio, generation, err := f.weights(ctx)
+		if err != nil {
+			return err
+		}
+		line := fmt.Sprintf("after %.0f s, generation %d: %v, max/mean %.2f", time.Since(began).Seconds(), generation, loads, ratio)
+		if first == "" {
+			first = line
+			t.Log(line)
+		}
+		if generation < 2 || ratio > mostOverMean {
+			return fmt.Errorf("%s, want at most %.2f", line, mostOverMean)
+		}
+		t.Log(line)
+		return nil
+	})
+	f.end(t)
+	report := f.judgeAlone(t)
+	t.Logf("%d writes, each by the holder of its shard; %d shards inherited from others", report.ByVersion+report.ByTime, len(report.Successions()))
+}
+
+func (f *fleetRun) createNamespaces(t *testing.T, n int) {
+	t.Helper()
+	const lanes = 16
+	var wg sync.WaitGroup
+	errs := make(chan error, lanes)
+	for lane := range lanes {
+		wg.Go(func() {
+			for i := lane; i < n; i += lanes {
+				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("ns-%d", i)}}
+				if _, err := f.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		t.Fatal(err)
+	}
+}
+
+// weights returns what each member's shards weigh by their Leases, the greatest over the mean, and the generation. It fails
+// while a shard is not held, or has not been weighed by its holder.
+func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio float64, generation int64, err error) {
+	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + fleetName})
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	records := map[string]election.Record{}
+	var plan shard.Plan
+	for i := range leases.Items {
+		lease := &leases.Items[i]
+		records[lease.Name] = election.RecordFrom(lease)
+		if lease.Name == fleet.PlanLease(fleetName) {
+			if plan, err = fleet.PlanOf(lease); err != nil {
+				return nil, 0, 0, err
+			}
+		}
+	}
+	ring, _ := plan.Ring(controllers.NamespacesRing)
+	loads = map[string]int64{}
+	var total, most int64
+	for _, s := range ring.Shards {
+		record := records[fleet.ShardLease(fleetName, s.ID)]
+		text, weighed := record.Annotations[fleet.CensusAnnotation]
+		if record.Holder == "" || !weighed {
+			return nil, 0, 0, fmt.Errorf("%s is held by %q, weighed %t", s.ID, record.Holder, weighed)
+		}
+		census, err := shard.ParseCensus(text)
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		loads[election.MemberOf(record.Holder)] += census.Total()
+		total += census.Total()
+	}
+	for _, load := range loads {
+		most = max(most, load)
+	}
+	return loads, float64(most) * float64(len(f.members)) / float64(max(total, 1)), plan.Generation, nil
+}
