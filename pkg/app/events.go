@@ -62,7 +62,7 @@ func (r *recorder) observe(e fleet.Event) {
 		r.event(e, v1.EventTypeWarning, "PlanRestored", "put the last good plan back: %v", e.Err)
 	case fleet.EventPlanRefused:
 		r.metrics.plans.WithLabelValues(string(e.Type)).Inc()
-		r.event(e, v1.EventTypeWarning, "PlanRefused", "%v; the last good plan stays in force", e.Err)
+		r.event(e, v1.EventTypeWarning, "PlanRefused", "%.900s; the last good plan stays in force", e.Err.Error())
 	case fleet.EventGate + election.EventAcquired:
 		logger.Info("Gate is held by the fleet")
 		r.event(e, v1.EventTypeNormal, "GateHeld", "%s holds it from now on", e.Holder)

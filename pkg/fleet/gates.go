@@ -119,7 +119,7 @@ func (g *gates) pending(now time.Time) error {
 // of two that leave at least one sees that nobody is left.
 func (g *gates) release(ctx context.Context) {
 	m := g.member
-	if len(g.all) == 0 {
+	if len(g.all) == 0 || !m.started.Load() {
 		return
 	}
 	logger := klog.FromContext(ctx)

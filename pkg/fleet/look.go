@@ -92,7 +92,7 @@ func (m *Member) lookAt(seen []election.Observation, r *shardRunner) (rivals []e
 			continue
 		}
 		// One that cannot be used leaves the last good plan in force.
-		if live, err := PlanOf(o.Lease); err == nil && live.Generation > plan.plan.Generation && m.config.Check(live) == nil {
+		if live, err := m.planOf(o.Lease); err == nil && live.Generation > plan.plan.Generation && m.config.Check(live) == nil {
 			plan = newInForce(live)
 		}
 	}

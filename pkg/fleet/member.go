@@ -23,6 +23,7 @@ type Member struct {
 	runners     runners
 	inForce     atomic.Pointer[inForce]
 	refused     atomic.Pointer[refusal]
+	lastPlan    atomic.Pointer[lastPlan]
 	wishes      atomic.Pointer[Wishes]
 	fencing     *fencing
 	gates       *gates

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,8 +29,11 @@ const (
 	RejectedAnnotation = "flotilla.dev/rejected-plan"
 )
 
-// maxRejected bounds what is kept of a rejected plan: an object's annotations have 256 KiB in all.
-const maxRejected = 64 << 10
+// An object's annotations have 256 KiB in all, and a plan with many faults has a long list of them.
+const (
+	maxRejected = 64 << 10
+	maxReason   = 1000
+)
 
 // PlanLease returns the name of the Lease that has the fleet's plan: "<fleet>-plan".
 func PlanLease(fleet string) string { return fleet + "-plan" }
@@ -119,8 +123,32 @@ func (f *inForce) has(s shard.ID, e shard.Extent) bool {
 
 // refusal is a plan on the plan's Lease that this member does not work by.
 type refusal struct {
-	version string // of the Lease
-	err     error
+	text string // the plan
+	// generation is the plan's, 0 if that cannot be read.
+	generation int64
+	err        error
+}
+
+// lastPlan is the last plan that was read, and from what: it is looked at far more often than it changes.
+type lastPlan struct {
+	text string
+	plan shard.Plan
+	err  error
+}
+
+// planOf is PlanOf.
+func (m *Member) planOf(lease *coordinationv1.Lease) (shard.Plan, error) {
+	if lease == nil {
+		return shard.Plan{}, ErrNoPlan
+	}
+	text := lease.Annotations[DocumentAnnotation]
+	if last := m.lastPlan.Load(); last != nil && last.text == text {
+		return last.plan, last.err
+	}
+	last := &lastPlan{text: text}
+	last.plan, last.err = PlanOf(lease)
+	m.lastPlan.Store(last)
+	return last.plan, last.err
 }
 
 // Plan returns the plan in force, and whether there is one yet.
@@ -147,12 +175,12 @@ func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
 		return false
 	}
 	current := m.inForce.Load()
-	next, err := PlanOf(lease.Lease)
+	next, err := m.planOf(lease.Lease)
 	if err == nil {
 		err = m.admit(current, next, roster)
 	}
 	if err != nil {
-		m.refuse(ctx, lease, err)
+		m.refuse(ctx, lease, next.Generation, err)
 		return false
 	}
 	if m.refused.Swap(nil) != nil {
@@ -194,17 +222,17 @@ func (m *Member) admit(current *inForce, next shard.Plan, roster election.Roster
 }
 
 // refuse says so, once for each version of the Lease and reason.
-func (m *Member) refuse(ctx context.Context, lease election.Observation, err error) {
-	r := refusal{version: lease.Annotations[DocumentAnnotation], err: err}
-	if last := m.refused.Swap(&r); last != nil && last.version == r.version && last.err.Error() == err.Error() {
+func (m *Member) refuse(ctx context.Context, lease election.Observation, generation int64, err error) {
+	r := refusal{text: lease.Annotations[DocumentAnnotation], generation: generation, err: err}
+	if last := m.refused.Swap(&r); last != nil && last.text == r.text && last.err.Error() == err.Error() {
 		return
 	}
 	m.membership.Touch()
-	generation := int64(0)
+	inForce := int64(0)
 	if current := m.inForce.Load(); current != nil {
-		generation = current.plan.Generation
+		inForce = current.plan.Generation
 	}
-	klog.FromContext(ctx).Error(err, "Refused the plan, keeping the last good one", "lease", lease.Name, "generationInForce", generation)
+	klog.FromContext(ctx).Error(err, "Refused the plan, keeping the last good one", "lease", lease.Name, "generation", generation, "generationInForce", inForce)
 	m.reportPlan(EventPlanRefused, err)
 }
 
@@ -218,10 +246,18 @@ func (m *Member) memberAnnotations() map[string]string {
 	if f := m.inForce.Load(); f != nil {
 		a[PlanAnnotation], a[GenerationAnnotation] = f.digest, strconv.FormatInt(f.plan.Generation, 10)
 	}
-	if err := m.Refused(); err != nil {
-		a[RefusedAnnotation] = m.observer.Get(PlanLease(m.config.Fleet)).Annotations[GenerationAnnotation] + ": " + err.Error()
+	if r := m.refused.Load(); r != nil {
+		a[RefusedAnnotation] = short(fmt.Sprintf("%d: %v", r.generation, r.err), maxReason)
 	}
 	return a
+}
+
+// short returns at most n bytes of a text.
+func short(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "") + "..."
 }
 
 // waitForPlan returns once a plan is in force, or false when ctx has ended or the membership is lost. Where there is none and
@@ -229,7 +265,7 @@ func (m *Member) memberAnnotations() map[string]string {
 func (m *Member) waitForPlan(ctx context.Context) bool {
 	changed, stop := m.observer.Subscribe(func(string) bool { return true })
 	defer stop()
-	backoff := m.retrySoon()
+	backoff, said := m.retrySoon(), ""
 	for {
 		now := m.config.Clock.Now()
 		pause := m.config.Timing.RetryPeriod
@@ -238,7 +274,10 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 		}
 		if lease := m.observer.Get(PlanLease(m.config.Fleet)); !lease.Exists || lease.Annotations[DocumentAnnotation] == "" {
 			if witness := m.liveShard(now); witness.Name != "" {
-				klog.FromContext(ctx).Info("Waiting for the plan: a live Lease tells that there is one", "lease", witness.Name, "holder", witness.Holder)
+				if said != witness.Name {
+					klog.FromContext(ctx).Info("Waiting for the plan: a live Lease tells that there is one", "lease", witness.Name, "holder", witness.Holder)
+				}
+				said = witness.Name
 			} else if err := m.writePlan(ctx, lease.Lease, m.config.Plan); err != nil {
 				pause = backoff.Step()
 				if !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {

@@ -19,6 +19,10 @@ import (
 type planner struct {
 	member   *Member
 	claimant *election.Claimant
+	// These belong to the goroutine of work. last is when the weights asked for the last change; content are the members with
+	// which a ring's plan was found to be good.
+	last    time.Time
+	content map[string][]string
 }
 
 func (m *Member) newPlanner() (*planner, error) {
@@ -53,9 +57,9 @@ func (p *planner) work(ctx context.Context, _ *election.Claim) {
 		return before.Exists != after.Exists || before.Holder != after.Holder || !maps.Equal(before.Annotations, after.Annotations)
 	})
 	defer stop()
-	last := m.config.Clock.Now() // who was the planner before may just have changed something
+	p.last, p.content = m.config.Clock.Now(), map[string][]string{} // who was the planner before may just have changed something
 	for ctx.Err() == nil {
-		if p.plan(ctx, &last) {
+		if p.plan(ctx) {
 			continue
 		}
 		timer := m.config.Clock.NewTimer(m.config.Timing.RetryPeriod)
@@ -68,8 +72,8 @@ func (p *planner) work(ctx context.Context, _ *election.Claim) {
 	}
 }
 
-// plan makes at most one change of plan, and tells whether it did. last is when the weights asked for the last one.
-func (p *planner) plan(ctx context.Context, last *time.Time) bool {
+// plan makes at most one change of plan, and tells whether it did.
+func (p *planner) plan(ctx context.Context) bool {
 	m := p.member
 	now := m.config.Clock.Now()
 	lease := m.observer.Get(PlanLease(m.config.Fleet))
@@ -77,48 +81,58 @@ func (p *planner) plan(ctx context.Context, last *time.Time) bool {
 		return false // about to be noticed
 	}
 	current := m.inForce.Load().plan
-	there, err := PlanOf(lease.Lease)
+	there, err := m.planOf(lease.Lease)
 	switch {
 	case err != nil || there.Generation < current.Generation:
 		return p.putBack(ctx, lease, current, there.Generation)
 	case there.Generation > current.Generation || m.Refused() != nil:
 		return false // not adopted yet, or refused: an operator has to mend it
 	}
-	roster := election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, now)
-	if m.config.Replanning.Interval == 0 || !m.settled(now) {
+	if m.config.Replanning.Interval == 0 {
 		return false
 	}
-	known := knownMembers(m.config.Fleet, m.observer.List())
 	for _, ring := range current.Rings {
-		if ring.Scope != shard.ScopeNamespaced {
-			continue
-		}
-		members := slices.DeleteFunc(servers(known, ring.Name), func(name string) bool {
-			member, live := roster.Get(name)
-			return live && member.State == election.MemberJoining
-		})
-		census, complete := censusOf(m.config.Fleet, ring, m.observer.Get)
-		due := now.Sub(*last) >= m.config.Replanning.Interval
-		if !complete || !due && rosterSettled(ring, members) {
-			continue
-		}
-		proposal, worth, err := shard.Propose(current, ring.Name, census, members, m.config.Replanning.Limits)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Could not plan", "ring", ring.Name)
-			continue
-		}
+		proposal, worth := p.propose(ctx, current, ring, now)
 		if !worth {
 			continue
 		}
 		if !p.write(ctx, lease, proposal.Plan) {
 			return false
 		}
-		*last = now
+		p.last = now
 		klog.FromContext(ctx).Info("Replanned", "ring", ring.Name, "generation", proposal.Plan.Generation, "steps", len(proposal.Steps),
 			"moved", proposal.Moved, "cut", proposal.Cut, "before", proposal.Before.Ratio(), "after", proposal.After.Ratio())
 		return true
 	}
 	return false
+}
+
+// propose returns what to do about a ring, if it is time and worth it. Members that have come or gone need not wait for the
+// interval.
+func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring, now time.Time) (shard.Proposal, bool) {
+	m := p.member
+	if ring.Scope != shard.ScopeNamespaced || !m.settled(ring, now) {
+		return shard.Proposal{}, false
+	}
+	observations := m.observer.List()
+	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
+	members := slices.DeleteFunc(servers(knownMembers(m.config.Fleet, observations), ring.Name), func(name string) bool {
+		member, live := roster.Get(name)
+		return live && member.State == election.MemberJoining
+	})
+	census, complete := censusOf(m.config.Fleet, ring, m.observer.Get)
+	due := now.Sub(p.last) >= m.config.Replanning.Interval
+	if !complete || !due && (rosterSettled(ring, members) || slices.Equal(p.content[ring.Name], members)) {
+		return shard.Proposal{}, false
+	}
+	proposal, worth, err := shard.Propose(plan, ring.Name, census, members, m.config.Replanning.Limits)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Could not plan", "ring", ring.Name)
+	}
+	if !worth {
+		p.content[ring.Name] = members
+	}
+	return proposal, worth && err == nil
 }
 
 // rosterSettled tells whether the homes of the ring's shards are those members, neither more nor fewer; so they are before
@@ -133,10 +147,10 @@ func rosterSettled(ring shard.Ring, members []string) bool {
 	return len(homes) == 0 || slices.Equal(slices.Sorted(maps.Keys(homes)), members)
 }
 
-// settled tells whether the last change of plan is done and every shard is where it is to be: a change at a time.
-func (m *Member) settled(now time.Time) bool {
+// settled tells whether the last change of plan is done and every shard of the ring is where it is to be: a change at a time.
+func (m *Member) settled(ring shard.Ring, now time.Time) bool {
 	plan, wishes := m.inForce.Load(), m.Wishes()
-	for id := range plan.extents {
+	for _, id := range ring.IDs() {
 		lease := m.observer.Get(ShardLease(m.config.Fleet, id))
 		if !m.isHeld(lease, now) || lease.Annotations[ReadyAnnotation] != "" || election.MemberOf(lease.Holder) != wishes.Owner(id) {
 			return false
@@ -151,7 +165,7 @@ func (m *Member) settled(now time.Time) bool {
 func (p *planner) putBack(ctx context.Context, lease election.Observation, plan shard.Plan, there int64) bool {
 	spoilt := lease.Lease.DeepCopy()
 	if text := spoilt.Annotations[DocumentAnnotation]; text != "" {
-		spoilt.Annotations[RejectedAnnotation] = text[:min(len(text), maxRejected)]
+		spoilt.Annotations[RejectedAnnotation] = short(text, maxRejected)
 	}
 	plan.Generation = max(plan.Generation, there) + 1
 	if err := p.member.writePlan(ctx, spoilt, plan); err != nil {

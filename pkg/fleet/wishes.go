@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -37,7 +38,9 @@ type ringWishes struct {
 func Wish(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
 	w := Wishes{digest: plan.Digest(), rings: map[string]ringWishes{}}
 	refuses := func(m election.Member) bool {
-		return strings.HasPrefix(m.Annotations[RefusedAnnotation], fmt.Sprintf("%d:", plan.Generation))
+		// Who works by this plan may refuse something else under its number.
+		generation := strconv.FormatInt(plan.Generation, 10)
+		return m.Annotations[GenerationAnnotation] != generation && strings.HasPrefix(m.Annotations[RefusedAnnotation], generation+":")
 	}
 	var active []election.Member
 	for _, m := range roster.Members() {

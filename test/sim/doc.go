@@ -17,8 +17,8 @@
 //
 //   - No two members hold valid claims on one shard. Excused for [excuse] after somebody cleared or forged the holder, or
 //     deleted the Lease twice: package election documents that.
-//   - No work begins while other work runs on some of the same controllers and namespaces, whichever plan it is of, unless that one's claim has ended and its clock runs at
-//     another speed, or it had been suspended.
+//   - No work begins while other work runs on some of the same controllers and namespaces, whichever plan it is of, unless
+//     that one's claim has ended and its clock runs at another speed, or it had been suspended.
 //   - No write leaves a process after its claim has ended. Those on the way are counted.
 //   - Nobody clears a Lease while its own work runs.
 //   - Work that begins with caches that were prepared has seen every write that was accepted before.
