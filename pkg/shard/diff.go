@@ -10,16 +10,19 @@ import (
 type ChangeKind string
 
 const (
-	// ChangeRingAdded and ChangeRingRemoved are a ring that only one plan has.
-	ChangeRingAdded   ChangeKind = "ring added"
+	// ChangeRingAdded is a ring that only the second plan has.
+	ChangeRingAdded ChangeKind = "ring added"
+	// ChangeRingRemoved is a ring that only the first plan has.
 	ChangeRingRemoved ChangeKind = "ring removed"
 	// ChangeController is a controller that runs elsewhere, starts or ends.
 	ChangeController ChangeKind = "controller"
 	// ChangeIsolate is a ring that isolates other namespaces.
 	ChangeIsolate ChangeKind = "isolate"
-	// ChangeShardAdded and ChangeShardRemoved are a shard that only one plan
-	// has, and that therefore starts or stops.
-	ChangeShardAdded   ChangeKind = "shard added"
+	// ChangeShardAdded is a shard that only the second plan has, and that
+	// therefore starts.
+	ChangeShardAdded ChangeKind = "shard added"
+	// ChangeShardRemoved is a shard that only the first plan has, and that
+	// therefore stops.
 	ChangeShardRemoved ChangeKind = "shard removed"
 	// ChangeShardMoved is a shard of both plans with another pin or home.
 	ChangeShardMoved ChangeKind = "shard moved"
