@@ -108,13 +108,9 @@ func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio f
 	var total, most int64
 	for _, s := range ring.Shards {
 		record := records[fleet.ShardLease(fleetName, s.ID)]
-		text, weighed := record.Annotations[fleet.CensusAnnotation]
+		census, weighed := fleet.CensusOn(election.Observation{Record: record})
 		if record.Holder == "" || !weighed {
 			return nil, 0, 0, fmt.Errorf("%s is held by %q, weighed %t", s.ID, record.Holder, weighed)
-		}
-		census, err := shard.ParseCensus(text)
-		if err != nil {
-			return nil, 0, 0, err
 		}
 		loads[election.MemberOf(record.Holder)] += census.Total()
 		total += census.Total()
