@@ -53,7 +53,15 @@ objects and hands a shard over without two owners ever writing.
 It takes every flag of kube-controller-manager, and a section of its own.
 
 Further commands:
-  flotilla controllers   print every controller and how it is sharded`,
+  flotilla controllers      print every controller and how it is sharded
+  flotilla plan show        show the plan in force, and who runs each shard
+  flotilla plan diff        show what an edited plan would change
+  flotilla plan apply       make an edited plan the next generation
+  flotilla plan rebalance   even out what the members carry, now
+  flotilla plan simulate    show what would move with another number of members
+  flotilla explain          show which shard a namespace lies in, and who runs it
+
+They read the fleet's Leases with a kubeconfig; see 'flotilla plan show --help'.`,
 		Args: noArguments,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			// As upstream: controllers watch deprecated APIs too.
@@ -71,7 +79,7 @@ Further commands:
 	}
 	columns, _, _ := term.TerminalSize(command.OutOrStdout())
 	cliflag.SetUsageAndHelpFunc(command, sections, columns)
-	for _, sub := range []*cobra.Command{newControllersCommand()} {
+	for _, sub := range append(newOperatorCommands(), newControllersCommand()) {
 		// Not the sections of the command's flags.
 		sub.SetUsageFunc((&cobra.Command{}).UsageFunc())
 		sub.SetHelpFunc((&cobra.Command{}).HelpFunc())

@@ -116,7 +116,9 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	}
 	observations := m.observer.List()
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
-	members := slices.DeleteFunc(servers(knownMembers(m.config.Fleet, observations), ring.Name), func(name string) bool {
+	// Those that live count whatever stamps others may bear.
+	known := slices.Concat(knownMembers(m.config.Fleet, observations), roster.Members())
+	members := slices.DeleteFunc(servers(known, ring.Name), func(name string) bool {
 		member, live := roster.Get(name)
 		return live && member.State == election.MemberJoining
 	})

@@ -9,9 +9,9 @@ import (
 )
 
 // layers are the parts of the project, from top to bottom: each may import itself and those below it.
-var layers = []string{"cmd", "pkg/app", "pkg/fleet", "pkg/controllers", "pkg/election", "pkg/shard", "pkg/plant"}
+var layers = []string{"cmd", "pkg/app", "pkg/cli", "pkg/fleet", "pkg/controllers", "pkg/election", "pkg/shard", "pkg/plant"}
 
-const directionReason = "imports point down cmd > pkg/app > pkg/fleet > pkg/controllers > pkg/election > pkg/shard > pkg/plant and " +
+const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/fleet > pkg/controllers > pkg/election > pkg/shard > pkg/plant and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
 // A rule says what the packages of some folders may import. Paths of the project's own packages are relative to the
@@ -73,6 +73,12 @@ var rules = []rule{
 		never: []string{"pkg/controllers"},
 		reason: "a member's loop starts and stops shards through an interface that pkg/app fills in: it is tested with " +
 			"many members at once, none of which could afford real controllers",
+	},
+	{
+		in:    []string{"pkg/cli"},
+		never: []string{"pkg/controllers"},
+		reason: "the operator's commands read Leases and plans, whatever the controllers are: what needs the catalogue, " +
+			"pkg/app passes in",
 	},
 	{
 		in:     []string{""},
@@ -199,6 +205,10 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/election/claim_test.go", module + "pkg/election/leasetest", ""},
 		{"pkg/election/claim.go", module + "pkg/election/leasetest", "must not carry the code that tests it"},
 		{"pkg/fleet/member.go", module + "pkg/controllers/catalogue", "through an interface"},
+		{"pkg/cli/edit.go", module + "pkg/controllers", "pkg/app passes in"},
+		{"pkg/cli/edit.go", module + "pkg/fleet", ""},
+		{"pkg/cli/edit.go", module + "pkg/app", "never up"},
+		{"pkg/fleet/member.go", module + "pkg/cli", "never up"},
 		{"pkg/app/run.go", module + "test/audit", "must not carry the code that tests it"},
 		{"pkg/app/run.go", "testing/synctest", "must not carry the code that tests it"},
 		{"pkg/app/run_test.go", "testing/synctest", ""},

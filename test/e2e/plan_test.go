@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -82,6 +83,7 @@ func TestPlanChanges(t *testing.T) {
 			f.requireUnstopped(t, before)
 		}
 	}
+	f.spoil(t)
 	f.end(t)
 	f.plan = plan // the judge wants the first
 	report := f.judge(t)
@@ -213,6 +215,46 @@ func (f *fleetRun) apply(t *testing.T, plan shard.Plan) {
 		t.Fatal(err)
 	}
 	f.plan = plan
+}
+
+// spoil writes junk in the plan's place, and requires that the last good plan is put back, that somebody is told, and that
+// nothing stops.
+func (f *fleetRun) spoil(t *testing.T) {
+	t.Helper()
+	const junk = "{junk"
+	before := f.terms(t)
+	leases := f.client.CoordinationV1().Leases(metav1.NamespaceSystem)
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		lease, err := leases.Get(t.Context(), fleet.PlanLease(fleetName), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		lease.Annotations[fleet.DocumentAnnotation] = junk
+		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "the plan is put back", func(ctx context.Context) error {
+		lease, err := leases.Get(ctx, fleet.PlanLease(fleetName), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		plan, err := fleet.PlanOf(lease)
+		if err != nil {
+			return err
+		}
+		if kept := lease.Annotations[fleet.RejectedAnnotation]; kept != junk || plan.Digest() != f.plan.Digest() {
+			return fmt.Errorf("digest %s, want %s; kept %q", plan.Digest(), f.plan.Digest(), kept)
+		}
+		events, err := f.client.CoreV1().Events(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{FieldSelector: "reason=PlanRestored"})
+		if err == nil && len(events.Items) == 0 {
+			err = errors.New("no event says so")
+		}
+		return err
+	})
+	f.requireUnstopped(t, before)
 }
 
 // killAfter returns a function that kills a member once the plan has changed and so many changes of Leases have been seen,

@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// cluster is an API server that has Leases, and nothing else.
+type cluster struct {
+	*fake.Clientset
+	clock clock.WithTicker
+}
+
+func newCluster(l leases) *cluster {
+	var objects []runtime.Object
+	for _, lease := range l {
+		objects = append(objects, lease.DeepCopy())
+	}
+	return &cluster{Clientset: fake.NewClientset(objects...), clock: clocktesting.NewFakeClock(testNow)}
+}
+
+// run runs a command as a shell would, and returns what it prints.
+func (c *cluster) run(t *testing.T, stdin string, args ...string) (out, progress string, err error) {
+	t.Helper()
+	root := &cobra.Command{Use: "flotilla", SilenceErrors: true, SilenceUsage: true}
+	root.AddCommand(Commands(Config{
+		Check: acceptAll, Clock: c.clock,
+		Connect: func(Target) (kubernetes.Interface, error) { return c.Clientset, nil },
+	})...)
+	var stdout, stderr bytes.Buffer
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&stdout)
+	root.SetErr(&stderr)
+	root.SetArgs(args)
+	err = root.ExecuteContext(t.Context())
+	return stdout.String(), stderr.String(), err
+}
+
+func (c *cluster) plan(t *testing.T) (shard.Plan, error) {
+	t.Helper()
+	lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), fleet.PlanLease(testFleet), metav1.GetOptions{})
+	if err != nil {
+		return shard.Plan{}, err
+	}
+	return fleet.PlanOf(lease)
+}
+
+func (c *cluster) writes() int {
+	n := 0
+	for _, action := range c.Actions() {
+		if verb := action.GetVerb(); verb != "list" && verb != "get" {
+			n++
+		}
+	}
+	return n
+}
+
+// conflicts has the first n updates of Leases refused; before does what somebody else does meanwhile.
+func (c *cluster) conflicts(n int, before func()) {
+	c.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if n--; n < 0 {
+			return false, nil, nil
+		}
+		before()
+		return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), fleet.PlanLease(testFleet), errors.New("the object has been modified"))
+	})
+}
+
+func document(t *testing.T, plan shard.Plan) string {
+	t.Helper()
+	text, err := plan.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestShowEditApply goes the way of an operator: what show prints can be edited and applied, once.
+func TestShowEditApply(t *testing.T) {
+	plan := testPlan(t)
+	c := newCluster(newLeases(t, plan))
+	shown, _, err := c.run(t, "", "plan", "show", "-o", "document")
+	if err != nil || shown != document(t, plan) {
+		t.Fatalf("shown: %v\n%s", err, shown)
+	}
+	edited := strings.Replace(shown, `"name":"00",`, `"name":"00","pin":"flotilla-1",`, 1)
+	for _, args := range [][]string{{"plan", "diff", "-f", "-"}, {"plan", "apply", "--dry-run", "-f", "-"}} {
+		out, _, err := c.run(t, edited, args...)
+		if err != nil || !strings.Contains(out, "Generation 3 -> 4") || !strings.Contains(out, "namespaces/00") || c.writes() > 0 {
+			t.Errorf("%q: %v, %d writes\n%s", args, err, c.writes(), out)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "plan.json")
+	if err := os.WriteFile(file, []byte(edited), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := c.run(t, "", "plan", "apply", "-f", file)
+	if err != nil || !strings.Contains(out, "Plan generation 4 is written") || c.writes() != 1 {
+		t.Errorf("apply: %v, %d writes\n%s", err, c.writes(), out)
+	}
+	if now, err := c.plan(t); err != nil || now.Generation != 4 || now.Rings[0].Shards[0].Pin != "flotilla-1" {
+		t.Errorf("the plan is %+v, %v", now, err)
+	}
+	if _, _, err = c.run(t, "", "plan", "apply", "-f", file); !errors.Is(err, ErrChanged) || c.writes() != 1 {
+		t.Errorf("the same again: %v, %d writes; want it refused", err, c.writes())
+	}
+	shown, _, _ = c.run(t, "", "plan", "show", "-o", "document")
+	out, _, err = c.run(t, shown, "plan", "apply", "-f", "-")
+	if err != nil || !strings.Contains(out, "Nothing would change") || c.writes() != 1 {
+		t.Errorf("nothing edited: %v, %d writes\n%s", err, c.writes(), out)
+	}
+}
+
+// TestApplyInConflict: a renewal in between costs a second try, another plan in between is not written over.
+func TestApplyInConflict(t *testing.T) {
+	plan := testPlan(t)
+	edited := document(t, split(plan))
+	t.Run("renewal", func(t *testing.T) {
+		c := newCluster(newLeases(t, plan))
+		c.conflicts(2, func() {})
+		if out, _, err := c.run(t, edited, "plan", "apply", "-f", "-"); err != nil || c.writes() != 3 {
+			t.Errorf("%v, %d writes\n%s", err, c.writes(), out)
+		}
+	})
+	t.Run("always", func(t *testing.T) {
+		c := newCluster(newLeases(t, plan))
+		c.conflicts(1000, func() {})
+		_, _, err := c.run(t, edited, "plan", "apply", "-f", "-")
+		if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "nothing is changed") || c.writes() != maxTries {
+			t.Errorf("%v, %d writes", err, c.writes())
+		}
+	})
+	t.Run("another plan", func(t *testing.T) {
+		c := newCluster(newLeases(t, plan))
+		other := plan
+		other.Generation = 4
+		c.conflicts(1, func() {
+			lease, err := fleet.WithPlan(testFleet, newLeases(t, plan)[fleet.PlanLease(testFleet)], other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), lease, metav1.NamespaceSystem); err != nil {
+				t.Fatal(err)
+			}
+		})
+		_, _, err := c.run(t, edited, "plan", "apply", "-f", "-")
+		if !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "generation 3") || !strings.Contains(err.Error(), "generation 4") || c.writes() != 1 {
+			t.Errorf("%v, %d writes", err, c.writes())
+		}
+		if now, err := c.plan(t); err != nil || now.Digest() != other.Digest() {
+			t.Errorf("the other plan was written over: %+v, %v", now, err)
+		}
+	})
+	t.Run("first plan", func(t *testing.T) {
+		c := newCluster(leases{})
+		c.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			lease := newLeases(t, plan)[fleet.PlanLease(testFleet)]
+			_ = c.Tracker().Add(lease)
+			return false, nil, nil // and so it exists
+		})
+		if out, _, err := c.run(t, edited, "plan", "apply", "-f", "-"); err != nil || c.writes() != 2 {
+			t.Errorf("%v, %d writes\n%s", err, c.writes(), out)
+		}
+	})
+}
+
+func TestRebalanceWrites(t *testing.T) {
+	plan := testPlan(t)
+	l := newLeases(t, plan)
+	l.census(plan, 4000, 100, 100, 100, 900)
+	c := newCluster(l)
+	if out, _, err := c.run(t, "", "plan", "rebalance", "--dry-run"); err != nil || !strings.Contains(out, "Dry run") || c.writes() > 0 {
+		t.Errorf("dry run: %v, %d writes\n%s", err, c.writes(), out)
+	}
+	if out, _, err := c.run(t, "", "plan", "rebalance"); err != nil || !strings.Contains(out, "Plan generation 4 is written") || c.writes() != 1 {
+		t.Errorf("%v, %d writes\n%s", err, c.writes(), out)
+	}
+	if now, err := c.plan(t); err != nil || now.Generation != 4 {
+		t.Errorf("the plan is %+v, %v", now, err)
+	}
+	delete(l.at("00").Annotations, fleet.CensusAnnotation)
+	c = newCluster(l)
+	if _, _, err := c.run(t, "", "plan", "rebalance"); !errors.Is(err, errNotCounted) || !strings.Contains(err.Error(), "missing from namespaces/00") || c.writes() > 0 {
+		t.Errorf("without a census: %v, %d writes", err, c.writes())
+	}
+}
+
+// TestApplyWaits for members that take what is new after a while, in virtual time.
+func TestApplyWaits(t *testing.T) {
+	plan := testPlan(t)
+	next, err := plan.Successor(split(plan))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name string
+		wait string
+		// after is when the members do what change does.
+		after  time.Duration
+		change func(leases)
+		want   []string // in the error, none if it is to succeed
+	}{
+		{"in time", "--wait", 30 * time.Second, func(l leases) {
+			for i, name := range []string{"g4-00", "g4-01"} {
+				l.shard(next, shard.ID{Ring: "namespaces", Name: name}, "flotilla-0", int32(i+1))
+			}
+			*l.at("00").Spec.HolderIdentity = ""
+		}, nil},
+		{"too late", "--wait=20s", 30 * time.Second, func(leases) {}, []string{"waited 20s", "generation 4", "2 older (namespaces/g4-00, namespaces/g4-01)", "flotilla-namespaces-00"}},
+		{"refused", "--wait", 5 * time.Second, func(l leases) {
+			l["flotilla-member-flotilla-1"].Annotations[fleet.RefusedAnnotation] = "4: rings[0]: unknown"
+		}, []string{"flotilla-1 refuses it", "4: rings[0]: unknown"}},
+		{"replaced", "--wait", 5 * time.Second, func(l leases) {
+			other := plan
+			other.Generation = 5
+			lease, _ := fleet.WithPlan(testFleet, l[fleet.PlanLease(testFleet)], other)
+			l[fleet.PlanLease(testFleet)] = lease
+		}, []string{"generation 4", "generation 5 has taken its place"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeases(t, plan)
+				c := newCluster(l)
+				c.clock = clock.RealClock{} // virtual
+				resource := coordinationv1.SchemeGroupVersion.WithResource("leases")
+				timer := time.AfterFunc(test.after, func() {
+					written, err := c.Tracker().Get(resource, metav1.NamespaceSystem, fleet.PlanLease(testFleet))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					l[fleet.PlanLease(testFleet)] = written.(*coordinationv1.Lease)
+					test.change(l)
+					for _, lease := range l {
+						if err := c.Tracker().Update(resource, lease, metav1.NamespaceSystem); err != nil {
+							if err := c.Tracker().Add(lease); err != nil {
+								t.Error(err)
+							}
+						}
+					}
+				})
+				defer timer.Stop()
+				out, progress, err := c.run(t, document(t, split(plan)), "plan", "apply", "-f", "-", test.wait)
+				if len(test.want) == 0 && (err != nil || !strings.Contains(out, "Every shard of it runs") || !strings.Contains(progress, "Waiting: shards: 2 older")) {
+					t.Errorf("%v\n%s%s", err, out, progress)
+				}
+				for _, want := range test.want {
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("error %v, want %q in it", err, want)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+const (
+	defaultFleet   = "flotilla"
+	defaultTimeout = 30 * time.Second
+	maxTimeout     = time.Hour
+	defaultWait    = 2 * time.Minute
+	maxWait        = 24 * time.Hour
+)
+
+// Config is what the commands are given by the build that they are part of.
+type Config struct {
+	// Check returns why this build could not work by a plan that is valid in itself. Required.
+	Check func(shard.Plan) error
+	// Limits are the planner's. Default: shard.DefaultLimits().
+	Limits shard.Limits
+	// Connect returns the Leases of a cluster for the flags that were given. Default: by kubeconfig.
+	Connect func(Target) (kubernetes.Interface, error)
+	// Clock is for what is printed as an age, and for waiting. Default: the real one.
+	Clock clock.WithTicker
+}
+
+func (c Config) complete() Config {
+	if c.Limits == (shard.Limits{}) {
+		c.Limits = shard.DefaultLimits()
+	}
+	if c.Connect == nil {
+		c.Connect = connect
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return c
+}
+
+// Target says which fleet of which cluster is meant.
+type Target struct {
+	// Kubeconfig is a file; empty for what KUBECONFIG names, ~/.kube/config, or the pod's own credentials. Context is one
+	// in it; empty for the current one.
+	Kubeconfig, Context string
+	// Fleet is the fleet's name, Namespace that of its Leases.
+	Fleet, Namespace string
+	// Timeout is for each command without its waiting; over 0 to one hour.
+	Timeout time.Duration
+}
+
+func (t *Target) addFlags(command *cobra.Command) {
+	fs := command.Flags()
+	fs.StringVar(&t.Kubeconfig, "kubeconfig", "", "The kubeconfig file. Default: what KUBECONFIG names, else ~/.kube/config, else the credentials of the pod this runs in.")
+	fs.StringVar(&t.Context, "context", "", "The context of the kubeconfig. Default: its current one.")
+	fs.StringVar(&t.Fleet, "fleet-name", defaultFleet, "The fleet, as its members have it.")
+	fs.StringVar(&t.Namespace, "leader-elect-resource-namespace", metav1.NamespaceSystem, "The namespace of the fleet's Leases, as its members have it.")
+	fs.DurationVar(&t.Timeout, "request-timeout", defaultTimeout, "How long the API server may take, for all requests of the command but those of --wait.")
+}
+
+func (t *Target) validate() error {
+	var faults []error
+	if !isLabel(t.Fleet) {
+		faults = append(faults, fmt.Errorf("--fleet-name %q: must be %s", t.Fleet, aLabel))
+	}
+	if !isLabel(t.Namespace) {
+		faults = append(faults, fmt.Errorf("--leader-elect-resource-namespace %q: must be the name of a namespace, %s", t.Namespace, aLabel))
+	}
+	if t.Timeout <= 0 || t.Timeout > maxTimeout {
+		faults = append(faults, fmt.Errorf("--request-timeout %v: must be over 0s, up to %v", t.Timeout, maxTimeout))
+	}
+	return errors.Join(faults...)
+}
+
+// aLabel says what isLabel allows.
+const aLabel = "a DNS label: up to 63 lower-case letters, digits and hyphens, none of these first or last"
+
+func isLabel(text string) bool { return len(validation.IsDNS1123Label(text)) == 0 }
+
+// connect reads the kubeconfig as client-go's other tools do.
+func connect(t Target) (kubernetes.Interface, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = t.Kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: t.Context})
+	config, err := loader.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no cluster is configured: give --kubeconfig a file, or set KUBECONFIG, or write ~/.kube/config, or run in a pod")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig %q, --context %q: %w", cmp.Or(t.Kubeconfig, "(default)"), t.Context, err)
+	}
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "flotilla-cli"))
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig %q, --context %q: %w", cmp.Or(t.Kubeconfig, "(default)"), t.Context, err)
+	}
+	return client, nil
+}
+
+// form is the value of -o.
+type form struct {
+	value   string
+	allowed []string
+}
+
+func (f *form) addFlag(command *cobra.Command, more ...string) {
+	f.allowed = append([]string{formTable, formJSON, formYAML}, more...)
+	command.Flags().StringVarP(&f.value, "output", "o", formTable, "The form of the output: "+strings.Join(f.allowed, ", ")+".")
+}
+
+func (f *form) validate() error {
+	if !slices.Contains(f.allowed, f.value) {
+		return fmt.Errorf("--output %q: must be one of %s", f.value, strings.Join(f.allowed, ", "))
+	}
+	return nil
+}
+
+// open returns the connection that the flags ask for. Nothing is connected before it is read from.
+func (c Config) open(t Target) (*connection, error) {
+	if err := t.validate(); err != nil {
+		return nil, err
+	}
+	return &connection{target: t, connect: c.Connect, clock: c.Clock}, nil
+}

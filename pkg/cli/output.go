@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Forms of output.
+const (
+	formTable    = "table"
+	formJSON     = "json"
+	formYAML     = "yaml"
+	formDocument = "document"
+)
+
+// maxCell is how many characters of a text a table shows.
+const maxCell = 80
+
+// print writes a view in the form that was asked for; table writes it for people.
+func print[V any](w io.Writer, form string, view V, table func(io.Writer, V)) error {
+	switch form {
+	case formJSON:
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(view)
+	case formYAML:
+		text, err := yaml.Marshal(view)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	default:
+		table(w, view)
+		return nil
+	}
+}
+
+// rows writes lines of cells, aligned. Each cell is plain afterwards.
+func rows(w io.Writer, head []string, lines [][]string) {
+	aligned := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, line := range slices.Concat([][]string{head}, lines) {
+		cells := make([]string, len(line))
+		for i, text := range line {
+			cells[i] = cell(text)
+		}
+		fmt.Fprintln(aligned, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	}
+	_ = aligned.Flush() // the error is the writer's, which nobody could be told of
+}
+
+// cell returns a text that is safe to print within a line: quoted if it is not plain, cut if it is long, and never empty.
+func cell(text string) string {
+	if text == "" {
+		return "-"
+	}
+	if runes := []rune(text); len(runes) > maxCell {
+		text = string(runes[:maxCell-3]) + "..."
+	}
+	return plain(text)
+}
+
+// plain quotes a text that has anything in it that would not be printed as one character of a line.
+func plain(text string) string {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
+	if strings.IndexFunc(text, odd) < 0 {
+		return text
+	}
+	return strconv.QuoteToASCII(text)
+}
+
+// ago returns for people how long before now t was.
+func ago(t *time.Time, now time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return short(now.Sub(*t)) + " ago"
+}
+
+// short returns a duration in its two greatest units.
+func short(d time.Duration) string {
+	d = d.Round(time.Second)
+	if d < 0 {
+		return "-" + short(-d)
+	}
+	days, hours, minutes, seconds := d/(24*time.Hour), d/time.Hour%24, d/time.Minute%60, d/time.Second%60
+	switch {
+	case days > 0:
+		return fmt.Sprintf("%dd%dh", days, hours)
+	case hours > 0:
+		return fmt.Sprintf("%dh%dm", hours, minutes)
+	case minutes > 0:
+		return fmt.Sprintf("%dm%ds", minutes, seconds)
+	default:
+		return fmt.Sprintf("%ds", seconds)
+	}
+}
+
+// stamp returns a time for a view, nil if it is not known.
+func stamp(t time.Time) *time.Time {
+	if t.IsZero() || t.Year() < 1971 || t.Year() > 9999 {
+		return nil
+	}
+	t = t.UTC().Truncate(time.Second)
+	return &t
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// ShardState says in one word how a shard is.
+type ShardState string
+
+const (
+	// StateRunning: the holder says that it runs the shard.
+	StateRunning ShardState = "running"
+	// StateStarting: the Lease is held, and its holder has not said yet that it runs; that takes a renewal.
+	StateStarting ShardState = "starting"
+	// StatePreparing: the Lease is held, and its holder prepares while a shard of an older generation still runs some of it.
+	StatePreparing ShardState = "preparing"
+	// StateWaiting: as preparing, but everything is prepared, and only the older shard's release is waited for.
+	StateWaiting ShardState = "waiting"
+	// StateOlder: nobody holds the Lease yet, and a shard of an older generation still runs some of it.
+	StateOlder ShardState = "older"
+	// StateOrphan: no unexpired holder, neither of this shard nor of an older one that covers it.
+	StateOrphan ShardState = "orphan"
+)
+
+// Says who decided about a shard's owner.
+const (
+	byPin       = "pin"
+	byHome      = "home"
+	byComputing = "computed here"
+)
+
+// PlanView is what 'flotilla plan show' prints.
+type PlanView struct {
+	Fleet string `json:"fleet"`
+	// Fault says why the plan on the Lease cannot be read; there are no rings then.
+	Fault      string `json:"fault,omitempty"`
+	Generation int64  `json:"generation,omitempty"`
+	Digest     string `json:"digest,omitempty"`
+	// AsOf is the latest renewal of any member's Lease.
+	AsOf    *time.Time   `json:"asOf,omitempty"`
+	Rings   []RingView   `json:"rings,omitempty"`
+	Older   []OlderView  `json:"older,omitempty"`
+	Members []MemberView `json:"members"`
+	// Warnings are what an operator should look at.
+	Warnings []string `json:"warnings,omitempty"`
+
+	now time.Time
+}
+
+// RingView is a ring of the plan.
+type RingView struct {
+	Name        string      `json:"name"`
+	Scope       shard.Scope `json:"scope"`
+	Controllers []string    `json:"controllers,omitempty"`
+	Isolate     []string    `json:"isolate,omitempty"`
+	// Members are the live ones that serve the ring.
+	Members []string    `json:"members"`
+	Shards  []ShardView `json:"shards"`
+}
+
+// ShardView is a shard of the plan and what its Lease says.
+type ShardView struct {
+	// Shard is "<ring>/<name>".
+	Shard       string   `json:"shard"`
+	Range       string   `json:"range,omitempty"`
+	Group       string   `json:"group,omitempty"`
+	Controllers []string `json:"controllers,omitempty"`
+	// Weight is how many objects there were when the shard was cut; Objects is what its holder has counted last.
+	Weight  int64  `json:"weight,omitempty"`
+	Objects *int64 `json:"objects,omitempty"`
+	Pin     string `json:"pin,omitempty"`
+	Home    string `json:"home,omitempty"`
+	// Owner is the member that the plan wants, by its pin or home; empty where the plan leaves it to the consistent hashing.
+	Owner string     `json:"owner,omitempty"`
+	State ShardState `json:"state"`
+	Claim
+	// Older are the held Leases of older generations that cover some of the shard.
+	Older []string `json:"older,omitempty"`
+}
+
+// Claim is what a Lease says of its holder.
+type Claim struct {
+	// Holder is the member, Incarnation the process start. A holder that is no incarnation of any member has only that.
+	Holder      string `json:"holder,omitempty"`
+	Incarnation string `json:"incarnation,omitempty"`
+	// Silent: the holder has not renewed for longer than the Lease's duration.
+	Silent bool `json:"silent,omitempty"`
+	// Since is when it acquired the Lease, by its own clock, for this term.
+	Since *time.Time `json:"since,omitempty"`
+	Term  int32      `json:"term"`
+	// NextHolder is the incarnation that has asked for the Lease.
+	NextHolder string `json:"nextHolder,omitempty"`
+	// Problem says which fields of the Lease are nonsense.
+	Problem string `json:"problem,omitempty"`
+}
+
+// OlderView is a held Lease of a shard that is not in the plan.
+type OlderView struct {
+	Lease string `json:"lease"`
+	Range string `json:"range,omitempty"`
+	// Generation is that of the plan that the holder worked by when it wrote.
+	Generation string `json:"generation,omitempty"`
+	Claim
+}
+
+// MemberView is a member, and what it says of itself.
+type MemberView struct {
+	Name        string `json:"name"`
+	Incarnation string `json:"incarnation,omitempty"`
+	// State is joining, active or leaving, as the member says; or silent, or gone if it has released its Lease.
+	State string `json:"state"`
+	// Rings are those it serves, "*" for all; Generation is that of the plan that it works by.
+	Rings      string     `json:"rings"`
+	Generation string     `json:"generation,omitempty"`
+	Since      *time.Time `json:"since,omitempty"`
+	Shards     int        `json:"shards"`
+	// Refuses is the generation that the member refuses, and why.
+	Refuses string `json:"refuses,omitempty"`
+}
+
+// ViewPlan returns the plan in force and who runs what.
+func ViewPlan(r *Reading) PlanView {
+	v := PlanView{Fleet: r.Fleet, AsOf: stamp(r.AsOf), Members: viewMembers(r), Warnings: warnings(r), now: r.Now}
+	older := r.older()
+	if r.Fault != nil {
+		v.Fault = faultOf(r).Error()
+	} else {
+		v.Generation, v.Digest = r.Plan.Generation, r.Plan.Digest()
+		for _, ring := range r.Plan.Rings {
+			v.Rings = append(v.Rings, viewRing(r, ring, older))
+		}
+	}
+	for _, o := range older {
+		v.Older = append(v.Older, OlderView{Lease: o.Name, Range: o.Annotations[fleet.RangeAnnotation], Generation: o.Annotations[fleet.GenerationAnnotation], Claim: claimOf(r, o)})
+	}
+	return v
+}
+
+// faultOf returns why there is no plan to work with, and what to do.
+func faultOf(r *Reading) error {
+	if errors.Is(r.Fault, fleet.ErrNoPlan) {
+		return fmt.Errorf("fleet %q has no plan on Lease %s: the first member that starts writes one", r.Fleet, fleet.PlanLease(r.Fleet))
+	}
+	return fmt.Errorf("the plan cannot be used: %w. Members that run keep the last good one; "+
+		"if it is not put back by itself, replace it with 'flotilla plan apply'", r.Fault)
+}
+
+func viewRing(r *Reading, ring shard.Ring, older []election.Observation) RingView {
+	v := RingView{Name: ring.Name, Scope: ring.Scope, Controllers: ring.Controllers, Isolate: ring.Isolate, Members: fleet.ServersOf(r.Roster.Members(), ring.Name)}
+	for _, s := range ring.Shards {
+		v.Shards = append(v.Shards, viewShard(r, s, older))
+	}
+	return v
+}
+
+func viewShard(r *Reading, s shard.Shard, older []election.Observation) ShardView {
+	o := r.shardLease(s.ID)
+	extent, _ := r.Plan.Extent(s.ID)
+	v := ShardView{
+		Shard: s.ID.String(), Group: s.Group, Controllers: s.Controllers, Weight: s.Weight, Pin: s.Pin, Home: s.Home,
+		Owner: s.Belongs(), Claim: claimOf(r, o),
+	}
+	if s.Namespaced() {
+		v.Range = s.Range.String()
+		if census, published := fleet.CensusOn(o); published {
+			total := census.Within(s.Range).Total()
+			v.Objects = &total
+		}
+	}
+	blocking := covering(older, "", extent)
+	for _, b := range blocking {
+		v.Older = append(v.Older, b.Name)
+	}
+	v.State = stateOf(r, o, len(blocking) > 0)
+	return v
+}
+
+func stateOf(r *Reading, o election.Observation, older bool) ShardState {
+	switch held := r.isHeld(o); {
+	case r.says(o, fleet.RunningAnnotation):
+		return StateRunning
+	case r.says(o, fleet.ReadyAnnotation):
+		return StateWaiting
+	case held && older:
+		return StatePreparing
+	case held:
+		return StateStarting
+	case older:
+		return StateOlder
+	default:
+		return StateOrphan
+	}
+}
+
+func claimOf(r *Reading, o election.Observation) Claim {
+	c := Claim{Term: o.Transitions, NextHolder: o.NextHolder(), Problem: o.Problem}
+	if o.Holder == "" {
+		c.Problem = "" // a released Lease has no duration
+		return c
+	}
+	c.Holder, c.Incarnation, c.Since, c.Silent = election.MemberOf(o.Holder), o.Holder, stamp(o.AcquireTime), !r.isHeld(o)
+	return c
+}
+
+func viewMembers(r *Reading) []MemberView {
+	views := []MemberView{}
+	for _, o := range r.sorted {
+		name, ok := memberName(r.Fleet, o)
+		if !ok {
+			continue
+		}
+		member, live := r.Roster.Get(name)
+		v := MemberView{
+			Name: name, Incarnation: o.Holder, State: string(member.State), Rings: o.Annotations[fleet.RingsAnnotation],
+			Generation: o.Annotations[fleet.GenerationAnnotation], Since: stamp(o.AcquireTime), Refuses: o.Annotations[fleet.RefusedAnnotation],
+		}
+		switch {
+		case !live && o.Holder == "":
+			v.State = "gone"
+		case !live:
+			v.State = "silent"
+		}
+		if v.Rings == "" {
+			v.Rings = "*"
+		}
+		for _, s := range r.sorted {
+			if r.isShard(s) && s.Holder != "" && election.MemberOf(s.Holder) == name && r.isHeld(s) {
+				v.Shards++
+			}
+		}
+		views = append(views, v)
+	}
+	return views
+}
+
+// warnings returns what is odd about the fleet, whatever the command.
+func warnings(r *Reading) []string {
+	var found []string
+	switch silence := r.quiet(); {
+	case len(r.sorted) == 0:
+		found = append(found, fmt.Sprintf("no Lease of fleet %q is in this namespace: see --fleet-name and --leader-elect-resource-namespace", r.Fleet))
+	case silence > 0:
+		found = append(found, fmt.Sprintf("no member has renewed its Lease for %s, by the clock here: none runs, or the clocks differ", short(silence)))
+	}
+	for _, m := range r.Roster.Members() {
+		if text := m.Annotations[fleet.RefusedAnnotation]; text != "" {
+			found = append(found, fmt.Sprintf("member %s refuses plan generation %s", plain(m.Name), plain(text)))
+		}
+	}
+	if r.PlanLease != nil && r.PlanLease.Annotations[fleet.RejectedAnnotation] != "" {
+		found = append(found, fmt.Sprintf("a plan that could not be used was put aside: annotation %s of Lease %s", fleet.RejectedAnnotation, r.PlanLease.Name))
+	}
+	if r.Fault == nil {
+		found = append(found, planWarnings(r, r.Plan)...)
+	}
+	return found
+}
+
+// planWarnings returns what a plan asks of members that there are not.
+func planWarnings(r *Reading, plan shard.Plan) []string {
+	var found []string
+	for _, ring := range plan.Rings {
+		if len(fleet.ServersOf(r.Roster.Members(), ring.Name)) == 0 {
+			found = append(found, fmt.Sprintf("ring %s is served by no live member", ring.Name))
+		}
+		known := fleet.ServersOf(r.Known, ring.Name)
+		strangers := map[string][]string{}
+		for _, s := range ring.Shards {
+			if name := s.Pin; name != "" && !slices.Contains(known, name) {
+				strangers[name] = append(strangers[name], s.ID.String())
+			}
+		}
+		for _, name := range sortedKeys(strangers) {
+			found = append(found, fmt.Sprintf("%s pinned to %q, which is no member that serves ring %s", strings.Join(strangers[name], ", "), name, ring.Name))
+		}
+	}
+	return found
+}

@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+const (
+	// maxAhead is how far a stamp on a Lease may be ahead of the clock here. What is later is nonsense.
+	maxAhead = 10 * time.Minute
+	// quietAfter is for how long, by the clock here, nothing may have been renewed before a warning says so.
+	quietAfter = time.Minute
+)
+
+// Reading is what one list of Leases says of a fleet. It is immutable.
+type Reading struct {
+	Fleet string
+	// Now is when it was read, by the clock here; AsOf is the latest renewal of any member's Lease, by that member's.
+	Now, AsOf time.Time
+	// Plan is the plan on the plan's Lease; if it cannot be read, Fault says why.
+	Plan  shard.Plan
+	Fault error
+	// PlanLease is the plan's Lease, nil if there is none.
+	PlanLease *coordinationv1.Lease
+	// Roster has the members that are not silent, Known also those that have been away for a short time.
+	Roster election.Roster
+	Known  []election.Member
+
+	leases map[string]election.Observation
+	sorted []election.Observation // the fleet's, by name
+}
+
+// Read makes a Reading of a list of Leases, among which there may be others than the fleet's.
+func Read(fleetName string, leases []coordinationv1.Lease, now time.Time) *Reading {
+	r := &Reading{Fleet: fleetName, Now: now, Fault: fleet.ErrNoPlan, leases: map[string]election.Observation{}}
+	for i := range leases {
+		if o := observe(&leases[i], now); o.Labels[fleet.FleetLabel] == fleetName || strings.HasPrefix(o.Name, fleetName+"-") {
+			r.leases[o.Name] = o
+		}
+	}
+	for _, o := range r.leases {
+		if _, member := memberName(fleetName, o); !member && o.Name != fleet.PlanLease(fleetName) && !r.isShard(o) {
+			continue // somebody else's, with a name like ours
+		}
+		r.sorted = append(r.sorted, o)
+	}
+	r.AsOf = r.latest()
+	slices.SortFunc(r.sorted, func(a, b election.Observation) int { return compareNatural(a.Name, b.Name) })
+	if o := r.lease(fleet.PlanLease(fleetName)); o.Exists {
+		r.PlanLease = o.Lease
+		r.Plan, r.Fault = fleet.PlanOf(o.Lease)
+	}
+	r.Roster = election.RosterFrom(fleetName, r.sorted, 0, r.AsOf)
+	r.Known = fleet.KnownMembers(fleetName, r.sorted)
+	return r
+}
+
+// observe takes the writer's stamp for the moment at which the Lease was seen to change; see the package comment.
+func observe(lease *coordinationv1.Lease, now time.Time) election.Observation {
+	o := election.Observation{Record: election.RecordFrom(lease), Exists: true, Lease: lease}
+	if o.RenewTime.After(now.Add(maxAhead)) {
+		o.RenewTime = time.Time{}
+	}
+	o.Seen, o.HolderSeen = o.RenewTime, o.AcquireTime
+	if o.Seen.IsZero() {
+		o.Seen = time.Unix(0, 0) // zero would mean that nothing is known of it
+	}
+	return o
+}
+
+// isShard tells whether a Lease is that of a shard of the fleet: by its labels, or, should somebody have stripped them, because
+// a member of the fleet holds it. It is what members go by.
+func (r *Reading) isShard(o election.Observation) bool {
+	if of, labelled := o.Labels[fleet.FleetLabel]; labelled {
+		return of == r.Fleet && o.Labels[fleet.RingLabel] != ""
+	}
+	if _, member := memberName(r.Fleet, o); member || o.Name == fleet.PlanLease(r.Fleet) || !strings.HasPrefix(o.Name, r.Fleet+"-") {
+		return false
+	}
+	holder := election.MemberOf(o.Holder)
+	return holder != "" && r.lease(election.MemberLease(r.Fleet, holder)).Exists
+}
+
+// latest returns the latest renewal of the members' Leases, or of all if there are none: what others wrote, members' clocks
+// have nothing to do with.
+func (r *Reading) latest() time.Time {
+	var ofMembers, ofAll time.Time
+	for _, o := range r.sorted {
+		if o.Seen.After(ofAll) {
+			ofAll = o.Seen
+		}
+		if name, member := memberName(r.Fleet, o); member && election.MemberOf(o.Holder) == name && o.Seen.After(ofMembers) {
+			ofMembers = o.Seen
+		}
+	}
+	if ofMembers.IsZero() {
+		return ofAll
+	}
+	return ofMembers
+}
+
+// memberName returns the member that a Lease is for.
+func memberName(fleetName string, o election.Observation) (string, bool) {
+	prefix := election.MemberLease(fleetName, "")
+	if len(o.Name) <= len(prefix) || o.Name[:len(prefix)] != prefix {
+		return "", false
+	}
+	return o.Name[len(prefix):], true
+}
+
+// lease returns the fleet's Lease of this name, or one that does not exist.
+func (r *Reading) lease(name string) election.Observation { return r.leases[name] }
+
+func (r *Reading) shardLease(id shard.ID) election.Observation {
+	return r.lease(fleet.ShardLease(r.Fleet, id))
+}
+
+// isHeld tells whether a Lease has a holder that is not silent.
+func (r *Reading) isHeld(o election.Observation) bool {
+	return o.Exists && o.Holder != "" && !o.Expired(r.AsOf, 0)
+}
+
+// says tells whether the Lease is held, and the annotation has the present term.
+func (r *Reading) says(o election.Observation, annotation string) bool {
+	return r.isHeld(o) && o.Annotations[annotation] == strconv.Itoa(int(o.Transitions))
+}
+
+// older returns the held Leases of shards that are not in the plan, by name: those of older plan generations.
+func (r *Reading) older() []election.Observation {
+	planned := map[string]shard.Extent{}
+	for id, extent := range r.Plan.Extents() {
+		planned[fleet.ShardLease(r.Fleet, id)] = extent
+	}
+	var found []election.Observation
+	for _, o := range r.sorted {
+		if !r.isShard(o) || !r.isHeld(o) {
+			continue
+		}
+		extent, named := planned[o.Name]
+		// A Lease that says that it covers something else is from before the plan began anew.
+		if _, same := fleet.Covers(o, extent); !named || !same {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// covering returns those Leases that cover some of the extent, without the one of this name.
+func covering(leases []election.Observation, name string, e shard.Extent) []election.Observation {
+	var found []election.Observation
+	for _, o := range leases {
+		if overlaps, _ := fleet.Covers(o, e); overlaps && o.Name != name {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// holders returns the member that holds each shard of the plan.
+func (r *Reading) holders() map[shard.ID]string {
+	holders := map[shard.ID]string{}
+	for _, s := range r.Plan.Shards() {
+		if o := r.shardLease(s.ID); r.isHeld(o) {
+			holders[s.ID] = election.MemberOf(o.Holder)
+		}
+	}
+	return holders
+}
+
+// stayers returns the members that serve the ring and are there to stay, sorted: those that the planner gives shards to.
+func (r *Reading) stayers(ring string) []string {
+	return slices.DeleteFunc(fleet.ServersOf(r.Known, ring), func(name string) bool {
+		member, live := r.Roster.Get(name)
+		return live && member.State == election.MemberJoining
+	})
+}
+
+// census returns what the ring's namespaces weigh, and the shards whose holders have not said so yet.
+func (r *Reading) census(ring shard.Ring) (shard.Census, []shard.ID) {
+	census, complete := fleet.CensusOf(r.Fleet, ring, r.lease)
+	if complete {
+		return census, nil
+	}
+	var missing []shard.ID
+	for _, id := range ring.IDs() {
+		if _, published := fleet.CensusOn(r.shardLease(id)); !published {
+			missing = append(missing, id)
+		}
+	}
+	return census, missing
+}
+
+// quiet returns for how long nothing has been renewed, if that is long.
+func (r *Reading) quiet() time.Duration {
+	if silence := r.Now.Sub(r.AsOf); !r.AsOf.IsZero() && silence > quietAfter {
+		return silence
+	}
+	return 0
+}

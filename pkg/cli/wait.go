@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// waitInterval is how often the Leases are read while a plan is waited for.
+const waitInterval = 500 * time.Millisecond
+
+// errNever says that waiting is of no use.
+var errNever = errors.New("not waiting any longer")
+
+// pending returns what is still to happen until the fleet runs the plan of this generation: every shard running, and none of
+// an older generation held. It is nil when all has happened. It wraps errNever if it is not going to.
+func pending(r *Reading, plan shard.Plan) error {
+	if r.Fault != nil {
+		return faultOf(r)
+	}
+	if r.Plan.Generation != plan.Generation || r.Plan.Digest() != plan.Digest() {
+		return fmt.Errorf("%w for plan generation %d: generation %d has taken its place", errNever, plan.Generation, r.Plan.Generation)
+	}
+	for _, m := range r.Roster.Members() {
+		if text := m.Annotations[fleet.RefusedAnnotation]; strings.HasPrefix(text, fmt.Sprintf("%d:", plan.Generation)) {
+			return fmt.Errorf("%w for plan generation %d: member %s refuses it: %s", errNever, plan.Generation, m.Name, plain(text))
+		}
+	}
+	older := r.older()
+	counts := map[ShardState][]string{}
+	for _, s := range r.Plan.Shards() {
+		if v := viewShard(r, s, older); v.State != StateRunning {
+			counts[v.State] = append(counts[v.State], v.Shard)
+		}
+	}
+	var missing []string
+	for _, state := range []ShardState{StateOrphan, StateOlder, StatePreparing, StateWaiting, StateStarting} {
+		if ids := counts[state]; len(ids) > 0 {
+			missing = append(missing, fmt.Sprintf("%d %s (%s)", len(ids), state, some(ids)))
+		}
+	}
+	if len(older) > 0 {
+		var names []string
+		for _, o := range older {
+			names = append(names, o.Name)
+		}
+		missing = append(missing, fmt.Sprintf("%d of an older generation still held (%s)", len(older), some(names)))
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("shards: %s", strings.Join(missing, "; "))
+	}
+	return nil
+}
+
+// some returns the first of the names.
+func some(names []string) string {
+	const most = 4
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		text += ", ..."
+	}
+	return plain(text)
+}
+
+// wait returns when the fleet runs the plan. It tells progress whenever that changes.
+func (c *connection) wait(ctx context.Context, plan shard.Plan, within time.Duration, progress func(string)) error {
+	ticker := c.clock.NewTicker(waitInterval)
+	defer ticker.Stop()
+	deadline := c.clock.NewTimer(within)
+	defer deadline.Stop()
+	last := ""
+	for {
+		r, err := c.read(ctx)
+		if err == nil {
+			if err = pending(r, plan); err == nil || errors.Is(err, errNever) {
+				return err
+			}
+		}
+		if text := err.Error(); text != last {
+			progress(text)
+			last = text
+		}
+		select {
+		case <-ticker.C():
+		case <-deadline.C():
+			return fmt.Errorf("waited %v for plan generation %d, which stays in force: %w", within, plan.Generation, err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/flotilla-kube/flotilla/pkg/cli"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// operator runs the commands as somebody with a kubeconfig would.
+type operator struct {
+	binary, kubeconfig, home string
+}
+
+func newOperator(t *testing.T, plane *controlplane.ControlPlane) *operator {
+	t.Helper()
+	return &operator{binary: binary(t, plane, fleetName), kubeconfig: plane.AdminKubeconfig(), home: t.TempDir()}
+}
+
+// try runs a command, and returns what it prints; its error has what it says of its failure.
+func (o *operator) try(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	command := exec.CommandContext(ctx, o.binary, args...)
+	command.Env = []string{"KUBECONFIG=" + o.kubeconfig, "HOME=" + o.home}
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("flotilla %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+func (o *operator) run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := o.try(t.Context(), args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// refused requires that a command fails, and that the one line it writes says why.
+func (o *operator) refused(t *testing.T, want []string, args ...string) {
+	t.Helper()
+	out, err := o.try(t.Context(), args...)
+	if err == nil {
+		t.Fatalf("flotilla %s was not refused:\n%s", strings.Join(args, " "), out)
+	}
+	for _, text := range append(want, "Error: ") {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%v: does not say %q", err, text)
+		}
+	}
+}
+
+func (o *operator) explain(t *testing.T, namespace string) cli.Explanation {
+	t.Helper()
+	var e cli.Explanation
+	if err := json.Unmarshal([]byte(o.run(t, "explain", namespace, "-o", "json")), &e); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.Rings) != 1 {
+		t.Fatalf("%d rings, want the one that is namespaced: %+v", len(e.Rings), e)
+	}
+	return e
+}
+
+// settled returns a condition for eventually: all shards of the plan of that generation run, and nothing else is held.
+func (o *operator) settled(generation int64) func(context.Context) error {
+	return func(ctx context.Context) error {
+		out, err := o.try(ctx, "plan", "show", "-o", "json")
+		if err != nil {
+			return err
+		}
+		var v cli.PlanView
+		if err := json.Unmarshal([]byte(out), &v); err != nil {
+			return err
+		}
+		if v.Generation != generation || len(v.Older) > 0 || len(v.Members) != 2 {
+			return fmt.Errorf("generation %d, older shards %v, members %v", v.Generation, v.Older, v.Members)
+		}
+		for _, ring := range v.Rings {
+			for _, s := range ring.Shards {
+				if s.State != cli.StateRunning || len(ring.Members) != 2 {
+					return fmt.Errorf("%s is %s; members of its ring are %v", s.Shard, s.State, ring.Members)
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// TestPlanCommands has an operator look at a fleet of two members, split a shard under a namespace, and make mistakes.
+func TestPlanCommands(t *testing.T) {
+	t.Parallel()
+	plane := startPlane(t, controlplane.Options{})
+	client := newClient(t, plane)
+	o := newOperator(t, plane)
+	o.refused(t, []string{`fleet "flotilla" has no plan on Lease flotilla-plan`}, "plan", "show")
+	for _, name := range []string{"fleet-0", "fleet-1"} {
+		// The planner is to leave the plan to this test.
+		startMember(t, plane, name, append([]string{"--shards=4", "--replan-interval=0"}, quick...)...)
+	}
+	eventually(t, leaseDuration+patience, "two members run the first plan", o.settled(1))
+	createNamespace(t, client, "web")
+
+	table := o.run(t, "plan", "show")
+	for _, want := range []string{"plan generation 1", "fleet-0", "fleet-1", "0xc000000000000000-0x10000000000000000", "running"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("plan show does not say %q:\n%s", want, table)
+		}
+	}
+	before := o.explain(t, "web")
+	file := o.split(t, "web")
+	took := o.apply(t, file)
+	after := o.explain(t, "web")
+	compareSplit(t, before, after)
+	t.Logf("the split was done %v after it was applied", took)
+	eventually(t, patience, "and all runs", o.settled(2))
+
+	o.refused(t, []string{"generation 1", "generation 2", "plan show -o document"}, "plan", "apply", "-f", file)
+	o.mistakes(t)
+	eventually(t, patience, "the census is complete", func(ctx context.Context) error {
+		out, err := o.try(ctx, "plan", "rebalance", "--dry-run")
+		if err == nil && !strings.Contains(out, "Ring namespaces: ") {
+			return fmt.Errorf("%w: %s", errGiveUp, out)
+		}
+		return err
+	})
+	if out := o.run(t, "plan", "simulate", "--members=3"); !strings.Contains(out, "With 3 members") || !strings.Contains(out, "fleet-2") {
+		t.Errorf("plan simulate says:\n%s", out)
+	}
+	if err := o.settled(2)(t.Context()); err != nil {
+		t.Errorf("after the dry run: %v", err)
+	}
+}
+
+func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// split writes a file with the plan in force, in which the shard of the namespace is cut in two in the middle.
+func (o *operator) split(t *testing.T, namespace string) string {
+	t.Helper()
+	document := o.run(t, "plan", "show", "-o", "document")
+	plan, err := shard.ParsePlan([]byte(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := plan.ShardFor("namespaces", namespace)
+	middle := s.Range.Start + 1<<61 // of a quarter of the keyspace
+	low, high := shard.Range{Start: s.Range.Start, End: middle}, shard.Range{Start: middle, End: s.Range.End}
+	line := func(r shard.Range) string { return fmt.Sprintf(`{"ring":"namespaces","name":"","range":"%s"}`, r) }
+	was := fmt.Sprintf(`{"ring":"namespaces","name":"%s","range":"%s"}`, s.Name, s.Range)
+	edited := strings.Replace(document, was, line(low)+",\n"+line(high), 1)
+	if edited == document {
+		t.Fatalf("%s is not in\n%s", was, document)
+	}
+	file := filepath.Join(t.TempDir(), "plan.json")
+	if err := os.WriteFile(file, []byte(edited), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// apply applies the file, without writing first, and returns how long it took until all of it was done.
+func (o *operator) apply(t *testing.T, file string) time.Duration {
+	t.Helper()
+	for _, args := range [][]string{{"plan", "diff", "-f", file}, {"plan", "apply", "--dry-run", "-f", file}} {
+		if out := o.run(t, args...); strings.Count(out, "shard added") != 2 || strings.Count(out, "shard removed") != 1 || strings.Contains(out, "shard moved") {
+			t.Errorf("%q says:\n%s", args, out)
+		}
+	}
+	began := time.Now()
+	out := o.run(t, "plan", "apply", "-f", file, "--wait")
+	took := time.Since(began).Round(10 * time.Millisecond)
+	if !strings.Contains(out, "Plan generation 2 is written") || !strings.Contains(out, "Every shard of it runs") {
+		t.Errorf("plan apply says:\n%s", out)
+	}
+	return took
+}
+
+// compareSplit requires that the namespace has gone to a part of the shard it was in.
+func compareSplit(t *testing.T, before, after cli.Explanation) {
+	t.Helper()
+	was, is := before.Rings[0], after.Rings[0]
+	if before.Hash != after.Hash || before.Generation != 1 || after.Generation != 2 {
+		t.Errorf("hash %s, generation %d before, %s, %d after", before.Hash, before.Generation, after.Hash, after.Generation)
+	}
+	if was.State != cli.StateRunning || is.State != cli.StateRunning || was.Holder == "" || is.Holder == "" || len(is.Older) > 0 {
+		t.Errorf("%s by %q before, %s by %q after, behind %v", was.State, was.Holder, is.State, is.Holder, is.Older)
+	}
+	wide, err := shard.ParseRange(was.Range)
+	if err != nil {
+		t.Fatal(err)
+	}
+	narrow, err := shard.ParseRange(is.Range)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if was.Shard == is.Shard || wide == narrow || !wide.Contains(narrow.Start) || !narrow.ContainsNamespace("web") {
+		t.Errorf("in %s, %s before, in %s, %s after", was.Shard, wide, is.Shard, narrow)
+	}
+}
+
+// mistakes are answered with what is wrong.
+func (o *operator) mistakes(t *testing.T) {
+	t.Helper()
+	junk := filepath.Join(t.TempDir(), "junk.json")
+	if err := os.WriteFile(junk, []byte("{\"generation\": \x1b[2J"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	unknown := filepath.Join(t.TempDir(), "unknown.json")
+	document := o.run(t, "plan", "show", "-o", "document")
+	if err := os.WriteFile(unknown, []byte(strings.Replace(document, `"cronjob-controller"`, `"cronjobs"`, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o.refused(t, []string{"--filename", junk, "plan show -o document"}, "plan", "apply", "-f", junk)
+	o.refused(t, []string{`"cronjobs"`, "flotilla controllers"}, "plan", "apply", "-f", unknown)
+	o.refused(t, []string{"--members 0", "from 1 to 256"}, "plan", "simulate")
+	o.refused(t, []string{"NAMESPACE", `"No_Name"`}, "explain", "No_Name")
+	o.refused(t, []string{`fleet "armada" has no plan on Lease armada-plan`}, "plan", "show", "--fleet-name=armada")
+	o.refused(t, []string{"--kubeconfig", "/nowhere/config"}, "plan", "show", "--kubeconfig=/nowhere/config")
+	var status *exec.ExitError
+	if _, err := o.try(t.Context(), "plan", "show", "-o", "wide"); !errors.As(err, &status) || status.ExitCode() != 1 {
+		t.Errorf("a flag that is not as it should be ends the command with %v, want status 1", err)
+	}
+}
