@@ -6,14 +6,16 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	internal "k8s.io/controller-manager/config"
 	"k8s.io/controller-manager/pkg/leadermigration"
 	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// component is how the leader migration's configuration names the controller manager.
+// migrationComponent is how the leader migration's configuration names the controller manager.
 const migrationComponent = "kube-controller-manager"
 
 // gate is a foreign Lease that the fleet holds while it runs.
@@ -46,37 +48,82 @@ func parseGate(text string) (gate, error) {
 	return g, nil
 }
 
-// gates returns the gates that the flags ask for: those of --gate-lease, and the Lease of a leader migration.
-func (o *Options) gates(migration *internal.LeaderMigrationConfiguration) ([]gate, error) {
+// checkGateFlags returns the faults of --gate-lease.
+func (o *Options) checkGateFlags() []error {
+	var errs []error
+	for _, text := range o.Fleet.Gates {
+		g, err := parseGate(text)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case !o.Generic.LeaderElection.LeaderElect:
+			errs = append(errs, fmt.Errorf("--gate-lease %q: needs --leader-elect, without which no Lease is held", text))
+		case o.ownLease(g.lease):
+			errs = append(errs, fmt.Errorf("--gate-lease %q: names that begin with %q are those of the fleet's own Leases, see --fleet-name", text, o.Fleet.Name+"-"))
+		}
+	}
+	return errs
+}
+
+func (o *Options) ownLease(name string) bool { return strings.HasPrefix(name, o.Fleet.Name+"-") }
+
+// gates returns the gates that the flags ask for, each Lease once: those of --gate-lease in their order, and the Lease of a leader
+// migration, last as with the stock controller manager. runs are the controllers that this process would run.
+func (o *Options) gates(migration *internal.LeaderMigrationConfiguration, runs []string) ([]gate, error) {
 	var all []gate
 	for _, text := range o.Fleet.Gates {
 		g, err := parseGate(text)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, g)
+		all = addGate(all, g)
 	}
-	if migration != nil {
-		if migrated := migratedBy(migration, leadermigration.ControllerMigrated); len(migrated) > 0 {
-			all = append(all, gate{lease: migration.LeaderName, controllers: migrated})
+	if migrated := migratedBy(migration, leadermigration.ControllerMigrated); len(migrated) > 0 {
+		switch {
+		case migration.ResourceLock != resourcelock.LeasesResourceLock:
+			return nil, fmt.Errorf("--leader-migration-config: resourceLock %q: must be %q", migration.ResourceLock, resourcelock.LeasesResourceLock)
+		case o.ownLease(migration.LeaderName):
+			return nil, fmt.Errorf("--leader-migration-config: leaderName %q: names that begin with %q are those of the fleet's own Leases, see --fleet-name", migration.LeaderName, o.Fleet.Name+"-")
 		}
+		all = addGate(all, gate{lease: migration.LeaderName, controllers: migrated})
 	}
-	return all, nil
+	// A leader migration alone says nothing of the controllers that it does not name.
+	if len(o.Fleet.Gates) == 0 {
+		return all, nil
+	}
+	return all, checkGates(all, runs)
 }
 
-// migratedBy returns the controllers of the catalogue that the leader migration leaves to this component in this way, sorted.
+// addGate adds what a gate covers to what its Lease covers already.
+func addGate(all []gate, g gate) []gate {
+	i := slices.IndexFunc(all, func(other gate) bool { return other.lease == g.lease })
+	switch {
+	case i < 0:
+		return append(all, g)
+	case len(all[i].controllers) == 0 || len(g.controllers) == 0:
+		all[i].controllers = nil
+	default:
+		all[i].controllers = append(slices.Clone(all[i].controllers), g.controllers...)
+	}
+	return all
+}
+
+// migratedBy returns the controllers of the catalogue that the leader migration leaves to this component in this way, sorted. The
+// controller of service account tokens is never among them: the stock controller manager runs it under its main Lease, whatever
+// the configuration says.
 func migratedBy(migration *internal.LeaderMigrationConfiguration, how leadermigration.FilterResult) []string {
-	var names []string
 	if migration == nil {
 		return nil
 	}
+	var all []string
 	filter := leadermigration.NewLeaderMigrator(migration, migrationComponent).FilterFunc
 	for _, row := range catalogue.All() {
-		if filter(row.Name) == how {
-			names = append(names, row.Name)
+		if row.Name != names.ServiceAccountTokenController && filter(row.Name) == how {
+			all = append(all, row.Name)
 		}
 	}
-	return names
+	slices.Sort(all)
+	return all
 }
 
 // checkGates returns an error for controllers that this process would run and that no gate covers, where there are gates: a

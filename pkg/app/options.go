@@ -138,6 +138,7 @@ func maxShards() int {
 // a fleet gives a meaning of its own, each with the flag's name.
 func (o *Options) Validate() error {
 	var errs []error
+	errs = append(errs, o.checkGateFlags()...)
 	if errs = append(errs, o.Fleet.validate()...); !o.Generic.LeaderElection.LeaderElect {
 		return utilerrors.NewAggregate(errs)
 	}
@@ -168,11 +169,6 @@ func (o *FleetOptions) validate() []error {
 	}
 	if o.ReplanInterval != 0 && (o.ReplanInterval < minReplanInterval || o.ReplanInterval > maxReplanInterval) {
 		errs = append(errs, fmt.Errorf("--replan-interval %v: must be 0s or from %v to %v", o.ReplanInterval, minReplanInterval, maxReplanInterval))
-	}
-	for _, text := range o.Gates {
-		if _, err := parseGate(text); err != nil {
-			errs = append(errs, err)
-		}
 	}
 	if o.RebalanceDelay < 0 || o.RebalanceDelay > maxRebalanceDelay {
 		errs = append(errs, fmt.Errorf("--rebalance-delay %v: must be from 0s to %v", o.RebalanceDelay, maxRebalanceDelay))

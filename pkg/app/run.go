@@ -110,11 +110,8 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	}
 	// As upstream: what the migration leaves to another component is not run at all.
 	process.Leave(migratedBy(migration, leadermigration.ControllerUnowned))
-	gates, err := o.gates(migration)
+	gates, err := o.gates(migration, process.Runs(allControllers()))
 	if err != nil {
-		return err
-	}
-	if err := checkGates(gates, process.Runs(allControllers())); err != nil && migration == nil {
 		return err
 	}
 	var gateNames []string

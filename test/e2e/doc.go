@@ -5,6 +5,9 @@
 //   - TestFleet: three members share one cluster; one leaves in order, one is killed, one comes back.
 //   - TestFenceRefusesCredentials, TestFencedByAPIServer: the admission policy of deploy/fence, by itself and with a member
 //     that is suspended for longer than its Leases last.
+//   - TestStockToFleetAndBack, TestWayInWithoutRelease, TestGateStandbyTakesOver, TestGatePerController: from the stock leader to the
+//     fleet and back, all controllers or some, by the stock leader's Lease; gatelog_test.go judges them.
+//   - TestFleetLeaderMigration, TestStockLeaderMigration: leader migrations, of the fleet and of the stock one beside it.
 //   - TestEndpoints: what the secure port serves, and to whom.
 //   - The tests of badinput_test.go: what is said and done about flags, files and surroundings that are not as they
 //     should be.

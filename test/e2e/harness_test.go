@@ -25,8 +25,8 @@ const (
 	stockName = "kube-controller-manager"
 	fleetName = "flotilla"
 
-	// patience is for what takes seconds on an idle machine.
-	patience     = 90 * time.Second
+	// patience is for what takes seconds on an idle machine, and half a minute at most.
+	patience     = 4 * time.Minute
 	pollInterval = 100 * time.Millisecond
 	// requestTimeout is for one look at what is waited for.
 	requestTimeout = 20 * time.Second
@@ -79,12 +79,18 @@ type manager struct {
 // startManager starts a controller manager with the flags that the control plane wants and these.
 func startManager(t *testing.T, plane *controlplane.ControlPlane, binaryName, name string, flags ...string) *manager {
 	t.Helper()
+	return startBinary(t, plane, binary(t, plane, binaryName), name, flags...)
+}
+
+// startBinary is startManager for a binary by its path. What it is called there begins its User-Agent.
+func startBinary(t *testing.T, plane *controlplane.ControlPlane, path, name string, flags ...string) *manager {
+	t.Helper()
 	port, err := controlplane.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
 	args := append(plane.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port))
-	process, err := plane.StartProcess(name, binary(t, plane, binaryName), append(args, flags...))
+	process, err := plane.StartProcess(name, path, append(args, flags...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,10 +99,11 @@ func startManager(t *testing.T, plane *controlplane.ControlPlane, binaryName, na
 	return m
 }
 
-// startMember starts a member of the fleet; its name is that of the process.
+// startMember starts a member of the fleet; its name is that of the process. The plan stays as it is unless the flags say
+// otherwise, however long a test may take.
 func startMember(t *testing.T, plane *controlplane.ControlPlane, name string, flags ...string) *manager {
 	t.Helper()
-	return startManager(t, plane, fleetName, name, append([]string{"--member-name=" + name}, flags...)...)
+	return startManager(t, plane, fleetName, name, append([]string{"--member-name=" + name, "--replan-interval=0s"}, flags...)...)
 }
 
 var panicked = regexp.MustCompile(`(?m)^panic: |^goroutine \d+ \[running\]|Observed a panic|^fatal error: `)

@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// scene writes an audit log: at milliseconds after its beginning, each request takes 2 ms.
+type scene struct{ strings.Builder }
+
+func (s *scene) request(process, user, verb, object string, at, version int, answer string) {
+	stamp := func(ms int) string {
+		return time.Date(2026, 1, 1, 0, 0, 0, ms*int(time.Millisecond), time.UTC).Format("2006-01-02T15:04:05.000000Z")
+	}
+	resource, name, _ := strings.Cut(object, "/")
+	fmt.Fprintf(s, `{"verb":%q,"userAgent":"%s/v1 (linux) x","user":{"username":%q},"objectRef":{"resource":%q,"namespace":"kube-system","name":%q},`+
+		`"responseStatus":{"code":200},"responseObject":{"kind":"X","metadata":{"resourceVersion":"%d"}%s},"requestReceivedTimestamp":%q,"stageTimestamp":%q,"stage":"ResponseComplete"}`+"\n",
+		verb, process, user, resource, name, version, answer, stamp(at), stamp(at+2))
+}
+
+// lease has a process write the gate.
+func (s *scene) lease(process, holder string, at, version int) {
+	s.request(process, managerUser, "update", "leases/gate", at, version, fmt.Sprintf(`,"spec":{"holderIdentity":%q,"leaseDurationSeconds":1}`, holder))
+}
+
+// write has a controller of a process write a Pod.
+func (s *scene) write(process string, at, version int) {
+	s.request(process, "system:serviceaccount:kube-system:job-controller", "update", "pods/a", at, version, "")
+}
+
+// moves is stock-1 until 100 ms, nobody until 110 ms, the fleet until 200 ms, nobody until 250 ms, then stock-2.
+func (s *scene) moves() {
+	s.lease("stock-1", "vm_1", 0, 10)
+	s.lease("stock-1", "vm_1", 50, 15)
+	s.lease("stock-1", "", 100, 20)
+	s.lease("flotilla", "flotilla_fleet", 110, 30)
+	s.lease("flotilla", "", 200, 40)
+	s.lease("stock-2", "vm_2", 250, 50)
+}
+
+// TestGateLog plants writes of processes that do not hold the Lease, and some that do.
+func TestGateLog(t *testing.T) {
+	for name, tc := range map[string]struct {
+		plant func(*scene)
+		// want is the process of the one fault, and the holder then; empty for no fault.
+		want, holder string
+		succeeded    bool
+	}{
+		"each in its term":               {plant: func(s *scene) { s.write("stock-1", 60, 16); s.write("flotilla", 120, 31); s.write("stock-2", 260, 51) }},
+		"stock after the fleet has it":   {plant: func(s *scene) { s.write("stock-1", 130, 33) }, want: "stock-1", holder: "flotilla"},
+		"stock after the fleet wrote":    {plant: func(s *scene) { s.write("flotilla", 120, 31); s.write("stock-1", 130, 33) }, want: "stock-1", holder: "flotilla", succeeded: true},
+		"stock after its release":        {plant: func(s *scene) { s.write("stock-1", 104, 21) }, want: "stock-1"},
+		"stock on the wire":              {plant: func(s *scene) { s.write("stock-1", 99, 21) }, want: "stock-1"},
+		"fleet before it has it":         {plant: func(s *scene) { s.write("flotilla", 105, 22) }, want: "flotilla"},
+		"fleet after its release":        {plant: func(s *scene) { s.write("flotilla", 210, 41) }, want: "flotilla"},
+		"fleet while stock leads":        {plant: func(s *scene) { s.write("flotilla", 20, 12) }, want: "flotilla", holder: "stock-1"},
+		"fleet while the next one leads": {plant: func(s *scene) { s.write("flotilla", 270, 52) }, want: "flotilla", holder: "stock-2"},
+		"a change of nothing in time":    {plant: func(s *scene) { s.write("flotilla", 150, 5) }},
+		"a change of nothing too late":   {plant: func(s *scene) { s.write("flotilla", 270, 5) }, want: "flotilla", holder: "stock-2"},
+		"no object in the answer, late":  {plant: func(s *scene) { s.write("flotilla", 270, 0) }, want: "flotilla", holder: "stock-2"},
+		"who never had it":               {plant: func(s *scene) { s.write("stock-3", 20, 12) }},
+		"an event":                       {plant: func(s *scene) { s.request("flotilla", "x", "create", "events/a", 20, 12, "") }},
+		"a Lease of its own":             {plant: func(s *scene) { s.request("flotilla", managerUser, "update", "leases/other", 20, 12, "") }},
+		"a service account of its own":   {plant: func(s *scene) { s.request("flotilla", managerUser, "create", "serviceaccounts/a", 20, 12, "") }},
+		"a read":                         {plant: func(s *scene) { s.request("flotilla", "x", "get", "pods/a", 20, 12, "") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s scene
+			s.moves()
+			tc.plant(&s)
+			log, err := readGateLog(strings.NewReader(s.String()), "gate", everyWrite)
+			if err != nil {
+				t.Fatal(err)
+			}
+			faults := log.faults()
+			if tc.want == "" {
+				if len(faults) > 0 {
+					t.Errorf("convicted %v", faults)
+				}
+				return
+			}
+			if len(faults) != 1 || faults[0].write.process != tc.want || faults[0].holder != tc.holder || log.succeeded(faults[0].write) != tc.succeeded {
+				t.Errorf("got %v, want one of %s while %q held, succeeded %v", faults, tc.want, tc.holder, tc.succeeded)
+			}
+		})
+	}
+}
+
+// TestGateLogMoves measures the moves of the scene, and of one whose holder let the Lease expire, or lost it too early.
+func TestGateLogMoves(t *testing.T) {
+	var s scene
+	s.moves()
+	s.write("stock-1", 90, 17)
+	s.write("flotilla", 130, 31)
+	s.write("flotilla", 190, 39)
+	s.lease("flotilla", "flotilla_fleet", 1300, 60)
+	s.lease("stock-3", "vm_3", 1400, 70)
+	log, err := readGateLog(strings.NewReader(s.String()), "gate", everyWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ms := time.Millisecond
+	want := []move{
+		{from: "stock-1", to: "flotilla", released: true, lease: 10 * ms, writes: 40 * ms, after: 30 * ms},
+		{from: "flotilla", to: "stock-2", released: true, lease: 50 * ms},
+		{from: "stock-2", to: "flotilla", lease: 1050 * ms},
+		{from: "flotilla", to: "stock-3", lease: 100 * ms, early: true},
+	}
+	got := log.moves()
+	if len(got) != len(want) {
+		t.Fatalf("got %v", got)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("move %d: got %+v, want %+v", i, got[i], want[i])
+		}
+	}
+}

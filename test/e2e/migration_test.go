@@ -1,0 +1,388 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// migration is a control plane with stock replicas and members of a fleet.
+type migration struct {
+	plane  *controlplane.ControlPlane
+	client kubernetes.Interface
+	admin  *http.Client
+	lease  string
+	dir    string
+	// stockFlags are those of all stock replicas.
+	stockFlags []string
+	stock      []*manager // that run, in the order of their start
+	members    []*manager
+	killed     []string // incarnations
+	started    int      // stock replicas
+	marks      int      // objects of works
+}
+
+func startMigration(t *testing.T, lease string, stockFlags ...string) *migration {
+	t.Helper()
+	plane := startPlane(t, controlplane.Options{AuditObjects: true})
+	return &migration{
+		plane: plane, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()), lease: lease, dir: t.TempDir(), stockFlags: stockFlags,
+	}
+}
+
+// startStock starts a stock replica under a name that no other has had: its User-Agent tells it from them.
+func (m *migration) startStock(t *testing.T) {
+	t.Helper()
+	m.started++
+	name := fmt.Sprintf("stock-%d", m.started)
+	path := filepath.Join(m.dir, name)
+	if err := os.Symlink(binary(t, m.plane, stockName), path); err != nil {
+		t.Fatal(err)
+	}
+	replica := startBinary(t, m.plane, path, name, m.stockFlags...)
+	m.stock = append(m.stock, replica)
+	eventually(t, patience, name+" serves", replica.answers(m.admin, "/healthz", http.StatusOK))
+}
+
+// startFleet starts members; if a stock replica leads, it waits until they say that they wait for it.
+func (m *migration) startFleet(t *testing.T, n int, flags ...string) {
+	t.Helper()
+	for i := range n {
+		m.members = append(m.members, startMember(t, m.plane, fmt.Sprintf("fleet-%d", i), flags...))
+	}
+	if m.stockLeads(t.Context()) == nil {
+		m.fleetWaits(t)
+	}
+}
+
+// waitedLongEnough waits until the members have known for a lease duration which shards have no Lease: those they create at once.
+func (m *migration) waitedLongEnough(t *testing.T, lasting time.Duration) {
+	t.Helper()
+	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(leases.Items) > 0 {
+		return
+	}
+	began := time.Now()
+	eventually(t, patience, "the fleet has waited for a lease duration", func(context.Context) error {
+		if waited := time.Since(began); waited < lasting {
+			return fmt.Errorf("it waits since %v", waited)
+		}
+		return nil
+	})
+}
+
+// fleetWaits requires that every member says who holds the gate, and that no shard is held.
+func (m *migration) fleetWaits(t *testing.T) {
+	t.Helper()
+	for _, member := range m.members {
+		eventually(t, patience, "the fleet waits for the gate", func(ctx context.Context) error {
+			holder, err := m.holder(ctx)
+			if err != nil {
+				return err
+			}
+			return errors.Join(
+				m.joined(ctx, member.Name()),
+				member.answers(m.admin, "/readyz", http.StatusInternalServerError)(ctx),
+				member.says(m.admin, "/readyz/fleet", fmt.Sprintf("the gate, Lease %s, is held by %q", m.lease, holder))(ctx))
+		})
+	}
+	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lease := range leases.Items {
+		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" && !slices.Contains(m.killed, holder) {
+			t.Errorf("the fleet waits, and %s is held by %s", lease.Name, holder)
+		}
+	}
+}
+
+// joined tells whether the member has its own Lease: it may see who holds the gate some time before that.
+func (m *migration) joined(ctx context.Context, member string) error {
+	name := election.MemberLease(fleetName, member)
+	lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder == "" || slices.Contains(m.killed, holder) {
+		return fmt.Errorf("%s is held by %q", name, holder)
+	}
+	return nil
+}
+
+// fleetRuns waits until the fleet holds the gate and runs every shard.
+func (m *migration) fleetRuns(t *testing.T) {
+	t.Helper()
+	for _, member := range m.members {
+		eventually(t, patience, "the fleet runs", member.answers(m.admin, "/readyz", http.StatusOK))
+	}
+	if holder, err := m.holder(t.Context()); err != nil || holder != fleet.GateIdentity(fleetName) {
+		t.Errorf("the fleet runs, and %s is held by %q: %v", m.lease, holder, err)
+	}
+}
+
+func (m *migration) stopFleet(t *testing.T) {
+	t.Helper()
+	for _, member := range m.members {
+		if err := member.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, member := range m.members {
+		if status := member.exit(t, patience); status != 0 {
+			t.Errorf("%s ended with status %d, want 0", member.Name(), status)
+		}
+	}
+	m.members = nil
+}
+
+// killFleet ends all members at once, without a chance to say so.
+func (m *migration) killFleet(t *testing.T) {
+	t.Helper()
+	for _, member := range m.members {
+		lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), election.MemberLease(fleetName, member.Name()), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.killed = append(m.killed, ptr.Deref(lease.Spec.HolderIdentity, ""))
+	}
+	for _, member := range m.members {
+		if err := member.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, member := range m.members {
+		<-member.Done()
+	}
+	m.members = nil
+}
+
+func (m *migration) holder(ctx context.Context) (string, error) {
+	lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, m.lease, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
+}
+
+// stockLeads is a condition for eventually.
+func (m *migration) stockLeads(ctx context.Context) error {
+	holder, err := m.holder(ctx)
+	if err == nil && (holder == "" || holder == fleet.GateIdentity(fleetName)) {
+		err = fmt.Errorf("%s is held by %q", m.lease, holder)
+	}
+	return err
+}
+
+// mostRaces is how often in a row another stock replica may be quicker than the fleet: they look three times a second.
+const mostRaces = 8
+
+// wayIn stops stock leaders until the fleet has the gate, waits until it runs, and returns how often another stock replica was quicker.
+func (m *migration) wayIn(t *testing.T) int {
+	t.Helper()
+	for lost := range mostRaces {
+		if m.stopStockLeader(t) {
+			m.fleetRuns(t)
+			return lost
+		}
+		t.Log("another stock replica was quicker than the fleet, and has to be stopped as well")
+	}
+	t.Fatalf("a stock replica was quicker than the fleet %d times in a row", mostRaces)
+	return mostRaces
+}
+
+// stopStockLeader ends the stock replica that leads as a kubelet does, and tells whether the fleet has the gate now. If another
+// stock replica has, a new standby has taken the place of the one that was ended.
+func (m *migration) stopStockLeader(t *testing.T) bool {
+	t.Helper()
+	var leader int
+	eventually(t, patience, "a stock replica says that it leads", func(context.Context) error {
+		leader = slices.IndexFunc(m.stock, func(r *manager) bool {
+			return hasLine(r.log(t), "uccessfully acquired lease", "kube-system/"+m.lease)
+		})
+		if leader < 0 {
+			return errors.New("none does")
+		}
+		return nil
+	})
+	before, err := m.holder(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica := m.stock[leader]
+	m.stock = slices.Delete(m.stock, leader, leader+1)
+	if err := replica.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	var after string
+	eventually(t, patience, "the gate has another holder", func(ctx context.Context) error {
+		if after, err = m.holder(ctx); err == nil && (after == "" || after == before) {
+			err = fmt.Errorf("%s is held by %q", m.lease, after)
+		}
+		return err
+	})
+	replica.exit(t, patience)
+	if after == fleet.GateIdentity(fleetName) {
+		return true
+	}
+	m.startStock(t)
+	return false
+}
+
+// works requires that controllers of whoever runs them carry out something new, in a namespace of its own.
+func (m *migration) works(t *testing.T) {
+	t.Helper()
+	m.marks++
+	name := fmt.Sprintf("mark-%d", m.marks)
+	ctx := t.Context()
+	if _, err := m.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.client.AppsV1().Deployments(name).Create(ctx, newDeployment("work", 2), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.client.BatchV1().Jobs(name).Create(ctx, newJob("work"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "new work in "+name+" is carried out", func(ctx context.Context) error {
+		deployment, err := m.client.AppsV1().Deployments(name).Get(ctx, "work", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		job, err := m.client.BatchV1().Jobs(name).Get(ctx, "work", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if deployment.Status.Replicas != 2 || job.Status.Active != 1 {
+			return fmt.Errorf("%d replicas and %d pods of a job, want 2 and 1", deployment.Status.Replicas, job.Status.Active)
+		}
+		return nil
+	})
+}
+
+func newDeployment(name string, replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+	}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
+	}
+}
+
+func newJob(name string) *batchv1.Job {
+	template := newDeployment(name, 1).Spec.Template
+	template.Labels, template.Spec.RestartPolicy = nil, corev1.RestartPolicyNever
+	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.JobSpec{Template: template}}
+}
+
+// loadPeriod is how often the load changes something: seldom enough for a busy machine, often enough that the first write of who
+// takes over follows at once.
+const loadPeriod = 200 * time.Millisecond
+
+// load scales Deployments and creates Jobs in turn until the test ends.
+func (m *migration) load(t *testing.T) {
+	t.Helper()
+	for _, namespace := range namespaces {
+		if _, err := m.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.client.AppsV1().Deployments(namespace).Create(t.Context(), newDeployment("load", 1), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		ticker := time.NewTicker(loadPeriod)
+		defer ticker.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			if err := m.change(ctx, i); err != nil && ctx.Err() == nil {
+				t.Errorf("load: %v", err)
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { stop(); running.Wait() })
+}
+
+func (m *migration) change(ctx context.Context, i int) error {
+	namespace, round := namespaces[i%len(namespaces)], i/len(namespaces)
+	deployments := m.client.AppsV1().Deployments(namespace)
+	scale, err := deployments.GetScale(ctx, "load", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	scale.Spec.Replicas = int32(1 + round%3)
+	if _, err = deployments.UpdateScale(ctx, "load", scale, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+		return err
+	}
+	if round%8 == 0 {
+		_, err = m.client.BatchV1().Jobs(namespace).Create(ctx, newJob(fmt.Sprintf("load-%d", round)), metav1.CreateOptions{})
+		return err
+	}
+	return nil
+}
+
+// everyWrite needs the stock leader's Lease.
+func everyWrite(gateEvent) bool { return true }
+
+// judge asks the audit log whether every write that needs the gate was made by who held it. What the stock controller manager sends
+// when it has released its Lease is printed: it releases and stops at the same time. But nothing may take effect after a
+// successor's first write.
+func (m *migration) judge(t *testing.T, lease string, counts func(gateEvent) bool) *gateLog {
+	t.Helper()
+	log := gateLogOf(t, m.plane, lease, counts)
+	byProcess := map[string]int{}
+	for _, w := range log.writes {
+		byProcess[w.process]++
+	}
+	t.Logf("writes that need %s: %v", lease, byProcess)
+	var flying, trailing []time.Duration
+	for _, f := range log.faults() {
+		switch {
+		case f.write.process == fleetName || f.late == never || log.succeeded(f.write):
+			t.Errorf("%v", f)
+		case f.late <= 0:
+			flying = append(flying, -f.late)
+		default:
+			trailing = append(trailing, f.late)
+		}
+	}
+	slices.Sort(trailing)
+	t.Logf("writes of stock replicas that were on the wire when they released %s: %d; sent after that: %s", lease, len(flying), spread(trailing))
+	return log
+}
