@@ -22,6 +22,17 @@ import (
 func (m *Member) waitForLeases(ctx context.Context) bool {
 	logger := klog.FromContext(ctx)
 	last := ""
+	synced, stop := m.observer.Subscribe(func(string) bool { return true })
+	defer stop()
+	if !m.observer.HasSynced() {
+		timer := m.config.Clock.NewTimer(m.config.Timing.RetryPeriod)
+		select {
+		case <-synced: // usually within milliseconds
+		case <-timer.C():
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
 	err := wait.PollUntilContextCancel(ctx, m.config.Timing.RetryPeriod, true, func(ctx context.Context) (bool, error) {
 		if m.observer.HasSynced() {
 			m.failure.Store(nil)

@@ -20,6 +20,9 @@ import (
 
 var balanced = flag.Int("balanced", 0, "namespaces ns-0, ns-1, ... that TestBalance creates; 0 leaves it out")
 
+// configMaps are those in each namespace: an imbalance of less than 100 objects would be left alone.
+const configMaps = 8
+
 // mostOverMean is how much the heaviest member may have over the mean.
 const mostOverMean = 1.10
 
@@ -71,7 +74,11 @@ func (f *fleetRun) createNamespaces(t *testing.T, n int) {
 		wg.Go(func() {
 			for i := lane; i < n; i += lanes {
 				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("ns-%d", i)}}
-				if _, err := f.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+				_, err := f.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+				if err == nil {
+					err = f.fillNamespace(t.Context(), namespace.Name, configMaps)
+				}
+				if err != nil {
 					errs <- err
 					return
 				}
