@@ -11,7 +11,8 @@
 //     member renews it, the member waits: two processes of one name must not both
 //     claim.
 //  3. The plan is read from its Lease; a member of a fleet that has none writes the first.
-//  4. The gates are held, where there are any.
+//  4. The gates are held, where there are any. Until then the caches of what the ring gives to this member are kept warm,
+//     and nothing is claimed.
 //  5. One claimant a shard, each wanting its Lease if the ring gives the shard to
 //     this member, and one for the plan's Lease, whose holder plans.
 //

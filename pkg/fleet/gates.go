@@ -24,10 +24,12 @@ func GateIdentity(fleet string) string { return fleet + "_fleet" }
 type gates struct {
 	member *Member
 	all    []*election.Gate
+	// opened is closed once all are held: from then on shards may be claimed.
+	opened chan struct{}
 }
 
 func (m *Member) newGates() (*gates, error) {
-	g := &gates{member: m}
+	g := &gates{member: m, opened: make(chan struct{})}
 	for _, name := range m.config.Gates {
 		gate, err := election.NewGate(election.GateConfig{
 			Name:     name,
@@ -43,6 +45,9 @@ func (m *Member) newGates() (*gates, error) {
 		}
 		g.all = append(g.all, gate)
 	}
+	if len(g.all) == 0 {
+		close(g.opened)
+	}
 	return g, nil
 }
 
@@ -55,6 +60,9 @@ func (g *gates) run(ctx context.Context) error {
 	defer cancel()
 	errs := make([]error, len(g.all))
 	var running sync.WaitGroup
+	if len(g.all) > 0 {
+		running.Go(func() { g.wait(ctx) })
+	}
 	for i, gate := range g.all {
 		running.Go(func() {
 			if i > 0 {
@@ -74,21 +82,29 @@ func (g *gates) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// wait returns once all gates are held, or false when ctx has ended or the membership is lost.
-func (g *gates) wait(ctx context.Context) bool {
+// wait closes opened once all gates are held, and returns then or when ctx has ended.
+func (g *gates) wait(ctx context.Context) {
 	for i, gate := range g.all {
 		if name := g.member.config.Gates[i]; !gate.Valid(g.member.config.Clock.Now()) {
 			klog.FromContext(ctx).Info("Waiting for the gate: nothing runs before the fleet holds it", "lease", name, "holder", gate.Holder())
 		}
 		select {
 		case <-gate.Held():
-		case <-g.member.membership.Lost():
-			return false
 		case <-ctx.Done():
-			return false
+			return
 		}
 	}
-	return true
+	close(g.opened)
+}
+
+// open tells whether all gates have been held.
+func (g *gates) open() bool {
+	select {
+	case <-g.opened:
+		return true
+	default:
+		return false
+	}
 }
 
 // permit tells whether all gates are held at now.

@@ -146,3 +146,36 @@ func TestLostGateEndsMembers(t *testing.T) {
 		s.isHeld("main", "flotilla_fleet")
 	})
 }
+
+// TestWarmAtTheGate has a fleet wait for a gate with full caches, and begin from them, fresh, as soon as the gate is released.
+func TestWarmAtTheGate(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		// A fleet was there before, and has left what it wrote last: that says nothing about what came after it.
+		before := s.launch("a", nil)
+		pass(time.Minute)
+		before.stop()
+		<-before.ended
+		s.store.Put(foreign("kube-controller-manager", "stock_1"))
+		s.launch("a", gated("kube-controller-manager"))
+		s.launch("b", gated("kube-controller-manager"))
+		pass(30 * time.Second)
+		if len(s.holders()) > 0 || s.cargoes != len(s.plan.Shards()) {
+			t.Errorf("while the gate is held by another: %v work, %d instances of %d are prepared", s.holders(), s.cargoes, len(s.plan.Shards()))
+		}
+		s.mu.Lock()
+		s.version++ // the stock controller manager writes
+		for _, sh := range s.plan.Shards() {
+			extent, _ := s.plan.Extent(sh.ID)
+			s.written[sh.ID] = written{s.version, extent}
+		}
+		s.mu.Unlock()
+		lease := s.store.Get("kube-controller-manager").DeepCopy()
+		lease.Spec.HolderIdentity = ptr.To("")
+		s.store.Put(lease)
+		pass(500 * time.Millisecond)
+		s.allHeld("a", "b")
+		if s.warm != len(s.plan.Shards()) {
+			t.Errorf("%d of %d shards began with warm caches", s.warm, len(s.plan.Shards()))
+		}
+	})
+}

@@ -25,6 +25,8 @@ type preparation struct {
 	// term is the one that was held when the preparation began: what was written before
 	// that term is in its caches.
 	term int32
+	// gated is set if the gates were not held when the preparation began: others than the fleet's members have written since.
+	gated bool
 
 	cancel context.CancelFunc
 	// done is closed once the instance is warm, or err is set.
@@ -136,6 +138,7 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	warming, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.cancel = cancel
+	p.gated = !m.gates.open()
 	p.term = m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)).Transitions
 	r.setPrepared(p)
 	began := m.config.Clock.Now()
@@ -255,6 +258,8 @@ func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *prepa
 	writes, left := election.WritesOf(claim.Before())
 	var unknown error
 	switch {
+	case p.gated:
+		unknown = errors.New("it was begun before the fleet held the gates")
 	case !left:
 		unknown = fmt.Errorf("the last holder, %q, did not leave what it wrote last", claim.Before().Holder)
 	case len(writes.Unknown()) > 0:

@@ -176,10 +176,9 @@ func (m *Member) lead(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	if !m.waitForPlan(ctx) || !m.gates.wait(ctx) {
+	if !m.waitForPlan(ctx) {
 		return nil
 	}
-	m.started.Store(true)
 	claimCtx, stopClaims := context.WithCancel(context.WithoutCancel(ctx))
 	defer m.runners.all.Wait()
 	defer stopClaims()

@@ -21,7 +21,11 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 			!maps.Equal(before.Annotations, after.Annotations)
 	})
 	defer stop()
+	opened := m.gates.opened
 	for {
+		if m.gates.open() {
+			opened = nil
+		}
 		next := m.wish(ctx, claimCtx)
 		if done() {
 			return
@@ -30,6 +34,7 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 		select {
 		case <-changed:
 		case <-m.runners.left:
+		case <-opened:
 		case <-timer.C():
 		case <-m.membership.Lost():
 			timer.Stop()
@@ -65,13 +70,19 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	if m.config.Standby {
 		next = w.successors(plan, holders)
 	}
+	open := m.gates.open()
 	for _, r := range m.runners.list() {
-		if _, planned := plan.Shard(r.shard.ID); planned {
-			m.wishOf(r, w, next, roster, now)
-		} else {
+		switch _, planned := plan.Shard(r.shard.ID); {
+		case !planned:
 			r.wish(election.Keep, false, false, false)
+		case !open:
+			// Somebody else runs all of it still. What is to be ours is kept warm until then.
+			r.wish(election.Leave, false, false, w.Owner(r.shard.ID) == m.config.Member)
+		default:
+			m.wishOf(r, w, next, roster, now)
 		}
 	}
+	m.started.Store(m.started.Load() || open)
 	if next := roster.NextChange(); next.After(now) {
 		return next.Sub(now)
 	}
