@@ -38,6 +38,9 @@ const (
 	maxHandoffTimeout     = 5 * time.Minute
 	defaultHandoffs       = 4
 
+	defaultGateDelay = time.Second
+	maxGateDelay     = time.Minute
+
 	defaultFenceDelay = 200 * time.Millisecond
 	maxFenceDelay     = time.Minute
 	// maxFleetName leaves room for the ring and the shard in a Lease's name.
@@ -76,6 +79,8 @@ type FleetOptions struct {
 	Standby bool
 	// Gates are the Leases that the fleet must hold while it runs, each NAME or NAME=CONTROLLER,...
 	Gates []string
+	// GateDelay is how long a fleet of which nothing runs waits after it has got the gates; 0 to one minute.
+	GateDelay time.Duration
 	// FenceDelay is how long the API server is given to see that a dead member is fenced, before its shards run; 0 to
 	// one minute.
 	FenceDelay time.Duration
@@ -95,7 +100,7 @@ func NewOptions() (*Options, error) {
 		KubeControllerManagerOptions: upstream,
 		Fleet: FleetOptions{
 			Name: defaultFleetName, Member: strings.ToLower(hostname), Shards: defaultShards, Rings: []string{allRings}, ReplanInterval: defaultReplanInterval, RebalanceDelay: defaultRebalanceDelay,
-			HandoffTimeout: defaultHandoffTimeout, Handoffs: defaultHandoffs, FenceDelay: defaultFenceDelay,
+			HandoffTimeout: defaultHandoffTimeout, Handoffs: defaultHandoffs, FenceDelay: defaultFenceDelay, GateDelay: defaultGateDelay,
 		},
 	}, nil
 }
@@ -119,6 +124,7 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.Rings, "rings", o.Rings, "The rings of the plan that this member serves, '*' for all of them.")
 	fs.DurationVar(&o.ReplanInterval, "replan-interval", o.ReplanInterval, "How long the planner waits at least between two changes of plan that even out the weight of the members; 0 to leave the plan to 'flotilla plan'. Whichever member plans goes by its own flag.")
 	fs.StringArrayVar(&o.Gates, "gate-lease", o.Gates, "A foreign Lease in the leader-election namespace that the fleet must hold while any member runs: kube-controller-manager, so that stock replicas which are left running stay standbys. NAME=CONTROLLER,... says that the Lease stands for these controllers only, and then no others may be enabled. May be given more than once.")
+	fs.DurationVar(&o.GateDelay, "gate-delay", o.GateDelay, "How long the fleet waits after it has got the Leases of --gate-lease, if nothing of it runs yet. The stock controller manager releases its Lease as it begins to stop, and its controllers may go on for a moment.")
 	fs.DurationVar(&o.RebalanceDelay, "rebalance-delay", o.RebalanceDelay, "How long a member must have been there before it is given shards, while others are active. A member that leaves or fails is replaced at once.")
 	fs.DurationVar(&o.HandoffTimeout, "handoff-timeout", o.HandoffTimeout, "Bounds each step of a planned handoff: how long a shard's controllers may go on writing once they have been asked to stop, and how long a member that leaves waits for the next owner of a shard to be ready. A process that is told to end needs up to twice this, and a little more.")
 	fs.IntVar(&o.Handoffs, "max-concurrent-handoffs", o.Handoffs, "How many shards a member prepares to take over from others at a time. Each is listed and cached twice in the fleet meanwhile.")
@@ -178,6 +184,9 @@ func (o *FleetOptions) validate() []error {
 	}
 	if o.Handoffs < 1 || o.Handoffs > shard.MaxShards {
 		errs = append(errs, fmt.Errorf("--max-concurrent-handoffs %d: must be from 1 to %d", o.Handoffs, shard.MaxShards))
+	}
+	if o.GateDelay < 0 || o.GateDelay > maxGateDelay {
+		errs = append(errs, fmt.Errorf("--gate-delay %v: must be from 0s to %v", o.GateDelay, maxGateDelay))
 	}
 	if o.FenceDelay < 0 || o.FenceDelay > maxFenceDelay {
 		errs = append(errs, fmt.Errorf("--fence-delay %v: must be from 0s to %v", o.FenceDelay, maxFenceDelay))

@@ -133,6 +133,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		Check:          controllers.CheckPlan,
 		Rings:          o.Fleet.rings(),
 		Gates:          gateNames,
+		GateDelay:      o.Fleet.GateDelay,
 		Replanning:     fleet.Replanning{Interval: o.Fleet.ReplanInterval},
 		Leases:         client.CoordinationV1().Leases(namespace),
 		Timing:         o.timing(),

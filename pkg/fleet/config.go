@@ -31,6 +31,9 @@ type Config struct {
 	Rings []string
 	// Gates are the names of foreign Leases that the fleet must hold while any member runs. Default: none.
 	Gates []string
+	// GateDelay is how long a fleet of which nothing runs waits after it has got the gates: the stock controller manager
+	// releases its Lease as it begins to stop, and not when it has stopped. Default 0; must not be negative.
+	GateDelay time.Duration
 	// Replanning is what this member does as the planner.
 	Replanning Replanning
 	// CensusInterval is how often the holder of a range says what its namespaces weigh. Default: a minute.

@@ -82,7 +82,8 @@ func (g *gates) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// wait closes opened once all gates are held, and returns then or when ctx has ended.
+// wait closes opened once all gates are held, and GateDelay has passed if no other member runs anything: then somebody else has
+// just let go of them, and may still be stopping. It returns then or when ctx has ended.
 func (g *gates) wait(ctx context.Context) {
 	for i, gate := range g.all {
 		if name := g.member.config.Gates[i]; !gate.Valid(g.member.config.Clock.Now()) {
@@ -94,7 +95,12 @@ func (g *gates) wait(ctx context.Context) {
 			return
 		}
 	}
-	close(g.opened)
+	if m := g.member; m.liveShard(m.config.Clock.Now()).Name == "" {
+		m.pause(ctx, m.config.GateDelay)
+	}
+	if ctx.Err() == nil {
+		close(g.opened)
+	}
 }
 
 // open tells whether all gates have been held.

@@ -156,8 +156,9 @@ func TestWarmAtTheGate(t *testing.T) {
 		before.stop()
 		<-before.ended
 		s.store.Put(foreign("kube-controller-manager", "stock_1"))
-		s.launch("a", gated("kube-controller-manager"))
-		s.launch("b", gated("kube-controller-manager"))
+		late := func(c *Config) { c.Gates, c.GateDelay = []string{"kube-controller-manager"}, 3*time.Second }
+		s.launch("a", late)
+		s.launch("b", late)
 		pass(30 * time.Second)
 		if len(s.holders()) > 0 || s.cargoes != len(s.plan.Shards()) {
 			t.Errorf("while the gate is held by another: %v work, %d instances of %d are prepared", s.holders(), s.cargoes, len(s.plan.Shards()))
@@ -172,7 +173,11 @@ func TestWarmAtTheGate(t *testing.T) {
 		lease := s.store.Get("kube-controller-manager").DeepCopy()
 		lease.Spec.HolderIdentity = ptr.To("")
 		s.store.Put(lease)
-		pass(500 * time.Millisecond)
+		pass(2900 * time.Millisecond)
+		if n := s.holders(); len(n) > 0 {
+			t.Errorf("%v work before the delay is over", n)
+		}
+		pass(600 * time.Millisecond)
 		s.allHeld("a", "b")
 		if s.warm != len(s.plan.Shards()) {
 			t.Errorf("%d of %d shards began with warm caches", s.warm, len(s.plan.Shards()))

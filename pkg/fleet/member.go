@@ -72,8 +72,8 @@ func New(c Config) (*Member, error) {
 	if c.Enforced == nil {
 		c.Enforced = func() bool { return false }
 	}
-	if c.FenceDelay < 0 {
-		return nil, fmt.Errorf("fleet member: FenceDelay is %v, must not be negative", c.FenceDelay)
+	if c.FenceDelay < 0 || c.GateDelay < 0 {
+		return nil, fmt.Errorf("fleet member: FenceDelay is %v and GateDelay %v, must not be negative", c.FenceDelay, c.GateDelay)
 	}
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
