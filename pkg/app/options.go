@@ -38,7 +38,7 @@ const (
 	maxHandoffTimeout     = 5 * time.Minute
 	defaultHandoffs       = 4
 
-	defaultGateDelay = time.Second
+	defaultGateDelay = 500 * time.Millisecond
 	maxGateDelay     = time.Minute
 
 	defaultFenceDelay = 200 * time.Millisecond

@@ -47,9 +47,10 @@ var withoutWhenSharded = map[string]string{
 }
 
 // withoutUnlessItHappens are counters that have no sample, and no family, before what they count has happened once: what
-// goes wrong for a moment and is done again.
-var withoutUnlessItHappens = regexp.MustCompile(`_stale_sync_skips_total$|^rest_client_request_retries_total$|` +
-	`volume_operation_(total_errors|errors_total)$|force_delete_pod_errors_total$|request_processing_errors_total$|forced_detaches$`)
+// goes wrong for a moment and is done again. A node's range of addresses for example is given back, and counted as released,
+// when the node was changed by others while it was assigned.
+var withoutUnlessItHappens = regexp.MustCompile(`_(skips|retries|errors|releases|failures|failed|conflicts|timeouts|dropped|rejected)_total$|` +
+	`volume_operation_total_errors$|forced_detaches$`)
 
 // requireFamilies requires that the fleet comes to have every metric family that the stock controller manager has, some of
 // which come with what is done from time to time.
