@@ -27,6 +27,8 @@
 //   - In the end, within a bounded time, each shard is run by exactly one member, what was built has been run or
 //     closed, everybody can leave, and no goroutine is left.
 //
+// What shards of different plans owe each other is excused as well for [excuse] after the Lease of one of them was deleted.
+//
 // # What a seed decides
 //
 // The seed decides all faults, times and latencies. It does not decide in which order the Go scheduler runs goroutines that

@@ -96,11 +96,13 @@ func (w *world) entitledLocked(p *process, id shard.ID) bool {
 	return slices.ContainsFunc(w.claims[id], func(c *claim) bool { return c.process == p && c.valid() })
 }
 
-// excusedLocked tells whether somebody has given the Lease of the shard, or of one that it overlaps, away of late.
+// excusedLocked tells whether somebody has given the Lease of the shard, or of one that it overlaps, away of late. To delete
+// that of an ancestor is to give it away: who inherits sees nobody hold it.
 func (w *world) excusedLocked(id shard.ID) bool {
-	return slices.ContainsFunc(w.overlappingLocked(id), func(id shard.ID) bool {
-		at, ok := w.disturbed[w.leaseOf(id)]
-		return ok && time.Since(at) < excuse
+	return slices.ContainsFunc(w.overlappingLocked(id), func(other shard.ID) bool {
+		given, ok := w.disturbed[w.leaseOf(other)]
+		removed, gone := w.removed[w.leaseOf(other)]
+		return ok && time.Since(given) < excuse || other != id && gone && time.Since(removed) < excuse
 	})
 }
 
@@ -215,7 +217,7 @@ func (w *world) beginWork(k *work) {
 			if last.late {
 				continue
 			}
-			if seen < last.version {
+			if seen < last.version && (overlapping == id || !w.excusedLocked(id)) {
 				w.failLockedf("%s begins to work on %s with a cache at %d, and %s wrote %d to %s in term %d at %.3f", k.process.name(), id, seen,
 					last.process.name(), last.version, overlapping, last.term, last.at.Sub(w.begin).Seconds())
 			}
