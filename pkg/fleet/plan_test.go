@@ -305,6 +305,33 @@ func TestSpoiltPlanWithoutPlanner(t *testing.T) {
 	})
 }
 
+// TestTwoPlansOfOneGeneration has members that were cut off while the plan began anew: in the end all work by one.
+func TestTwoPlansOfOneGeneration(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		pass(time.Minute)
+		other := s.next(func(r *shard.Ring) { split(r, 1) })
+		other.Generation = s.plan.Generation
+		b := s.launch("b", nil)
+		pass(time.Minute)
+		// What is on the Lease is not what a and b work by, and a newcomer knows nothing else.
+		lease := must(WithPlan("flotilla", s.store.Get(PlanLease("flotilla")), other))
+		nobody := election.NewIncarnation("nobody") // plans for as long as the Lease lasts
+		lease.Spec.HolderIdentity = &nobody
+		s.store.Put(lease)
+		c := s.launch("c", nil)
+		pass(2 * time.Minute)
+		plan := must(PlanOf(s.store.Get(PlanLease("flotilla"))))
+		for _, sh := range []*ship{a, b, c} {
+			if got, _ := sh.Plan(); got.Digest() != plan.Digest() || sh.Refused() != nil {
+				t.Errorf("%s works by generation %d, %s; on the Lease is %d, %s: %v", sh.Incarnation(), got.Generation, got.Digest(), plan.Generation, plan.Digest(), sh.Refused())
+			}
+		}
+		s.plan = plan
+		s.requireWorked()
+	})
+}
+
 // TestPlanThatMayNotFollow is refused, and stops nothing: an operator has to mend it.
 func TestPlanThatMayNotFollow(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *sea) {

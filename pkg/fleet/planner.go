@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
+
+// maxGeneration is beyond what any fleet comes to: who says more on a Lease has been tampered with.
+const maxGeneration = 1 << 53
 
 // planner is the member's part in writing the plan. Whoever holds the plan's Lease plans, and no other member; but what makes
 // a change of plan safe is the compare-and-swap of that Lease alone, so an operator may write it as well.
@@ -83,10 +87,16 @@ func (p *planner) plan(ctx context.Context) bool {
 	current := m.inForce.Load().plan
 	there, err := m.planOf(lease.Lease)
 	switch {
-	case err != nil || there.Generation < current.Generation:
+	case err != nil || there.Generation < current.Generation,
+		there.Generation == current.Generation && there.Digest() != m.inForce.Load().digest:
 		return p.putBack(ctx, lease, current, there.Generation)
 	case there.Generation > current.Generation || m.Refused() != nil:
 		return false // not adopted yet, or refused: an operator has to mend it
+	}
+	if generation, astray := p.astray(now); astray {
+		// The plan's Lease was deleted, or spoilt while some members did not know a good plan: now there are two.
+		current.Generation = generation + 1
+		return p.write(ctx, lease, current)
 	}
 	if m.config.Replanning.Interval == 0 {
 		return false
@@ -105,6 +115,20 @@ func (p *planner) plan(ctx context.Context) bool {
 		return true
 	}
 	return false
+}
+
+// astray returns the highest generation of another plan that a live member works by, if it is not older than the one in force:
+// that member adopts a greater one only.
+func (p *planner) astray(now time.Time) (generation int64, found bool) {
+	m, plan := p.member, p.member.inForce.Load()
+	for _, member := range election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, now).Members() {
+		digest := member.Annotations[PlanAnnotation]
+		theirs, err := strconv.ParseInt(member.Annotations[GenerationAnnotation], 10, 64)
+		if err == nil && theirs < maxGeneration && digest != "" && digest != plan.digest && theirs >= max(plan.plan.Generation, generation) {
+			generation, found = theirs, true
+		}
+	}
+	return generation, found
 }
 
 // propose returns what to do about a ring, if it is time and worth it. Members that have come or gone need not wait for the
