@@ -15,9 +15,6 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// migrationComponent is how the leader migration's configuration names the controller manager.
-const migrationComponent = "kube-controller-manager"
-
 // gate is a foreign Lease that the fleet holds while it runs.
 type gate struct {
 	lease string
@@ -116,7 +113,7 @@ func migratedBy(migration *internal.LeaderMigrationConfiguration, how leadermigr
 		return nil
 	}
 	var all []string
-	filter := leadermigration.NewLeaderMigrator(migration, migrationComponent).FilterFunc
+	filter := leadermigration.NewLeaderMigrator(migration, component).FilterFunc
 	for _, row := range catalogue.All() {
 		if row.Name != names.ServiceAccountTokenController && filter(row.Name) == how {
 			all = append(all, row.Name)

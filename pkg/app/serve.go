@@ -23,7 +23,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
-// component is the name that upstream's pages show; tools look for it.
+// component is the name that upstream's pages show, for which tools look, and by which a leader migration's configuration means
+// the controller manager.
 const component = "kube-controller-manager"
 
 // publishConfig puts the configuration on /configz, in upstream's words.

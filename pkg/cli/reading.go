@@ -177,10 +177,7 @@ func (r *Reading) holders() map[shard.ID]string {
 
 // stayers returns the members that serve the ring and are there to stay, sorted: those that the planner gives shards to.
 func (r *Reading) stayers(ring string) []string {
-	return slices.DeleteFunc(fleet.ServersOf(r.Known, ring), func(name string) bool {
-		member, live := r.Roster.Get(name)
-		return live && member.State == election.MemberJoining
-	})
+	return fleet.Stayers(r.Known, r.Roster, ring)
 }
 
 // census returns what the ring's namespaces weigh, and the shards whose holders have not said so yet.

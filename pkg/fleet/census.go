@@ -46,11 +46,12 @@ func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 	}
 }
 
-// censusOf returns what the holders of a ring's shards have published, and whether all of them have. What a Lease says of
-// other parts of the keyspace than its own is left out.
-func censusOf(fleet string, ring shard.Ring, get func(lease string) election.Observation) (shard.Census, bool) {
+// CensusOf returns what the holders of a ring's shards have published on their Leases, and whether all of them have. It is
+// what the planner goes by. What a Lease says of other parts of the keyspace than its own is left out; get returns the Lease
+// of a name, or anything without annotations.
+func CensusOf(fleet string, ring shard.Ring, get func(lease string) election.Observation) (census shard.Census, complete bool) {
 	var parts []shard.Census
-	complete := true
+	complete = true
 	for _, s := range ring.Shards {
 		part, published := CensusOn(get(ShardLease(fleet, s.ID)))
 		if !published {
@@ -61,21 +62,6 @@ func censusOf(fleet string, ring shard.Ring, get func(lease string) election.Obs
 	}
 	return shard.Merge(parts...), complete
 }
-
-// CensusOf returns what the holders of a ring's shards have published on their Leases, and whether all of them have. It is
-// what the planner goes by; get returns the Lease of a name, or anything without annotations.
-func CensusOf(fleet string, ring shard.Ring, get func(lease string) election.Observation) (census shard.Census, complete bool) {
-	return censusOf(fleet, ring, get)
-}
-
-// KnownMembers returns the members that there are, and those that have been away for so short a time that they count as ones
-// that will come back, each with its name and annotations. Shards have their homes among them.
-func KnownMembers(fleet string, leases []election.Observation) []election.Member {
-	return knownMembers(fleet, leases)
-}
-
-// ServersOf returns the names of those members that serve the ring, sorted.
-func ServersOf(members []election.Member, ring string) []string { return servers(members, ring) }
 
 // Covers returns whether what a shard's Lease says that it covers overlaps with the extent, and whether it is the same. A
 // Lease that does not say, or says what nobody can read, overlaps with everything; one that does not name its controllers is

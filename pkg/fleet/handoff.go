@@ -297,10 +297,14 @@ func (m *Member) retrySoon() wait.Backoff {
 }
 
 // pause returns after d, or when ctx ends.
-func (m *Member) pause(ctx context.Context, d time.Duration) {
+func (m *Member) pause(ctx context.Context, d time.Duration) { m.await(ctx, nil, d) }
+
+// await returns when changed receives, after d, or when ctx ends.
+func (m *Member) await(ctx context.Context, changed <-chan struct{}, d time.Duration) {
 	timer := m.config.Clock.NewTimer(d)
 	defer timer.Stop()
 	select {
+	case <-changed:
 	case <-timer.C():
 	case <-ctx.Done():
 	}

@@ -133,13 +133,7 @@ func (r *shardRunner) waitForRelease(ctx context.Context) bool {
 		if len(rivals) == 0 {
 			return true
 		}
-		timer := m.config.Clock.NewTimer(m.nextExpiry(rivals).Sub(now))
-		select {
-		case <-changed:
-		case <-timer.C():
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		m.await(ctx, changed, m.nextExpiry(rivals).Sub(now))
 	}
 	return false
 }

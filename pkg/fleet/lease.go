@@ -92,10 +92,11 @@ func (c cover) overlaps(e shard.Extent) bool {
 // memory is how long a member that is away counts as one that will come back.
 const memory = 15 * time.Minute
 
-// knownMembers returns the Leases of members that there are or were until a while before the last
-// sign of life of any. Only the writers' own stamps are compared, with each other, so that
+// KnownMembers returns the members that there are, and those that have been away for so short a time that they count as ones
+// that will come back: until a while after the last sign of life of any, each with its name and annotations. Shards have
+// their homes among them. Only the writers' own stamps are compared, with each other, so that
 // all members know the same ones; that their clocks differ costs a needless move at worst.
-func knownMembers(fleet string, observations []election.Observation) []election.Member {
+func KnownMembers(fleet string, observations []election.Observation) []election.Member {
 	var all []election.Observation
 	var last time.Time
 	for _, o := range observations {
@@ -116,8 +117,8 @@ func knownMembers(fleet string, observations []election.Observation) []election.
 	return known
 }
 
-// servers returns the names of those members that serve the ring, sorted.
-func servers(members []election.Member, ring string) []string {
+// ServersOf returns the names of those members that serve the ring, sorted.
+func ServersOf(members []election.Member, ring string) []string {
 	var names []string
 	for _, m := range members {
 		if rings := m.Annotations[RingsAnnotation]; rings == "" || slices.Contains(strings.Split(rings, ","), ring) {
@@ -126,4 +127,13 @@ func servers(members []election.Member, ring string) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// Stayers returns the names of the members that serve the ring and are there to stay, sorted: those that the planner gives
+// shards to. They are the known ones and those that live, whatever stamps others may bear, but for those that are joining.
+func Stayers(known []election.Member, roster election.Roster, ring string) []string {
+	return slices.DeleteFunc(ServersOf(slices.Concat(known, roster.Members()), ring), func(name string) bool {
+		member, live := roster.Get(name)
+		return live && member.State == election.MemberJoining
+	})
 }

@@ -25,13 +25,7 @@ func (m *Member) waitForLeases(ctx context.Context) bool {
 	synced, stop := m.observer.Subscribe(func(string) bool { return true })
 	defer stop()
 	if !m.observer.HasSynced() {
-		timer := m.config.Clock.NewTimer(m.config.Timing.RetryPeriod)
-		select {
-		case <-synced: // usually within milliseconds
-		case <-timer.C():
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		m.await(ctx, synced, m.config.Timing.RetryPeriod) // usually milliseconds
 	}
 	err := wait.PollUntilContextCancel(ctx, m.config.Timing.RetryPeriod, true, func(ctx context.Context) (bool, error) {
 		if m.observer.HasSynced() {

@@ -214,7 +214,7 @@ func (m *Member) admit(current *inForce, next shard.Plan, roster election.Roster
 		return err
 	}
 	for i, ring := range next.Rings {
-		if _, known := current.plan.Ring(ring.Name); !known && len(servers(roster.Members(), ring.Name)) == 0 {
+		if _, known := current.plan.Ring(ring.Name); !known && len(ServersOf(roster.Members(), ring.Name)) == 0 {
 			return fmt.Errorf("rings[%d].name: %q is served by no live member: start members with --rings=%s first", i, ring.Name, ring.Name)
 		}
 	}

@@ -66,13 +66,7 @@ func (p *planner) work(ctx context.Context, _ *election.Claim) {
 		if p.plan(ctx) {
 			continue
 		}
-		timer := m.config.Clock.NewTimer(m.config.Timing.RetryPeriod)
-		select {
-		case <-changed:
-		case <-timer.C():
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		m.await(ctx, changed, m.config.Timing.RetryPeriod)
 	}
 }
 
@@ -140,13 +134,8 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	}
 	observations := m.observer.List()
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
-	// Those that live count whatever stamps others may bear.
-	known := slices.Concat(knownMembers(m.config.Fleet, observations), roster.Members())
-	members := slices.DeleteFunc(servers(known, ring.Name), func(name string) bool {
-		member, live := roster.Get(name)
-		return live && member.State == election.MemberJoining
-	})
-	census, complete := censusOf(m.config.Fleet, ring, m.observer.Get)
+	members := Stayers(KnownMembers(m.config.Fleet, observations), roster, ring.Name)
+	census, complete := CensusOf(m.config.Fleet, ring, m.observer.Get)
 	due := now.Sub(p.last) >= m.config.Replanning.Interval
 	if !complete || !due && (rosterSettled(ring, members) || slices.Equal(p.content[ring.Name], members)) {
 		return shard.Proposal{}, false

@@ -54,8 +54,8 @@ func Wish(plan shard.Plan, roster election.Roster, known []election.Member, hold
 		}
 	}
 	for _, ring := range plan.Rings {
-		r := ringWishes{members: servers(active, ring.Name)}
-		r.known = slices.Concat(servers(known, ring.Name), r.members)
+		r := ringWishes{members: ServersOf(active, ring.Name)}
+		r.known = slices.Concat(ServersOf(known, ring.Name), r.members)
 		slices.Sort(r.known)
 		r.known = slices.Compact(r.known)
 		before := last.rings[ring.Name]

@@ -58,7 +58,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	m.follow(ctx, claimCtx, now)
 	plan := m.inForce.Load().plan
 	holders := m.holders(plan, now)
-	w, err := Wish(plan, roster, knownMembers(m.config.Fleet, observations), holders, m.Wishes())
+	w, err := Wish(plan, roster, KnownMembers(m.config.Fleet, observations), holders, m.Wishes())
 	if err != nil {
 		// The plan was valid when it was adopted, so this is a bug; what is held is kept.
 		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
