@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 // Commands returns the commands, to be added to that of the build.
@@ -67,16 +69,16 @@ such a shard does; and an orphan when nobody holds it.
 			}
 			if output.value == formDocument {
 				if r.Fault != nil {
-					return faultOf(r)
+					return r.Problem()
 				}
 				document, err := r.Plan.Document()
 				fmt.Fprint(cmd.OutOrStdout(), document)
 				return err
 			}
-			if err := print(cmd.OutOrStdout(), output.value, ViewPlan(r), tablePlan); err != nil || r.Fault == nil {
+			if err := print(cmd.OutOrStdout(), output.value, status.Of(r), tablePlan); err != nil || r.Fault == nil {
 				return err
 			}
-			return faultOf(r)
+			return r.Problem()
 		})
 	output.addFlag(command, formDocument)
 	return command

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 // Edit is a change of plan that has passed every check.
@@ -42,7 +43,7 @@ func ParseDocument(text []byte) (shard.Plan, error) {
 
 // Prepare makes the edited plan the successor of the one in force, and returns why it cannot be. check is what the build says
 // of a plan.
-func Prepare(r *Reading, edited shard.Plan, check func(shard.Plan) error) (Edit, error) {
+func Prepare(r *status.Reading, edited shard.Plan, check func(shard.Plan) error) (Edit, error) {
 	e := Edit{From: r.Plan}
 	var err error
 	switch {
@@ -64,7 +65,7 @@ func Prepare(r *Reading, edited shard.Plan, check func(shard.Plan) error) (Edit,
 }
 
 // checked completes an edit whose From and Next are set.
-func (e Edit) checked(r *Reading, check func(shard.Plan) error) (Edit, error) {
+func (e Edit) checked(r *status.Reading, check func(shard.Plan) error) (Edit, error) {
 	if err := check(e.Next); err != nil {
 		return Edit{}, err
 	}
@@ -75,11 +76,11 @@ func (e Edit) checked(r *Reading, check func(shard.Plan) error) (Edit, error) {
 		}
 	}
 	e.Changes = slices.DeleteFunc(shard.Diff(e.From, e.Next), func(c shard.Change) bool { return slices.Contains(e.Kept, c.ID) })
-	e.Warnings = planWarnings(r, e.Next)
+	e.Warnings = status.PlanWarnings(r, e.Next)
 	if e.Replaces != "" && !errors.Is(r.Fault, fleet.ErrNoPlan) {
 		e.Warnings = append(e.Warnings, "the plan on the Lease is replaced, since it cannot be used: "+e.Replaces)
 	}
-	if r.quiet() > 0 {
+	if r.Quiet() > 0 {
 		e.Warnings = append(e.Warnings, "no member seems to run: the plan will come into force when one does")
 	}
 	return e, nil
@@ -87,8 +88,8 @@ func (e Edit) checked(r *Reading, check func(shard.Plan) error) (Edit, error) {
 
 // keepHomes gives the shards that stay their holders as homes where namespaced rings are cut anew: without homes, the
 // consistent hashing would move some of them.
-func (e *Edit) keepHomes(r *Reading) {
-	holders := r.holders()
+func (e *Edit) keepHomes(r *status.Reading) {
+	holders := r.Holders()
 	for _, ring := range e.Next.Rings {
 		was, found := e.From.Ring(ring.Name)
 		if !found || ring.Scope != shard.ScopeNamespaced || slices.Equal(was.IDs(), ring.IDs()) {
@@ -107,9 +108,9 @@ func (e *Edit) keepHomes(r *Reading) {
 
 // replacement returns the edited plan with a generation that is greater than any that the Leases tell of. Its shards keep
 // their names, if they have any: which there were, nobody can tell.
-func replacement(r *Reading, edited shard.Plan) (shard.Plan, error) {
+func replacement(r *status.Reading, edited shard.Plan) (shard.Plan, error) {
 	latest, witness := int64(0), ""
-	for _, o := range r.sorted {
+	for _, o := range r.Leases() {
 		if n, err := strconv.ParseInt(o.Annotations[fleet.GenerationAnnotation], 10, 64); err == nil && n > latest {
 			latest, witness = n, o.Name
 		}

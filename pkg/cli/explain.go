@@ -7,6 +7,14 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
+)
+
+// Says who decided about a shard's owner.
+const (
+	byPin       = "pin"
+	byHome      = "home"
+	byComputing = "computed here"
 )
 
 // Explanation is what 'flotilla explain' prints: who looks after a namespace.
@@ -30,37 +38,37 @@ type RingExplained struct {
 	Isolated    bool     `json:"isolated,omitempty"`
 	// Owner is the member that is wanted, and OwnerBy says by whom: pin, home, or "computed here" where the plan leaves
 	// it to the consistent hashing.
-	Owner   string     `json:"owner,omitempty"`
-	OwnerBy string     `json:"ownerBy"`
-	State   ShardState `json:"state"`
-	Claim
+	Owner   string       `json:"owner,omitempty"`
+	OwnerBy string       `json:"ownerBy"`
+	State   status.State `json:"state"`
+	status.Claim
 	// Older are the held Leases of an older generation that cover the namespace.
-	Older []OlderView `json:"older,omitempty"`
+	Older []status.OlderView `json:"older,omitempty"`
 }
 
 // Explain returns who looks after a namespace. It need not exist.
-func Explain(r *Reading, namespace string) (Explanation, error) {
+func Explain(r *status.Reading, namespace string) (Explanation, error) {
 	if r.Fault != nil {
-		return Explanation{}, faultOf(r)
+		return Explanation{}, r.Problem()
 	}
 	hash := shard.Hash(namespace)
-	e := Explanation{Namespace: namespace, Hash: fmt.Sprintf("0x%016x", hash), Generation: r.Plan.Generation, Warnings: warnings(r), now: r.Now}
-	wishes, err := fleet.Wish(r.Plan, r.Roster, r.Known, r.holders(), fleet.Wishes{})
+	e := Explanation{Namespace: namespace, Hash: fmt.Sprintf("0x%016x", hash), Generation: r.Plan.Generation, Warnings: status.Warnings(r), now: r.Now}
+	wishes, err := fleet.Wish(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{})
 	if err != nil {
 		return Explanation{}, err
 	}
-	older := r.older()
+	older := r.Older()
 	for _, ring := range r.Plan.Rings {
 		s, found := r.Plan.ShardFor(ring.Name, namespace)
 		if !found {
 			continue // a cluster ring
 		}
 		here := shard.Extent{Range: shard.Range{Start: hash, End: hash + 1}, Controllers: ring.Controllers}
-		blocking := covering(older, "", here)
+		blocking := status.Covering(older, "", here)
 		v := RingExplained{
 			Ring: ring.Name, Controllers: ring.Controllers, Shard: s.ID.String(), Range: s.Range.String(), Isolated: s.Range == here.Range,
-			Owner: s.Belongs(), OwnerBy: byHome, Claim: claimOf(r, r.shardLease(s.ID)),
-			State: stateOf(r, r.shardLease(s.ID), len(blocking) > 0),
+			Owner: s.Belongs(), OwnerBy: byHome, Claim: status.ClaimOf(r, r.ShardLease(s.ID)),
+			State: status.StateOf(r, r.ShardLease(s.ID), len(blocking) > 0),
 		}
 		switch {
 		case s.Pin != "":
@@ -69,7 +77,7 @@ func Explain(r *Reading, namespace string) (Explanation, error) {
 			v.Owner, v.OwnerBy = wishes.Owner(s.ID), byComputing
 		}
 		for _, o := range blocking {
-			v.Older = append(v.Older, OlderView{Lease: o.Name, Range: o.Annotations[fleet.RangeAnnotation], Generation: o.Annotations[fleet.GenerationAnnotation], Claim: claimOf(r, o)})
+			v.Older = append(v.Older, status.OlderView{Lease: o.Name, Range: o.Annotations[fleet.RangeAnnotation], Generation: o.Annotations[fleet.GenerationAnnotation], Claim: status.ClaimOf(r, o)})
 		}
 		e.Rings = append(e.Rings, v)
 	}
@@ -102,7 +110,7 @@ func tableExplanation(w io.Writer, e Explanation) {
 		add("owner", explainedOwner(v))
 		add("controllers", fmt.Sprintf("%d, which -o yaml lists", len(v.Controllers)))
 		for _, line := range lines {
-			fmt.Fprintf(w, "  %-13s %s\n", line[0], plain(line[1]))
+			fmt.Fprintf(w, "  %-13s %s\n", line[0], status.Plain(line[1]))
 		}
 	}
 	printWarnings(w, e.Warnings)
@@ -119,7 +127,7 @@ func explainedOwner(v RingExplained) string {
 	}
 }
 
-func since(c Claim, now time.Time) string {
+func since(c status.Claim, now time.Time) string {
 	if c.Since == nil {
 		return fmt.Sprintf("unknown, term %d", c.Term)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 const testFleet = "flotilla"
@@ -156,6 +157,6 @@ func (l leases) list() []coordinationv1.Lease {
 	return all
 }
 
-func (l leases) read() *Reading { return Read(testFleet, l.list(), testNow) }
+func (l leases) read() *status.Reading { return status.Read(testFleet, l.list(), testNow) }
 
 func acceptAll(shard.Plan) error { return nil }

@@ -15,6 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the outputs to testdata, to be reviewed as a difference")
@@ -69,11 +70,11 @@ func busyFleet(t *testing.T) (shard.Plan, leases) {
 
 func TestShowOutputs(t *testing.T) {
 	_, l := busyFleet(t)
-	golden(t, "show-busy", ViewPlan(l.read()), tablePlan)
-	golden(t, "show-calm", ViewPlan(newLeases(t, testPlan(t)).read()), tablePlan)
+	golden(t, "show-busy", status.Of(l.read()), tablePlan)
+	golden(t, "show-calm", status.Of(newLeases(t, testPlan(t)).read()), tablePlan)
 	l[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = "{\"\x1b\": 1}"
-	golden(t, "show-junk", ViewPlan(l.read()), tablePlan)
-	golden(t, "show-nothing", ViewPlan(leases{}.read()), tablePlan)
+	golden(t, "show-junk", status.Of(l.read()), tablePlan)
+	golden(t, "show-nothing", status.Of(leases{}.read()), tablePlan)
 }
 
 func TestExplainOutputs(t *testing.T) {

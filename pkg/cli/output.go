@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 // Forms of output.
@@ -66,16 +66,7 @@ func cell(text string) string {
 	if runes := []rune(text); len(runes) > maxCell {
 		text = string(runes[:maxCell-3]) + "..."
 	}
-	return plain(text)
-}
-
-// plain quotes a text that has anything in it that would not be printed as one character of a line.
-func plain(text string) string {
-	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
-	if strings.IndexFunc(text, odd) < 0 {
-		return text
-	}
-	return strconv.QuoteToASCII(text)
+	return status.Plain(text)
 }
 
 // ago returns for people how long before now t was.
@@ -83,35 +74,7 @@ func ago(t *time.Time, now time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return short(now.Sub(*t)) + " ago"
-}
-
-// short returns a duration in its two greatest units.
-func short(d time.Duration) string {
-	d = d.Round(time.Second)
-	if d < 0 {
-		return "-" + short(-d)
-	}
-	days, hours, minutes, seconds := d/(24*time.Hour), d/time.Hour%24, d/time.Minute%60, d/time.Second%60
-	switch {
-	case days > 0:
-		return fmt.Sprintf("%dd%dh", days, hours)
-	case hours > 0:
-		return fmt.Sprintf("%dh%dm", hours, minutes)
-	case minutes > 0:
-		return fmt.Sprintf("%dm%ds", minutes, seconds)
-	default:
-		return fmt.Sprintf("%ds", seconds)
-	}
-}
-
-// stamp returns a time for a view, nil if it is not known.
-func stamp(t time.Time) *time.Time {
-	if t.IsZero() || t.Year() < 1971 || t.Year() > 9999 {
-		return nil
-	}
-	t = t.UTC().Truncate(time.Second)
-	return &t
+	return status.Short(now.Sub(*t)) + " ago"
 }
 
 func plural(n int, what string) string {

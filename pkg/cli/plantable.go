@@ -7,10 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 // tablePlan writes a PlanView for people.
-func tablePlan(w io.Writer, v PlanView) {
+func tablePlan(w io.Writer, v status.View) {
 	if v.Fault != "" {
 		fmt.Fprintf(w, "Fleet %s\n", v.Fleet)
 	} else {
@@ -31,7 +33,7 @@ func tablePlan(w io.Writer, v PlanView) {
 		}
 		var lines [][]string
 		for _, o := range v.Older {
-			lines = append(lines, []string{o.Lease, o.Range, o.Generation, holder(o.Claim), ago(o.Since, v.now), fmt.Sprint(o.Term)})
+			lines = append(lines, []string{o.Lease, o.Range, o.Generation, holder(o.Claim), ago(o.Since, v.Now), fmt.Sprint(o.Term)})
 		}
 		rows(w, []string{"LEASE", "RANGE", "GENERATION", "HOLDER", "SINCE", "TERM"}, lines)
 	}
@@ -39,7 +41,7 @@ func tablePlan(w io.Writer, v PlanView) {
 	printWarnings(w, v.Warnings)
 }
 
-func tableRing(w io.Writer, v PlanView, ring RingView) {
+func tableRing(w io.Writer, v status.View, ring status.RingView) {
 	fmt.Fprintf(w, "\nRing %s: %s, %s", ring.Name, ring.Scope, plural(len(ring.Shards), "shard"))
 	if n := len(ring.Controllers); n > 0 {
 		fmt.Fprintf(w, ", %s", plural(n, "controller"))
@@ -59,7 +61,7 @@ func tableRing(w io.Writer, v PlanView, ring RingView) {
 			objects = fmt.Sprint(*s.Objects)
 		}
 		lines = append(lines, []string{
-			inRing(s.Shard), cmp.Or(s.Range, fmt.Sprint(len(s.Controllers))), objects, owner(s), holder(s.Claim), ago(s.Since, v.now), fmt.Sprint(s.Term), state(s),
+			inRing(s.Shard), cmp.Or(s.Range, fmt.Sprint(len(s.Controllers))), objects, owner(s), holder(s.Claim), ago(s.Since, v.Now), fmt.Sprint(s.Term), state(s),
 		})
 	}
 	head := []string{"SHARD", what, "OBJECTS", "OWNER", "HOLDER", "SINCE", "TERM", "STATE"}
@@ -73,7 +75,7 @@ func tableRing(w io.Writer, v PlanView, ring RingView) {
 }
 
 // owner returns whom the plan wants.
-func owner(s ShardView) string {
+func owner(s status.ShardView) string {
 	switch {
 	case s.Pin != "":
 		return s.Pin + " (pin)"
@@ -85,7 +87,7 @@ func owner(s ShardView) string {
 }
 
 // holder returns the member, or what else the Lease names.
-func holder(c Claim) string {
+func holder(c status.Claim) string {
 	switch {
 	case c.Incarnation == "":
 		return ""
@@ -97,7 +99,7 @@ func holder(c Claim) string {
 }
 
 // state returns the state of a shard, and what it waits for.
-func state(s ShardView) string {
+func state(s status.ShardView) string {
 	text := string(s.State)
 	if s.Silent {
 		text += ", holder is silent"
@@ -114,7 +116,7 @@ func state(s ShardView) string {
 	return text
 }
 
-func tableMembers(w io.Writer, v PlanView) {
+func tableMembers(w io.Writer, v status.View) {
 	fmt.Fprintln(w)
 	if len(v.Members) == 0 {
 		fmt.Fprintln(w, "No members")
@@ -123,7 +125,7 @@ func tableMembers(w io.Writer, v PlanView) {
 	fmt.Fprintln(w, "Members")
 	var lines [][]string
 	for _, m := range v.Members {
-		lines = append(lines, []string{m.Name, m.State, fmt.Sprint(m.Shards), m.Rings, m.Generation, ago(m.Since, v.now), m.Incarnation})
+		lines = append(lines, []string{m.Name, m.State, fmt.Sprint(m.Shards), m.Rings, m.Generation, ago(m.Since, v.Now), m.Incarnation})
 	}
 	rows(w, []string{"MEMBER", "STATE", "SHARDS", "RINGS", "GENERATION", "SINCE", "INCARNATION"}, lines)
 }
@@ -133,7 +135,7 @@ func printWarnings(w io.Writer, warnings []string) {
 		fmt.Fprintln(w)
 	}
 	for _, text := range warnings {
-		fmt.Fprintf(w, "Warning: %s\n", plain(text))
+		fmt.Fprintf(w, "Warning: %s\n", status.Plain(text))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 // Rebalancing is what the planner would do now.
@@ -62,9 +63,9 @@ var errNotCounted = errors.New("what the namespaces weigh is not known yet: hold
 
 // Rebalance returns what the planner would do now, once for each namespaced ring. The plan may be written as it is; where
 // Edit.Same, nothing is worth doing. The error says that there is nothing to go by.
-func Rebalance(r *Reading, limits shard.Limits, check func(shard.Plan) error) (Rebalancing, error) {
+func Rebalance(r *status.Reading, limits shard.Limits, check func(shard.Plan) error) (Rebalancing, error) {
 	if r.Fault != nil {
-		return Rebalancing{}, faultOf(r)
+		return Rebalancing{}, r.Problem()
 	}
 	out := Rebalancing{Edit: Edit{From: r.Plan, Next: r.Plan}}
 	var skipped []error
@@ -72,7 +73,7 @@ func Rebalance(r *Reading, limits shard.Limits, check func(shard.Plan) error) (R
 		if ring.Scope != shard.ScopeNamespaced {
 			continue
 		}
-		v := RingRebalancing{Ring: ring.Name, Members: r.stayers(ring.Name)}
+		v := RingRebalancing{Ring: ring.Name, Members: r.Stayers(ring.Name)}
 		err := out.Edit.propose(r, ring, limits, &v)
 		if err != nil {
 			v.Skipped = err.Error()
@@ -96,11 +97,11 @@ func Rebalance(r *Reading, limits shard.Limits, check func(shard.Plan) error) (R
 }
 
 // propose adds what is to be done with one ring. Each proposal is of the same generation: one plan comes of all of them.
-func (e *Edit) propose(r *Reading, ring shard.Ring, limits shard.Limits, v *RingRebalancing) error {
+func (e *Edit) propose(r *status.Reading, ring shard.Ring, limits shard.Limits, v *RingRebalancing) error {
 	if len(v.Members) == 0 {
 		return errors.New("no member serves it")
 	}
-	census, missing := r.census(ring)
+	census, missing := r.Census(ring)
 	if len(missing) > 0 {
 		return fmt.Errorf("%w (missing from %s)", errNotCounted, some(idTexts(missing)))
 	}
@@ -136,7 +137,7 @@ func tableRebalancing(w io.Writer, rings []RingRebalancing) {
 			fmt.Fprintln(w)
 		}
 		if ring.Skipped != "" {
-			fmt.Fprintf(w, "Ring %s: left alone: %s\n", ring.Ring, plain(ring.Skipped))
+			fmt.Fprintf(w, "Ring %s: left alone: %s\n", ring.Ring, status.Plain(ring.Skipped))
 			continue
 		}
 		fmt.Fprintf(w, "Ring %s: %s, %s\n", ring.Ring, plural(int(ring.Total), "object"), plural(len(ring.Members), "member"))
@@ -183,7 +184,7 @@ func tableBalance(w io.Writer, before, after BalanceView) {
 		}
 	}
 	var lines [][]string
-	for _, name := range sortedNaturally(sortedKeys(names)) {
+	for _, name := range status.SortNaturally(sortedKeys(names)) {
 		lines = append(lines, []string{name, fmt.Sprint(before.Members[name]), fmt.Sprint(after.Members[name])})
 	}
 	rows(w, []string{"MEMBER", "BEFORE", "AFTER"}, lines)

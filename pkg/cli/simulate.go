@@ -8,6 +8,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 const (
@@ -43,9 +44,9 @@ type RingSimulation struct {
 
 // Simulate returns what the planner would do, step by step until nothing is worth doing, if there were that many members: of
 // those that there are the first ones, and then further ones named as a StatefulSet would.
-func Simulate(r *Reading, members int, limits shard.Limits) (Simulation, error) {
+func Simulate(r *status.Reading, members int, limits shard.Limits) (Simulation, error) {
 	if r.Fault != nil {
-		return Simulation{}, faultOf(r)
+		return Simulation{}, r.Problem()
 	}
 	var known []string
 	for _, m := range r.Known {
@@ -67,9 +68,9 @@ func Simulate(r *Reading, members int, limits shard.Limits) (Simulation, error) 
 	return s, nil
 }
 
-func simulateRing(r *Reading, ring shard.Ring, members []string, limits shard.Limits) (RingSimulation, error) {
+func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits shard.Limits) (RingSimulation, error) {
 	v := RingSimulation{Ring: ring.Name, ShardsBefore: len(ring.Shards), Shards: map[string]int{}}
-	census, missing := r.census(ring)
+	census, missing := r.Census(ring)
 	if len(missing) > 0 {
 		v.Skipped = fmt.Sprintf("%v (missing from %s)", errNotCounted, some(idTexts(missing)))
 		return v, nil
@@ -82,7 +83,7 @@ func simulateRing(r *Reading, ring shard.Ring, members []string, limits shard.Li
 		v.Skipped = "none of these members serves it"
 		return v, nil
 	}
-	now := r.stayers(ring.Name)
+	now := r.Stayers(ring.Name)
 	plan := r.Plan
 	for ; v.Rounds < maxRounds; v.Rounds++ {
 		p, worth, err := shard.Propose(plan, ring.Name, census, serving, limits)
@@ -131,13 +132,13 @@ func ownerAt(plan shard.Plan, ring string, placement shard.Placement, hash uint6
 
 // futureMembers returns that many names: the first of those that there are, by their numbers, and then the next ones.
 func futureMembers(fleetName string, known []string, n int) []string {
-	names := sortedNaturally(known)
+	names := status.SortNaturally(known)
 	if len(names) >= n {
 		return names[:n]
 	}
 	prefix, next := fleetName, 0
 	for _, name := range names {
-		if p, number := ordinal(name); number >= 0 {
+		if p, number := status.Ordinal(name); number >= 0 {
 			prefix = p
 		}
 	}
@@ -154,7 +155,7 @@ func tableSimulation(w io.Writer, s Simulation) {
 	fmt.Fprintf(w, "With %s\n", plural(len(s.Members), "member"))
 	for _, v := range s.Rings {
 		if v.Skipped != "" {
-			fmt.Fprintf(w, "\nRing %s: %s\n", v.Ring, plain(v.Skipped))
+			fmt.Fprintf(w, "\nRing %s: %s\n", v.Ring, status.Plain(v.Skipped))
 			continue
 		}
 		fmt.Fprintf(w, "\nRing %s: %s, %d shards now, %d then, in %s\n", v.Ring, plural(int(v.Total), "object"), v.ShardsBefore, v.ShardsAfter, plural(v.Rounds, "plan"))
@@ -167,7 +168,7 @@ func tableSimulation(w io.Writer, s Simulation) {
 			}
 		}
 		var lines [][]string
-		for _, name := range sortedNaturally(sortedKeys(names)) {
+		for _, name := range status.SortNaturally(sortedKeys(names)) {
 			lines = append(lines, []string{name, weightOf(v.Before, name), weightOf(v.After, name), fmt.Sprint(v.Shards[name])})
 		}
 		rows(w, []string{"MEMBER", "OBJECTS NOW", "OBJECTS THEN", "SHARDS THEN"}, lines)

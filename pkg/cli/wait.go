@@ -9,6 +9,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 // waitInterval is how often the Leases are read while a plan is waited for.
@@ -19,27 +20,27 @@ var errNever = errors.New("not waiting any longer")
 
 // pending returns what is still to happen until the fleet runs the plan of this generation: every shard running, and none of
 // an older generation held. It is nil when all has happened. It wraps errNever if it is not going to.
-func pending(r *Reading, plan shard.Plan) error {
+func pending(r *status.Reading, plan shard.Plan) error {
 	if r.Fault != nil {
-		return faultOf(r)
+		return r.Problem()
 	}
 	if r.Plan.Generation != plan.Generation || r.Plan.Digest() != plan.Digest() {
 		return fmt.Errorf("%w for plan generation %d: generation %d has taken its place", errNever, plan.Generation, r.Plan.Generation)
 	}
 	for _, m := range r.Roster.Members() {
 		if text := m.Annotations[fleet.RefusedAnnotation]; strings.HasPrefix(text, fmt.Sprintf("%d:", plan.Generation)) {
-			return fmt.Errorf("%w for plan generation %d: member %s refuses it: %s", errNever, plan.Generation, m.Name, plain(text))
+			return fmt.Errorf("%w for plan generation %d: member %s refuses it: %s", errNever, plan.Generation, m.Name, status.Plain(text))
 		}
 	}
-	older := r.older()
-	counts := map[ShardState][]string{}
+	older := r.Older()
+	counts := map[status.State][]string{}
 	for _, s := range r.Plan.Shards() {
-		if v := viewShard(r, s, older); v.State != StateRunning {
+		if v := status.ViewShard(r, s, older); v.State != status.StateRunning {
 			counts[v.State] = append(counts[v.State], v.Shard)
 		}
 	}
 	var missing []string
-	for _, state := range []ShardState{StateOrphan, StateOlder, StatePreparing, StateWaiting, StateStarting} {
+	for _, state := range []status.State{status.StateOrphan, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting} {
 		if ids := counts[state]; len(ids) > 0 {
 			missing = append(missing, fmt.Sprintf("%d %s (%s)", len(ids), state, some(ids)))
 		}
@@ -64,7 +65,7 @@ func some(names []string) string {
 	if len(names) > most {
 		text += ", ..."
 	}
-	return plain(text)
+	return status.Plain(text)
 }
 
 // wait returns when the fleet runs the plan. It tells progress whenever that changes.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 // maxTries is how often a write that somebody else came before is computed anew. The planner renews the plan's Lease every
@@ -28,7 +29,7 @@ type connection struct {
 }
 
 // read lists the Leases, once.
-func (c *connection) read(ctx context.Context) (*Reading, error) {
+func (c *connection) read(ctx context.Context) (*status.Reading, error) {
 	if c.leases == nil {
 		client, err := c.connect(c.target)
 		if err != nil {
@@ -40,11 +41,11 @@ func (c *connection) read(ctx context.Context) (*Reading, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the Leases in namespace %s: %w", c.target.Namespace, err)
 	}
-	return Read(c.target.Fleet, list.Items, c.clock.Now()), nil
+	return status.Read(c.target.Fleet, list.Items, c.clock.Now()), nil
 }
 
 // write writes the plan on its Lease as that was read. Of a conflict the error is the API server's.
-func (c *connection) write(ctx context.Context, r *Reading, plan shard.Plan) error {
+func (c *connection) write(ctx context.Context, r *status.Reading, plan shard.Plan) error {
 	lease, err := fleet.WithPlan(c.target.Fleet, r.PlanLease, plan)
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func (c *connection) write(ctx context.Context, r *Reading, plan shard.Plan) err
 
 // writeIf reads, computes and writes until nobody has written meanwhile. compute returns the plan to write, or false if
 // there is nothing to write.
-func (c *connection) writeIf(ctx context.Context, compute func(*Reading) (shard.Plan, bool, error)) error {
+func (c *connection) writeIf(ctx context.Context, compute func(*status.Reading) (shard.Plan, bool, error)) error {
 	var last error
 	for range maxTries {
 		r, err := c.read(ctx)
@@ -83,7 +84,7 @@ func (c *connection) writeIf(ctx context.Context, compute func(*Reading) (shard.
 // apply makes the edited plan the next one and returns what it did.
 func (c *connection) apply(ctx context.Context, edited shard.Plan, check func(shard.Plan) error, dryRun bool) (Edit, error) {
 	var e Edit
-	err := c.writeIf(ctx, func(r *Reading) (shard.Plan, bool, error) {
+	err := c.writeIf(ctx, func(r *status.Reading) (shard.Plan, bool, error) {
 		var err error
 		e, err = Prepare(r, edited, check)
 		return e.Next, !dryRun && !e.Same(), err

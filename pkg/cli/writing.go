@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 func addWrite(command *cobra.Command, dryRun *bool, wait *time.Duration) {
@@ -54,7 +55,7 @@ func finish(cmd *cobra.Command, conn *connection, e Edit, dryRun bool, wait time
 // rebalance computes what the planner would do and writes it.
 func (c *connection) rebalance(ctx context.Context, config Config, dryRun bool) (Rebalancing, error) {
 	var out Rebalancing
-	err := c.writeIf(ctx, func(r *Reading) (shard.Plan, bool, error) {
+	err := c.writeIf(ctx, func(r *status.Reading) (shard.Plan, bool, error) {
 		var err error
 		out, err = Rebalance(r, config.Limits, config.Check)
 		return out.Edit.Next, !dryRun && !out.Edit.Same(), err

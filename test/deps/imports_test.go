@@ -9,9 +9,9 @@ import (
 )
 
 // layers are the parts of the project, from top to bottom: each may import itself and those below it.
-var layers = []string{"cmd", "pkg/app", "pkg/cli", "pkg/fleet", "pkg/controllers", "pkg/election", "pkg/shard", "pkg/plant"}
+var layers = []string{"cmd", "pkg/app", "pkg/cli", "pkg/status", "pkg/fleet", "pkg/controllers", "pkg/election", "pkg/shard", "pkg/plant"}
 
-const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/fleet > pkg/controllers > pkg/election > pkg/shard > pkg/plant and " +
+const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/status > pkg/fleet > pkg/controllers > pkg/election > pkg/shard > pkg/plant and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
 // A rule says what the packages of some folders may import. Paths of the project's own packages are relative to the

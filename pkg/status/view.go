@@ -1,8 +1,9 @@
-package cli
+package status
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,33 +13,26 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// ShardState says in one word how a shard is.
-type ShardState string
+// State says in one word how a shard is.
+type State string
 
 const (
 	// StateRunning: the holder says that it runs the shard.
-	StateRunning ShardState = "running"
+	StateRunning State = "running"
 	// StateStarting: the Lease is held, and its holder has not said yet that it runs; that takes a renewal.
-	StateStarting ShardState = "starting"
+	StateStarting State = "starting"
 	// StatePreparing: the Lease is held, and its holder prepares while a shard of an older generation still runs some of it.
-	StatePreparing ShardState = "preparing"
+	StatePreparing State = "preparing"
 	// StateWaiting: as preparing, but everything is prepared, and only the older shard's release is waited for.
-	StateWaiting ShardState = "waiting"
+	StateWaiting State = "waiting"
 	// StateOlder: nobody holds the Lease yet, and a shard of an older generation still runs some of it.
-	StateOlder ShardState = "older"
+	StateOlder State = "older"
 	// StateOrphan: no unexpired holder, neither of this shard nor of an older one that covers it.
-	StateOrphan ShardState = "orphan"
+	StateOrphan State = "orphan"
 )
 
-// Says who decided about a shard's owner.
-const (
-	byPin       = "pin"
-	byHome      = "home"
-	byComputing = "computed here"
-)
-
-// PlanView is what 'flotilla plan show' prints.
-type PlanView struct {
+// View is a fleet at a glance: what 'flotilla plan show' prints.
+type View struct {
 	Fleet string `json:"fleet"`
 	// Fault says why the plan on the Lease cannot be read; there are no rings then.
 	Fault      string `json:"fault,omitempty"`
@@ -52,7 +46,8 @@ type PlanView struct {
 	// Warnings are what an operator should look at.
 	Warnings []string `json:"warnings,omitempty"`
 
-	now time.Time
+	// Now is when it was read: ages are printed as of it.
+	Now time.Time `json:"-"`
 }
 
 // RingView is a ring of the plan.
@@ -79,8 +74,8 @@ type ShardView struct {
 	Pin     string `json:"pin,omitempty"`
 	Home    string `json:"home,omitempty"`
 	// Owner is the member that the plan wants, by its pin or home; empty where the plan leaves it to the consistent hashing.
-	Owner string     `json:"owner,omitempty"`
-	State ShardState `json:"state"`
+	Owner string `json:"owner,omitempty"`
+	State State  `json:"state"`
 	Claim
 	// Older are the held Leases of older generations that cover some of the shard.
 	Older []string `json:"older,omitempty"`
@@ -127,11 +122,11 @@ type MemberView struct {
 }
 
 // ViewPlan returns the plan in force and who runs what.
-func ViewPlan(r *Reading) PlanView {
-	v := PlanView{Fleet: r.Fleet, AsOf: stamp(r.AsOf), Members: viewMembers(r), Warnings: warnings(r), now: r.Now}
-	older := r.older()
+func Of(r *Reading) View {
+	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: viewMembers(r), Warnings: Warnings(r), Now: r.Now}
+	older := r.Older()
 	if r.Fault != nil {
-		v.Fault = faultOf(r).Error()
+		v.Fault = r.Problem().Error()
 	} else {
 		v.Generation, v.Digest = r.Plan.Generation, r.Plan.Digest()
 		for _, ring := range r.Plan.Rings {
@@ -139,13 +134,13 @@ func ViewPlan(r *Reading) PlanView {
 		}
 	}
 	for _, o := range older {
-		v.Older = append(v.Older, OlderView{Lease: o.Name, Range: o.Annotations[fleet.RangeAnnotation], Generation: o.Annotations[fleet.GenerationAnnotation], Claim: claimOf(r, o)})
+		v.Older = append(v.Older, OlderView{Lease: o.Name, Range: o.Annotations[fleet.RangeAnnotation], Generation: o.Annotations[fleet.GenerationAnnotation], Claim: ClaimOf(r, o)})
 	}
 	return v
 }
 
-// faultOf returns why there is no plan to work with, and what to do.
-func faultOf(r *Reading) error {
+// Problem returns why there is no plan to work with, and what to do.
+func (r *Reading) Problem() error {
 	if errors.Is(r.Fault, fleet.ErrNoPlan) {
 		return fmt.Errorf("fleet %q has no plan on Lease %s: the first member that starts writes one", r.Fleet, fleet.PlanLease(r.Fleet))
 	}
@@ -156,17 +151,18 @@ func faultOf(r *Reading) error {
 func viewRing(r *Reading, ring shard.Ring, older []election.Observation) RingView {
 	v := RingView{Name: ring.Name, Scope: ring.Scope, Controllers: ring.Controllers, Isolate: ring.Isolate, Members: fleet.ServersOf(r.Roster.Members(), ring.Name)}
 	for _, s := range ring.Shards {
-		v.Shards = append(v.Shards, viewShard(r, s, older))
+		v.Shards = append(v.Shards, ViewShard(r, s, older))
 	}
 	return v
 }
 
-func viewShard(r *Reading, s shard.Shard, older []election.Observation) ShardView {
-	o := r.shardLease(s.ID)
+// ViewShard returns what there is to say of a shard of the plan; older are the held Leases that Reading.Older returns.
+func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardView {
+	o := r.ShardLease(s.ID)
 	extent, _ := r.Plan.Extent(s.ID)
 	v := ShardView{
 		Shard: s.ID.String(), Group: s.Group, Controllers: s.Controllers, Weight: s.Weight, Pin: s.Pin, Home: s.Home,
-		Owner: s.Belongs(), Claim: claimOf(r, o),
+		Owner: s.Belongs(), Claim: ClaimOf(r, o),
 	}
 	if s.Namespaced() {
 		v.Range = s.Range.String()
@@ -175,16 +171,17 @@ func viewShard(r *Reading, s shard.Shard, older []election.Observation) ShardVie
 			v.Objects = &total
 		}
 	}
-	blocking := covering(older, "", extent)
+	blocking := Covering(older, "", extent)
 	for _, b := range blocking {
 		v.Older = append(v.Older, b.Name)
 	}
-	v.State = stateOf(r, o, len(blocking) > 0)
+	v.State = StateOf(r, o, len(blocking) > 0)
 	return v
 }
 
-func stateOf(r *Reading, o election.Observation, older bool) ShardState {
-	switch held := r.isHeld(o); {
+// StateOf returns the state of the shard whose Lease is o; older tells whether a held Lease of an older generation covers some of it.
+func StateOf(r *Reading, o election.Observation, older bool) State {
+	switch held := r.IsHeld(o); {
 	case r.says(o, fleet.RunningAnnotation):
 		return StateRunning
 	case r.says(o, fleet.ReadyAnnotation):
@@ -200,13 +197,14 @@ func stateOf(r *Reading, o election.Observation, older bool) ShardState {
 	}
 }
 
-func claimOf(r *Reading, o election.Observation) Claim {
+// ClaimOf returns what a Lease says of its holder.
+func ClaimOf(r *Reading, o election.Observation) Claim {
 	c := Claim{Term: o.Transitions, NextHolder: o.NextHolder(), Problem: o.Problem}
 	if o.Holder == "" {
 		c.Problem = "" // a released Lease has no duration
 		return c
 	}
-	c.Holder, c.Incarnation, c.Since, c.Silent = election.MemberOf(o.Holder), o.Holder, stamp(o.AcquireTime), !r.isHeld(o)
+	c.Holder, c.Incarnation, c.Since, c.Silent = election.MemberOf(o.Holder), o.Holder, Stamp(o.AcquireTime), !r.IsHeld(o)
 	return c
 }
 
@@ -220,7 +218,7 @@ func viewMembers(r *Reading) []MemberView {
 		member, live := r.Roster.Get(name)
 		v := MemberView{
 			Name: name, Incarnation: o.Holder, State: string(member.State), Rings: o.Annotations[fleet.RingsAnnotation],
-			Generation: o.Annotations[fleet.GenerationAnnotation], Since: stamp(o.AcquireTime), Refuses: o.Annotations[fleet.RefusedAnnotation],
+			Generation: o.Annotations[fleet.GenerationAnnotation], Since: Stamp(o.AcquireTime), Refuses: o.Annotations[fleet.RefusedAnnotation],
 		}
 		switch {
 		case !live && o.Holder == "":
@@ -232,7 +230,7 @@ func viewMembers(r *Reading) []MemberView {
 			v.Rings = "*"
 		}
 		for _, s := range r.sorted {
-			if r.isShard(s) && s.Holder != "" && election.MemberOf(s.Holder) == name && r.isHeld(s) {
+			if r.isShard(s) && s.Holder != "" && election.MemberOf(s.Holder) == name && r.IsHeld(s) {
 				v.Shards++
 			}
 		}
@@ -241,31 +239,31 @@ func viewMembers(r *Reading) []MemberView {
 	return views
 }
 
-// warnings returns what is odd about the fleet, whatever the command.
-func warnings(r *Reading) []string {
+// Warnings returns what is odd about the fleet, whatever the command.
+func Warnings(r *Reading) []string {
 	var found []string
-	switch silence := r.quiet(); {
+	switch silence := r.Quiet(); {
 	case len(r.sorted) == 0:
 		found = append(found, fmt.Sprintf("no Lease of fleet %q is in this namespace: see --fleet-name and --leader-elect-resource-namespace", r.Fleet))
 	case silence > 0:
-		found = append(found, fmt.Sprintf("no member has renewed its Lease for %s, by the clock here: none runs, or the clocks differ", short(silence)))
+		found = append(found, fmt.Sprintf("no member has renewed its Lease for %s, by the clock here: none runs, or the clocks differ", Short(silence)))
 	}
 	for _, m := range r.Roster.Members() {
 		if text := m.Annotations[fleet.RefusedAnnotation]; text != "" {
-			found = append(found, fmt.Sprintf("member %s refuses plan generation %s", plain(m.Name), plain(text)))
+			found = append(found, fmt.Sprintf("member %s refuses plan generation %s", Plain(m.Name), Plain(text)))
 		}
 	}
 	if r.PlanLease != nil && r.PlanLease.Annotations[fleet.RejectedAnnotation] != "" {
 		found = append(found, fmt.Sprintf("a plan that could not be used was put aside: annotation %s of Lease %s", fleet.RejectedAnnotation, r.PlanLease.Name))
 	}
 	if r.Fault == nil {
-		found = append(found, planWarnings(r, r.Plan)...)
+		found = append(found, PlanWarnings(r, r.Plan)...)
 	}
 	return found
 }
 
-// planWarnings returns what a plan asks of members that there are not.
-func planWarnings(r *Reading, plan shard.Plan) []string {
+// PlanWarnings returns what a plan asks of members that there are not.
+func PlanWarnings(r *Reading, plan shard.Plan) []string {
 	var found []string
 	for _, ring := range plan.Rings {
 		if len(fleet.ServersOf(r.Roster.Members(), ring.Name)) == 0 {
@@ -278,7 +276,7 @@ func planWarnings(r *Reading, plan shard.Plan) []string {
 				strangers[name] = append(strangers[name], s.ID.String())
 			}
 		}
-		for _, name := range sortedKeys(strangers) {
+		for _, name := range slices.Sorted(maps.Keys(strangers)) {
 			found = append(found, fmt.Sprintf("%s pinned to %q, which is no member that serves ring %s", strings.Join(strangers[name], ", "), name, ring.Name))
 		}
 	}

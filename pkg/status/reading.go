@@ -1,4 +1,4 @@
-package cli
+package status
 
 import (
 	"slices"
@@ -20,10 +20,11 @@ const (
 	quietAfter = time.Minute
 )
 
-// Reading is what one list of Leases says of a fleet. It is immutable.
+// Reading is what the Leases say of a fleet at one moment. It is immutable.
 type Reading struct {
 	Fleet string
-	// Now is when it was read, by the clock here; AsOf is the latest renewal of any member's Lease, by that member's.
+	// Now is when it was read, by the clock here. AsOf is the moment that silence is judged by: the latest renewal of any
+	// member's Lease, by that member's clock; or Now, where the reader has watched the Leases itself.
 	Now, AsOf time.Time
 	// Plan is the plan on the plan's Lease; if it cannot be read, Fault says why.
 	Plan  shard.Plan
@@ -38,11 +39,32 @@ type Reading struct {
 	sorted []election.Observation // the fleet's, by name
 }
 
-// Read makes a Reading of a list of Leases, among which there may be others than the fleet's.
+// Read makes a Reading of a list of Leases, among which there may be others than the fleet's. What has expired is judged by the
+// members' own stamps; see the package comment.
 func Read(fleetName string, leases []coordinationv1.Lease, now time.Time) *Reading {
-	r := &Reading{Fleet: fleetName, Now: now, Fault: fleet.ErrNoPlan, leases: map[string]election.Observation{}}
+	observations := make([]election.Observation, 0, len(leases))
 	for i := range leases {
-		if o := observe(&leases[i], now); o.Labels[fleet.FleetLabel] == fleetName || strings.HasPrefix(o.Name, fleetName+"-") {
+		observations = append(observations, observe(&leases[i], now))
+	}
+	r := newReading(fleetName, observations, now)
+	r.AsOf = r.latest()
+	r.complete()
+	return r
+}
+
+// Observed makes a Reading of what a process has observed of the Leases for a while: what has expired, it has seen itself.
+func Observed(fleetName string, observations []election.Observation, now time.Time) *Reading {
+	r := newReading(fleetName, observations, now)
+	r.AsOf = now
+	r.complete()
+	return r
+}
+
+// newReading picks the fleet's Leases.
+func newReading(fleetName string, observations []election.Observation, now time.Time) *Reading {
+	r := &Reading{Fleet: fleetName, Now: now, Fault: fleet.ErrNoPlan, leases: map[string]election.Observation{}}
+	for _, o := range observations {
+		if o.Exists && (o.Labels[fleet.FleetLabel] == fleetName || strings.HasPrefix(o.Name, fleetName+"-")) {
 			r.leases[o.Name] = o
 		}
 	}
@@ -52,16 +74,22 @@ func Read(fleetName string, leases []coordinationv1.Lease, now time.Time) *Readi
 		}
 		r.sorted = append(r.sorted, o)
 	}
-	r.AsOf = r.latest()
-	slices.SortFunc(r.sorted, func(a, b election.Observation) int { return compareNatural(a.Name, b.Name) })
-	if o := r.lease(fleet.PlanLease(fleetName)); o.Exists {
+	slices.SortFunc(r.sorted, func(a, b election.Observation) int { return CompareNatural(a.Name, b.Name) })
+	return r
+}
+
+// complete works out plan and members, as of AsOf.
+func (r *Reading) complete() {
+	if o := r.Lease(fleet.PlanLease(r.Fleet)); o.Exists {
 		r.PlanLease = o.Lease
 		r.Plan, r.Fault = fleet.PlanOf(o.Lease)
 	}
-	r.Roster = election.RosterFrom(fleetName, r.sorted, 0, r.AsOf)
-	r.Known = fleet.KnownMembers(fleetName, r.sorted)
-	return r
+	r.Roster = election.RosterFrom(r.Fleet, r.sorted, 0, r.AsOf)
+	r.Known = fleet.KnownMembers(r.Fleet, r.sorted)
 }
+
+// Leases returns the fleet's Leases, sorted by name. The slice must not be changed.
+func (r *Reading) Leases() []election.Observation { return r.sorted }
 
 // observe takes the writer's stamp for the moment at which the Lease was seen to change; see the package comment.
 func observe(lease *coordinationv1.Lease, now time.Time) election.Observation {
@@ -86,7 +114,7 @@ func (r *Reading) isShard(o election.Observation) bool {
 		return false
 	}
 	holder := election.MemberOf(o.Holder)
-	return holder != "" && r.lease(election.MemberLease(r.Fleet, holder)).Exists
+	return holder != "" && r.Lease(election.MemberLease(r.Fleet, holder)).Exists
 }
 
 // latest returns the latest renewal of the members' Leases, or of all if there are none: what others wrote, members' clocks
@@ -116,32 +144,33 @@ func memberName(fleetName string, o election.Observation) (string, bool) {
 	return o.Name[len(prefix):], true
 }
 
-// lease returns the fleet's Lease of this name, or one that does not exist.
-func (r *Reading) lease(name string) election.Observation { return r.leases[name] }
+// Lease returns the fleet's Lease of this name, or one that does not exist.
+func (r *Reading) Lease(name string) election.Observation { return r.leases[name] }
 
-func (r *Reading) shardLease(id shard.ID) election.Observation {
-	return r.lease(fleet.ShardLease(r.Fleet, id))
+// ShardLease returns the Lease of a shard, or one that does not exist.
+func (r *Reading) ShardLease(id shard.ID) election.Observation {
+	return r.Lease(fleet.ShardLease(r.Fleet, id))
 }
 
-// isHeld tells whether a Lease has a holder that is not silent.
-func (r *Reading) isHeld(o election.Observation) bool {
+// IsHeld tells whether a Lease has a holder that is not silent.
+func (r *Reading) IsHeld(o election.Observation) bool {
 	return o.Exists && o.Holder != "" && !o.Expired(r.AsOf, 0)
 }
 
 // says tells whether the Lease is held, and the annotation has the present term.
 func (r *Reading) says(o election.Observation, annotation string) bool {
-	return r.isHeld(o) && o.Annotations[annotation] == strconv.Itoa(int(o.Transitions))
+	return r.IsHeld(o) && o.Annotations[annotation] == strconv.Itoa(int(o.Transitions))
 }
 
-// older returns the held Leases of shards that are not in the plan, by name: those of older plan generations.
-func (r *Reading) older() []election.Observation {
+// Older returns the held Leases of shards that are not in the plan, by name: those of older plan generations.
+func (r *Reading) Older() []election.Observation {
 	planned := map[string]shard.Extent{}
 	for id, extent := range r.Plan.Extents() {
 		planned[fleet.ShardLease(r.Fleet, id)] = extent
 	}
 	var found []election.Observation
 	for _, o := range r.sorted {
-		if !r.isShard(o) || !r.isHeld(o) {
+		if !r.isShard(o) || !r.IsHeld(o) {
 			continue
 		}
 		extent, named := planned[o.Name]
@@ -153,8 +182,8 @@ func (r *Reading) older() []election.Observation {
 	return found
 }
 
-// covering returns those Leases that cover some of the extent, without the one of this name.
-func covering(leases []election.Observation, name string, e shard.Extent) []election.Observation {
+// Covering returns those Leases that cover some of the extent, without the one of this name.
+func Covering(leases []election.Observation, name string, e shard.Extent) []election.Observation {
 	var found []election.Observation
 	for _, o := range leases {
 		if overlaps, _ := fleet.Covers(o, e); overlaps && o.Name != name {
@@ -164,39 +193,39 @@ func covering(leases []election.Observation, name string, e shard.Extent) []elec
 	return found
 }
 
-// holders returns the member that holds each shard of the plan.
-func (r *Reading) holders() map[shard.ID]string {
+// Holders returns the member that holds each shard of the plan.
+func (r *Reading) Holders() map[shard.ID]string {
 	holders := map[shard.ID]string{}
 	for _, s := range r.Plan.Shards() {
-		if o := r.shardLease(s.ID); r.isHeld(o) {
+		if o := r.ShardLease(s.ID); r.IsHeld(o) {
 			holders[s.ID] = election.MemberOf(o.Holder)
 		}
 	}
 	return holders
 }
 
-// stayers returns the members that serve the ring and are there to stay, sorted: those that the planner gives shards to.
-func (r *Reading) stayers(ring string) []string {
+// Stayers returns the members that serve the ring and are there to stay, sorted: those that the planner gives shards to.
+func (r *Reading) Stayers(ring string) []string {
 	return fleet.Stayers(r.Known, r.Roster, ring)
 }
 
-// census returns what the ring's namespaces weigh, and the shards whose holders have not said so yet.
-func (r *Reading) census(ring shard.Ring) (shard.Census, []shard.ID) {
-	census, complete := fleet.CensusOf(r.Fleet, ring, r.lease)
+// Census returns what the ring's namespaces weigh, and the shards whose holders have not said so yet.
+func (r *Reading) Census(ring shard.Ring) (shard.Census, []shard.ID) {
+	census, complete := fleet.CensusOf(r.Fleet, ring, r.Lease)
 	if complete {
 		return census, nil
 	}
 	var missing []shard.ID
 	for _, id := range ring.IDs() {
-		if _, published := fleet.CensusOn(r.shardLease(id)); !published {
+		if _, published := fleet.CensusOn(r.ShardLease(id)); !published {
 			missing = append(missing, id)
 		}
 	}
 	return census, missing
 }
 
-// quiet returns for how long nothing has been renewed, if that is long.
-func (r *Reading) quiet() time.Duration {
+// Quiet returns for how long nothing has been renewed, if that is long.
+func (r *Reading) Quiet() time.Duration {
 	if silence := r.Now.Sub(r.AsOf); !r.AsOf.IsZero() && silence > quietAfter {
 		return silence
 	}

@@ -1,0 +1,46 @@
+package status
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Plain quotes a text that has anything in it that would not be printed as one character of a line.
+func Plain(text string) string {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
+	if strings.IndexFunc(text, odd) < 0 {
+		return text
+	}
+	return strconv.QuoteToASCII(text)
+}
+
+// Short returns a duration in its two greatest units.
+func Short(d time.Duration) string {
+	d = d.Round(time.Second)
+	if d < 0 {
+		return "-" + Short(-d)
+	}
+	days, hours, minutes, seconds := d/(24*time.Hour), d/time.Hour%24, d/time.Minute%60, d/time.Second%60
+	switch {
+	case days > 0:
+		return fmt.Sprintf("%dd%dh", days, hours)
+	case hours > 0:
+		return fmt.Sprintf("%dh%dm", hours, minutes)
+	case minutes > 0:
+		return fmt.Sprintf("%dm%ds", minutes, seconds)
+	default:
+		return fmt.Sprintf("%ds", seconds)
+	}
+}
+
+// Stamp returns a time for a view, nil if it is not known.
+func Stamp(t time.Time) *time.Time {
+	if t.IsZero() || t.Year() < 1971 || t.Year() > 9999 {
+		return nil
+	}
+	t = t.UTC().Truncate(time.Second)
+	return &t
+}
