@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -46,14 +45,9 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 		return err
 	}
 
-	var ready atomic.Pointer[func() error]
+	probes := &probes{}
 	stopServing := make(chan struct{})
-	stopped, err := serve(c, endpoints, func() error {
-		if f := ready.Load(); f != nil {
-			return (*f)()
-		}
-		return errNotReady
-	}, stopServing)
+	stopped, err := serve(c, endpoints, probes, stopServing)
 	if err != nil {
 		return fmt.Errorf("serving on the secure port: %w", err)
 	}
@@ -69,13 +63,13 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	defer stopProcess()
 
 	if !o.Generic.LeaderElection.LeaderElect {
-		return runAlone(ctx, process, &ready)
+		return runAlone(ctx, process, probes)
 	}
-	return runMember(ctx, c, o, process, &ready)
+	return runMember(ctx, c, o, process, probes)
 }
 
 // runAlone runs every controller on everything, without Leases.
-func runAlone(ctx context.Context, process *controllers.Process, ready *atomic.Pointer[func() error]) error {
+func runAlone(ctx context.Context, process *controllers.Process, probes *probes) error {
 	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers()})
 	if err != nil {
 		return err
@@ -86,7 +80,7 @@ func runAlone(ctx context.Context, process *controllers.Process, ready *atomic.P
 		}
 		return nil
 	}
-	ready.Store(&isReady)
+	probes.set(isReady, func() error { return nil })
 	return instance.Run(ctx)
 }
 
@@ -99,7 +93,7 @@ func allControllers() []string {
 }
 
 // runMember runs what the fleet gives to this process.
-func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, ready *atomic.Pointer[func() error]) error {
+func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, probes *probes) error {
 	plan, err := controllers.DefaultPlan(o.Fleet.Shards)
 	if err != nil {
 		return fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
@@ -152,8 +146,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	}
 	process.PublishCredentials(member.PublishCredential)
 	metrics.register(member, process.Pool())
-	isReady := member.Ready
-	ready.Store(&isReady)
+	probes.set(member.Ready, member.Live)
 	return member.Run(ctx)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/server/flagz"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -43,25 +44,25 @@ func publishConfig(c *config.CompletedConfig) error {
 
 // serve starts the secure port and returns a channel that is closed once it has
 // stopped, after stop was closed. Without a secure port it serves nothing.
-func serve(c *config.CompletedConfig, endpoints *controllers.Endpoints, ready func() error, stop <-chan struct{}) (<-chan struct{}, error) {
+func serve(c *config.CompletedConfig, endpoints *controllers.Endpoints, probes *probes, stop <-chan struct{}) (<-chan struct{}, error) {
 	if c.SecureServing == nil {
 		stopped := make(chan struct{})
 		close(stopped)
 		return stopped, nil
 	}
-	handler := genericcontrollermanager.BuildHandlerChain(routes(c, endpoints, ready), &c.Authorization, &c.Authentication)
+	handler := genericcontrollermanager.BuildHandlerChain(routes(c, endpoints, probes), &c.Authorization, &c.Authentication)
 	stopped, _, err := c.SecureServing.Serve(handler, 0, stop)
 	return stopped, err
 }
 
 // routes are upstream's, with health checks and debug handlers that come and go, and
 // /livez and /readyz beside /healthz.
-func routes(c *config.CompletedConfig, endpoints *controllers.Endpoints, ready func() error) http.Handler {
+func routes(c *config.CompletedConfig, endpoints *controllers.Endpoints, probes *probes) http.Handler {
 	m := genericcontrollermanager.NewBaseHandler(&c.ComponentConfig.Generic.Debugging, endpoints.Healthz())
 	m.UnlistedHandlePrefix("/healthz/", endpoints.Healthz())
 	m.UnlistedHandlePrefix("/debug/controllers/", endpoints.Debug())
-	healthz.InstallLivezHandler(m, healthz.PingHealthz)
-	healthz.InstallReadyzHandler(m, healthz.PingHealthz, healthz.NamedCheck("fleet", func(*http.Request) error { return ready() }))
+	healthz.InstallLivezHandler(m, healthz.PingHealthz, healthz.NamedCheck("fleet", func(*http.Request) error { return probes.isLive() }))
+	healthz.InstallReadyzHandler(m, healthz.PingHealthz, healthz.NamedCheck("fleet", func(*http.Request) error { return probes.isReady() }))
 	slis.SLIMetricsWithReset{}.Install(m)
 	if utilfeature.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentFlagz) && c.Flagz != nil {
 		flagz.Install(m, component, c.Flagz)
@@ -80,3 +81,27 @@ func installStatusz(m *mux.PathRecorderMux, c *config.CompletedConfig) {
 }
 
 var errNotReady = errors.New("waiting for the API server")
+
+// probes are what /readyz and /livez ask, set once there is something to ask. Until then the process is live and not ready.
+type probes struct {
+	ready, live atomic.Pointer[func() error]
+}
+
+func (p *probes) set(ready, live func() error) {
+	p.ready.Store(&ready)
+	p.live.Store(&live)
+}
+
+func (p *probes) isReady() error {
+	if f := p.ready.Load(); f != nil {
+		return (*f)()
+	}
+	return errNotReady
+}
+
+func (p *probes) isLive() error {
+	if f := p.live.Load(); f != nil {
+		return (*f)()
+	}
+	return nil
+}

@@ -35,6 +35,9 @@ const (
 	CensusAnnotation = "flotilla.dev/census"
 	// RingsAnnotation lists the rings that a member serves, comma separated; it is missing where it serves all.
 	RingsAnnotation = "flotilla.dev/rings"
+	// DrainAnnotation is set by an operator on a member's Lease: whatever its value, the member gets no shards and hands over
+	// those that it has. It stays until an operator removes it, also when the member is started anew.
+	DrainAnnotation = "flotilla.dev/drain"
 	// RefusedAnnotation says which plan generation a member refuses, and why.
 	RefusedAnnotation = "flotilla.dev/refused-plan"
 )
@@ -117,13 +120,25 @@ func KnownMembers(fleet string, observations []election.Observation) []election.
 	return known
 }
 
-// ServersOf returns the names of those members that serve the ring, sorted.
+// IsDrained tells whether an operator has asked that the member gets no shards.
+func IsDrained(m election.Member) bool { return m.Annotations[DrainAnnotation] != "" }
+
+// ServersOf returns the names of those members that serve the ring, sorted. Drained members are among them only where
+// all are drained: that a shard has an owner is worth more than what was asked for.
 func ServersOf(members []election.Member, ring string) []string {
-	var names []string
+	var names, drained []string
 	for _, m := range members {
-		if rings := m.Annotations[RingsAnnotation]; rings == "" || slices.Contains(strings.Split(rings, ","), ring) {
+		if rings := m.Annotations[RingsAnnotation]; rings != "" && !slices.Contains(strings.Split(rings, ","), ring) {
+			continue
+		}
+		if IsDrained(m) {
+			drained = append(drained, m.Name)
+		} else {
 			names = append(names, m.Name)
 		}
+	}
+	if len(names) == 0 {
+		names = drained
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

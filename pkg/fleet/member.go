@@ -31,6 +31,7 @@ type Member struct {
 	slots chan struct{}
 	// started is set once the member may claim.
 	started atomic.Bool
+	pulse   pulse
 	// failure is why the member's own Lease could not be acquired or renewed the last
 	// time, or why Leases cannot be read at all.
 	failure atomic.Pointer[error]

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -43,7 +44,7 @@ func (m *Member) Shards() []ShardState {
 	return states
 }
 
-// Ready returns nil when the member counts for the rings and holds and runs every shard
+// Ready returns nil when the member counts for the rings, or is drained, and holds and runs every shard
 // that they give it, else an error that says what is missing.
 func (m *Member) Ready() error {
 	if !m.started.Load() {
@@ -59,7 +60,7 @@ func (m *Member) Ready() error {
 		}
 		return err
 	}
-	if !slices.Contains(m.Wishes().members, m.config.Member) {
+	if !slices.Contains(m.Wishes().members, m.config.Member) && !m.isDrained() {
 		return fmt.Errorf("member %s is %s and has no shards", m.config.Member, m.membership.State())
 	}
 	var missing []string
@@ -72,4 +73,9 @@ func (m *Member) Ready() error {
 		return fmt.Errorf("member %s does not yet run %s", m.config.Member, strings.Join(missing, ", "))
 	}
 	return nil
+}
+
+// isDrained tells whether an operator has drained this member.
+func (m *Member) isDrained() bool {
+	return m.observer.Get(election.MemberLease(m.config.Fleet, m.config.Member)).Annotations[DrainAnnotation] != ""
 }

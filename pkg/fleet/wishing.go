@@ -22,7 +22,9 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 	})
 	defer stop()
 	opened := m.gates.opened
+	defer m.pulse.rest()
 	for {
+		m.pulse.beat(m.config.Clock.Now())
 		if m.gates.open() {
 			opened = nil
 		}

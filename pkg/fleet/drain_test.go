@@ -1,0 +1,137 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// drain does what an operator does.
+func (s *sea) drain(member, value string) {
+	s.t.Helper()
+	if !s.store.Tamper(election.MemberLease("flotilla", member), func(l *coordinationv1.Lease) {
+		if l.Annotations[DrainAnnotation] = value; value == "" {
+			delete(l.Annotations, DrainAnnotation)
+		}
+	}) {
+		s.t.Fatalf("%s has no Lease", member)
+	}
+}
+
+// TestDrain moves all shards away from a member and back, as planned moves, and past a restart of the member.
+func TestDrain(t *testing.T) {
+	inBubble(t, 16, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		s.launch("b", nil)
+		c := s.launch("c", nil)
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		before := s.lost()
+
+		s.drain("c", "today")
+		pass(20 * time.Second)
+		s.allHeld("a", "b")
+		if err := c.Ready(); err != nil {
+			t.Errorf("a drained member that holds nothing is not ready: %v", err)
+		}
+
+		c.stop()
+		<-c.ended
+		c = s.launch("c", nil)
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		if err := c.Ready(); err != nil {
+			t.Errorf("a drained member that was started anew is not ready: %v", err)
+		}
+
+		s.drain("c", "")
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		if lost := s.lost() - before; lost != 0 {
+			t.Errorf("%d claims were lost; a drain is planned moves", lost)
+		}
+	})
+}
+
+// lost counts the claims that ended other than as planned.
+func (s *sea) lost() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, e := range s.events {
+		if e.Type == election.EventEnded && !e.Reason.Planned() {
+			n++
+		}
+	}
+	return n
+}
+
+// TestDrainOfAll leaves the shards where they are: drained owners are better than none.
+func TestDrainOfAll(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		s.launch("b", nil)
+		pass(time.Minute)
+		s.drain("a", "x")
+		s.drain("b", "x")
+		pass(time.Minute)
+		s.allHeld("a", "b")
+	})
+}
+
+func TestServersOfLeavesOutDrained(t *testing.T) {
+	member := func(name, rings, drain string) election.Member {
+		return election.Member{Name: name, Annotations: map[string]string{RingsAnnotation: rings, DrainAnnotation: drain}}
+	}
+	members := []election.Member{member("a", "", "x"), member("b", "cluster", ""), member("c", "", "")}
+	for ring, want := range map[string]string{"cluster": "[b c]", "namespaces": "[c]"} {
+		if got := ServersOf(members, ring); fmt.Sprint(got) != want {
+			t.Errorf("ring %s: %v, want %s", ring, got, want)
+		}
+	}
+	if got := fmt.Sprint(ServersOf(members[:2], "namespaces")); got != "[a]" {
+		t.Errorf("where only a drained member serves the ring: %s, want [a]", got)
+	}
+}
+
+// TestLive has the loop stand still.
+func TestLive(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		for range 10 {
+			pass(17 * time.Second)
+			if err := a.Live(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.allHeld("a")
+		if a.pulse.last.Load() == nil {
+			t.Fatal("nobody feels the pulse of the member's loop")
+		}
+		a.client.Block() // the API server is away: no reason to end the process by its probe
+		pass(9 * time.Second)
+		if err := a.Live(); err != nil {
+			t.Error(err)
+		}
+		a.client.Unblock()
+
+		var p pulse
+		timing := election.DefaultTiming()
+		if err := p.check(a.config.Clock, timing); err != nil {
+			t.Errorf("where no loop turns: %v", err)
+		}
+		p.beat(a.config.Clock.Now())
+		pass(3 * timing.LeaseDuration)
+		if err := p.check(a.config.Clock, timing); err != nil {
+			t.Error(err)
+		}
+		pass(time.Second)
+		if p.check(a.config.Clock, timing) == nil {
+			t.Error("a loop that has stood still for longer than three lease durations counts as live")
+		}
+	})
+}

@@ -1,0 +1,35 @@
+package fleet
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// pulse tells whether the member's loop still turns.
+type pulse struct {
+	// last is when the loop turned last; nil while there is no loop that should turn.
+	last atomic.Pointer[time.Time]
+}
+
+func (p *pulse) beat(now time.Time) { p.last.Store(&now) }
+
+func (p *pulse) rest() { p.last.Store(nil) }
+
+// Live returns nil unless the member's loop, which turns at least once a lease duration whatever the API server does, has not
+// turned for three: then the process is wedged, and to end it is all that helps. A member that waits, for its Lease, a plan or
+// a gate, is live.
+func (m *Member) Live() error { return m.pulse.check(m.config.Clock, m.config.Timing) }
+
+func (p *pulse) check(clock election.Clock, timing election.Timing) error {
+	last := p.last.Load()
+	if last == nil {
+		return nil
+	}
+	if silence := clock.Now().Sub(*last); silence > 3*timing.LeaseDuration {
+		return fmt.Errorf("the member's loop has not turned for %v, which it does within %v", silence.Round(time.Second), timing.LeaseDuration)
+	}
+	return nil
+}
