@@ -159,6 +159,15 @@ func (s *sink) synced() {
 	s.syncedLocked()
 }
 
+// reached says that the source has read up to rv, if it is not known to have read further.
+func (s *sink) reached(rv string) {
+	s.i.mu.Lock()
+	defer s.i.mu.Unlock()
+	if !reached(s.i.lastRV, rv) {
+		s.passedLocked(rv)
+	}
+}
+
 func (s *sink) syncedLocked() {
 	if s.i.HasSynced() {
 		return

@@ -21,7 +21,7 @@ func reflected(lw cache.ListerWatcher, example runtime.Object, description strin
 }
 
 // derived reads from another informer of this process. It has synced once every
-// object of the parent's initial list has passed. The parent's resync is none of its
+// object that the parent held has passed, and is as far as the parent was then. The parent's resync is none of its
 // handlers': they have periods of their own.
 func derived(parent cache.SharedIndexInformer) source {
 	return func(ctx context.Context, into *sink) {
@@ -31,6 +31,14 @@ func derived(parent cache.SharedIndexInformer) source {
 				logger.Error(err, "Could not store an object of a derived informer")
 			}
 		}
+		select {
+		case <-parent.HasSyncedChecker().Done():
+		case <-ctx.Done():
+			return
+		}
+		// What the handler is told of as already there is at least as new as this. The objects' own versions say less: that
+		// others are gone, none of them tells.
+		known := parent.LastSyncResourceVersion()
 		handle, err := parent.AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { note(into.Add(obj)) },
 			UpdateFunc: func(_, obj any) { note(into.Update(obj)) },
@@ -44,6 +52,7 @@ func derived(parent cache.SharedIndexInformer) source {
 		}
 		select {
 		case <-handle.HasSyncedChecker().Done():
+			into.reached(known)
 			into.synced()
 			<-ctx.Done()
 		case <-ctx.Done():

@@ -151,6 +151,35 @@ func TestCatchUp(t *testing.T) {
 	})
 }
 
+// TestCatchUpWithADeletedNamespace derives Namespaces after the newest of them is gone: what is left is older than its deletion.
+func TestCatchUpWithADeletedNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, other := namesInHalves(t)
+		spaces := newFakeResource(t)
+		spaces.Add(newNamespace(mine))
+		spaces.Add(newNamespace(other))
+		gone := newNamespace("gone")
+		spaces.Add(gone)
+		spaces.Delete(gone) // version 4
+		low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		for _, f := range []*Factory{low, high} { // the second one finds the first one's informer running
+			f.reading(namespaces, spaces, &v1.Namespace{})
+			if err := f.Warm(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			began := time.Now()
+			if err := f.CatchUp(ctx, map[schema.GroupResource]Mark{namespaces.GroupResource(): {Version: "4"}}); err != nil || time.Since(began) > time.Second {
+				t.Errorf("what was deleted before: %v after %v", err, time.Since(began))
+			}
+			if err := f.CatchUp(ctx, map[schema.GroupResource]Mark{namespaces.GroupResource(): {Version: "5"}}); err == nil {
+				t.Error("a write that there was not was seen")
+			}
+		}
+	})
+}
+
 // TestListsAreOfThePresent holds all lists against the server's freedom to answer with what it happens to have.
 func TestListsAreOfThePresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
