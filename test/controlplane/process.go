@@ -50,6 +50,15 @@ func WithGrace(grace time.Duration) ProcessOption {
 	return func(p *Process) { p.grace = grace }
 }
 
+// WithCommand changes the command before it is started, such as its root directory or its user. It stays in a process group
+// of its own.
+func WithCommand(change func(*exec.Cmd)) ProcessOption {
+	return func(p *Process) {
+		change(p.cmd)
+		p.cmd.SysProcAttr.Setpgid = true
+	}
+}
+
 // StartProcess starts a binary in a process group of its own, its output appended to <name>.log in the working
 // directory. It returns as soon as the process runs. A name may be used again once the process of that name has ended.
 func (cp *ControlPlane) StartProcess(name, binary string, args []string, opts ...ProcessOption) (*Process, error) {

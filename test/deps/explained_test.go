@@ -54,7 +54,8 @@ var (
 	tableRow    = regexp.MustCompile("(?m)^\\| `(\\S+)` \\|")
 )
 
-// direct returns the modules that a go.mod requires directly, and those of its tools, which it calls indirect.
+// direct returns the modules that a go.mod requires directly, and those of its tools, which it calls indirect unless code
+// beside them imports them too.
 func direct(goMod string) []string {
 	var modules, indirect []string
 	for _, match := range requirement.FindAllStringSubmatch(goMod, -1) {
@@ -67,7 +68,7 @@ func direct(goMod string) []string {
 	for _, match := range toolPackage.FindAllStringSubmatch(goMod, -1) {
 		// The module of a package is the longest whose path the package's begins with.
 		module := ""
-		for _, candidate := range indirect {
+		for _, candidate := range slices.Concat(modules, indirect) {
 			if below(match[1], candidate) && len(candidate) > len(module) {
 				module = candidate
 			}

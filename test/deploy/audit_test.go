@@ -1,0 +1,73 @@
+package deploy
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// auditPolicy logs every request, reads as well: a right that is missing may be one to read.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+omitManagedFields: true
+rules:
+- level: RequestResponse
+  verbs: [create, update, patch, delete, deletecollection]
+- level: Metadata
+`
+
+func writeAuditPolicy(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "audit-policy.yaml")
+	if err := os.WriteFile(path, []byte(auditPolicy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// requireRights requires that no request of a fleet and its controllers was refused: those of user, and of all service
+// accounts of kube-system.
+func (c *cluster) requireRights(t *testing.T, user string) {
+	t.Helper()
+	file, err := os.Open(c.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 64<<20)
+	refused := map[string]int{}
+	requests, own := 0, 0
+	for lines.Scan() {
+		var e auditv1.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.User.Username != user && !strings.HasPrefix(e.User.Username, "system:serviceaccount:kube-system:") {
+			continue
+		}
+		requests++
+		if e.User.Username == user {
+			own++
+		}
+		if e.ResponseStatus != nil && (e.ResponseStatus.Code == 403 || e.ResponseStatus.Code == 401) {
+			refused[e.User.Username+" "+e.Verb+" "+e.RequestURI+" by "+e.UserAgent+": "+e.ResponseStatus.Message]++
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for request, n := range refused {
+		t.Errorf("refused %d times: %s", n, request)
+	}
+	if own == 0 {
+		t.Errorf("the audit log has no request of %s: the test proves nothing", user)
+	}
+	t.Logf("%d requests of the fleet and of controllers, %d refused", requests, len(refused))
+}

@@ -1,0 +1,190 @@
+package deploy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm"
+	kubeadmscheme "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/scheme"
+	"k8s.io/kubernetes/cmd/kubeadm/app/phases/controlplane"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/staticpod"
+)
+
+const (
+	selfHosted      = "deploy/overlays/self-hosted"
+	hosted          = "deploy/overlays/hosted"
+	hostedCluster   = "deploy/overlays/hosted/cluster"
+	monitoring      = "deploy/monitoring"
+	hostedNamespace = "flotilla-hosted"
+	staticPod       = "deploy/static-pod/flotilla.yaml"
+)
+
+// kustomize renders a folder below the root.
+func kustomize(t *testing.T, folder string) string {
+	t.Helper()
+	out, errOut, err := run(t, "", tool(t, "kubectl", "make tools"), "kustomize", folder)
+	if err != nil {
+		t.Fatalf("kubectl kustomize %s: %v\n%s", folder, err, errOut)
+	}
+	return out
+}
+
+// chart renders the chart.
+func chart(t *testing.T, namespace string, flags ...string) string {
+	t.Helper()
+	args := append([]string{"template", fleetName, "deploy/chart", "--namespace=" + namespace}, flags...)
+	out, errOut, err := run(t, "", tool(t, "helm", "hack/build-tools.sh helm"), args...)
+	if err != nil {
+		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, errOut)
+	}
+	return out
+}
+
+// parse reads objects, by kind, namespace and name.
+func parse(t *testing.T, manifests string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	objects := map[string]*unstructured.Unstructured{}
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := decoder.Decode(u); errors.Is(err, io.EOF) {
+			return objects
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(u.Object) == 0 {
+			continue
+		}
+		key := fmt.Sprintf("%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
+		if objects[key] != nil {
+			t.Errorf("%s is there twice", key)
+		}
+		objects[key] = u
+	}
+}
+
+// into makes a typed object of the only one of its kind.
+func into[T any](t *testing.T, manifests, kind string) *T {
+	t.Helper()
+	for key, u := range parse(t, manifests) {
+		if strings.HasPrefix(key, kind+" ") {
+			typed := new(T)
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true); err != nil {
+				t.Fatalf("%s: %v", key, err)
+			}
+			return typed
+		}
+	}
+	t.Fatalf("there is no %s", kind)
+	return nil
+}
+
+// imageReference is the image that all manifests name.
+func imageReference(t *testing.T) string {
+	t.Helper()
+	return into[corev1.Pod](t, readFile(t, filepath.Join(root, staticPod)), "Pod").Spec.Containers[0].Image
+}
+
+// TestChartIsTheOverlays holds what the chart makes against the overlays, object by object; helm's own labels are helm's.
+func TestChartIsTheOverlays(t *testing.T) {
+	for _, tc := range []struct{ name, rendered, overlay string }{
+		{"self-hosted", chart(t, system), kustomize(t, selfHosted)},
+		{"hosted", chart(t, hostedNamespace, "--set=mode=hosted"), kustomize(t, hosted)},
+		{"monitoring", chart(t, system, "--set=monitoring.enabled=true"), kustomize(t, selfHosted) + "\n---\n" + kustomize(t, monitoring)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			want, got := parse(t, tc.overlay), parse(t, tc.rendered)
+			for key, u := range got {
+				labels := u.GetLabels()
+				if labels["app.kubernetes.io/managed-by"] != "Helm" || !strings.HasPrefix(labels["helm.sh/chart"], "flotilla-") {
+					t.Errorf("%s lacks helm's labels: %v", key, labels)
+				}
+				delete(labels, "app.kubernetes.io/managed-by")
+				delete(labels, "helm.sh/chart")
+				u.SetLabels(labels)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("overlay (-), chart (+):\n%s", diff)
+			}
+			if len(want) < 5 {
+				t.Errorf("only %d objects", len(want))
+			}
+		})
+	}
+}
+
+// TestChartFlags has flags in the place of the chart's, and beside them.
+func TestChartFlags(t *testing.T) {
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	text := "flags: {profiling: true, kube-api-burst: 1000000, cluster-cidr: 10.0.0.0/8}\ngateLeases: []\nreplicas: 5\n"
+	if err := os.WriteFile(values, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	set := into[appsv1.StatefulSet](t, chart(t, system, "--values="+values), "StatefulSet")
+	args := set.Spec.Template.Spec.Containers[0].Args
+	for _, want := range []string{"--profiling=true", "--kube-api-burst=1000000", "--cluster-cidr=10.0.0.0/8"} {
+		if !slices.Contains(args, want) {
+			t.Errorf("no %s in %q", want, args)
+		}
+	}
+	if slices.Contains(args, "--profiling=false") || slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--gate-lease") }) {
+		t.Errorf("flags that were replaced are still in %q", args)
+	}
+	if *set.Spec.Replicas != 5 {
+		t.Errorf("%d replicas, want 5", *set.Spec.Replicas)
+	}
+}
+
+// kubeadmPod has kubeadm's own code make the manifest, with our patch, from a configuration.
+func kubeadmPod(t *testing.T, configuration []byte) *corev1.Pod {
+	t.Helper()
+	// The first document; decoding sets kubeadm's defaults.
+	first, _, _ := bytes.Cut(configuration, []byte("\n---\n"))
+	config := &kubeadm.ClusterConfiguration{}
+	if err := runtime.DecodeInto(kubeadmscheme.Codecs.UniversalDecoder(), first, config); err != nil {
+		t.Fatal(err)
+	}
+	specs := controlplane.GetStaticPodSpecs(config, &kubeadm.APIEndpoint{}, nil)
+	pod := specs[stockName]
+	patched, err := staticpod.PatchStaticPod(&pod, filepath.Join(root, "deploy/static-pod/patches"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return patched
+}
+
+// withoutFolders takes away the volumes that kubeadm adds where the machine it runs on has such folders.
+func withoutFolders(pod *corev1.Pod) *corev1.Pod {
+	optional := []string{"etc-ca-certificates", "usr-local-share-ca-certificates", "usr-share-ca-certificates", "etc-pki-ca-trust", "etc-pki-tls-certs", "etc-pki"}
+	pod = pod.DeepCopy()
+	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return slices.Contains(optional, v.Name) })
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return slices.Contains(optional, m.Name) })
+	return pod
+}
+
+// TestStaticPodIsKubeadms holds the static pod against what kubeadm writes.
+func TestStaticPodIsKubeadms(t *testing.T) {
+	plain := []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\n")
+	want, got := kubeadmPod(t, plain), into[corev1.Pod](t, readFile(t, filepath.Join(root, staticPod)), "Pod")
+	if diff := cmp.Diff(withoutFolders(want), withoutFolders(got)); diff != "" {
+		t.Errorf("kubeadm (-), deploy/static-pod (+):\n%s", diff)
+	}
+	if !strings.HasPrefix(want.Spec.Containers[0].Image, "ghcr.io/flotilla-kube/") || bytes.Contains(plain, []byte("flotilla")) {
+		t.Errorf("the patch did not set the image, which is %s", want.Spec.Containers[0].Image)
+	}
+}
