@@ -42,6 +42,18 @@ func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 // Unwrap returns Cause.
 func (e *FencedError) Unwrap() error { return e.Cause }
 
+// Refusal is why a fence has refused a mutating request. The values are stable and few enough for a metric label.
+type Refusal string
+
+const (
+	// RefusedClosed: there is no claim, because the fence has not been opened yet, or has been closed.
+	RefusedClosed Refusal = "closed"
+	// RefusedExpired: the claim has ended, or its time was up.
+	RefusedExpired Refusal = "expired"
+	// RefusedGate: the claim is valid, and FenceConfig.Permit does not let writes pass.
+	RefusedGate Refusal = "gate"
+)
+
 // FenceConfig configures a Fence.
 type FenceConfig struct {
 	// Member is the incarnation's identity and Shard the shard's name, for the User-Agent. Required; letters, digits and
@@ -52,6 +64,9 @@ type FenceConfig struct {
 	// Permit tells whether writes may be sent at all at a reading of the clock, whatever the claim says: it is how a gate that
 	// is not held refuses them. It must not block. Default: they may.
 	Permit func(now time.Time) bool
+	// OnRefused is called for every mutating request that is refused before it is sent, from the goroutine that sends it. It must
+	// not block. Default: none.
+	OnRefused func(Refusal)
 }
 
 // Fence lets mutating requests pass only while a valid claim is behind it. One fence serves all clients of one shard. A new
@@ -80,6 +95,9 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 	}
 	if cfg.Permit == nil {
 		cfg.Permit = func(time.Time) bool { return true }
+	}
+	if cfg.OnRefused == nil {
+		cfg.OnRefused = func(Refusal) {}
 	}
 	return &Fence{cfg: cfg}, nil
 }
@@ -139,6 +157,7 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.read(req, claim)
 	}
 	if claim == nil {
+		t.fence.cfg.OnRefused(RefusedClosed)
 		return nil, t.refuse(req, claim)
 	}
 	ctx, cancel := t.bound(req.Context(), claim)
@@ -146,6 +165,11 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// Immediately before the sending, with a clock read for this.
 	if now := t.fence.cfg.Clock.Now(); !plant.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
 		cancel()
+		if claim.Valid(now) {
+			t.fence.cfg.OnRefused(RefusedGate)
+		} else {
+			t.fence.cfg.OnRefused(RefusedExpired)
+		}
 		return nil, t.refuse(req, claim)
 	}
 	resp, err := t.next.RoundTrip(req)

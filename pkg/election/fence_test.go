@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -119,6 +120,47 @@ func TestFenceRefusesWithoutClaim(t *testing.T) {
 
 // TestFenceEndsReads has work that waits for an answer when its claim ends, as it does when the API server hangs: without
 // this it would not return before the Lease expires, and the process would have to end.
+// TestFenceSaysWhyItRefuses has each reason, and none for reads and for what passes.
+func TestFenceSaysWhyItRefuses(t *testing.T) {
+	inFence(t, func(t *testing.T, f *fenceTest) {
+		var told []Refusal
+		open := true
+		fence, err := NewFence(FenceConfig{
+			Member: "a_1", Shard: "ns-01", Clock: f.clock,
+			Permit:    func(time.Time) bool { return open },
+			OnRefused: func(why Refusal) { told = append(told, why) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.fence, f.rt = fence, fence.Wrap(f.next)
+		expect := func(what string, refused bool, want ...Refusal) {
+			t.Helper()
+			told = nil
+			for _, method := range []string{"GET", "PUT"} {
+				if err := f.send(method); method == "PUT" && (err != nil) != refused {
+					t.Errorf("%s: %s = %v", what, method, err)
+				}
+			}
+			if !slices.Equal(told, want) {
+				t.Errorf("%s: told %v, want %v", what, told, want)
+			}
+		}
+		expect("before the claim", true, RefusedClosed)
+		fence.Open(f.claim)
+		expect("with a claim", false)
+		open = false
+		expect("without a gate", true, RefusedGate)
+		open = true
+		time.Sleep(DefaultTiming().RenewDeadline) // virtual
+		expect("after the renew deadline", true, RefusedExpired)
+		open = false
+		expect("without claim and gate", true, RefusedExpired)
+		fence.Close()
+		expect("after Close", true, RefusedClosed)
+	})
+}
+
 func TestFenceEndsReads(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
 		f.fence.Open(f.claim)

@@ -83,7 +83,7 @@ func (r *gateRun) finish(cancel context.CancelFunc) {
 func (r *gateRun) end(in gateInput, reason Reason) error {
 	close(r.lost)
 	holder, lasted := in.observation.Holder, in.now.Sub(r.begun)
-	r.logger.Info("Lost gate", "reason", reason, "holder", holder, "lasted", lasted)
+	r.logger.V(2).Info("Lost gate", "reason", reason, "holder", holder, "lasted", lasted)
 	r.report(Event{Type: EventEnded, Term: r.state.term.transitions, Reason: reason, Holder: holder, Duration: lasted})
 	if reason == ReasonOtherHolder {
 		return fmt.Errorf("%w: %s %q", ErrGateLost, reason, holder)
@@ -167,7 +167,7 @@ func (r *gateRun) receive(answer gateAnswer) {
 		r.begun = now
 		r.publish(r.state.lastRenew.Add(r.cfg.Timing.RenewDeadline))
 		close(r.held)
-		r.logger.Info("Held gate", "term", event.Term, "action", answer.action)
+		r.logger.V(2).Info("Held gate", "term", event.Term, "action", answer.action)
 		event.Type = EventAcquired
 	case !before.lastRenew.Equal(r.state.lastRenew):
 		event.Type = EventRenewed
@@ -201,7 +201,7 @@ func (r *gateRun) failed(answer gateAnswer) {
 	event.Holder = r.Holder()
 	verbosity := 4
 	if r.failures == 2 {
-		verbosity = 0 // Once per series; a single failure is nothing.
+		verbosity = 2 // Once per series; a single failure is nothing.
 	}
 	r.logger.V(verbosity).Info("Failed to keep gate", "action", answer.action, "conflict", answer.conflict, "err", answer.err)
 	r.report(event)

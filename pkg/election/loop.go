@@ -147,7 +147,7 @@ func (r *run) endClaim(in Input, reason Reason) {
 	if reason.Planned() {
 		r.logger.V(2).Info("Ended claim", "term", claim.Term(), "reason", reason, "lasted", lasted)
 	} else {
-		r.logger.Info("Lost claim", "term", claim.Term(), "reason", reason, "holder", in.Observation.Holder, "lasted", lasted)
+		r.logger.V(2).Info("Lost claim", "term", claim.Term(), "reason", reason, "holder", in.Observation.Holder, "lasted", lasted)
 	}
 	r.report(Event{Type: EventEnded, Term: claim.Term(), Reason: reason, Holder: in.Observation.Holder, Duration: lasted})
 }

@@ -192,7 +192,7 @@ func (r *run) failed(answer reply) {
 	event.Holder = r.cfg.Observer.Get(r.cfg.Name).Holder
 	verbosity := 4
 	if r.failures == 2 {
-		verbosity = 0 // Once per series; a single failure is nothing.
+		verbosity = 2 // Once per series; a single failure is nothing.
 	}
 	r.logger.V(verbosity).Info("Failed to write Lease", "action", answer.action, "term", answer.term, "conflict", answer.conflict, "err", answer.err)
 	r.report(event)

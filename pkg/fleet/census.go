@@ -40,8 +40,14 @@ func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 	for pause := r.member.config.CensusInterval / 6; ctx.Err() == nil; pause = r.member.config.CensusInterval {
 		r.member.pause(ctx, pause)
 		if ctx.Err() == nil {
-			census := censusText(shard.NewCensus(weigher.Weigh()).Compact(censusCells))
+			weights := weigher.Weigh()
+			census := censusText(shard.NewCensus(weights).Compact(censusCells))
 			r.census.Store(&census)
+			counted := Counted{Namespaces: len(weights)}
+			for _, n := range weights {
+				counted.Objects += n
+			}
+			r.counted.Store(&counted)
 		}
 	}
 }

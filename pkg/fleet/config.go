@@ -128,6 +128,9 @@ type Work struct {
 	Fence func(http.RoundTripper) http.RoundTripper
 	// Closed is closed once the fence lets no write pass any more, for good.
 	Closed <-chan struct{}
+	// Running must be called once from within the instance's Run, when the work is under way and waits for no cache any more.
+	// It does not block.
+	Running func()
 }
 
 // Events that are not those of a claim.
@@ -136,12 +139,25 @@ const (
 	// its caches filled, which took Duration. Term is the holder's.
 	EventPrepared election.EventType = "prepared"
 	// EventBegun: the work is about to run, from caches that were prepared, or from
-	// empty ones because of Err.
+	// empty ones because of Err. Duration is how long it took to find that out: until they
+	// had seen what was written last.
 	EventBegun election.EventType = "begun"
 	// EventReady: the work is prepared and waits for shards of an older plan generation to be released.
 	EventReady election.EventType = "ready"
-	// EventRefused: a claim was given back before anything ran, because of Err.
+	// EventRunning: the work is under way, and Acquisition says how the shard came here. Duration is for how long nobody ran it.
+	EventRunning election.EventType = "running"
+	// EventRefused: a claim was given back before anything ran, because of Err; see Acquisition.
 	EventRefused election.EventType = "refused"
+	// EventAbandoned: a claim ended before anything ran, otherwise than refused; see Acquisition.
+	EventAbandoned election.EventType = "abandoned"
+	// EventWriteRefused: a fence has refused a write of the shard's work; Reason is an election.Refusal. It may come many times a
+	// second and from any goroutine.
+	EventWriteRefused election.EventType = "write-refused"
+	// EventForgotten: the member has nothing to do with the shard any more, because it has left the plan or because the member
+	// stops. Nothing but EventWriteRefused comes after it, unless the shard comes back.
+	EventForgotten election.EventType = "forgotten"
+	// EventPlanWritten: this member has sent a plan to the plan's Lease, which took Duration, and failed if there is an Err.
+	EventPlanWritten election.EventType = "plan-written"
 	// EventPlanAdopted: a plan has come into force.
 	EventPlanAdopted election.EventType = "plan-adopted"
 	// EventPlanRestored: this member has put the last good plan back where somebody had spoilt it.
@@ -156,4 +172,8 @@ func (c Config) rings() string { return strings.Join(slices.Sorted(slices.Values
 type Event struct {
 	election.Event
 	ID shard.ID
+	// Acquisition is set on EventRunning, EventRefused and EventAbandoned: one of them ends each that began with an EventAcquired.
+	Acquisition *Acquisition
+	// Handover is set on the EventReleased of a shard.
+	Handover *Handover
 }

@@ -66,6 +66,7 @@ func testPlan(t *testing.T, n int) shard.Plan {
 // sea is what the members of a test share: the Leases, and who works on what.
 type sea struct {
 	t     *testing.T
+	ctx   context.Context // what members are run with
 	store *leasetest.Store
 	plan  shard.Plan
 
@@ -97,7 +98,9 @@ type written struct {
 }
 
 func newSea(t *testing.T, plan shard.Plan) *sea {
-	return &sea{t: t, store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]worker{}, written: map[shard.ID]written{}}
+	s := &sea{t: t, ctx: t.Context(), store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]worker{}, written: map[shard.ID]written{}}
+	t.Cleanup(s.requireConcluded) // after all ships have ended
+	return s
 }
 
 // ship is one process.
@@ -129,7 +132,7 @@ func (s *sea) launch(name string, change func(*Config)) *ship {
 		s.t.Fatal(err)
 	}
 	sh.Member = member
-	ctx, cancel := context.WithCancel(s.t.Context())
+	ctx, cancel := context.WithCancel(s.ctx)
 	sh.stop = cancel
 	go func() { defer close(sh.ended); sh.err = member.Run(ctx) }()
 	s.t.Cleanup(func() { client.Unblock(); cancel(); <-sh.ended })
@@ -200,6 +203,13 @@ func (c *cargo) Run(ctx context.Context) error {
 		}
 	}
 	c.sea.mu.Unlock()
+	if !c.warm {
+		select {
+		case <-time.After(warming):
+		case <-ctx.Done():
+		}
+	}
+	c.work.Running()
 	c.write()
 	<-ctx.Done()
 	time.Sleep(100 * time.Millisecond) // virtual: finishing what is in flight

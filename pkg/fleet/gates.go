@@ -87,7 +87,7 @@ func (g *gates) run(ctx context.Context) error {
 func (g *gates) wait(ctx context.Context) {
 	for i, gate := range g.all {
 		if name := g.member.config.Gates[i]; !gate.Valid(g.member.config.Clock.Now()) {
-			klog.FromContext(ctx).Info("Waiting for the gate: nothing runs before the fleet holds it", "lease", name, "holder", gate.Holder())
+			klog.FromContext(ctx).V(1).Info("Waiting for the gate: nothing runs before the fleet holds it", "lease", name, "holder", gate.Holder())
 		}
 		select {
 		case <-gate.Held():

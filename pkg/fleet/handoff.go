@@ -22,6 +22,8 @@ type preparation struct {
 	// closed is closed once the fence lets no write pass any more.
 	closed     chan struct{}
 	closeFence func()
+	// running is called once the instance's controllers run.
+	running func()
 	// term is the one that was held when the preparation began: what was written before
 	// that term is in its caches.
 	term int32
@@ -39,11 +41,11 @@ type preparation struct {
 // newPreparation returns one that has not been built.
 func (r *shardRunner) newPreparation() (*preparation, error) {
 	m := r.member
-	fence, err := election.NewFence(election.FenceConfig{Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock, Permit: m.gates.permit})
+	fence, err := election.NewFence(election.FenceConfig{Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock, Permit: m.gates.permit, OnRefused: r.refusedWrite})
 	if err != nil {
 		return nil, err
 	}
-	p := &preparation{fence: fence, closed: make(chan struct{}), done: make(chan struct{}), taken: make(chan struct{}), rejected: make(chan struct{}), cancel: func() {}}
+	p := &preparation{fence: fence, closed: make(chan struct{}), done: make(chan struct{}), taken: make(chan struct{}), rejected: make(chan struct{}), cancel: func() {}, running: func() {}}
 	p.closeFence = sync.OnceFunc(func() { fence.Close(); close(p.closed) })
 	return p, nil
 }
@@ -60,6 +62,7 @@ func (p *preparation) build(ctx context.Context, r *shardRunner) error {
 		Shards:      len(ring.Shards),
 		Fence:       p.fence.Wrap,
 		Closed:      p.closed,
+		Running:     func() { p.running() },
 	}
 	if r.shard.Namespaced() {
 		work.Share = m.Wishes().Share(ring.Name, len(ring.Shards))
@@ -175,7 +178,7 @@ func (r *shardRunner) holdUntilTaken(ctx context.Context, p *preparation, releas
 	patience := 2 * r.member.config.HandoffTimeout
 	timer := r.member.config.Clock.NewTimer(patience)
 	defer func() { timer.Stop() }()
-	asking := true
+	asking, asked := true, false
 	for r.owned.Load() || r.standby.Load() {
 		// A standby waits for as long as it takes, and the others need not wait for it.
 		if ask := !r.standby.Load(); ask != asking {
@@ -183,6 +186,10 @@ func (r *shardRunner) holdUntilTaken(ctx context.Context, p *preparation, releas
 			timer = r.member.config.Clock.NewTimer(patience)
 			asking = ask
 		}
+		if asking && !asked {
+			r.tenure.ask(r.member.observer.Get(ShardLease(r.member.config.Fleet, r.shard.ID)).Holder, r.member.config.Clock.Now())
+		}
+		asked = asking
 		r.claimant.SetAsk(asking)
 		var tooLong <-chan time.Time
 		if asking {
@@ -230,11 +237,12 @@ func (r *shardRunner) take(ctx context.Context, claim *election.Claim) *preparat
 	r.prepared = nil
 	r.mu.Unlock()
 	if p == nil {
-		r.report(election.Event{Type: EventBegun, Term: claim.Term(), Err: errNotPrepared})
+		r.begun(claim.Term(), 0, errNotPrepared)
 		return nil
 	}
+	began := r.member.config.Clock.Now()
 	err := r.fresh(ctx, claim, p)
-	r.report(election.Event{Type: EventBegun, Term: claim.Term(), Err: err})
+	r.begun(claim.Term(), r.member.config.Clock.Now().Sub(began), err)
 	if err != nil {
 		p.cancel()
 		close(p.rejected)
@@ -245,6 +253,16 @@ func (r *shardRunner) take(ctx context.Context, claim *election.Claim) *preparat
 }
 
 var errNotPrepared = errors.New("nothing was prepared")
+
+// begun says from what caches the work is about to begin.
+func (r *shardRunner) begun(term int32, took time.Duration, cold error) {
+	r.tenure.warm(took, cold)
+	r.report(election.Event{Type: EventBegun, Term: term, Duration: took, Err: cold})
+}
+
+func (r *shardRunner) refusedWrite(why election.Refusal) {
+	r.report(election.Event{Type: EventWriteRefused, Reason: election.Reason(why)})
+}
 
 func (r *shardRunner) report(e election.Event) {
 	e.Name = ShardLease(r.member.config.Fleet, r.shard.ID)

@@ -21,6 +21,8 @@ import (
 // says that the shard may not run any more.
 func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals []election.Observation) (*preparation, error) {
 	m := r.member
+	r.inherits.Store(true)
+	defer r.inherits.Store(false)
 	// Whoever has this Lease next cannot tell from what is left on it what the others wrote.
 	r.writes.Store(nil)
 	r.rejectPrepared()
@@ -31,7 +33,7 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 		}
 	}
 	note(rivals)
-	klog.FromContext(ctx).Info("Waiting for the shards that this one inherits from", "leases", names(rivals))
+	klog.FromContext(ctx).V(1).Info("Waiting for the shards that this one inherits from", "leases", names(rivals))
 
 	p, err := r.prepareToInherit(ctx, claim.Term())
 	if err != nil {
@@ -52,12 +54,19 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 		}
 		note(rivals)
 	}
+	released := m.config.Clock.Now()
+	r.inherits.Store(false)
+	var gone []election.Observation
+	for name := range ancestors {
+		gone = append(gone, m.observer.Get(name))
+	}
+	r.tenure.inherit(gone, began, released)
 	err = r.catchUpWith(ctx, p, ancestors)
 	if ctx.Err() != nil {
 		p.discard()
 		return nil, nil
 	}
-	r.report(election.Event{Type: EventBegun, Term: claim.Term(), Duration: m.config.Clock.Now().Sub(began), Err: err})
+	r.begun(claim.Term(), m.config.Clock.Now().Sub(released), err)
 	if err != nil {
 		p.discard()
 		return nil, nil

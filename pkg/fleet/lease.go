@@ -35,6 +35,9 @@ const (
 	CensusAnnotation = "flotilla.dev/census"
 	// RingsAnnotation lists the rings that a member serves, comma separated; it is missing where it serves all.
 	RingsAnnotation = "flotilla.dev/rings"
+	// GatesAnnotation lists the foreign Leases that a member waits for, comma separated; it is missing where it waits for none.
+	// Members that differ are a mistake of whoever set them up.
+	GatesAnnotation = "flotilla.dev/gates"
 	// DrainAnnotation is set by an operator on a member's Lease: whatever its value, the member gets no shards and hands over
 	// those that it has. It stays until an operator removes it, also when the member is started anew.
 	DrainAnnotation = "flotilla.dev/drain"

@@ -68,10 +68,10 @@ func (m *Member) observeAll(list *coordinationv1.LeaseList) []election.Observati
 var errNotInPlan = errors.New("the shard is not in the plan")
 
 // look reads plan and Leases as they are now, in one list, before a claim is used. It returns the Leases that have to go
-// before the shard may run: live ones that cover some of its controllers on some of its range; and who has died as the
-// holder of such a Lease. The error says that the shard may not run at all. The claim is on its Lease already, so of two that look at least one sees the other. It tries until it
+// before the shard may run: live ones that cover some of its controllers on some of its range; and such Leases whose
+// holder has died. The error says that the shard may not run at all. The claim is on its Lease already, so of two that look at least one sees the other. It tries until it
 // has read them, or ctx ends.
-func (m *Member) look(ctx context.Context, r *shardRunner) (rivals []election.Observation, dead []string, err error) {
+func (m *Member) look(ctx context.Context, r *shardRunner) (rivals, dead []election.Observation, err error) {
 	backoff := m.retrySoon()
 	for {
 		list, err := m.list(ctx, metav1.ListOptions{})
@@ -87,7 +87,7 @@ func (m *Member) look(ctx context.Context, r *shardRunner) (rivals []election.Ob
 	}
 }
 
-func (m *Member) lookAt(seen []election.Observation, r *shardRunner) (rivals []election.Observation, dead []string, err error) {
+func (m *Member) lookAt(seen []election.Observation, r *shardRunner) (rivals, dead []election.Observation, err error) {
 	if lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)); lease.Holder != m.incarnation {
 		return nil, nil, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
 	}
@@ -110,7 +110,7 @@ func (m *Member) lookAt(seen []election.Observation, r *shardRunner) (rivals []e
 		case m.isHeld(o, now) && !plant.AncestorsIgnored:
 			rivals = append(rivals, o)
 		case o.Holder != "":
-			dead = append(dead, o.Holder)
+			dead = append(dead, o)
 		}
 	}
 	return rivals, dead, nil

@@ -27,6 +27,7 @@ type Member struct {
 	wishes      atomic.Pointer[Wishes]
 	fencing     *fencing
 	gates       *gates
+	journal     *journal
 	// slots has room for as many as prepare at a time.
 	slots chan struct{}
 	// started is set once the member may claim.
@@ -79,7 +80,7 @@ func New(c Config) (*Member, error) {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	m := &Member{config: c, runners: newRunners(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing()}
+	m := &Member{config: c, runners: newRunners(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), journal: newJournal(c.Fleet, c.Clock)}
 	m.wishes.Store(&Wishes{})
 	var err error
 	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Client: c.Leases, Clock: c.Clock})
@@ -117,6 +118,7 @@ func (m *Member) Wishes() Wishes { return *m.wishes.Load() }
 // All that it started has ended when it returns.
 func (m *Member) Run(ctx context.Context) error {
 	var observing sync.WaitGroup
+	defer m.journal.follow(m.observer)()
 	observerCtx, stopObserver := context.WithCancel(context.WithoutCancel(ctx))
 	observing.Go(func() { m.observer.Run(observerCtx) })
 	defer observing.Wait()

@@ -242,7 +242,7 @@ func (m *Member) reportPlan(kind election.EventType, err error) {
 
 // memberAnnotations are what a member says of itself on its Lease.
 func (m *Member) memberAnnotations() map[string]string {
-	a := map[string]string{RingsAnnotation: m.config.rings(), PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: ""}
+	a := map[string]string{RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","), PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: ""}
 	if f := m.inForce.Load(); f != nil {
 		a[PlanAnnotation], a[GenerationAnnotation] = f.digest, strconv.FormatInt(f.plan.Generation, 10)
 	}
@@ -323,12 +323,14 @@ func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, pla
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 	defer cancel()
+	began := m.config.Clock.Now()
 	var written *coordinationv1.Lease
 	if lease == nil {
 		written, err = m.config.Leases.Create(ctx, next, metav1.CreateOptions{})
 	} else {
 		written, err = m.config.Leases.Update(ctx, next, metav1.UpdateOptions{})
 	}
+	m.config.Observe(Event{Event: election.Event{Type: EventPlanWritten, Name: PlanLease(m.config.Fleet), Duration: m.config.Clock.Now().Sub(began), Err: err}})
 	if err != nil {
 		return err
 	}

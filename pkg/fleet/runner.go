@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -31,8 +32,14 @@ type shardRunner struct {
 	runs atomic.Int32
 	// census is what the shard's namespaces weighed last.
 	census atomic.Pointer[string]
-	// running tells whether the work has been started and has not returned.
-	running atomic.Bool
+	// counted is how many objects and namespaces that was.
+	counted atomic.Pointer[Counted]
+	// running tells whether the work has been started and has not returned, up whether its controllers run, inherits whether
+	// it waits for shards of an older plan.
+	running, up, inherits atomic.Bool
+	// tenure is how the shard came here and goes; born is when the runner was made.
+	tenure tenure
+	born   time.Time
 	// owned tells whether this member is to own the shard, wanted whether another one
 	// holds it meanwhile, standby whether this member would own it if its holder failed.
 	// changed is told of each change.
@@ -46,7 +53,7 @@ type shardRunner struct {
 }
 
 func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, error) {
-	r := &shardRunner{member: m, shard: s, extent: plan.extents[s.ID], changed: make(chan struct{}, 1)}
+	r := &shardRunner{member: m, shard: s, extent: plan.extents[s.ID], changed: make(chan struct{}, 1), born: m.config.Clock.Now()}
 	r.plan.Store(plan)
 	var err error
 	r.claimant, err = election.NewClaimant(election.ClaimantConfig{
@@ -61,7 +68,7 @@ func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, err
 		Leave:       r.leave,
 		Revoked:     m.membership.Lost(),
 		Work:        r.work,
-		OnEvent:     func(e election.Event) { m.config.Observe(Event{Event: e, ID: s.ID}) },
+		OnEvent:     r.observe,
 		OnStuck:     func(stuck election.StuckClaim) { m.config.Exit(stuckReason(stuck)) },
 	})
 	return r, err
@@ -131,16 +138,22 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", r.shard.Ring, "shard", r.shard.Name, "term", claim.Term())
 	ctx = klog.NewContext(ctx, logger)
 	r.writes.Store(&election.Writes{Term: claim.Term()})
+	defer func() {
+		if a := r.tenure.abandon(claim.Term(), true); a != nil {
+			r.conclude(EventAbandoned, claim.Term(), a, nil)
+		}
+	}()
 	rivals, dead, err := r.member.look(ctx, r)
 	switch {
 	case ctx.Err() != nil:
 		return
 	case err != nil:
-		r.report(election.Event{Type: EventRefused, Term: claim.Term(), Holder: claim.Identity(), Err: err})
+		r.refuse(claim.Term(), err)
 		return
 	}
-	for _, holder := range append(dead, claim.Before().Holder) {
-		if !r.member.fenceOff(ctx, holder) {
+	r.tenure.bereave(dead)
+	for _, o := range append(dead, claim.Before()) {
+		if !r.member.fenceOff(ctx, o.Holder) {
 			return
 		}
 	}
@@ -149,7 +162,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 		prepared, err = r.inherit(ctx, claim, rivals)
 		if ctx.Err() != nil || err != nil {
 			if err != nil {
-				r.report(election.Event{Type: EventRefused, Term: claim.Term(), Holder: claim.Identity(), Err: err})
+				r.refuse(claim.Term(), err)
 			}
 			return
 		}
@@ -200,8 +213,11 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 	p.instance = nil
 	r.running.Store(true)
 	defer r.running.Store(false)
+	p.running = func() { r.up.Store(true); r.ran(claim.Term()) }
+	defer r.up.Store(false)
 	r.runs.Store(claim.Term())
 	defer r.runs.Store(0)
+	r.counted.Store(nil)
 	counting, stop := context.WithCancel(ctx)
 	var census sync.WaitGroup
 	census.Go(func() { r.takeCensus(counting, instance) })

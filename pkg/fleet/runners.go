@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -45,6 +46,7 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 	rs.all.Go(func() {
 		defer r.cancel()
 		r.run(ctx)
+		r.report(election.Event{Type: EventForgotten})
 		rs.mu.Lock()
 		delete(rs.by, r.shard.ID)
 		rs.mu.Unlock()
@@ -66,7 +68,7 @@ func (m *Member) follow(ctx, claimCtx context.Context, now time.Time) {
 		case !r.running.Load() || m.hasHeirs(r, plan, now):
 			r.cancel()
 		default:
-			klog.FromContext(ctx).V(1).Info("Waiting for the heirs of a shard that is not in the plan any more", "shard", r.shard.ID)
+			klog.FromContext(ctx).V(2).Info("Waiting for the heirs of a shard that is not in the plan any more", "shard", r.shard.ID)
 		}
 	}
 	m.runners.mu.Lock()

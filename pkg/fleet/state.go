@@ -20,6 +20,10 @@ type ShardState struct {
 	Running bool
 	// Waiting tells whether it is prepared and waits for shards of an older plan generation to be released.
 	Waiting bool
+	// Stage is where it stands on this member.
+	Stage Stage
+	// Counted is what it weighed last under this claim; nil if it is not owned or has not been counted.
+	Counted *Counted
 	// RenewAge is how long ago the claim was last renewed; 0 when not owned.
 	RenewAge time.Duration
 	// Owner is the member that the ring wants.
@@ -36,8 +40,10 @@ func (m *Member) Shards() []ShardState {
 	for _, r := range runners {
 		s := ShardState{ID: r.shard.ID, Owner: wishes.Owner(r.shard.ID), Running: r.running.Load(), Waiting: r.ready.Load() > 0}
 		s.Holder = m.observer.Get(ShardLease(m.config.Fleet, s.ID)).Holder
-		if claim := r.claimant.Claim(); claim != nil && claim.Valid(now) {
-			s.Owned, s.Term, s.RenewAge = true, claim.Term(), now.Sub(claim.LastRenew())
+		claim := r.claimant.Claim()
+		s.Stage = r.stage(claim)
+		if claim != nil && claim.Valid(now) {
+			s.Owned, s.Term, s.RenewAge, s.Counted = true, claim.Term(), now.Sub(claim.LastRenew()), r.counted.Load()
 		}
 		states = append(states, s)
 	}

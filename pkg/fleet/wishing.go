@@ -56,6 +56,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	observations := m.observer.List()
 	m.noteMarks(ctx, observations, now)
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
+	m.journal.look(roster, m.observer.Get)
 	m.adopt(ctx, roster)
 	m.follow(ctx, claimCtx, now)
 	plan := m.inForce.Load().plan

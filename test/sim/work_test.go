@@ -109,6 +109,7 @@ func (k *work) Run(ctx context.Context) error {
 	}
 	k.process.world.beginWork(k)
 	defer k.process.world.endWork(k)
+	k.given.Running()
 	for ctx.Err() == nil {
 		if !k.write(ctx) {
 			return nil

@@ -1,0 +1,76 @@
+package fleet
+
+import (
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// observe takes in what happens to the shard's claim, and passes it on. It is called from the claimant's goroutine.
+func (r *shardRunner) observe(e election.Event) {
+	m, now := r.member, r.member.config.Clock.Now()
+	event := Event{Event: e, ID: r.shard.ID}
+	switch e.Type {
+	case election.EventAsked:
+		r.tenure.askedOf(e.Holder, now.Add(-e.Duration))
+	case election.EventAcquired:
+		if claim := r.claimant.Claim(); claim != nil {
+			r.tenure.acquire(m.incarnation, claim, e.Duration, r.born, now, m.leaves)
+		}
+	case election.EventStarted:
+		r.tenure.start()
+	case election.EventDraining:
+		r.tenure.askedToStop(now)
+	case election.EventEnded:
+		r.tenure.end(e.Reason, now)
+		if a := r.tenure.abandon(e.Term, false); a != nil {
+			defer r.conclude(EventAbandoned, e.Term, a, nil)
+		}
+	case election.EventReleased:
+		event.Handover = r.handover()
+	}
+	m.config.Observe(event)
+}
+
+// leaves tells whether an incarnation leaves the fleet, or has left.
+func (m *Member) leaves(incarnation string) bool {
+	if incarnation == "" {
+		return false
+	}
+	lease := m.observer.Get(election.MemberLease(m.config.Fleet, election.MemberOf(incarnation)))
+	return lease.Holder != incarnation || lease.Annotations[election.StateAnnotation] == string(election.MemberLeaving)
+}
+
+// handover says how the shard was given away that has just been released.
+func (r *shardRunner) handover() *Handover {
+	m := r.member
+	h := &Handover{Why: WhyUnwanted, To: m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)).NextHolder(), Drain: r.tenure.drained()}
+	switch plan := m.inForce.Load(); {
+	case !plan.has(r.shard.ID, r.extent):
+		h.Why, h.To = WhyPlan, ""
+	case m.membership.State() == election.MemberLeaving:
+		h.Why = WhyLeaving
+	case h.To != "":
+		h.Why = WhyRebalance
+	}
+	return h
+}
+
+// ran says that the shard's controllers run, once a term.
+func (r *shardRunner) ran(term int32) {
+	if a := r.tenure.run(term, r.member.config.Clock.Now()); a != nil {
+		r.conclude(EventRunning, term, a, nil)
+	}
+}
+
+// conclude says what has become of an acquisition.
+func (r *shardRunner) conclude(kind election.EventType, term int32, a *Acquisition, err error) {
+	m := r.member
+	e := election.Event{Type: kind, Name: ShardLease(m.config.Fleet, r.shard.ID), Term: term, Holder: m.incarnation, Duration: a.Unowned, Err: err}
+	m.config.Observe(Event{Event: e, ID: r.shard.ID, Acquisition: a})
+}
+
+// refuse says that the claim is given back before anything ran, because of err.
+func (r *shardRunner) refuse(term int32, err error) {
+	if a := r.tenure.abandon(term, true); a != nil {
+		r.conclude(EventRefused, term, a, err)
+	}
+}

@@ -1,0 +1,124 @@
+package fleet
+
+import (
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Stage is where a shard stands on one member. The values are stable and few enough for a metric label.
+type Stage string
+
+const (
+	// StageNone: the member has nothing to do with the shard now.
+	StageNone Stage = ""
+	// StagePreparing: its work is built and its caches are filled, while another member holds it.
+	StagePreparing Stage = "preparing"
+	// StagePrepared: all is ready to take it over.
+	StagePrepared Stage = "prepared"
+	// StageWaiting: it is held, and shards of an older plan that cover some of the same still run.
+	StageWaiting Stage = "waiting"
+	// StageStarting: it is held, and its controllers do not run yet.
+	StageStarting Stage = "starting"
+	// StageRunning: its controllers run.
+	StageRunning Stage = "running"
+	// StageDraining: its work was asked to stop, or its claim was lost, and not all of it has returned.
+	StageDraining Stage = "draining"
+)
+
+// Stages returns all stages but StageNone, in the order in which a shard goes through them.
+func Stages() []Stage {
+	return []Stage{StagePreparing, StagePrepared, StageWaiting, StageStarting, StageRunning, StageDraining}
+}
+
+func (r *shardRunner) stage(claim *election.Claim) Stage {
+	switch running := r.running.Load(); {
+	case running && (claim == nil || isClosed(claim.Draining())):
+		return StageDraining
+	case running && r.up.Load():
+		return StageRunning
+	case claim != nil && r.inherits.Load():
+		return StageWaiting
+	case claim != nil:
+		return StageStarting
+	}
+	r.mu.Lock()
+	p := r.prepared
+	r.mu.Unlock()
+	switch {
+	case p == nil:
+		return StageNone
+	case isClosed(p.done) && p.err == nil:
+		return StagePrepared
+	default:
+		return StagePreparing
+	}
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// Counted is what a shard's caches held when its holder counted last.
+type Counted struct {
+	Objects    int64
+	Namespaces int
+}
+
+// GateState is what a member knows of one gate.
+type GateState struct {
+	// Lease is the gate's name.
+	Lease string
+	// Held tells whether the fleet holds it now; Holder is who the Lease names.
+	Held   bool
+	Holder string
+}
+
+// Gates returns the state of every gate, in the order of Config.Gates.
+func (m *Member) Gates() []GateState {
+	now := m.config.Clock.Now()
+	states := make([]GateState, 0, len(m.gates.all))
+	for i, gate := range m.gates.all {
+		states = append(states, GateState{Lease: m.config.Gates[i], Held: gate.Valid(now), Holder: gate.Holder()})
+	}
+	return states
+}
+
+// Roster returns the live members, as this member sees them now.
+func (m *Member) Roster() election.Roster {
+	return election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, m.config.Clock.Now())
+}
+
+// LoadRatio returns the objects of the member with the most over the mean of the members that serve the ring, by what the
+// holders say on their Leases: 1 is even. It is false until all have counted, and for rings that are not of namespaces. A shard
+// without a holder counts for its owner.
+func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
+	members, wishes, now := m.Wishes().MembersOf(ring.Name), m.Wishes(), m.config.Clock.Now()
+	if ring.Scope != shard.ScopeNamespaced || len(members) == 0 || len(ring.Shards) == 0 {
+		return 0, false
+	}
+	load, total := map[string]int64{}, int64(0)
+	for _, s := range ring.Shards {
+		lease := m.observer.Get(ShardLease(m.config.Fleet, s.ID))
+		census, published := CensusOn(lease)
+		if !published {
+			return 0, false
+		}
+		member := wishes.Owner(s.ID)
+		if m.isHeld(lease, now) {
+			member = election.MemberOf(lease.Holder)
+		}
+		weight := census.Within(s.Range).Total()
+		load[member] += weight
+		total += weight
+	}
+	balance := shard.Balance{Mean: float64(total) / float64(len(members))}
+	for _, weight := range load {
+		balance.Max = max(balance.Max, float64(weight))
+	}
+	return balance.Ratio(), true
+}

@@ -1,0 +1,255 @@
+package fleet
+
+import (
+	"sync"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// How says how a shard has come to its holder. The values are stable and few enough for a metric label.
+type How string
+
+const (
+	// HowHandoff: as planned, from a holder that had been asked for it, or from those of the shards of an older plan that it
+	// inherits from.
+	HowHandoff How = "handoff"
+	// HowTakeover: after the claim of the last holder had expired, or this member's own had been lost.
+	HowTakeover How = "takeover"
+	// HowVacant: nobody held it, and it was not handed over.
+	HowVacant How = "vacant"
+)
+
+// Why says what an acquisition or a release came of. The values are stable and few enough for a metric label.
+type Why string
+
+const (
+	// WhyRebalance: the rings give the shard to another member, which asked for it.
+	WhyRebalance Why = "rebalance"
+	// WhyLeaving: its holder leaves the fleet.
+	WhyLeaving Why = "leaving"
+	// WhyPlan: the plan has changed, and other shards inherit from this one.
+	WhyPlan Why = "plan"
+	// WhyExpired: nothing was heard of its holder for its Lease's duration.
+	WhyExpired Why = "expired"
+	// WhyNew: its Lease did not exist.
+	WhyNew Why = "new"
+	// WhyReleased: its last holder had released it unasked.
+	WhyReleased Why = "released"
+	// WhyUnwanted: it was given up before it ran, or without a reason that can be told.
+	WhyUnwanted Why = "unwanted"
+)
+
+// Phase is a part of a handoff. The values are stable and few enough for a metric label.
+type Phase string
+
+const (
+	// PhaseAsk: from when the holder was asked, or everything was prepared to inherit, until the release was seen.
+	PhaseAsk Phase = "ask"
+	// PhaseAcquire: the request that acquired the Lease.
+	PhaseAcquire Phase = "acquire"
+	// PhaseCatchUp: until the prepared caches had seen what the last holder wrote last.
+	PhaseCatchUp Phase = "catch_up"
+	// PhaseStart: from when the Lease was acquired, or the last shard that this one inherits from was seen released, until the
+	// controllers ran.
+	PhaseStart Phase = "start"
+	// PhaseDrain: from when the work was asked to stop until all of it had returned.
+	PhaseDrain Phase = "drain"
+)
+
+// Acquisition is how a shard came to this member in one term. It is a value that nobody changes any more.
+type Acquisition struct {
+	How How
+	Why Why
+	// From is the incarnation that held the shard before; empty if nobody did or nobody can tell.
+	From string
+	// Cold is why its work began with empty caches; nil if they had been prepared.
+	Cold error
+	// Unowned is for how long nobody ran any part of the shard, as far as this member has seen it: from the release, or from the
+	// last renewal of a holder whose claim expired, or from when there was a shard that nobody had, until its controllers ran. It is
+	// 0 if they never did.
+	Unowned time.Duration
+	// Phases are how long the phases have taken that there were.
+	Phases map[Phase]time.Duration
+}
+
+// Handover is how this member gave a shard away.
+type Handover struct {
+	Why Why
+	// To is the incarnation that had asked for the shard; empty if none had.
+	To string
+	// Drain is how long the work took to return; 0 if there was none.
+	Drain time.Duration
+}
+
+// tenure follows one holder's way from the request for a shard to its release. Its methods are safe for concurrent use.
+type tenure struct {
+	mu sync.Mutex
+	// asked is since when this member asks for the shard, and holder who it asks; zero if it has not since it held it last.
+	asked  time.Time
+	holder string
+	// open is the acquisition of a claim that neither runs nor has ended; nil if there is none.
+	open *Acquisition
+	term int32
+	// since is when the shard became free, ready when its work could be started.
+	since, ready time.Time
+	// started is set once the claim has work.
+	started bool
+	// draining is when the work was asked to stop, drain how long it took.
+	draining time.Time
+	drain    time.Duration
+}
+
+// ask takes in that the holder is asked from now on.
+func (t *tenure) ask(holder string, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asked, t.holder = now, holder
+}
+
+// askedOf takes in that a holder was asked: another one than before, if it has changed.
+func (t *tenure) askedOf(holder string, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.holder != holder {
+		t.asked, t.holder = at, holder
+	}
+}
+
+// acquire takes in a new claim: by a request that took so long, on a Lease that was as before, in a runner that there is since
+// born. leaving tells of an incarnation whether it leaves, or has left.
+func (t *tenure) acquire(self string, claim *election.Claim, took time.Duration, born, now time.Time, leaving func(string) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := claim.Before()
+	a := &Acquisition{Phases: map[Phase]time.Duration{PhaseAcquire: took}}
+	t.since = before.Seen
+	switch {
+	case !before.Exists:
+		a.How, a.Why = HowVacant, WhyNew
+		if born.After(t.since) {
+			t.since = born // there was no such shard before
+		}
+	case before.Holder != "":
+		a.How, a.Why, a.From = HowTakeover, WhyExpired, before.Holder
+	case before.NextHolder() == self:
+		a.How, a.Why, a.From = HowHandoff, WhyRebalance, t.holder
+		if leaving(t.holder) {
+			a.Why = WhyLeaving
+		}
+		if !t.asked.IsZero() {
+			a.Phases[PhaseAsk] = max(0, before.Seen.Sub(t.asked))
+		}
+	default:
+		a.How, a.Why = HowVacant, WhyReleased
+	}
+	t.asked, t.holder = time.Time{}, ""
+	t.open, t.term, t.ready = a, claim.Term(), now
+	t.started, t.draining, t.drain = false, time.Time{}, 0
+}
+
+// bereave takes in that the shard is new, and that those died who held what it inherits from.
+func (t *tenure) bereave(dead []election.Observation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil || t.open.Why != WhyNew || len(dead) == 0 {
+		return
+	}
+	// Leases of long ago are among them: the last sign of life is that of who ran it last.
+	last := dead[0]
+	for _, o := range dead[1:] {
+		if o.Seen.After(last.Seen) {
+			last = o
+		}
+	}
+	t.open.How, t.open.Why, t.open.From = HowTakeover, WhyExpired, last.Holder
+	t.since = last.Seen
+}
+
+// inherit takes in that the ancestors, for which the shard has waited since waited, are gone.
+func (t *tenure) inherit(ancestors []election.Observation, waited, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil || len(ancestors) == 0 {
+		return
+	}
+	t.open.How, t.open.Why, t.open.From = HowHandoff, WhyPlan, ""
+	t.open.Phases[PhaseAsk] = now.Sub(waited)
+	t.since, t.ready = ancestors[0].Seen, now
+	for _, o := range ancestors[1:] {
+		if o.Seen.Before(t.since) {
+			t.since = o.Seen
+		}
+	}
+}
+
+// warm takes in that prepared caches were fit for use after so long, or why none were.
+func (t *tenure) warm(took time.Duration, cold error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil {
+		return
+	}
+	if t.open.Cold = cold; cold == nil {
+		t.open.Phases[PhaseCatchUp] = took
+	}
+}
+
+// start takes in that the claim has work.
+func (t *tenure) start() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.started = true
+}
+
+// run takes in that the controllers run, and returns what has come to its end by that; nil if it had before.
+func (t *tenure) run(term int32, now time.Time) *Acquisition {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil || t.term != term {
+		return nil
+	}
+	t.open.Unowned = max(0, now.Sub(t.since))
+	t.open.Phases[PhaseStart] = max(0, now.Sub(t.ready))
+	return t.closeLocked()
+}
+
+// abandon returns the acquisition of a claim that never ran; nil if it did. A claim that has work is open until that returns.
+func (t *tenure) abandon(term int32, returned bool) *Acquisition {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil || t.term != term || t.started && !returned {
+		return nil
+	}
+	return t.closeLocked()
+}
+
+func (t *tenure) closeLocked() *Acquisition {
+	a := t.open
+	t.open = nil
+	return a
+}
+
+// askedToStop takes in that the work was asked to stop.
+func (t *tenure) askedToStop(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.draining = now
+}
+
+// end takes in that the claim has ended.
+func (t *tenure) end(reason election.Reason, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drain = 0
+	if reason == election.ReasonDrained && !t.draining.IsZero() {
+		t.drain = now.Sub(t.draining)
+	}
+}
+
+// drained returns how long the work of the last claim took to return.
+func (t *tenure) drained() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.drain
+}

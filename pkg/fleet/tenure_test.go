@@ -1,0 +1,515 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// On the way to the API server and back, and until a watch tells.
+const (
+	oneWay = 10 * time.Millisecond
+	lag    = 5 * time.Millisecond
+	// untilSeen is from when the work has returned until another member sees the release: the holder reads its Lease and then
+	// writes it.
+	untilSeen = 2*oneWay + oneWay + lag
+)
+
+// logbook has when work really ran, by whom ever, and what the members say of it.
+type logbook struct {
+	mu      sync.Mutex
+	runs    []span
+	stopped []span
+	said    []saying
+}
+
+type span struct {
+	id     shard.ID
+	extent shard.Extent
+	at     time.Time
+}
+
+type saying struct {
+	Event
+	at time.Time
+}
+
+// keep has a member's life written down.
+func (b *logbook) keep(c *Config) {
+	build, observe := c.Build, c.Observe
+	c.Build = func(ctx context.Context, w Work) (Instance, error) {
+		extent, running := shard.Extent{Range: w.Shard.Range, Controllers: w.Controllers}, w.Running
+		w.Running = func() {
+			b.mu.Lock()
+			b.runs = append(b.runs, span{w.Shard.ID, extent, time.Now()})
+			b.mu.Unlock()
+			running()
+		}
+		instance, err := build(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		return loggedCargo{instance.(*cargo), b, extent}, nil
+	}
+	c.Observe = func(e Event) {
+		b.mu.Lock()
+		b.said = append(b.said, saying{e, time.Now()})
+		b.mu.Unlock()
+		observe(e)
+	}
+}
+
+type loggedCargo struct {
+	*cargo
+	book   *logbook
+	extent shard.Extent
+}
+
+func (c loggedCargo) Run(ctx context.Context) error {
+	err := c.cargo.Run(ctx)
+	c.book.mu.Lock()
+	defer c.book.mu.Unlock()
+	c.book.stopped = append(c.book.stopped, span{c.work.Shard.ID, c.extent, time.Now()})
+	return err
+}
+
+// since returns the acquisitions that members have said to run since then, and forgets nothing.
+func (b *logbook) since(then time.Time) []saying {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var found []saying
+	for _, s := range b.said {
+		if s.Type == EventRunning && !s.at.Before(then) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// gap returns how long no part of what the shard covers was worked on when it began at a time, by the work itself: from the first of
+// those that had the parts last.
+func (b *logbook) gap(id shard.ID, at time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var extent shard.Extent
+	for _, r := range b.runs {
+		if r.id == id && r.at.Equal(at) {
+			extent = r.extent
+		}
+	}
+	last := map[shard.ID]time.Time{}
+	for _, s := range b.stopped {
+		if s.extent.Overlaps(extent) && !s.at.After(at) {
+			last[s.id] = s.at
+		}
+	}
+	latest := time.Time{}
+	for _, t := range last {
+		if t.After(latest) {
+			latest = t
+		}
+	}
+	first := latest
+	for _, t := range last { // ancestors of one change stop together, those of earlier ones long before
+		if latest.Sub(t) < time.Second && t.Before(first) {
+			first = t
+		}
+	}
+	return at.Sub(first)
+}
+
+// expect requires that since then so many acquisitions ran, all in this way.
+func (b *logbook) expect(t *testing.T, then time.Time, n int, how How, why Why) []saying {
+	t.Helper()
+	said := b.since(then)
+	for _, s := range said {
+		if s.Acquisition.How != how || s.Acquisition.Why != why {
+			t.Errorf("%s came by %s/%s, want %s/%s", s.ID, s.Acquisition.How, s.Acquisition.Why, how, why)
+		}
+	}
+	if len(said) != n || n == 0 {
+		t.Errorf("%d acquisitions by %s/%s, want %d", len(said), how, why, n)
+	}
+	return said
+}
+
+// expectGaps requires that the unowned time is what the work itself has seen, but for what nobody can see.
+func (b *logbook) expectGaps(t *testing.T, said []saying) {
+	t.Helper()
+	for _, s := range said {
+		if gap := b.gap(s.ID, s.at); s.Acquisition.Unowned != gap-untilSeen {
+			t.Errorf("%s: unowned for %v, and nobody worked on it for %v, of which %v cannot be seen", s.ID, s.Acquisition.Unowned, gap, untilSeen)
+		}
+	}
+}
+
+func (s *sea) slow(ships ...*ship) {
+	for _, sh := range ships {
+		sh.client.Script(func(string) leasetest.Fault { return leasetest.Fault{Out: oneWay, Back: oneWay} })
+		sh.client.LagWatch(lag)
+	}
+}
+
+// handovers returns the releases since then.
+func (b *logbook) handovers(then time.Time) []saying {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var found []saying
+	for _, s := range b.said {
+		if s.Handover != nil && !s.at.Before(then) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// TestHowShardsCome takes a fleet through every way in which a shard comes to its holder, and holds what members say of it against
+// what the work has seen.
+func TestHowShardsCome(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		book := &logbook{}
+		then := time.Now()
+		a := s.launch("a", book.keep)
+		s.slow(a)
+		pass(time.Minute)
+		for _, said := range book.expect(t, then, len(s.plan.Shards()), HowVacant, WhyNew) {
+			adopted := book.when(EventPlanAdopted)
+			if said.Acquisition.Unowned != said.at.Sub(adopted) || said.Acquisition.Cold == nil {
+				t.Errorf("%s: unowned for %v, with the plan there since %v; cold: %v", said.ID, said.Acquisition.Unowned, said.at.Sub(adopted), said.Acquisition.Cold)
+			}
+		}
+
+		then = time.Now()
+		b := s.launch("b", book.keep)
+		s.slow(b)
+		pass(time.Minute)
+		moved := s.holders()["b"]
+		said := book.expect(t, then, moved, HowHandoff, WhyRebalance)
+		book.expectGaps(t, said)
+		for _, one := range said {
+			phases := one.Acquisition.Phases
+			if one.Acquisition.From != a.Incarnation() || one.Acquisition.Cold != nil || phases[PhaseAcquire] != 2*oneWay ||
+				phases[PhaseAsk] < 100*time.Millisecond || phases[PhaseAsk] > 300*time.Millisecond || phases[PhaseStart] != 2*oneWay {
+				t.Errorf("%s: %+v", one.ID, one.Acquisition)
+			}
+		}
+		for _, gone := range book.handovers(then) {
+			// The work takes a tenth of a second to return.
+			if h := gone.Handover; h.Why != WhyRebalance || h.To != b.Incarnation() || h.Drain != 100*time.Millisecond || gone.Duration != 4*oneWay {
+				t.Errorf("%s: handed over as %+v in %v", gone.ID, h, gone.Duration)
+			}
+		}
+
+		then = time.Now()
+		b.stop()
+		<-b.ended
+		pass(10 * time.Second)
+		book.expectGaps(t, book.expect(t, then, moved, HowHandoff, WhyLeaving))
+		for _, gone := range book.handovers(then) {
+			if h := gone.Handover; h.Why != WhyLeaving || h.To != a.Incarnation() {
+				t.Errorf("%s: handed over as %+v", gone.ID, h)
+			}
+		}
+
+		then = time.Now()
+		s.apply(s.next(func(r *shard.Ring) { split(r, 3); merge(r, 0) }))
+		pass(10 * time.Second)
+		book.expectGaps(t, book.expect(t, then, 3, HowHandoff, WhyPlan))
+		for _, gone := range book.handovers(then) {
+			if h := gone.Handover; h.Why != WhyPlan || h.To != "" || h.Drain != 100*time.Millisecond {
+				t.Errorf("%s: handed over as %+v", gone.ID, h)
+			}
+		}
+		pass(time.Minute)
+
+		a.stop()
+		<-a.ended
+		pass(time.Minute)
+		then = time.Now()
+		a = s.launch("a", book.keep)
+		s.slow(a)
+		pass(time.Minute)
+		for _, said := range book.expect(t, then, len(s.plan.Shards()), HowVacant, WhyReleased) {
+			if up := said.at.Sub(then); said.Acquisition.Unowned > up {
+				t.Errorf("%s: unowned for %v, and the member that says so is there for %v", said.ID, said.Acquisition.Unowned, up)
+			}
+		}
+	})
+}
+
+// when returns when a kind of event was first reported.
+func (b *logbook) when(kind election.EventType) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.said, func(s saying) bool { return s.Type == kind })
+	return b.said[i].at
+}
+
+// TestTakeoverCountsFromTheLastRenewal cuts a member off.
+func TestTakeoverCountsFromTheLastRenewal(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		book := &logbook{}
+		a := s.launch("a", book.keep)
+		b := s.launch("b", book.keep)
+		s.slow(a, b)
+		pass(time.Minute)
+		held := s.holders()["b"]
+		then := time.Now()
+		b.client.Block()
+		renewed := map[shard.ID]time.Time{}
+		pass(time.Second)
+		for _, sh := range s.plan.Shards() {
+			if record := election.RecordFrom(s.store.Get(ShardLease("flotilla", sh.ID))); record.Holder == b.Incarnation() {
+				renewed[sh.ID] = record.RenewTime.Add(oneWay + lag)
+			}
+		}
+		pass(time.Minute)
+		for _, said := range book.expect(t, then, held, HowTakeover, WhyExpired) {
+			want := said.at.Sub(renewed[said.ID])
+			if a := said.Acquisition; a.From != b.Incarnation() || a.Unowned.Round(time.Microsecond) != want.Round(time.Microsecond) || a.Unowned < election.DefaultTiming().LeaseDuration {
+				t.Errorf("%s: %+v, want unowned for %v", said.ID, a, want)
+			}
+		}
+	})
+}
+
+// TestReleasedAfterALoss has the API server away for longer than a claim lasts, and back before others may take over. Who has lost its
+// claims then still releases the Leases.
+func TestReleasedAfterALoss(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, s *sea) {
+		book := &logbook{}
+		a := s.launch("a", book.keep)
+		pass(time.Minute)
+		before := s.lost()
+		then := time.Now()
+		a.client.Block("update")
+		pass(election.DefaultTiming().RenewDeadline + time.Second)
+		a.client.Unblock()
+		<-a.ended // its own Lease went first: a process that was cut off starts anew
+		pass(time.Second)
+		s.launch("a", book.keep)
+		pass(time.Minute)
+		if s.lost() == before {
+			t.Fatal("nothing was lost")
+		}
+		book.expect(t, then, len(s.plan.Shards()), HowVacant, WhyReleased)
+	})
+}
+
+// TestClaimThatEndsBeforeItsWork is counted as abandoned: the answer to the acquisition comes when the shard is not wanted any more.
+func TestClaimThatEndsBeforeItsWork(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		begun := time.Now()
+		a.client.Script(func(verb string) leasetest.Fault {
+			if verb == "create" && time.Since(begun) > time.Second { // those of the member and of the plan are there by then
+				return leasetest.Fault{Back: 3 * time.Second}
+			}
+			return leasetest.Fault{}
+		})
+		for i := 0; i < 1000 && s.store.Get(ShardLease("flotilla", s.plan.Shards()[0].ID)) == nil; i++ {
+			pass(100 * time.Millisecond)
+		}
+		a.stop()
+		<-a.ended
+		if running, abandoned := s.reported(EventRunning), s.reported(EventAbandoned); running != 0 || abandoned != s.reported(election.EventAcquired)-2 || abandoned == 0 {
+			t.Errorf("%d ran and %d of %d were abandoned, want all", running, abandoned, s.reported(election.EventAcquired)-2)
+		}
+	})
+}
+
+// TestTenureOfHeirs has ancestors that went one after the other, and some that died.
+func TestTenureOfHeirs(t *testing.T) {
+	born := time.Unix(1000, 0)
+	at := func(seconds int) time.Time { return born.Add(time.Duration(seconds) * time.Second) }
+	ancestor := func(holder string, seen int) election.Observation {
+		return election.Observation{Record: election.Record{Name: holder, Holder: holder}, Exists: true, Seen: at(seen)}
+	}
+	claim := func() *election.Claim { return election.EndlessClaim(t.Context(), "x", "self_1") }
+	acquired := func() *tenure {
+		var heir tenure
+		heir.acquire("self_1", claim(), time.Second, born, at(1), func(string) bool { return false })
+		return &heir
+	}
+	heir := acquired()
+	heir.inherit([]election.Observation{ancestor("", 5), ancestor("", 3), ancestor("", 4)}, at(2), at(6))
+	if a := heir.run(0, at(8)); a.How != HowHandoff || a.Why != WhyPlan || a.Unowned != 5*time.Second || a.Phases[PhaseAsk] != 4*time.Second || a.Phases[PhaseStart] != 2*time.Second {
+		t.Errorf("of three that went at 3, 4 and 5: %+v", a)
+	}
+	heir = acquired()
+	heir.bereave([]election.Observation{ancestor("long_ago", -1000), ancestor("b_1", -2), ancestor("c_1", -700)})
+	if a := heir.run(0, at(8)); a.How != HowTakeover || a.Why != WhyExpired || a.From != "b_1" || a.Unowned != 10*time.Second {
+		t.Errorf("of one that died and Leases of long ago: %+v", a)
+	}
+	if heir.run(0, at(9)) != nil || heir.abandon(0, true) != nil {
+		t.Error("an acquisition ends twice")
+	}
+	heir = acquired()
+	if a := heir.run(1, at(8)); a != nil {
+		t.Errorf("the end of another term ends it: %+v", a)
+	}
+}
+
+// TestWorkThatNeverRuns is counted as abandoned, however long it is tried.
+func TestWorkThatNeverRuns(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, s *sea) {
+		a := s.launch("a", func(c *Config) {
+			c.Build = func(context.Context, Work) (Instance, error) { return nil, errors.New("never") }
+		})
+		pass(time.Minute)
+		for _, state := range a.Shards() {
+			if state.Stage != StageStarting {
+				t.Errorf("%s is %s, want starting", state.ID, state.Stage)
+			}
+		}
+		a.stop()
+		<-a.ended
+		if running, abandoned := s.reported(EventRunning), s.reported(EventAbandoned); running != 0 || abandoned != len(s.plan.Shards()) {
+			t.Errorf("%d ran and %d were abandoned, want none and %d", running, abandoned, len(s.plan.Shards()))
+		}
+	})
+}
+
+// TestStages follows shards through a handoff and a change of plan.
+func TestStages(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a := s.launch("a", nil)
+		s.slow(a)
+		pass(time.Minute)
+		b := s.launch("b", nil)
+		s.slow(b)
+		seen := map[string]map[Stage]bool{"a": {}, "b": {}}
+		look := func(d time.Duration) {
+			for range int(d / (5 * time.Millisecond)) {
+				pass(5 * time.Millisecond)
+				for name, sh := range map[string]*ship{"a": a, "b": b} {
+					for _, state := range sh.Shards() {
+						seen[name][state.Stage] = true
+						if state.Stage == StageRunning && !state.Owned {
+							t.Errorf("%s runs %s, which it does not own", name, state.ID)
+						}
+					}
+				}
+			}
+		}
+		look(30 * time.Second)
+		require := func(name string, want ...Stage) {
+			t.Helper()
+			got := slices.Sorted(maps.Keys(seen[name]))
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s has gone through %v, want %v", name, got, want)
+			}
+		}
+		require("a", StageNone, StageRunning, StageDraining)
+		require("b", StageNone, StagePreparing, StagePrepared, StageStarting, StageRunning)
+		seen["a"], seen["b"] = map[Stage]bool{}, map[Stage]bool{}
+		s.apply(s.next(func(r *shard.Ring) { split(r, 0); split(r, 2); split(r, 4) }))
+		look(10 * time.Second)
+		for _, name := range []string{"a", "b"} {
+			if !seen[name][StageWaiting] || !seen[name][StageDraining] {
+				t.Errorf("%s has gone through %v when the plan changed", name, slices.Sorted(maps.Keys(seen[name])))
+			}
+		}
+	})
+}
+
+// requireConcluded holds that every claim on a shard was said to run, to be refused or to be abandoned, once.
+func (s *sea) requireConcluded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	concluded := map[string]int{}
+	key := func(e Event) string { return fmt.Sprint(e.Name, " ", e.Holder, " ", e.Term) }
+	for _, e := range s.events {
+		if e.Acquisition != nil {
+			concluded[key(e)]++
+		}
+	}
+	for _, e := range s.events {
+		if e.Type == election.EventAcquired && e.ID != (shard.ID{}) && concluded[key(e)] != 1 {
+			s.t.Errorf("the acquisition of %s has %d ends, want one", key(e), concluded[key(e)])
+		}
+	}
+}
+
+// TestForgetting has every shard that leaves the plan forgotten, once its last event is told.
+func TestForgetting(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		s.launch("b", nil)
+		pass(time.Minute)
+		gone := s.plan.Rings[0].Shards[1].ID
+		s.apply(s.next(func(r *shard.Ring) { split(r, 1) }))
+		pass(10 * time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		forgotten := 0
+		for _, e := range s.events {
+			switch {
+			case e.Type == EventForgotten && e.ID != gone:
+				t.Errorf("%s is forgotten, and still in the plan", e.ID)
+			case e.Type == EventForgotten:
+				forgotten++
+			case e.ID == gone && forgotten == 2:
+				t.Errorf("after %s was forgotten comes %s", e.ID, e.Type)
+			}
+		}
+		if forgotten != 2 {
+			t.Errorf("%d of 2 members have forgotten %s", forgotten, gone)
+		}
+	})
+}
+
+// TestIdleFleetIsQuiet listens to a fleet at rest for an hour, at the default verbosity.
+func TestIdleFleetIsQuiet(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		var mu sync.Mutex
+		var lines []string
+		s.ctx = klog.NewContext(t.Context(), funcr.New(func(_, args string) {
+			mu.Lock()
+			defer mu.Unlock()
+			lines = append(lines, args)
+		}, funcr.Options{}))
+		for _, name := range []string{"a", "b", "c"} {
+			s.launch(name, func(c *Config) { c.Standby = name == "c"; c.Replanning.Interval = 10 * time.Minute })
+		}
+		pass(25 * time.Minute) // the planner has a first look
+		s.allHeld("a", "b", "c")
+		mu.Lock()
+		if len(lines) == 0 {
+			t.Error("nothing was logged while the fleet came together: this test hears nothing")
+		}
+		lines = nil
+		mu.Unlock()
+		s.mu.Lock()
+		s.events = nil
+		s.mu.Unlock()
+		pass(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(lines) > 0 {
+			t.Errorf("logged while nothing happened: %d lines, the first are\n%s", len(lines), strings.Join(lines[:min(len(lines), 10)], "\n"))
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, e := range s.events {
+			if e.Type != election.EventRenewed {
+				t.Errorf("reported while nothing happened: %+v", e)
+			}
+		}
+		s.events = nil
+	})
+}
