@@ -1,6 +1,9 @@
 package app
 
 import (
+	"path/filepath"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/flotilla-kube/flotilla/pkg/cli"
@@ -15,4 +18,19 @@ func newOperatorCommands() []*cobra.Command {
 		command.PersistentPreRunE = func(*cobra.Command, []string) error { return nil }
 	}
 	return commands
+}
+
+// operatorStatus returns what the process is to end with after a command that has not failed.
+func operatorStatus(command *cobra.Command) int { return cli.ExitStatus(command) }
+
+// nameAsCalled has the command say how it was called where that is as a plugin of kubectl, which runs kubectl-flotilla for
+// 'kubectl flotilla'.
+func nameAsCalled(command *cobra.Command, path string) {
+	name := strings.TrimSuffix(filepath.Base(path), ".exe")
+	if plugin, is := strings.CutPrefix(name, "kubectl-"); is && plugin == command.Name() {
+		if command.Annotations == nil {
+			command.Annotations = map[string]string{}
+		}
+		command.Annotations[cobra.CommandDisplayNameAnnotation] = "kubectl " + plugin
+	}
 }

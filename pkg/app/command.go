@@ -33,7 +33,10 @@ func Main() int {
 		klog.Background().Error(err, "Could not initialize command options")
 		return 1
 	}
-	return cli.Run(command)
+	if status := cli.Run(command); status != 0 {
+		return status
+	}
+	return operatorStatus(command)
 }
 
 // NewCommand returns the flotilla command.
@@ -53,15 +56,21 @@ objects and hands a shard over without two owners ever writing.
 It takes every flag of kube-controller-manager, and a section of its own.
 
 Further commands:
-  flotilla controllers      print every controller and how it is sharded
+  flotilla status           show how the fleet is, and what is wrong
+  flotilla events           show what has happened in the fleet of late
+  flotilla drain            have a member hand over its shards, and give it no others
+  flotilla undrain          give a drained member shards again
   flotilla plan show        show the plan in force, and who runs each shard
   flotilla plan diff        show what an edited plan would change
   flotilla plan apply       make an edited plan the next generation
   flotilla plan rebalance   even out what the members carry, now
   flotilla plan simulate    show what would move with another number of members
   flotilla explain          show which shard a namespace lies in, and who runs it
+  flotilla controllers      print every controller and how it is sharded
+  flotilla completion       print a script that has a shell complete all this
 
-They read the fleet's Leases with a kubeconfig; see 'flotilla plan show --help'.`,
+They read the fleet's Leases with a kubeconfig; see 'flotilla status --help'. Under the name
+kubectl-flotilla, the binary is a plugin of kubectl: kubectl flotilla status.`,
 		Args: noArguments,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			// As upstream: controllers watch deprecated APIs too.
@@ -79,12 +88,14 @@ They read the fleet's Leases with a kubeconfig; see 'flotilla plan show --help'.
 	}
 	columns, _, _ := term.TerminalSize(command.OutOrStdout())
 	cliflag.SetUsageAndHelpFunc(command, sections, columns)
-	for _, sub := range append(newOperatorCommands(), newControllersCommand()) {
+	command.AddCommand(append(newOperatorCommands(), newControllersCommand())...)
+	command.InitDefaultCompletionCmd()
+	for _, sub := range command.Commands() {
 		// Not the sections of the command's flags.
 		sub.SetUsageFunc((&cobra.Command{}).UsageFunc())
 		sub.SetHelpFunc((&cobra.Command{}).HelpFunc())
-		command.AddCommand(sub)
 	}
+	nameAsCalled(command, os.Args[0])
 	return command, nil
 }
 

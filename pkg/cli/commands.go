@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,10 +20,11 @@ func Commands(config Config) []*cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	plan.AddCommand(config.showCommand(), config.diffCommand(), config.applyCommand(), config.rebalanceCommand(), config.simulateCommand())
-	return []*cobra.Command{plan, config.explainCommand()}
+	return []*cobra.Command{config.statusCommand(), config.eventsCommand(), config.drainCommand(), config.undrainCommand(), plan, config.explainCommand()}
 }
 
-// newCommand returns a command that is run with a connection, within the time that its flags give it.
+// newCommand returns a command that is run with a connection, within the time that its flags give it. run may be nil if the
+// caller sets RunE.
 func (c Config) newCommand(use, short, long string, args cobra.PositionalArgs, run func(context.Context, *cobra.Command, *connection, []string) error) (*cobra.Command, *Target) {
 	target := &Target{}
 	command := &cobra.Command{
@@ -34,14 +34,9 @@ func (c Config) newCommand(use, short, long string, args cobra.PositionalArgs, r
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), target.Timeout)
-			defer cancel()
-			err = run(ctx, cmd, connection, args)
-			if errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("--request-timeout %v has passed: %w", target.Timeout, err)
-			}
-			return err
+			return target.within(cmd.Context(), func(ctx context.Context) error { return run(ctx, cmd, connection, args) })
 		},
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	target.addFlags(command)
 	return command, target

@@ -1,17 +1,23 @@
-// Package cli has the operator's commands: flotilla plan show, diff, apply, rebalance and simulate, and flotilla explain.
+// Package cli has the operator's commands: flotilla status, events, drain and undrain, plan show, diff, apply, rebalance and
+// simulate, and explain.
 //
-// Each command reads the fleet's Leases once, with one list, and turns plan, Leases and the time of reading into a view: a
-// struct that is printed as a table, as JSON or as YAML. The views are pure functions; cobra and the API client are a thin
-// shell around them.
+// Each command reads the fleet's Leases with a list, and turns plan, Leases and the time of reading into a view: a
+// struct that is printed as a table, as JSON or as YAML. The views are pure functions, those of the fleet itself in package
+// status; cobra and the API client are a thin shell around them.
 //
-//	one list of Leases -> Reading -> PlanView, Explanation, Rebalancing, Simulation -> text
-//	                              -> Edit (checked)  -> one update of the plan's Lease
+//	a list of Leases -> Reading -> View, EventsView, Explanation, Rebalancing, Simulation -> text
+//	                            -> Edit (checked)     -> one update of the plan's Lease
+//	                            -> draining (checked) -> one update of a member's Lease
+//	a list and a watch -> Readings that follow each other -> a screen, or a line a change
 //
 // # Guarantees
 //
-//   - Nothing is written but the Lease of the plan, and only by apply and rebalance without --dry-run. The write is
-//     conditioned on the version of that Lease which everything was computed from: if anybody has written meanwhile, all is
-//     read, checked and computed anew.
+//   - Nothing is written but the Lease of the plan, by apply and rebalance, and that of a member, by drain and undrain; and
+//     nothing with --dry-run. A write is conditioned on the version of that Lease which everything was computed from: if
+//     anybody has written meanwhile, all is read, checked and computed anew.
+//   - Nothing is read but Leases, except by events, which does without where it may not.
+//   - --watch lists the Leases when it begins and watches them from then on, draws at most four times a second, and ends with status 0 when interrupted.
+//   - Colours and widths are a terminal's; anywhere else the text is the same for the same Leases.
 //   - A plan is written only if this build can work by it (Config.Check), it may follow the one in force
 //     (shard.CheckSuccessor), and live members serve its rings. An edited document is refused if the generation that it was
 //     read at is not in force any more.
@@ -22,13 +28,7 @@
 //
 // # Non-guarantees
 //
-//   - A single look cannot see a Lease expire (rule 1 of the design: who reads must watch for a lease duration). A holder
-//     counts as silent when its last renewal is more than its lease duration before the latest renewal of any member's
-//     Lease: the members' clocks are compared with each other, never with the one here. Where clocks differ by
-//     more than that, a live holder may be called silent. If no member has renewed its Lease for long by the clock here, a
-//     warning says so, and nothing more is made of it. Stamps that are more than ten minutes ahead of the clock here
-//     count as nonsense.
-//   - State "running" is what the holder says on the Lease. Whether the controllers are well, the member's /readyz and
-//     metrics say.
+//   - What package status cannot tell from Leases. flotilla status reads them again for some seconds where that helps.
+//   - A watch that breaks off is begun anew, and says so only by the finding that nobody renews.
 //   - What is read may have changed by the time it is printed.
 package cli

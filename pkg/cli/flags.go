@@ -2,10 +2,14 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +42,8 @@ type Config struct {
 	Connect func(Target) (kubernetes.Interface, error)
 	// Clock is for what is printed as an age, and for waiting. Default: the real one.
 	Clock clock.WithTicker
+	// Interrupt returns a context that ends when somebody has had enough of what --watch shows. Default: by SIGINT or SIGTERM.
+	Interrupt func(context.Context) (context.Context, context.CancelFunc)
 }
 
 func (c Config) complete() Config {
@@ -49,6 +55,11 @@ func (c Config) complete() Config {
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
+	}
+	if c.Interrupt == nil {
+		c.Interrupt = func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		}
 	}
 	return c
 }
@@ -71,6 +82,17 @@ func (t *Target) addFlags(command *cobra.Command) {
 	fs.StringVar(&t.Fleet, "fleet-name", defaultFleet, "The fleet, as its members have it.")
 	fs.StringVar(&t.Namespace, "leader-elect-resource-namespace", metav1.NamespaceSystem, "The namespace of the fleet's Leases, as its members have it.")
 	fs.DurationVar(&t.Timeout, "request-timeout", defaultTimeout, "How long the API server may take, for all requests of the command but those of --wait.")
+}
+
+// within runs f within the time that requests may take.
+func (t *Target) within(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, t.Timeout)
+	defer cancel()
+	err := f(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("--request-timeout %v has passed: %w", t.Timeout, err)
+	}
+	return err
 }
 
 func (t *Target) validate() error {
@@ -120,6 +142,7 @@ type form struct {
 func (f *form) addFlag(command *cobra.Command, more ...string) {
 	f.allowed = append([]string{formTable, formJSON, formYAML}, more...)
 	command.Flags().StringVarP(&f.value, "output", "o", formTable, "The form of the output: "+strings.Join(f.allowed, ", ")+".")
+	_ = command.RegisterFlagCompletionFunc("output", completeOutput(f)) // fails for a flag that there is not
 }
 
 func (f *form) validate() error {

@@ -46,25 +46,28 @@ func print[V any](w io.Writer, form string, view V, table func(io.Writer, V)) er
 }
 
 // rows writes lines of cells, aligned. Each cell is plain afterwards.
-func rows(w io.Writer, head []string, lines [][]string) {
+func rows(w io.Writer, head []string, lines [][]string) { rowsOf(w, maxCell, head, lines) }
+
+// rowsOf is rows with cells of at most so many characters.
+func rowsOf(w io.Writer, most int, head []string, lines [][]string) {
 	aligned := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, line := range slices.Concat([][]string{head}, lines) {
 		cells := make([]string, len(line))
 		for i, text := range line {
-			cells[i] = cell(text)
+			cells[i] = cell(text, most)
 		}
 		fmt.Fprintln(aligned, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
 	_ = aligned.Flush() // the error is the writer's, which nobody could be told of
 }
 
-// cell returns a text that is safe to print within a line: quoted if it is not plain, cut if it is long, and never empty.
-func cell(text string) string {
+// cell returns a text that is safe to print within a line: quoted if it is not plain, cut to most characters, and never empty.
+func cell(text string, most int) string {
 	if text == "" {
 		return "-"
 	}
-	if runes := []rune(text); len(runes) > maxCell {
-		text = string(runes[:maxCell-3]) + "..."
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most-3]) + "..."
 	}
 	return status.Plain(text)
 }

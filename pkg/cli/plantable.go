@@ -11,7 +11,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
-// tablePlan writes a PlanView for people.
+// tablePlan writes a View for people, with all that the plan says.
 func tablePlan(w io.Writer, v status.View) {
 	if v.Fault != "" {
 		fmt.Fprintf(w, "Fleet %s\n", v.Fleet)
@@ -31,14 +31,13 @@ func tablePlan(w io.Writer, v status.View) {
 		} else {
 			fmt.Fprintln(w, "\nHeld shards")
 		}
-		var lines [][]string
-		for _, o := range v.Older {
-			lines = append(lines, []string{o.Lease, o.Range, o.Generation, holder(o.Claim), ago(o.Since, v.Now), fmt.Sprint(o.Term)})
-		}
-		rows(w, []string{"LEASE", "RANGE", "GENERATION", "HOLDER", "SINCE", "TERM"}, lines)
+		tableOlder(w, v)
 	}
 	tableMembers(w, v)
-	printWarnings(w, v.Warnings)
+	if len(v.Findings) > 0 {
+		fmt.Fprintln(w)
+	}
+	tableFindings(w, v.Findings, false)
 }
 
 func tableRing(w io.Writer, v status.View, ring status.RingView) {

@@ -25,7 +25,8 @@ type connection struct {
 	target  Target
 	connect func(Target) (kubernetes.Interface, error)
 	clock   clock.WithTicker
-	leases  coordinationclient.LeaseInterface // once read from
+	client  kubernetes.Interface              // once read from
+	leases  coordinationclient.LeaseInterface // likewise
 }
 
 // read lists the Leases, once.
@@ -35,7 +36,7 @@ func (c *connection) read(ctx context.Context) (*status.Reading, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.leases = client.CoordinationV1().Leases(c.target.Namespace)
+		c.client, c.leases = client, client.CoordinationV1().Leases(c.target.Namespace)
 	}
 	list, err := c.leases.List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -1,7 +1,9 @@
 // Package status says how a fleet is, from its Leases alone: who lives, what the plan wants, who holds which shard, and what is
 // wrong. The operator's commands and every member's status page show the same views.
 //
-//	a list of Leases (Read), or a member's own observations (Observed) -> Reading -> View
+//	a list of Leases (Read), or a member's own observations (Observed) -> Reading -> View, Findings, Past
+//	a Reading, and an earlier one (Following)                          -> Reading that knows how long things have stood
+//	two observations of a Lease (Changes), two Readings (Silences)     -> what has happened
 //
 // # Guarantees
 //
@@ -17,6 +19,13 @@
 //     more than that, a live holder may be called silent. If no member has renewed its Lease for long by the clock here, a
 //     warning says so, and nothing more is made of it. Stamps that are more than ten minutes ahead of the clock here
 //     count as nonsense.
+//   - For how long a request of a next holder has been unanswered, a member has worked by another plan, or a holder has not run
+//     what it holds, no Lease has a stamp for. Of these Findings tells once a chain of readings has seen them stand for ten
+//     seconds, and Suspicious says whether such a chain is worth the time. What stamps tell (since when a Lease is released, silent
+//     or waits for older shards) needs one reading, and is as good as the members' clocks.
+//   - Two holders are those that say on Leases of the fleet, unexpired at the same moment, that they run. Who writes without a
+//     Lease, or under another fleet's, no Lease tells; the API server's audit log does.
+//   - Whether the gates are held: their Leases are not the fleet's. flotilla_gate_held tells.
 //   - State "running" is what the holder says on the Lease. Whether the controllers are well, the member's /readyz and
 //     metrics say.
 package status

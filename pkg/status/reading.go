@@ -37,6 +37,12 @@ type Reading struct {
 
 	leases map[string]election.Observation
 	sorted []election.Observation // the fleet's, by name
+	// lastRenewal is the latest renewal of any member; judgedByStamps tells whether AsOf is that, or follows from it.
+	lastRenewal    time.Time
+	judgedByStamps bool
+	stands         standing
+	owners         *fleet.Wishes
+	digest         string // of Plan; computing it takes long
 }
 
 // Read makes a Reading of a list of Leases, among which there may be others than the fleet's. What has expired is judged by the
@@ -47,16 +53,18 @@ func Read(fleetName string, leases []coordinationv1.Lease, now time.Time) *Readi
 		observations = append(observations, observe(&leases[i], now))
 	}
 	r := newReading(fleetName, observations, now)
-	r.AsOf = r.latest()
+	r.AsOf, r.lastRenewal, r.judgedByStamps = r.latest(), r.latest(), true
 	r.complete()
+	r.begin()
 	return r
 }
 
 // Observed makes a Reading of what a process has observed of the Leases for a while: what has expired, it has seen itself.
 func Observed(fleetName string, observations []election.Observation, now time.Time) *Reading {
 	r := newReading(fleetName, observations, now)
-	r.AsOf = now
+	r.AsOf, r.lastRenewal = now, r.latest()
 	r.complete()
+	r.begin()
 	return r
 }
 
@@ -83,9 +91,24 @@ func (r *Reading) complete() {
 	if o := r.Lease(fleet.PlanLease(r.Fleet)); o.Exists {
 		r.PlanLease = o.Lease
 		r.Plan, r.Fault = fleet.PlanOf(o.Lease)
+		r.digest = r.Plan.Digest()
 	}
 	r.Roster = election.RosterFrom(r.Fleet, r.sorted, 0, r.AsOf)
 	r.Known = fleet.KnownMembers(r.Fleet, r.sorted)
+	r.owners = nil
+	if r.Fault == nil {
+		if wishes, err := fleet.Wish(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{}); err == nil {
+			r.owners = &wishes
+		}
+	}
+}
+
+// owner returns the member that the members want for a shard, as computed here; empty if there is none.
+func (r *Reading) owner(id shard.ID) string {
+	if r.owners == nil {
+		return ""
+	}
+	return r.owners.Owner(id)
 }
 
 // Leases returns the fleet's Leases, sorted by name. The slice must not be changed.
@@ -230,4 +253,10 @@ func (r *Reading) Quiet() time.Duration {
 		return silence
 	}
 	return 0
+}
+
+// Fleets tells whether a Lease is one of the fleet: of its plan, of a member or of a shard.
+func (r *Reading) Fleets(o election.Observation) bool {
+	_, member := memberName(r.Fleet, o)
+	return member || o.Name == fleet.PlanLease(r.Fleet) || o.Labels[fleet.FleetLabel] == r.Fleet || r.isShard(o)
 }

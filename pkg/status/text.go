@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ func Plain(text string) string {
 
 // Short returns a duration in its two greatest units.
 func Short(d time.Duration) string {
-	d = d.Round(time.Second)
+	d = max(d.Round(time.Second), -math.MaxInt64) // the least duration has no opposite
 	if d < 0 {
 		return "-" + Short(-d)
 	}

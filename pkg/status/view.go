@@ -3,9 +3,6 @@ package status
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -31,7 +28,7 @@ const (
 	StateOrphan State = "orphan"
 )
 
-// View is a fleet at a glance: what 'flotilla plan show' prints.
+// View is a fleet at a glance: what 'flotilla plan show' and 'flotilla status' print.
 type View struct {
 	Fleet string `json:"fleet"`
 	// Fault says why the plan on the Lease cannot be read; there are no rings then.
@@ -43,8 +40,10 @@ type View struct {
 	Rings   []RingView   `json:"rings,omitempty"`
 	Older   []OlderView  `json:"older,omitempty"`
 	Members []MemberView `json:"members"`
-	// Warnings are what an operator should look at.
+	// Warnings are the messages of those findings that are about the fleet as a whole.
 	Warnings []string `json:"warnings,omitempty"`
+	// Findings are what an operator should look at, the worst first.
+	Findings []Finding `json:"findings,omitempty"`
 
 	// Now is when it was read: ages are printed as of it.
 	Now time.Time `json:"-"`
@@ -75,7 +74,9 @@ type ShardView struct {
 	Home    string `json:"home,omitempty"`
 	// Owner is the member that the plan wants, by its pin or home; empty where the plan leaves it to the consistent hashing.
 	Owner string `json:"owner,omitempty"`
-	State State  `json:"state"`
+	// Wanted is the owner as members compute it from plan and roster, computed here; empty if no member serves the ring.
+	Wanted string `json:"wanted,omitempty"`
+	State  State  `json:"state"`
 	Claim
 	// Older are the held Leases of older generations that cover some of the shard.
 	Older []string `json:"older,omitempty"`
@@ -117,13 +118,22 @@ type MemberView struct {
 	Generation string     `json:"generation,omitempty"`
 	Since      *time.Time `json:"since,omitempty"`
 	Shards     int        `json:"shards"`
+	// Objects is what it has counted last in the shards that it holds; nil if it has counted none.
+	Objects *int64 `json:"objects,omitempty"`
+	// Heartbeat is when it renewed its Lease last; its age is as of the view's AsOf.
+	Heartbeat *time.Time `json:"heartbeat,omitempty"`
+	// Drained: an operator has asked that it gets no shards.
+	Drained bool `json:"drained,omitempty"`
+	// Digest is that of the plan that it works by.
+	Digest string `json:"digest,omitempty"`
 	// Refuses is the generation that the member refuses, and why.
 	Refuses string `json:"refuses,omitempty"`
 }
 
-// ViewPlan returns the plan in force and who runs what.
+// Of returns the plan in force, who runs what, and what is wrong.
 func Of(r *Reading) View {
-	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: viewMembers(r), Warnings: Warnings(r), Now: r.Now}
+	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: Members(r), Findings: Findings(r), Now: r.Now}
+	v.Warnings = warningsOf(v.Findings)
 	older := r.Older()
 	if r.Fault != nil {
 		v.Fault = r.Problem().Error()
@@ -162,7 +172,7 @@ func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardVie
 	extent, _ := r.Plan.Extent(s.ID)
 	v := ShardView{
 		Shard: s.ID.String(), Group: s.Group, Controllers: s.Controllers, Weight: s.Weight, Pin: s.Pin, Home: s.Home,
-		Owner: s.Belongs(), Claim: ClaimOf(r, o),
+		Owner: s.Belongs(), Wanted: r.owner(s.ID), Claim: ClaimOf(r, o),
 	}
 	if s.Namespaced() {
 		v.Range = s.Range.String()
@@ -208,7 +218,8 @@ func ClaimOf(r *Reading, o election.Observation) Claim {
 	return c
 }
 
-func viewMembers(r *Reading) []MemberView {
+// Members returns the members that there are Leases of, by name.
+func Members(r *Reading) []MemberView {
 	views := []MemberView{}
 	for _, o := range r.sorted {
 		name, ok := memberName(r.Fleet, o)
@@ -219,6 +230,7 @@ func viewMembers(r *Reading) []MemberView {
 		v := MemberView{
 			Name: name, Incarnation: o.Holder, State: string(member.State), Rings: o.Annotations[fleet.RingsAnnotation],
 			Generation: o.Annotations[fleet.GenerationAnnotation], Since: Stamp(o.AcquireTime), Refuses: o.Annotations[fleet.RefusedAnnotation],
+			Heartbeat: Stamp(o.Seen), Drained: o.Annotations[fleet.DrainAnnotation] != "", Digest: o.Annotations[fleet.PlanAnnotation],
 		}
 		switch {
 		case !live && o.Holder == "":
@@ -232,6 +244,7 @@ func viewMembers(r *Reading) []MemberView {
 		for _, s := range r.sorted {
 			if r.isShard(s) && s.Holder != "" && election.MemberOf(s.Holder) == name && r.IsHeld(s) {
 				v.Shards++
+				v.count(s)
 			}
 		}
 		views = append(views, v)
@@ -239,46 +252,13 @@ func viewMembers(r *Reading) []MemberView {
 	return views
 }
 
-// Warnings returns what is odd about the fleet, whatever the command.
-func Warnings(r *Reading) []string {
-	var found []string
-	switch silence := r.Quiet(); {
-	case len(r.sorted) == 0:
-		found = append(found, fmt.Sprintf("no Lease of fleet %q is in this namespace: see --fleet-name and --leader-elect-resource-namespace", r.Fleet))
-	case silence > 0:
-		found = append(found, fmt.Sprintf("no member has renewed its Lease for %s, by the clock here: none runs, or the clocks differ", Short(silence)))
-	}
-	for _, m := range r.Roster.Members() {
-		if text := m.Annotations[fleet.RefusedAnnotation]; text != "" {
-			found = append(found, fmt.Sprintf("member %s refuses plan generation %s", Plain(m.Name), Plain(text)))
+// count adds what a held shard weighs.
+func (v *MemberView) count(o election.Observation) {
+	if census, published := fleet.CensusOn(o); published {
+		total := census.Total()
+		if v.Objects != nil {
+			total += *v.Objects
 		}
+		v.Objects = &total
 	}
-	if r.PlanLease != nil && r.PlanLease.Annotations[fleet.RejectedAnnotation] != "" {
-		found = append(found, fmt.Sprintf("a plan that could not be used was put aside: annotation %s of Lease %s", fleet.RejectedAnnotation, r.PlanLease.Name))
-	}
-	if r.Fault == nil {
-		found = append(found, PlanWarnings(r, r.Plan)...)
-	}
-	return found
-}
-
-// PlanWarnings returns what a plan asks of members that there are not.
-func PlanWarnings(r *Reading, plan shard.Plan) []string {
-	var found []string
-	for _, ring := range plan.Rings {
-		if len(fleet.ServersOf(r.Roster.Members(), ring.Name)) == 0 {
-			found = append(found, fmt.Sprintf("ring %s is served by no live member", ring.Name))
-		}
-		known := fleet.ServersOf(r.Known, ring.Name)
-		strangers := map[string][]string{}
-		for _, s := range ring.Shards {
-			if name := s.Pin; name != "" && !slices.Contains(known, name) {
-				strangers[name] = append(strangers[name], s.ID.String())
-			}
-		}
-		for _, name := range slices.Sorted(maps.Keys(strangers)) {
-			found = append(found, fmt.Sprintf("%s pinned to %q, which is no member that serves ring %s", strings.Join(strangers[name], ", "), name, ring.Name))
-		}
-	}
-	return found
 }

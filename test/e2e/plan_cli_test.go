@@ -19,6 +19,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/cli"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
@@ -88,7 +89,7 @@ func (o *operator) settled(generation int64) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		var v cli.PlanView
+		var v status.View
 		if err := json.Unmarshal([]byte(out), &v); err != nil {
 			return err
 		}
@@ -97,7 +98,7 @@ func (o *operator) settled(generation int64) func(context.Context) error {
 		}
 		for _, ring := range v.Rings {
 			for _, s := range ring.Shards {
-				if s.State != cli.StateRunning || len(ring.Members) != 2 {
+				if s.State != status.StateRunning || len(ring.Members) != 2 {
 					return fmt.Errorf("%s is %s; members of its ring are %v", s.Shard, s.State, ring.Members)
 				}
 			}
@@ -207,7 +208,7 @@ func compareSplit(t *testing.T, before, after cli.Explanation) {
 	if before.Hash != after.Hash || before.Generation != 1 || after.Generation != 2 {
 		t.Errorf("hash %s, generation %d before, %s, %d after", before.Hash, before.Generation, after.Hash, after.Generation)
 	}
-	if was.State != cli.StateRunning || is.State != cli.StateRunning || was.Holder == "" || is.Holder == "" || len(is.Older) > 0 {
+	if was.State != status.StateRunning || is.State != status.StateRunning || was.Holder == "" || is.Holder == "" || len(is.Older) > 0 {
 		t.Errorf("%s by %q before, %s by %q after, behind %v", was.State, was.Holder, is.State, is.Holder, is.Older)
 	}
 	wide, err := shard.ParseRange(was.Range)
@@ -241,8 +242,8 @@ func (o *operator) mistakes(t *testing.T) {
 	o.refused(t, []string{"NAMESPACE", `"No_Name"`}, "explain", "No_Name")
 	o.refused(t, []string{`fleet "armada" has no plan on Lease armada-plan`}, "plan", "show", "--fleet-name=armada")
 	o.refused(t, []string{"--kubeconfig", "/nowhere/config"}, "plan", "show", "--kubeconfig=/nowhere/config")
-	var status *exec.ExitError
-	if _, err := o.try(t.Context(), "plan", "show", "-o", "wide"); !errors.As(err, &status) || status.ExitCode() != 1 {
+	var exit *exec.ExitError
+	if _, err := o.try(t.Context(), "plan", "show", "-o", "wide"); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("a flag that is not as it should be ends the command with %v, want status 1", err)
 	}
 }

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flotilla-kube/flotilla/pkg/status"
+)
+
+// completeTimeout is how long somebody who has pressed the tab key is kept waiting for an API server.
+const completeTimeout = 2 * time.Second
+
+// completeMembers completes a first argument with the names of live members. Whatever goes wrong, it completes nothing.
+func (c Config) completeMembers(target *Target) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		conn, err := c.open(*target)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		base := cmd.Context()
+		if base == nil {
+			base = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(base, completeTimeout)
+		defer cancel()
+		r, err := conn.read(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, m := range status.Members(r) {
+			if m.State != "gone" && m.Name == status.Plain(m.Name) {
+				names = append(names, m.Name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeOutput completes the values of -o.
+func completeOutput(f *form) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return slices.Clone(f.allowed), cobra.ShellCompDirectiveNoFileComp
+	}
+}

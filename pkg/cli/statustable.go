@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/flotilla-kube/flotilla/pkg/status"
+)
+
+const (
+	// fewShards is how many shards a fleet may have for all of them to be shown without being asked for.
+	fewShards = 32
+	// mostRows is how many rows of one kind are shown of a greater fleet, most alike how many findings of one kind.
+	mostRows  = 20
+	mostAlike = 5
+)
+
+// tableStatus returns a function that writes a View for people: on one screen, unless all is to be shown.
+func tableStatus(all bool) func(io.Writer, status.View) {
+	return func(w io.Writer, v status.View) {
+		var shards []status.ShardView
+		for _, ring := range v.Rings {
+			shards = append(shards, ring.Shards...)
+		}
+		if v.Fault != "" {
+			fmt.Fprintf(w, "Fleet %s, no plan\n", v.Fleet)
+		} else {
+			fmt.Fprintf(w, "Fleet %s, plan generation %d, digest %s: %s, %s\n", v.Fleet, v.Generation, v.Digest, plural(len(v.Rings), "ring"), plural(len(shards), "shard"))
+		}
+		statusMembers(w, v, all)
+		if len(v.Rings) > 0 {
+			statusRings(w, v)
+			statusShards(w, v, shards, all)
+		}
+		if len(v.Older) > 0 {
+			fmt.Fprintln(w, "\nHeld shards that are not in the plan")
+			tableOlder(w, v)
+		}
+		fmt.Fprintln(w)
+		tableFindings(w, v.Findings, all)
+		idle := 0
+		for _, s := range shards {
+			if s.State != status.StateRunning {
+				idle++
+			}
+		}
+		switch {
+		case status.Worst(v.Findings) != "":
+		case idle > 0:
+			fmt.Fprintf(w, "Nothing is wrong; %s not run yet\n", map[bool]string{true: "1 shard does", false: fmt.Sprintf("%d shards do", idle)}[idle == 1])
+		default:
+			fmt.Fprintln(w, "All is well")
+		}
+	}
+}
+
+func statusMembers(w io.Writer, v status.View, all bool) {
+	var lines [][]string
+	left := 0
+	for _, m := range v.Members {
+		if m.State == "gone" && !m.Drained && !all {
+			left++
+			continue
+		}
+		state := m.State
+		if m.Drained {
+			state += " (drained)"
+		}
+		objects, heartbeat := "", ""
+		if m.Objects != nil {
+			objects = fmt.Sprint(*m.Objects)
+		}
+		if m.Heartbeat != nil && v.AsOf != nil && m.State != "gone" {
+			heartbeat = status.Short(max(0, v.AsOf.Sub(*m.Heartbeat))) + " ago"
+		}
+		lines = append(lines, []string{m.Name, state, fmt.Sprint(m.Shards), objects, heartbeat, m.Rings, m.Generation, ago(m.Since, v.Now)})
+	}
+	fmt.Fprintln(w)
+	if len(lines) == 0 {
+		fmt.Fprintln(w, "No members")
+	} else {
+		rows(w, []string{"MEMBER", "STATE", "SHARDS", "OBJECTS", "HEARTBEAT", "RINGS", "GENERATION", "SINCE"}, limited(lines, all))
+	}
+	if left > 0 {
+		fmt.Fprintf(w, "(not shown without --all: %s that left)\n", plural(left, "member"))
+	}
+}
+
+// limited returns the first of the lines, and how many there are more.
+func limited(lines [][]string, all bool) [][]string {
+	if all || len(lines) <= mostRows {
+		return lines
+	}
+	return append(slices.Clone(lines[:mostRows]), []string{fmt.Sprintf("... %d more (--all)", len(lines)-mostRows)})
+}
+
+// statusRings writes a line a ring.
+func statusRings(w io.Writer, v status.View) {
+	states := []status.State{status.StateOrphan, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting}
+	var lines [][]string
+	for _, ring := range v.Rings {
+		counts, objects, counted := map[status.State]int{}, int64(0), false
+		for _, s := range ring.Shards {
+			counts[s.State]++
+			if s.Objects != nil {
+				objects, counted = objects+*s.Objects, true
+			}
+		}
+		var other []string
+		for _, state := range states {
+			if counts[state] > 0 {
+				other = append(other, fmt.Sprintf("%d %s", counts[state], state))
+			}
+		}
+		text := ""
+		if counted {
+			text = fmt.Sprint(objects)
+		}
+		lines = append(lines, []string{ring.Name, fmt.Sprint(len(ring.Members)), text, fmt.Sprint(len(ring.Shards)), fmt.Sprint(counts[status.StateRunning]), strings.Join(other, ", ")})
+	}
+	fmt.Fprintln(w)
+	rows(w, []string{"RING", "MEMBERS", "OBJECTS", "SHARDS", "RUNNING", "NOT RUNNING"}, lines)
+}
+
+// statusShards writes all shards of a small fleet, and of a great one those that something is the matter with.
+func statusShards(w io.Writer, v status.View, shards []status.ShardView, all bool) {
+	every := all || len(shards) <= fewShards
+	var lines [][]string
+	for _, s := range shards {
+		calm := s.State == status.StateRunning && (s.NextHolder == "" || s.NextHolder == s.Incarnation) && s.Problem == "" && len(s.Older) == 0
+		if !every && calm {
+			continue
+		}
+		objects := ""
+		if s.Objects != nil {
+			objects = fmt.Sprint(*s.Objects)
+		}
+		_, detail, _ := strings.Cut(state(s), ", ")
+		lines = append(lines, []string{s.Shard, string(s.State), holder(s.Claim), cmp.Or(s.Wanted, s.Owner), objects, fmt.Sprint(s.Term), ago(s.Since, v.Now), detail})
+	}
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	rows(w, []string{"SHARD", "STATE", "HOLDER", "OWNER", "OBJECTS", "TERM", "SINCE", "DETAIL"}, limited(lines, every))
+}
+
+// tableOlder writes the held Leases that are not in the plan.
+func tableOlder(w io.Writer, v status.View) {
+	var lines [][]string
+	for _, o := range v.Older {
+		lines = append(lines, []string{o.Lease, o.Range, o.Generation, holder(o.Claim), ago(o.Since, v.Now), fmt.Sprint(o.Term)})
+	}
+	rows(w, []string{"LEASE", "RANGE", "GENERATION", "HOLDER", "SINCE", "TERM"}, lines)
+}
+
+// tableFindings writes a line a finding, and of many that are alike the first ones.
+func tableFindings(w io.Writer, findings []status.Finding, all bool) {
+	type likeness struct {
+		severity status.Severity
+		kind     status.Kind
+	}
+	counts, page := map[likeness]int{}, map[string]bool{}
+	for _, f := range findings {
+		counts[likeness{f.Severity, f.Kind}]++
+	}
+	shown := map[likeness]int{}
+	for _, f := range findings {
+		like := likeness{f.Severity, f.Kind}
+		if shown[like]++; shown[like] > mostAlike && !all {
+			if shown[like] == counts[like] {
+				fmt.Fprintf(w, "%s: %s: %d more like these (--all shows them)\n", severity(f), f.Kind, counts[like]-mostAlike)
+			}
+		} else {
+			fmt.Fprintf(w, "%s: %s: %s\n", severity(f), f.Kind, status.Plain(f.Message))
+		}
+		if f.Runbook != "" && !page[f.Runbook] && shown[like] == counts[like] {
+			page[f.Runbook] = true
+			fmt.Fprintf(w, "  see %s\n", f.Runbook)
+		}
+	}
+}
+
+func severity(f status.Finding) string {
+	switch f.Severity {
+	case status.Error:
+		return "Error"
+	case status.Warning:
+		return "Warning"
+	default:
+		return "Note"
+	}
+}

@@ -1,0 +1,250 @@
+package status
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// settlesAfter is how long a member may take to join or to leave: --rebalance-delay and --handoff-timeout are seconds.
+const settlesAfter = 5 * time.Minute
+
+// finder collects findings about one reading.
+type finder struct {
+	r     *Reading
+	older []election.Observation
+	found []Finding
+}
+
+func (f *finder) add(severity Severity, kind Kind, about, object string, since *time.Time, format string, args ...any) {
+	f.found = append(f.found, Finding{Severity: severity, Kind: kind, About: about, Object: Plain(object), Since: since, Message: fmt.Sprintf(format, args...)})
+}
+
+// fleet looks at whether anybody is there at all.
+func (f *finder) fleet() {
+	r := f.r
+	if len(r.sorted) == 0 {
+		f.add(Error, NoLeases, AboutFleet, r.Fleet, nil, "no Lease of fleet %q is in this namespace: see --fleet-name and --leader-elect-resource-namespace", r.Fleet)
+		return
+	}
+	if silence := r.Quiet(); silence > 0 {
+		f.add(Error, NobodyRenews, AboutFleet, r.Fleet, Stamp(r.lastRenewal), "no member has renewed its Lease for %s, by the clock here: none runs, or the clocks differ", Short(silence))
+	} else if still := r.Now.Sub(r.stands.still); still >= standsAfter {
+		f.add(Error, NobodyRenews, AboutFleet, r.Fleet, Stamp(r.lastRenewal), "no member has renewed its Lease for %s, as seen from here: none runs, or the API server is out of reach", Short(still))
+	}
+}
+
+// plan looks at the plan's Lease.
+func (f *finder) plan() {
+	r := f.r
+	name := fleet.PlanLease(r.Fleet)
+	switch {
+	case len(r.sorted) == 0:
+		return
+	case errors.Is(r.Fault, fleet.ErrNoPlan):
+		f.add(Error, PlanMissing, AboutPlan, name, nil, "%v", r.Problem())
+	case r.Fault != nil:
+		f.add(Error, PlanUnreadable, AboutPlan, name, nil, "%v", r.Problem())
+	}
+	if r.PlanLease == nil {
+		return
+	}
+	if r.PlanLease.Annotations[fleet.RejectedAnnotation] != "" {
+		f.add(Warning, PlanPutAside, AboutPlan, name, nil, "a plan that could not be used was put aside: annotation %s of Lease %s", fleet.RejectedAnnotation, name)
+	}
+	lease := r.Lease(name)
+	since, ago := r.endOf(lease)
+	if _, seen := r.stood(condition{what: ownerless, object: name}); !r.IsHeld(lease) && max(ago, seen) >= standsAfter {
+		f.add(Warning, PlannerMissing, AboutPlan, name, since, "nobody holds Lease %s%s: nobody evens out the plan, or mends it", name, forTime(ago))
+	}
+}
+
+// endOf returns when the holder of a Lease that is not held released it or was to be given up, and how long ago that is.
+func (r *Reading) endOf(o election.Observation) (since *time.Time, ago time.Duration) {
+	if !o.Exists || o.RenewTime.IsZero() {
+		return nil, 0
+	}
+	end := o.RenewTime
+	if o.Holder != "" {
+		end = end.Add(o.Duration)
+	}
+	return Stamp(end), max(0, r.AsOf.Sub(end))
+}
+
+// forTime returns " for 20s", or nothing if that is not known.
+func forTime(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return " for " + Short(d)
+}
+
+// planOfMember returns the generation and the digest of the plan that a member works by, as it says.
+func planOfMember(m election.Member) (generation, digest string) {
+	return m.Annotations[fleet.GenerationAnnotation], m.Annotations[fleet.PlanAnnotation]
+}
+
+// members looks at each.
+func (f *finder) members() {
+	r := f.r
+	for _, o := range r.sorted {
+		if name, is := memberName(r.Fleet, o); is {
+			f.member(name, o)
+		}
+	}
+	f.gates()
+}
+
+// gates looks at whether the live members wait for the same ones.
+func (f *finder) gates() {
+	by := map[string][]string{}
+	for _, m := range f.r.Roster.Members() {
+		gates := orNone(m.Annotations[fleet.GatesAnnotation])
+		by[gates] = append(by[gates], m.Name)
+	}
+	if len(by) < 2 {
+		return
+	}
+	var texts []string
+	for _, gates := range slices.Sorted(maps.Keys(by)) {
+		texts = append(texts, fmt.Sprintf("%s: %s", gates, strings.Join(by[gates], ", ")))
+	}
+	f.add(Warning, GatesDiffer, AboutFleet, f.r.Fleet, nil, "live members wait for different gates, see --gate-lease: %s", strings.Join(texts, "; "))
+}
+
+func (f *finder) member(name string, o election.Observation) {
+	r := f.r
+	m, live := r.Roster.Get(name)
+	recent := slices.ContainsFunc(r.Known, func(k election.Member) bool { return k.Name == name })
+	switch {
+	case !live && o.Holder != "" && election.MemberOf(o.Holder) != name:
+		f.add(Warning, UnknownHolder, AboutMember, name, Stamp(o.AcquireTime), "Lease %s of member %s names %s, which is no incarnation of it", o.Name, name, Plain(o.Holder))
+		return
+	case !live && o.Holder != "" && recent && len(r.Roster.Members()) > 0:
+		f.add(Warning, MemberSilent, AboutMember, name, Stamp(o.RenewTime), "member %s has not renewed its Lease%s, and has not released it: it has died, or does not reach the API server", name, forTime(r.AsOf.Sub(o.RenewTime)))
+	}
+	if drain := o.Annotations[fleet.DrainAnnotation]; drain != "" && (live || recent) {
+		f.add(Note, MemberDrained, AboutMember, name, parseStamp(drain), "member %s is drained%s and gets no shards, until 'flotilla undrain %s'", name, sinceText(parseStamp(drain)), name)
+	}
+	if !live {
+		return
+	}
+	if there := r.AsOf.Sub(o.AcquireTime); m.State == election.MemberJoining && there > settlesAfter {
+		f.add(Warning, MemberJoining, AboutMember, name, Stamp(o.AcquireTime), "member %s has been joining for %s: it gets no shards while another member is active", name, Short(there))
+	}
+	if since, d := r.stood(condition{what: leaving, object: m.Incarnation}); d >= settlesAfter {
+		f.add(Warning, MemberLeaving, AboutMember, name, since, "member %s has been leaving for at least %s", name, Short(d))
+	}
+	f.disagreeing(m)
+	if o.Problem != "" {
+		f.add(Warning, LeaseNonsense, AboutMember, name, nil, "Lease %s of member %s: %s", o.Name, name, o.Problem)
+	}
+}
+
+// disagreeing looks at the plan that a live member works by.
+func (f *finder) disagreeing(m election.Member) {
+	r := f.r
+	if text := m.Annotations[fleet.RefusedAnnotation]; text != "" {
+		f.add(Error, PlanRefused, AboutMember, m.Name, nil, "member %s refuses plan generation %s", m.Name, Plain(text))
+	}
+	if r.Fault != nil {
+		return
+	}
+	c, differs := r.disagreement(m)
+	if since, d := r.stood(c); differs && d >= standsAfter {
+		generation, digest := planOfMember(m)
+		severity := Warning
+		if d >= stuckAfter {
+			severity = Error
+		}
+		f.add(severity, MemberDisagrees, AboutMember, m.Name, since, "member %s has worked for at least %s by plan generation %s, digest %s; on the Lease is generation %d, digest %s",
+			m.Name, Short(d), orNone(generation), orNone(digest), r.Plan.Generation, r.Plan.Digest())
+	}
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "(none)"
+	}
+	return Plain(text)
+}
+
+// parseStamp reads a time that somebody has written in an annotation, nil if it is none.
+func parseStamp(text string) *time.Time {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil
+	}
+	return Stamp(t)
+}
+
+func sinceText(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return " since " + t.Format(time.RFC3339)
+}
+
+// drains looks for drained members that serve a ring all the same.
+func (f *finder) drains() {
+	r := f.r
+	for _, ring := range r.Plan.Rings {
+		var drained []string
+		for _, name := range fleet.ServersOf(r.Roster.Members(), ring.Name) {
+			if m, _ := r.Roster.Get(name); fleet.IsDrained(m) {
+				drained = append(drained, name)
+			}
+		}
+		if len(drained) > 0 {
+			f.add(Warning, DrainedInVain, AboutRing, ring.Name, nil, "all live members that serve ring %s are drained (%s), so they serve it all the same", ring.Name, strings.Join(drained, ", "))
+		}
+	}
+}
+
+// planFindings returns what a plan asks of members that there are not.
+func planFindings(r *Reading, plan shard.Plan) []Finding {
+	f := &finder{r: r}
+	for _, ring := range plan.Rings {
+		if len(fleet.ServersOf(r.Roster.Members(), ring.Name)) == 0 {
+			f.add(Error, RingUnserved, AboutRing, ring.Name, nil, "ring %s is served by no live member", ring.Name)
+		}
+		known := fleet.ServersOf(withoutDrains(r.Known), ring.Name)
+		strangers := map[string][]string{}
+		for _, s := range ring.Shards {
+			if name := s.Pin; name != "" && !slices.Contains(known, name) {
+				strangers[name] = append(strangers[name], s.ID.String())
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(strangers)) {
+			f.add(Warning, PinnedToNobody, AboutRing, ring.Name, nil, "%s pinned to %q, which is no member that serves ring %s", strings.Join(strangers[name], ", "), name, ring.Name)
+		}
+	}
+	return f.found
+}
+
+// withoutDrains returns the members as if none were drained: a drained one comes back.
+func withoutDrains(members []election.Member) []election.Member {
+	var out []election.Member
+	for _, m := range members {
+		m.Annotations = maps.Clone(m.Annotations)
+		delete(m.Annotations, fleet.DrainAnnotation)
+		out = append(out, m)
+	}
+	return out
+}
+
+// PlanWarnings returns what a plan asks of members that there are not.
+func PlanWarnings(r *Reading, plan shard.Plan) []string {
+	var found []string
+	for _, f := range planFindings(r, plan) {
+		found = append(found, f.Message)
+	}
+	return found
+}

@@ -1,0 +1,424 @@
+package status
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// A findingCase makes one thing go wrong in a fleet that is well.
+type findingCase struct {
+	name string
+	make func(*scene)
+	// watched is for how long it is looked on, a look each second. 0 is one look.
+	watched time.Duration
+	// want are "severity Kind about object", the worst first.
+	want []string
+	// says is in the message of the first.
+	says string
+}
+
+var findingCases = []findingCase{
+	{name: "calm", make: func(*scene) {}},
+	{name: "calm watched", make: func(*scene) {}, watched: 20 * time.Second},
+	{name: "nothing", make: func(s *scene) { clear(s.leases) }, want: []string{"error NoLeases fleet flotilla"}, says: "--fleet-name"},
+	{name: "all dead for long", make: func(s *scene) { s.now = s.now.Add(5 * time.Minute) }, want: []string{"error NobodyRenews fleet flotilla"}, says: "for 5m1s, by the clock here"},
+	{name: "all dead, one look", make: func(s *scene) { s.now = s.now.Add(8 * time.Second) }},
+	{name: "all dead, watched", make: func(s *scene) { s.now = s.now.Add(8 * time.Second) }, watched: 10 * time.Second, want: []string{"error NobodyRenews fleet flotilla"}, says: "for 10s, as seen from here"},
+	{name: "clock here is ahead", make: func(s *scene) { s.skew(30 * time.Second) }, watched: 20 * time.Second},
+	{name: "no plan", make: func(s *scene) { delete(s.at("plan").Annotations, fleet.DocumentAnnotation) }, want: []string{"error PlanMissing plan flotilla-plan"}, says: "the first member that starts writes one"},
+	{name: "junk plan", make: func(s *scene) { s.at("plan").Annotations[fleet.DocumentAnnotation] = "{" }, want: []string{"error PlanUnreadable plan flotilla-plan"}, says: "annotation flotilla.dev/plan-document"},
+	{name: "rejected", make: func(s *scene) { s.at("plan").Annotations[fleet.RejectedAnnotation] = "x" }, want: []string{"warning PlanPutAside plan flotilla-plan"}},
+	{name: "refused", make: func(s *scene) {
+		s.at("flotilla-1").Annotations[fleet.RefusedAnnotation] = "4: rings[0]: no"
+	}, want: []string{"error PlanRefused member flotilla-1"}, says: "member flotilla-1 refuses plan generation 4: rings[0]: no"},
+	{name: "planner gone", make: func(s *scene) { s.release("plan", time.Minute) }, want: []string{"warning PlannerMissing plan flotilla-plan"}, says: "for 59s"},
+	{name: "planner just gone", make: func(s *scene) { s.release("plan", time.Second) }},
+	{name: "unserved", make: func(s *scene) {
+		s.at("flotilla-0").Annotations[fleet.RingsAnnotation], s.at("flotilla-1").Annotations[fleet.RingsAnnotation] = "namespaces", "namespaces"
+	}, want: []string{"error RingUnserved ring cluster", "warning PinnedToNobody ring cluster", "warning PinnedToNobody ring cluster"}, says: "ring cluster is served by no live member"},
+	{name: "orphan of a dead holder", make: func(s *scene) { s.silence("01", 40*time.Second) }, want: []string{"error Orphan shard namespaces/01"}, says: "has been an orphan for 24s: its holder flotilla-1 has been silent for 39s"},
+	{name: "orphan of late", make: func(s *scene) { s.silence("01", 17*time.Second) }, want: []string{"warning Orphan shard namespaces/01"}},
+	{name: "orphan, released", make: func(s *scene) { s.release("01", time.Minute) }, want: []string{"error Orphan shard namespaces/01"}, says: "it was released after term 1"},
+	{name: "orphan for a moment", make: func(s *scene) { s.release("01", 1100*time.Millisecond) }, want: []string{"warning Orphan shard namespaces/01"}, says: "is an orphan: it was released"},
+	{name: "orphan, never held", make: func(s *scene) { delete(s.leases, "flotilla-namespaces-01") }, want: []string{"warning Orphan shard namespaces/01"}, says: "no member has ever held it"},
+	{name: "orphan, never held, watched", make: func(s *scene) { delete(s.leases, "flotilla-namespaces-01") }, watched: 10 * time.Second, want: []string{"error Orphan shard namespaces/01"}},
+	{name: "no orphan behind an older shard", make: func(s *scene) { s.release("00", time.Minute); s.older("flotilla-0") }, watched: 20 * time.Second},
+	{name: "older shard, nobody inherits", make: func(s *scene) { s.release("00", time.Minute); s.older("flotilla-0") }, watched: time.Minute, want: []string{"error HandoffStuck shard namespaces/00"}, says: "nobody has claimed shard namespaces/00"},
+	{name: "two holders", make: func(s *scene) { s.older("flotilla-1").Annotations[fleet.RunningAnnotation] = "1" }, want: []string{"error TwoHolders lease flotilla-namespaces-00"}, says: "by Lease flotilla-namespaces-old"},
+	{name: "two holders, stripped labels", make: func(s *scene) {
+		o := s.older("flotilla-1")
+		o.Annotations, o.Labels = map[string]string{fleet.RunningAnnotation: "1"}, nil
+	}, want: everyTwice},
+	{name: "two holders, junk range", make: func(s *scene) {
+		o := s.older("flotilla-1")
+		o.Annotations = map[string]string{fleet.RunningAnnotation: "1", fleet.RangeAnnotation: "x", fleet.ControllersAnnotation: "deployment"}
+	}, want: everyTwice},
+	{name: "older of another term", make: func(s *scene) { s.older("flotilla-1").Annotations[fleet.RunningAnnotation] = "7" }, want: []string{"warning OlderClaim shard namespaces/00"}, says: "covers some of it, is held by flotilla-1"},
+	{name: "older that covers nothing else's", make: func(s *scene) {
+		o := s.older("flotilla-1")
+		o.Annotations[fleet.ControllersAnnotation], o.Annotations[fleet.RunningAnnotation] = "cronjob", "1"
+	}},
+	{name: "two incarnations", make: func(s *scene) { s.at("01").Spec.HolderIdentity = ptr.To("flotilla-1_other") }, want: []string{"error TwoIncarnations member flotilla-1"}, says: "flotilla-1_other renews Lease flotilla-namespaces-01"},
+	{name: "restarted just now", make: func(s *scene) {
+		s.at("01").Spec.HolderIdentity = ptr.To("flotilla-1_other")
+		s.at("flotilla-1").Spec.AcquireTime = stampOf(s.now.Add(-2 * time.Second))
+	}},
+	{name: "stranger", make: func(s *scene) { s.at("nodes").Spec.HolderIdentity = ptr.To("evil\x1b") }, want: []string{"warning UnknownHolder lease flotilla-cluster-nodes"}, says: `evil\x1b`},
+	{name: "stranger on a member's Lease", make: func(s *scene) {
+		s.member("flotilla-2").Spec.HolderIdentity = ptr.To("flotilla-1_0123")
+	}, want: []string{"warning UnknownHolder member flotilla-2"}},
+	{name: "nonsense", make: func(s *scene) { s.at("nodes").Spec.LeaseDurationSeconds = ptr.To[int32](0) }, want: []string{"warning LeaseNonsense lease flotilla-cluster-nodes"}, says: "leaseDurationSeconds 0"},
+	{name: "asked, one look", make: func(s *scene) { s.ask() }},
+	{name: "asked, watched", make: func(s *scene) { s.ask() }, watched: 12 * time.Second, want: []string{"warning HandoffStuck shard namespaces/01"}, says: "asked for by flotilla-1 at least 12s ago, and flotilla-0 has not given it up"},
+	{name: "asked for a minute", make: func(s *scene) { s.ask() }, watched: time.Minute, want: []string{"error HandoffStuck shard namespaces/01"}},
+	{name: "asked by who is not the owner", make: func(s *scene) { s.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-0_0123" }, watched: time.Minute},
+	{name: "asked by an incarnation that is gone", make: func(s *scene) {
+		s.ask()
+		s.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-1_other"
+	}, watched: 20 * time.Second},
+	{name: "asked by an incarnation that is gone, for long", make: func(s *scene) {
+		s.ask()
+		s.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-1_other"
+	}, watched: time.Minute, want: []string{"warning HandoffStuck shard namespaces/01"}, says: "its owner flotilla-1 has not asked for it"},
+	{name: "not asked for", make: func(s *scene) { s.ask(); delete(s.at("01").Annotations, election.NextHolderAnnotation) }, watched: time.Minute, want: []string{"warning HandoffStuck shard namespaces/01"}, says: "its owner flotilla-1 has not asked for it"},
+	{name: "waiting", make: func(s *scene) { s.older("flotilla-1"); s.ready("00", 30*time.Second) }, want: []string{"warning HandoffStuck shard namespaces/00"}, says: "has been waiting at flotilla-0 for 29s, behind flotilla-namespaces-old of flotilla-1"},
+	{name: "waiting for long", make: func(s *scene) { s.older("flotilla-1"); s.ready("00", 2*time.Minute) }, want: []string{"error HandoffStuck shard namespaces/00"}},
+	{name: "preparing", make: func(s *scene) {
+		s.older("flotilla-1")
+		s.ready("00", 30*time.Second)
+		delete(s.at("00").Annotations, fleet.ReadyAnnotation)
+	}},
+	{name: "idle, one look", make: func(s *scene) { delete(s.at("02").Annotations, fleet.RunningAnnotation) }},
+	{name: "idle, watched", make: func(s *scene) { delete(s.at("02").Annotations, fleet.RunningAnnotation) }, watched: 10 * time.Second, want: []string{"warning NotRunning shard namespaces/02"}, says: "flotilla-0, who has not said for at least 10s"},
+	{name: "flapping by its age", make: func(s *scene) {
+		s.at("02").CreationTimestamp = metav1.NewTime(s.now.Add(-10 * time.Minute))
+		s.at("02").Spec.LeaseTransitions, s.at("02").Annotations[fleet.RunningAnnotation] = ptr.To[int32](30), "30"
+	}, want: []string{"warning Flapping lease flotilla-namespaces-02"}, says: "30 terms in the 9m59s"},
+	{name: "young", make: func(s *scene) {
+		s.at("02").CreationTimestamp = metav1.NewTime(s.now.Add(-time.Minute))
+		s.at("02").Spec.LeaseTransitions, s.at("02").Annotations[fleet.RunningAnnotation] = ptr.To[int32](7), "7"
+	}},
+	{name: "gates differ", make: func(s *scene) {
+		s.at("flotilla-1").Annotations[fleet.GatesAnnotation] = "kube-controller-manager"
+	}, want: []string{"warning GatesDiffer fleet flotilla"}, says: "(none): flotilla-0; kube-controller-manager: flotilla-1"},
+	{name: "disagrees, one look", make: func(s *scene) { s.at("flotilla-1").Annotations[fleet.PlanAnnotation] = "feed" }},
+	{name: "disagrees, watched", make: func(s *scene) { s.at("flotilla-1").Annotations[fleet.PlanAnnotation] = "feed" }, watched: 10 * time.Second, want: []string{"warning MemberDisagrees member flotilla-1"}, says: "by plan generation 3, digest feed"},
+	{name: "disagrees for a minute", make: func(s *scene) { s.at("flotilla-1").Annotations[fleet.PlanAnnotation] = "feed" }, watched: time.Minute, want: []string{"error MemberDisagrees member flotilla-1"}},
+	{name: "silent", make: func(s *scene) { s.member("flotilla-2"); s.silence("flotilla-2", time.Minute) }, want: []string{"warning MemberSilent member flotilla-2"}, says: "for 59s"},
+	{name: "silent for so long that it is forgotten", make: func(s *scene) { s.member("flotilla-2"); s.silence("flotilla-2", time.Hour) }},
+	{name: "left", make: func(s *scene) { s.member("flotilla-2"); s.release("flotilla-2", time.Minute) }},
+	{name: "joining", make: func(s *scene) { s.member("flotilla-2").Annotations[election.StateAnnotation] = "joining" }, want: []string{"warning MemberJoining member flotilla-2"}, says: "for 29m59s"},
+	{name: "leaving", make: func(s *scene) { s.member("flotilla-2").Annotations[election.StateAnnotation] = "leaving" }, watched: 5 * time.Minute, want: []string{"warning MemberLeaving member flotilla-2"}},
+	{name: "drained", make: func(s *scene) { s.member("flotilla-2").Annotations[fleet.DrainAnnotation] = "2027-01-02T03:00:00Z" }, want: []string{"note MemberDrained member flotilla-2"}, says: "drained since 2027-01-02T03:00:00Z"},
+	{name: "all drained", make: func(s *scene) {
+		s.at("flotilla-0").Annotations[fleet.DrainAnnotation], s.at("flotilla-1").Annotations[fleet.DrainAnnotation] = "x", "x"
+	}, want: []string{"warning DrainedInVain ring cluster", "warning DrainedInVain ring namespaces", "note MemberDrained member flotilla-0", "note MemberDrained member flotilla-1"}},
+	{name: "another fleet", make: func(s *scene) {
+		o := s.older("flotilla-1")
+		o.Labels[fleet.FleetLabel], o.Annotations[fleet.RunningAnnotation] = "armada", "1"
+	}},
+}
+
+// everyTwice is what a Lease makes that does not say what it covers: all shards have two holders.
+var everyTwice = []string{
+	"error TwoHolders lease flotilla-cluster-nodes", "error TwoHolders lease flotilla-cluster-volumes",
+	"error TwoHolders lease flotilla-namespaces-00", "error TwoHolders lease flotilla-namespaces-01",
+	"error TwoHolders lease flotilla-namespaces-02", "error TwoHolders lease flotilla-namespaces-03",
+}
+
+// silence has the holder of a Lease renew it last so long ago.
+func (s *scene) silence(name string, d time.Duration) {
+	s.at(name).Spec.RenewTime = stampOf(s.now.Add(-d))
+}
+
+// release has the holder of a Lease release it so long ago.
+func (s *scene) release(name string, d time.Duration) {
+	s.silence(name, d)
+	s.at(name).Spec.HolderIdentity, s.at(name).Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1)
+}
+
+// ask has shard 01 held by flotilla-0 and asked for by its owner, flotilla-1.
+func (s *scene) ask() {
+	s.shard(shard.ID{Ring: "namespaces", Name: "01"}, "flotilla-0", 1).Annotations[election.NextHolderAnnotation] = "flotilla-1_0123"
+}
+
+// ready has a shard say, since so long, that it waits.
+func (s *scene) ready(name string, d time.Duration) {
+	a := s.at(name).Annotations
+	delete(a, fleet.RunningAnnotation)
+	a[fleet.ReadyAnnotation] = "1"
+	s.at(name).Spec.AcquireTime = stampOf(s.now.Add(-d))
+}
+
+// skew has everything written so much earlier, by clocks that are behind the one here.
+func (s *scene) skew(d time.Duration) {
+	for _, lease := range s.leases {
+		lease.Spec.AcquireTime, lease.Spec.RenewTime = stampOf(lease.Spec.AcquireTime.Add(-d)), stampOf(lease.Spec.RenewTime.Add(-d))
+	}
+}
+
+// TestFindings makes each thing go wrong that there is a finding for, and what looks like it and is none.
+func TestFindings(t *testing.T) {
+	made := map[Kind]bool{Flapping: true}
+	for _, test := range findingCases {
+		t.Run(test.name, func(t *testing.T) {
+			s := newScene(t)
+			test.make(s)
+			r := s.watch(test.watched)
+			found := Findings(r)
+			var got []string
+			for _, f := range found {
+				made[f.Kind] = true
+				got = append(got, fmt.Sprintf("%s %s %s %s", f.Severity, f.Kind, f.About, f.Object))
+				if f.Message != Plain(f.Message) || strings.HasSuffix(f.Message, ".") {
+					t.Errorf("message %q", f.Message)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if len(found) > 0 && !strings.Contains(found[0].Message, test.says) {
+				t.Errorf("%q does not say %q", found[0].Message, test.says)
+			}
+			if Worst(found) == "" != (len(test.want) == 0) {
+				t.Errorf("the worst of %v is %q", got, Worst(found))
+			}
+		})
+	}
+	for _, kind := range kinds {
+		if !made[kind] {
+			t.Errorf("no case makes %s", kind)
+		}
+	}
+}
+
+// watch looks once a second for so long, while live members renew. What is dead for all of "watched" does not.
+func (s *scene) watch(d time.Duration) *Reading {
+	r := s.read().Following(nil)
+	dead := s.now.Sub(r.lastRenewal) > 2*time.Second
+	for range d / time.Second {
+		if dead && !s.skewed() {
+			s.now = s.now.Add(time.Second)
+		} else {
+			s.passAll(time.Second)
+		}
+		r = s.read().Following(r)
+	}
+	return r
+}
+
+// skewed tells whether all that is renewed bears stamps of half a minute ago.
+func (s *scene) skewed() bool {
+	return s.now.Sub(s.at("plan").Spec.RenewTime.Time) > 20*time.Second
+}
+
+// passAll lets time go by, in which those renew who have renewed within two seconds of the latest.
+func (s *scene) passAll(d time.Duration) {
+	latest := time.Time{}
+	renewed := func(lease *coordinationv1.Lease) time.Time {
+		return ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time
+	}
+	for _, lease := range s.leases {
+		if renewed(lease).After(latest) {
+			latest = renewed(lease)
+		}
+	}
+	for _, lease := range s.leases {
+		if ptr.Deref(lease.Spec.HolderIdentity, "") != "" && latest.Sub(renewed(lease)) <= 2*time.Second {
+			lease.Spec.RenewTime = stampOf(renewed(lease).Add(d))
+		}
+	}
+	s.now = s.now.Add(d)
+}
+
+// TestSuspicious: further looks are asked for where they decide something, for no longer than they do, and not elsewhere.
+func TestSuspicious(t *testing.T) {
+	want := map[string]bool{
+		"all dead, one look": true, "clock here is ahead": true, "asked, one look": true, "idle, one look": true, "disagrees, one look": true,
+		"orphan for a moment": true, "orphan, never held": true, "orphan of late": true, "planner just gone": true,
+	}
+	for _, test := range findingCases {
+		s := newScene(t)
+		test.make(s)
+		if got := s.read().Suspicious(); want[test.name] && !got || test.name == "calm" && got {
+			t.Errorf("%s: %v", test.name, got)
+		}
+		for looks, r := 0, s.read(); r.Suspicious(); looks++ {
+			if looks > 10 {
+				t.Errorf("%s: still suspicious after %d looks", test.name, looks)
+				break
+			}
+			s.passAll(time.Second)
+			r = s.read().Following(r)
+		}
+	}
+}
+
+// TestStandingEnds: what stops for a moment begins anew, and a change of hands is another condition.
+func TestStandingEnds(t *testing.T) {
+	s := newScene(t)
+	s.ask()
+	r := s.watch(9 * time.Second)
+	s.passAll(time.Second)
+	s.at("01").Annotations[election.NextHolderAnnotation] = ""
+	r = s.read().Following(r)
+	s.ask()
+	for range 9 {
+		s.passAll(time.Second)
+		r = s.read().Following(r)
+	}
+	if found := Findings(r); len(found) > 0 {
+		t.Errorf("after 9 s: %v", found)
+	}
+	s.passAll(2 * time.Second)
+	if found := Findings(s.read().Following(r)); len(found) != 1 || found[0].Kind != HandoffStuck {
+		t.Errorf("after 11 s: %v", found)
+	}
+}
+
+// TestFlappingWatched: many terms while somebody looks on.
+func TestFlappingWatched(t *testing.T) {
+	s := newScene(t)
+	r := s.read()
+	for term := range int32(8) {
+		s.passAll(10 * time.Second)
+		s.at("01").Spec.LeaseTransitions, s.at("01").Annotations[fleet.RunningAnnotation] = ptr.To(term+1), fmt.Sprint(term+1)
+		r = s.read().Following(r)
+		found := Findings(r)
+		if flaps := len(found) == 1 && found[0].Kind == Flapping; flaps != (term >= flapTerms) {
+			t.Errorf("term %d: %v", term+1, found)
+		}
+	}
+}
+
+// TestObserved: a member that has watched the Leases finds the same, with times of its own.
+func TestObserved(t *testing.T) {
+	s := newScene(t)
+	s.silence("01", time.Hour) // whatever the stamp says, it was seen to change just now
+	look := func() *Reading {
+		var all []election.Observation
+		for _, o := range s.read().Leases() {
+			o.Seen = s.now.Add(-time.Second)
+			if o.Name == "flotilla-namespaces-02" {
+				o.Seen = s.now.Add(-time.Minute)
+			}
+			all = append(all, o)
+		}
+		return Observed(testFleet, all, s.now)
+	}
+	r := look()
+	if found := Findings(r); len(found) != 1 || found[0].Kind != Orphan || found[0].Object != "namespaces/02" {
+		t.Errorf("found %v", found)
+	}
+	for range 11 {
+		s.passAll(time.Second)
+		r = look().Following(r)
+	}
+	if found := Findings(r); len(found) != 1 || found[0].Severity != Error {
+		t.Errorf("later found %v", found)
+	}
+}
+
+// TestRunbooks: each page is there, and has the name of an alert.
+func TestRunbooks(t *testing.T) {
+	rules, err := os.ReadFile("../../deploy/monitoring/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, page := range runbooks {
+		alert := strings.TrimSuffix(strings.TrimPrefix(page, "docs/runbooks/"), ".md")
+		if !strings.Contains(string(rules), "alert: "+alert+"\n") || !slices.Contains(kinds, kind) {
+			t.Errorf("%s: page %s, and no alert of that name", kind, page)
+		}
+		if _, err := os.Stat("../../" + page); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// TestNonsenseFindsSomething reads Leases as an enemy would write them: nothing fails, and every text is plain.
+func TestNonsenseFindsSomething(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 300 {
+		s := newScene(t)
+		names := make([]string, 0, len(s.leases))
+		for name := range s.leases {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			if random.IntN(3) == 0 {
+				spoil(random, s.leases[name])
+			}
+		}
+		before := s.read()
+		s.passAll(time.Duration(random.IntN(100)) * time.Second)
+		spoil(random, s.leases[names[random.IntN(len(names))]])
+		r := s.read().Following(before)
+		for _, f := range Of(r).Findings {
+			if f.Message != Plain(f.Message) || f.Object != Plain(f.Object) || !slices.Contains(kinds, f.Kind) {
+				t.Errorf("%+v", f)
+			}
+		}
+		events := append(Past(r), Silences(before, r)...)
+		for _, name := range names {
+			events = append(events, Changes(r, before.Lease(name), r.Lease(name), r.Now)...)
+		}
+		for _, e := range events {
+			if e.Message != Plain(e.Message) || e.Object != Plain(e.Object) || Stamp(e.Time) == nil {
+				t.Errorf("%+v", e)
+			}
+		}
+		_ = r.Suspicious()
+	}
+}
+
+var nonsense = []string{"", "x", "\x1b[2J", "-1", "99999999999999999999", "flotilla-0_0123", "flotilla-1_other", "_", "0x0-0x1", "\xff", "1", "2", "{", "joining", "leaving", "deployment,job"}
+
+// spoil writes nonsense on a Lease.
+func spoil(random *rand.Rand, lease *coordinationv1.Lease) {
+	word := func() string { return nonsense[random.IntN(len(nonsense))] }
+	annotations := []string{
+		fleet.RangeAnnotation, fleet.ControllersAnnotation, fleet.PlanAnnotation, fleet.GenerationAnnotation, fleet.ReadyAnnotation, fleet.RunningAnnotation,
+		fleet.CensusAnnotation, fleet.RingsAnnotation, fleet.DrainAnnotation, fleet.RefusedAnnotation, fleet.RejectedAnnotation, election.StateAnnotation, election.NextHolderAnnotation,
+	}
+	for range 1 + random.IntN(4) {
+		switch random.IntN(7) {
+		case 0:
+			lease.Spec.HolderIdentity = ptr.To(word())
+		case 1:
+			lease.Spec.LeaseTransitions = ptr.To(random.Int32() - 1<<30)
+		case 2:
+			lease.Spec.AcquireTime, lease.Spec.RenewTime = nil, stampOf(time.Unix(random.Int64N(1<<40), 0))
+		case 3:
+			lease.Labels = map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: word(), fleet.ShardLabel: word()}
+		case 4:
+			lease.Spec = coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To(random.Int32() - 1<<30)}
+		case 5:
+			lease.Annotations = nil
+		default:
+			if lease.Annotations == nil {
+				lease.Annotations = map[string]string{}
+			}
+			lease.Annotations[annotations[random.IntN(len(annotations))]] = word()
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package status
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+const testFleet = "flotilla"
+
+// testNow is when the Leases are read first.
+var testNow = time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// testPlan has four ranges and two groups, of generation 3.
+func testPlan(t testing.TB) shard.Plan {
+	t.Helper()
+	ranges, err := shard.EqualRanges(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaced := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced, Controllers: []string{"deployment", "job"}}
+	for i, r := range ranges {
+		// With homes, as the planner gives them, whoever holds a shard is its owner.
+		namespaced.Shards = append(namespaced.Shards, shard.Shard{ID: shard.ID{Ring: "namespaces", Name: fmt.Sprintf("%02d", i)}, Range: r, Home: fmt.Sprintf("flotilla-%d", i%2)})
+	}
+	cluster := shard.Ring{Name: "cluster", Scope: shard.ScopeCluster}
+	for i, group := range []string{"nodes", "volumes"} {
+		cluster.Shards = append(cluster.Shards, shard.Shard{ID: shard.ID{Ring: "cluster", Name: group}, Group: group, Controllers: []string{group + "-controller"}, Pin: fmt.Sprintf("flotilla-%d", i%2)})
+	}
+	plan := shard.Plan{Generation: 3, Rings: []shard.Ring{namespaced, cluster}}
+	if err := plan.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// scene is a fleet's Leases by name, as of a moment.
+type scene struct {
+	leases map[string]*coordinationv1.Lease
+	plan   shard.Plan
+	now    time.Time
+}
+
+// newScene is a fleet of two members in which everything runs where the plan wants it.
+func newScene(t testing.TB) *scene {
+	t.Helper()
+	s := &scene{leases: map[string]*coordinationv1.Lease{}, plan: testPlan(t), now: testNow}
+	lease, err := fleet.WithPlan(testFleet, nil, s.plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.leases[lease.Name] = lease
+	s.hold(lease.Name, "flotilla-0", 1)
+	for _, name := range []string{"flotilla-0", "flotilla-1"} {
+		s.member(name)
+	}
+	for _, sh := range s.plan.Shards() {
+		s.shard(sh.ID, sh.Belongs(), 1)
+	}
+	return s
+}
+
+// hold names the member as the holder, since half an hour, and renewed a second ago.
+func (s *scene) hold(name, member string, term int32) *coordinationv1.Lease {
+	lease := s.leases[name]
+	if lease == nil {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceSystem}}
+		s.leases[name] = lease
+	}
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	lease.Spec = coordinationv1.LeaseSpec{
+		HolderIdentity: ptr.To(member + "_0123"), LeaseDurationSeconds: ptr.To[int32](15), LeaseTransitions: ptr.To(term),
+		AcquireTime: stampOf(s.now.Add(-30 * time.Minute)), RenewTime: stampOf(s.now.Add(-time.Second)),
+	}
+	return lease
+}
+
+func stampOf(t time.Time) *metav1.MicroTime { return ptr.To(metav1.NewMicroTime(t)) }
+
+func (s *scene) member(name string) *coordinationv1.Lease {
+	lease := s.hold(election.MemberLease(testFleet, name), name, 1)
+	lease.Labels = map[string]string{fleet.FleetLabel: testFleet}
+	maps.Copy(lease.Annotations, map[string]string{
+		election.StateAnnotation: string(election.MemberActive), fleet.PlanAnnotation: s.plan.Digest(), fleet.GenerationAnnotation: strconv.FormatInt(s.plan.Generation, 10),
+	})
+	return lease
+}
+
+// shard has the member hold and run a shard of the plan.
+func (s *scene) shard(id shard.ID, member string, term int32) *coordinationv1.Lease {
+	lease := s.hold(fleet.ShardLease(testFleet, id), member, term)
+	lease.Labels = map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: id.Ring, fleet.ShardLabel: id.Name}
+	maps.Copy(lease.Annotations, map[string]string{
+		fleet.GenerationAnnotation: strconv.FormatInt(s.plan.Generation, 10), fleet.RunningAnnotation: strconv.Itoa(int(term)),
+		fleet.ControllersAnnotation: strings.Join(s.plan.ControllersOf(id), ","),
+	})
+	if sh, _ := s.plan.Shard(id); sh.Namespaced() {
+		lease.Annotations[fleet.RangeAnnotation] = sh.Range.String()
+	}
+	return lease
+}
+
+// older has a member hold a Lease that is not in the plan, and covers what that of shard 00 does.
+func (s *scene) older(member string) *coordinationv1.Lease {
+	lease := s.hold("flotilla-namespaces-old", member, 1)
+	lease.Labels = map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: "namespaces", fleet.ShardLabel: "old"}
+	lease.Annotations = map[string]string{fleet.RangeAnnotation: s.at("00").Annotations[fleet.RangeAnnotation], fleet.ControllersAnnotation: "deployment,job"}
+	return lease
+}
+
+// at returns the Lease of a shard of ring namespaces, of a member, or of the plan.
+func (s *scene) at(name string) *coordinationv1.Lease {
+	for _, full := range []string{"flotilla-namespaces-" + name, "flotilla-cluster-" + name, "flotilla-member-" + name, "flotilla-" + name} {
+		if lease := s.leases[full]; lease != nil {
+			return lease
+		}
+	}
+	panic(name)
+}
+
+func (s *scene) read() *Reading {
+	var all []coordinationv1.Lease
+	for _, name := range slices.Sorted(maps.Keys(s.leases)) {
+		all = append(all, *s.leases[name].DeepCopy())
+	}
+	return Read(testFleet, all, s.now)
+}

@@ -1,0 +1,205 @@
+package status
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+const (
+	// standsAfter is for how long something must have been seen to stand to be more than a moment of a handoff: these take
+	// milliseconds, and a member that has asked in vain begins anew after twice --handoff-timeout, 10 s by default.
+	standsAfter = 10 * time.Second
+	// stuckAfter is for how long filling caches may take in a large cluster, and with it a step of a handoff.
+	stuckAfter = time.Minute
+	// flapWindow is the time within which flapTerms terms of one shard are too many, those of a rolling restart included.
+	flapWindow = 5 * time.Minute
+	flapTerms  = 6
+)
+
+// standing is what has been seen to stand over several readings. It is not changed once it has been made.
+type standing struct {
+	// since has when each condition was first seen, by the clock here, without a break until now.
+	since map[condition]time.Time
+	// terms has the term of each shard's Lease at the beginning of a window.
+	terms map[string]firstTerm
+	// still is since when no renewal of any member has been seen; moved tells whether one ever has been.
+	still time.Time
+	moved bool
+}
+
+type firstTerm struct {
+	term int32
+	at   time.Time
+}
+
+// condition is something that no stamp on a Lease dates.
+type condition struct {
+	what conditionKind
+	// object is the Lease, term its term; detail is what else must stay the same.
+	object string
+	term   int32
+	detail string
+}
+
+type conditionKind string
+
+const (
+	asked     conditionKind = "asked"     // another member, the owner, has asked for the Lease
+	idle      conditionKind = "idle"      // a shard is held, and not said to run
+	orphaned  conditionKind = "orphaned"  // a shard is an orphan
+	ownerless conditionKind = "ownerless" // the plan's Lease has no holder
+	disagrees conditionKind = "disagrees" // a live member works by another plan
+	misplaced conditionKind = "misplaced" // a shard is held by another member than its owner
+	leaving   conditionKind = "leaving"   // a member leaves
+	unclaimed conditionKind = "unclaimed" // an older shard runs what nobody has claimed yet
+)
+
+// isQuick tells whether the condition is over within seconds if all is well.
+func (c condition) isQuick() bool {
+	return c.what != misplaced && c.what != unclaimed && c.what != leaving
+}
+
+// Following returns the reading with what an earlier one of the same fleet, made in the same way, adds to it: since when that has
+// stood which both show, and for how long nobody has renewed, by the clock here. Neither is changed, and before may be nil. A
+// chain of readings in short intervals tells what a single look cannot, such as for how long a request has been unanswered.
+func (r *Reading) Following(before *Reading) *Reading {
+	if before == nil {
+		return r
+	}
+	next := *r
+	next.stands = standing{since: map[condition]time.Time{}, terms: map[string]firstTerm{}, still: r.Now, moved: true}
+	if r.lastRenewal.Equal(before.lastRenewal) {
+		next.stands.still, next.stands.moved = before.stands.still, before.stands.moved
+		if next.judgedByStamps {
+			next.AsOf = r.lastRenewal.Add(r.Now.Sub(next.stands.still))
+			next.complete()
+		}
+	}
+	for _, c := range next.conditions() {
+		next.stands.since[c] = r.Now
+		if at, stood := before.stands.since[c]; stood {
+			next.stands.since[c] = at
+		}
+	}
+	for name, first := range next.firstTerms() {
+		if was, there := before.stands.terms[name]; there && r.Now.Sub(was.at) < flapWindow && was.term <= first.term {
+			first = was
+		}
+		next.stands.terms[name] = first
+	}
+	return &next
+}
+
+// begin has all that stands stand since now.
+func (r *Reading) begin() {
+	r.stands = standing{since: map[condition]time.Time{}, terms: r.firstTerms(), still: r.Now}
+	for _, c := range r.conditions() {
+		r.stands.since[c] = r.Now
+	}
+}
+
+func (r *Reading) firstTerms() map[string]firstTerm {
+	terms := map[string]firstTerm{}
+	for _, o := range r.sorted {
+		if r.isShard(o) {
+			terms[o.Name] = firstTerm{term: o.Transitions, at: r.Now}
+		}
+	}
+	return terms
+}
+
+// Suspicious tells whether there is something that is either a moment of an ordinary change or a fault, which further readings
+// within the next seconds would tell.
+func (r *Reading) Suspicious() bool {
+	for c, since := range r.stands.since {
+		if c.isQuick() && r.Now.Sub(since) < standsAfter {
+			return true
+		}
+	}
+	// Clocks may differ: a renewal that is seen decides it.
+	return len(r.sorted) > 0 && !r.stands.moved && r.Now.Sub(r.lastRenewal) > standsAfter/2 && r.Now.Sub(r.stands.still) < standsAfter
+}
+
+// stood returns since when a condition has been seen to stand, and for how long; nothing if it does not.
+func (r *Reading) stood(c condition) (since *time.Time, d time.Duration) {
+	at, stands := r.stands.since[c]
+	if !stands {
+		return nil, 0
+	}
+	return Stamp(at), r.Now.Sub(at)
+}
+
+// conditions returns all that stand.
+func (r *Reading) conditions() []condition {
+	var found []condition
+	if r.Fault != nil {
+		return nil
+	}
+	older := r.Older()
+	for _, s := range r.Plan.Shards() {
+		o := r.ShardLease(s.ID)
+		extent, _ := r.Plan.Extent(s.ID)
+		covered := len(Covering(older, "", extent)) > 0
+		switch state := StateOf(r, o, covered); {
+		case state == StateOrphan:
+			found = append(found, r.orphanedBy(o, s.ID))
+		case state == StateOlder:
+			found = append(found, condition{what: unclaimed, object: s.ID.String(), term: o.Transitions})
+		case state == StateStarting && !r.within(o.AcquireTime, standsAfter):
+			found = append(found, r.idleOf(o))
+		}
+		found = append(found, r.movesOf(o, s.ID)...)
+	}
+	if lease := r.Lease(fleet.PlanLease(r.Fleet)); lease.Exists && !r.IsHeld(lease) {
+		found = append(found, condition{what: ownerless, object: lease.Name})
+	}
+	for _, m := range r.Roster.Members() {
+		if m.State == election.MemberLeaving {
+			found = append(found, condition{what: leaving, object: m.Incarnation})
+		}
+		if c, differs := r.disagreement(m); differs {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// within tells whether a stamp is not longer ago than d.
+func (r *Reading) within(t time.Time, d time.Duration) bool { return r.AsOf.Sub(t) <= d }
+
+func (r *Reading) orphanedBy(o election.Observation, id shard.ID) condition {
+	return condition{what: orphaned, object: id.String(), term: o.Transitions}
+}
+
+func (r *Reading) idleOf(o election.Observation) condition {
+	return condition{what: idle, object: o.Name, term: o.Transitions}
+}
+
+// movesOf returns what there is of a handoff of a held shard.
+func (r *Reading) movesOf(o election.Observation, id shard.ID) []condition {
+	owner := r.owner(id)
+	if !r.IsHeld(o) || owner == "" || owner == election.MemberOf(o.Holder) {
+		return nil // a request by anybody but the owner is none
+	}
+	found := []condition{{what: misplaced, object: o.Name, term: o.Transitions, detail: owner}}
+	if member, live := r.Roster.Get(owner); live && o.NextHolder() == member.Incarnation {
+		found = append(found, condition{what: asked, object: o.Name, term: o.Transitions, detail: o.NextHolder()})
+	}
+	return found
+}
+
+// disagreement tells whether a live member works by another plan than the one on the Lease.
+func (r *Reading) disagreement(m election.Member) (condition, bool) {
+	generation, digest := planOfMember(m)
+	if generation == "" && m.State == election.MemberJoining || digest == r.digest {
+		return condition{}, false
+	}
+	if digest == "" && generation == fmt.Sprint(r.Plan.Generation) {
+		return condition{}, false
+	}
+	return condition{what: disagrees, object: m.Incarnation, detail: fmt.Sprintf("%s %s, not %d", generation, digest, r.Plan.Generation)}, true
+}

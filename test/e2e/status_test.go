@@ -1,0 +1,490 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/cli"
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// TestStatus makes what may go wrong in a fleet go wrong, and requires that 'flotilla status' names it and ends with the status
+// that says so; that it says of the same fleet before and after that all is well; and that --watch has told of all of it.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	plane := startPlane(t, controlplane.Options{})
+	s := &statusRun{operator: newOperator(t, plane), plane: plane, client: newClient(t, plane)}
+	for name, ring := range map[string]string{"fleet-0": controllers.NamespacesRing, "fleet-1": controllers.NamespacesRing, "fleet-2": controllers.ClusterRing} {
+		if m := s.start(t, name, ring); ring == controllers.ClusterRing {
+			s.dead = m
+		}
+	}
+	s.well(t)
+	lines := s.watch(t, "status", "--watch")
+	s.watched = lines
+	events := s.watch(t, "events", "--watch")
+
+	s.disagreeing(t)
+	s.twoHolders(t)
+	s.stuck(t)
+	s.orphans(t)
+
+	for _, want := range []string{
+		"Error: PlanRefused: member fleet-0", "MemberDisagrees: member fleet-1", "over: PlanRefused: fleet-0", "Error: TwoHolders: ", "Warning: HandoffStuck: ",
+		"Error: RingUnserved: ring cluster", "Silent: member fleet-2", "Expired: shard cluster/", "over: RingUnserved: cluster", "Joined: member fleet-2",
+	} {
+		if !strings.Contains(lines(), want) {
+			t.Errorf("status --watch has not said %q:\n%s", want, lines())
+		}
+	}
+	for _, want := range []string{"PlanWritten: plan flotilla-plan: plan generation 3 after 2", "Silent: member fleet-2", "TakenOver: shard cluster/nodes: "} {
+		if !strings.Contains(events(), want) {
+			t.Errorf("events --watch has not said %q:\n%s", want, events())
+		}
+	}
+	s.asPlugin(t)
+	s.asViewer(t)
+}
+
+// statusRun is a fleet that is looked at.
+type statusRun struct {
+	*operator
+	plane  *controlplane.ControlPlane
+	client kubernetes.Interface
+	// dead is to be killed; watched returns what --watch has said.
+	dead    *manager
+	watched func() string
+}
+
+func (s *statusRun) start(t *testing.T, name, ring string) *manager {
+	t.Helper()
+	return startMember(t, s.plane, name, append([]string{"--shards=4", "--rebalance-delay=1s", "--rings=" + ring}, quick...)...)
+}
+
+// watch starts a command, and returns what it has printed. At the end of the test it is interrupted, and must end well.
+func (s *statusRun) watch(t *testing.T, args ...string) func() string {
+	t.Helper()
+	process, err := s.plane.StartProcess(strings.Join(args, ""), s.binary, append(args, "--kubeconfig="+s.kubeconfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &manager{Process: process}
+	t.Cleanup(func() {
+		if err := m.Signal(syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), grace)
+		defer cancel()
+		select {
+		case <-m.Done():
+		case <-ctx.Done():
+			t.Errorf("flotilla %s does not end", strings.Join(args, " "))
+			_ = m.Kill()
+		}
+		if err := m.Wait(); err != nil {
+			t.Errorf("flotilla %s was interrupted and ended with %v", strings.Join(args, " "), err)
+		}
+	})
+	return func() string { return m.log(t) }
+}
+
+// look runs 'flotilla status', and returns what it says and ends with.
+func (s *statusRun) look(ctx context.Context, args ...string) (v status.View, code int, err error) {
+	out, err := s.try(ctx, append([]string{"status", "-o", "json"}, args...)...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() != 1 {
+		code, err = exit.ExitCode(), nil
+	}
+	if err != nil {
+		return v, 1, err
+	}
+	return v, code, json.Unmarshal([]byte(out), &v)
+}
+
+// well waits until status says that all is well.
+func (s *statusRun) well(t *testing.T) {
+	t.Helper()
+	eventually(t, leaseDuration+patience, "all is well", func(ctx context.Context) error {
+		v, code, err := s.look(ctx)
+		if err == nil && (code != 0 || len(v.Findings) > 0 || len(v.Rings) != 2) {
+			err = fmt.Errorf("status %d, findings %+v", code, v.Findings)
+		}
+		for _, ring := range v.Rings {
+			for _, shard := range ring.Shards {
+				if err == nil && shard.State != status.StateRunning {
+					err = fmt.Errorf("%s is %s", shard.Shard, shard.State)
+				}
+			}
+		}
+		return err
+	})
+}
+
+// finds waits until status names these, given as "Kind object", and ends with the status that is due then, and until --watch has
+// named them too.
+func (s *statusRun) finds(t *testing.T, want int, findings ...string) status.View {
+	t.Helper()
+	var last status.View
+	took := eventually(t, leaseDuration+patience, strings.Join(findings, ", "), func(ctx context.Context) error {
+		v, code, err := s.look(ctx)
+		if err != nil {
+			return err
+		}
+		last = v
+		var got []string
+		for _, f := range v.Findings {
+			got = append(got, fmt.Sprintf("%s %s", f.Kind, f.Object))
+		}
+		for _, f := range findings {
+			if !slices.Contains(got, f) {
+				return fmt.Errorf("%q is not among %q", f, got)
+			}
+		}
+		if code != want {
+			return fmt.Errorf("status %d, want %d, with %q", code, want, got)
+		}
+		return nil
+	})
+	t.Logf("%s: named after %v", strings.Join(findings, ", "), took)
+	eventually(t, patience, "so does --watch", func(context.Context) error {
+		for _, f := range findings {
+			kind, object, _ := strings.Cut(f, " ")
+			if !hasLine(s.watched(), ": "+kind+": ", object) {
+				return fmt.Errorf("it has not said %q", f)
+			}
+		}
+		return nil
+	})
+	return last
+}
+
+// change changes a Lease as somebody with kubectl could.
+func (s *statusRun) change(t *testing.T, name string, change func(*coordinationv1.Lease)) {
+	t.Helper()
+	leases := s.client.CoordinationV1().Leases(metav1.NamespaceSystem)
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		lease, err := leases.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(lease)
+		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// disagreeing writes a plan that no member can work by, and then the good one again.
+func (s *statusRun) disagreeing(t *testing.T) {
+	t.Helper()
+	plan, err := shard.ParsePlan([]byte(s.run(t, "plan", "show", "-o", "document")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(generation int64, edit func(string) string) {
+		plan.Generation = generation
+		document, err := plan.Document()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.change(t, fleet.PlanLease(fleetName), func(lease *coordinationv1.Lease) { lease.Annotations[fleet.DocumentAnnotation] = edit(document) })
+	}
+	write(2, func(text string) string {
+		return strings.Replace(text, `"cronjob-controller"`, `"cronjobs-of-tomorrow"`, 1)
+	})
+	s.finds(t, cli.StatusErrors, "PlanRefused fleet-0", "PlanRefused fleet-1", "PlanRefused fleet-2", "MemberDisagrees fleet-0", "MemberDisagrees fleet-1")
+	write(3, func(text string) string { return text })
+	s.well(t)
+}
+
+// forge writes the Lease of a shard that is in no plan, held by a member that lives, which covers what another shard does.
+func (s *statusRun) forge(t *testing.T, of, by string) *coordinationv1.Lease {
+	t.Helper()
+	leases := s.client.CoordinationV1().Leases(metav1.NamespaceSystem)
+	get := func(name string) *coordinationv1.Lease {
+		lease, err := leases.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease
+	}
+	lease := get(of)
+	forged := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: of + "-forged", Labels: lease.Labels, Annotations: map[string]string{
+			fleet.RangeAnnotation: lease.Annotations[fleet.RangeAnnotation], fleet.ControllersAnnotation: lease.Annotations[fleet.ControllersAnnotation],
+			fleet.RunningAnnotation: "1", fleet.GenerationAnnotation: "1",
+		}},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: get(election.MemberLease(fleetName, by)).Spec.HolderIdentity, LeaseDurationSeconds: ptr.To[int32](600), LeaseTransitions: ptr.To[int32](1),
+			AcquireTime: ptr.To(metav1.NowMicro()), RenewTime: ptr.To(metav1.NowMicro()),
+		},
+	}
+	forged, err := leases.Create(t.Context(), forged, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return forged
+}
+
+const forgedShard = "flotilla-namespaces-00"
+
+func (s *statusRun) twoHolders(t *testing.T) {
+	t.Helper()
+	forged := s.forge(t, forgedShard, "fleet-1")
+	s.finds(t, cli.StatusErrors, "TwoHolders "+forgedShard)
+	s.change(t, forged.Name, func(lease *coordinationv1.Lease) { delete(lease.Annotations, fleet.RunningAnnotation) })
+	s.finds(t, cli.StatusWarnings, "OlderClaim namespaces/00")
+}
+
+// stuck changes the plan while somebody, who does not hand over, holds a part of what changes.
+func (s *statusRun) stuck(t *testing.T) {
+	t.Helper()
+	plan, err := shard.ParsePlan([]byte(s.run(t, "plan", "show", "-o", "document")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := shard.ID{Ring: controllers.NamespacesRing, Name: "00"}
+	was, _ := plan.Shard(id)
+	middle := was.Range.Start + 1<<61
+	ring := &plan.Rings[slices.IndexFunc(plan.Rings, func(r shard.Ring) bool { return r.Name == id.Ring })]
+	ring.Shards = slices.Concat([]shard.Shard{
+		{ID: shard.ID{Ring: id.Ring}, Range: shard.Range{Start: was.Range.Start, End: middle}},
+		{ID: shard.ID{Ring: id.Ring}, Range: shard.Range{Start: middle, End: was.Range.End}},
+	}, slices.DeleteFunc(slices.Clone(ring.Shards), func(s shard.Shard) bool { return s.ID == id }))
+	document, err := plan.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "plan.json")
+	if err := os.WriteFile(file, []byte(document), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.run(t, "plan", "apply", "-f", file)
+	s.finds(t, cli.StatusWarnings, "HandoffStuck namespaces/g4-00", "HandoffStuck namespaces/g4-01")
+	s.change(t, forgedShard+"-forged", func(lease *coordinationv1.Lease) { lease.Spec.HolderIdentity = ptr.To("") })
+	s.well(t)
+}
+
+// orphans kills the only member of a ring.
+func (s *statusRun) orphans(t *testing.T) {
+	t.Helper()
+	var leases *coordinationv1.LeaseList
+	var err error
+	if leases, err = s.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.RingLabel + "=" + controllers.ClusterRing}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.dead.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"RingUnserved cluster", "MemberSilent fleet-2"}
+	for _, lease := range leases.Items {
+		want = append(want, "Orphan cluster/"+lease.Labels[fleet.ShardLabel])
+	}
+	v := s.finds(t, cli.StatusErrors, want...)
+	if f := v.Findings[0]; f.Severity != status.Error || f.Runbook == "" {
+		t.Errorf("first of all it says %+v", f)
+	}
+	s.start(t, "fleet-2", controllers.ClusterRing)
+	s.well(t)
+}
+
+// asPlugin runs the binary as kubectl does.
+func (s *statusRun) asPlugin(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Symlink(s.binary, filepath.Join(dir, "kubectl-flotilla")); err != nil {
+		t.Fatal(err)
+	}
+	kubectl := binary(t, s.plane, "kubectl")
+	run := func(args ...string) string {
+		command := exec.CommandContext(t.Context(), kubectl, args...)
+		command.Env = []string{"KUBECONFIG=" + s.kubeconfig, "HOME=" + s.home, "PATH=" + dir}
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Errorf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	if out := run("flotilla", "drain", "--help"); !strings.Contains(out, "\n  kubectl flotilla drain MEMBER [flags]\n") {
+		t.Errorf("the usage is\n%s", out)
+	}
+	if out := run("flotilla", "status"); !strings.Contains(out, "\nAll is well\n") {
+		t.Errorf("status says\n%s", out)
+	}
+	if out := run("flotilla", "__complete", "drain", ""); !strings.HasPrefix(out, "fleet-0\nfleet-1\nfleet-2\n") {
+		t.Errorf("the completion is\n%s", out)
+	}
+}
+
+// asViewer runs the commands as somebody who may read the Leases of one namespace, and nothing else.
+func (s *statusRun) asViewer(t *testing.T) {
+	t.Helper()
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "viewer", Namespace: metav1.NamespaceSystem},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"list", "watch"}}},
+	}
+	if _, err := s.client.RbacV1().Roles(role.Namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "viewer"}},
+	}
+	if _, err := s.client.RbacV1().RoleBindings(role.Namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.LoadFromFile(s.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range config.AuthInfos {
+		user.Impersonate = "viewer"
+	}
+	viewer := &operator{binary: s.binary, home: s.home, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	if err := clientcmd.WriteToFile(*config, viewer.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "the viewer may look", func(ctx context.Context) error {
+		_, err := viewer.try(ctx, "status")
+		return err
+	})
+	viewer.run(t, "plan", "show")
+	viewer.run(t, "explain", "web")
+	if out := viewer.run(t, "events"); !strings.Contains(out, "may not list them in namespace kube-system") || !strings.Contains(out, "fleet-0") {
+		t.Errorf("events says\n%s", out)
+	}
+	viewer.refused(t, []string{"flotilla-member-fleet-0", "forbidden"}, "drain", "fleet-0")
+	if out := s.run(t, "events", "--since=1h"); strings.Contains(out, "left out") {
+		t.Errorf("events says to who may list them\n%s", out)
+	}
+}
+
+// TestDrain drains one of two members under work, and takes it back: all of its shards are handed over, nobody's Lease runs
+// out, it stays ready, and gets shards again.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	plan, err := controllers.DefaultPlan(6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane := startPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
+	f := &fleetRun{plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()), members: map[string]*manager{}}
+	o := newOperator(t, plane)
+	for _, name := range []string{"fleet-0", "fleet-1"} {
+		f.members[name] = startMember(t, plane, name, append([]string{"--shards=6", "--rebalance-delay=1s", "--handoff-timeout=30s"}, quick...)...)
+	}
+	f.settle(t, leaseDuration+patience)
+	f.createWork(t)
+	f.workDone(t, 3)
+	before, held := f.terms(t), f.holders(t)
+	ready, stopLooking := f.staysReady(t)
+
+	o.refused(t, []string{`"fleet-7"`, "fleet-0, fleet-1"}, "drain", "fleet-7")
+	if out := o.run(t, "drain", "fleet-1", "--dry-run"); !strings.Contains(out, "Dry run: member fleet-1 would be drained") || !strings.Contains(out, "go to fleet-0") {
+		t.Errorf("the dry run says\n%s", out)
+	}
+	f.scale(t, 4)
+	out := o.run(t, "drain", "fleet-1")
+	t.Logf("flotilla drain fleet-1:\n%s", out)
+	if !strings.Contains(out, "Member fleet-1 is drained") || !strings.Contains(out, "Member fleet-1 holds no shards, after ") {
+		t.Errorf("drain says\n%s", out)
+	}
+	for id, holder := range f.holders(t) {
+		if holder != "fleet-0" {
+			t.Errorf("%s is held by %q after the drain", id, holder)
+		}
+	}
+	f.workDone(t, 4)
+	for _, s := range plan.Shards() {
+		moved := int32(0)
+		if held[s.ID.String()] == "fleet-1" {
+			moved = 1
+		}
+		if name := fleet.ShardLease(fleetName, s.ID); f.terms(t)[name]-before[name] != moved {
+			t.Errorf("%s went through %d terms, want %d", s.ID, f.terms(t)[name]-before[name], moved)
+		}
+	}
+	s := &statusRun{operator: o}
+	if v, code, err := s.look(t.Context()); err != nil || code != 0 || len(v.Findings) != 1 || v.Findings[0].Kind != status.MemberDrained {
+		t.Errorf("of a drained member status says %+v, and ends with %d, %v", v.Findings, code, err)
+	}
+	o.refused(t, []string{"the last that serves ring", "--force"}, "drain", "fleet-0")
+	if out := o.run(t, "drain", "fleet-1"); !strings.Contains(out, "is drained already, since 20") {
+		t.Errorf("drained again, it says\n%s", out)
+	}
+	stopLooking()
+	if err := ready(); err != nil {
+		t.Error(err)
+	}
+	if out := o.run(t, "undrain", "fleet-1"); !strings.Contains(out, "Member fleet-1 is undrained") {
+		t.Errorf("undrain says\n%s", out)
+	}
+	t.Logf("fleet-1 has shards again after %v", f.settle(t, patience))
+	f.scale(t, 3)
+	f.workDone(t, 3)
+	f.end(t)
+	if _, expired := f.judge(t).Gaps(); len(expired) > 0 {
+		t.Errorf("the Leases of %d shards ran out, want all handed over", len(expired))
+	}
+}
+
+// staysReady asks fleet-1 over and over whether it is ready, until it is told to stop; then ready returns what was wrong. While
+// it gets shards, a member is not ready, so this has to end before it is undrained.
+func (f *fleetRun) staysReady(t *testing.T) (ready func() error, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() {
+		ticker := time.NewTicker(pollInterval)
+		defer ticker.Stop()
+		asked := 0
+		for {
+			select {
+			case <-ctx.Done():
+				if asked == 0 {
+					result <- errors.New("it was never asked whether it is ready")
+				}
+				close(result)
+				return
+			case <-ticker.C:
+			}
+			request, cancelRequest := context.WithTimeout(ctx, requestTimeout)
+			code, body, err := f.members["fleet-1"].get(request, f.admin, "/readyz")
+			cancelRequest()
+			if err == nil && code != http.StatusOK {
+				result <- fmt.Errorf("while it is drained, fleet-1 answers %d: %s", code, body)
+				close(result)
+				return
+			}
+			asked++
+		}
+	}()
+	return func() error { return <-result }, cancel
+}
