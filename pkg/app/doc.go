@@ -6,8 +6,8 @@
 //  1. Flags are validated, upstream's and the fleet's, and the files that
 //     controllers need are read. What is wrong here ends the process with an error
 //     that names the flag.
-//  2. The secure port serves: health, metrics, configz, flagz, statusz, debug
-//     handlers. A process that waits for something can be asked what for.
+//  2. The secure port serves: health, metrics, the fleet's status page, configz, flagz, statusz,
+//     debug handlers. A process that waits for something can be asked what for.
 //  3. The API server is waited for, as upstream does.
 //  4. With --leader-elect (the default) the process joins its fleet as a member and
 //     runs the shards that it gets; without, it runs every controller on
@@ -27,5 +27,5 @@
 //
 //   - --leader-elect-resource-lock and --leader-elect-resource-name name the stock
 //     leader's lock, which a fleet does not use.
-//   - --enable-leader-migration is refused together with a fleet.
+//   - With --enable-leader-migration the whole fleet waits for the migration's Lease, and not only the controllers that it names.
 package app

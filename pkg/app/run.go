@@ -17,10 +17,13 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 
+	"github.com/flotilla-kube/flotilla/pkg/app/events"
+	"github.com/flotilla-kube/flotilla/pkg/app/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status/page"
 )
 
 // apiServerPatience is how long the API server is waited for, as upstream does.
@@ -35,7 +38,7 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	if err := publishConfig(c); err != nil {
 		return err
 	}
-	c.EventBroadcaster.StartStructuredLogging(0)
+	c.EventBroadcaster.StartStructuredLogging(3) // the fleet's own events, each of which is a log line anyway
 	c.EventBroadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
 	defer c.EventBroadcaster.Shutdown()
 
@@ -47,7 +50,8 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 
 	probes := &probes{}
 	stopServing := make(chan struct{})
-	stopped, err := serve(c, endpoints, probes, stopServing)
+	fleetPage := page.New(page.Config{Fleet: o.Fleet.Name, Member: o.Fleet.Member, Version: version.Get().GitVersion})
+	stopped, err := serve(c, endpoints, fleetPage, probes, stopServing)
 	if err != nil {
 		return fmt.Errorf("serving on the secure port: %w", err)
 	}
@@ -63,9 +67,10 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	defer stopProcess()
 
 	if !o.Generic.LeaderElection.LeaderElect {
+		fleetPage.Say("There is no fleet: with --leader-elect=false this process runs every controller on everything, by itself.")
 		return runAlone(ctx, process, probes)
 	}
-	return runMember(ctx, c, o, process, probes)
+	return runMember(ctx, c, o, process, fleetPage, probes)
 }
 
 // runAlone runs every controller on everything, without Leases.
@@ -93,7 +98,7 @@ func allControllers() []string {
 }
 
 // runMember runs what the fleet gives to this process.
-func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, probes *probes) error {
+func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, fleetPage *page.Page, probes *probes) error {
 	plan, err := controllers.DefaultPlan(o.Fleet.Shards)
 	if err != nil {
 		return fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
@@ -119,9 +124,10 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	}
 	enforced, stopLooking := fence(ctx, c, namespace)
 	defer stopLooking()
-	metrics := newMetrics(o.Fleet.Name)
-	metrics.enforced = enforced
-	events := &recorder{events: c.EventRecorder, namespace: namespace, metrics: metrics, logger: klog.FromContext(ctx)}
+	counted := metrics.New(o.Fleet.Name)
+	recorder := events.NewRecorder(events.Config{
+		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Namespace: namespace, Events: c.EventRecorder, Count: counted.Count, Logger: klog.FromContext(ctx),
+	})
 	member, err := fleet.New(fleet.Config{
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Plan: plan,
 		Check:          controllers.CheckPlan,
@@ -138,14 +144,15 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		Standby:        o.Fleet.Standby,
 		Enforced:       enforced,
 		FenceDelay:     o.Fleet.FenceDelay,
-		Observe:        events.observe,
+		Observe:        recorder.Observe,
 		Exit:           exit,
 	})
 	if err != nil {
 		return err
 	}
 	process.PublishCredentials(member.PublishCredential)
-	metrics.register(member, process.Pool())
+	counted.Register(metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced})
+	fleetPage.Show(member, gateNames)
 	probes.set(member.Ready, member.Live)
 	return member.Run(ctx)
 }
@@ -154,7 +161,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 func buildShard(ctx context.Context, process *controllers.Process, w fleet.Work) (fleet.Instance, error) {
 	start := time.Now()
 	instance, err := process.Build(ctx, controllers.Spec{
-		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: w.Controllers, Share: w.Share, Shards: w.Shards, Fence: w.Fence, Closed: w.Closed,
+		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: w.Controllers, Share: w.Share, Shards: w.Shards, Fence: w.Fence, Closed: w.Closed, Running: w.Running,
 	})
 	if err != nil {
 		return nil, err
@@ -171,7 +178,7 @@ type shardInstance struct {
 
 // Run implements fleet.Instance.
 func (i shardInstance) Run(ctx context.Context) error {
-	klog.FromContext(ctx).Info("Running the shard's controllers", "controllers", len(i.Controllers()), "range", i.within, "built", i.built)
+	klog.FromContext(ctx).V(1).Info("Running the shard's controllers", "controllers", len(i.Controllers()), "range", i.within, "built", i.built)
 	return i.Instance.Run(ctx)
 }
 

@@ -22,6 +22,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
@@ -48,6 +49,8 @@ type Spec struct {
 	// Closed is closed when the fence lets nothing pass any more; nil for never. It
 	// frees controllers that wait for their rate limit.
 	Closed <-chan struct{}
+	// Running is called by Run once the controllers run and all caches are full; nil for nobody.
+	Running func()
 }
 
 // Instance is one shard's controllers in this process. Either call Run, once, or
@@ -58,6 +61,8 @@ type Instance struct {
 	informers   *informer.Factory
 	mu          sync.Mutex // guards controllers, to which Run may add
 	controllers []app.Controller
+	queues      *queues.Group
+	running     func()
 	// late builds the controllers that may not be built before the claim is held.
 	late      func() error
 	started   chan struct{}
@@ -75,6 +80,9 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 	if spec.Fence == nil {
 		spec.Fence = transport.Wrappers()
 	}
+	if spec.Running == nil {
+		spec.Running = func() {}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	i := &Instance{
 		id:        spec.ID,
@@ -84,6 +92,8 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 		ctx:       ctx,
 		cancel:    cancel,
 		late:      func() error { return nil },
+		queues:    queues.NewGroup(spec.ID.Ring, spec.ID.Name),
+		running:   spec.Running,
 	}
 	i.context = app.ControllerContext{
 		InformerFactory:                 i.informers,
@@ -98,7 +108,9 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 		i.cleanup()
 		return nil, err
 	}
-	if err := p.buildControllers(ctx, i, spec); err != nil {
+	var err error
+	i.queues.Do(func() { err = p.buildControllers(ctx, i, spec) })
+	if err != nil {
 		i.Close()
 		return nil, err
 	}
@@ -145,12 +157,14 @@ func (p *Process) buildControllers(ctx context.Context, i *Instance, spec Spec) 
 	}
 	i.late = func() (err error) {
 		defer recovered(&err)
-		for _, name := range late {
-			if err := p.buildController(ctx, i, spec, name); err != nil {
-				return err
+		i.queues.Do(func() {
+			for _, name := range late {
+				if err = p.buildController(ctx, i, spec, name); err != nil {
+					return
+				}
 			}
-		}
-		return nil
+		})
+		return err
 	}
 	return nil
 }
@@ -340,11 +354,12 @@ func (i *Instance) Run(ctx context.Context) error {
 	// The informers go on until the last controller has returned.
 	i.informers.StartWithContext(context.WithoutCancel(ctx))
 	close(i.started)
+	defer i.announce(ctx)()
 	if len(i.controllers) == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	app.RunControllers(ctx, i.context, i.controllers, app.ControllerStartJitter, 0)
+	app.RunControllers(ctx, i.context, i.grouped(), app.ControllerStartJitter, 0)
 	<-ctx.Done() // also when every controller has found that it has nothing to do
 	return nil
 }
@@ -365,6 +380,7 @@ func (i *Instance) Close() {
 func (i *Instance) cleanup() {
 	i.cancel()
 	i.informers.Shutdown()
+	i.queues.Close()
 	i.endpoints.RemoveChecks(i.id.String())
 	for _, name := range i.debug {
 		i.endpoints.RemoveDebug(name)

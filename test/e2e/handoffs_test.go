@@ -54,7 +54,7 @@ func TestHandoffs(t *testing.T) {
 	f.createWork(t)
 	f.fill(t, *objects)
 	f.workDone(t, 3)
-	coldBefore := begun(t, logs, "Began with empty caches")
+	coldBefore := begun(t, logs, `caches="cold"`)
 
 	replicas := 3
 	for round := range *rollouts {
@@ -86,7 +86,7 @@ func TestHandoffs(t *testing.T) {
 	f.settle(t, patience)
 	f.end(t)
 
-	warm, cold := begun(t, logs, "Began with warm caches"), begun(t, logs, "Began with empty caches")-coldBefore
+	warm, cold := begun(t, logs, `caches="warm"`), begun(t, logs, `caches="cold"`)-coldBefore
 	t.Logf("%d shards began with warm caches, %d with empty ones", warm, cold)
 	if cold > 0 {
 		t.Errorf("%d planned moves were cold", cold)

@@ -1,0 +1,218 @@
+package events
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// entry is what to say of an event. The zero value says nothing.
+type entry struct {
+	// message is the log line's, at verbosity level; with err, or if failed is set, it is an error.
+	message string
+	level   int
+	failed  bool
+	err     error
+	values  []any
+	// reason is that of the Kubernetes event, empty for none, and note what it says.
+	reason, note string
+	warning      bool
+}
+
+func line(message string, values ...any) entry { return entry{message: message, values: values} }
+
+func (e entry) at(level int) entry { e.level = level; return e }
+
+func (e entry) failure(err error) entry { e.failed, e.err = true, err; return e }
+
+func (e entry) event(reason, format string, args ...any) entry {
+	e.reason, e.note = reason, fmt.Sprintf(format, args...)
+	return e
+}
+
+func (e entry) warn(reason, format string, args ...any) entry {
+	e = e.event(reason, format, args...)
+	e.warning = true
+	return e
+}
+
+func (e entry) kind() string {
+	if e.warning {
+		return v1.EventTypeWarning
+	}
+	return v1.EventTypeNormal
+}
+
+// entryOf returns what to say of an event in a fleet.
+func entryOf(of string, e fleet.Event) entry {
+	if rest, gate := strings.CutPrefix(string(e.Type), string(fleet.EventGate)); gate {
+		return ofGate(election.EventType(rest), e)
+	}
+	if e.ID != (shard.ID{}) {
+		if said := ofShard(e); said.message != "" {
+			return said
+		}
+	}
+	if e.Type == election.EventWaiting && e.Reason == election.ReasonHeld && e.Name != fleet.PlanLease(of) && e.ID == (shard.ID{}) {
+		// Another process of this name: nothing goes on here until it has gone.
+		return line("Waiting for the member's Lease", "reason", e.Reason, "holder", e.Holder)
+	}
+	return ofLease(e)
+}
+
+// ofShard is about what happens to shards alone.
+func ofShard(e fleet.Event) entry {
+	switch e.Type {
+	case fleet.EventRunning:
+		return acquired(e)
+	case fleet.EventRefused:
+		return line("Gave shard back before it ran", origin(e.Acquisition)...).failure(e.Err).
+			warn("Refused", "term %d was given back before anything ran: %v", e.Term, e.Err)
+	case fleet.EventAbandoned:
+		return line("Claim ended before the shard ran", origin(e.Acquisition)...).at(1)
+	case election.EventReleased:
+		return released(e)
+	case election.EventEnded:
+		if e.Reason.Planned() {
+			return line("Ended claim", "reason", e.Reason, "duration", e.Duration).at(2)
+		}
+		return line("Lost shard", "reason", e.Reason, "holder", e.Holder, "duration", e.Duration).failure(nil).
+			warn("Lost", "lost term %d: %s (holder %q)", e.Term, e.Reason, e.Holder)
+	case election.EventAcquired:
+		return line("Acquired Lease of the shard, which does not run yet", "duration", e.Duration).at(1)
+	case election.EventAsked:
+		return line("Asked for shard", "holder", e.Holder, "duration", e.Duration).at(1)
+	case fleet.EventPrepared:
+		return line("Prepared for shard", "duration", e.Duration).at(1)
+	case fleet.EventReady:
+		return line("Prepared to inherit the shard").at(1)
+	case fleet.EventBegun:
+		return line("Began with "+caches(e.Err)+" caches", "duration", e.Duration, "err", e.Err).at(1)
+	case election.EventReturned:
+		return line("Work of the lost claim returned", "duration", e.Duration)
+	}
+	return entry{}
+}
+
+func caches(cold error) string {
+	if cold != nil {
+		return "cold"
+	}
+	return "warm"
+}
+
+// origin says how a shard came here.
+func origin(a *fleet.Acquisition) []any {
+	values := []any{"how", a.How, "reason", a.Why}
+	if a.From != "" {
+		values = append(values, "from", a.From)
+	}
+	return values
+}
+
+func acquired(e fleet.Event) entry {
+	a := e.Acquisition
+	values := append(origin(a), "unowned", a.Unowned, "caches", caches(a.Cold))
+	if a.Cold != nil {
+		values = append(values, "cold", a.Cold.Error())
+	}
+	phases := make([]fleet.Phase, 0, len(a.Phases))
+	for phase := range a.Phases {
+		phases = append(phases, phase)
+	}
+	slices.Sort(phases)
+	for _, phase := range phases {
+		if phase == fleet.PhaseStart {
+			values = append(values, "duration", a.Phases[phase]) // from the acquisition on
+		} else {
+			values = append(values, string(phase), a.Phases[phase])
+		}
+	}
+	by := "by " + string(a.How)
+	if a.How == fleet.HowVacant {
+		by = "while vacant"
+	}
+	if a.From != "" {
+		by += " from " + a.From
+	}
+	return line("Acquired shard", values...).
+		event("Acquired", "acquired for term %d %s (%s); nobody ran it for %v", e.Term, by, a.Why, a.Unowned)
+}
+
+func released(e fleet.Event) entry {
+	h := e.Handover
+	if h == nil {
+		return entry{}
+	}
+	values := []any{"reason", h.Why}
+	if h.To != "" {
+		values = append(values, "to", h.To)
+	}
+	values = append(values, "drain", h.Drain, "duration", e.Duration)
+	switch {
+	case h.To != "":
+		return line("Handed over shard", values...).
+			event("HandedOver", "handed over to %s after term %d (%s); draining took %v", h.To, e.Term, h.Why, h.Drain)
+	case h.Why == fleet.WhyPlan:
+		return line("Handed over shard", values...).
+			event("HandedOver", "handed over to the shards that inherit from it after term %d (%s); draining took %v", e.Term, h.Why, h.Drain)
+	default:
+		return line("Released shard", values...).event("Released", "released after term %d (%s)", e.Term, h.Why)
+	}
+}
+
+// ofLease is about the Leases of the member and of the plan, and about what may happen to any.
+func ofLease(e fleet.Event) entry {
+	switch e.Type {
+	case election.EventAcquired:
+		return line("Acquired Lease", "duration", e.Duration).event("Acquired", "acquired for term %d", e.Term)
+	case election.EventReleased:
+		return line("Released Lease", "duration", e.Duration).event("Released", "released after term %d", e.Term)
+	case election.EventEnded:
+		if e.Reason.Planned() {
+			return line("Ended claim", "reason", e.Reason, "duration", e.Duration).at(2)
+		}
+		return line("Lost Lease", "reason", e.Reason, "holder", e.Holder, "duration", e.Duration).failure(nil).
+			warn("Lost", "lost term %d: %s (holder %q)", e.Term, e.Reason, e.Holder)
+	case election.EventWaiting:
+		return line("Waiting for the Lease", "reason", e.Reason, "holder", e.Holder).at(2)
+	case election.EventFailed:
+		return line("Request for the Lease failed", "action", e.Action.String()).failure(e.Err)
+	case election.EventConflict:
+		return line("Lost a race for the Lease", "action", e.Action.String(), "err", e.Err).at(2)
+	case fleet.EventPlanRestored:
+		return line("Put the last good plan back", "reason", e.Err.Error()).warn("PlanRestored", "put the last good plan back: %v", e.Err)
+	case fleet.EventPlanRefused: // logged where it is refused, with the plan
+		return entry{}.warn("PlanRefused", "%.900s; the last good plan stays in force", e.Err.Error())
+	case fleet.EventFenced:
+		return line("Fenced a dead member", "incarnation", e.Holder, "duration", e.Duration).
+			event("Fenced", "%s did not release its shards and is fenced", e.Holder)
+	case fleet.EventFenceRefused:
+		return line("Could not fence a dead member, its Leases have expired all the same", "incarnation", e.Holder).failure(e.Err).
+			warn("NotFenced", "%s could not be fenced: %v", e.Holder, e.Err)
+	}
+	return entry{}
+}
+
+func ofGate(what election.EventType, e fleet.Event) entry {
+	switch what {
+	case election.EventAcquired:
+		return line("Gate is held by the fleet", "duration", e.Duration).event("GateHeld", "%s holds it from now on", e.Holder)
+	case election.EventSuspended:
+		return line("Gate was cleared or deleted, taking it back", "reason", e.Reason).failure(nil)
+	case election.EventEnded:
+		return line("Gate lost: all claims end", "reason", e.Reason, "holder", e.Holder, "duration", e.Duration).failure(nil).
+			warn("GateLost", "lost: %s (holder %q)", e.Reason, e.Holder)
+	case election.EventWaiting:
+		return line("Waiting for the gate", "reason", e.Reason, "holder", e.Holder)
+	case election.EventFailed:
+		return line("Request for the gate failed", "action", e.Action.String()).failure(e.Err)
+	}
+	return entry{}
+}

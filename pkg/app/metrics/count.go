@@ -1,0 +1,219 @@
+package metrics
+
+import (
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Kinds of Leases.
+const (
+	kindMember = "member"
+	kindShard  = "shard"
+	kindPlan   = "plan"
+	kindGate   = "gate"
+)
+
+// Results of requests, and of acquisitions.
+const (
+	resultOK       = "ok"
+	resultConflict = "conflict"
+	resultFailed   = "failed"
+)
+
+// Requests that are not those of a claim.
+const (
+	actionWrite = "write"
+	actionMark  = "mark"
+)
+
+const (
+	phasePrepare fleet.Phase = "prepare"
+	phaseRelease fleet.Phase = "release"
+)
+
+// Count counts what happens. It does not block.
+func (m *Metrics) Count(e fleet.Event) {
+	if e.Type == fleet.EventWriteRefused {
+		m.refusedWrites.WithLabelValues(e.ID.Ring, string(e.Reason)).Inc()
+		return
+	}
+	m.countRequest(e)
+	switch e.Type {
+	case fleet.EventPlanAdopted:
+		m.plans.WithLabelValues(string(e.Type)).Inc()
+		m.zeroRings()
+	case fleet.EventPlanRestored, fleet.EventPlanRefused:
+		m.plans.WithLabelValues(string(e.Type)).Inc()
+	case fleet.EventFenced, fleet.EventFenceRefused:
+		m.marks.WithLabelValues(string(e.Type)).Inc()
+	default:
+		if e.ID != (shard.ID{}) {
+			m.countShard(e)
+		}
+	}
+}
+
+// countShard counts what happens to the claim of a shard.
+func (m *Metrics) countShard(e fleet.Event) {
+	ring := e.ID.Ring
+	switch e.Type {
+	case election.EventAcquired:
+		m.transitions.WithLabelValues(ring, "acquired").Inc()
+		m.holds(e.Name, 1)
+	case election.EventEnded:
+		m.transitions.WithLabelValues(ring, string(e.Reason)).Inc()
+		m.holds(e.Name, 0)
+	case election.EventReleased:
+		m.observe(ring, phaseRelease, e.Duration)
+		if e.Handover != nil && e.Handover.Drain > 0 {
+			m.observe(ring, fleet.PhaseDrain, e.Handover.Drain)
+		}
+	case fleet.EventPrepared:
+		m.transitions.WithLabelValues(ring, string(e.Type)).Inc()
+		m.observe(ring, phasePrepare, e.Duration)
+	case fleet.EventReady:
+		m.transitions.WithLabelValues(ring, string(e.Type)).Inc()
+	case fleet.EventBegun:
+		how := "warm"
+		if e.Err != nil {
+			how = "cold"
+		}
+		m.transitions.WithLabelValues(ring, how).Inc()
+	case fleet.EventRefused:
+		m.transitions.WithLabelValues(ring, string(e.Type)).Inc()
+		m.countAcquisition(e)
+	case fleet.EventRunning, fleet.EventAbandoned:
+		m.countAcquisition(e)
+	case fleet.EventForgotten:
+		queues.Forget(e.ID.Ring, e.ID.Name)
+		m.master.Delete(map[string]string{"name": e.Name})
+	}
+}
+
+// countAcquisition counts one that has come to its end.
+func (m *Metrics) countAcquisition(e fleet.Event) {
+	a := e.Acquisition
+	m.acquisitions.WithLabelValues(e.ID.Ring, string(a.How), string(a.Why), string(e.Type)).Inc()
+	if e.Type != fleet.EventRunning {
+		return
+	}
+	m.unowned.WithLabelValues(e.ID.Ring, string(a.How)).Observe(a.Unowned.Seconds())
+	if a.How == fleet.HowHandoff {
+		for phase, took := range a.Phases {
+			m.observe(e.ID.Ring, phase, took)
+		}
+	}
+}
+
+func (m *Metrics) observe(ring string, phase fleet.Phase, took time.Duration) {
+	m.phases.WithLabelValues(ring, string(phase)).Observe(took.Seconds())
+}
+
+// holds says whether a Lease is held, and so whether this member holds anything.
+func (m *Metrics) holds(lease string, held float64) {
+	m.master.WithLabelValues(lease).Set(held)
+	anything := 0.0
+	for _, s := range m.source.Member.Shards() {
+		if s.Owned {
+			anything = 1
+		}
+	}
+	m.master.WithLabelValues(component).Set(anything)
+}
+
+// countRequest counts the event if it is about a request for a Lease.
+func (m *Metrics) countRequest(e fleet.Event) {
+	kind := m.kindOf(e)
+	action, result := strings.ToLower(e.Action.String()), resultOK
+	switch election.EventType(strings.TrimPrefix(string(e.Type), string(fleet.EventGate))) {
+	case election.EventAcquired, election.EventRenewed, election.EventReleased, election.EventAsked:
+	case election.EventConflict:
+		result = resultConflict
+	case election.EventFailed:
+		result = resultFailed
+	case fleet.EventPlanWritten:
+		action, result = actionWrite, resultOf(e.Err)
+	case fleet.EventFenced, fleet.EventFenceRefused:
+		action, result = actionMark, resultOf(e.Err)
+	default:
+		return
+	}
+	m.requests.WithLabelValues(kind, action, result).Inc()
+	m.requestTime.WithLabelValues(kind, action).Observe(e.Duration.Seconds())
+}
+
+func resultOf(err error) string {
+	switch {
+	case err == nil:
+		return resultOK
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+		return resultConflict
+	default:
+		return resultFailed
+	}
+}
+
+func (m *Metrics) kindOf(e fleet.Event) string {
+	switch {
+	case e.ID != (shard.ID{}):
+		return kindShard
+	case strings.HasPrefix(string(e.Type), string(fleet.EventGate)):
+		return kindGate
+	case e.Name == fleet.PlanLease(m.fleet):
+		return kindPlan
+	default:
+		return kindMember
+	}
+}
+
+// causes are why shards come in each way.
+var causes = map[fleet.How][]fleet.Why{
+	fleet.HowHandoff:  {fleet.WhyRebalance, fleet.WhyLeaving, fleet.WhyPlan},
+	fleet.HowTakeover: {fleet.WhyExpired},
+	fleet.HowVacant:   {fleet.WhyNew, fleet.WhyReleased},
+}
+
+// zero has the counters there that an alert may wait for: an increase from nothing to 1 is none to Prometheus.
+func (m *Metrics) zero() {
+	for _, result := range []string{string(fleet.EventFenced), string(fleet.EventFenceRefused)} {
+		m.marks.WithLabelValues(result)
+	}
+	for _, result := range []string{string(fleet.EventPlanAdopted), string(fleet.EventPlanRefused), string(fleet.EventPlanRestored)} {
+		m.plans.WithLabelValues(result)
+	}
+	kinds := []string{kindMember, kindShard, kindPlan}
+	if len(m.source.Member.Gates()) > 0 {
+		kinds = append(kinds, kindGate)
+	}
+	for _, kind := range kinds {
+		for _, action := range []election.Action{election.Acquire, election.Renew} {
+			for _, result := range []string{resultOK, resultConflict, resultFailed} {
+				m.requests.WithLabelValues(kind, strings.ToLower(action.String()), result)
+			}
+		}
+	}
+}
+
+// zeroRings does the same for the rings of the plan in force.
+func (m *Metrics) zeroRings() {
+	plan, _ := m.source.Member.Plan()
+	for _, ring := range plan.Rings {
+		for _, reason := range []election.Refusal{election.RefusedClosed, election.RefusedExpired, election.RefusedGate} {
+			m.refusedWrites.WithLabelValues(ring.Name, string(reason))
+		}
+		for how, reasons := range causes {
+			for _, why := range reasons {
+				for _, result := range []election.EventType{fleet.EventRunning, fleet.EventRefused, fleet.EventAbandoned} {
+					m.acquisitions.WithLabelValues(ring.Name, string(how), string(why), string(result))
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package metrics
+
+import (
+	k8smetrics "k8s.io/component-base/metrics"
+)
+
+// family is one metric. There is one definition of each, and the tests hold it against docs/metrics.md.
+type family struct {
+	name, kind, help string
+	labels           []string
+}
+
+// families are all of this package.
+var families []family
+
+func define(name, kind, help string, labels ...string) family {
+	f := family{"flotilla_" + name, kind, help, labels}
+	families = append(families, f)
+	return f
+}
+
+// stateOf defines a family that is read from the member.
+func stateOf(name, kind, help string, labels ...string) *k8smetrics.Desc {
+	f := define(name, kind, help, labels...)
+	d := k8smetrics.NewDesc(f.name, f.help, f.labels, nil, k8smetrics.ALPHA, "")
+	states = append(states, d)
+	return d
+}
+
+// states are the families that are read.
+var states []*k8smetrics.Desc
+
+const (
+	gauge     = "gauge"
+	counter   = "counter"
+	histogram = "histogram"
+)
+
+var (
+	shardOwned   = stateOf("shard_owned", gauge, "1 if this member holds a valid claim on the shard, else 0.", "ring", "shard")
+	shardDesired = stateOf("shard_desired", gauge, "1 if the ring gives the shard to this member, else 0.", "ring", "shard")
+	shardWaiting = stateOf("shard_waiting", gauge, "1 if this member has prepared the shard and waits for shards of an older plan generation to be released, else 0.", "ring", "shard")
+	shardStage   = stateOf("shard_state", gauge, "1 for where the shard stands on this member: preparing, prepared, waiting, starting, running, draining.", "ring", "shard", "state")
+	renewAge     = stateOf("shard_lease_renew_age_seconds", gauge, "Seconds since this member last renewed the Lease of a shard that it holds.", "ring", "shard")
+	objects      = stateOf("shard_objects", gauge, "Objects of the shard's namespaces in the caches of its holder, as it counted them last.", "ring", "shard")
+	namespaces   = stateOf("shard_namespaces", gauge, "Namespaces of the shard that have objects in the caches of its holder, as it counted them last.", "ring", "shard")
+
+	ringMembers = stateOf("ring_members", gauge, "Members that count for the ring, as this member sees it.", "ring")
+	ringHash    = stateOf("ring_hash_info", gauge, "1, with the digest of the ring's placement as this member computes it. Members that disagree show different digests.", "ring", "hash")
+	ringShards  = stateOf("ring_shards", gauge, "Shards of the ring, by the plan in force.", "ring")
+	ringLoad    = stateOf("ring_load_ratio", gauge, "Objects of the member with the most over the mean of the members that serve the ring, by what holders say on their Leases.", "ring")
+
+	planGeneration = stateOf("plan_generation", gauge, "Generation of the plan that this member works by.")
+	planRefused    = stateOf("plan_refused", gauge, "1 if this member refuses the plan that is on the plan's Lease and works by the last good one, else 0.")
+
+	members = stateOf("fleet_members", gauge, "Live members as this member sees them, by state: joining, active, leaving, drained.", "state")
+	foreign = stateOf("fleet_foreign_members", gauge, "Live members that refuse the plan and are left out of the rings.")
+
+	gateHeld    = stateOf("gate_held", gauge, "1 while the fleet holds the gate, as this member knows it, else 0.", "lease")
+	fencePolicy = stateOf("fence_policy", gauge, "1 if the API server refuses the credentials of fenced members, else 0.")
+
+	discarded = stateOf("informer_discarded_total", counter, "Objects and events dropped because the API server sent them though they were outside the range.")
+	watchMode = stateOf("informer_resources", gauge, "Resources by who filters them by range: the API server or this client.", "filtered_by")
+)
+
+var (
+	transitionsOf  = define("shard_transitions_total", counter, "Claims of this member that began (acquired) or ended, by the reason they ended for, and steps between: prepared, ready, warm, cold, refused.", "ring", "reason")
+	acquisitionsOf = define("shard_acquisitions_total", counter, "Shards that this member acquired, by how they came to it, why, and what became of it.", "ring", "how", "reason", "result")
+	phasesOf       = define("handoff_phase_seconds", histogram, "How long the phases of handoffs take, on the side of the new owner (prepare, ask, acquire, catch_up, start) and of the old holder (drain, release).", "ring", "phase")
+	unownedOf      = define("shard_unowned_seconds", histogram, "For how long nobody ran a shard, observed by the member that runs it next.", "ring", "how")
+
+	refusedWritesOf = define("fence_refused_writes_total", counter, "Writes of this member's controllers that the fence in the process refused.", "ring", "reason")
+	marksOf         = define("fence_marks_total", counter, "Dead members that this one has fenced (fenced), or that the API server did not let it fence (fence-refused).", "result")
+	plansOf         = define("plan_changes_total", counter, "Plans that this member has taken into force (plan-adopted), refused (plan-refused), or put back where they had been spoilt (plan-restored).", "result")
+
+	requestsOf    = define("lease_requests_total", counter, "Requests of this member for the fleet's own Leases and its gates.", "kind", "action", "result")
+	requestTimeOf = define("lease_request_duration_seconds", histogram, "How long requests for the fleet's own Leases and its gates take, whatever comes of them.", "kind", "action")
+)
+
+// Buckets reach from a request in the same rack to a takeover, whose time is the lease duration (15 s by default) and more.
+var (
+	requestBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	moveBuckets    = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 20, 30, 60, 120, 300}
+)
+
+func counters(f family) *k8smetrics.CounterVec {
+	return k8smetrics.NewCounterVec(&k8smetrics.CounterOpts{Name: f.name, Help: f.help, StabilityLevel: k8smetrics.ALPHA}, f.labels)
+}
+
+func histograms(f family, buckets []float64) *k8smetrics.HistogramVec {
+	return k8smetrics.NewHistogramVec(&k8smetrics.HistogramOpts{Name: f.name, Help: f.help, StabilityLevel: k8smetrics.ALPHA, Buckets: buckets}, f.labels)
+}

@@ -1,0 +1,245 @@
+package queues_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/workqueue" // wants to be the provider too
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+)
+
+func newQueue(name string) workqueue.TypedRateLimitingInterface[string] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: name})
+}
+
+// text returns what is on /metrics.
+func text(t *testing.T) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	legacyregistry.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	return answer.Body.String()
+}
+
+// value returns the value of the series with these labels, given as name and value in turn, and whether there is one.
+func value(t *testing.T, name string, labels ...string) (float64, bool) {
+	t.Helper()
+	metrics := testutil.NewMetrics()
+	if err := testutil.ParseMetrics(text(t), &metrics); err != nil {
+		t.Fatal(err)
+	}
+	for _, sample := range metrics[name] {
+		matches := len(sample.Metric) == 1+len(labels)/2
+		for i := 0; i < len(labels); i += 2 {
+			matches = matches && string(sample.Metric[testutil.LabelName(labels[i])]) == labels[i+1]
+		}
+		if matches {
+			return float64(sample.Value), true
+		}
+	}
+	return 0, false
+}
+
+// TestIsTheProvider fails if another package's provider came first, and if queues do not find their shard.
+func TestIsTheProvider(t *testing.T) {
+	// Two instances at a time, as when a member takes two shards.
+	var both sync.WaitGroup
+	for i, shard := range []string{"a", "b"} {
+		both.Go(func() {
+			g := queues.NewGroup("provider", shard)
+			var q workqueue.TypedRateLimitingInterface[string]
+			g.Do(func() { q = newQueue("provider") })
+			for range i + 1 {
+				q.Add("thing")
+				item, _ := q.Get()
+				q.Done(item)
+			}
+			q.ShutDown()
+			g.Close()
+		})
+	}
+	both.Wait()
+	stray := newQueue("provider")
+	defer stray.ShutDown()
+	stray.Add("thing")
+	stray.Get()
+	for name, want := range map[string]float64{"a": 1, "b": 2} {
+		for _, family := range []string{"flotilla_shard_queue_duration_seconds", "flotilla_shard_reconcile_duration_seconds"} {
+			if got, _ := value(t, family+"_count", "ring", "provider", "shard", name); got != want {
+				t.Errorf("%s of shard %s has counted %v items, want %v", family, name, got, want)
+			}
+		}
+	}
+	if got, _ := value(t, "workqueue_queue_duration_seconds_count", "name", "provider"); got != 4 {
+		t.Errorf("workqueue_queue_duration_seconds has counted %v items, want those of all queues, 4", got)
+	}
+}
+
+// TestSameAsStock holds the series of one queue against those that component-base's provider makes of one.
+func TestSameAsStock(t *testing.T) {
+	command := exec.CommandContext(t.Context(), "go", "run", "./testdata/stock")
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	stock, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	g := queues.NewGroup("same", "a")
+	var q workqueue.TypedRateLimitingInterface[string]
+	g.Do(func() { q = newQueue("q") })
+	defer q.ShutDown()
+	q.AddRateLimited("thing")
+	item, _ := q.Get()
+	q.Done(item)
+	got, want := series(text(t)), series(string(stock))
+	if len(want) < 30 {
+		t.Fatalf("the stock provider makes no more than\n%s", strings.Join(want, "\n"))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// series returns help, type and labels of the workqueues' families, without the values.
+func series(text string) []string {
+	var out []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if !strings.Contains(line, "workqueue_") || strings.Contains(line, "name=") && !strings.Contains(line, `name="q"`) {
+			continue
+		}
+		if !strings.HasPrefix(line, "#") {
+			line = line[:strings.LastIndexByte(line, ' ')]
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// TestWhatHasEndedDoesNotCount leaves work in the queues of an instance.
+func TestWhatHasEndedDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queues.Register()
+		made := func(shard string) (*queues.Group, workqueue.TypedRateLimitingInterface[string]) {
+			g := queues.NewGroup("ended", shard)
+			var q workqueue.TypedRateLimitingInterface[string]
+			g.Do(func() { q = newQueue("ended") })
+			q.Add("worked on")
+			q.Get()
+			q.Add("left")
+			return g, q
+		}
+		expect := func(family string, want float64) {
+			t.Helper()
+			if got, _ := value(t, family, "name", "ended"); got != want {
+				t.Errorf("%s is %v, want %v", family, got, want)
+			}
+		}
+		first, q := made("a")
+		time.Sleep(10 * time.Second) // virtual
+		second, other := made("b")
+		time.Sleep(5*time.Second + time.Millisecond) // virtual
+		synctest.Wait()
+		expect("workqueue_depth", 2)
+		expect("workqueue_unfinished_work_seconds", 15+5)
+		expect("workqueue_longest_running_processor_seconds", 15)
+		first.Close()
+		expect("workqueue_depth", 1)
+		expect("workqueue_unfinished_work_seconds", 5)
+		expect("workqueue_longest_running_processor_seconds", 5)
+		q.Get() // late
+		time.Sleep(time.Second)
+		q.ShutDown()
+		expect("workqueue_depth", 1)
+		expect("workqueue_unfinished_work_seconds", 6)
+		second.Close()
+		other.ShutDown()
+		expect("workqueue_depth", 0)
+		expect("workqueue_unfinished_work_seconds", 0)
+	})
+}
+
+// TestForget counts the series while the plan changes for months.
+func TestForget(t *testing.T) {
+	for generation := range 1000 {
+		shard := fmt.Sprint(generation)
+		g := queues.NewGroup("forget", shard)
+		var q workqueue.TypedRateLimitingInterface[string]
+		g.Do(func() { q = newQueue("forget") })
+		q.Add("thing")
+		q.ShutDown()
+		g.Close()
+		queues.Forget("forget", shard)
+		q.Get() // late: it must not come back
+	}
+	if strings.Contains(text(t), `ring="forget"`) {
+		t.Error("there still are series of shards that are forgotten")
+	}
+	if values, goroutines := queues.Known("forget"); values > 0 || goroutines > 0 {
+		t.Errorf("values of %d queues and %d goroutines are still known", values, goroutines)
+	}
+}
+
+// TestNotSharded has upstream's series and no others.
+func TestNotSharded(t *testing.T) {
+	g := queues.NewGroup("", "")
+	g.Do(func() {
+		q := newQueue("alone")
+		defer q.ShutDown()
+		q.Add("thing")
+		q.Get()
+	})
+	if _, found := value(t, "flotilla_shard_queue_duration_seconds_count", "ring", "", "shard", ""); found || strings.Contains(text(t), `ring=""`) {
+		t.Error("there is a series of a shard without a name")
+	}
+	if got, _ := value(t, "workqueue_adds_total", "name", "alone"); got != 1 {
+		t.Errorf("workqueue_adds_total is %v, want 1", got)
+	}
+}
+
+// BenchmarkItem is one item through a queue: without any metrics, and in a shard.
+func BenchmarkItem(b *testing.B) {
+	run := func(name string, in *queues.Group) {
+		b.Run(name, func(b *testing.B) {
+			var q workqueue.TypedRateLimitingInterface[string]
+			in.Do(func() { q = newQueue(name) })
+			defer q.ShutDown()
+			for b.Loop() {
+				q.Add("thing")
+				item, _ := q.Get()
+				q.Done(item)
+			}
+		})
+	}
+	run("", queues.NewGroup("", ""))
+	run("process", queues.NewGroup("", ""))
+	run("shard", queues.NewGroup("bench", "a"))
+}
+
+// BenchmarkObserve is what a queue's shard costs: two of these for each item.
+func BenchmarkObserve(b *testing.B) {
+	g := queues.NewGroup("bench", "observe")
+	for b.Loop() {
+		g.Wait(.07)
+	}
+}
+
+// BenchmarkGoroutine is paid a few times when a queue is made.
+func BenchmarkGoroutine(b *testing.B) {
+	for b.Loop() {
+		queues.Goroutine()
+	}
+}

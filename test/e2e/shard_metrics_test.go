@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// TestShardMetrics takes a fleet through its first acquisitions, a rebalance, a departure and a takeover, and reads what the
+// members say of it.
+func TestShardMetrics(t *testing.T) {
+	t.Parallel()
+	const shards = 4
+	plan, err := controllers.DefaultPlan(shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := float64(len(plan.Shards()))
+	plane := startPlane(t, controlplane.Options{Nodes: 2, Scheduler: true})
+	f := &fleetRun{
+		plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()),
+		members: map[string]*manager{},
+	}
+	start := func(name string) {
+		f.members[name] = startMember(t, plane, name, append([]string{fmt.Sprintf("--shards=%d", shards), "--gate-lease=" + stockName}, quick...)...)
+		f.settle(t, patience)
+	}
+	start("one")
+	f.createWork(t)
+	f.workDone(t, 3)
+	f.eventuallySum(t, all, "flotilla_shard_acquisitions_total", "how", "vacant", "reason", "new", "result", "running")
+	f.eventuallySum(t, all, "flotilla_shard_state", "state", "running")
+
+	start("two")
+	start("three")
+	moved := f.sum(t, "flotilla_shard_acquisitions_total", "how", "handoff", "reason", "rebalance", "result", "running")
+	if moved == 0 {
+		t.Error("two members have joined, and no acquisition counts as a handoff to rebalance")
+	}
+	f.eventuallySum(t, moved, "flotilla_shard_unowned_seconds_count", "how", "handoff")
+	for _, phase := range []string{"ask", "acquire", "catch_up", "start", "drain", "release"} {
+		f.eventuallySum(t, moved, "flotilla_handoff_phase_seconds_count", "phase", phase)
+	}
+	f.requireQuietStates(t, all)
+	f.keepMetrics(t, "two")
+
+	held := float64(f.heldBy(t, "three"))
+	f.stop(t, "three") // with what it has counted
+	f.settle(t, patience)
+	f.eventuallySum(t, held, "flotilla_shard_acquisitions_total", "how", "handoff", "reason", "leaving", "result", "running")
+
+	held = float64(f.heldBy(t, "two"))
+	two := f.members["two"]
+	delete(f.members, "two")
+	if err := two.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	f.settle(t, patience)
+	f.eventuallySum(t, held, "flotilla_shard_acquisitions_total", "how", "takeover", "reason", "expired", "result", "running")
+	if mean := f.sum(t, "flotilla_shard_unowned_seconds_sum", "how", "takeover") / held; mean < 1 || mean > leaseDuration.Seconds()+slack.Seconds() {
+		t.Errorf("shards of a dead member were unowned for %v s on average; no takeover is faster than a lease duration", mean)
+	}
+	f.requireQuietStates(t, all)
+	f.keepMetrics(t, "one")
+	f.end(t)
+}
+
+// requireQuietStates is about what is read and not counted.
+func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
+	t.Helper()
+	members := float64(len(f.members))
+	f.eventuallySum(t, shards, "flotilla_shard_state", "state", "running")
+	f.eventuallySum(t, members*members, "flotilla_fleet_members", "state", "active")
+	f.eventuallySum(t, members, "flotilla_gate_held", "lease", stockName)
+	eventually(t, patience, "what holders count", func(ctx context.Context) error {
+		for _, name := range []string{"flotilla_shard_objects", "flotilla_shard_namespaces", "flotilla_ring_load_ratio"} {
+			if got, err := f.read(ctx, name); err != nil || got < 1 {
+				return fmt.Errorf("%s is %v in all: %w", name, got, err)
+			}
+		}
+		return nil
+	})
+	for _, kind := range []string{"member", "shard", "gate"} {
+		if n := f.sum(t, "flotilla_lease_requests_total", "kind", kind, "action", "renew", "result", "ok"); n == 0 {
+			t.Errorf("no renewal of a %s's Lease is counted", kind)
+		}
+	}
+	// Whatever queue a controller has, it is found: the series by shard and those by queue count the same things.
+	eventually(t, patience, "all that is worked off counts for a shard", func(ctx context.Context) error {
+		for shards, stock := range map[string]string{
+			"flotilla_shard_queue_duration_seconds_count":     "workqueue_queue_duration_seconds_count",
+			"flotilla_shard_reconcile_duration_seconds_count": "workqueue_work_duration_seconds_count",
+		} {
+			if err := f.sameQueues(ctx, shards, stock); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// processQueues are those that watch files. Some are of what serves /metrics, and some of controllers.
+var processQueues = []string{"DynamicCABundle-", "DynamicServingCertificateController", "DynamicConfigMapCABundle-", "RequestHeader", "dynamic-"}
+
+// sameQueues compares what the members have counted by shard and by queue.
+func (f *fleetRun) sameQueues(ctx context.Context, byShard, byName string) error {
+	for name, m := range f.members {
+		metrics, err := m.metrics(ctx, f.admin)
+		if err != nil {
+			return err
+		}
+		var inShards, inQueues, inAll float64
+		for _, s := range metrics[byShard] {
+			inShards += float64(s.Value)
+		}
+		for _, s := range metrics[byName] {
+			queue := string(s.Metric["name"])
+			inAll += float64(s.Value)
+			if !slices.ContainsFunc(processQueues, func(prefix string) bool { return strings.HasPrefix(queue, prefix) }) {
+				inQueues += float64(s.Value)
+			}
+		}
+		if inShards == 0 || inShards < inQueues || inShards > inAll {
+			return fmt.Errorf("%s has counted %v in %s; in %s it is %v, of which %v are of controllers", name, inShards, byShard, byName, inAll, inQueues)
+		}
+	}
+	return nil
+}
+
+// read returns the sum of a metric's samples with these labels, over all members.
+func (f *fleetRun) read(ctx context.Context, name string, labels ...string) (float64, error) {
+	sum, errs := 0.0, []error{}
+	for _, m := range f.members {
+		metrics, err := m.metrics(ctx, f.admin)
+		errs = append(errs, err)
+		for _, s := range labelled(metrics[name], labels...) {
+			sum += float64(s.Value)
+		}
+	}
+	return sum, errors.Join(errs...)
+}
+
+func (f *fleetRun) sum(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	sum, err := f.read(t.Context(), name, labels...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+// eventuallySum waits until the sum over all members is this. A shard is seen to be held a moment before its controllers run.
+func (f *fleetRun) eventuallySum(t *testing.T, want float64, name string, labels ...string) {
+	t.Helper()
+	eventually(t, patience, fmt.Sprint(name, labels, " is ", want), func(ctx context.Context) error {
+		if got, err := f.read(ctx, name, labels...); err != nil || got != want {
+			return fmt.Errorf("%s%v is %v in all, want %v: %w", name, labels, got, want, err)
+		}
+		return nil
+	})
+}
+
+// keepMetrics writes a member's /metrics where FLOTILLA_E2E_LOGS says, and requires that it has no label of a namespace.
+func (f *fleetRun) keepMetrics(t *testing.T, name string) {
+	t.Helper()
+	text := f.members[name].metricsText(t, f.admin)
+	metrics := testutil.NewMetrics()
+	if err := testutil.ParseMetrics(text, &metrics); err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range slices.Sorted(maps.Keys(metrics)) {
+		for _, sample := range metrics[family] {
+			if _, found := sample.Metric["namespace"]; found && strings.HasPrefix(family, "flotilla_") {
+				t.Errorf("%s has a label namespace: %v", family, sample)
+			}
+		}
+	}
+	if dir := os.Getenv("FLOTILLA_E2E_LOGS"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, t.Name()+"-"+name+".metrics"), []byte(text), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}

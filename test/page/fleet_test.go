@@ -1,0 +1,260 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/status/page"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+const (
+	patience     = 4 * time.Minute
+	pollInterval = 200 * time.Millisecond
+)
+
+var (
+	// quick is for a member that makes the Leases and for one that is by itself.
+	quick = []string{"--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=7s", "--leader-elect-retry-period=1s"}
+	// slow is for a fleet of which a suspended member counts as live for as long as the test may take.
+	slow = []string{"--leader-elect-lease-duration=9m", "--leader-elect-renew-deadline=8m", "--leader-elect-retry-period=1s", "--handoff-timeout=5m", "--max-concurrent-handoffs=20"}
+)
+
+// world is a control plane and the clients of those who look at it.
+type world struct {
+	plane  *controlplane.ControlPlane
+	client kubernetes.Interface
+	binary string
+	// callers are HTTP clients by who they are.
+	callers map[string]*http.Client
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	plane, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{plane: plane, callers: map[string]*http.Client{}}
+	if w.binary, err = plane.Binary("flotilla"); err != nil {
+		t.Fatalf("bin/flotilla is missing: run 'make build' (%v)", err)
+	}
+	if w.client, err = kubernetes.NewForConfig(plane.AdminConfig()); err != nil {
+		t.Fatal(err)
+	}
+	w.callers["anonymous"] = httpClient(t, rest.AnonymousClientConfig(plane.AdminConfig()))
+	w.callers["admin"] = httpClient(t, plane.AdminConfig())
+	w.allow(t, "of-metrics", "/metrics")
+	w.allow(t, "of-fleet", "/fleet")
+	return w
+}
+
+// allow makes a user who may get this path and nothing else.
+func (w *world) allow(t *testing.T, user, path string) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "reader-" + user},
+		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{path}, Verbs: []string{"get"}}},
+	}
+	if _, err := w.client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+	}
+	if _, err := w.client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	config, err := w.plane.ConfigFor(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.callers[user] = httpClient(t, config)
+}
+
+// httpClient returns a client with the credentials of a configuration, for any server.
+func httpClient(t *testing.T, config *rest.Config) *http.Client {
+	t.Helper()
+	c := rest.CopyConfig(config)
+	c.TLSClientConfig.Insecure = true
+	c.TLSClientConfig.CAData, c.TLSClientConfig.CAFile = nil, ""
+	client, err := rest.HTTPClientFor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// work gives the controllers something to count.
+func (w *world) work(t *testing.T) {
+	t.Helper()
+	for i := range 40 {
+		name := fmt.Sprintf("%s-%02d", [...]string{"shop", "web", "data", "batch", "team"}[i%5], i)
+		if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		labels := map[string]string{"app": name}
+		deployment := &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "app"},
+			Spec: appsv1.DeploymentSpec{
+				Replicas: ptr.To(int32(1 + i%4)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}},
+				},
+			},
+		}
+		if _, err := w.client.AppsV1().Deployments(name).Create(t.Context(), deployment, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// member is a process of the flotilla binary.
+type member struct {
+	*controlplane.Process
+	world *world
+	url   string
+}
+
+func (w *world) start(t *testing.T, name string, flags ...string) *member {
+	t.Helper()
+	port, err := controlplane.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append(w.plane.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port), "--member-name="+name, "--shards=12", "--replan-interval=0s", "--rebalance-delay=0s")
+	process, err := w.plane.StartProcess(name, w.binary, append(args, flags...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &member{Process: process, world: w, url: fmt.Sprintf("https://127.0.0.1:%d/fleet", port)}
+	t.Cleanup(func() { m.stop(t) })
+	return m
+}
+
+func (m *member) stop(t *testing.T) {
+	t.Helper()
+	// Cleanup functions run when the test's context has ended.
+	if err := m.Stop(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if t.Failed() {
+		text, err := os.ReadFile(m.LogPath())
+		t.Logf("end of the log of %s (%v):\n%s", m.Name(), err, text[max(0, len(text)-4000):])
+	}
+}
+
+// ask sends a request for the page as somebody, and returns the answer with its body read.
+func (m *member) ask(ctx context.Context, caller, method, query string) (*http.Response, string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, m.url+query, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	response, err := m.world.callers[caller].Do(request)
+	if err != nil {
+		return nil, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response, string(body), err
+}
+
+// document returns what the page shows, as JSON has it.
+func (m *member) document(ctx context.Context) (page.Document, error) {
+	var d page.Document
+	response, body, err := m.ask(ctx, "of-fleet", http.MethodGet, "?format=json")
+	if err != nil {
+		return d, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return d, fmt.Errorf("status %d: %s", response.StatusCode, body)
+	}
+	decoder := json.NewDecoder(strings.NewReader(body))
+	decoder.DisallowUnknownFields()
+	return d, decoder.Decode(&d)
+}
+
+// until waits until the page shows what is wanted, and returns it.
+func (m *member) until(t *testing.T, what string, holds func(page.Document) error) page.Document {
+	t.Helper()
+	var d page.Document
+	last := errors.New("not tried")
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-m.Done():
+			return false, fmt.Errorf("%s has ended: %w", m.Name(), m.Wait())
+		default:
+		}
+		var err error
+		if d, err = m.document(ctx); err == nil {
+			err = holds(d)
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v: %v", what, err, last)
+	}
+	return d
+}
+
+// proxy serves the member's page to a browser, which has no credentials, and counts nothing else through.
+func (m *member) proxy(t *testing.T) string {
+	t.Helper()
+	target, err := url.Parse(m.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target.Path = ""
+	server := httptest.NewServer(&httputil.ReverseProxy{
+		Transport: m.world.callers["of-fleet"].Transport,
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+	})
+	t.Cleanup(server.Close)
+	return server.URL + "/fleet"
+}
+
+// leases returns the fleet's Leases by name.
+func (w *world) leases(t *testing.T) map[string]coordinationv1.Lease {
+	t.Helper()
+	list, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]coordinationv1.Lease{}
+	for _, lease := range list.Items {
+		all[lease.Name] = lease
+	}
+	return all
+}

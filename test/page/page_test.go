@@ -1,0 +1,419 @@
+package page
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status/page"
+)
+
+var shots = flag.String("shots", "", "folder to write pictures of the page to: docs/img")
+
+const (
+	fleetName = "flotilla"
+	// wide and narrow are the widths of a page on a desk and on a phone.
+	wide, narrow = 1200, 375
+	// mostBytes is how large a picture may be.
+	mostBytes = 200_000
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	status := m.Run()
+	if findBrowser() == "" {
+		fmt.Println("==> page: NOT CHECKED: how the status page looks in a browser (layout, contrast, what it loads): there is no Chromium.")
+		fmt.Println("    Install it ('apt-get install chromium'), or name one in $CHROMIUM.")
+	}
+	return status
+}
+
+// TestAlone: a process that is in no fleet says so.
+func TestAlone(t *testing.T) {
+	w := newWorld(t)
+	alone := w.start(t, "alone", "--leader-elect=false", "--controllers=ttl-controller")
+	alone.until(t, "a page without a fleet", func(d page.Document) error {
+		if !strings.Contains(d.Note, "--leader-elect=false") || len(d.Members)+len(d.Rings) > 0 {
+			return fmt.Errorf("the note is %q", d.Note)
+		}
+		return nil
+	})
+}
+
+// TestPage has a fleet of three, of which one is suspended and drained, so that its shards are asked for and not released.
+func TestPage(t *testing.T) {
+	w := newWorld(t)
+	w.work(t)
+	founder := w.start(t, "flotilla-0", quick...)
+	founder.until(t, "a first plan and every Lease", allRun(1))
+	founder.stop(t)
+	var members []*member
+	for i := range 3 {
+		members = append(members, w.start(t, fmt.Sprintf("flotilla-%d", i), slow...))
+	}
+	first, holder := members[0], members[2]
+	first.until(t, "a fleet of three at rest", allRun(3))
+	t.Run("access", func(t *testing.T) { requireAccess(t, first) })
+
+	if err := holder.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	drain := fmt.Sprintf(`{"metadata":{"annotations":{%q:"for the picture"}}}`, fleet.DrainAnnotation)
+	if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), election.MemberLease(fleetName, holder.Name()), types.MergePatchType, []byte(drain), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	d := first.until(t, "every shard of the drained member asked for", allAsked(holder.Name()))
+	t.Run("same as Leases", func(t *testing.T) { requireLeases(t, w, d) })
+	path := findBrowser()
+	if path != "" {
+		b := startBrowser(t, path)
+		url := first.proxy(t)
+		b.resize(t, wide, 900, false)
+		t.Run("browser", func(t *testing.T) { requireInBrowser(t, b, url, first) })
+		if *shots != "" {
+			shoot(t, b, url)
+		}
+	}
+
+	if again, err := first.document(t.Context()); err != nil || len(again.Transitions) != len(d.Transitions) {
+		t.Errorf("something has moved meanwhile, so that nothing above is of use: %v, %v", err, again.Transitions)
+	}
+	if err := holder.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	d = first.until(t, "all handed over", allRun(2))
+	requireLeases(t, w, d)
+	handed := 0
+	for _, happened := range d.Transitions {
+		if happened.Kind == fleet.TransitionHandedOver && happened.From == holder.Name() {
+			handed++
+		}
+	}
+	if handed == 0 {
+		t.Errorf("nothing was handed over by %s, as %s tells it: %v", holder.Name(), first.Name(), d.Transitions)
+	}
+}
+
+// allRun returns a condition: so many members hold everything, and each range has been counted.
+func allRun(members int) func(page.Document) error {
+	return func(d page.Document) error {
+		holders := map[string]bool{}
+		for _, s := range shardsOf(d) {
+			if s.State != "running" || s.MovingTo != "" || s.Range != "" && s.Objects == nil {
+				return fmt.Errorf("%s is %s at %q, moving to %q, counted: %v", s.Shard, s.State, s.Holder, s.MovingTo, s.Objects != nil)
+			}
+			holders[s.Holder] = true
+		}
+		if len(holders) != members {
+			return fmt.Errorf("held by %v", holders)
+		}
+		return nil
+	}
+}
+
+// allAsked returns a condition: the member holds some shards, all of them have been asked for, and nothing else moves.
+func allAsked(holder string) func(page.Document) error {
+	return func(d page.Document) error {
+		n := 0
+		for _, s := range shardsOf(d) {
+			switch {
+			case s.Holder == holder && !s.Asked:
+				return fmt.Errorf("%s is not asked for", s.Shard)
+			case s.Holder == holder:
+				n++
+			case s.MovingTo != "" || s.State != "running":
+				return fmt.Errorf("%s is %s and moving to %q", s.Shard, s.State, s.MovingTo)
+			}
+		}
+		if n == 0 {
+			return errors.New("it holds nothing")
+		}
+		return nil
+	}
+}
+
+func shardsOf(d page.Document) []page.Shard {
+	var all []page.Shard
+	for _, r := range d.Rings {
+		all = append(all, r.Shards...)
+	}
+	return all
+}
+
+// requireAccess: who may see the page is decided for it by itself.
+func requireAccess(t *testing.T, m *member) {
+	for _, tc := range []struct {
+		caller, method string
+		want           int
+	}{
+		{"anonymous", http.MethodGet, http.StatusForbidden},
+		{"of-metrics", http.MethodGet, http.StatusForbidden},
+		{"of-fleet", http.MethodGet, http.StatusOK},
+		{"of-fleet", http.MethodHead, http.StatusForbidden}, // a verb of its own
+		{"of-fleet", http.MethodPost, http.StatusForbidden},
+		{"admin", http.MethodHead, http.StatusOK},
+		{"admin", http.MethodPost, http.StatusMethodNotAllowed},
+	} {
+		response, body, err := m.ask(t.Context(), tc.caller, tc.method, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != tc.want {
+			t.Errorf("%s by %s answers %d, want %d: %.200s", tc.method, tc.caller, response.StatusCode, tc.want, body)
+		}
+		if got := response.Header.Get("Cache-Control"); tc.want == http.StatusOK && got != "no-store" {
+			t.Errorf("Cache-Control is %q", got)
+		}
+	}
+}
+
+// requireLeases holds the document against the Leases: every shard of the plan, its holder and its term.
+func requireLeases(t *testing.T, w *world, d page.Document) {
+	t.Helper()
+	leases := w.leases(t)
+	planLease := leases[fleet.PlanLease(fleetName)]
+	plan, err := fleet.PlanOf(&planLease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		Holder, Next string
+		Term         int32
+		Range        string
+	}
+	want, got := map[string]row{}, map[string]row{}
+	for _, s := range plan.Shards() {
+		lease := leases[fleet.ShardLease(fleetName, s.ID)]
+		r := row{Holder: election.MemberOf(*lease.Spec.HolderIdentity), Term: *lease.Spec.LeaseTransitions, Next: election.MemberOf(lease.Annotations[election.NextHolderAnnotation])}
+		if s.Namespaced() {
+			r.Range = s.Range.String()
+		}
+		want[s.ID.String()] = r
+	}
+	for _, s := range shardsOf(d) {
+		got[s.Shard] = row{Holder: s.Holder, Term: s.Term, Next: s.MovingTo, Range: s.Range}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Leases (-), page (+):\n%s", diff)
+	}
+	for _, m := range d.Members {
+		if lease, ok := leases[election.MemberLease(fleetName, m.Name)]; !ok || *lease.Spec.HolderIdentity != m.Incarnation {
+			t.Errorf("member %s is %s on the page, and not on its Lease", m.Name, m.Incarnation)
+		}
+	}
+}
+
+func requireInBrowser(t *testing.T, b *browser, url string, m *member) {
+	b.open(t, url)
+	requests, complaints := b.noted()
+	if !slices.Equal(requests, []string{url}) {
+		t.Errorf("requests: %q, want the page alone", requests)
+	}
+	if len(complaints) > 0 {
+		t.Errorf("on the console: %q", complaints)
+	}
+	d, err := m.document(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("same as JSON", func(t *testing.T) { requireTables(t, b, d) })
+	t.Run("picture", func(t *testing.T) { requirePicture(t, b, d) })
+	for _, scheme := range []string{"light", "dark"} {
+		t.Run("contrast "+scheme, func(t *testing.T) {
+			b.scheme(t, scheme)
+			requireContrast(t, b)
+		})
+	}
+	t.Run("phone", func(t *testing.T) {
+		b.resize(t, narrow, 800, true)
+		defer b.resize(t, wide, 900, false)
+		b.open(t, url)
+		var width int
+		b.evaluate(t, "document.documentElement.scrollWidth", &width)
+		if width > narrow {
+			t.Errorf("the page is %d px wide where there are %d", width, narrow)
+		}
+	})
+}
+
+// cells is how a table reads: its rows, each with its cells' texts, without the drawings.
+const cells = `(id => [...document.querySelectorAll('#' + id + ' tbody tr')].map(row => [...row.cells].map(cell => {
+	const copy = cell.cloneNode(true)
+	copy.querySelectorAll('svg').forEach(drawing => drawing.remove())
+	return copy.textContent.replace(/\s+/g, ' ').trim()
+})))`
+
+// requireTables compares what can be read in the tables with the JSON, but for what changes from second to second.
+func requireTables(t *testing.T, b *browser, d page.Document) {
+	read := func(id string, columns ...int) [][]string {
+		var rows, picked [][]string
+		b.evaluate(t, cells+"("+strconv.Quote(id)+")", &rows)
+		for _, row := range rows {
+			var some []string
+			for _, column := range columns {
+				some = append(some, row[column])
+			}
+			picked = append(picked, some)
+		}
+		return picked
+	}
+	var want [][]string
+	for _, m := range d.Members {
+		remark := ""
+		if m.Drained {
+			remark = "drained"
+		}
+		if m.Self {
+			remark = "this one"
+		}
+		want = append(want, []string{m.Name, m.State, strconv.Itoa(m.Shards), m.Generation, remark})
+	}
+	if diff := cmp.Diff(want, read("t-members", 0, 1, 3, 5, 7)); diff != "" || len(want) != 3 {
+		t.Errorf("members: JSON (-), page (+):\n%s", diff)
+	}
+	moving := 0
+	for _, ring := range d.Rings {
+		want = nil
+		for _, s := range ring.Shards {
+			id, err := shard.ParseID(s.Shard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			state, owner, what := string(s.State), "", s.Range
+			if s.MovingTo != "" {
+				state, owner = state+" handoff, asked", s.MovingTo
+				moving++
+			}
+			if what == "" {
+				what = strings.Join(s.Controllers, ", ")
+			}
+			want = append(want, []string{id.Name, state, s.Holder, owner, strconv.Itoa(int(s.Term)), what})
+		}
+		if diff := cmp.Diff(want, read("t-"+ring.Name, 0, 1, 2, 3, 4, 8)); diff != "" {
+			t.Errorf("ring %s: JSON (-), page (+):\n%s", ring.Name, diff)
+		}
+	}
+	if moving == 0 {
+		t.Error("no handoff is to be seen")
+	}
+	if got := len(read("t-transitions", 0)); got != len(d.Transitions) || got == 0 {
+		t.Errorf("%d transitions on the page, %d in the JSON", got, len(d.Transitions))
+	}
+}
+
+// requirePicture: a ring has an arc for each shard, and one that is marked for each in handoff.
+func requirePicture(t *testing.T, b *browser, d page.Document) {
+	for _, ring := range d.Rings {
+		if ring.Scope != shard.ScopeNamespaced {
+			continue
+		}
+		moving := 0
+		for _, s := range ring.Shards {
+			if s.MovingTo != "" {
+				moving++
+			}
+		}
+		var got struct {
+			Arcs, Marked int
+			Label        string
+			Titles       []string
+		}
+		b.evaluate(t, `(drawing => ({
+			Arcs: drawing.querySelectorAll('a > path.arc').length, Marked: drawing.querySelectorAll('a > path.over').length,
+			Label: drawing.getAttribute('aria-label'), Titles: [...drawing.querySelectorAll('a > title')].map(title => title.textContent),
+		}))(document.querySelector('svg.ring'))`, &got)
+		if got.Arcs != len(ring.Shards) || got.Marked != moving || moving == 0 {
+			t.Errorf("%d arcs of which %d are marked, want %d and %d", got.Arcs, got.Marked, len(ring.Shards), moving)
+		}
+		if want := fmt.Sprintf("%d in handoff", moving); !strings.Contains(got.Label, want) {
+			t.Errorf("the label is %q, want it to say %q", got.Label, want)
+		}
+		for i, s := range ring.Shards {
+			if i >= len(got.Titles) || !strings.Contains(got.Titles[i], s.Shard) || !strings.Contains(got.Titles[i], "held by "+s.Holder) {
+				t.Errorf("the tooltips are %q, want one for %s that names %s", got.Titles, s.Shard, s.Holder)
+			}
+		}
+	}
+}
+
+// contrasts returns the texts whose contrast with what is behind them is less than 4.5 to 1 (WCAG 2.2, 1.4.3), and how many
+// texts there are. Behind a text in a drawing is what was drawn before it, if that is no text.
+const contrasts = `(() => {
+	const rgb = text => (text.match(/[\d.]+/g) || []).map(Number)
+	const light = text => {
+		const [r, g, b] = rgb(text).map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b
+	}
+	const opaque = color => { const c = rgb(color); return c.length === 3 || c[3] === 1 }
+	const behind = element => {
+		for (let e = element; e; e = e.parentElement) {
+			const color = getComputedStyle(e).backgroundColor
+			if (opaque(color)) return color
+		}
+		return 'rgb(255, 255, 255)'
+	}
+	let texts = 0
+	const poor = []
+	for (const e of document.querySelectorAll('body *')) {
+		if (!e.getClientRects().length || ![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue
+		if (e.closest('title')) continue
+		const style = getComputedStyle(e)
+		let front = style.color, back = behind(e)
+		if (e instanceof SVGElement) {
+			front = style.fill
+			const under = e.previousElementSibling
+			if (under && (e.matches('.tag') || e.closest('.who')) && !under.matches('text')) back = getComputedStyle(under).fill
+		}
+		const [a, b] = [light(front), light(back)]
+		const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)
+		texts++
+		if (!(ratio >= 4.5)) poor.push(e.textContent.trim().slice(0, 40) + ': ' + front + ' on ' + back + ', ' + ratio.toFixed(2))
+	}
+	return {Texts: texts, Poor: poor, Back: behind(document.body)}
+})()`
+
+func requireContrast(t *testing.T, b *browser) {
+	var got struct {
+		Texts int
+		Poor  []string
+		Back  string
+	}
+	b.evaluate(t, contrasts, &got)
+	if got.Texts < 100 || len(got.Poor) > 0 {
+		t.Errorf("%d texts, too little contrast:\n%s", got.Texts, strings.Join(got.Poor, "\n"))
+	}
+	t.Logf("%d texts on %s", got.Texts, got.Back)
+}
+
+// shoot writes pictures of the page, down to what has happened.
+func shoot(t *testing.T, b *browser, url string) {
+	for _, scheme := range []string{"light", "dark"} {
+		b.scheme(t, scheme)
+		b.open(t, url)
+		var height int
+		b.evaluate(t, "Math.ceil(document.getElementById('happened').closest('section').getBoundingClientRect().bottom + 16)", &height)
+		if size := b.picture(t, filepath.Join(*shots, "fleet-"+scheme+".png"), wide, height); size > mostBytes {
+			t.Errorf("fleet-%s.png has %d bytes, must not have more than %d", scheme, size, mostBytes)
+		}
+	}
+	b.scheme(t, "light")
+	b.resize(t, narrow, 800, true)
+	b.open(t, url)
+	b.picture(t, filepath.Join(*shots, "fleet-phone.png"), narrow, 1400)
+}
