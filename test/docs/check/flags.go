@@ -1,0 +1,94 @@
+package check
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	cliflag "k8s.io/component-base/cli/flag"
+)
+
+// hostDependent are the defaults that differ from machine to machine, with what is written instead.
+var hostDependent = map[string]string{"member-name": "the host name"}
+
+const flagsHead = `# Flags
+
+For whoever writes a member's command line. You find every flag here, with its default: first the fleet's own, then those of
+kube-controller-manager, which mean what they mean there. The flags of the commands that look at a fleet are in [cli.md](cli.md);
+what to set the fleet's flags to is in [tune.md](tune.md).
+
+This page is generated: ` + "`go test ./test/docs/check -run TestFlagsPage -rewrite`" + ` writes it, and a test fails when it is out of date.
+`
+
+// flagsPage returns the page for flags in sections.
+func flagsPage(sections cliflag.NamedFlagSets) string {
+	var b strings.Builder
+	b.WriteString(flagsHead)
+	for _, name := range sections.Order {
+		set := sections.FlagSets[name]
+		if !set.HasAvailableFlags() {
+			continue
+		}
+		title := strings.ToUpper(name[:1]) + name[1:]
+		fmt.Fprintf(&b, "\n## %s\n\n| flag | type | default | meaning |\n|---|---|---|---|\n", title)
+		var lists []string
+		set.VisitAll(func(f *pflag.Flag) {
+			if f.Hidden || f.Deprecated != "" {
+				return
+			}
+			text, list := meaning(f)
+			if len(list) > 0 {
+				lists = append(lists, fmt.Sprintf("\n### %s\n\n%s\n", listTitle(f.Name), strings.Join(list, "\n")))
+			}
+			kind := f.Value.Type()
+			fmt.Fprintf(&b, "| <a id=%q></a>`--%s` | %s | %s | %s |\n", f.Name, f.Name, kind, defaultOf(f), text)
+		})
+		for _, list := range lists {
+			b.WriteString(list)
+		}
+	}
+	return b.String()
+}
+
+func listTitle(flag string) string {
+	if flag == "feature-gates" {
+		return "Feature gates"
+	}
+	return "Values of --" + flag
+}
+
+var gate = regexp.MustCompile(`^(?:kube:)?([A-Za-z0-9]+)=true\|false \((.*)\)$`)
+
+// meaning returns a flag's text in one line, and the feature gates that it lists, if it does.
+func meaning(f *pflag.Flag) (text string, list []string) {
+	_, usage := pflag.UnquoteUsage(f)
+	var words []string
+	for _, line := range strings.Split(usage, "\n") {
+		line = strings.TrimSpace(line)
+		if match := gate.FindStringSubmatch(line); match != nil {
+			list = append(list, fmt.Sprintf("- `%s`: %s", match[1], strings.ToLower(strings.ReplaceAll(match[2], " - ", ", "))))
+			continue
+		}
+		if line != "" {
+			words = append(words, line)
+		}
+	}
+	text = strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace(strings.Join(words, " "))
+	if len(list) > 0 {
+		text = strings.TrimSuffix(strings.TrimSuffix(text, "Options are:"), " ") + " Those that there are stand below."
+	}
+	return text, list
+}
+
+func defaultOf(f *pflag.Flag) string {
+	if text, ok := hostDependent[f.Name]; ok {
+		return text
+	}
+	switch f.DefValue {
+	case "", "[]", "<nil>":
+		return ""
+	}
+	return "`" + strings.ReplaceAll(f.DefValue, "|", `\|`) + "`"
+}

@@ -1,0 +1,62 @@
+package check
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/logs"
+	"k8s.io/component-base/version/verflag"
+
+	"github.com/flotilla-kube/flotilla/pkg/app"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write docs/flags.md, to be reviewed as a difference")
+
+// sections returns the flags of the command in their sections, as its help shows them.
+func sections(t *testing.T) cliflag.NamedFlagSets {
+	t.Helper()
+	o, err := app.NewOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := o.Flags()
+	verflag.AddFlags(all.FlagSet("global"))
+	globalflag.AddGlobalFlags(all.FlagSet("global"), "flotilla", logs.SkipLoggingConfigurationFlags())
+	return all
+}
+
+// TestFlagsPage holds docs/flags.md against the flags.
+func TestFlagsPage(t *testing.T) {
+	all := sections(t)
+	got := flagsPage(all)
+	file := filepath.Join(root, "docs", "flags.md")
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("docs/flags.md is out of date; 'go test ./test/docs/check -run TestFlagsPage -rewrite' writes it:\n%s", diff)
+	}
+	// What is on the page is all that the command takes.
+	command(t).Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" && !f.Hidden && f.Deprecated == "" && !strings.Contains(got, "`--"+f.Name+"`") {
+			t.Errorf("--%s is not on the page", f.Name)
+		}
+	})
+	if host, err := os.Hostname(); err == nil && strings.Contains(got, "`"+strings.ToLower(host)+"`") {
+		t.Errorf("the host name %q is on the page", host)
+	}
+}

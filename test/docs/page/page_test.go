@@ -1,0 +1,92 @@
+package page
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const planted = "# A page: of `flotilla`!\n" +
+	"\n" +
+	"See [there](other.md#some-where) and ![picture](img/a.svg \"title\"), not `[this](one.md)`.\n" +
+	"\n" +
+	"(Not run by our tests:\n" +
+	"needs a node.)\n" +
+	"\n" +
+	"```sh not-run stop-it\n" +
+	"sudo rm it\n" +
+	"```\n" +
+	"\n" +
+	"1. First:\n" +
+	"\n" +
+	"   ```sh\n" +
+	"   kubectl get leases \\\n" +
+	"     -A # all\n" +
+	"   ```\n" +
+	"\n" +
+	"## Again\n" +
+	"## Again\n" +
+	"<a id=\"here\"></a>\n" +
+	"````text\n```\n````\n"
+
+func TestParse(t *testing.T) {
+	p, err := Parse("docs/a.md", planted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, anchor := range []string{"a-page-of-flotilla", "again", "again-1", "here"} {
+		if !p.Anchors[anchor] {
+			t.Errorf("anchor %q is not found in %v", anchor, p.Anchors)
+		}
+	}
+	if want := []Link{{3, "other.md#some-where"}, {3, "img/a.svg"}}; !reflect.DeepEqual(p.Links, want) {
+		t.Errorf("links %v, want %v", p.Links, want)
+	}
+	if len(p.Blocks) != 3 {
+		t.Fatalf("%d blocks: %v", len(p.Blocks), p.Blocks)
+	}
+	marked, run, text := p.Blocks[0], p.Blocks[1], p.Blocks[2]
+	if marked.Runs() || marked.StandIn() != "stop-it" || marked.Language() != "sh" || marked.Before != "(Not run by our tests: needs a node.)" {
+		t.Errorf("the marked block: %+v", marked)
+	}
+	if !run.Runs() || run.At() != "docs/a.md:14" || run.Lines[0] != `kubectl get leases \` {
+		t.Errorf("the block to run: %+v", run)
+	}
+	if want := []Command{{15, []string{"kubectl", "get", "leases", "-A"}}}; !reflect.DeepEqual(run.Commands(), want) {
+		t.Errorf("its commands: %v, want %v", run.Commands(), want)
+	}
+	if !slices.Equal(text.Lines, []string{"```"}) {
+		t.Errorf("the block of text: %q", text.Lines)
+	}
+	if _, err := Parse("docs/a.md", "```sh\nls\n"); err == nil || !strings.Contains(err.Error(), "docs/a.md:1") {
+		t.Errorf("a block without an end: %v", err)
+	}
+}
+
+func TestCommands(t *testing.T) {
+	for text, want := range map[string][]string{
+		`flotilla plan show -o document > plan.json`:   {"flotilla plan show -o document > plan.json"},
+		`A=1 kubectl get x | grep "a b; c" && echo no`: {"kubectl get x", "grep a b; c", "echo no"},
+		`x="$(flotilla status -o json)" # comment`:     {"flotilla status -o json"},
+		`if ! flotilla explain a; then exit 1; fi`:     {"flotilla explain a", "exit 1", "fi"},
+		`kubectl get lease -o jsonpath='{.a(b)}'`:      {"kubectl get lease -o jsonpath={.a(b)}"},
+		"": nil,
+	} {
+		var got []string
+		for _, words := range split(text) {
+			got = append(got, strings.Join(words, " "))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	shown := Block{Line: 3, Lines: []string{"$ flotilla plan show", "flotilla is no command here"}}
+	if got := shown.Commands(); len(got) != 1 || got[0].Line != 4 || got[0].Words[2] != "show" {
+		t.Errorf("an example's commands: %v", got)
+	}
+	here := Block{Info: "sh", Lines: []string{"kubectl apply -f - <<EOF", "kind: x", "EOF", "true"}}
+	if got := here.Commands(); len(got) != 2 || got[1].Words[0] != "true" {
+		t.Errorf("commands beside a here document: %v", got)
+	}
+}

@@ -1,0 +1,103 @@
+package run
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/test/docs/page"
+)
+
+// root is the module's directory, seen from this package's.
+const root = "../../.."
+
+// limit is for all of it: somebody who tries the pages by hand has more patience, and a test that hangs must say where.
+const limit = 12 * time.Minute
+
+var (
+	until = flag.Int("parts", 0, "run only this many parts of the story; 0 is all of them")
+	keep  = flag.String("keep", "", "keep logs, audit log and everything else in this folder, which must be empty or new")
+)
+
+// TestPages runs the handbook.
+func TestPages(t *testing.T) {
+	pages, err := page.Read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := page.Run()
+	if *until > 0 {
+		parts = parts[:*until]
+	}
+	text, blocks := script(pages, parts)
+	if blocks < 10 && *until == 0 {
+		t.Fatalf("there are only %d blocks to run", blocks)
+	}
+	w := newWorld(t, t.Output())
+
+	var output bytes.Buffer
+	ctx, cancel := contextWithin(t, limit)
+	defer cancel()
+	began := time.Now()
+	err = bash(ctx, text, copyTree(t), w.environment(t), io.MultiWriter(&output, t.Output()), w.standIn(ctx))
+	if err != nil {
+		t.Errorf("%v after %v:\n%s", err, time.Since(began).Round(time.Second), lastLines(output.String(), 40))
+		w.tellState(t)
+		return
+	}
+	t.Logf("%d blocks of %d pages' parts ran in %v", blocks, len(parts), time.Since(began).Round(time.Second))
+}
+
+// environment is the reader's: the commands, the administrator's kubeconfig, and where the cluster's keys are.
+func (w *world) environment(t *testing.T) []string {
+	t.Helper()
+	home := t.TempDir()
+	return []string{
+		"PATH=" + w.bin + string(os.PathListSeparator) + os.Getenv("PATH"),
+		"HOME=" + home,
+		"TMPDIR=" + home,
+		"KUBECONFIG=" + w.AdminKubeconfig(),
+		"PKI=" + filepath.Join(w.Dir(), "pki"),
+	}
+}
+
+// tellState tells what a reader would look at.
+func (w *world) tellState(t *testing.T) {
+	t.Helper()
+	for _, command := range []string{
+		"kubectl -n kube-system get pods,leases -o wide", "kubectl -n kube-system get events --sort-by=.metadata.creationTimestamp | tail -n 20", "flotilla plan show",
+	} {
+		var output bytes.Buffer
+		ctx, cancel := contextWithin(t, time.Minute)
+		err := bash(ctx, command, t.TempDir(), w.environment(t), &output, func(string) error { return nil })
+		cancel()
+		t.Logf("$ %s\n%s%s", command, output.String(), failure(err))
+	}
+	logs, err := filepath.Glob(filepath.Join(w.Dir(), "*flotilla*.log"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, log := range logs {
+		if text, err := os.ReadFile(log); err == nil {
+			t.Logf("end of %s:\n%s", filepath.Base(log), lastLines(string(text), 15))
+		}
+	}
+}
+
+func failure(err error) string {
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("(%v)\n", err)
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

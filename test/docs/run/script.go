@@ -1,0 +1,48 @@
+package run
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/flotilla-kube/flotilla/test/docs/page"
+)
+
+// preamble says where the script is, tells a failure with it, and asks for stand-ins: a line on descriptor 3, answered on
+// descriptor 4 by "ok" or by what went wrong.
+const preamble = `set -euo pipefail
+at=start
+trap 'status=$?; if [ $status -ne 0 ]; then echo "docs: the block at $at failed with status $status: $BASH_COMMAND" >&2; fi' EXIT
+stand_in() {
+	echo "$1" >&3
+	local answer
+	IFS= read -r answer <&4
+	if [ "$answer" != ok ]; then echo "docs: stand-in $1: $answer" >&2; return 1; fi
+}
+block() {
+	at=$1
+	printf '\n==> %s (%s s)\n' "$at" "$SECONDS"
+}
+`
+
+// script returns one script of all blocks of the parts that are to be run, in their order, and how many there are.
+func script(pages []page.Page, parts []page.Part) (text string, blocks int) {
+	var b strings.Builder
+	b.WriteString(preamble)
+	for _, part := range parts {
+		for _, p := range pages {
+			for _, block := range p.Blocks {
+				if !part.Has(block) {
+					continue
+				}
+				if name := block.StandIn(); name != "" {
+					fmt.Fprintf(&b, "block %s\nstand_in %s\n", block.At(), name)
+				} else if block.Runs() {
+					fmt.Fprintf(&b, "block %s\n%s\n", block.At(), strings.Join(block.Lines, "\n"))
+					blocks++
+				}
+			}
+		}
+	}
+	b.WriteString("at=end\n")
+	return b.String(), blocks
+}
