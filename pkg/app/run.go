@@ -22,6 +22,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/status/page"
 )
@@ -151,7 +152,9 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		return err
 	}
 	process.PublishCredentials(member.PublishCredential)
-	counted.Register(metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced})
+	if !plant.Bare {
+		counted.Register(metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced})
+	}
 	fleetPage.Show(member, gateNames)
 	probes.set(member.Ready, member.Live)
 	return member.Run(ctx)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -43,6 +44,9 @@ func NewRecorder(c Config) *Recorder {
 
 // Observe is what a member reports its events to. It does not block.
 func (r *Recorder) Observe(e fleet.Event) {
+	if plant.Bare {
+		return
+	}
 	r.config.Count(e)
 	of := entryOf(r.config.Fleet, e)
 	if r.isRepeated(e) {

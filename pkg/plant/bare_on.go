@@ -1,0 +1,7 @@
+//go:build bare
+
+package plant
+
+// Bare says that a member measures and tells nothing of the fleet: no metrics of its own, no events, no log lines of them, no
+// journal.
+const Bare = true
