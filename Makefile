@@ -27,11 +27,12 @@ GOTEST := go test $(GOBUILD) -vet=off
 
 # packages names what is below folders, leaving out folders without Go files.
 packages = $(foreach dir,$(1),$(if $(shell find $(dir) -name '*.go' 2>/dev/null | head -n 1),./$(dir)/...))
-UNIT = $(call packages,pkg hack test/deps test/audit test/demo test/sim test/chaos)
+UNIT = $(call packages,pkg hack test/deps test/audit test/demo test/sim test/chaos test/docs/page test/docs/check)
 # pkg/shard itself is pure functions without a goroutine, and three minutes of them under the detector.
 RACE = $(call packages,pkg/election pkg/shard/informer pkg/fleet)
 INTEGRATION = $(call packages,test/integration test/controlplane)
 E2E = $(call packages,test/e2e)
+DEPLOY = $(call packages,test/kubelet test/deploy)
 gofolders = $(filter-out bin _output,$(patsubst %/,%,$(wildcard */)))
 step := @hack/step.sh
 # call gotest,NAME,WHAT,HOW LONG,FLAGS,PACKAGES runs a step of tests; no packages at all would mean the root's.
@@ -66,7 +67,7 @@ include hack/tools.mk
 ##@ Test
 
 .PHONY: test
-test: format verify-modules vet lint unit planted integration e2e chaos-short demo-once ## Everything below, in this order (40 minutes the first time, a quarter of an hour after that).
+test: format verify-modules vet lint unit planted integration e2e deploy docs page monitoring chaos-short demo-once ## Everything below, in this order (40 minutes the first time, a quarter of an hour after that).
 	@echo "==> test: all passed"
 
 .PHONY: format
@@ -100,6 +101,27 @@ integration: tools ## Tests against a real etcd and API server.
 .PHONY: e2e
 e2e: tools build ## Fleets of processes on a real control plane, judged by its audit log.
 	$(call gotest,e2e,fleets of processes on a real control plane,6 minutes,-count=1 -p=1 -timeout 30m,$(E2E))
+
+.PHONY: monitoring
+monitoring: tools build ## Alerts, runbooks and dashboard of deploy/monitoring: by themselves, and on a fleet that Prometheus scrapes.
+	@hack/build-tools.sh promtool promexpr prometheus
+	$(call gotest,monitoring,alerts and dashboard by promtool and on a real fleet,4 minutes,-count=1 -p=1 -timeout 20m,$(call packages,test/monitoring))
+
+.PHONY: deploy
+deploy: tools build ## The manifests, the chart and the image of deploy/, run by kubelets of processes.
+	@hack/build-tools.sh helm
+	@hack/confined.sh deploy hack/step.sh deploy "what is in deploy/ is run" "4 minutes" \
+		$(GOTEST) -count=1 -p=1 -parallel=3 -timeout 30m $(DEPLOY)
+
+.PHONY: docs
+docs: tools build ## The handbook's commands, run as a reader would type them.
+	@hack/build-tools.sh helm
+	@hack/confined.sh docs hack/step.sh docs "the commands of the handbook are run" "4 minutes" \
+		$(GOTEST) -count=1 -timeout 20m ./test/docs/run
+
+.PHONY: page
+page: tools build ## The status page in a real browser, where there is one (ARGS="-shots ../../docs/img" takes the handbook's pictures).
+	$(step) page "the status page in a real browser" "2 minutes" $(GOTEST) -count=1 -v -timeout 20m ./test/page $(ARGS)
 
 # The default timings of Leases and much patience: it must hold on a machine that is busy with something else too.
 .PHONY: chaos-short
@@ -138,6 +160,19 @@ balance: tools build ## A real fleet with 500 namespaces whose names lie badly, 
 	$(step) balance "a real fleet evens out 500 namespaces" "4 minutes" \
 		$(GOTEST) -count=1 -timeout 30m -v -run 'TestBalance$$' ./test/e2e -balanced 500
 
+.PHONY: alerts
+alerts: tools build ## Make the fault behind each alert (half an hour, 10 times as fast as shipped), then 10 healthy minutes as shipped.
+	@hack/build-tools.sh promexpr prometheus
+	$(step) alerts "a fault for each alert" "half an hour" \
+		$(GOTEST) -count=1 -timeout 3h -v ./test/monitoring/live -run 'TestAlerts$$' -faults $(ARGS)
+	$(step) alerts "no alert in a rolling restart and a change of plan, with the alerts' own durations" "12 minutes" \
+		$(GOTEST) -count=1 -timeout 1h -v ./test/monitoring/live -run 'TestHealthy$$' -factor 1 -healthy 10m
+
+.PHONY: overhead
+overhead: tools build ## What metrics, events, journal and status page cost a loaded member in CPU, with and without, in turn (10 minutes; wants an idle machine).
+	go build $(GOBUILD) -tags bare -ldflags '$(strip $(LDFLAGS))' -o bin/flotilla-bare ./cmd/flotilla
+	go run $(GOBUILD) ./test/bench/overhead $(ARGS)
+
 .PHONY: chaos
 chaos: tools build ## Half an hour of faults at random under load (ARGS="-seed N" to repeat a schedule).
 	go run $(GOBUILD) ./test/chaos -minutes 30 $(ARGS)
@@ -163,7 +198,7 @@ fmt: ## Format every Go file.
 
 .PHONY: clean
 clean: ## Remove bin/flotilla and what tests and demo left; keep the tools.
-	rm -rf bin/flotilla _output
+	rm -rf bin/flotilla bin/flotilla-bare _output
 
 .PHONY: distclean
 distclean: ## Remove everything that was built, the tools too.

@@ -5,6 +5,8 @@
 #   hack/build-tools.sh              all of them
 #   hack/build-tools.sh etcd kwok    only these
 #   hack/build-tools.sh staticcheck  the linter, which is built only when it is named
+#   hack/build-tools.sh promtool     so are promtool, prometheus and promexpr, for `make monitoring`
+#   hack/build-tools.sh helm         the same for who renders deploy/chart
 #
 # A binary is built when it is missing, or when its stamp in bin/.stamps is not that of the present go.mod,
 # go.sum, build flags and Go version. Needs go, git and a POSIX shell.
@@ -33,7 +35,7 @@ export GOWORK=off
 
 # describe NAME sets module, package and cold (seconds of a first build on two cores).
 describe() {
-	module=hack/tools/kubernetes
+	module=hack/tools/kubernetes tags=
 	case $1 in
 	etcd) package=go.etcd.io/etcd/server/v3 cold=36 ;;
 	kube-apiserver) package=k8s.io/kubernetes/cmd/kube-apiserver cold=216 ;;
@@ -42,8 +44,13 @@ describe() {
 	kube-controller-manager) package=k8s.io/kubernetes/cmd/kube-controller-manager cold=45 ;;
 	kwok) module=hack/tools/kwok package=sigs.k8s.io/kwok/cmd/kwok cold=61 ;;
 	staticcheck) module=hack/tools/lint package=honnef.co/go/tools/cmd/staticcheck cold=25 ;;
+	helm) module=hack/tools/helm package=helm.sh/helm/v4/cmd/helm cold=110 ;;
+	# Without the service discoveries, which are most of what there is to compile, and without a web page.
+	prometheus) module=hack/tools/prometheus package=github.com/prometheus/prometheus/cmd/prometheus tags=remove_all_sd cold=45 ;;
+	promtool) module=hack/tools/prometheus package=github.com/prometheus/prometheus/cmd/promtool tags=remove_all_sd cold=95 ;;
+	promexpr) module=hack/tools/prometheus package=./promexpr tags=remove_all_sd cold=20 ;;
 	*)
-		echo "build-tools: no tool is called $1; there are: $all staticcheck" >&2
+		echo "build-tools: no tool is called $1; there are: $all staticcheck helm promtool prometheus promexpr" >&2
 		exit 2
 		;;
 	esac
@@ -53,7 +60,9 @@ describe() {
 key() {
 	{
 		cat "$module/go.mod" "$module/go.sum"
-		echo "$package -trimpath -buildvcs=false $ldflags"
+		echo "$package -trimpath -buildvcs=false $ldflags${tags:+ -tags=$tags}"
+		# A package of this repository, whose version no go.mod pins.
+		case $package in ./*) cat "$module/$package"/*.go ;; esac
 		# GOFLAGS is in, for it may carry build tags.
 		(cd "$module" && go env GOVERSION GOOS GOARCH GOFLAGS CGO_ENABLED)
 	} | git hash-object --stdin
@@ -71,7 +80,7 @@ build() {
 	began=$(date +%s)
 	# No stamp while the build runs: an interrupted build must not pass for a finished one.
 	rm -f "$stamps/$name"
-	go build -C "$module" -trimpath -buildvcs=false -ldflags "$ldflags" -o "$bin/$name" "$package"
+	go build -C "$module" -trimpath -buildvcs=false ${tags:+-tags=$tags} -ldflags "$ldflags" -o "$bin/$name" "$package"
 	echo "$want" >"$stamps/$name"
 	echo "[$position] $name: built in $(($(date +%s) - began)) s"
 }

@@ -1,0 +1,107 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Dashboard is what the tests want to know of a Grafana dashboard.
+type Dashboard struct {
+	Title         string  `json:"title"`
+	UID           string  `json:"uid"`
+	SchemaVersion int     `json:"schemaVersion"`
+	Panels        []Panel `json:"panels"`
+	Templating    struct {
+		List []Variable `json:"list"`
+	} `json:"templating"`
+}
+
+// Variable is a variable of a dashboard.
+type Variable struct {
+	Name       string `json:"name"`
+	Type       string `json:"type"`
+	Definition string `json:"definition"`
+}
+
+// Panel is a panel, or the heading of a row of panels.
+type Panel struct {
+	ID          int         `json:"id"`
+	Type        string      `json:"type"`
+	Title       string      `json:"title"`
+	Description string      `json:"description"`
+	Datasource  *Datasource `json:"datasource"`
+	GridPos     struct {
+		X, Y, W, H int
+	} `json:"gridPos"`
+	FieldConfig struct {
+		Defaults struct {
+			Unit string `json:"unit"`
+		} `json:"defaults"`
+	} `json:"fieldConfig"`
+	Targets []Target `json:"targets"`
+}
+
+// Datasource says where a panel's data come from.
+type Datasource struct {
+	Type string `json:"type"`
+	UID  string `json:"uid"`
+}
+
+// Target is a query of a panel.
+type Target struct {
+	RefID        string      `json:"refId"`
+	Expr         string      `json:"expr"`
+	LegendFormat string      `json:"legendFormat"`
+	Datasource   *Datasource `json:"datasource"`
+}
+
+// LoadDashboard reads a dashboard.
+func LoadDashboard(file string) (Dashboard, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return Dashboard{}, err
+	}
+	var d Dashboard
+	if err := json.Unmarshal(content, &d); err != nil {
+		return Dashboard{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return d, nil
+}
+
+// Variables are values for a dashboard's variables, as Grafana fills them in.
+type Variables struct {
+	Namespace, Job string
+	// RateInterval is four times the scrape interval, as Grafana does it.
+	RateInterval string
+}
+
+// Fill puts the values into an expression, with all rings and all members.
+func (v Variables) Fill(expr string) string {
+	return strings.NewReplacer("$namespace", v.Namespace, "$job", v.Job, "$ring", ".+", "$instance", ".+", "$__rate_interval", v.RateInterval).Replace(expr)
+}
+
+// Query is a query of a panel, with values for its variables.
+type Query struct {
+	Panel Panel
+	// Index is the query's place in its panel.
+	Index int
+	Expr  string
+}
+
+// Name names the query for people.
+func (q Query) Name() string {
+	return fmt.Sprintf("%s (panel %d, query %s)", q.Panel.Title, q.Panel.ID, q.Panel.Targets[q.Index].RefID)
+}
+
+// Queries returns all queries.
+func (d Dashboard) Queries(v Variables) []Query {
+	var all []Query
+	for _, p := range d.Panels {
+		for i, t := range p.Targets {
+			all = append(all, Query{Panel: p, Index: i, Expr: v.Fill(t.Expr)})
+		}
+	}
+	return all
+}

@@ -1,0 +1,165 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/test/monitoring"
+)
+
+// prometheusOwn is the metric that Prometheus makes itself of alerts; nothing fires in a healthy fleet.
+const prometheusOwn = "ALERTS"
+
+// emptyPanels are panels that may have no data in a healthy fleet, and why.
+var emptyPanels = map[string]string{
+	"Alerts":                    "nothing fires",
+	"Writes refused per second": "the fence has refused nothing",
+	"Dead members fenced":       "deploy/fence is not installed",
+	"Not ok per second":         "all requests may have succeeded",
+}
+
+// targetLabels are put on every series by Prometheus, by the ServiceMonitor's leave.
+var targetLabels = []string{"namespace", "job", "instance", "le", "alertname", "alertstate", "severity", "generation"}
+
+// expressions returns those of all rules and panels, by what they are in.
+func (w *world) expressions(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	rules, err := monitoring.LoadRules(filepath.Join(w.root, "deploy/monitoring/alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range rules.All() {
+		all["rule "+rule.Alert] = rule.Expr
+	}
+	for _, q := range w.queries(t) {
+		all[q.Name()] = q.Expr
+	}
+	return all
+}
+
+func (w *world) queries(t *testing.T) []monitoring.Query {
+	t.Helper()
+	dashboard, err := monitoring.LoadDashboard(filepath.Join(w.root, "deploy/monitoring/dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Long enough for what happened in the run.
+	return dashboard.Queries(monitoring.Variables{Namespace: "kube-system", Job: job, RateInterval: "15m"})
+}
+
+// requireMetrics requires that whatever an expression reads has been scraped: the metric, and with its matchers.
+func (w *world) requireMetrics(t *testing.T) {
+	expressions := w.expressions(t)
+	keys := slices.Sorted(maps.Keys(expressions))
+	var texts []string
+	for _, key := range keys {
+		texts = append(texts, expressions[key])
+	}
+	readings, err := monitoring.Read(filepath.Join(w.root, "bin", "promexpr"), texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	selectors := 0
+	for i, r := range readings {
+		known := slices.Clone(targetLabels)
+		for _, s := range r.Selectors {
+			selectors++
+			labels, complaint := w.labelsOf(t, s)
+			if complaint != "" {
+				t.Errorf("%s: %s", keys[i], complaint)
+			}
+			known = append(known, labels...)
+		}
+		for _, label := range r.Labels {
+			if !slices.Contains(known, label) {
+				t.Errorf("%s: groups or matches by label %s, which nothing in it has: %v", keys[i], label, known)
+			}
+		}
+	}
+	if selectors < 100 {
+		t.Errorf("found %d selectors only: the test reads less than it should", selectors)
+	}
+	t.Logf("%d selectors in %d expressions", selectors, len(texts))
+}
+
+// labelsOf returns the labels of the metric that a selector reads, and what is wrong with the selector.
+func (w *world) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, complaint string) {
+	t.Helper()
+	if s.Metric == prometheusOwn {
+		return nil, ""
+	}
+	series, err := w.prom.series(t.Context(), s.Metric)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(series) == 0 {
+		return nil, fmt.Sprintf("no member exposes %s", s.Metric)
+	}
+	for _, one := range series {
+		labels = append(labels, slices.Collect(maps.Keys(one))...)
+	}
+	for _, m := range s.Matchers {
+		if !slices.Contains(labels, m.Label) {
+			return labels, fmt.Sprintf("%s has no label %s, only %v", s.Metric, m.Label, slices.Compact(slices.Sorted(slices.Values(labels))))
+		}
+		// Most states last for moments, between two scrapes.
+		if m.Label == "state" && slices.Contains(fleet.Stages(), fleet.Stage(m.Value)) || m.Op != "=" && m.Op != "=~" {
+			continue
+		}
+		some, err := w.prom.series(t.Context(), fmt.Sprintf("%s{%s%s%q}", s.Metric, m.Label, m.Op, m.Value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(some) == 0 {
+			return labels, fmt.Sprintf("%s is never seen with %s%s%q", s.Metric, m.Label, m.Op, m.Value)
+		}
+	}
+	return labels, ""
+}
+
+// requirePanels requires that every query of the dashboard returns numbers.
+func (w *world) requirePanels(t *testing.T) {
+	queries := w.queries(t)
+	for _, q := range queries {
+		if reason := emptyPanels[q.Panel.Title]; reason != "" {
+			n, err := w.numbers(t.Context(), q.Expr)
+			if err != nil {
+				t.Error(err)
+			}
+			t.Logf("%s has %d series and may be empty: %s", q.Name(), n, reason)
+			continue
+		}
+		// Some come with time: what the shards of a process weigh is counted some seconds after it has started.
+		eventually(t, patience, q.Name()+" has data", func(ctx context.Context) error {
+			n, err := w.numbers(ctx, q.Expr)
+			if err == nil && n == 0 {
+				err = fmt.Errorf("no numbers for %s", q.Expr)
+			}
+			return err
+		})
+	}
+	t.Logf("%d queries", len(queries))
+}
+
+// numbers returns how many series of an answer have a number.
+func (w *world) numbers(ctx context.Context, expr string) (int, error) {
+	samples, err := w.prom.query(ctx, expr)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, s := range samples {
+		if f, err := strconv.ParseFloat(s.value(), 64); err == nil && !math.IsNaN(f) {
+			n++
+		}
+	}
+	return n, nil
+}

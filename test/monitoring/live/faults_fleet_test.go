@@ -1,0 +1,140 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+// strippedSelectors has something between a member and the API server drop the parameter by which it would filter.
+func strippedSelectors(t *testing.T, w *world) func(*testing.T) {
+	w.proxy.set(func(r *http.Request, _ <-chan struct{}) {
+		if query := r.URL.Query(); query.Has("shardSelector") {
+			query.Del("shardSelector")
+			r.URL.RawQuery = query.Encode()
+		}
+	})
+	w.restart(t, names[2])
+	return func(t *testing.T) {
+		w.proxy.set(nil)
+		w.restart(t, names[2])
+	}
+}
+
+func (w *world) restart(t *testing.T, name string) {
+	t.Helper()
+	w.stop(t, name)
+	w.start(t, name)
+	w.settle(t)
+}
+
+// heavyNamespaces fills three namespaces whose shards one member holds. Nobody plans by itself here; what ends it is what
+// the runbook says.
+func heavyNamespaces(t *testing.T, w *world) func(*testing.T) {
+	var heavy []string
+	shards := map[string]bool{}
+	var holder string
+	for c := 'a'; c <= 'z' && len(heavy) < 3; c++ {
+		name := strings.Repeat(string(c), 8)
+		var answer map[string]any
+		if err := json.Unmarshal(w.command(t, nil, "flotilla", "explain", name, "-o", "json"), &answer); err != nil {
+			t.Fatal(err)
+		}
+		owner := answer["rings"].([]any)[0].(map[string]any)
+		who, shard := fmt.Sprint(owner["holder"]), fmt.Sprint(owner["shard"])
+		if holder == "" {
+			holder = who
+		}
+		if who == holder && !shards[shard] {
+			heavy, shards[shard] = append(heavy, name), true
+		}
+	}
+	if len(heavy) < 3 {
+		t.Fatalf("found only %v in shards of %s", heavy, holder)
+	}
+	for _, name := range heavy {
+		if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 500 {
+			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("heavy-%d", i)}}
+			if _, err := w.client.CoreV1().ConfigMaps(name).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return func(t *testing.T) {
+		eventually(t, within(), "the plan is even", func(ctx context.Context) error {
+			w.command(t, nil, "flotilla", "plan", "rebalance", "--wait=3m")
+			samples, err := w.prom.query(ctx, `max(flotilla_ring_load_ratio) > 1.5`)
+			if err == nil && len(samples) > 0 {
+				err = fmt.Errorf("most loaded over mean: %s", samples[0].value())
+			}
+			return err
+		})
+	}
+}
+
+// away stops all members.
+func away(t *testing.T, w *world) func(*testing.T) {
+	w.stopAll(t)
+	return func(t *testing.T) { w.startAll(t) }
+}
+
+// junkPlan spoils the plan while no member runs that could put it back.
+func junkPlan(t *testing.T, w *world) func(*testing.T) {
+	w.stopAll(t)
+	good := w.writePlan(t, "{junk")
+	for _, name := range names {
+		w.start(t, name)
+	}
+	return func(t *testing.T) {
+		w.writePlan(t, good)
+		w.settle(t)
+	}
+}
+
+func (w *world) writePlan(t *testing.T, document string) (before string) {
+	t.Helper()
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
+		l, err := leases.Get(t.Context(), fleet.PlanLease("flotilla"), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		before = l.Annotations[fleet.DocumentAnnotation]
+		l.Annotations[fleet.DocumentAnnotation] = document
+		_, err = leases.Update(t.Context(), l, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return before
+}
+
+// heldGate has the fleet start beside somebody who holds the gate, as the stock leader does.
+func heldGate(t *testing.T, w *world) func(*testing.T) {
+	w.stopAll(t)
+	stop := every(t, time.Second, func(ctx context.Context) { _ = w.hold(ctx, gate, "stock") })
+	for _, name := range names {
+		w.start(t, name)
+	}
+	return func(t *testing.T) {
+		stop()
+		if err := w.hold(t.Context(), gate, ""); err != nil {
+			t.Error(err)
+		}
+		w.settle(t)
+	}
+}

@@ -1,0 +1,246 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+)
+
+func allFaults() []fault {
+	return []fault{
+		{name: "a stranger holds a shard's Lease", alerts: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck"}, happen: stolenShard},
+		{name: "two fleets are scraped as one", alerts: []string{"FlotillaShardWithTwoOwners", "FlotillaMembersDisagree"}, happen: rivalFleet},
+		{
+			name: "a member is not scraped", alerts: []string{"FlotillaMembersNotScraped"},
+			never: []string{"FlotillaShardWithoutOwner"}, happen: unscraped,
+		},
+		{name: "a member's renewals are slow", alerts: []string{"FlotillaLeaseRenewalSlow"}, happen: slowRenewals},
+		{name: "a member's acquisitions are slow", alerts: []string{"FlotillaUnownedTooLong"}, happen: slowAcquisitions},
+		{name: "a member cannot list", alerts: []string{"FlotillaShardNotStarting"}, happen: hangingLists},
+		{name: "shards are taken away from their holders all the time", alerts: []string{"FlotillaWritesFenced"}, happen: thefts},
+		{name: "a member is killed again and again", alerts: []string{"FlotillaMemberFlapping"}, happen: crashes},
+		{name: "a member's selectors get lost on the way", alerts: []string{"FlotillaClientSideFiltering"}, happen: strippedSelectors},
+		{name: "one member has the heavy namespaces", alerts: []string{"FlotillaLoadUneven"}, happen: heavyNamespaces},
+		{name: "all members are away", alerts: []string{"FlotillaDown"}, happen: away},
+		{name: "the fleet starts with junk for a plan", alerts: []string{"FlotillaWithoutPlan", "FlotillaPlanRefused"}, happen: junkPlan},
+		{
+			name: "somebody else holds the gate", alerts: []string{"FlotillaGateNotHeld"},
+			never: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck", "FlotillaDown"}, happen: heldGate,
+		},
+	}
+}
+
+// every calls a function again and again until end is called.
+func every(t *testing.T, period time.Duration, f func(ctx context.Context)) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { wait.UntilWithContext(ctx, f, period) })
+	return func() {
+		cancel()
+		group.Wait()
+	}
+}
+
+// hold writes a holder on a Lease of kube-system, as a renewal if it is there already; nobody for "".
+func (w *world) hold(ctx context.Context, lease, holder string) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
+		l, err := leases.Get(ctx, lease, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease}}
+			if l, err = leases.Create(ctx, l, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+		now := metav1.NewMicroTime(time.Now())
+		if ptr.Deref(l.Spec.HolderIdentity, "") != holder {
+			l.Spec.AcquireTime = &now
+			if holder != "" {
+				l.Spec.LeaseTransitions = ptr.To(ptr.Deref(l.Spec.LeaseTransitions, 0) + 1)
+			}
+		}
+		l.Spec.HolderIdentity, l.Spec.RenewTime, l.Spec.LeaseDurationSeconds = &holder, &now, ptr.To[int32](15)
+		_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+const ghost = "ghost_00000000-0000-0000-0000-000000000000"
+
+// stolenShard has an unknown holder on a shard's Lease, which it renews.
+func stolenShard(t *testing.T, w *world) func(*testing.T) {
+	lease := w.leases(t, "flotilla-namespaces-")[0]
+	stop := every(t, time.Second, func(ctx context.Context) { _ = w.hold(ctx, lease, ghost) })
+	return func(t *testing.T) {
+		stop()
+		if err := w.hold(t.Context(), lease, ""); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// rivalFleet is a second fleet whose Leases are in another namespace, so that neither sees the other, under the same job.
+func rivalFleet(t *testing.T, w *world) func(*testing.T) {
+	const name = "rival"
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update"},
+	}}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:kube-controller-manager"}},
+	}
+	_, err := w.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+	if err == nil {
+		_, err = w.client.RbacV1().Roles(name).Create(t.Context(), role, metav1.CreateOptions{})
+	}
+	if err == nil {
+		_, err = w.client.RbacV1().RoleBindings(name).Create(t.Context(), binding, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start(t, name, "--leader-elect-resource-namespace="+name)
+	w.prom.targets[name] = fmt.Sprintf("127.0.0.1:%d", w.port(t, name))
+	w.prom.setTargets(t)
+	return func(t *testing.T) {
+		w.stop(t, name)
+		delete(w.prom.targets, name)
+		w.prom.setTargets(t)
+	}
+}
+
+// unscraped hides a member from Prometheus.
+func unscraped(t *testing.T, w *world) func(*testing.T) {
+	target := w.prom.targets[names[1]]
+	delete(w.prom.targets, names[1])
+	w.prom.setTargets(t)
+	return func(t *testing.T) {
+		w.prom.targets[names[1]] = target
+		w.prom.setTargets(t)
+	}
+}
+
+func onLeases(r *http.Request) bool { return strings.Contains(r.URL.Path, "/leases") }
+
+// slowRenewals has each write of a Lease take nearly as long as a request may, which is half the renew deadline.
+func slowRenewals(_ *testing.T, w *world) func(*testing.T) {
+	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
+		if onLeases(r) && r.Method == http.MethodPut {
+			keep(r, 4200*time.Millisecond, ended)
+		}
+	})
+	return func(*testing.T) { w.proxy.set(nil) }
+}
+
+// slowAcquisitions has a member wait for the list of Leases that it reads before it runs a shard, and another one leave and
+// come back. Three of four lists are not answered; a member tries again after half the renew deadline.
+func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
+	var lists atomic.Int64
+	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/leases") && !r.URL.Query().Has("watch") && lists.Add(1)%4 != 0 {
+			keep(r, time.Hour, ended)
+		}
+	})
+	w.stop(t, names[0])
+	eventually(t, patience, "the others have all shards", func(ctx context.Context) error {
+		return w.prom.want(ctx, `count(sum by (ring, shard) (flotilla_shard_owned) == 0) or vector(0)`, 0)
+	})
+	w.start(t, names[0])
+	return func(t *testing.T) {
+		w.proxy.set(nil)
+		w.settle(t)
+	}
+}
+
+// hangingLists kills a member, and another one, which takes over some of its shards, gets no answer when it reads
+// ConfigMaps.
+func hangingLists(t *testing.T, w *world) func(*testing.T) {
+	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
+		if r.Method == http.MethodGet && r.URL.Path == "/api/v1/configmaps" {
+			keep(r, time.Hour, ended)
+		}
+	})
+	w.kill(t, names[0])
+	return func(t *testing.T) {
+		w.proxy.set(nil)
+		w.start(t, names[0])
+		w.settle(t)
+	}
+}
+
+func (w *world) kill(t *testing.T, name string) {
+	t.Helper()
+	m := w.members[name]
+	delete(w.members, name)
+	if err := m.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// thefts takes shards from their holders while these are in the middle of work: their writes take long, and there is much
+// to write.
+func thefts(t *testing.T, w *world) func(*testing.T) {
+	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
+		if r.Method != http.MethodGet && !onLeases(r) {
+			keep(r, 300*time.Millisecond, ended)
+		}
+	})
+	replicas := int32(2)
+	stopWork := every(t, 2*time.Second, func(ctx context.Context) {
+		replicas = 42 - replicas
+		for i := range 6 {
+			scale := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
+			_, _ = w.client.AppsV1().Deployments(fmt.Sprintf("work-%d", i)).Patch(ctx, "web", "application/merge-patch+json", []byte(scale), metav1.PatchOptions{})
+		}
+	})
+	leases, n := w.leases(t, "flotilla-namespaces-"), 0
+	stopThefts := every(t, 300*time.Millisecond, func(ctx context.Context) {
+		lease := leases[n%len(leases)]
+		n++
+		if w.hold(ctx, lease, ghost) == nil {
+			_ = w.hold(context.WithoutCancel(ctx), lease, "")
+		}
+	})
+	return func(t *testing.T) {
+		stopThefts()
+		stopWork()
+		w.proxy.set(nil)
+		w.settle(t)
+	}
+}
+
+// crashes kills a member five times.
+func crashes(t *testing.T, w *world) func(*testing.T) {
+	const instance = `instance="flotilla-0"`
+	for range 5 {
+		samples, err := w.prom.query(t.Context(), `process_start_time_seconds{`+instance+`}`)
+		if err != nil || len(samples) != 1 {
+			t.Fatal(samples, err)
+		}
+		w.kill(t, names[0])
+		w.start(t, names[0])
+		eventually(t, patience, "the new process is scraped", func(ctx context.Context) error {
+			return w.prom.want(ctx, `count(process_start_time_seconds{`+instance+`} != `+samples[0].value()+`)`, 1)
+		})
+	}
+	return func(t *testing.T) { w.settle(t) }
+}

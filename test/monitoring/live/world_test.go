@@ -1,0 +1,301 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/monitoring"
+)
+
+var factor = flag.Int("factor", 10, "divide all durations of rules and scrapes by this")
+
+const (
+	// patience is for what takes seconds on an idle machine.
+	patience     = 4 * time.Minute
+	pollInterval = 200 * time.Millisecond
+	// reader is the ServiceAccount, the Secret with its token, and the role in deploy/monitoring.
+	reader = "flotilla-metrics-reader"
+	// gate is the stock leader's Lease.
+	gate = "kube-controller-manager"
+)
+
+// names are the members. The last one goes through the proxy.
+var names = []string{"flotilla-0", "flotilla-1", "flotilla-2"}
+
+// world is a control plane with a fleet, and a Prometheus that scrapes it.
+type world struct {
+	root    string
+	plane   *controlplane.ControlPlane
+	client  kubernetes.Interface
+	http    *http.Client
+	members map[string]*member
+	ports   map[string]int
+	proxy   *proxy
+	prom    *prometheus
+}
+
+// member is a process of the fleet.
+type member struct {
+	*controlplane.Process
+	url string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	root, err := monitoring.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"prometheus", "promexpr", "kubectl", "flotilla"} {
+		if _, err := os.Stat(filepath.Join(root, "bin", name)); err != nil {
+			t.Fatalf("bin/%s is missing: run 'make tools build' and 'hack/build-tools.sh prometheus promexpr'", name)
+		}
+	}
+	plane, err := controlplane.Start(t.Context(), controlplane.Options{
+		Nodes: 2, Scheduler: true, ShardedListAndWatch: true, KeepDir: os.Getenv("FLOTILLA_KEEP") != "", Log: t.Output(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{root: root, plane: plane, members: map[string]*member{}, ports: map[string]int{}}
+	if w.client, err = kubernetes.NewForConfig(plane.AdminConfig()); err != nil {
+		t.Fatal(err)
+	}
+	w.http = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	w.proxy = startProxy(t, plane)
+	for _, name := range names {
+		w.port(t, name)
+	}
+	return w
+}
+
+// port is that of a member's name, whichever process has it.
+func (w *world) port(t *testing.T, name string) int {
+	t.Helper()
+	if w.ports[name] == 0 {
+		port, err := controlplane.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.ports[name] = port
+	}
+	return w.ports[name]
+}
+
+// start starts a member with the default timings of Leases. The plan stays as it is.
+func (w *world) start(t *testing.T, name string, flags ...string) {
+	t.Helper()
+	port := w.port(t, name)
+	args := append(w.plane.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port), "--member-name="+name, "--replan-interval=0s",
+		"--gate-lease="+gate,
+		// A scrape must not depend on the API server, which is asked who reads.
+		"--authentication-token-webhook-cache-ttl=1h", "--authorization-webhook-cache-authorized-ttl=1h")
+	if name == names[2] {
+		args = append(args, "--kubeconfig="+w.proxy.kubeconfig)
+	}
+	process, err := w.plane.StartProcess(name, filepath.Join(w.root, "bin", "flotilla"), append(args, flags...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.members[name] = &member{Process: process, url: fmt.Sprintf("https://127.0.0.1:%d", port)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			text, _ := os.ReadFile(process.LogPath())
+			t.Logf("end of the log of %s:\n%s", name, text[max(0, len(text)-3000):])
+		}
+	})
+}
+
+func (w *world) startAll(t *testing.T, flags ...string) {
+	t.Helper()
+	for _, name := range names {
+		w.start(t, name, flags...)
+	}
+	w.settle(t)
+}
+
+// settle waits until every member runs what it should.
+func (w *world) settle(t *testing.T) {
+	t.Helper()
+	eventually(t, patience, "all members are ready", func(ctx context.Context) error {
+		for name, m := range w.members {
+			select {
+			case <-m.Done():
+				return fmt.Errorf("%w: %s has ended: %v", errGiveUp, name, m.Wait())
+			default:
+			}
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/readyz", nil)
+			if err != nil {
+				return err
+			}
+			response, err := w.http.Do(request)
+			if err != nil {
+				return err
+			}
+			var body bytes.Buffer
+			_, _ = body.ReadFrom(response.Body)
+			response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s: %s", name, body.String())
+			}
+		}
+		return nil
+	})
+}
+
+// stop ends a member in order.
+func (w *world) stop(t *testing.T, name string) {
+	t.Helper()
+	m := w.members[name]
+	delete(w.members, name)
+	if err := m.Stop(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+func (w *world) stopAll(t *testing.T) {
+	t.Helper()
+	for _, m := range w.members {
+		// Together, or what the first had would move to the second.
+		if err := m.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+	}
+	for name := range w.members {
+		w.stop(t, name)
+	}
+}
+
+// command runs a binary of bin/ as an administrator and returns what it writes.
+func (w *world) command(t *testing.T, stdin []byte, name string, args ...string) []byte {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), filepath.Join(w.root, "bin", name), args...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+w.plane.AdminKubeconfig())
+	var stdout, stderr bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	if err := c.Run(); err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, stdout.String(), stderr.String())
+	}
+	return stdout.Bytes()
+}
+
+// install applies deploy/monitoring, without what only clusters with Prometheus' operator know, and returns the
+// reader's token and the ServiceMonitor.
+func (w *world) install(t *testing.T) (token string, monitor serviceMonitor) {
+	t.Helper()
+	var known [][]byte
+	for _, document := range bytes.Split(w.command(t, nil, "kubectl", "kustomize", filepath.Join(w.root, "deploy/monitoring")), []byte("\n---\n")) {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal(document, &kind); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case kind.Kind == "ServiceMonitor":
+			if err := yaml.Unmarshal(document, &monitor); err != nil {
+				t.Fatal(err)
+			}
+		case !strings.HasPrefix(kind.APIVersion, "monitoring.coreos.com/"):
+			known = append(known, document)
+		}
+	}
+	w.command(t, bytes.Join(known, []byte("\n---\n")), "kubectl", "apply", "--server-side", "-f", "-")
+	eventually(t, patience, "the reader has a token", func(ctx context.Context) error {
+		secret, err := w.client.CoreV1().Secrets(metav1.NamespaceSystem).Get(ctx, reader, metav1.GetOptions{})
+		if err == nil && len(secret.Data["token"]) == 0 {
+			err = errors.New("not yet")
+		}
+		if err == nil {
+			token = string(secret.Data["token"])
+		}
+		return err
+	})
+	return token, monitor
+}
+
+// work creates namespaces with a Deployment each, so that controllers have something to do.
+func (w *world) work(t *testing.T, n int) {
+	t.Helper()
+	for i := range n {
+		namespace := fmt.Sprintf("work-%d", i)
+		object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+		if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		labels := map[string]string{"app": "web"}
+		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Name: "web", Image: "web"}},
+			}},
+		}}
+		if _, err := w.client.AppsV1().Deployments(namespace).Create(t.Context(), deployment, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// leases returns the Leases of shards whose names begin with a prefix, sorted.
+func (w *world) leases(t *testing.T, prefix string) []string {
+	t.Helper()
+	list, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, lease := range list.Items {
+		if strings.HasPrefix(lease.Name, prefix) {
+			found = append(found, lease.Name)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// errGiveUp ends eventually at once.
+var errGiveUp = errors.New("giving up")
+
+// eventually waits until the condition returns nil, and returns how long that took.
+func eventually(t *testing.T, within time.Duration, what string, condition func(context.Context) error) time.Duration {
+	t.Helper()
+	began, last := time.Now(), errors.New("not tried")
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, within, true, func(context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		last = condition(ctx)
+		if errors.Is(last, errGiveUp) {
+			return false, last
+		}
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: not within %v: %v", what, within, last)
+	}
+	return time.Since(began).Round(100 * time.Millisecond)
+}

@@ -1,0 +1,308 @@
+package monitoring
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"time"
+)
+
+// scenarios: what is planned or heals by itself fires nothing; then one fault after the other.
+func scenarios() []scenario {
+	return append(planned(), append(ownership(), append(plans(), others()...)...)...)
+}
+
+func planned() []scenario {
+	return []scenario{
+		{"nothing happens", func(fleet) {}, always()},
+		{"rolling restart", func(f fleet) {
+			for i := range members {
+				f.restart(2-i, 10*minute+time.Duration(i)*2*minute, 45*second)
+			}
+		}, always()},
+		{"three rolling restarts in a row", func(f fleet) {
+			for n := range 9 {
+				f.restart(n%3, 10*minute+time.Duration(n)*2*minute, 30*second)
+			}
+		}, always()},
+		{"a shard is split in two", func(f fleet) {
+			at := 20 * minute
+			for i, m := range members {
+				skew := time.Duration(i/2) * interval
+				f.set(m, "flotilla_plan_generation", "", at+skew, length, 8)
+				for n, heir := range []string{"namespaces/g8-00", "namespaces/g8-01"} {
+					owner := i == n+1
+					f.set(m, "flotilla_shard_owned", shardLabels(heir), at+skew, length, is(owner))
+					f.set(m, "flotilla_shard_desired", shardLabels(heir), at+skew, length, is(owner))
+					f.set(m, "flotilla_shard_waiting", shardLabels(heir), at+skew, length, is(owner))
+					f.set(m, "flotilla_shard_waiting", shardLabels(heir), at+minute, length, 0)
+				}
+				// The holder of the ancestor has it until the heirs are ready, the others forget it at once.
+				forgotten := at + skew
+				if i == 0 {
+					forgotten = at + minute
+				}
+				for _, metric := range []string{"flotilla_shard_owned", "flotilla_shard_desired", "flotilla_shard_waiting"} {
+					f.set(m, metric, shardLabels("namespaces/00"), forgotten, length, nan)
+				}
+			}
+			f.set(members[0], "flotilla_shard_lease_renew_age_seconds", shardLabels("namespaces/00"), at+minute, length, nan)
+			f.rehash(at, "bbbb")
+		}, always()},
+		{"a member is killed, and stays away", func(f fleet) {
+			at := 20 * minute
+			f.gone(members[1], at, length)
+			f.live(at+30*second, length, 2)
+			f.gone(members[1], at, length)
+			for id, owner := range owners {
+				if owner == 1 {
+					f.set(members[2], "flotilla_shard_owned", shardLabels(id), at+45*second, length, 1)
+					f.set(members[2], "flotilla_shard_desired", shardLabels(id), at+15*second, length, 1)
+				}
+			}
+			f.rehash(at+30*second, "cccc")
+			f.gone(members[1], at, length)
+		}, always()},
+		{"every series is there twice", func(f fleet) {
+			for series, row := range maps.Clone(f) {
+				f[strings.Replace(series, `job="flotilla"`, `job="flotilla",endpoint="10257"`, 1)] = row
+			}
+		}, always()},
+		{"another fleet under another job", func(f fleet) {
+			for series, row := range maps.Clone(f) {
+				f[strings.Replace(series, `job="flotilla"`, `job="second"`, 1)] = row
+			}
+		}, always()},
+		{"a standby is prepared for what others have", func(f fleet) {
+			f.set(members[2], "flotilla_shard_state", shardLabels("namespaces/00")+`,state="prepared"`, minute, length, 1)
+		}, always()},
+		{"the fleet waits for its gate for five minutes", func(f fleet) {
+			f.all("flotilla_gate_held", `lease="kube-controller-manager"`, 0, length, 1)
+			f.all("flotilla_gate_held", `lease="kube-controller-manager"`, 20*minute, 25*minute, 0)
+			for id := range owners {
+				f.all("flotilla_shard_owned", shardLabels(id), 20*minute, 25*minute, 0)
+			}
+		}, always()},
+	}
+}
+
+func ownership() []scenario {
+	from, to := 10*minute, 40*minute
+	return []scenario{
+		{"a shard is held by nobody", func(f fleet) {
+			f.set(members[1], "flotilla_shard_owned", shardLabels("namespaces/01"), from, to, 0)
+			f.set(members[1], "flotilla_shard_desired", shardLabels("namespaces/01"), from, to, 0)
+		}, []moment{
+			quiet(from + 100*second), fires(from+150*second, "FlotillaShardWithoutOwner"),
+			fires(to-interval, "FlotillaShardWithoutOwner"), quiet(to),
+		}},
+		{"a shard is held by nobody, and one member is down", func(f fleet) {
+			f.gone(members[1], from, length)
+			f.live(from+30*second, length, 2)
+			f.gone(members[1], from, length)
+			f.set(members[2], "flotilla_shard_owned", shardLabels("namespaces/01"), to, length, 1)
+			f.set(members[2], "flotilla_shard_owned", shardLabels("cluster/policy"), from+30*second, length, 1)
+		}, []moment{quiet(from + 2*minute), fires(from+3*minute, "FlotillaShardWithoutOwner"), quiet(to)}},
+		{"a shard of an older plan, which only a straggler knows, is held by nobody", func(f fleet) {
+			f.set(members[1], "flotilla_plan_generation", "", from, to, 6)
+			f.set(members[1], "flotilla_shard_owned", shardLabels("namespaces/old"), from, to, 0)
+		}, []moment{
+			quiet(from + 5*minute), fires(from+11*minute, "FlotillaMembersDisagree"), quiet(to),
+		}},
+		{"a shard is on two members", func(f fleet) {
+			f.set(members[2], "flotilla_shard_owned", shardLabels("namespaces/01"), from, to, 1)
+		}, []moment{
+			quiet(from + 45*second), fires(from+75*second, "FlotillaShardWithTwoOwners"),
+			fires(to-interval, "FlotillaShardWithTwoOwners"), quiet(to),
+		}},
+		{"a member cannot be scraped, but lives", func(f fleet) {
+			f.gone(members[1], from, to)
+		}, []moment{
+			quiet(from + 4*minute), fires(from+6*minute, "FlotillaMembersNotScraped"), quiet(to),
+		}},
+		{"no member can be scraped", func(f fleet) {
+			for _, m := range members {
+				f.gone(m, from, to)
+			}
+		}, []moment{quiet(from + 105*second), fires(from+150*second, "FlotillaDown"), fires(to-interval, "FlotillaDown"), quiet(to)}},
+		{"no member can be scraped for longer than the fleet is remembered", func(f fleet) {
+			for _, m := range members {
+				f.gone(m, from, length)
+			}
+		}, []moment{fires(from+50*minute, "FlotillaDown"), fires(from+65*minute, "FlotillaDown"), fires(length, "FlotillaDown")}},
+		{"one fleet of two is away", func(f fleet) {
+			for series, row := range maps.Clone(f) {
+				f[strings.Replace(series, `job="flotilla"`, `job="second"`, 1)] = append([]float64{}, row...)
+			}
+			for series := range f {
+				if strings.Contains(series, "second") {
+					f.setFunc(series, from, length, func(int) float64 { return nan })
+				}
+			}
+		}, []moment{fires(from+5*minute, "FlotillaDown"), fires(from+59*minute, "FlotillaDown"), quiet(from + 61*minute)}},
+		{"a shard does not start", func(f fleet) {
+			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="running"`, from, to, nan)
+			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="starting"`, from, to, 1)
+		}, []moment{quiet(from + 4*minute), fires(from+6*minute, "FlotillaShardNotStarting"), quiet(to)}},
+		{"the gate is held by others", func(f fleet) {
+			f.all("flotilla_gate_held", `lease="kube-controller-manager"`, 0, length, 1)
+			f.all("flotilla_gate_held", `lease="kube-controller-manager"`, from, to, 0)
+			for id := range owners {
+				f.all("flotilla_shard_owned", shardLabels(id), from, to, 0)
+			}
+		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaGateNotHeld"), quiet(to)}},
+	}
+}
+
+func plans() []scenario {
+	from, to := 10*minute, 40*minute
+	return []scenario{
+		{"a member refuses the plan", func(f fleet) {
+			f.set(members[1], "flotilla_plan_refused", "", from, to, 1)
+			f.set(members[1], "flotilla_ring_hash_info", `ring="cluster",hash="aaaa"`, from, to, nan)
+			f.set(members[1], "flotilla_ring_hash_info", `ring="cluster",hash="dddd"`, from, to, 1)
+			f.set(members[1], "flotilla_plan_generation", "", from, to, 6)
+		}, []moment{
+			quiet(from + 90*second), fires(from+150*second, "FlotillaPlanRefused"), fires(to-interval, "FlotillaPlanRefused"), quiet(to),
+		}},
+		{"a junk plan is there for a minute, until the planner puts the good one back", func(f fleet) {
+			f.all("flotilla_plan_refused", "", from, from+minute, 1)
+			f.all("flotilla_plan_generation", "", from+minute, length, 8)
+		}, always()},
+		{"no member has a plan", func(f fleet) {
+			f.all("flotilla_plan_refused", "", from, to, 1)
+			for series := range f {
+				if strings.HasPrefix(series, "flotilla_plan_generation") || strings.HasPrefix(series, "flotilla_shard_") ||
+					strings.HasPrefix(series, "flotilla_ring_") {
+					f.setFunc(series, from, to, func(int) float64 { return nan })
+				}
+			}
+		}, []moment{
+			quiet(from + 90*second), fires(from+150*second, "FlotillaPlanRefused", "FlotillaWithoutPlan"), quiet(to),
+		}},
+		{"members place a ring differently", func(f fleet) {
+			f.set(members[1], "flotilla_ring_hash_info", `ring="cluster",hash="aaaa"`, from, to, nan)
+			f.set(members[1], "flotilla_ring_hash_info", `ring="cluster",hash="dddd"`, from, to, 1)
+		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaMembersDisagree"), quiet(to)}},
+		{"a member has an older plan", func(f fleet) {
+			f.set(members[1], "flotilla_plan_generation", "", from, to, 6)
+		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaMembersDisagree"), quiet(to)}},
+		{"an heir waits for its ancestors", func(f fleet) {
+			f.set(members[2], "flotilla_shard_waiting", shardLabels("namespaces/02"), from, to, 1)
+		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaHandoffStuck"), quiet(to)}},
+		{"a shard is wanted and not got", func(f fleet) {
+			f.set(members[1], "flotilla_shard_desired", shardLabels("namespaces/02"), from, to, 1)
+			f.set(members[2], "flotilla_shard_desired", shardLabels("namespaces/02"), from, to, 0)
+		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaHandoffStuck"), quiet(to)}},
+		{"a shard drains without end", func(f fleet) {
+			f.set(members[2], "flotilla_shard_state", shardLabels("namespaces/02")+`,state="draining"`, from, to, 1)
+		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaHandoffStuck"), quiet(to)}},
+		{"shards are wanted and not got one after the other", func(f fleet) {
+			for n := range 8 {
+				f.set(members[1], "flotilla_shard_desired", shardLabels(fmt.Sprintf("namespaces/g8-%02d", n)),
+					from+time.Duration(n)*3*minute, from+time.Duration(n+1)*3*minute, 1)
+			}
+		}, always()},
+	}
+}
+
+func others() []scenario {
+	from, to := 10*minute, 70*minute
+	counter := func(from, to time.Duration, each float64) func(int) float64 {
+		return func(i int) float64 {
+			at := time.Duration(i) * interval
+			return each * math.Max(0, float64((min(at, to)-from)/interval))
+		}
+	}
+	return []scenario{
+		{"a member restarts every four minutes", func(f fleet) {
+			for at := from; at < from+30*minute; at += 4 * minute {
+				f.set(members[1], "process_start_time_seconds", "", at, length, at.Seconds())
+			}
+		}, []moment{quiet(from + 11*minute), fires(from+14*minute, "FlotillaMemberFlapping"), quiet(from + 60*minute)}},
+		{"renewals are late", func(f fleet) {
+			for at := from; at < to; at += 90 * second {
+				f.set(members[1], "flotilla_shard_lease_renew_age_seconds", shardLabels("namespaces/01"), at, at+interval, 7.5)
+			}
+		}, []moment{quiet(from + 4*minute), fires(from+7*minute, "FlotillaLeaseRenewalSlow"), quiet(to + 3*minute)}},
+		{"a renewal is late once", func(f fleet) {
+			f.all("flotilla_shard_lease_renew_age_seconds", shardLabels("namespaces/01"), from, from+30*second, 9)
+		}, always()},
+		{"writes are refused without end", func(f fleet) {
+			f.setFunc(key(members[1], "flotilla_fence_refused_writes_total", `ring="namespaces",reason="closed"`), 0, length, counter(from, to, 2))
+		}, []moment{
+			quiet(from + 19*minute), fires(from+22*minute, "FlotillaWritesFenced"), fires(to, "FlotillaWritesFenced"), quiet(to + 6*minute),
+		}},
+		{"writes are refused in one drain", func(f fleet) {
+			f.setFunc(key(members[1], "flotilla_fence_refused_writes_total", `ring="namespaces",reason="closed"`), 0, length, counter(from, from+minute, 50))
+		}, always()},
+		{"one member has most of the load", func(f fleet) {
+			f.all("flotilla_ring_load_ratio", `ring="namespaces"`, from, to, 2.1)
+		}, []moment{quiet(from + 29*minute), fires(from+31*minute, "FlotillaLoadUneven"), quiet(to)}},
+		{"one member has the namespace that is most of the load", func(f fleet) {
+			f.all("flotilla_ring_load_ratio", `ring="namespaces"`, from, to, 2.1)
+			f.set(members[0], "flotilla_shard_objects", shardLabels("namespaces/00"), 0, length, 5000)
+			f.set(members[0], "flotilla_shard_namespaces", shardLabels("namespaces/00"), 0, length, 1)
+		}, always()},
+		{"one member has the heaviest namespace, and much besides", func(f fleet) {
+			f.all("flotilla_ring_load_ratio", `ring="namespaces"`, from, to, 2.9)
+			f.set(members[0], "flotilla_shard_objects", shardLabels("namespaces/00"), 0, length, 1500)
+			f.set(members[0], "flotilla_shard_namespaces", shardLabels("namespaces/00"), 0, length, 1)
+		}, []moment{fires(from+31*minute, "FlotillaLoadUneven"), quiet(to)}},
+		{"one member has most of next to nothing", func(f fleet) {
+			f.all("flotilla_ring_load_ratio", `ring="namespaces"`, from, to, 3)
+			for i, m := range members {
+				f.set(m, "flotilla_shard_objects", fmt.Sprintf(`ring="namespaces",shard="0%d"`, i), 0, length, 30)
+			}
+		}, always()},
+		{"a member filters by itself", func(f fleet) {
+			f.set(members[1], "flotilla_informer_resources", `filtered_by="client"`, from, to, 40)
+			f.set(members[1], "flotilla_informer_resources", `filtered_by="server"`, from, to, 0)
+		}, []moment{quiet(from + 29*minute), fires(from+31*minute, "FlotillaClientSideFiltering"), quiet(to)}},
+		{"all members filter by themselves, and all API servers have the feature", func(f fleet) {
+			filterAlone(f, from, to)
+			feature(f, "10.0.0.1", 1)
+			feature(f, "10.0.0.2", 1)
+		}, []moment{quiet(from + 29*minute), fires(from+31*minute, "FlotillaClientSideFiltering"), quiet(to)}},
+		{"all members filter by themselves, and one API server has not the feature", func(f fleet) {
+			filterAlone(f, from, to)
+			feature(f, "10.0.0.1", 1)
+			feature(f, "10.0.0.2", 0)
+		}, always()},
+		{"all members filter by themselves, and no API server is scraped", func(f fleet) { filterAlone(f, from, to) }, always()},
+		{"handoffs leave shards alone for long", func(f fleet) { handoffs(f, members[1], from, 10, 8) },
+			[]moment{quiet(from - minute), fires(from+2*minute, "FlotillaUnownedTooLong"), quiet(from + 33*minute)}},
+		{"handoffs of a process that has just started do", func(f fleet) {
+			handoffs(f, members[1], from, 10, 8)
+			for series := range f {
+				if strings.HasPrefix(series, "flotilla_shard_unowned_seconds_bucket") {
+					f.setFunc(series, 0, from, func(int) float64 { return nan })
+				}
+			}
+		}, []moment{fires(from+2*minute, "FlotillaUnownedTooLong"), quiet(from + 33*minute)}},
+		{"one handoff of many does", func(f fleet) { handoffs(f, members[1], from, 50, 1) }, always()},
+	}
+}
+
+func filterAlone(f fleet, from, to time.Duration) {
+	f.all("flotilla_informer_resources", `filtered_by="client"`, from, to, 40)
+	f.all("flotilla_informer_resources", `filtered_by="server"`, from, to, 0)
+}
+
+func feature(f fleet, apiServer string, on float64) {
+	series := fmt.Sprintf(`kubernetes_feature_enabled{job="apiserver",instance=%q,name="ShardedListAndWatch",stage="ALPHA"}`, apiServer)
+	f.setFunc(series, 0, length, func(int) float64 { return on })
+}
+
+// handoffs has a member observe n handoffs at a moment, some of which were slow.
+func handoffs(f fleet, member string, at time.Duration, n, slow int) {
+	for _, b := range []struct {
+		le    string
+		value int
+	}{{"0.1", n - slow}, {"5", n - slow}, {"10", n}, {"+Inf", n}} {
+		series := key(member, "flotilla_shard_unowned_seconds_bucket", fmt.Sprintf(`ring="namespaces",how="handoff",le=%q`, b.le))
+		f.setFunc(series, 0, at, func(int) float64 { return 0 })
+		f.setFunc(series, at, length, func(int) float64 { return float64(b.value) })
+	}
+}
