@@ -180,7 +180,7 @@ var causes = map[fleet.How][]fleet.Why{
 	fleet.HowVacant:   {fleet.WhyNew, fleet.WhyReleased},
 }
 
-// zero has the counters there that an alert may wait for: an increase from nothing to 1 is none to Prometheus.
+// zero has the counters and histograms there that an alert may wait for: an increase from nothing to 1 is none to Prometheus.
 func (m *Metrics) zero() {
 	for _, result := range []string{string(fleet.EventFenced), string(fleet.EventFenceRefused)} {
 		m.marks.WithLabelValues(result)
@@ -208,7 +208,11 @@ func (m *Metrics) zeroRings() {
 		for _, reason := range []election.Refusal{election.RefusedClosed, election.RefusedExpired, election.RefusedGate} {
 			m.refusedWrites.WithLabelValues(ring.Name, string(reason))
 		}
+		for _, phase := range []fleet.Phase{phasePrepare, fleet.PhaseAsk, fleet.PhaseAcquire, fleet.PhaseCatchUp, fleet.PhaseStart, fleet.PhaseDrain, phaseRelease} {
+			m.phases.WithLabelValues(ring.Name, string(phase))
+		}
 		for how, reasons := range causes {
+			m.unowned.WithLabelValues(ring.Name, string(how))
 			for _, why := range reasons {
 				for _, result := range []election.EventType{fleet.EventRunning, fleet.EventRefused, fleet.EventAbandoned} {
 					m.acquisitions.WithLabelValues(ring.Name, string(how), string(why), string(result))
