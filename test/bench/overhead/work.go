@@ -230,7 +230,7 @@ func (w *work) settled(ctx context.Context, replicas int) error {
 	}
 	for _, d := range deployments.Items {
 		if s := d.Status; s.ObservedGeneration != d.Generation || int(s.Replicas) != replicas || int(s.AvailableReplicas) != replicas {
-			return fmt.Errorf("Deployment %s/%s has %d pods, %d available, want %d", d.Namespace, d.Name, s.Replicas, s.AvailableReplicas, replicas)
+			return fmt.Errorf("%s/%s has %d pods, %d available, want %d", d.Namespace, d.Name, s.Replicas, s.AvailableReplicas, replicas)
 		}
 	}
 	pods, err := w.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
