@@ -8,8 +8,8 @@
 // and when. Faults: a process that is killed (what it had sent arrives later) or suspended (the world goes on), with timers
 // that may have stood still; requests and answers that are lost, slow, or refused; watches that lag and break; clocks that
 // differ in speed by up to 1.45; members that come and go within seconds; Leases that somebody deletes, empties, forges or
-// fills with nonsense, that of the plan included; planned stops; an operator who splits and merges ranges and moves their
-// boundaries while all of this goes on; work that does not start, does not get ready, or does not end.
+// fills with nonsense, that of the plan included; planned stops; an operator who splits and merges ranges, moves their
+// boundaries, and drains members and takes that back while all of this goes on; work that does not start, does not get ready, or does not end.
 //
 // # What is judged
 //
@@ -24,7 +24,7 @@
 //   - Work that begins with caches that were prepared has seen every write that was accepted before.
 //   - Terms rise with every acquisition. Excused after a deletion, and after somebody has lowered the term.
 //   - No process is told to exit, unless its work ignores its context or it had been suspended.
-//   - In the end, within a bounded time, each shard is run by exactly one member, what was built has been run or
+//   - In the end, within a bounded time, each shard is run by exactly one member, and by none that is drained if there are others; what was built has been run or
 //     closed, everybody can leave, and no goroutine is left.
 //
 // What shards of different plans owe each other is excused as well for [excuse] after the Lease of one of them was deleted.

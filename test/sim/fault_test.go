@@ -24,7 +24,7 @@ func (w *world) fault() {
 	d := upTo(w.random, 25*time.Second)
 	n := 1 + w.random.IntN(4)
 	verbs := [][]string{nil, {"create", "update"}, {"get"}, {"watch"}, {"list", "watch"}}[w.random.IntN(5)]
-	kind := w.random.IntN(23)
+	kind := w.random.IntN(25)
 	switch kind {
 	case 0, 1:
 		w.notef("%s is killed", p.name())
@@ -71,6 +71,8 @@ func (w *world) fault() {
 		time.AfterFunc(d, func() { p.fail(0) })
 	case 16, 17, 18, 19:
 		w.replan()
+	case 20, 21:
+		w.drain(s)
 	default:
 		w.tamper()
 	}
@@ -128,6 +130,28 @@ func (w *world) replan() {
 		w.count.plans++
 		w.mu.Unlock()
 	}
+}
+
+// drain has an operator drain a member, or take that back.
+func (w *world) drain(s *seat) {
+	w.store.Tamper(election.MemberLease(fleetName, s.name), func(l *coordinationv1.Lease) {
+		if l.Annotations[fleet.DrainAnnotation] != "" {
+			w.notef("%s is undrained", s.name)
+			delete(l.Annotations, fleet.DrainAnnotation)
+			return
+		}
+		w.notef("%s is drained", s.name)
+		if l.Annotations == nil {
+			l.Annotations = map[string]string{}
+		}
+		l.Annotations[fleet.DrainAnnotation] = "yes"
+	})
+}
+
+// isDrained tells whether an operator has drained the member.
+func (w *world) isDrained(member string) bool {
+	lease := w.store.Get(election.MemberLease(fleetName, member))
+	return lease != nil && lease.Annotations[fleet.DrainAnnotation] != ""
 }
 
 // mend has the operator write a good plan where nonsense was written in its place: members that know a good one do so

@@ -282,6 +282,9 @@ func (w *world) unsettled() string {
 	if err != nil {
 		return fmt.Sprintf("the plan cannot be read: %v", err)
 	}
+	spare := slices.ContainsFunc(w.seats, func(s *seat) bool {
+		return s.process != nil && !s.process.over() && !s.process.unwanted.Load() && !w.isDrained(s.name)
+	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, works := range w.works {
@@ -293,6 +296,9 @@ func (w *world) unsettled() string {
 		works := w.works[s.ID]
 		if len(works) != 1 {
 			return fmt.Sprintf("%d members work on %s", len(works), s.ID)
+		}
+		if name := works[0].process.seat.name; spare && w.isDrained(name) {
+			return fmt.Sprintf("%s is drained and works on %s, though others are there", name, s.ID)
 		}
 		valid := 0
 		for _, c := range w.claims[s.ID] {
