@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -259,6 +260,22 @@ func (c *cargo) RoundTrip(*http.Request) (*http.Response, error) {
 	}, nil
 }
 
+// counts is what has been counted up to now.
+type counts struct{ warm, version, cargoes int }
+
+func (s *sea) counts() counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return counts{s.warm, s.version, s.cargoes}
+}
+
+// working returns who works on what now.
+func (s *sea) working() map[shard.ID]worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.workers)
+}
+
 // holders returns how many shards each member works on, and checks that all have one.
 func (s *sea) holders() map[string]int {
 	s.mu.Lock()
@@ -362,16 +379,16 @@ func TestPlannedMovesAreWarm(t *testing.T) {
 				moved += n
 			}
 		}
-		if s.warm != moved {
-			t.Errorf("%d of %d shards began with warm caches", s.warm, moved)
+		if s.counts().warm != moved {
+			t.Errorf("%d of %d shards began with warm caches", s.counts().warm, moved)
 		}
 		left := s.holders()["c"]
 		c.stop()
 		<-c.ended
 		pass(time.Second)
 		s.allHeld("a", "b")
-		if s.warm != moved+left {
-			t.Errorf("%d of %d shards began with warm caches after a member left", s.warm-moved, left)
+		if s.counts().warm != moved+left {
+			t.Errorf("%d of %d shards began with warm caches after a member left", s.counts().warm-moved, left)
 		}
 	})
 }
@@ -386,30 +403,30 @@ func TestStandby(t *testing.T) {
 		c := s.launch("c", standby)
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")
-		warm, version, standing := s.warm, s.version, s.cargoes
+		warm, version, standing := s.counts().warm, s.counts().version, s.counts().cargoes
 		if total := len(s.plan.Shards()); standing != 2*total {
 			t.Errorf("%d instances for %d shards, want each twice", standing, total)
 		}
 		pass(10 * time.Minute)
 		s.allHeld("a", "b", "c")
-		if s.version != version || s.cargoes != standing {
-			t.Errorf("while nothing happened there were %d writes, and %d instances became %d", s.version-version, standing, s.cargoes)
+		if s.counts().version != version || s.counts().cargoes != standing {
+			t.Errorf("while nothing happened there were %d writes, and %d instances became %d", s.counts().version-version, standing, s.counts().cargoes)
 		}
 		lost := s.holders()["b"]
 		b.client.Block()
 		pass(election.DefaultTiming().LeaseDuration + 3*time.Second)
 		s.allHeld("a", "c")
-		if s.warm != warm+lost {
-			t.Errorf("%d of %d shards were taken over warm", s.warm-warm, lost)
+		if s.counts().warm != warm+lost {
+			t.Errorf("%d of %d shards were taken over warm", s.counts().warm-warm, lost)
 		}
 		pass(time.Minute)
-		lost, warm = s.holders()["c"], s.warm
+		lost, warm = s.holders()["c"], s.counts().warm
 		c.stop()
 		<-c.ended
 		pass(5 * time.Second)
 		s.allHeld("a")
-		if s.warm != warm+lost {
-			t.Errorf("%d of %d shards were handed over warm", s.warm-warm, lost)
+		if s.counts().warm != warm+lost {
+			t.Errorf("%d of %d shards were handed over warm", s.counts().warm-warm, lost)
 		}
 	})
 }
@@ -419,7 +436,7 @@ func TestOwnerThatDiesWhilePreparingCostsNothing(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *sea) {
 		s.launch("a", nil)
 		pass(time.Minute)
-		before := s.version
+		before := s.counts().version
 		b := s.launch("b", func(c *Config) {
 			build := c.Build
 			c.Build = func(ctx context.Context, w Work) (Instance, error) {
@@ -432,8 +449,8 @@ func TestOwnerThatDiesWhilePreparingCostsNothing(t *testing.T) {
 		b.client.Block()
 		pass(time.Minute)
 		s.allHeld("a")
-		if s.version != before {
-			t.Errorf("the holder was stopped: %d writes", s.version-before)
+		if s.counts().version != before {
+			t.Errorf("the holder was stopped: %d writes", s.counts().version-before)
 		}
 	})
 }
@@ -448,11 +465,11 @@ func TestForgedRequestMovesNothing(t *testing.T) {
 			lease.Annotations[election.NextHolderAnnotation] = election.NewIncarnation("x")
 			s.store.Put(lease)
 		}
-		before := s.version
+		before := s.counts().version
 		pass(time.Minute)
 		s.allHeld("a")
-		if s.version != before {
-			t.Errorf("a forged request had %d writes made", s.version-before)
+		if s.counts().version != before {
+			t.Errorf("a forged request had %d writes made", s.counts().version-before)
 		}
 	})
 }
@@ -608,7 +625,7 @@ func TestLookBeforeYouRun(t *testing.T) {
 		lease.Annotations[RangeAnnotation] = shard.Everything().String()
 		s.store.Put(lease)
 		pass(10 * time.Second)
-		for id, w := range s.workers {
+		for id, w := range s.working() {
 			if election.MemberOf(w.incarnation) == "b" && id.Ring == "namespaces" {
 				t.Errorf("b works on %s beside another plan's", id)
 			}

@@ -123,7 +123,7 @@ func TestChangeOfPlan(t *testing.T) {
 				merge(r, 4)
 			},
 		} {
-			before, warm, began := s.terms(), s.warm, time.Now()
+			before, warm, began := s.terms(), s.counts().warm, time.Now()
 			s.apply(s.next(change))
 			pass(2 * time.Second)
 			s.requireWorked()
@@ -135,10 +135,10 @@ func TestChangeOfPlan(t *testing.T) {
 					fresh++
 				}
 			}
-			if s.warm-warm != fresh || fresh == 0 {
-				t.Errorf("step %d: %d of %d new shards began warm", step, s.warm-warm, fresh)
+			if s.counts().warm-warm != fresh || fresh == 0 {
+				t.Errorf("step %d: %d of %d new shards began warm", step, s.counts().warm-warm, fresh)
 			}
-			for id, w := range s.workers {
+			for id, w := range s.working() {
 				if _, kept := before[id]; !kept {
 					t.Logf("step %d: %s began after %v", step, id, w.began.Sub(began))
 				}
@@ -175,7 +175,7 @@ func TestControllersMoveFromRingToRing(t *testing.T) {
 		pass(20 * time.Second)
 		s.plan = apart
 		s.requireWorked()
-		for id, w := range s.workers {
+		for id, w := range s.working() {
 			if (id.Ring == "batch") != (election.MemberOf(w.incarnation) == "x") {
 				t.Errorf("%s is worked on by %s", id, w.incarnation)
 			}
