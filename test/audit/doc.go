@@ -7,7 +7,9 @@
 //
 // # What is judged of writes
 //
-// A write is a request with a mutating verb that was not refused. Of those that carry the fence's part:
+// A write is a request with a mutating verb that was not refused. An update that ended with a server's error counts as refused
+// if a write to the same object, answered before it arrived, had replaced the version that it was for: it can have stored
+// nothing. Any other that ended so counts as a write. Of those that carry the fence's part:
 //
 //   - Range, for shards of a namespaced ring: the hash of the object's namespace lies in the shard's range. For
 //     Namespace objects and their subresources it is the hash of their name. Requests that were refused are judged by

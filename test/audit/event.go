@@ -29,6 +29,8 @@ type event struct {
 		Name        string `json:"name"`
 		APIGroup    string `json:"apiGroup"`
 		Subresource string `json:"subresource"`
+		// ResourceVersion is the one that the request was made for, if it was.
+		ResourceVersion string `json:"resourceVersion"`
 	} `json:"objectRef"`
 	ResponseStatus *struct {
 		Code int32 `json:"code"`

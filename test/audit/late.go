@@ -35,6 +35,10 @@ func (w write) flight(t Term) Flight {
 // judgeRefusal counts what was refused after the term had ended.
 func (c *checker) judgeRefusal(w write) {
 	if t, ok := c.term(w.by); ok && !t.Ended.IsZero() && w.event.Received.After(t.Ended) {
-		c.report.DeniedLate[w.event.ResponseStatus.Code]++
+		code := int32(0) // nobody was answered
+		if w.event.ResponseStatus != nil {
+			code = w.event.ResponseStatus.Code
+		}
+		c.report.DeniedLate[code]++
 	}
 }

@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -67,4 +68,43 @@ func TestDeniedLate(t *testing.T) {
 	}
 	accepted := check(t, append(handoff(lower), write(a, lower, 1, low, 35, 5))...)
 	requireKinds(t, accepted, audit.NotHolder)
+}
+
+// made returns the request, made for a version of its object.
+func (l line) made(version string) line {
+	ref := maps.Clone(l["objectRef"].(map[string]any))
+	ref["resourceVersion"] = version
+	return l.with("objectRef", ref)
+}
+
+// TestOvertaken has the last holder send an update as it wakes up, and hang up before it is answered. b has written version 45 by 6 s.
+func TestOvertaken(t *testing.T) {
+	late := write(a, lower, 1, low, 0, 6.5).code(504)
+	elsewhere := request("update", agent(a, lower, 1), "apps", "replicasets", low, "other", 6.5).code(504)
+	for name, test := range map[string]struct {
+		write line
+		want  []audit.Kind
+	}{
+		"of a version that is gone":           {late.made("25"), nil},
+		"of the status":                       {request("update", agent(a, lower, 1), "apps", "replicasets/status", low, "web", 6.5).code(504).made("25"), nil},
+		"of the version that there is":        {late.made("45"), []audit.Kind{audit.NotHolder}},
+		"of a later version":                  {late.made("46"), []audit.Kind{audit.NotHolder}},
+		"of any version":                      {late, []audit.Kind{audit.NotHolder}},
+		"of nonsense":                         {late.made("x"), []audit.Kind{audit.NotHolder}},
+		"of another object":                   {elsewhere.made("25"), []audit.Kind{audit.NotHolder}},
+		"that came before the other's answer": {late.made("25").arrived(5.9), []audit.Kind{audit.NotHolder}},
+		"that was accepted":                   {write(a, lower, 1, low, 46, 6.5).made("25"), []audit.Kind{audit.NotHolder}},
+		"that is a patch":                     {late.made("25").with("verb", "patch"), []audit.Kind{audit.NotHolder}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, append(handoff(lower), write(b, lower, 2, low, 45, 6), test.write)...)
+			requireKinds(t, report, test.want...)
+			if test.want == nil && report.DeniedLate[504] != 1 {
+				t.Errorf("denied late: %v, want one 504", report.DeniedLate)
+			}
+		})
+	}
+	// What the other sent was refused: it replaced nothing.
+	report := check(t, append(handoff(lower), write(b, lower, 2, low, 45, 6).code(409), late.made("25"))...)
+	requireKinds(t, report, audit.NotHolder)
 }

@@ -8,6 +8,7 @@ import (
 
 // judgeWrites holds every request that carries a claim against what its shard covers, and against its Lease.
 func (c *checker) judgeWrites() {
+	overtaken := newOvertaken(c.writes)
 	for _, w := range c.writes {
 		f, known := c.fact(w.by)
 		if !known {
@@ -26,7 +27,7 @@ func (c *checker) judgeWrites() {
 			c.judgeRange(f, w)
 		}
 		c.judgeController(w, f)
-		if w.event.refused() {
+		if w.event.refused() || overtaken.has(w.event) {
 			c.report.Refused++
 			c.judgeRefusal(w)
 			continue
