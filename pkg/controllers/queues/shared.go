@@ -72,11 +72,11 @@ func share(of *fold, name string) *foldPart {
 	return p
 }
 
-// Set implements workqueue.SettableGaugeMetric.
+// Set implements workqueue.SettableGaugeMetric. Every queue calls it twice a second, most of them with what it was.
 func (p *foldPart) Set(v float64) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	if _, counts := p.of.values[p.name][p]; counts {
+	if was, counts := p.of.values[p.name][p]; counts && was != v {
 		p.of.values[p.name][p] = v
 		p.of.writeLocked(p.name)
 	}

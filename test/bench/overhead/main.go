@@ -26,7 +26,7 @@ import (
 
 type options struct {
 	rounds, namespaces, deployments int
-	bare                            string
+	bare, profile                   string
 	scrape                          time.Duration
 }
 
@@ -53,6 +53,7 @@ func main() {
 	flag.IntVar(&o.deployments, "deployments", 300, "Deployments that are made, scaled twice and deleted in a round")
 	flag.DurationVar(&o.scrape, "scrape", 15*time.Second, "how often the instrumented member is scraped")
 	flag.StringVar(&o.bare, "bare", "bin/flotilla-bare", "the binary without instrumentation")
+	flag.StringVar(&o.profile, "profile", "", "a file for a CPU profile of the last instrumented run, which shows where the difference is")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

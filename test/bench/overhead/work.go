@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -87,6 +88,9 @@ func (w *work) measure(ctx context.Context, v variant, name string) (used time.D
 	defer stop()
 	if v.scrape > 0 {
 		scraper.Go(func() { w.look(scraping, url, v.scrape) })
+		if w.o.profile != "" {
+			scraper.Go(func() { w.profile(scraping, url) })
+		}
 	}
 	before, err := cpuOf(process.Pid())
 	if err != nil {
@@ -111,7 +115,29 @@ func (w *work) look(ctx context.Context, url string, every time.Duration) {
 	})
 }
 
+// profile writes what the member did for twenty seconds. It is no part of the measurement, so an error is only said.
+func (w *work) profile(ctx context.Context, url string) {
+	err := w.fetch(ctx, url+"/debug/pprof/profile?seconds=20", func(body io.Reader) error {
+		file, err := os.Create(w.o.profile)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(file, body)
+		return errors.Join(err, file.Close())
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "overhead: no profile:", err)
+	}
+}
+
 func (w *work) get(ctx context.Context, url string) error {
+	return w.fetch(ctx, url, func(body io.Reader) error {
+		_, err := io.Copy(io.Discard, body)
+		return err
+	})
+}
+
+func (w *work) fetch(ctx context.Context, url string, read func(io.Reader) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -121,13 +147,10 @@ func (w *work) get(ctx context.Context, url string) error {
 		return err
 	}
 	defer response.Body.Close()
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		return err
-	}
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", url, response.Status)
 	}
-	return nil
+	return read(response.Body)
 }
 
 // do makes the Deployments, scales them up and down, and deletes them, each step once the one before is done.
