@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,7 +50,7 @@ serving the ring then, since a shard with an owner is worth more than what was a
 		}
 		began := conn.clock.Now()
 		progress := func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "Waiting: %s\n", text) }
-		if err := conn.waitEmpty(cmd.Context(), args[0], timeout, progress); err != nil {
+		if err := conn.wait(cmd.Context(), empty(args[0]), timeout, progress); err != nil {
 			return err
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "Member %s holds no shards, after %v\n", args[0], conn.clock.Since(began).Round(100*time.Millisecond))
@@ -255,31 +254,11 @@ func (c *connection) undrain(ctx context.Context, name string, dryRun bool) (cha
 	return changed, err
 }
 
-// waitEmpty returns when the member holds no shards.
-func (c *connection) waitEmpty(ctx context.Context, name string, within time.Duration, progress func(string)) error {
-	ticker := c.clock.NewTicker(waitInterval)
-	defer ticker.Stop()
-	deadline := c.clock.NewTimer(within)
-	defer deadline.Stop()
-	last := ""
-	for {
-		r, err := c.read(ctx)
-		if err == nil {
-			if err = emptied(r, name); err == nil || errors.Is(err, errNever) {
-				return err
-			}
-		}
-		if text := err.Error(); text != last {
-			progress(text)
-			last = text
-		}
-		select {
-		case <-ticker.C():
-		case <-deadline.C():
-			return fmt.Errorf("waited %v for member %s, which stays drained: %w", within, name, err)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+// empty waits until the member holds no shards.
+func empty(member string) waiting {
+	return waiting{
+		what:    fmt.Sprintf("member %s, which stays drained", member),
+		missing: func(r *status.Reading) error { return emptied(r, member) },
 	}
 }
 

@@ -68,8 +68,16 @@ func some(names []string) string {
 	return status.Plain(text)
 }
 
-// wait returns when the fleet runs the plan. It tells progress whenever that changes.
-func (c *connection) wait(ctx context.Context, plan shard.Plan, within time.Duration, progress func(string)) error {
+// waiting is what is waited for.
+type waiting struct {
+	// what stands behind "waited 2m0s for".
+	what string
+	// missing returns nil when it is there, and else what is still missing; an error that wraps errNever ends the waiting.
+	missing func(*status.Reading) error
+}
+
+// wait returns when nothing is missing any more. It tells progress whenever what is missing changes.
+func (c *connection) wait(ctx context.Context, w waiting, within time.Duration, progress func(string)) error {
 	ticker := c.clock.NewTicker(waitInterval)
 	defer ticker.Stop()
 	deadline := c.clock.NewTimer(within)
@@ -78,7 +86,7 @@ func (c *connection) wait(ctx context.Context, plan shard.Plan, within time.Dura
 	for {
 		r, err := c.read(ctx)
 		if err == nil {
-			if err = pending(r, plan); err == nil || errors.Is(err, errNever) {
+			if err = w.missing(r); err == nil || errors.Is(err, errNever) {
 				return err
 			}
 		}
@@ -89,9 +97,17 @@ func (c *connection) wait(ctx context.Context, plan shard.Plan, within time.Dura
 		select {
 		case <-ticker.C():
 		case <-deadline.C():
-			return fmt.Errorf("waited %v for plan generation %d, which stays in force: %w", within, plan.Generation, err)
+			return fmt.Errorf("waited %v for %s: %w", within, w.what, err)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// inForce waits until the fleet runs the plan.
+func inForce(plan shard.Plan) waiting {
+	return waiting{
+		what:    fmt.Sprintf("plan generation %d, which stays in force", plan.Generation),
+		missing: func(r *status.Reading) error { return pending(r, plan) },
 	}
 }

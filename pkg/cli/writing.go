@@ -45,7 +45,7 @@ func finish(cmd *cobra.Command, conn *connection, e Edit, dryRun bool, wait time
 		return nil
 	}
 	began := conn.clock.Now()
-	err := conn.wait(cmd.Context(), e.Next, wait, func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "Waiting: %s\n", text) })
+	err := conn.wait(cmd.Context(), inForce(e.Next), wait, func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "Waiting: %s\n", text) })
 	if err == nil {
 		fmt.Fprintf(out, "Every shard of it runs, and none of an older generation is held, after %v\n", conn.clock.Since(began).Round(100*time.Millisecond))
 	}

@@ -151,7 +151,7 @@ func (g *gates) release(ctx context.Context) {
 		return
 	}
 	m.observeAll(list)
-	roster := election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, m.config.Clock.Now())
+	roster := m.Roster()
 	if others := roster.Live(); len(others) > 0 {
 		logger.V(1).Info("Left the gates to the other members", "members", others)
 		return

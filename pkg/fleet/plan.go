@@ -269,7 +269,7 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 	for {
 		now := m.config.Clock.Now()
 		pause := m.config.Timing.RetryPeriod
-		if m.adopt(ctx, election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, now)) {
+		if m.adopt(ctx, m.Roster()) {
 			return true
 		}
 		if lease := m.observer.Get(PlanLease(m.config.Fleet)); !lease.Exists || lease.Annotations[DocumentAnnotation] == "" {
