@@ -80,6 +80,8 @@ func owner(s status.ShardView) string {
 		return s.Pin + " (pin)"
 	case s.Home != "":
 		return s.Home + " (home)"
+	case s.Beside != "":
+		return "(beside " + s.Beside + ")"
 	default:
 		return "(hashing)"
 	}

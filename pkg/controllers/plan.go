@@ -15,7 +15,8 @@ const (
 
 // DefaultPlan returns the plan of a fleet that has been given no other: ring
 // "namespaces" with all namespaced controllers on shards equal ranges, and ring
-// "cluster" with one shard for each group of cluster-scoped controllers. It contains
+// "cluster" with one shard for each group of cluster-scoped controllers, those that
+// read the same objects beside each other. It contains
 // disabled controllers too: whether they run is for each member's flags to say. The
 // error names what is out of bounds.
 func DefaultPlan(shards int) (shard.Plan, error) {
@@ -32,7 +33,7 @@ func DefaultPlan(shards int) (shard.Plan, error) {
 	cluster := shard.Ring{Name: ClusterRing, Scope: shard.ScopeCluster}
 	for _, group := range catalogue.Groups() {
 		cluster.Shards = append(cluster.Shards, shard.Shard{
-			ID: shard.ID{Ring: ClusterRing, Name: group}, Group: group, Controllers: catalogue.Group(group),
+			ID: shard.ID{Ring: ClusterRing, Name: group}, Group: group, Controllers: catalogue.Group(group), Beside: catalogue.Beside(group),
 		})
 	}
 	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{namespaced, cluster}}

@@ -9,9 +9,10 @@ import (
 
 // HomesOf returns where each shard of the ring belongs when all of the members
 // are there: with its pin if that is among them, else with its home if that is,
-// else by consistent hashing, as Homes has it for all shards of the ring. A
-// plan without pins and homes is placed exactly as by Homes. The error is that
-// of Homes, or that there is no such ring.
+// else with the group that it goes beside, else by consistent hashing, as Homes
+// has it for all shards of the ring. A ring without pins, homes and groups
+// beside others is placed exactly as by Homes. The error is that of Homes, or
+// that there is no such ring.
 func (p Plan) HomesOf(ring string, members []string) (Placement, error) {
 	r, found := p.Ring(ring)
 	if !found {
@@ -28,13 +29,17 @@ func (p Plan) HomesOf(ring string, members []string) (Placement, error) {
 		if hashed, err = Homes(r.IDs(), members); err != nil {
 			return Placement{}, err
 		}
-		if !slices.ContainsFunc(r.Shards, func(s Shard) bool { return !homeless(s) }) {
+		if !slices.ContainsFunc(r.Shards, func(s Shard) bool { return !homeless(s) || s.Beside != "" }) {
 			return hashed, nil
 		}
 	}
+	alone := func(s Shard) string { return cmp.Or(s.homeAmong(members), hashed.owners[s.ID]) }
 	out := Placement{owners: make(map[ID]string, len(r.Shards)), shards: make(map[string][]ID, len(members))}
 	for _, s := range r.Shards {
-		owner := cmp.Or(s.homeAmong(members), hashed.owners[s.ID])
+		owner := alone(s)
+		if beside := slices.IndexFunc(r.Shards, s.goesBeside); beside >= 0 && homeless(s) {
+			owner = alone(r.Shards[beside])
+		}
 		out.owners[s.ID] = owner
 		out.shards[owner] = append(out.shards[owner], s.ID)
 	}
@@ -54,6 +59,9 @@ func (s Shard) homeAmong(members []string) string {
 	}
 	return ""
 }
+
+// goesBeside tells whether other is the group that s goes beside.
+func (s Shard) goesBeside(other Shard) bool { return s.Beside != "" && s.Beside == other.Group }
 
 // Balance is how the weight of a ring lies on its members, in objects.
 type Balance struct {

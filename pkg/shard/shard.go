@@ -95,6 +95,11 @@ type Shard struct {
 	// consistent hashing. Both are wishes: while that member is away, another
 	// one has the shard.
 	Pin, Home string
+	// Beside is the group of the same ring whose member this group goes to where
+	// neither Pin nor Home says otherwise, because both read the same objects;
+	// empty leaves it to the consistent hashing. As a wish it ends where members
+	// are away.
+	Beside string
 	// Weight is how many objects the shard had when it was cut, for people to
 	// read; 0 if nobody has counted.
 	Weight int64
@@ -117,13 +122,14 @@ type shardJSON struct {
 	Controllers []string `json:"controllers,omitempty"`
 	Pin         string   `json:"pin,omitempty"`
 	Home        string   `json:"home,omitempty"`
+	Beside      string   `json:"beside,omitempty"`
 	Weight      int64    `json:"weight,omitempty"`
 }
 
 // MarshalJSON writes the range of a namespaced shard even where it is the zero
 // value, the whole keyspace, and leaves it out of a group's shard.
 func (s Shard) MarshalJSON() ([]byte, error) {
-	out := shardJSON{Ring: s.Ring, Name: s.Name, Group: s.Group, Controllers: s.Controllers, Pin: s.Pin, Home: s.Home, Weight: s.Weight}
+	out := shardJSON{Ring: s.Ring, Name: s.Name, Group: s.Group, Controllers: s.Controllers, Pin: s.Pin, Home: s.Home, Beside: s.Beside, Weight: s.Weight}
 	if s.Namespaced() {
 		out.Range = &s.Range
 	} else if s.Range != (Range{}) {
@@ -146,7 +152,7 @@ func (s *Shard) UnmarshalJSON(data []byte) error {
 	if (in.Range == nil) == (in.Group == "") {
 		return fmt.Errorf("shard %q: must have exactly one of range and group", id)
 	}
-	*s = Shard{ID: id, Group: in.Group, Controllers: in.Controllers, Pin: in.Pin, Home: in.Home, Weight: in.Weight}
+	*s = Shard{ID: id, Group: in.Group, Controllers: in.Controllers, Pin: in.Pin, Home: in.Home, Beside: in.Beside, Weight: in.Weight}
 	if in.Range != nil {
 		s.Range = *in.Range
 	}

@@ -72,6 +72,7 @@ type ShardView struct {
 	Objects *int64 `json:"objects,omitempty"`
 	Pin     string `json:"pin,omitempty"`
 	Home    string `json:"home,omitempty"`
+	Beside  string `json:"beside,omitempty"`
 	// Owner is the member that the plan wants, by its pin or home; empty where the plan leaves it to the consistent hashing.
 	Owner string `json:"owner,omitempty"`
 	// Wanted is the owner as members compute it from plan and roster, computed here; empty if no member serves the ring.
@@ -171,7 +172,7 @@ func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardVie
 	o := r.ShardLease(s.ID)
 	extent, _ := r.Plan.Extent(s.ID)
 	v := ShardView{
-		Shard: s.ID.String(), Group: s.Group, Controllers: s.Controllers, Weight: s.Weight, Pin: s.Pin, Home: s.Home,
+		Shard: s.ID.String(), Group: s.Group, Controllers: s.Controllers, Weight: s.Weight, Pin: s.Pin, Home: s.Home, Beside: s.Beside,
 		Owner: s.Belongs(), Wanted: r.owner(s.ID), Claim: ClaimOf(r, o),
 	}
 	if s.Namespaced() {

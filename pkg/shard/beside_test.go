@@ -1,0 +1,121 @@
+package shard
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// groupsPlan has the groups, each beside the one behind its colon.
+func groupsPlan(groups ...string) Plan {
+	ring := Ring{Name: "cluster", Scope: ScopeCluster}
+	for i, g := range groups {
+		group, beside, _ := strings.Cut(g, ":")
+		ring.Shards = append(ring.Shards, Shard{
+			ID: ID{Ring: "cluster", Name: group}, Group: group, Beside: beside, Controllers: []string{fmt.Sprintf("controller-%d", i)},
+		})
+	}
+	return Plan{Generation: 1, Rings: []Ring{ring}}
+}
+
+func TestBesideGoesWhereTheOtherGroupIs(t *testing.T) {
+	apart, together := groupsPlan("nodes", "volumes", "garbage"), groupsPlan("nodes", "volumes:nodes", "garbage")
+	nodes, volumes, garbage := ID{"cluster", "nodes"}, ID{"cluster", "volumes"}, ID{"cluster", "garbage"}
+	parted := 0
+	for n := 1; n <= 12; n++ {
+		var members []string
+		for i := range n {
+			members = append(members, fmt.Sprintf("flotilla-%d", i))
+		}
+		a, err := apart.HomesOf("cluster", members)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := together.HomesOf("cluster", members)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.owners[nodes] != a.owners[volumes] {
+			parted++
+		}
+		if b.owners[volumes] != b.owners[nodes] {
+			t.Errorf("%d members: volumes belongs to %s, and nodes, beside which it goes, to %s", n, b.owners[volumes], b.owners[nodes])
+		}
+		if a.owners[nodes] != b.owners[nodes] || a.owners[garbage] != b.owners[garbage] {
+			t.Errorf("%d members: a group that goes beside no other was moved: %v, was %v", n, b.owners, a.owners)
+		}
+		if got := b.Of(b.owners[nodes]); len(got) < 2 || b.Len() != 3 {
+			t.Errorf("%d members: %s has %v, and %d shards are placed", n, b.owners[nodes], got, b.Len())
+		}
+	}
+	if parted == 0 {
+		t.Error("the hashing has them together for every roster: the test shows nothing")
+	}
+}
+
+func TestPinAndHomeAreBeforeBeside(t *testing.T) {
+	members := []string{"a", "b", "c"}
+	for _, set := range []func(*Shard, string){
+		func(s *Shard, m string) { s.Pin = m },
+		func(s *Shard, m string) { s.Home = m },
+	} {
+		for _, m := range members {
+			plan := groupsPlan("nodes", "volumes:nodes")
+			shards := plan.Rings[0].Shards
+			set(&shards[1], m)
+			if got, _ := plan.HomesOf("cluster", members); got.owners[shards[1].ID] != m {
+				t.Errorf("volumes belongs to %q, want %q, which the plan names", got.owners[shards[1].ID], m)
+			}
+			// What is beside follows the other's pin or home as well.
+			plan = groupsPlan("nodes", "volumes:nodes")
+			shards = plan.Rings[0].Shards
+			set(&shards[0], m)
+			if got, _ := plan.HomesOf("cluster", members); got.owners[shards[1].ID] != m {
+				t.Errorf("volumes belongs to %q, want %q with nodes", got.owners[shards[1].ID], m)
+			}
+		}
+	}
+}
+
+func TestBesideIsValidated(t *testing.T) {
+	ranges := Plan{Generation: 1, Rings: []Ring{{
+		Name: "namespaces", Scope: ScopeNamespaced, Controllers: []string{"deployment-controller"},
+		Shards: []Shard{{ID: ID{"namespaces", "00"}, Beside: "nodes"}},
+	}}}
+	for want, plan := range map[string]Plan{
+		"":                                     groupsPlan("nodes", "volumes:nodes", "garbage:nodes"),
+		`"nowhere": must be another group`:     groupsPlan("nodes", "volumes:nowhere"),
+		`"volumes": must be another group`:     groupsPlan("nodes", "volumes:volumes"),
+		`"volumes": must be a group that goes`: groupsPlan("nodes", "volumes:nodes", "garbage:volumes"),
+		"only a group goes beside another":     ranges,
+	} {
+		err := plan.Validate()
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("a good plan is refused: %v", err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ".beside")):
+			t.Errorf("error %v, want it to name the field and say %q", err, want)
+		}
+	}
+}
+
+func TestBesideIsKeptAndCounted(t *testing.T) {
+	plan, without := groupsPlan("nodes", "volumes:nodes"), groupsPlan("nodes", "volumes")
+	if plan.Digest() == without.Digest() {
+		t.Error("two plans that place differently have one digest")
+	}
+	text, err := plan.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := ParsePlan([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back.Digest() != plan.Digest() {
+		t.Errorf("the plan that was read is %+v, want %+v", back, plan)
+	}
+	if changes := Diff(without, plan); len(changes) != 1 || changes[0].Kind != ChangeShardMoved || !strings.Contains(changes[0].Text, `beside "nodes"`) {
+		t.Errorf("the difference is %+v, want that volumes goes beside nodes", changes)
+	}
+}
