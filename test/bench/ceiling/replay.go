@@ -1,0 +1,221 @@
+package ceiling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Options say how a recording is replayed.
+type Options struct {
+	// Prepare makes what the recorded work began with: namespaces, nodes, the objects of users. Default: nothing is made.
+	Prepare func(context.Context) error
+	// Since is when the work began in the recorded run. What controllers sent before is replayed first, and is not in the time; there
+	// it is no failure if what is to be created exists. Default: all is work.
+	Since time.Time
+	// Workers is how many requests are under way at a time. Default: 16.
+	Workers int
+	// QPS is the most requests a second of each controller, and Burst how many of them at once; upstream's flags are 20 and
+	// 30. Default: no limit.
+	QPS   float32
+	Burst int
+	// Events sends Events as well. Default: false.
+	Events bool
+}
+
+const (
+	defaultWorkers = 16
+	// mostFailed is the share of requests that may fail.
+	mostFailed = 0.01
+	// kept is how many messages of failures are kept.
+	kept = 10
+)
+
+func (o Options) complete() (Options, error) {
+	if o.Workers == 0 {
+		o.Workers = defaultWorkers
+	}
+	switch {
+	case o.Workers < 0:
+		return o, fmt.Errorf("ceiling: Workers is %d, must be 0 or more", o.Workers)
+	case o.QPS < 0 || o.Burst < 0:
+		return o, fmt.Errorf("ceiling: QPS is %v and Burst is %d, must be 0 or more", o.QPS, o.Burst)
+	case o.QPS > 0 && o.Burst == 0:
+		return o, fmt.Errorf("ceiling: Burst is 0, must be at least 1 where QPS is %v", o.QPS)
+	default:
+		return o, nil
+	}
+}
+
+// Outcome is what came of a replay.
+type Outcome struct {
+	// Seconds is the time from the first request of the work to the last answer.
+	Seconds float64 `json:"seconds"`
+	// Requests of the work, failed ones included, and Prepared before it.
+	Requests int `json:"requests"`
+	Prepared int `json:"prepared"`
+	// Retries are requests that were sent again, because the object of that name had not gone yet.
+	Retries int `json:"retries"`
+	// Failures of both parts, by verb, resource and status: "delete pods 404 NotFound"; 0 is no answer.
+	Failed   int            `json:"failed"`
+	Failures map[string]int `json:"failures"`
+	// Examples are the first messages.
+	Examples []string `json:"examples,omitempty"`
+	// Controllers is how many requests of the work each of them sent.
+	Controllers map[string]int `json:"controllers"`
+	// Unmapped is how many UIDs of the recorded run have no object here; they are sent as they were.
+	Unmapped int `json:"unmapped"`
+}
+
+// Replay sends the requests to the API server of config and returns how long that took. config's user should be one who may do
+// everything, and whom priority and fairness does not hold back, such as system:masters; its rate limits are not used.
+// More than 1 % of failures are an error, and the outcome is returned beside it. It returns after all its goroutines.
+func (r Recording) Replay(ctx context.Context, config *rest.Config, o Options) (Outcome, error) {
+	o, err := o.complete()
+	if err != nil {
+		return Outcome{}, err
+	}
+	p, err := newPlayer(r, config, o)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if o.Prepare != nil {
+		if err := o.Prepare(ctx); err != nil {
+			return Outcome{}, fmt.Errorf("ceiling: prepare: %w", err)
+		}
+	}
+	before := 0
+	for before < len(p.requests) && p.requests[before].received.Before(o.Since) {
+		before++
+	}
+	p.preparing = true
+	p.resolve(ctx)
+	p.play(ctx, 0, before)
+	p.preparing = false
+	began := time.Now()
+	p.play(ctx, before, len(p.requests))
+	p.out.Seconds = time.Since(began).Seconds()
+	p.out.Prepared, p.out.Requests = before, len(p.requests)-before
+	for _, q := range p.requests[before:] {
+		p.out.Controllers[q.controller]++
+	}
+	return p.out, errors.Join(context.Cause(ctx), p.out.check())
+}
+
+func (o Outcome) check() error {
+	all := o.Prepared + o.Requests
+	if float64(o.Failed) <= mostFailed*float64(all) {
+		return nil
+	}
+	return fmt.Errorf("ceiling: %d of %d requests failed, at most %.0f %% may: %v %q", o.Failed, all, mostFailed*100, o.Failures, o.Examples)
+}
+
+// player is one replay.
+type player struct {
+	client
+	options   Options
+	requests  []request
+	recording Recording
+	slots     chan struct{} // one for each request that may be under way
+	limits    map[string]flowcontrol.RateLimiter
+	preparing bool
+	// insisting are the objects of which the latest resourceVersion must be known.
+	insisting map[string]bool
+
+	// mu guards what follows.
+	mu       sync.Mutex
+	out      Outcome
+	uids     map[string]string // recorded UID to the one here
+	versions map[string]string // latest resourceVersion by object
+}
+
+func newPlayer(r Recording, config *rest.Config, o Options) (*player, error) {
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("ceiling: %w", err)
+	}
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("ceiling: %w", err)
+	}
+	p := &player{
+		client:  client{base: &url.URL{Scheme: base.Scheme, Host: base.Host}, http: http},
+		options: o, recording: r, slots: make(chan struct{}, o.Workers), limits: map[string]flowcontrol.RateLimiter{},
+		out:  Outcome{Failures: map[string]int{}, Controllers: map[string]int{}},
+		uids: map[string]string{}, versions: map[string]string{}, insisting: map[string]bool{},
+	}
+	for _, q := range r.requests {
+		if q.event && !o.Events {
+			continue
+		}
+		p.requests = append(p.requests, q)
+		if q.versioned {
+			p.insisting[q.object] = true
+		}
+		if o.QPS > 0 && p.limits[q.controller] == nil {
+			p.limits[q.controller] = flowcontrol.NewTokenBucketRateLimiter(o.QPS, o.Burst)
+		}
+	}
+	return p, nil
+}
+
+// resolve reads the UIDs that are mentioned and that no request makes.
+func (p *player) resolve(ctx context.Context) {
+	made, wanted := map[string]bool{}, map[string]bool{}
+	for _, q := range p.requests {
+		if q.uid != "" {
+			made[q.uid] = true
+		}
+		for _, m := range q.mentions {
+			wanted[m.uid] = true
+		}
+	}
+	var group sync.WaitGroup
+	for uid := range wanted {
+		if made[uid] {
+			continue
+		}
+		p.slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-p.slots }()
+			now, err := p.read(ctx, p.recording.places[uid])
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if err != nil || now.uid == "" {
+				p.out.Unmapped++
+				return
+			}
+			p.uids[uid] = now.uid
+		})
+	}
+	group.Wait()
+}
+
+// play sends requests[from:to], each as soon as those that it depends on have been answered.
+func (p *player) play(ctx context.Context, from, to int) {
+	g := newGraph(p.requests, from, to)
+	var group sync.WaitGroup
+	for controller, ready := range g.ready {
+		// Each has workers of its own, so that one that waits for its limit holds up no other.
+		for range min(p.options.Workers, cap(ready)) {
+			group.Go(func() {
+				for i := range ready {
+					if limit := p.limits[controller]; limit != nil {
+						_ = limit.Wait(ctx) // an error is that ctx has ended, which the request will say
+					}
+					p.slots <- struct{}{}
+					p.send(ctx, p.requests[i], g.follows[i-from])
+					<-p.slots
+					g.done(i)
+				}
+			})
+		}
+	}
+	group.Wait()
+}

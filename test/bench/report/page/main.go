@@ -1,0 +1,77 @@
+// Page brings the generated parts of docs/benchmarks/README.md up to date with the results of benchmark runs, and writes down
+// what there is to plot.
+//
+//	page [-page docs/benchmarks/README.md] [-plots plots.json] result.json...
+//
+// Without results the page says that nothing has been measured.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/flotilla-kube/flotilla/test/bench/report"
+	"github.com/flotilla-kube/flotilla/test/bench/result"
+)
+
+func main() {
+	page := flag.String("page", "docs/benchmarks/README.md", "the page, which must exist")
+	plots := flag.String("plots", "", "file for what there is to plot, which hack/tools/plot reads; none if empty")
+	flag.Parse()
+	if err := run(*page, *plots, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "page:", err)
+		os.Exit(1)
+	}
+}
+
+func run(page, plots string, names []string) error {
+	var files []result.File
+	for _, name := range names {
+		file, err := read(name)
+		if err != nil {
+			return err
+		}
+		files = append(files, file)
+	}
+	r, err := report.New(files)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	pictures := r.Plots()
+	made, err := r.Page(string(text), pictures)
+	if err != nil {
+		return fmt.Errorf("%s: %w", page, err)
+	}
+	if plots != "" {
+		written, err := json.MarshalIndent(append([]report.Plot{}, pictures...), "", "\t")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(plots, written, 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(page, []byte(made), 0o644)
+}
+
+// read is strict: a field that nobody knows is a figure that would silently be left out.
+func read(name string) (result.File, error) {
+	in, err := os.Open(name)
+	if err != nil {
+		return result.File{}, err
+	}
+	defer in.Close()
+	decoder := json.NewDecoder(in)
+	decoder.DisallowUnknownFields()
+	var file result.File
+	if err := decoder.Decode(&file); err != nil {
+		return result.File{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return file, nil
+}

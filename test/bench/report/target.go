@@ -1,0 +1,174 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/flotilla-kube/flotilla/test/bench/result"
+)
+
+// Verdict says whether a target is met.
+type Verdict string
+
+// Verdicts.
+const (
+	// Met in each cell that the target is about.
+	Met Verdict = "met"
+	// NotMet in one cell at least.
+	NotMet Verdict = "**not met**"
+	// Partly met: in each cell that was measured, and there is one that was not.
+	Partly Verdict = "met where measured"
+	// NotMeasured in any cell.
+	NotMeasured Verdict = "not measured"
+)
+
+// Target is what a fleet may cost, or must reach, as a multiple of stock's in the same round.
+type Target struct {
+	Name string
+	// Limit is the most that is allowed, or the least if AtLeast.
+	Limit   float64
+	AtLeast bool
+	// Metric is what is compared, the fleet's with stock's.
+	Metric Metric
+	about  func(c Cell, params map[string]int) bool
+}
+
+// largePods is the size at which the targets for four replicas hold.
+const largePods = 20000
+
+// Targets are those that the project has set itself.
+func Targets() []Target {
+	most := func(name string, limit float64, m Metric, about func(Cell, map[string]int) bool) Target {
+		return Target{Name: name, Limit: limit, Metric: m, about: about}
+	}
+	least := func(name string, limit float64, m Metric, about func(Cell, map[string]int) bool) Target {
+		return Target{Name: name, Limit: limit, AtLeast: true, Metric: m, about: about}
+	}
+	const four = "4 replicas, gate on, 20,000 pods: "
+	return []Target{
+		most("1 replica: CPU of work", 1.05, CPU, both(replicas(1), work)),
+		most("1 replica: memory", 1.10, Memory, replicas(1)),
+		most("1 replica: time of work", 1.05, Time, both(replicas(1), work)),
+		most(four+"memory beyond the empty process, largest replica without cluster groups", 0.35, Beyond, large),
+		most(four+"bytes received, largest replica without cluster groups", 0.35, ReceivedOne, large),
+		most(four+"the same memory, largest replica with light groups at most", 0.35, BeyondLight, large),
+		most(four+"the same bytes, largest replica with light groups at most", 0.35, ReceivedLight, large),
+		most(four+"bytes received, sum over replicas", 1.25, Received, large),
+		most(four+"CPU per object, sum over replicas", 1.15, CPUObject, both(large, work)),
+		most("4 replicas, gate on, any size: CPU per object, sum over replicas", 1.15, CPUObject, both(gated, work)),
+		least("4 replicas, default flags: throughput", 3.5, Speed, both(atRate(result.RateDefault), work)),
+		least("4 replicas, stock's limits divided among them: throughput", 1.0, Speed, both(atRate(result.RateEqual), work)),
+		most("4 replicas, gate on: CPU of the API server in work", 1.10, ServerCPU, both(gated, work)),
+	}
+}
+
+func both(a, b func(Cell, map[string]int) bool) func(Cell, map[string]int) bool {
+	return func(c Cell, params map[string]int) bool { return a(c, params) && b(c, params) }
+}
+
+func replicas(n int) func(Cell, map[string]int) bool {
+	return func(c Cell, _ map[string]int) bool { return c.System.Replicas == n }
+}
+
+// work leaves out the scenario with a loss, whose time is that of noticing it.
+func work(c Cell, _ map[string]int) bool { return !isWindow(c.Scenario) && c.Scenario != "chaos" }
+
+func atRate(rate string) func(Cell, map[string]int) bool {
+	return func(c Cell, _ map[string]int) bool { return c.System.Replicas == 4 && c.System.Rate == rate }
+}
+
+func gated(c Cell, _ map[string]int) bool { return c.System.Replicas == 4 && c.System.Gate }
+
+func large(c Cell, params map[string]int) bool {
+	return gated(c, params) && podsOf(params) == largePods
+}
+
+// podsOf returns how many pods a size means.
+func podsOf(params map[string]int) int {
+	if n, ok := params["pods"]; ok {
+		return n
+	}
+	return params["deployments"] * params["replicas"]
+}
+
+// Judgement is a target held against what was measured.
+type Judgement struct {
+	Target  Target
+	Verdict Verdict
+	// Worst is the ratio of the cell that is furthest on the wrong side, and Cell that cell; both only if Measured > 0.
+	Worst Spread
+	Cell  Cell
+	// Cells is how many cells the target is about; in Measured of them there is a ratio, and in Held it is good enough.
+	Cells, Measured, Held int
+}
+
+// Judge holds a target against each cell of a fleet that it is about, by the median of the rounds' ratios.
+func (r *Report) Judge(t Target) Judgement {
+	j := Judgement{Target: t, Verdict: NotMeasured}
+	for _, c := range r.cells {
+		if c.System.Kind != result.Fleet || !t.about(c, r.params[c]) {
+			continue
+		}
+		j.Cells++
+		ratio, ok := r.Ratio(c, t.Metric, result.Stock)
+		if !ok {
+			continue
+		}
+		if j.Measured++; t.holds(ratio.Median) {
+			j.Held++
+		}
+		if j.Measured == 1 || t.worse(ratio.Median, j.Worst.Median) {
+			j.Worst, j.Cell = ratio, c
+		}
+	}
+	switch {
+	case j.Measured == 0:
+	case j.Held < j.Measured:
+		j.Verdict = NotMet
+	case j.Measured < j.Cells:
+		j.Verdict = Partly
+	default:
+		j.Verdict = Met
+	}
+	return j
+}
+
+func (t Target) holds(ratio float64) bool {
+	if t.AtLeast {
+		return ratio >= t.Limit
+	}
+	return ratio <= t.Limit
+}
+
+func (t Target) worse(a, b float64) bool {
+	if t.AtLeast {
+		return a < b
+	}
+	return a > b
+}
+
+// bound returns the limit as text.
+func (t Target) bound() string {
+	if t.AtLeast {
+		return fmt.Sprintf("≥ %.2f", t.Limit)
+	}
+	return fmt.Sprintf("≤ %.2f", t.Limit)
+}
+
+// targets is the table of all targets.
+func (r *Report) targets() string {
+	rows := [][]string{{"target, as a multiple of stock", "limit", "measured, worst case", "verdict", "met in", "worst case"}}
+	for _, t := range Targets() {
+		j := r.Judge(t)
+		row := []string{t.Name, t.bound(), absent, string(j.Verdict), absent, absent}
+		if j.Measured > 0 {
+			row[2] = text(j.Worst, true, Plain)
+			row[4] = fmt.Sprintf("%d of %d", j.Held, j.Measured)
+			if j.Measured < j.Cells {
+				row[4] += fmt.Sprintf(", %d without data", j.Cells-j.Measured)
+			}
+			row[5] = j.Cell.String()
+		}
+		rows = append(rows, row)
+	}
+	return table(rows)
+}
