@@ -51,7 +51,7 @@ func (cp *ControlPlane) startEtcd(ctx context.Context) error {
 		StartTimeout: startTimeout,
 		StopTimeout:  stopTimeout,
 	}
-	if err := os.Mkdir(etcd.DataDir, 0o700); err != nil {
+	if err := cp.makeFrom(etcd.DataDir); err != nil {
 		return err
 	}
 	if etcd.Path, err = cp.recordingScript(etcdName); err != nil {
@@ -111,6 +111,20 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 	cp.plane.APIServer = server
 	return cp.start(ctx, apiServerName, server.Start)
 }
+
+// makeFrom makes a folder of the working directory: a copy of the one that Options.From has, or an empty one.
+func (cp *ControlPlane) makeFrom(dir string) error {
+	if cp.opts.From == "" {
+		return os.MkdirAll(dir, 0o700)
+	}
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(cp.opts.From, filepath.Base(dir)))); err != nil {
+		return fmt.Errorf("copy of %s: %w", cp.opts.From, err)
+	}
+	return os.Chmod(dir, 0o700) // etcd insists
+}
+
+// ServerPid returns the process number of "kube-apiserver" or "etcd" while it runs.
+func (cp *ControlPlane) ServerPid(name string) (int, error) { return cp.pid(name) }
 
 // configureAPIServer sets what envtest does not, or sets otherwise.
 func (cp *ControlPlane) configureAPIServer(args *envtest.Arguments) error {

@@ -37,10 +37,10 @@ type authority struct {
 
 var _ envtest.Authn = &authority{}
 
-// newAuthority writes ca.crt, ca.key and the service-account key pair sa.key, sa.pub to dir.
+// newAuthority writes ca.crt, ca.key and the service-account key pair sa.key, sa.pub to dir, unless they are there.
 func newAuthority(dir string) (*authority, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+	if _, err := os.Stat(filepath.Join(dir, "ca.key")); err == nil {
+		return loadAuthority(dir)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -62,6 +62,25 @@ func newAuthority(dir string) (*authority, error) {
 		return nil, err
 	}
 	return a, a.writeServiceAccountKeys()
+}
+
+// loadAuthority reads what newAuthority has written.
+func loadAuthority(dir string) (*authority, error) {
+	a := &authority{dir: dir}
+	certificates, err := cert.CertsFromFile(a.certFile())
+	if err != nil {
+		return nil, err
+	}
+	key, err := keyutil.PrivateKeyFromFile(a.keyFile())
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%s: a %T cannot sign", a.keyFile(), key)
+	}
+	a.cert, a.key = certificates[0], signer
+	return a, nil
 }
 
 func (a *authority) certFile() string                { return filepath.Join(a.dir, "ca.crt") }

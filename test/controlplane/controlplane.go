@@ -70,7 +70,11 @@ func (cp *ControlPlane) startAll(ctx context.Context) error {
 	if cp.reaper, err = startReaper(cp.pidDir(), cp.removeDir); err != nil {
 		return fmt.Errorf("controlplane: start the reaper: %w", err)
 	}
-	if cp.ca, err = newAuthority(filepath.Join(cp.dir, "pki")); err != nil {
+	pki := filepath.Join(cp.dir, "pki")
+	if err := cp.makeFrom(pki); err != nil {
+		return fmt.Errorf("controlplane: certificates: %w", err)
+	}
+	if cp.ca, err = newAuthority(pki); err != nil {
 		return fmt.Errorf("controlplane: certificates: %w", err)
 	}
 	if err := cp.startEtcd(ctx); err != nil {

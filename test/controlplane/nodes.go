@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -59,7 +60,8 @@ func (cp *ControlPlane) startNodes(ctx context.Context) error {
 	began := time.Now()
 	for i := range cp.opts.Nodes {
 		node := newNode(fmt.Sprintf("node-%03d", i))
-		if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+		_, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+		if err != nil && !(cp.opts.From != "" && apierrors.IsAlreadyExists(err)) {
 			return fmt.Errorf("controlplane: create %s: %w", node.Name, err)
 		}
 	}

@@ -31,6 +31,10 @@ type Options struct {
 	// Default: false.
 	KeepDir bool
 
+	// From is a folder with copies of "etcd" and "pki" from the Dir of a control plane that was stopped: this one begins with
+	// its objects and its certificate authority. It is copied and not changed. Default: an empty cluster.
+	From string
+
 	// ShardedListAndWatch turns on the API server's feature gate of that name. Default: false, as upstream.
 	ShardedListAndWatch bool
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/test/bench/measure"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
@@ -92,14 +93,14 @@ func (w *work) measure(ctx context.Context, v variant, name string) (used time.D
 			scraper.Go(func() { w.profile(scraping, url) })
 		}
 	}
-	before, err := cpuOf(process.Pid())
+	before, err := measure.CPU(process.Pid())
 	if err != nil {
 		return 0, err
 	}
 	if err := w.do(ctx); err != nil {
 		return 0, err
 	}
-	after, err := cpuOf(process.Pid())
+	after, err := measure.CPU(process.Pid())
 	return after - before, err
 }
 

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flotilla-kube/flotilla/test/bench/measure"
+	"github.com/flotilla-kube/flotilla/test/bench/result"
+	"github.com/flotilla-kube/flotilla/test/bench/scenario"
+	"github.com/flotilla-kube/flotilla/test/bench/system"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// footprint is what the processes of a system have on a cluster without objects, by their name.
+type footprint map[string]struct{ rss, heap uint64 }
+
+// measureEmpty measures each kind and size of system once on an empty cluster.
+func (b *bench) measureEmpty(ctx context.Context) error {
+	systems, err := parseSystems(b.systems)
+	if err != nil {
+		return err
+	}
+	for _, s := range systems {
+		s.Rate = result.RateDefault
+		j := job{scenario: scenario.IdleCost, system: s}
+		err := b.onPlane(ctx, j, func(plane *controlplane.ControlPlane) (err error) {
+			running, err := b.start(ctx, j, plane)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, running.Stop()) }()
+			if err := running.Quiet(ctx); err != nil {
+				return err
+			}
+			b.empty[system.Name(s)], err = look(ctx, running)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s on an empty cluster: %w", system.Name(s), err)
+		}
+		fmt.Printf("%s on an empty cluster: %s\n", system.Name(s), b.empty[system.Name(s)])
+	}
+	return nil
+}
+
+func look(ctx context.Context, running *system.Running) (footprint, error) {
+	f := footprint{}
+	for _, p := range running.Processes() {
+		memory, err := measure.MemoryOf(p.Pid())
+		if err != nil {
+			return nil, err
+		}
+		heap, err := running.Heap(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		f[p.Name] = struct{ rss, heap uint64 }{memory.RSS, heap}
+	}
+	return f, nil
+}
+
+// String returns the most that a process has.
+func (f footprint) String() string {
+	rss, heap := uint64(0), uint64(0)
+	for _, p := range f {
+		rss, heap = max(rss, p.rss), max(heap, p.heap)
+	}
+	return fmt.Sprintf("RSS %s, heap %s in the largest process", megabytes(rss), megabytes(heap))
+}
+
+// addEmpty adds what was measured to a run of the same system.
+func (b *bench) addEmpty(run *result.Run) {
+	for i := range run.Processes {
+		if p, found := b.empty[system.Name(run.System)][run.Processes[i].Name]; found {
+			run.Processes[i].EmptyRSS, run.Processes[i].EmptyHeap = &p.rss, &p.heap
+		}
+	}
+}

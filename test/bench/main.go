@@ -1,0 +1,54 @@
+// Command bench compares the stock kube-controller-manager with fleets of members: the same work on each in turn, on an etcd
+// and an API server that are started afresh for every run. It measures and writes JSON; test/bench/report makes tables of it.
+//
+//	make bench ARGS="-scenarios basic -rates default,high -out _output/bench/basic.json"
+//
+// The file is written after every run, so that an interrupted bench keeps what it has. Order: scenario, size, rate, round,
+// system; which system is first changes from round to round, so that what changes slowly on the machine hits all alike.
+//
+// What a run waits for before anything is measured: all processes are healthy, every shard is held by its owner, the plan is
+// even, and the processes have been quiet for four seconds. The plan then stands still. Even it is by names and numbers: the
+// namespaces' names lie evenly in the keyspace, and a fleet starts with four equal ranges a member, which its planner would
+// come to. With -balance and -names plain the planner has to come to them: flotilla plan rebalance is run until nothing is worth
+// doing. Each member's namespaces are in the results.
+//
+// Every process reaches the API server through a proxy that counts bytes and gives it an address of its own, by which the
+// audit log tells its watches and its writes of Leases. The proxies run in this process and cost all systems the same CPU per
+// byte.
+//
+// Exit status: 0 if every run gave figures, 1 if one failed (the others were still made), 2 for wrong usage.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	os.Exit(realMain())
+}
+
+func realMain() int {
+	o, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the process at once; the control plane's reaper then ends what it has started.
+	context.AfterFunc(ctx, stop)
+	if err := benchmark(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}

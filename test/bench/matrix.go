@@ -1,0 +1,89 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/flotilla-kube/flotilla/test/bench/data"
+	"github.com/flotilla-kube/flotilla/test/bench/result"
+	"github.com/flotilla-kube/flotilla/test/bench/scenario"
+)
+
+// job is one run that is to be made.
+type job struct {
+	scenario string
+	params   map[string]int
+	system   result.System
+	round    int
+}
+
+// jobs returns the runs that the options ask for, in order.
+func (o options) jobs() []job {
+	var all []job
+	names, _ := oneOf(o.scenarios, scenario.Names())
+	rates, _ := oneOf(o.rates, rateWords)
+	for _, name := range names {
+		some := rates
+		if quietScenario(name) {
+			some = rates[:1]
+		}
+		for _, params := range o.sizes(name) {
+			for _, rate := range some {
+				for round := range o.rounds {
+					all = append(all, o.round(name, params, rate, round+1)...)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// quietScenario tells whether there is nothing to do in a scenario.
+func quietScenario(name string) bool { return name == scenario.Steady || name == scenario.IdleCost }
+
+// round returns the runs of one round; every second one is in the opposite order.
+func (o options) round(name string, params map[string]int, rate string, round int) []job {
+	var all []job
+	systems, _ := parseSystems(o.systems)
+	gates, _ := oneOf(o.gates, gateWords)
+	for _, s := range systems {
+		// Nobody takes over from the only member, and ranges are the fleet's.
+		if s.Kind == result.Fleet && s.Replicas == 1 && name == scenario.Chaos || s.Kind == result.Stock && name == scenario.IdleCost {
+			continue
+		}
+		for _, gate := range gates {
+			s.Gate, s.Rate = gate == "on", rate
+			all = append(all, job{scenario: name, params: params, system: s, round: round})
+		}
+	}
+	if round%2 == 0 {
+		slices.Reverse(all)
+	}
+	return all
+}
+
+// sizes returns the sizes in which a scenario is run.
+func (o options) sizes(name string) []map[string]int {
+	var all []map[string]int
+	switch name {
+	case scenario.Steady:
+		pods, _ := numbers(o.pods, data.PodsPerNamespace, mostPods, data.PodsPerNamespace)
+		for _, n := range pods {
+			all = append(all, map[string]int{scenario.Pods: n, scenario.Namespaces: n / data.PodsPerNamespace, scenario.Seconds: o.watch})
+		}
+	case scenario.IdleCost:
+		shards, _ := numbers(o.shards, 1, 1019, 1)
+		for _, n := range shards {
+			all = append(all, map[string]int{scenario.Shards: n, scenario.Seconds: o.watch})
+		}
+	case scenario.Burst:
+		all = []map[string]int{{scenario.Namespaces: o.namespaces, scenario.Objects: o.objects}}
+	case scenario.ScaleOut, scenario.RollingUpdate:
+		all = []map[string]int{{scenario.Namespaces: o.namespaces, scenario.Deployments: o.deployments, scenario.Replicas: o.replicas}}
+	default:
+		all = []map[string]int{{scenario.Namespaces: o.namespaces, scenario.Deployments: o.deployments}}
+	}
+	if o.background > 0 && !quietScenario(name) {
+		all[0][scenario.Pods] = o.background
+	}
+	return all
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/metadata"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/bench/data"
+	"github.com/flotilla-kube/flotilla/test/bench/measure"
+	"github.com/flotilla-kube/flotilla/test/bench/result"
+	"github.com/flotilla-kube/flotilla/test/bench/scenario"
+	"github.com/flotilla-kube/flotilla/test/bench/system"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+const (
+	apiServer = "kube-apiserver"
+	etcd      = "etcd"
+
+	// cpuBound is the share of the machine that had nothing to do below which CPU is what the work waited for.
+	cpuBound = 0.15
+	// serverLimit is for the API server to come to rest after its own clients have filled their caches.
+	serverLimit = 2 * time.Minute
+)
+
+// run makes one run. What went wrong is in the result.
+func (b *bench) run(ctx context.Context, j job) result.Run {
+	run := result.Run{Scenario: j.scenario, Params: j.params, System: j.system, Round: j.round}
+	if err := b.onPlane(ctx, j, func(plane *controlplane.ControlPlane) error { return b.measure(ctx, j, plane, &run) }); err != nil {
+		run.Failed = err.Error()
+	}
+	return run
+}
+
+// onPlane starts a control plane for the job, and stops it. Its logs stay if something went wrong.
+func (b *bench) onPlane(ctx context.Context, j job, do func(*controlplane.ControlPlane) error) (err error) {
+	dir, err := os.MkdirTemp("", "flotilla-bench-")
+	if err != nil {
+		return err
+	}
+	policy := filepath.Join(dir, "audit.yaml")
+	if err := os.WriteFile(policy, []byte(measure.AuditPolicy), 0o644); err != nil {
+		return err
+	}
+	options := controlplane.Options{
+		Dir: filepath.Join(dir, "plane"), ShardedListAndWatch: j.system.Gate, Nodes: b.nodes, Scheduler: !quietScenario(j.scenario),
+		APIServerArgs: []string{"--audit-policy-file=" + policy},
+	}
+	if pods := j.params[scenario.Pods]; pods > 0 {
+		if options.From, err = data.Make(ctx, data.Config{Dir: b.dir, Pods: pods, Nodes: b.nodes, Stock: b.stock, Log: os.Stdout}); err != nil {
+			return err
+		}
+	}
+	if j.scenario == scenario.IdleCost {
+		options.Nodes = 0
+	}
+	plane, err := controlplane.Start(ctx, options)
+	if err == nil {
+		err = errors.Join(do(plane), plane.Stop())
+	}
+	if b.keep || err != nil && ctx.Err() == nil {
+		fmt.Printf("logs are in %s\n", options.Dir)
+		return errors.Join(err, os.RemoveAll(filepath.Join(options.Dir, "etcd")))
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// step brings a system into a state.
+type step struct {
+	state string
+	do    func(context.Context) error
+}
+
+// say prints a line if it is wanted.
+func (b *bench) say(format string, args ...any) {
+	if b.verbose {
+		fmt.Printf(format+"\n", args...)
+	}
+}
+
+// ranges is how many a fleet begins with: those that the planner would come to, so that nothing is left to even out where
+// names are balanced; or 0, flotilla's default, if the planner is to come to them.
+func (b *bench) ranges(j job) int {
+	switch {
+	case j.params[scenario.Shards] > 0:
+		return j.params[scenario.Shards]
+	case b.balance:
+		return 0
+	default:
+		return shard.DefaultLimits().ShardsPerMember * j.system.Replicas
+	}
+}
+
+// start starts the system and returns when it is whole, its plan even.
+func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPlane) (*system.Running, error) {
+	running, err := system.Start(ctx, system.Config{
+		Plane: plane, System: j.system, Stock: b.stock, Flotilla: b.flotilla, Shards: b.ranges(j),
+		Standby: j.scenario == scenario.Chaos && j.system.Kind == result.Stock, RebalanceDelay: b.rebalanceDelay,
+	})
+	if err != nil {
+		return nil, err
+	}
+	steps := []step{{"whole", running.Whole}}
+	if b.balance && j.scenario != scenario.IdleCost {
+		steps = append(steps, step{"even", running.Balance})
+	}
+	if quietScenario(j.scenario) {
+		// Waiting for the plan to be even is no part of the start.
+		steps = slices.Insert(steps, 1, step{"at rest", running.Quiet}, step{"looked at", running.Started})
+	}
+	for _, s := range steps {
+		began := time.Now()
+		if err := s.do(ctx); err != nil {
+			return nil, errors.Join(err, running.Stop())
+		}
+		b.say("    %s is %s after %.1f s", system.Name(j.system), s.state, time.Since(began).Seconds())
+	}
+	return running, nil
+}
+
+func (b *bench) measure(ctx context.Context, j job, plane *controlplane.ControlPlane, run *result.Run) (err error) {
+	work, err := scenario.Named(j.scenario)
+	if err != nil {
+		return err
+	}
+	env, err := b.env(plane, j)
+	if err != nil {
+		return err
+	}
+	if work.Prepare != nil {
+		if err := work.Prepare(ctx, env); err != nil {
+			return fmt.Errorf("preparing: %w", err)
+		}
+	}
+	servers := &servers{plane: plane, client: env.Client}
+	if err := servers.quiet(ctx); err != nil {
+		return err
+	}
+	if err := servers.countKinds(ctx); err != nil {
+		return err
+	}
+	running, err := b.start(ctx, j, plane)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, running.Stop()) }()
+	env.Ended = running.Ended
+	env.Kill = func(ctx context.Context) error { return running.Kill(ctx, running.Victim(j.round)) }
+	if work.Ready != nil {
+		if err := work.Ready(ctx, env); err != nil {
+			return fmt.Errorf("getting ready: %w", err)
+		}
+	}
+	if err := running.Quiet(ctx); err != nil {
+		return fmt.Errorf("%s is not at rest before the work: %w", j.system.Kind, err)
+	}
+	if err := b.work(ctx, work, env, running, servers, run); err != nil {
+		return err
+	}
+	b.addEmpty(run)
+	if quietScenario(j.scenario) {
+		run.Kinds, err = servers.kinds(ctx, running)
+	}
+	return err
+}
+
+// work does the work, between two looks at everything.
+func (b *bench) work(ctx context.Context, work scenario.Scenario, env *scenario.Env, running *system.Running, servers *servers, run *result.Run) error {
+	leases, err := running.LeaseWrites()
+	if err != nil {
+		return err
+	}
+	spread, err := running.Spread(ctx, env.Namespaces())
+	if err != nil {
+		return err
+	}
+	before, err := running.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := servers.begin(); err != nil {
+		return err
+	}
+	began := time.Now()
+	out, err := work.Work(ctx, env)
+	run.Seconds = time.Since(began).Seconds()
+	run.Objects, run.Phases, run.Latency, run.LongestGap = out.Objects, out.Phases, out.Latency, out.LongestGap
+	if err != nil {
+		return err
+	}
+	idle, err := servers.end(run)
+	if err != nil {
+		return err
+	}
+	after, err := running.End(ctx)
+	if err != nil {
+		return err
+	}
+	if run.Bound = "latency"; idle < cpuBound {
+		run.Bound = "cpu"
+	}
+	run.Queue, run.Reconcile = system.Quantiles(before, after)
+	run.RequestsByAll = new(system.Requests(before, after))
+	all, err := running.LeaseWrites()
+	if err != nil {
+		return err
+	}
+	run.LeaseWrites = new(all - leases)
+	if run.Processes, err = running.Figures(ctx, before, after); err != nil || spread == nil || len(env.Namespaces()) == 0 {
+		return err
+	}
+	for i := range run.Processes {
+		run.Processes[i].Namespaces = new(spread[run.Processes[i].Name])
+	}
+	return nil
+}
+
+func (b *bench) env(plane *controlplane.ControlPlane, j job) (*scenario.Env, error) {
+	client, err := newClient(plane)
+	if err != nil {
+		return nil, err
+	}
+	only, err := metadata.NewForConfig(plane.AdminConfig())
+	if err != nil {
+		return nil, err
+	}
+	prefix := "work" // beside what a cluster has already
+	if quietScenario(j.scenario) {
+		prefix = data.Prefix
+	}
+	return scenario.NewEnv(scenario.Env{
+		Prefix: prefix, Client: client, Metadata: only, Params: j.params, Plain: b.names == "plain", Limit: b.limit, Ended: func() error { return nil },
+	}), nil
+}

@@ -1,0 +1,110 @@
+package scenario
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// TestBalancedNames holds the names against equal ranges: each range has its share, to a name.
+func TestBalancedNames(t *testing.T) {
+	for _, n := range []int{2, 8, 32, 200} {
+		names := BalancedNames("ns", n)
+		known := map[string]bool{}
+		for _, name := range names {
+			if faults := validation.IsDNS1123Label(name); len(faults) > 0 || known[name] {
+				t.Errorf("%q: %v, there already %t", name, faults, known[name])
+			}
+			known[name] = true
+		}
+		for _, count := range []int{4, 8, 16} {
+			ranges, err := shard.EqualRanges(count)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range ranges {
+				in := 0
+				for _, name := range names {
+					if r.Contains(shard.Hash(name)) {
+						in++
+					}
+				}
+				if share := float64(n) / float64(count); float64(in) < share-1 || float64(in) > share+1 {
+					t.Errorf("%d names, %d ranges: %d names in %v, want %v", n, count, in, r, share)
+				}
+			}
+		}
+	}
+	if first, second := BalancedNames("ns", 8), BalancedNames("ns", 8); !slices.Equal(first, second) {
+		t.Errorf("the names change: %v, then %v", first, second)
+	}
+}
+
+func TestCaughtUp(t *testing.T) {
+	deployment := func(generation, observed int64, replicas, updated, available int32) *appsv1.Deployment {
+		return &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Generation: generation}, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)},
+			Status: appsv1.DeploymentStatus{ObservedGeneration: observed, Replicas: replicas, UpdatedReplicas: updated, AvailableReplicas: available},
+		}
+	}
+	for name, tc := range map[string]struct {
+		d    *appsv1.Deployment
+		want bool
+	}{
+		"as wanted":                 {deployment(2, 2, 3, 3, 3), true},
+		"written since":             {deployment(3, 2, 3, 3, 3), false},
+		"not seen by a controller":  {deployment(2, 1, 3, 3, 3), false},
+		"a pod is not available":    {deployment(2, 2, 3, 3, 2), false},
+		"a pod of the old template": {deployment(2, 2, 3, 2, 3), false},
+		"a pod too many":            {deployment(2, 2, 4, 3, 3), false},
+	} {
+		if got := caughtUp(tc.d, 2); got != tc.want {
+			t.Errorf("%s: got %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
+// TestTrackerWaitsForTheAnswer shows a Deployment in its wanted state before the write has been answered, and after.
+func TestTrackerWaitsForTheAnswer(t *testing.T) {
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d", Generation: 1}, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](1)},
+		Status: appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 1, UpdatedReplicas: 1, AvailableReplicas: 1},
+	}
+	tr := &tracker{deployments: map[string]appsv1.Deployment{}, pending: map[string]write{}, progress: time.Now()}
+	tr.sawPod(1)
+	tr.writing("ns/d")
+	tr.sawDeployment(d)
+	if tr.waiting() != 1 || tr.done(1, 1) == nil {
+		t.Error("done before the write was answered: what was seen may be of the time before")
+	}
+	tr.wrote("ns/d", d)
+	if err := tr.done(1, 1); err != nil {
+		t.Error(err)
+	}
+	if latency, _ := tr.seen(); latency == nil || latency.Count != 1 {
+		t.Errorf("latency %+v, want one", latency)
+	}
+	for name, err := range map[string]error{"Deployment": tr.done(2, 1), "pod": tr.done(1, 2)} {
+		if err == nil {
+			t.Errorf("done although a %s is missing", name)
+		}
+	}
+}
+
+// TestBasicPhasesFit holds the number of objects against those of the phase before.
+func TestBasicPhasesFit(t *testing.T) {
+	const n = 3 // with 2, 3 and 4 pods at first
+	want := map[string]int{"create": 15, "scale-up": 9, "scale-down": 15, "template": 12, "delete": 12}
+	for _, p := range basicPhases(n) {
+		if p.objects != want[p.name] {
+			t.Errorf("%s: %d objects, want %d", p.name, p.objects, want[p.name])
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
+	"github.com/flotilla-kube/flotilla/test/bench/measure"
+	"github.com/flotilla-kube/flotilla/test/bench/result"
+)
+
+const (
+	fleetName  = "flotilla"
+	stockLease = "kube-controller-manager"
+
+	poll = 200 * time.Millisecond
+	// wholeLimit is for a system to start, quietLimit for it to fill its caches and come to rest, on a busy machine.
+	wholeLimit, quietLimit = 2 * time.Minute, 5 * time.Minute
+	// Each rebalancing goes a part of the way.
+	mostRebalancings = 8
+)
+
+// Whole returns once the system does its work: the stock leader has its Lease; every member is active, and each shard is run
+// by the member that the plan wants.
+func (r *Running) Whole(ctx context.Context) error {
+	return r.until(ctx, "the system is whole", wholeLimit, func(ctx context.Context) error {
+		for _, p := range r.processes {
+			if _, err := r.get(ctx, p.url+"/healthz"); err != nil {
+				return err
+			}
+		}
+		if !r.config.fleet() {
+			lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, stockLease, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+				return errors.New("nobody holds the stock Lease")
+			}
+			return nil
+		}
+		reading, err := r.reading(ctx)
+		if err != nil {
+			return err
+		}
+		return whole(status.Of(reading), r.config.System.Replicas)
+	})
+}
+
+// whole returns why a fleet is not.
+func whole(v status.View, replicas int) error {
+	if v.Fault != "" {
+		return errors.New(v.Fault)
+	}
+	active := 0
+	for _, m := range v.Members {
+		if m.State == "active" {
+			active++
+		}
+	}
+	if active != replicas {
+		return fmt.Errorf("%d members are active, want %d", active, replicas)
+	}
+	if len(v.Rings) == 0 {
+		return errors.New("the plan has no rings")
+	}
+	for _, ring := range v.Rings {
+		for _, s := range ring.Shards {
+			if s.State != status.StateRunning || s.Holder != s.Wanted {
+				return fmt.Errorf("%s is %s and held by %q, wanted is %q", s.Shard, s.State, s.Holder, s.Wanted)
+			}
+		}
+	}
+	if len(v.Older) > 0 {
+		return fmt.Errorf("%s of an older plan is held", v.Older[0].Lease)
+	}
+	return nil
+}
+
+// Balance has the fleet's plan evened out as its planner would do, until nothing is worth doing. Stock has no plan. It waits
+// for the holders to have counted what their shards weigh.
+func (r *Running) Balance(ctx context.Context) error {
+	if !r.config.fleet() {
+		return nil
+	}
+	for range mostRebalancings {
+		steps := 0
+		err := r.until(ctx, "the shards are weighed", wholeLimit, func(ctx context.Context) error {
+			reading, err := r.reading(ctx)
+			if err != nil {
+				return err
+			}
+			steps, err = proposals(reading)
+			return err
+		})
+		if err != nil || steps == 0 {
+			return err
+		}
+		command := exec.CommandContext(ctx, r.config.Flotilla, "plan", "rebalance", "--kubeconfig="+r.config.Plane.AdminKubeconfig(), "--wait=2m")
+		if output, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("flotilla plan rebalance: %w\n%s", err, output)
+		}
+		if err := r.Whole(ctx); err != nil {
+			return err
+		}
+		if steps == 1 {
+			return nil // holders of new shards take long to weigh them, and what they will say is known
+		}
+	}
+	return nil
+}
+
+// proposals returns how often the planner would change the plan, by what the shards weigh now, at most 2; an error if that
+// cannot be known yet.
+func proposals(reading *status.Reading) (int, error) {
+	plan, steps := reading.Plan, 0
+	for _, ring := range reading.Plan.Rings {
+		if ring.Scope != shard.ScopeNamespaced {
+			continue
+		}
+		census, missing := reading.Census(ring)
+		if len(missing) > 0 {
+			return 0, fmt.Errorf("%d shards of ring %s are not weighed yet, %s among them", len(missing), ring.Name, missing[0])
+		}
+		for range 2 {
+			proposal, worth, err := shard.Propose(plan, ring.Name, census, reading.Stayers(ring.Name), shard.DefaultLimits())
+			if err != nil {
+				return 0, err
+			}
+			if !worth {
+				break
+			}
+			plan, steps = proposal.Plan, steps+1
+		}
+	}
+	return min(steps, 2), nil
+}
+
+// Spread returns how many of these namespaces lie in the shards that each member holds; nil for stock.
+func (r *Running) Spread(ctx context.Context, namespaces []string) (map[string]int, error) {
+	if !r.config.fleet() {
+		return nil, nil
+	}
+	reading, err := r.reading(ctx)
+	if err != nil {
+		return nil, err
+	}
+	spread, holders := map[string]int{}, reading.Holders()
+	for _, ring := range reading.Plan.Rings {
+		if ring.Scope != shard.ScopeNamespaced {
+			continue
+		}
+		for _, namespace := range namespaces {
+			if s, found := reading.Plan.ShardFor(ring.Name, namespace); found {
+				spread[holders[s.ID]]++
+			}
+		}
+	}
+	return spread, nil
+}
+
+// reading is how the fleet is now, by its Leases.
+func (r *Running) reading(ctx context.Context) (*status.Reading, error) {
+	leases, err := r.leases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return status.Read(fleetName, leases, time.Now()), nil
+}
+
+func (r *Running) leases(ctx context.Context) ([]coordinationv1.Lease, error) {
+	list, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// Quiet returns once all processes together have used little CPU for some seconds: their caches are full, and what their
+// start has set off is done.
+func (r *Running) Quiet(ctx context.Context) error {
+	var pids []int
+	for _, p := range r.processes {
+		pids = append(pids, p.process.Pid())
+	}
+	if err := measure.Quiet(ctx, quietLimit, pids...); err != nil {
+		return errors.Join(err, r.Ended())
+	}
+	return nil
+}
+
+// until waits for a condition; the error says what was missing last.
+func (r *Running) until(ctx context.Context, what string, limit time.Duration, condition func(context.Context) error) error {
+	last := errors.New("not tried")
+	err := wait.PollUntilContextTimeout(ctx, poll, limit, true, func(ctx context.Context) (bool, error) {
+		if err := r.Ended(); err != nil {
+			return false, err
+		}
+		last = condition(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %w", r.config.System.Kind, what, err, last)
+	}
+	return nil
+}
+
+// Name returns a system as the command's flags name it: "stock", "fleet-4".
+func Name(s result.System) string {
+	if s.Kind == result.Fleet {
+		return fmt.Sprintf("%s-%d", s.Kind, s.Replicas)
+	}
+	return s.Kind
+}
