@@ -104,6 +104,9 @@ func TestBesideIsKeptAndCounted(t *testing.T) {
 	if plan.Digest() == without.Digest() {
 		t.Error("two plans that place differently have one digest")
 	}
+	if plain := groupsPlan("nodes"); plain.Digest() != "b231bc28886d7dde" {
+		t.Errorf("a plan without the field has digest %s, which members of other versions do not know", plain.Digest())
+	}
 	text, err := plan.Document()
 	if err != nil {
 		t.Fatal(err)

@@ -91,7 +91,7 @@ func (p Plan) Digest() string {
 		if s.Weight != 0 {
 			weight = fmt.Sprint(s.Weight)
 		}
-		lines = append(lines, fmt.Sprintf("shard %s %s %s%s%s%s\n", s.ID, part, joinSorted(s.Controllers),
+		lines = append(lines, fmt.Sprintf("shard %s %s %s%s%s%s%s\n", s.ID, part, joinSorted(s.Controllers),
 			option(" pin ", s.Pin), option(" home ", s.Home), option(" beside ", s.Beside), option(" weight ", weight)))
 	}
 	return digest(lines)
