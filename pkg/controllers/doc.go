@@ -12,7 +12,9 @@
 //
 //  1. Build: the client builder, the informer factory, then the controllers:
 //     serviceaccount-token first, because the others get credentials through it,
-//     then by name. Building does not write to the API server, but for the service
+//     then by name, and quota last, because it is given what the others cache whole.
+//     Each has informers that hold no more than it reads (catalogue: Parts, Casts).
+//     Building does not write to the API server, but for the service
 //     accounts that upstream's client builder creates where they are missing. Health
 //     checks and debug handlers are mounted last, when nothing can fail any more.
 //  2. Run: the informers start, then all controllers run at once, as upstream's do;

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sort"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -130,8 +129,7 @@ func (p *Process) reachable() error {
 func (p *Process) buildControllers(ctx context.Context, i *Instance, spec Spec) (err error) {
 	defer recovered(&err)
 	root := p.fenced(p.root, spec, "")
-	wanted := p.Runs(spec.Controllers)
-	sort.Strings(wanted)
+	wanted := buildOrder(p.Runs(spec.Controllers))
 	if slices.Contains(wanted, names.GarbageCollectorController) {
 		if err := i.buildGraph(ctx, root); err != nil {
 			return err
@@ -141,7 +139,11 @@ func (p *Process) buildControllers(ctx context.Context, i *Instance, spec Spec) 
 		return err
 	}
 	if slices.Contains(wanted, names.ServiceAccountTokenController) {
-		c, err := newTokensController(ctx, i.context, root)
+		own, err := i.contextOf(names.ServiceAccountTokenController)
+		if err != nil {
+			return err
+		}
+		c, err := newTokensController(ctx, own, root)
 		if err != nil {
 			return fmt.Errorf("building %s: %w", names.ServiceAccountTokenController, err)
 		}
@@ -175,7 +177,10 @@ func (p *Process) buildController(ctx context.Context, i *Instance, spec Spec, n
 	if d.RequiresSpecialHandling() {
 		return nil
 	}
-	controllerContext := i.context
+	controllerContext, err := i.contextOf(name)
+	if err != nil {
+		return err
+	}
 	controllerContext.ClientBuilder = p.fenced(p.identities, spec, name)
 	c, err := d.BuildController(ctx, controllerContext)
 	if err != nil {

@@ -160,14 +160,6 @@ func (p *Process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// trim drops what no controller reads, as upstream does, before objects are cached.
-func trim(obj any) (any, error) {
-	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetManagedFields() != nil {
-		accessor.SetManagedFields(nil)
-	}
-	return obj, nil
-}
-
 // sharedLimits returns the controllers that may run in several shards of a process,
 // with what upstream multiplies the flags' rate by.
 func sharedLimits() map[string]multiplier {

@@ -46,7 +46,7 @@ func (c *shardCaches) holds(s subject) func(metav1.Object) bool {
 // ask makes the shard read a resource.
 func (c *shardCaches) ask(t testing.TB, s subject) {
 	t.Helper()
-	i, err := c.factory.ObjectOrMetadata().ForResource(s.gvr)
+	i, err := c.factory.ObjectOrMetadata(s.gvr.GroupResource()).ForResource(s.gvr)
 	if err != nil {
 		t.Fatal(err)
 	}

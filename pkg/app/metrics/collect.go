@@ -92,6 +92,9 @@ func (m *Metrics) collectFleet(out samples) {
 	}
 }
 
+// filteredByProcess is the label of resources of which ranges follow an informer of everything.
+const filteredByProcess = "process"
+
 func (m *Metrics) collectInformers(out samples) {
 	out <- k8smetrics.NewLazyConstMetric(discarded, k8smetrics.CounterValue, float64(m.source.Informers.Discarded()))
 	modes := map[informer.Mode]int{informer.ServerSide: 0, informer.ClientSide: 0}
@@ -101,6 +104,7 @@ func (m *Metrics) collectInformers(out samples) {
 	for mode, n := range modes {
 		out.gauge(watchMode, float64(n), string(mode))
 	}
+	out.gauge(watchMode, float64(len(m.source.Informers.Followed())), filteredByProcess)
 }
 
 func toFloat(b bool) float64 {

@@ -174,7 +174,7 @@ var values = map[string]*regexp.Regexp{
 	"phase":       regexp.MustCompile(`^(prepare|ask|acquire|catch_up|start|drain|release)$`),
 	"kind":        regexp.MustCompile(`^(member|shard|plan|gate)$`),
 	"action":      regexp.MustCompile(`^(create|acquire|renew|ask|release|mark|write)$`),
-	"filtered_by": regexp.MustCompile(`^(server|client)$`),
+	"filtered_by": regexp.MustCompile(`^(server|client|process)$`),
 	"le":          regexp.MustCompile(`^[0-9.]+$|^\+Inf$`),
 }
 

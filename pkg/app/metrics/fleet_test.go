@@ -40,6 +40,9 @@ func (informers) Discarded() int64 { return 3 }
 func (informers) Modes() map[schema.GroupVersionResource]informer.Mode {
 	return map[schema.GroupVersionResource]informer.Mode{{Resource: "pods"}: informer.ServerSide}
 }
+func (informers) Followed() map[schema.GroupVersionResource]int {
+	return map[schema.GroupVersionResource]int{{Resource: "nodes"}: 4}
+}
 
 // work is that of a shard: one namespace in each, of as many objects as the ring has shards.
 type work struct {

@@ -23,6 +23,7 @@ type Source struct {
 	Informers interface {
 		Discarded() int64
 		Modes() map[schema.GroupVersionResource]informer.Mode
+		Followed() map[schema.GroupVersionResource]int
 	}
 	// Enforced tells whether the API server refuses the credentials of fenced members.
 	Enforced func() bool

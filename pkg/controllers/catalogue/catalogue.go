@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 )
 
@@ -47,6 +48,12 @@ type Row struct {
 	Clients []Client
 	// Needs lists what the runner must provide besides the usual.
 	Needs []Need
+	// Parts lists the kinds of which the controller reads no more than a field selector names, though its informer
+	// would hold all objects: it must be given no more.
+	Parts []Part
+	// Casts lists the resources whose objects it casts though it asks for them by resource and not by type. Of all
+	// others that it asks for so it reads the metadata alone.
+	Casts []schema.GroupResource
 	// BuildAfterClaim says that the constructor takes a snapshot of the cluster on
 	// which Run relies: build it only while the shard's claim is held, never to warm
 	// up.
@@ -82,6 +89,16 @@ func (f field) of(c *Config) []*int32 {
 		return nil
 	}
 	return []*int32{f(c)}
+}
+
+// Part is what a controller reads of one kind.
+type Part struct {
+	// Resource is the kind.
+	Resource schema.GroupVersionResource
+	// Selector is the field selector that names the part.
+	Selector string
+	// Why says where upstream looks at no other objects.
+	Why string
 }
 
 // Via says which method of the client builder a constructor calls.
@@ -128,9 +145,10 @@ const (
 	// NeedGraphBuilder: ControllerContext.GraphBuilder must be set, and run by the
 	// garbage collector of the same shard.
 	NeedGraphBuilder Need = "graph builder"
-	// NeedTypedInformers: the factories' ForResource must answer with the typed
-	// informer for every built-in kind.
-	NeedTypedInformers Need = "typed informers"
+	// NeedOneCache: both factories' ForResource must answer with the same informer, typed for Casts. To be built after
+	// all others of its shard, so that it can be given the typed informers that those have asked for, and the metadata
+	// of all else.
+	NeedOneCache Need = "one cache"
 	// NeedRootClient: built by hand with the root client builder, before all others
 	// of its shard, because it mints the tokens that others may use.
 	NeedRootClient Need = "root client"

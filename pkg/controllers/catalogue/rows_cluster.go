@@ -1,6 +1,9 @@
 package catalogue
 
-import "k8s.io/kubernetes/cmd/kube-controller-manager/names"
+import (
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/kubernetes/pkg/controller/bootstrap"
+)
 
 func clusterRows() []Row {
 	var rows []Row
@@ -170,6 +173,12 @@ func policy() []Row {
 		Why: "Reads the bootstrap token Secrets of kube-system and signs the ConfigMap cluster-info of kube-public with them. " +
 			"The two namespaces are in different ranges, and a signer that sees no tokens removes all signatures. It reads no other namespace.",
 		Clients: []Client{client("bootstrap-signer")},
+		Parts: []Part{
+			bootstrapTokens(bootstrap.DefaultSignerOptions().TokenSecretNamespace,
+				"Its handler lets through no others, and it lists that namespace for that type (bootstrap/bootstrapsigner.go:139 and 288)."),
+			clusterInfo("Its handler lets through no other, and it asks for no other (bootstrap/bootstrapsigner.go:120). " +
+				"It updates its copy of the cached one, which is whole."),
+		},
 	}}
 }
 

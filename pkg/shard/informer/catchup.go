@@ -29,7 +29,14 @@ type Mark struct {
 func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Mark) error {
 	for _, e := range f.filling() {
 		mark, written := marks[e.resource.GroupResource()]
-		if !written {
+		if !written || e.narrow != "" && passed(e, mark) {
+			continue
+		}
+		if e.narrow != "" {
+			// The write may be of an object that is not in the part, and then nothing moves its cache on.
+			if err := f.refresh(ctx, e); err != nil {
+				return err
+			}
 			continue
 		}
 		err := wait.PollUntilContextCancel(ctx, catchUpPeriod, true, func(context.Context) (bool, error) {

@@ -7,15 +7,30 @@
 //   - A namespaced kind gets an informer of this shard alone. It lists and
 //     watches with the API server's shardSelector where a probe has shown that
 //     the server honours it (KEP-5866), and filters again on the client always.
+//     Where the process has an informer of all of the kind, it follows that one
+//     instead of reading: see below.
 //   - A cluster-scoped kind is one informer for the whole process, taken from a
 //     [Pool] and shared by all shards. The shard sees it through a view; what it
 //     registered there goes when the shard goes.
 //   - Namespace objects are cluster-scoped, but each shard sees only those whose
-//     name hashes into its range. They are derived from the process's one
-//     Namespace informer and cost no further watch.
+//     name hashes into its range. They follow the process's one Namespace
+//     informer and cost no further watch.
 //   - A factory whose range is everything takes all its informers from the pool:
 //     the groups of cluster-scoped controllers that one process runs share one
 //     cache of all pods.
+//   - Who goes through all kinds, or reads only a part of one, need not have whole
+//     objects cached: see [Factory.ObjectOrMetadata] and [Factory.Narrowed]. All of a
+//     kind, each part of it and its metadata are informers of their own.
+//
+// # Following
+//
+// An informer that follows another one of the process holds the same objects, as far
+// as its filter lets them through, and is told of each change under the other one's
+// lock: both are always at the same version. A range follows an informer of
+// everything; metadata follows whole objects; a part of a kind follows all of it.
+// Followers do not keep an informer alive. When its last user goes, they read by
+// themselves, and when one begins and has seen as much, they follow it; what they hold
+// is served meanwhile.
 //
 // # Guarantees
 //
@@ -26,6 +41,10 @@
 //   - A handler sees its notifications one after the other and in order; handlers
 //     do not wait for each other. The store is never older than a notification
 //     that was delivered. (As client-go's shared informers.)
+//   - The informers of a range sync with what is at least as new as the moment when
+//     they were started, whether they read or follow: what was written before has
+//     been seen.
+//   - An informer never goes back in time, also not when what fills it changes.
 //   - Shutdown returns only after every goroutine, handler, index registration
 //     and pool reference of the factory has gone; informers that other shards use
 //     go on undisturbed.
@@ -34,7 +53,11 @@
 //
 //   - No ordering between kinds, between shards, or between handlers.
 //   - A LIST that is under way at the end is cancelled but not waited for: client-go's
-//     Reflector sends it from a goroutine that it does not keep.
+//     Reflector sends it from a goroutine that it does not keep. The same holds for one
+//     that has come to follow instead.
+//   - What is shared through a view may have synced long ago, and says nothing of the
+//     moment when the view began. [Factory.Refresh] and [Factory.CatchUp] do.
+//   - Handlers and listers of metadata are given typed objects while it is followed.
 //   - SetWatchErrorHandler is not supported; watch errors are logged by client-go.
 //   - A view does not stop the informer behind it, and cannot set its transform.
 //

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/internalinterfaces"
-	"k8s.io/client-go/metadata/metadatalister"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -49,7 +48,9 @@ type ScopeFunc func(schema.GroupVersionResource) (namespaced bool, err error)
 type entry struct {
 	cache.SharedIndexInformer
 	resource schema.GroupVersionResource
-	typ      reflect.Type
+	// narrow is the field selector of what the informer holds, empty for all of the resource.
+	narrow string
+	typ    reflect.Type
 	// keep is what the informer keeps, nil for everything.
 	keep func(obj any) bool
 	// close gives up what the informer holds of the pool.
@@ -129,8 +130,9 @@ func (f *Factory) metadata(gvr schema.GroupVersionResource) informers.GenericInf
 	}
 	read := metadataResource{f.pool.config.Metadata.Resource(gvr)}
 	i := f.informer(sharedKey{resource: gvr, metadata: true}, nil, namespaced, read, &metav1.PartialObjectMetadata{})
+	// Not metadatalister: where the informer follows another one, it holds typed objects.
 	return &generic{informer: i, lister: func(i cache.Indexer) cache.GenericLister {
-		return metadatalister.NewRuntimeObjectShim(metadatalister.New(i, gvr))
+		return cache.NewGenericLister(i, gvr.GroupResource())
 	}}
 }
 
@@ -163,27 +165,25 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 	default:
 		e = &entry{SharedIndexInformer: f.ranged(key, read, example), keep: f.keepsObject, close: func() error { return nil }}
 	}
-	e.typ, e.resource = typ, key.resource
+	e.typ, e.resource, e.narrow = typ, key.resource, key.narrow
 	f.informers[key] = e
 	return e.SharedIndexInformer
 }
 
-// namespacesIn derives from all Namespace objects those whose name is in the range.
+// namespacesIn follows all Namespace objects, and keeps those whose name is in the range.
 func (f *Factory) namespacesIn(all *view, example runtime.Object) cache.SharedIndexInformer {
-	read := derived(all)
 	return newInformer(config{
-		example: example,
-		source: func(ctx context.Context, into *sink) {
-			all.start(ctx)
-			read(ctx, into)
-		},
-		keep:   f.keepsNamespace,
-		resync: f.pool.config.Resync(),
-		held:   true,
+		example:   example,
+		source:    following{pool: f.pool, lead: all.shared}.source(),
+		keep:      f.keepsNamespace,
+		resync:    f.pool.config.Resync(),
+		transform: f.pool.config.Transform,
+		held:      true,
 	})
 }
 
-// ranged reads a namespaced resource's objects in the range.
+// ranged has a namespaced resource's objects in the range: from an informer of the process that holds them all, or by reading
+// the range.
 func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) cache.SharedIndexInformer {
 	lw := &rangeListWatch{
 		reader:    read,
@@ -192,17 +192,15 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) cac
 		keep:      f.keepsObject,
 		discarded: &f.pool.discarded,
 	}
+	from := following{
+		pool: f.pool, keys: append(key.supersets(), key), read: reflected(lw, example, key.resource.String()),
+		// The server that was probed filters, but another one may answer.
+		outside: &f.pool.discarded,
+	}
 	return newInformer(config{
-		example: example,
-		source:  reflected(lw, example, key.resource.String()),
-		keep: func(obj any) bool {
-			if f.keepsObject(obj) {
-				return true
-			}
-			// The server that was probed filters, but another one has answered.
-			f.pool.discarded.Add(1)
-			return false
-		},
+		example:   example,
+		source:    from.source(),
+		keep:      both(f.keepsObject, key.selects()),
 		resync:    f.pool.config.Resync(),
 		transform: f.pool.config.Transform,
 		held:      true,
@@ -266,6 +264,8 @@ func (f *Factory) runLocked(ctx context.Context, e *entry) {
 		return
 	}
 	e.filling, e.started = true, true
+	// At once, so that ranges which start at the same time wait for it and do not read by themselves.
+	e.warm(ctx)
 	f.running.Go(func() {
 		runCtx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -363,8 +363,9 @@ func (f *Factory) Weights() map[string]int64 {
 	f.mu.Lock()
 	own := map[schema.GroupVersionResource]cache.Indexer{}
 	for key, e := range f.informers {
-		if i, ok := e.SharedIndexInformer.(*Informer); ok {
-			own[key.resource] = i.indexer
+		i, ok := e.SharedIndexInformer.(*Informer)
+		if _, there := own[key.resource]; ok && (key.narrow == "" || !there) {
+			own[key.resource] = i.indexer // A part counts where nothing knows the whole.
 		}
 	}
 	f.mu.Unlock()

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"path"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,8 +44,52 @@ type apiServer struct {
 	fails int
 	// hangs makes requests wait until they are given up.
 	hangs bool
-	// items are what lists have, at version 7.
+	// takes is how long an answer takes.
+	takes time.Duration
+	// items are what lists have, at version 7, of a resource that is not among resources, or if fixed.
 	items []metav1.PartialObjectMetadata
+	fixed bool
+	// resources are those of which it knows the objects' metadata, by name.
+	resources map[string]*fakeResource
+}
+
+// servers are those that pools ask.
+var servers sync.Map
+
+// serve makes the server that p asks list what r has.
+func serve(p *Pool, gvr schema.GroupVersionResource, r reader) {
+	s, known := servers.Load(p)
+	fake, ok := r.(*fakeResource)
+	if !known || !ok {
+		return
+	}
+	s.(*apiServer).set(func(s *apiServer) {
+		if s.resources == nil {
+			s.resources = map[string]*fakeResource{}
+		}
+		s.resources[gvr.Resource] = fake
+	})
+}
+
+// metadata returns the metadata of what r has.
+func (r *fakeResource) metadata() (metav1.PartialObjectMetadataList, error) {
+	var list metav1.PartialObjectMetadataList
+	objects, err := r.server.List(metav1.ListOptions{})
+	if err != nil {
+		return list, err
+	}
+	accessor, err := meta.ListAccessor(objects)
+	if err != nil {
+		return list, err
+	}
+	list.ResourceVersion = accessor.GetResourceVersion()
+	return list, meta.EachListItem(objects, func(obj runtime.Object) error {
+		object, err := meta.Accessor(obj)
+		if err == nil {
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: *meta.AsPartialObjectMetadata(object).ObjectMeta.DeepCopy()})
+		}
+		return err
+	})
 }
 
 func (s *apiServer) set(change func(*apiServer)) {
@@ -65,8 +111,13 @@ func (s *apiServer) requests() []*http.Request {
 func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	s.asked = append(s.asked, request)
-	shards, fails, hangs, items := s.shards, s.fails, s.hangs, s.items
+	shards, fails, hangs, items, takes := s.shards, s.fails, s.hangs, s.items, s.takes
+	known := s.resources[path.Base(request.URL.Path)]
+	if s.fixed {
+		known = nil
+	}
 	s.mu.Unlock()
+	time.Sleep(takes) // virtual
 	if hangs {
 		<-request.Context().Done()
 		return nil, request.Context().Err()
@@ -76,10 +127,16 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 		return respond(request, fails, status), nil
 	}
 	list := metav1.PartialObjectMetadataList{Items: items}
+	list.ResourceVersion = "7"
+	if known != nil {
+		var err error
+		if list, err = known.metadata(); err != nil {
+			return nil, err
+		}
+	}
 	if strings.Contains(request.Header.Get("Accept"), "PartialObjectMetadataList") {
 		list.TypeMeta = metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: "meta.k8s.io/v1"}
 	}
-	list.ResourceVersion = "7"
 	if selector := request.URL.Query().Get("shardSelector"); shards && selector != "" {
 		list.ShardInfo = &metav1.ShardInfo{Selector: selector}
 	}
@@ -113,6 +170,8 @@ func newTestPool(t *testing.T, s *apiServer, c clock.PassiveClock, resync time.D
 	if err != nil {
 		t.Fatal(err)
 	}
+	servers.Store(p, s)
+	t.Cleanup(func() { servers.Delete(p) })
 	return p
 }
 
@@ -177,6 +236,7 @@ func halves(t *testing.T, p *Pool) (low, high *Factory) {
 // reading is what a factory does for a resource, but reading from r.
 func (f *Factory) reading(gvr schema.GroupVersionResource, r reader, example runtime.Object) cache.SharedIndexInformer {
 	_, isConfigMap := example.(*v1.ConfigMap)
+	serve(f.pool, gvr, r)
 	return f.informer(sharedKey{resource: gvr}, nil, isConfigMap, r, example)
 }
 

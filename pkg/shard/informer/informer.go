@@ -52,6 +52,11 @@ type Informer struct {
 	stopped bool
 	// held keeps handlers dormant until resume, also those that are added meanwhile.
 	held bool
+	// followers are the sinks of informers that are told of every change. isDeserted says that there will be no more, and
+	// deserted is closed then.
+	followers  map[*sink]struct{}
+	isDeserted bool
+	deserted   chan struct{}
 }
 
 var _ cache.SharedIndexInformer = &Informer{}
@@ -82,6 +87,8 @@ func newInformer(c config) *Informer {
 		detector:  cache.NewCacheMutationDetector(fmt.Sprintf("%T", c.example)),
 		synced:    make(chan struct{}),
 		listeners: map[*listener]struct{}{},
+		followers: map[*sink]struct{}{},
+		deserted:  make(chan struct{}),
 	}
 }
 
@@ -205,7 +212,7 @@ func (i *Informer) RunWithContext(ctx context.Context) {
 	var wg wait.Group
 	detectorCtx, stopDetector := context.WithCancel(context.WithoutCancel(ctx))
 	wg.StartWithChannel(detectorCtx.Done(), i.detector.Run)
-	i.source(ctx, &sink{i})
+	i.source(ctx, &sink{i: i})
 	for _, l := range i.stop() {
 		<-l.finished
 	}
@@ -233,6 +240,7 @@ func (i *Informer) stop() []*listener {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.stopped = true
+	i.desertLocked()
 	closed := make([]*listener, 0, len(i.listeners))
 	for l := range i.listeners {
 		l.close()

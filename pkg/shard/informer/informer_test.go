@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	fcache "k8s.io/client-go/tools/cache/testing"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -109,24 +110,26 @@ func running(t *testing.T, i cache.SharedInformer) {
 }
 
 // TestLikeClientGo holds the informer's notifications and store against those of
-// client-go's informer whose input has been filtered by other means.
+// client-go's informer whose input has been filtered by other means: of one that reads
+// by itself, and of one that follows another.
 func TestLikeClientGo(t *testing.T) {
 	for range 50 {
 		seed := rand.Uint64()
-		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { likeClientGo(t, rand.New(rand.NewPCG(seed, 0))) })
-		})
+		for _, follows := range []bool{false, true} {
+			t.Run(fmt.Sprintf("seed=%#x/follows=%t", seed, follows), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { likeClientGo(t, rand.New(rand.NewPCG(seed, 0)), follows) })
+			})
+		}
 	}
 }
 
-func likeClientGo(t *testing.T, random *rand.Rand) {
+func likeClientGo(t *testing.T, random *rand.Rand, follows bool) {
 	within, err := shard.NewRange(1<<62, 3<<62)
 	if err != nil {
 		t.Fatal(err)
 	}
 	keep := inRange(within)
-	all, filtered := newServer(), newServer()
-	defer all.close()
+	all, filtered := newFakeResource(t), newServer()
 	defer filtered.close()
 	change := func(f func(*fcache.FakeControllerSource, *v1.ConfigMap), obj *v1.ConfigMap) {
 		f(all.FakeControllerSource, obj.DeepCopy())
@@ -137,7 +140,15 @@ func likeClientGo(t *testing.T, random *rand.Rand) {
 		// Keep the resource versions of both in step.
 		f(filtered.FakeControllerSource, configMap("passed-over", obj.Name))
 	}
-	ours := newInformer(config{example: &v1.ConfigMap{}, source: reflected(all.listWatch(), &v1.ConfigMap{}, "configmaps"), keep: keep})
+	from := reflected(all.listWatch(), &v1.ConfigMap{}, "configmaps")
+	if follows {
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		whole(t, pool, configMaps, all)
+		from = following{pool: pool, keys: []sharedKey{{resource: configMaps}}, read: func(context.Context, *sink) {
+			t.Error("it reads by itself")
+		}}.source()
+	}
+	ours := newInformer(config{example: &v1.ConfigMap{}, source: from, keep: keep})
 	theirs := cache.NewSharedIndexInformer(filtered.listWatch(), &v1.ConfigMap{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	var got, want recorder
 	mustAdd(t, ours, &got)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -97,6 +98,50 @@ func TestCustomResourcesByTheirScope(t *testing.T) {
 		}
 		checkShared(t, pool, harbours, nodes)
 	})
+}
+
+// TestObjectOrMetadata: a kind is answered whole where it is to be, or is cached so; by its metadata else. What was answered
+// once stays, whoever asks for what later.
+func TestObjectOrMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+		podMetrics := schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1", Resource: "pods"}
+		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		low.InformerFor(&v1.ConfigMap{}, nil)
+		narrowed(t, low, tokens).Core().V1().Secrets().Informer()
+		both := low.ObjectOrMetadata(pods.GroupResource(), berths.GroupResource())
+		for range 2 {
+			for gvr, want := range map[schema.GroupVersionResource]any{
+				pods: &v1.Pod{}, configMaps: &v1.ConfigMap{}, // cast, and cached anyway
+				secrets: &metav1.PartialObjectMetadata{}, nodes: &metav1.PartialObjectMetadata{}, // only a part is cached, and nothing
+				berths: &metav1.PartialObjectMetadata{}, podMetrics: &metav1.PartialObjectMetadata{}, // not built in
+			} {
+				i, err := both.ForResource(gvr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := exampleOf(i.Informer()); reflect.TypeOf(got) != reflect.TypeOf(want) {
+					t.Errorf("%v is answered with %T, want %T", gvr, got, want)
+				}
+				if typed, err := both.Typed().ForResource(gvr); err != nil || typed.Informer() != i.Informer() {
+					t.Errorf("%v: the typed factory has another informer, error %v", gvr, err)
+				}
+			}
+			// Somebody comes late.
+			low.InformerFor(&v1.Secret{}, nil)
+			low.InformerFor(&v1.Node{}, nil)
+		}
+		if i, err := low.ObjectOrMetadata().ForResource(pods); err != nil || reflect.TypeOf(exampleOf(i.Informer())) != reflect.TypeFor[*v1.Pod]() {
+			t.Errorf("pods are not answered with what is cached of them anyway: error %v", err)
+		}
+	})
+}
+
+func exampleOf(i cache.SharedIndexInformer) any {
+	if v, ok := i.(*view); ok {
+		return v.shared.example
+	}
+	return i.(*Informer).example
 }
 
 func TestWaitForCacheSync(t *testing.T) {

@@ -5,27 +5,60 @@ import (
 	"k8s.io/client-go/informers"
 )
 
-// ObjectOrMetadata is the informers of a factory for controllers that go through
-// all resources there are: typed where the kind is built in, else metadata only.
-// It implements k8s.io/controller-manager's informerfactory.InformerFactory.
+// ObjectOrMetadata is the informers of a factory for a controller that goes through all resources there are: by their
+// metadata, but for those of which whole objects are cached anyway or are asked for. It implements
+// k8s.io/controller-manager's informerfactory.InformerFactory.
 //
-// Built-in kinds must be typed: the quota controller casts Pods, Services,
-// PersistentVolumeClaims and ResourceClaims, and the informer is then the one that
-// other controllers of the shard use.
-type ObjectOrMetadata struct{ factory *Factory }
+// Which those are is decided at the first question and stays so: what the controller counts and what it is told of come
+// from one cache. So ask after the controllers have been built that read whole objects.
+type ObjectOrMetadata struct {
+	factory *Factory
+	whole   map[schema.GroupResource]bool
+}
 
-// ObjectOrMetadata returns the factory as its other half; both share their
-// informers, Start and Shutdown.
-func (f *Factory) ObjectOrMetadata() ObjectOrMetadata { return ObjectOrMetadata{f} }
+// ObjectOrMetadata returns the factory as its other half; both share their informers, Start and Shutdown. Of the built-in
+// resources named whole it answers with typed informers in any case: their objects are cast.
+func (f *Factory) ObjectOrMetadata(whole ...schema.GroupResource) ObjectOrMetadata {
+	o := ObjectOrMetadata{factory: f, whole: make(map[schema.GroupResource]bool, len(whole))}
+	for _, resource := range whole {
+		o.whole[resource] = true
+	}
+	return o
+}
 
 // ForResource returns an informer for any resource. It does not fail: a resource
 // that the server does not have is retried, as by client-go's metadata informers.
 func (o ObjectOrMetadata) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	if typed, err := o.factory.ForResource(gvr); err == nil {
-		return typed, nil
+	if o.whole[gvr.GroupResource()] || o.factory.readsWhole(gvr) {
+		if typed, err := o.factory.ForResource(gvr); err == nil {
+			return typed, nil
+		}
 	}
 	return o.factory.metadata(gvr), nil
 }
 
 // Start starts the factory's informers that do not run yet.
 func (o ObjectOrMetadata) Start(stopCh <-chan struct{}) { o.factory.Start(stopCh) }
+
+// Typed returns the factory with ForResource of o, for a controller that asks both of them and must get the same informer.
+func (o ObjectOrMetadata) Typed() informers.SharedInformerFactory { return either{o.factory, o} }
+
+// readsWhole tells whether whole objects of a resource are cached, and its metadata is not.
+func (f *Factory) readsWhole(gvr schema.GroupVersionResource) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, whole := f.informers[sharedKey{resource: gvr}]
+	_, metadata := f.informers[sharedKey{resource: gvr, metadata: true}]
+	return whole && !metadata
+}
+
+// either is a factory that answers for a resource as an ObjectOrMetadata does.
+type either struct {
+	*Factory
+	generic ObjectOrMetadata
+}
+
+// ForResource implements informers.SharedInformerFactory.
+func (e either) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	return e.generic.ForResource(gvr)
+}

@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -44,15 +46,35 @@ type Pool struct {
 	// discarded counts objects and events that clients dropped because they were
 	// outside the range.
 	discarded atomic.Int64
+	moments   atomic.Int64
 
 	mu     sync.Mutex
 	shared map[sharedKey]*shared
+	// waiting are called when an informer of the key begins to run.
+	waiting map[sharedKey]map[*func()]struct{}
+	// followers counts informers that follow another one.
+	followers map[schema.GroupVersionResource]int
 }
 
-// sharedKey names an informer of the pool: a resource, whole or metadata only.
+// sharedKey names an informer of the pool: a resource, whole or metadata only, all of it or the part that a field
+// selector names.
 type sharedKey struct {
 	resource schema.GroupVersionResource
 	metadata bool
+	narrow   string
+}
+
+// supersets are the keys of informers that hold whatever one with key k may hold, beside k. They are in an order that goes one
+// way, from parts and metadata to all of whole objects, so informers never follow each other in a circle.
+func (k sharedKey) supersets() []sharedKey {
+	var keys []sharedKey
+	if k.metadata {
+		keys = append(keys, sharedKey{resource: k.resource, narrow: k.narrow})
+	}
+	if k.narrow != "" {
+		keys = append(keys, sharedKey{resource: k.resource})
+	}
+	return keys
 }
 
 // NewPool returns an empty pool.
@@ -70,7 +92,10 @@ func NewPool(c PoolConfig) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("informer pool: %w", err)
 	}
-	return &Pool{config: c, kinds: k, prober: newProber(k, c.Clock), shared: map[sharedKey]*shared{}}, nil
+	return &Pool{
+		config: c, kinds: k, prober: newProber(k, c.Clock), shared: map[sharedKey]*shared{},
+		waiting: map[sharedKey]map[*func()]struct{}{}, followers: map[schema.GroupVersionResource]int{},
+	}, nil
 }
 
 // Modes returns who filters, for each resource that a shard has listed.
@@ -91,13 +116,80 @@ func (p *Pool) Resources() []schema.GroupVersionResource {
 	return resources
 }
 
-// shared is one informer of the pool and who uses it.
+// Followed returns how many informers follow another one of the process at present, instead of reading from the API server, for
+// each resource of which there are any.
+func (p *Pool) Followed() map[schema.GroupVersionResource]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.followers)
+}
+
+func (p *Pool) count(gvr schema.GroupVersionResource, change int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.followers[gvr] += change; p.followers[gvr] == 0 {
+		delete(p.followers, gvr)
+	}
+}
+
+// now returns a moment that is later than all before.
+func (p *Pool) now() moment { return moment(p.moments.Add(1)) }
+
+// lead returns the informer to follow: the first of keys that is used, runs and has synced, or else that runs; nil for none.
+func (p *Pool) lead(keys []sharedKey) *shared {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var filling *shared
+	for _, key := range keys {
+		s, used := p.shared[key]
+		if !used || !s.running {
+			continue
+		}
+		if s.HasSynced() {
+			return s
+		}
+		if filling == nil {
+			filling = s
+		}
+	}
+	return filling
+}
+
+// whenRun calls f, which must not block, if one of keys runs, and whenever another one begins to, until stop.
+func (p *Pool) whenRun(keys []sharedKey, f func()) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	runs := false
+	for _, key := range keys {
+		if p.waiting[key] == nil {
+			p.waiting[key] = map[*func()]struct{}{}
+		}
+		p.waiting[key][&f] = struct{}{}
+		s, used := p.shared[key]
+		runs = runs || used && s.running
+	}
+	if runs {
+		f()
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, key := range keys {
+			delete(p.waiting[key], &f)
+		}
+	}
+}
+
+// shared is one informer of the pool and who uses it. Informers that follow it are no users.
 type shared struct {
 	*Informer
 	pool *Pool
 	key  sharedKey
-	// users is guarded by pool.mu; the informer leaves the pool when it falls to 0.
-	users int
+	// known is how new what it holds is known to be.
+	known freshness
+	// users and running are guarded by pool.mu; the informer leaves the pool when its users fall to 0.
+	users   int
+	running bool
 
 	start sync.Once
 	stop  context.CancelFunc
@@ -117,13 +209,18 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object) *shar
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &shared{
 		pool: p, key: key, users: 1, ctx: ctx, stop: cancel, ended: make(chan struct{}),
-		Informer: newInformer(config{
-			example:   example,
-			source:    reflected(everything(read), example, key.resource.String()),
-			resync:    p.config.Resync(),
-			transform: p.config.Transform,
-		}),
 	}
+	source := reflected(s.everything(read), example, key.resource.String())
+	if keys := key.supersets(); len(keys) > 0 {
+		source = following{pool: p, keys: keys, read: source}.source()
+	}
+	s.Informer = newInformer(config{
+		example:   example,
+		keep:      key.selects(),
+		source:    source,
+		resync:    p.config.Resync(),
+		transform: p.config.Transform,
+	})
 	p.shared[key] = s
 	return s
 }
@@ -133,6 +230,7 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object) *shar
 // from ctx.
 func (s *shared) run(ctx context.Context) {
 	s.start.Do(func() {
+		s.pool.begin(s)
 		runCtx := klog.NewContext(s.ctx, klog.FromContext(ctx))
 		go func() {
 			defer close(s.ended)
@@ -141,8 +239,18 @@ func (s *shared) run(ctx context.Context) {
 	})
 }
 
+// begin says that s runs.
+func (p *Pool) begin(s *shared) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.running = true
+	for f := range p.waiting[s.key] {
+		(*f)()
+	}
+}
+
 // release gives up one use, and ends the informer with the last one. It returns
-// after the informer has ended.
+// after the informer has ended. Those that follow it go on by themselves, and are not waited for.
 func (s *shared) release() {
 	s.pool.mu.Lock()
 	s.users--
@@ -154,17 +262,25 @@ func (s *shared) release() {
 	if !last {
 		return
 	}
+	s.desert()
 	s.stop()
 	s.start.Do(func() { close(s.ended) }) // never started
 	<-s.ended
+	s.endChecks()
 }
 
 // everything lists and watches without a filter.
-func everything(read reader) cache.ListerWatcher {
+func (s *shared) everything(read reader) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			if options.Continue == "" {
+				s.noteAsked()
+			}
 			return read.List(ctx, current(options))
 		},
-		WatchFuncWithContext: read.Watch,
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			s.noteAsked() // it may be a list in the form of a watch
+			return read.Watch(ctx, options)
+		},
 	}
 }

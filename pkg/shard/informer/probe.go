@@ -19,8 +19,13 @@ import (
 // process ask once.
 const probeFor = 30 * time.Second
 
-// probeSelector is a valid selector that costs the server little.
-const probeSelector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x0000000000000001')"
+const (
+	// probeSelector is a valid selector that costs the server little.
+	probeSelector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x0000000000000001')"
+	// probeNobody names no object, so that a server that knows no shards sends none either: from its cache it would send all,
+	// Secrets with their data, whatever the limit.
+	probeNobody = "metadata.name=flotilla-probe"
+)
 
 // Mode says who filters a resource by range.
 type Mode string
@@ -101,7 +106,8 @@ func (p *prober) honoured(ctx context.Context, gvr schema.GroupVersionResource) 
 func (p *prober) ask(ctx context.Context, entry kind) (Mode, error) {
 	into := entry.newList()
 	err := p.kinds.clients[entry.Resource.GroupVersion()].Get().Resource(entry.Resource.Resource).
-		VersionedParams(&metav1.ListOptions{Limit: 1, ResourceVersion: "0", ShardSelector: probeSelector}, scheme.ParameterCodec).
+		VersionedParams(&metav1.ListOptions{
+			Limit: 1, ResourceVersion: "0", ShardSelector: probeSelector, FieldSelector: probeNobody}, scheme.ParameterCodec).
 		Do(ctx).Into(into)
 	if err != nil {
 		return ClientSide, err

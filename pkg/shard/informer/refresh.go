@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
 )
 
 // refreshAtOnce is how many resources are listed at a time to see whether their caches are fresh.
@@ -38,33 +41,72 @@ func (f *Factory) Refresh(ctx context.Context) error {
 }
 
 func (f *Factory) refresh(ctx context.Context, e *entry) error {
-	var options metav1.ListOptions
+	options := metav1.ListOptions{FieldSelector: e.narrow}
 	_, shared := e.SharedIndexInformer.(*view)
 	if !shared && e.resource != namespaces && f.pool.prober.honoured(ctx, e.resource) {
 		options.ShardSelector = f.within.Selector()
 	}
-	list, err := f.pool.config.Metadata.Resource(e.resource).List(ctx, options)
+	present, err := f.pool.present(ctx, e.resource, options, e.keep)
 	if err != nil {
-		return fmt.Errorf("listing %s to see whether its cache is fresh: %w", e.resource.GroupResource(), err)
+		return err
 	}
-	listed := make(map[types.UID]string, len(list.Items))
-	for i := range list.Items {
-		if obj := &list.Items[i]; e.keep == nil || e.keep(obj) {
-			listed[obj.UID] = obj.ResourceVersion
-		}
-	}
-	err = wait.PollUntilContextCancel(ctx, catchUpPeriod, true, func(context.Context) (bool, error) {
-		return reached(e.LastSyncResourceVersion(), list.ResourceVersion) || holds(e.GetStore().List(), listed), nil
-	})
-	if err != nil {
-		return fmt.Errorf("the cache of %s has not seen all that was there at version %s: %w", e.resource.GroupResource(), list.ResourceVersion, err)
+	if err := present.seenBy(ctx, e); err != nil {
+		return fmt.Errorf("the cache of %s has not seen all that was there at version %s: %w", e.resource.GroupResource(), present.version, err)
 	}
 	return nil
 }
 
-// holds tells whether a cache holds what is listed, by UID and version, and nothing else. A cache that has come as far as
-// the list by its own version need not be asked: this is for resources in which nothing happens.
-func holds(cached []any, listed map[types.UID]string) bool {
+// present is what a resource had when it was listed.
+type present struct {
+	content
+	version string
+	// whole says that all of it has been listed.
+	whole bool
+}
+
+// present lists the metadata of what keep lets through; nil for everything.
+func (p *Pool) present(ctx context.Context, gvr schema.GroupVersionResource, options metav1.ListOptions, keep func(any) bool) (present, error) {
+	list, err := p.config.Metadata.Resource(gvr).List(ctx, options)
+	if err != nil {
+		return present{}, fmt.Errorf("listing %s to see whether its cache is fresh: %w", gvr.GroupResource(), err)
+	}
+	listed := present{content: content{}, version: list.ResourceVersion, whole: list.Continue == ""}
+	for i := range list.Items {
+		if obj := &list.Items[i]; keep == nil || keep(obj) {
+			listed.content[obj.UID] = obj.ResourceVersion
+		}
+	}
+	return listed, nil
+}
+
+// seenBy returns nil once the cache has come as far as the list by its own version, or holds what was listed. The error says
+// that ctx ended before.
+func (p present) seenBy(ctx context.Context, cached cached) error {
+	backoff := wait.Backoff{Duration: catchUpPeriod, Factor: 1.5, Steps: 10, Cap: 25 * catchUpPeriod}
+	for {
+		if reached(cached.LastSyncResourceVersion(), p.version) || p.whole && p.content.heldBy(cached.GetStore().List()) {
+			return nil
+		}
+		select {
+		case <-time.After(backoff.Step()):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// cached is what is held against the present.
+type cached interface {
+	LastSyncResourceVersion() string
+	GetStore() cache.Store
+}
+
+// content is what is listed: versions by UID.
+type content map[types.UID]string
+
+// heldBy tells whether a cache holds what is listed and nothing else. A cache that has come as far as the list by its own
+// version need not be asked: this is for resources in which nothing happens.
+func (listed content) heldBy(cached []any) bool {
 	for _, obj := range cached {
 		accessor, err := meta.Accessor(obj)
 		if err != nil {

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
@@ -11,8 +12,14 @@ import (
 
 // sink is where a source puts what it reads: it filters, stores and notifies.
 // It implements cache.ReflectorStore, so a Reflector can be a source; calls must
-// not be concurrent with each other.
-type sink struct{ i *Informer }
+// not be concurrent with each other, nor with those of another sink of the informer.
+type sink struct {
+	i *Informer
+	// outside counts objects that the filter dropped; nil for not.
+	outside *atomic.Int64
+	// stored says that objects come from another informer's store, and have been transformed for it.
+	stored bool
+}
 
 var (
 	_ cache.TransformingStore      = &sink{}
@@ -32,7 +39,7 @@ func (s *sink) upsert(obj any) error {
 	defer s.i.mu.Unlock()
 	rv := resourceVersion(obj)
 	if !s.keeps(obj) || plant.DropEvent() {
-		s.passedLocked(rv)
+		s.passLocked(rv)
 		return nil
 	}
 	obj, err := s.transformed(obj)
@@ -52,6 +59,7 @@ func (s *sink) upsert(obj any) error {
 	} else {
 		s.notifyLocked(notification{kind: added, new: obj, initial: !s.i.HasSynced()})
 	}
+	s.i.passOnLocked(func(into *sink) error { return into.upsert(obj) })
 	return nil
 }
 
@@ -61,7 +69,7 @@ func (s *sink) Delete(obj any) error {
 	defer s.i.mu.Unlock()
 	rv := resourceVersion(obj)
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok && !s.keeps(tombstone.Obj) || !ok && !s.keeps(obj) {
-		s.passedLocked(rv)
+		s.passLocked(rv)
 		return nil
 	}
 	obj, err := s.transformed(obj)
@@ -79,6 +87,7 @@ func (s *sink) Delete(obj any) error {
 	if exists {
 		s.notifyLocked(notification{kind: deleted, old: obj})
 	}
+	s.i.passOnLocked(func(into *sink) error { return into.Delete(obj) })
 	return nil
 }
 
@@ -87,6 +96,21 @@ func (s *sink) Delete(obj any) error {
 func (s *sink) Replace(list []any, rv string) error {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
+	if err := s.replaceLocked(list, rv); err != nil {
+		return err
+	}
+	s.syncedLocked()
+	return nil
+}
+
+// replace does so for a list that need not be of the present.
+func (s *sink) replace(list []any, rv string) error {
+	s.i.mu.Lock()
+	defer s.i.mu.Unlock()
+	return s.replaceLocked(list, rv)
+}
+
+func (s *sink) replaceLocked(list []any, rv string) error {
 	kept := make([]any, 0, len(list))
 	keys := make(map[string]struct{}, len(list))
 	notifications := make([]notification, 0, len(list))
@@ -133,7 +157,7 @@ func (s *sink) Replace(list []any, rv string) error {
 	for _, n := range notifications {
 		s.notifyLocked(n)
 	}
-	s.syncedLocked()
+	s.i.passOnLocked(func(into *sink) error { return into.replace(kept, rv) })
 	return nil
 }
 
@@ -144,7 +168,7 @@ func (s *sink) Resync() error { return nil }
 func (s *sink) Bookmark(rv string) error {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
-	s.passedLocked(rv)
+	s.passLocked(rv)
 	return nil
 }
 
@@ -152,20 +176,11 @@ func (s *sink) Bookmark(rv string) error {
 // Reflector keeps during a streaming list is trimmed too.
 func (s *sink) Transformer() cache.TransformFunc { return s.i.transform }
 
-// synced says that all objects of the initial state have been added one by one.
+// synced says that the store holds what there was when its filling began, or something newer.
 func (s *sink) synced() {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
 	s.syncedLocked()
-}
-
-// reached says that the source has read up to rv, if it is not known to have read further.
-func (s *sink) reached(rv string) {
-	s.i.mu.Lock()
-	defer s.i.mu.Unlock()
-	if !reached(s.i.lastRV, rv) {
-		s.passedLocked(rv)
-	}
 }
 
 func (s *sink) syncedLocked() {
@@ -193,6 +208,12 @@ func (s *sink) passedLocked(rv string) {
 	}
 }
 
+// passLocked does so, and passes it on.
+func (s *sink) passLocked(rv string) {
+	s.passedLocked(rv)
+	s.i.passOnLocked(func(into *sink) error { return into.Bookmark(rv) })
+}
+
 func (s *sink) notifyLocked(n notification) {
 	if n.new != nil {
 		s.i.detector.AddObject(n.new)
@@ -204,10 +225,18 @@ func (s *sink) notifyLocked(n notification) {
 	}
 }
 
-func (s *sink) keeps(obj any) bool { return s.i.keep == nil || s.i.keep(obj) }
+func (s *sink) keeps(obj any) bool {
+	if s.i.keep == nil || s.i.keep(obj) {
+		return true
+	}
+	if s.outside != nil {
+		s.outside.Add(1)
+	}
+	return false
+}
 
 func (s *sink) transformed(obj any) (any, error) {
-	if s.i.transform == nil {
+	if s.i.transform == nil || s.stored {
 		return obj, nil
 	}
 	out, err := s.i.transform(obj)

@@ -14,7 +14,7 @@ func TestSinkGoesByWhatIsStored(t *testing.T) {
 		i := newInformer(config{example: &v1.ConfigMap{}})
 		var told recorder
 		mustAdd(t, i, &told)
-		into := &sink{i}
+		into := &sink{i: i}
 		at := func(version string) *v1.ConfigMap {
 			c := configMap("a", "1")
 			c.ResourceVersion = version

@@ -218,7 +218,7 @@ func TestRefresh(t *testing.T) {
 			t.Fatal(err)
 		}
 		refresh := func(items ...metav1.PartialObjectMetadata) (time.Duration, error) {
-			server.set(func(s *apiServer) { s.items = items })
+			server.set(func(s *apiServer) { s.items, s.fixed = items, true })
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			began := time.Now()

@@ -1,0 +1,73 @@
+package controllers
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+)
+
+// trim drops what no controller reads before objects are cached: of whole objects what upstream drops too, of metadata all
+// that neither the garbage collector, nor the storage version migrator, nor the quota controller reads. None of them writes
+// back what it has cached as metadata.
+func trim(obj any) (any, error) {
+	if partial, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		partial.ObjectMeta = slim(&partial.ObjectMeta)
+		return partial, nil
+	}
+	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetManagedFields() != nil {
+		accessor.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// slim returns what is read of an object's metadata: its identity, which the graph's nodes are made of, its owners, and
+// whether and how it is being deleted (garbagecollector/graph_builder.go: identityFromEvent, processGraphChanges and
+// deletionStartsWithFinalizer); its version (storageversionmigrator/storageversionmigrator.go:309). Quota counts.
+func slim(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		OwnerReferences: m.OwnerReferences, Finalizers: m.Finalizers, DeletionTimestamp: m.DeletionTimestamp,
+	}
+}
+
+// contextOf returns the context for a controller: its informers hold no more than it reads.
+func (i *Instance) contextOf(name string) (app.ControllerContext, error) {
+	row, _ := catalogue.Lookup(name)
+	c := i.context
+	if slices.Contains(row.Needs, catalogue.NeedOneCache) {
+		both := i.informers.ObjectOrMetadata(row.Casts...)
+		c.InformerFactory, c.ObjectOrMetadataInformerFactory = both.Typed(), both
+	}
+	if len(row.Parts) == 0 {
+		return c, nil
+	}
+	parts := make(map[schema.GroupVersionResource]string, len(row.Parts))
+	for _, part := range row.Parts {
+		parts[part.Resource] = part.Selector
+	}
+	narrowed, err := i.informers.Narrowed(parts)
+	if err != nil {
+		return c, fmt.Errorf("building %s: %w", name, err)
+	}
+	c.InformerFactory = narrowed
+	return c, nil
+}
+
+// buildOrder sorts controllers by name, those last that are to see what the others have asked for.
+func buildOrder(controllers []string) []string {
+	last := func(name string) int {
+		if row, _ := catalogue.Lookup(name); slices.Contains(row.Needs, catalogue.NeedOneCache) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(controllers, func(a, b string) int { return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(a, b)) })
+	return controllers
+}

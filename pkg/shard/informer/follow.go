@@ -1,0 +1,67 @@
+package informer
+
+import (
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+)
+
+// follow makes into, a sink of another informer, hold what its filter lets through of what i holds, and passes on every change
+// of i from then on. It refuses, with false, where i has not synced, has been deserted, or has seen less than the other
+// informer: that must never go back in time. Nobody else may use into until unfollow, or until i has been deserted.
+//
+// Changes are passed on under the mutex of i. So locks are taken from an informer to those that follow it, which never form a
+// circle, and both are always at the same version.
+func (i *Informer) follow(into *sink) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.isDeserted || !i.HasSynced() || !reached(i.lastRV, into.i.LastSyncResourceVersion()) {
+		return false
+	}
+	if err := into.replace(i.indexer.List(), i.lastRV); err != nil {
+		utilruntime.HandleError(err)
+		return false
+	}
+	i.followers[into] = struct{}{}
+	return true
+}
+
+// unfollow ends what follow began.
+func (i *Informer) unfollow(into *sink) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.followers, into)
+}
+
+// confirm has the informer behind into sync, if it still follows: what it holds has been found to be new enough.
+func (i *Informer) confirm(into *sink) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if _, follows := i.followers[into]; !follows {
+		return false
+	}
+	into.synced()
+	return true
+}
+
+// desert lets all followers go, and takes no more. Nothing is passed on after it has returned.
+func (i *Informer) desert() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.desertLocked()
+}
+
+func (i *Informer) desertLocked() {
+	if i.isDeserted {
+		return
+	}
+	i.isDeserted, i.followers = true, nil
+	close(i.deserted)
+}
+
+// passOnLocked has all followers take the step that this informer has taken.
+func (i *Informer) passOnLocked(step func(into *sink) error) {
+	for into := range i.followers {
+		if err := step(into); err != nil {
+			utilruntime.HandleError(err)
+		}
+	}
+}

@@ -1,0 +1,422 @@
+package informer
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+var (
+	followRuns = flag.Int("follow.runs", 150, "how many seeds TestFollowersModel tries")
+	followSeed = flag.Uint64("follow.seed", 0, "the one seed that TestFollowersModel tries; 0 takes new ones")
+)
+
+// TestFollowersModel holds ranges of a process against all that the API server ever had, while an informer of everything comes
+// and goes in the same process, watches lag, end and expire, and ranges are warmed, started and ended.
+func TestFollowersModel(t *testing.T) {
+	runs := *followRuns
+	if *followSeed != 0 {
+		runs = 1
+	}
+	var total voyage
+	for range runs {
+		seed := *followSeed
+		if seed == 0 {
+			seed = rand.Uint64()
+		}
+		ok := t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := newVoyage(t, rand.New(rand.NewPCG(seed, 0)))
+				v.sail()
+				total.attached += v.attached
+				total.notified += v.notified
+			})
+		})
+		if !ok {
+			return // One is enough to look at.
+		}
+	}
+	t.Logf("%d runs: %d times a range was seen to follow, %d notifications", runs, total.attached, total.notified)
+	if *followSeed == 0 && (total.attached < runs || total.notified < runs) {
+		t.Errorf("hardly anything was followed")
+	}
+}
+
+// voyage is one run.
+type voyage struct {
+	t       *testing.T
+	random  *rand.Rand
+	harbour *harbour
+	pool    *Pool
+	whole   *Factory
+	ranges  []shard.Range
+	boats   map[int]*boat
+	// attached counts sightings of followers, notified calls of handlers.
+	attached, notified int
+}
+
+// boat is one range that has been begun.
+type boat struct {
+	t        *testing.T
+	voyage   *voyage
+	factory  *Factory
+	informer *Informer
+	holds    func(any) bool
+	began    int
+	started  bool
+
+	mu      sync.Mutex
+	cargo   map[string]string
+	seen    map[string]int
+	version int
+	over    bool
+	calls   int
+}
+
+func newVoyage(t *testing.T, random *rand.Rand) *voyage {
+	h := newHarbour(random)
+	pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+	pool.config.Metadata = h
+	pool.config.Transform = func(obj any) (any, error) {
+		m, err := meta.Accessor(obj)
+		if err != nil || m.GetAnnotations()["seen"] != "" {
+			t.Errorf("%s is transformed twice, or %v", name(obj), err)
+			return obj, nil
+		}
+		m.SetAnnotations(map[string]string{"seen": "once"})
+		return obj, nil
+	}
+	ranges, err := shard.EqualRanges(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &voyage{t: t, random: random, harbour: h, pool: pool, ranges: ranges, boats: map[int]*boat{}}
+}
+
+// sail makes the run: something, a while, a look; and in the end all must be right.
+func (v *voyage) sail() {
+	for range v.roll(10) {
+		v.harbour.write()
+	}
+	for range 40 + v.roll(60) {
+		if v.t.Failed() {
+			break
+		}
+		v.step()
+		switch v.roll(8) {
+		case 0:
+			time.Sleep(v.draw(20 * time.Second)) // virtual
+		case 1, 2, 3:
+			time.Sleep(v.draw(time.Second)) // virtual
+		case 4, 5:
+			time.Sleep(v.draw(30 * time.Millisecond)) // virtual
+		}
+		v.look()
+	}
+	v.harbour.set(func() { v.harbour.down, v.harbour.lag = false, 2*time.Second })
+	time.Sleep(5 * time.Minute) // virtual: past what reflectors back off by, and many bookmarks.
+	v.look()
+	v.arrive()
+}
+
+func (v *voyage) draw(limit time.Duration) time.Duration {
+	v.harbour.mu.Lock()
+	defer v.harbour.mu.Unlock()
+	return v.harbour.upTo(limit)
+}
+
+func (v *voyage) roll(n int) int {
+	v.harbour.mu.Lock()
+	defer v.harbour.mu.Unlock()
+	return v.random.IntN(n)
+}
+
+func (v *voyage) step() {
+	h := v.harbour
+	switch v.roll(24) {
+	case 0, 1:
+		v.toggleWhole()
+	case 2, 3, 4:
+		v.toggleRange(v.roll(len(v.ranges)))
+	case 5:
+		for i := range v.ranges {
+			if v.boats[i] == nil {
+				v.begin(i)
+			}
+		}
+	case 6:
+		h.disturb(true)
+	case 7:
+		h.disturb(false)
+	case 8:
+		h.set(func() { h.down = !h.down })
+	case 9:
+		h.set(func() { h.lag = h.upTo(3 * time.Second) })
+	case 10:
+		h.set(func() { h.down, h.lag = false, 10*time.Millisecond })
+	default:
+		for range 1 + v.roll(4) {
+			h.write()
+		}
+	}
+}
+
+func (v *voyage) toggleWhole() {
+	if v.whole != nil {
+		v.whole.Shutdown()
+		v.whole = nil
+		return
+	}
+	v.whole = v.pool.NewFactory(shard.Everything(), nil)
+	v.whole.reading(configMaps, v.harbour, &v1.ConfigMap{})
+	v.whole.StartWithContext(context.WithoutCancel(v.t.Context()))
+}
+
+func (v *voyage) toggleRange(i int) {
+	b := v.boats[i]
+	switch {
+	case b == nil:
+		v.begin(i)
+	case !b.started:
+		b.start()
+	default:
+		v.end(i)
+	}
+}
+
+// begin warms or starts a range.
+func (v *voyage) begin(i int) {
+	b := &boat{
+		t: v.t, voyage: v, factory: v.pool.NewFactory(v.ranges[i], nil), holds: inRange(v.ranges[i]),
+		cargo: map[string]string{}, seen: map[string]int{},
+	}
+	b.informer = b.factory.reading(configMaps, v.harbour, &v1.ConfigMap{}).(*Informer)
+	mustAdd(v.t, b.informer, b)
+	v.harbour.set(func() { b.began = v.harbour.version })
+	v.boats[i] = b
+	if v.roll(2) == 0 {
+		b.start()
+	} else {
+		ended, cancel := context.WithCancel(v.t.Context())
+		cancel()
+		_ = b.factory.Warm(ended) // Fills the caches all the same.
+	}
+	go func() {
+		select {
+		case <-b.informer.HasSyncedChecker().Done():
+			b.checkFresh()
+		case <-b.factory.ctx.Done():
+		}
+	}()
+}
+
+func (v *voyage) end(i int) {
+	b := v.boats[i]
+	delete(v.boats, i)
+	b.factory.Shutdown()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	v.notified += b.calls
+}
+
+// look holds every range against the past, at a moment at which nothing happens.
+func (v *voyage) look() {
+	synctest.Wait()
+	for _, b := range v.boats {
+		b.look()
+	}
+	v.attached += v.pool.Followed()[configMaps]
+}
+
+// arrive holds all against the present, and ends all.
+func (v *voyage) arrive() {
+	t, h := v.t, v.harbour
+	want := len(v.boats)
+	if v.whole != nil {
+		want = 1
+		if got := v.pool.Followed()[configMaps]; got != len(v.boats) {
+			t.Errorf("%d of %d ranges follow", got, len(v.boats))
+		}
+	}
+	h.mu.Lock()
+	watches, version := len(h.watches), h.version
+	h.mu.Unlock()
+	if watches != want {
+		t.Errorf("%d watches of %d ranges, want %d", watches, len(v.boats), want)
+	}
+	for i, b := range v.boats {
+		if !b.informer.HasSynced() {
+			t.Errorf("range %d has not synced", i)
+		}
+		if got, want := b.content(), b.truth(version); !maps.Equal(got, want) {
+			t.Errorf("range %d holds %v in the end, want %v", i, got, want)
+		}
+		b.checkShared(v.whole)
+		v.end(i)
+	}
+	if v.whole != nil {
+		v.toggleWhole()
+	}
+	synctest.Wait()
+	if left := len(h.watches); left != 0 || len(v.pool.Followed()) != 0 {
+		t.Errorf("%d watches and %v followers left", left, v.pool.Followed())
+	}
+}
+
+func (b *boat) start() {
+	b.started = true
+	b.factory.StartWithContext(context.WithoutCancel(b.t.Context()))
+}
+
+func (b *boat) content() map[string]string {
+	objects := map[string]string{}
+	for _, obj := range b.informer.GetStore().List() {
+		c := obj.(*v1.ConfigMap)
+		objects[c.Namespace+"/"+c.Name] = c.ResourceVersion
+	}
+	return objects
+}
+
+func (b *boat) truth(version int) map[string]string {
+	h := b.voyage.harbour
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	objects := map[string]string{}
+	for key, object := range h.truth(version) {
+		if b.holds(object) {
+			objects[key] = object.ResourceVersion
+		}
+	}
+	return objects
+}
+
+// look: the range holds what there was at the version that it says it is at, and its handler knows that.
+func (b *boat) look() {
+	text := b.informer.LastSyncResourceVersion()
+	if text == "" {
+		return
+	}
+	version, err := strconv.Atoi(text)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	got := b.content()
+	if want := b.truth(version); !maps.Equal(got, want) {
+		b.t.Errorf("at version %d a range holds %v, want %v", version, got, want)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if version < b.version {
+		b.t.Errorf("a range has gone from version %d back to %d", b.version, version)
+	}
+	b.version = version
+	if b.started && !maps.Equal(got, b.cargo) {
+		b.t.Errorf("at version %d a handler knows of %v, and the range holds %v", version, b.cargo, got)
+	}
+	if !b.started && b.calls > 0 {
+		b.t.Error("a handler was told something before the start")
+	}
+}
+
+// checkFresh: what has synced holds what there was when it began, or later.
+func (b *boat) checkFresh() {
+	got := b.content()
+	h := b.voyage.harbour
+	h.mu.Lock()
+	now := h.version
+	h.mu.Unlock()
+	for version := b.began; version <= now; version++ {
+		if maps.Equal(got, b.truth(version)) {
+			return
+		}
+	}
+	b.t.Errorf("a range that began at version %d has synced with %v, but there was %v", b.began, got, b.truth(b.began))
+}
+
+// checkShared: a range that follows has no objects of its own, and is where the other informer is.
+func (b *boat) checkShared(whole *Factory) {
+	if whole == nil {
+		return
+	}
+	i := whole.informers[sharedKey{resource: configMaps}]
+	if mine, theirs := b.informer.LastSyncResourceVersion(), i.LastSyncResourceVersion(); mine != theirs {
+		b.t.Errorf("a range that follows is at version %s, and the other informer at %s", mine, theirs)
+	}
+	all := i.GetStore()
+	for _, obj := range b.informer.GetStore().List() {
+		if theirs, _, err := all.Get(obj); err != nil || theirs != obj {
+			b.t.Errorf("%s is held twice, or %v", name(obj), err)
+		}
+	}
+}
+
+// note checks what all notifications must be.
+func (b *boat) note(obj any) (key string, version int) {
+	c := obj.(*v1.ConfigMap)
+	if b.over {
+		b.t.Errorf("%s was told after Shutdown", name(obj))
+	}
+	if !b.holds(obj) {
+		b.t.Errorf("%s is outside the range", name(obj))
+	}
+	b.calls++
+	key = c.Namespace + "/" + c.Name
+	if _, err := fmt.Sscan(c.ResourceVersion, &version); err != nil {
+		b.t.Error(err)
+	}
+	return key, version
+}
+
+// OnAdd implements cache.ResourceEventHandler.
+func (b *boat) OnAdd(obj any, _ bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key, version := b.note(obj)
+	if had, there := b.cargo[key]; there || version <= b.seen[key] {
+		b.t.Errorf("added %s, and had %q, and had seen version %d", name(obj), had, b.seen[key])
+	}
+	b.cargo[key], b.seen[key] = strconv.Itoa(version), version
+}
+
+// OnUpdate implements cache.ResourceEventHandler.
+func (b *boat) OnUpdate(old, obj any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key, version := b.note(obj)
+	if !strings.HasSuffix(name(old), "@"+b.cargo[key]) || version <= b.seen[key] {
+		b.t.Errorf("updated %s to %s, and had %q", name(old), name(obj), b.cargo[key])
+	}
+	b.cargo[key], b.seen[key] = strconv.Itoa(version), version
+}
+
+// OnDelete implements cache.ResourceEventHandler.
+func (b *boat) OnDelete(obj any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	key, version := b.note(obj)
+	if _, there := b.cargo[key]; !there || version < b.seen[key] {
+		b.t.Errorf("deleted %s, and knew of %v", name(obj), slices.Sorted(maps.Keys(b.cargo)))
+	}
+	delete(b.cargo, key)
+	b.seen[key] = version
+}

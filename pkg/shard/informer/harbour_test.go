@@ -1,0 +1,268 @@
+package informer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+)
+
+// harbour is an API server with ConfigMaps that keeps all of its past. Its lists and watches are as slow as real ones in
+// virtual time: each watch lags on its own, tells where it is in bookmarks, and may be cut or told to list again. It
+// implements reader, and metadata.Interface for lists.
+type harbour struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	// version is that of the last write to anything, past is all writes to ConfigMaps.
+	version int
+	past    []berthing
+	down    bool
+	// lag bounds how late events are.
+	lag     time.Duration
+	watches map[*mooring]struct{}
+	lists   int
+}
+
+// berthing is one write.
+type berthing struct {
+	version int
+	event   watch.EventType
+	object  *v1.ConfigMap
+}
+
+// mooring is one watch.
+type mooring struct {
+	out  chan watch.Event
+	stop context.CancelFunc
+	// gone is closed to have it told to list again, cut to end it.
+	gone, cut chan struct{}
+}
+
+func (m *mooring) ResultChan() <-chan watch.Event { return m.out }
+func (m *mooring) Stop()                          { m.stop() }
+
+func newHarbour(random *rand.Rand) *harbour {
+	return &harbour{random: random, version: 10, watches: map[*mooring]struct{}{}, lag: 50 * time.Millisecond}
+}
+
+func (h *harbour) upTo(limit time.Duration) time.Duration {
+	if limit == 0 {
+		return 0
+	}
+	return time.Duration(h.random.Int64N(int64(limit)))
+}
+
+// truth returns what there was at a version.
+func (h *harbour) truth(version int) map[string]*v1.ConfigMap {
+	objects := map[string]*v1.ConfigMap{}
+	for _, b := range h.past {
+		switch {
+		case b.version > version:
+			return objects
+		case b.event == watch.Deleted:
+			delete(objects, b.object.Namespace+"/"+b.object.Name)
+		default:
+			objects[b.object.Namespace+"/"+b.object.Name] = b.object
+		}
+	}
+	return objects
+}
+
+// write changes something at random; sometimes of another kind.
+func (h *harbour) write() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.version++
+	if h.random.IntN(4) == 0 {
+		return
+	}
+	object := configMap(fmt.Sprintf("ns-%c", 'a'+h.random.IntN(8)), strconv.Itoa(h.random.IntN(3)))
+	object.UID = types.UID(fmt.Sprintf("%s/%d", object.UID, h.version))
+	event := watch.Added
+	if old, there := h.truth(h.version)[object.Namespace+"/"+object.Name]; there {
+		object.UID = old.UID
+		event = watch.Modified
+		if h.random.IntN(3) == 0 {
+			event = watch.Deleted
+		}
+	}
+	object.ResourceVersion = strconv.Itoa(h.version)
+	h.past = append(h.past, berthing{h.version, event, object})
+}
+
+func (h *harbour) set(change func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change()
+}
+
+// disturb ends all watches, or has them told to list again.
+func (h *harbour) disturb(gone bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for m := range h.watches {
+		if gone {
+			close(m.gone)
+		} else {
+			close(m.cut)
+		}
+		delete(h.watches, m)
+	}
+}
+
+// pause waits for what a request takes.
+func (h *harbour) pause(ctx context.Context) error {
+	h.mu.Lock()
+	d := h.upTo(100 * time.Millisecond)
+	h.mu.Unlock()
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down {
+		return errors.New("the harbour is closed")
+	}
+	return nil
+}
+
+// List implements reader. What may be older than the present sometimes is.
+func (h *harbour) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	if err := h.pause(ctx); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	version := h.version
+	if o.ResourceVersion != "" {
+		least, err := strconv.Atoi(o.ResourceVersion)
+		if err != nil || least == 0 {
+			panic("list at version " + o.ResourceVersion)
+		}
+		if least <= version {
+			version = least + h.random.IntN(version-least+1)
+		}
+	}
+	h.lists++
+	var list v1.ConfigMapList
+	list.ResourceVersion = strconv.Itoa(version)
+	for _, object := range h.truth(version) {
+		list.Items = append(list.Items, *object.DeepCopy())
+	}
+	h.mu.Unlock()
+	return &list, h.pause(ctx)
+}
+
+// Watch implements reader; it knows no streaming lists.
+func (h *harbour) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	from, err := strconv.Atoi(o.ResourceVersion)
+	if err != nil || o.SendInitialEvents != nil {
+		return nil, fmt.Errorf("no watch from %q, or a streaming list", o.ResourceVersion)
+	}
+	if err := h.pause(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	m := &mooring{out: make(chan watch.Event), stop: cancel, gone: make(chan struct{}), cut: make(chan struct{})}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watches[m] = struct{}{}
+	go h.tell(ctx, m, from)
+	return m, nil
+}
+
+// tell sends what happens after a version until the watch ends.
+func (h *harbour) tell(ctx context.Context, m *mooring, from int) {
+	defer close(m.out)
+	defer h.set(func() { delete(h.watches, m) })
+	send := func(e watch.Event) bool {
+		select {
+		case m.out <- e:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for {
+		h.mu.Lock()
+		wait := h.upTo(h.lag)
+		h.mu.Unlock()
+		select {
+		case <-time.After(10*time.Millisecond + wait):
+		case <-ctx.Done():
+			return
+		case <-m.cut:
+			return
+		case <-m.gone:
+			status := apierrors.NewResourceExpired("too old").Status()
+			send(watch.Event{Type: watch.Error, Object: &status})
+			return
+		}
+		h.mu.Lock()
+		at, _ := slices.BinarySearchFunc(h.past, from+1, func(b berthing, v int) int { return cmp.Compare(b.version, v) })
+		news := slices.Clone(h.past[at:])
+		news = news[:min(len(news), 1+h.random.IntN(3))]
+		now, bookmark := h.version, h.random.IntN(20) == 0 && len(h.past) == at+len(news)
+		h.mu.Unlock()
+		for _, b := range news {
+			if !send(watch.Event{Type: b.event, Object: b.object.DeepCopy()}) {
+				return
+			}
+			from = b.version
+		}
+		if bookmark {
+			from = now
+			if !send(watch.Event{Type: watch.Bookmark, Object: &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(now)}}}) {
+				return
+			}
+		}
+	}
+}
+
+// Resource implements metadata.Interface.
+func (h *harbour) Resource(schema.GroupVersionResource) metadata.Getter { return manifest{harbour: h} }
+
+// manifest lists metadata.
+type manifest struct {
+	metadata.Getter
+	harbour *harbour
+}
+
+func (m manifest) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	full, err := m.harbour.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := full.(*v1.ConfigMapList)
+	list := &metav1.PartialObjectMetadataList{ListMeta: all.ListMeta}
+	for i := range all.Items {
+		if o.Limit > 0 && i == 3 { // as if it were many
+			list.Continue = "more"
+			break
+		}
+		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: all.Items[i].ObjectMeta})
+	}
+	return list, nil
+}
+
+var (
+	_ reader             = &harbour{}
+	_ metadata.Interface = &harbour{}
+	_ http.RoundTripper  = &apiServer{}
+)

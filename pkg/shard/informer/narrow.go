@@ -1,0 +1,139 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/core"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Narrowed is a factory for a controller that reads only a part of some kinds, which a field selector names: those it
+// caches apart from all others of the kind, and nothing of the rest reaches the process. It implements
+// informers.SharedInformerFactory; all else is the factory's own.
+type Narrowed struct {
+	*Factory
+	selectors map[schema.GroupVersionResource]string
+}
+
+// Narrowed returns the factory narrowed by field selectors. Those of one kind with the same selector share an informer,
+// others do not. The error says which selector cannot be used: only kinds of the core group can be narrowed, Namespaces
+// not, and only by the fields metadata.name and metadata.namespace, and a Secret's type. These never change in an object's
+// life, so an object never leaves the part.
+func (f *Factory) Narrowed(selectors map[schema.GroupVersionResource]string) (*Narrowed, error) {
+	n := &Narrowed{Factory: f, selectors: make(map[schema.GroupVersionResource]string, len(selectors))}
+	for gvr, text := range selectors {
+		k, ok := f.pool.kinds.byResource[gvr]
+		if !ok || gvr.Group != "" || gvr == namespaces {
+			return nil, fmt.Errorf("narrowing %v: only kinds of the core group can be, other than Namespaces", gvr)
+		}
+		selector, err := fields.ParseSelector(text)
+		if err != nil || selector.Empty() {
+			return nil, fmt.Errorf("narrowing %v by %q: must be a field selector that is not empty: %w", gvr, text, err)
+		}
+		known := fieldsOf(k.newObject())
+		for _, r := range selector.Requirements() {
+			if !known.Has(r.Field) {
+				return nil, fmt.Errorf("narrowing %v by %q: field %q is none of %v", gvr, text, r.Field, known)
+			}
+		}
+		n.selectors[gvr] = selector.String()
+	}
+	return n, nil
+}
+
+// InformerFor implements informers.SharedInformerFactory.
+func (n *Narrowed) InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	k := n.pool.kinds.byType[reflect.TypeOf(obj)]
+	if narrow, ok := n.selectors[k.Resource]; ok {
+		return n.part(k, narrow)
+	}
+	return n.Factory.InformerFor(obj, newFunc)
+}
+
+// ForResource implements informers.SharedInformerFactory.
+func (n *Narrowed) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	narrow, ok := n.selectors[gvr]
+	if !ok {
+		return n.Factory.ForResource(gvr)
+	}
+	return &generic{informer: n.part(n.pool.kinds.byResource[gvr], narrow), lister: func(i cache.Indexer) cache.GenericLister {
+		return cache.NewGenericLister(i, gvr.GroupResource())
+	}}, nil
+}
+
+// Core implements informers.SharedInformerFactory.
+func (n *Narrowed) Core() core.Interface { return core.New(n, "", nil) }
+
+func (n *Narrowed) part(k kind, narrow string) cache.SharedIndexInformer {
+	read := part{reader: n.pool.kinds.typed(k), selector: narrow}
+	return n.informer(sharedKey{resource: k.Resource, narrow: narrow}, k.Type, k.Namespaced, read, k.newObject())
+}
+
+// part reads what a field selector names.
+type part struct {
+	reader
+	selector string
+}
+
+// List implements reader.
+func (p part) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	options.FieldSelector = p.selector
+	return p.reader.List(ctx, options)
+}
+
+// Watch implements reader.
+func (p part) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	options.FieldSelector = p.selector
+	return p.reader.Watch(ctx, options)
+}
+
+// selects returns what an informer of this key holds of what the server sends, nil for everything. The server has been
+// asked for the same: this is for one that does not know the field.
+func (k sharedKey) selects() func(obj any) bool {
+	if k.narrow == "" {
+		return nil
+	}
+	selector := fields.ParseSelectorOrDie(k.narrow) // Narrowed has seen it.
+	return func(obj any) bool {
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+		return selector.Matches(fieldsOf(obj))
+	}
+}
+
+// both keeps what each of two filters keeps; nil keeps everything.
+func both(a, b func(any) bool) func(any) bool {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	default:
+		return func(obj any) bool { return a(obj) && b(obj) }
+	}
+}
+
+// fieldsOf returns the fields that parts are named by.
+func fieldsOf(obj any) fields.Set {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return nil
+	}
+	set := fields.Set{"metadata.name": accessor.GetName(), "metadata.namespace": accessor.GetNamespace()}
+	if secret, ok := obj.(*v1.Secret); ok {
+		set["type"] = string(secret.Type)
+	}
+	return set
+}
