@@ -27,7 +27,7 @@ GOTEST := go test $(GOBUILD) -vet=off
 
 # packages names what is below folders, leaving out folders without Go files.
 packages = $(foreach dir,$(1),$(if $(shell find $(dir) -name '*.go' 2>/dev/null | head -n 1),./$(dir)/...))
-UNIT = $(call packages,pkg hack test/deps test/audit test/demo test/sim test/chaos test/docs/page test/docs/check)
+UNIT = $(call packages,pkg hack test/deps test/audit test/demo test/sim test/chaos test/docs/page test/docs/check test/bench test/conformance)
 # pkg/shard itself is pure functions without a goroutine, and three minutes of them under the detector.
 RACE = $(call packages,pkg/election pkg/shard/informer pkg/fleet)
 INTEGRATION = $(call packages,test/integration test/controlplane)
@@ -173,9 +173,49 @@ overhead: tools build ## What metrics, events, journal and status page cost a lo
 	go build $(GOBUILD) -tags bare -ldflags '$(strip $(LDFLAGS))' -o bin/flotilla-bare ./cmd/flotilla
 	go run $(GOBUILD) ./test/bench/overhead $(ARGS)
 
+# What to measure, in which sizes and how often is for flags. Wants an idle machine.
+.PHONY: bench
+bench: tools build ## Stock and fleets of 1, 2 and 4 at the same work, in turn (ARGS="-scenarios basic -rates default,high -out FILE.json").
+	go run $(GOBUILD) ./test/bench $(ARGS)
+
+.PHONY: bench-short
+bench-short: tools build ## One round of tiny sizes: every figure must be there (2 minutes).
+	@rm -f _output/bench/short.json
+	go run $(GOBUILD) ./test/bench -check -rounds 1 -systems stock,fleet-2 -rates high -deployments 8 -namespaces 8 -nodes 4 -out _output/bench/short.json
+	go run $(GOBUILD) ./test/bench -check -rounds 1 -systems stock -scenarios steady -pods 200 -watch 12 -empty=false -nodes 4 -out _output/bench/short.json -append
+
+# Pictures of results that are gone must go too.
+RESULTS ?= $(wildcard docs/benchmarks/results/*.json)
+.PHONY: bench-report
+bench-report: ## Write the tables and pictures of docs/benchmarks from its results (RESULTS="file..." for others).
+	@hack/build-tools.sh plot
+	@mkdir -p _output
+	go run $(GOBUILD) ./test/bench/report/page -plots _output/plots.json $(RESULTS)
+	@rm -f docs/benchmarks/*.svg
+	bin/plot -out docs/benchmarks _output/plots.json
+
 .PHONY: chaos
 chaos: tools build ## Half an hour of faults at random under load (ARGS="-seed N" to repeat a schedule).
 	go run $(GOBUILD) ./test/chaos -minutes 30 $(ARGS)
+
+.PHONY: conformance-tools
+conformance-tools: tools build
+	@hack/build-tools.sh e2e.test ginkgo
+
+.PHONY: conformance
+conformance: conformance-tools ## Upstream's own e2e specs, with the stock controller manager and with a fleet of three (ARGS="-runs 2"; docs/conformance.md).
+	$(step) conformance "upstream's specs, with stock and with the fleet" "40 minutes" \
+		go run $(GOBUILD) ./test/conformance $(ARGS)
+
+.PHONY: conformance-rolling
+conformance-rolling: conformance-tools ## The same specs with the fleet, while its members are killed and rolled (ARGS="-seed N").
+	$(step) conformance-rolling "upstream's specs while members are killed and rolled" "half an hour" \
+		go run $(GOBUILD) ./test/conformance -disturb $(ARGS)
+
+.PHONY: conformance-short
+conformance-short: conformance-tools ## A few of the specs for every family of controllers, with the fleet (under 3 minutes).
+	$(step) conformance-short "a few of upstream's specs with the fleet" "3 minutes" \
+		go run $(GOBUILD) ./test/conformance -short $(ARGS)
 
 .PHONY: judge
 judge: ## Judge audit logs (LOG="file..." ARGS="-o json").

@@ -6,7 +6,9 @@
 #   hack/build-tools.sh etcd kwok    only these
 #   hack/build-tools.sh staticcheck  the linter, which is built only when it is named
 #   hack/build-tools.sh promtool     so are promtool, prometheus and promexpr, for `make monitoring`
+#   hack/build-tools.sh plot         the plotter of benchmark results, for `make bench-report`
 #   hack/build-tools.sh helm         the same for who renders deploy/chart
+#   hack/build-tools.sh e2e.test ginkgo   upstream's end-to-end specs and their runner, for `make conformance`
 #
 # A binary is built when it is missing, or when its stamp in bin/.stamps is not that of the present go.mod,
 # go.sum, build flags and Go version. Needs go, git and a POSIX shell.
@@ -33,9 +35,10 @@ ldflags="-s -w -X $version.gitVersion=$kubernetes -X $version.gitMajor=$major -X
 export CGO_ENABLED=0
 export GOWORK=off
 
-# describe NAME sets module, package and cold (seconds of a first build on two cores).
+# describe NAME sets module, package, how (build, or test for a package of tests) and cold (seconds of a first build on
+# two cores).
 describe() {
-	module=hack/tools/kubernetes tags=
+	module=hack/tools/kubernetes tags= how=build
 	case $1 in
 	etcd) package=go.etcd.io/etcd/server/v3 cold=36 ;;
 	kube-apiserver) package=k8s.io/kubernetes/cmd/kube-apiserver cold=216 ;;
@@ -45,12 +48,15 @@ describe() {
 	kwok) module=hack/tools/kwok package=sigs.k8s.io/kwok/cmd/kwok cold=61 ;;
 	staticcheck) module=hack/tools/lint package=honnef.co/go/tools/cmd/staticcheck cold=25 ;;
 	helm) module=hack/tools/helm package=helm.sh/helm/v4/cmd/helm cold=110 ;;
+	e2e.test) module=hack/tools/conformance package=k8s.io/kubernetes/test/e2e how=test cold=105 ;;
+	plot) module=hack/tools/plot package=./ cold=32 ;;
+	ginkgo) module=hack/tools/conformance package=github.com/onsi/ginkgo/v2/ginkgo cold=5 ;;
 	# Without the service discoveries, which are most of what there is to compile, and without a web page.
 	prometheus) module=hack/tools/prometheus package=github.com/prometheus/prometheus/cmd/prometheus tags=remove_all_sd cold=45 ;;
 	promtool) module=hack/tools/prometheus package=github.com/prometheus/prometheus/cmd/promtool tags=remove_all_sd cold=95 ;;
 	promexpr) module=hack/tools/prometheus package=./promexpr tags=remove_all_sd cold=20 ;;
 	*)
-		echo "build-tools: no tool is called $1; there are: $all staticcheck helm promtool prometheus promexpr" >&2
+		echo "build-tools: no tool is called $1; there are: $all staticcheck helm promtool prometheus promexpr e2e.test ginkgo plot" >&2
 		exit 2
 		;;
 	esac
@@ -80,7 +86,11 @@ build() {
 	began=$(date +%s)
 	# No stamp while the build runs: an interrupted build must not pass for a finished one.
 	rm -f "$stamps/$name"
-	go build -C "$module" -trimpath -buildvcs=false ${tags:+-tags=$tags} -ldflags "$ldflags" -o "$bin/$name" "$package"
+	case $how in
+	build) set -- build -C "$module" ;;
+	test) set -- test -C "$module" -c -vet=off ;;
+	esac
+	go "$@" -trimpath -buildvcs=false ${tags:+-tags=$tags} -ldflags "$ldflags" -o "$bin/$name" "$package"
 	echo "$want" >"$stamps/$name"
 	echo "[$position] $name: built in $(($(date +%s) - began)) s"
 }

@@ -122,3 +122,28 @@ func TestBesideIsKeptAndCounted(t *testing.T) {
 		t.Errorf("the difference is %+v, want that volumes goes beside nodes", changes)
 	}
 }
+
+// Homes that are uneven by count must not cost trips of what is at home when some other member is away.
+func TestNothingLeavesItsHomeWhileAnotherMemberIsAway(t *testing.T) {
+	plan := groupsPlan("nodes", "volumes:nodes", "garbage:nodes", "policy", "certificates")
+	members := []string{"flotilla-0", "flotilla-1", "flotilla-2", "flotilla-3"}
+	homes, err := plan.HomesOf("cluster", members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if heaviest := homes.Of(homes.owners[ID{"cluster", "nodes"}]); len(heaviest) < 3 {
+		t.Fatalf("the member of nodes has %v: three groups go there, so homes are not uneven and the test shows nothing", heaviest)
+	}
+	for away := range members {
+		left := append(append([]string{}, members[:away]...), members[away+1:]...)
+		wishes := Settle(plan.Rings[0].IDs(), left, homes, homes.owners)
+		for id, home := range homes.owners {
+			if owner := wishes.owners[id]; home != members[away] && owner != home {
+				t.Errorf("while %s is away, %s is to leave %s for %s", members[away], id, home, owner)
+			}
+			if wishes.owners[id] == members[away] || wishes.owners[id] == "" {
+				t.Errorf("while %s is away, %s is to be on %q", members[away], id, wishes.owners[id])
+			}
+		}
+	}
+}

@@ -25,9 +25,10 @@ func Homes(shards []ID, members []string) (Placement, error) {
 }
 
 // Settle decides which member should own which shard, given who holds them now. While every shard's home is among the
-// members, all go home. Otherwise some member is away, and what one of the others holds stays where it is, as far as every
-// member then has its fair share, which is shards/members rounded down, or up for as many members as it takes. Shards that
-// nobody of them holds, and those that a member has too many of, go home if their home has room, else to a member that has.
+// members, all go home. Otherwise some member is away, and what one of the others holds stays where it is: if it is at home
+// always, and else as far as every member then has its fair share, which is shards/members rounded down, or up for as many
+// members as it takes. Shards that nobody of them holds, and those that a member has too many of, go home if their home has
+// room, else to a member that has. So homes that are uneven by count, because somebody weighed, cost no trips.
 //
 // home says where each shard belongs when all members are there: see Homes. What a member has too many of, it gives up
 // beginning with what belongs to another member that is there. Holders that are not among members do not count.
@@ -86,6 +87,9 @@ func settle(shards []ID, members []string, home Placement, holders map[ID]string
 		}
 		slices.SortStableFunc(kept, func(a, b ID) int { return cmp.Compare(rank(a), rank(b)) })
 		n := min(len(kept), room[m])
+		for n < len(kept) && rank(kept[n]) == 0 {
+			n++
+		}
 		for _, id := range kept[:n] {
 			place(id, m)
 		}

@@ -1,10 +1,12 @@
 package catalogue
 
 // Beside returns the group on whose member this group is best run too, because both read the same heavy objects and a
-// process caches them once; empty for most. The groups stay shards of their own: one may be moved without the other.
+// process reads and caches them once; empty for most. The groups stay shards of their own: one may be moved without the other.
 func Beside(group string) string {
-	if group == GroupVolumes {
-		return GroupNodes // all pods
+	switch group {
+	case GroupVolumes, // all pods too
+		GroupGarbage: // the metadata of all pods is most of what it reads, and two thirds of the bytes of whole ones
+		return GroupNodes
 	}
 	return ""
 }

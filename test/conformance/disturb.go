@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/test/conformance/verdict"
+)
+
+// runDisturbed runs the list while members are killed and restarted, one at a time. What did not pass is tried again, alone,
+// once the fleet is whole and left in peace.
+func (s *system) runDisturbed(ctx context.Context, list []string) (verdict.Run, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// Of its own: the step under way is ended in good order when the suite ends.
+	disturbing, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		err := s.disturb(disturbing, ctx)
+		if err != nil {
+			// A fleet that does not become whole fails everything: it is not worth waiting for every spec to say so.
+			cancel(err)
+		}
+		done <- err
+	}()
+	r := verdict.Run{System: s.name}
+	began := time.Now()
+	var err error
+	r.First, err = s.runSuite(ctx, "suite", list, s.o.procs)
+	r.Took = time.Since(began)
+	stop()
+	if err := errors.Join(<-done, err); err != nil {
+		return r, err
+	}
+	return s.tryAgain(ctx, r, list)
+}
+
+// disturb carries out the schedule until ctx ends; a step that has begun is finished within whole's context.
+func (s *system) disturb(ctx, whole context.Context) error {
+	began := time.Now()
+	say := func(format string, args ...any) {
+		fmt.Printf("%6.1fs %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+	kills, rolls := 0, 0
+	defer func() { fmt.Printf("disturbed by %d kills and %d rolling restarts, seed %d\n", kills, rolls, s.o.seed) }()
+	schedule := newSchedule(s.o.seed, len(s.members))
+	for {
+		d := schedule.next()
+		if !pause(ctx, d.after) {
+			return nil
+		}
+		// Never more than one member away: the next step begins when the fleet is whole.
+		say("%s", d)
+		step := s.kill
+		if d.roll {
+			step = s.roll
+			rolls++
+		} else {
+			kills++
+		}
+		if err := step(whole, d); err != nil {
+			return fmt.Errorf("%s: %w", d, err)
+		}
+		say("the fleet is whole")
+	}
+}
+
+func (s *system) kill(ctx context.Context, d disturbance) error {
+	m := s.members[d.victim]
+	status, err := s.status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ring := range status.Rings {
+		for _, shard := range ring.Shards {
+			if shard.Holder == m.name {
+				s.gone[shard.Incarnation] = true
+			}
+		}
+	}
+	if err := m.kill(); err != nil {
+		return err
+	}
+	// Started again in any case, so that whoever tries specs again finds a whole fleet.
+	pause(ctx, d.away)
+	if err := m.start(); err != nil {
+		return err
+	}
+	return s.whole(ctx)
+}
+
+func (s *system) roll(ctx context.Context, _ disturbance) error {
+	for _, m := range s.members {
+		if err := m.leave(ctx); err != nil {
+			return err
+		}
+		if err := m.start(); err != nil {
+			return err
+		}
+		if err := s.whole(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pause waits, and reports whether ctx lasted so long.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+const (
+	stockName = "kube-controller-manager"
+	fleetName = "flotilla"
+
+	poll = 200 * time.Millisecond
+	// wholeLimit is how long a fleet may take until every shard runs and every member has some, on a busy machine. The
+	// shipped rebalance delay of 10 s and, after a kill, the Lease duration of 15 s are part of it.
+	wholeLimit = 3 * time.Minute
+)
+
+// system is a control plane with something that runs the controllers.
+type system struct {
+	name  string
+	plane *controlplane.ControlPlane
+	o     options
+	dir   string
+	// members are the fleet's, nil for stock.
+	members []*member
+	stock   *controlplane.Process
+	// gone are the incarnations that were killed: their Leases name them as holders until they expire.
+	gone map[string]bool
+}
+
+// startSystem starts a fresh control plane whose logs go to dir, and the controllers, and returns when they work.
+func startSystem(ctx context.Context, o options, name, dir string) (_ *system, err error) {
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	plane, err := controlplane.Start(ctx, controlplane.Options{
+		BinDir: o.binDir, Dir: filepath.Join(dir, "controlplane"), Nodes: o.nodes, Scheduler: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &system{name: name, plane: plane, o: o, dir: dir, gone: map[string]bool{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	if err := prepare(ctx, plane); err != nil {
+		return s, err
+	}
+	if name == "stock" {
+		return s, s.startStock(ctx)
+	}
+	for i := range o.members {
+		m, err := newMember(plane, fmt.Sprintf("%s-%d", fleetName, i))
+		if err != nil {
+			return nil, err
+		}
+		s.members = append(s.members, m)
+		if err := m.start(); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.whole(ctx)
+}
+
+// managerArgs are the flags that both systems get.
+func managerArgs(plane *controlplane.ControlPlane, port int) []string {
+	return append(plane.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port),
+		// The suite makes in minutes what a cluster sees in hours: limits of the client would make it a test of waiting.
+		"--kube-api-qps=200", "--kube-api-burst=400",
+		// The default storage class is its.
+		"--enable-hostpath-provisioner=true")
+}
+
+func (s *system) startStock(ctx context.Context) error {
+	binary, err := s.plane.Binary(stockName)
+	if err != nil {
+		return err
+	}
+	port, err := controlplane.FreePort()
+	if err != nil {
+		return err
+	}
+	if s.stock, err = s.plane.StartProcess(stockName, binary, managerArgs(s.plane, port)); err != nil {
+		return err
+	}
+	client, err := insecureClient(s.plane.AdminConfig())
+	if err != nil {
+		return err
+	}
+	return until(ctx, stockName+" is healthy", func(ctx context.Context) error {
+		return get(ctx, client, fmt.Sprintf("https://127.0.0.1:%d/healthz", port))
+	})
+}
+
+// alive returns an error if a process that runs controllers has ended.
+func (s *system) alive() error {
+	if s.stock != nil {
+		select {
+		case <-s.stock.Done():
+			return fmt.Errorf("%s has ended: %v, see %s", stockName, s.stock.Wait(), s.stock.LogPath())
+		default:
+		}
+	}
+	var errs []error
+	for _, m := range s.members {
+		errs = append(errs, m.alive())
+	}
+	return errors.Join(errs...)
+}
+
+// fleetStatus is what is needed of `flotilla status -o json`.
+type fleetStatus struct {
+	Rings []struct {
+		Shards []struct{ Shard, State, Holder, Incarnation string }
+	}
+}
+
+// whole returns once every shard runs and every member has one.
+func (s *system) whole(ctx context.Context) error {
+	return until(ctx, "the fleet is whole", func(ctx context.Context) error {
+		if err := s.alive(); err != nil {
+			return err
+		}
+		status, err := s.status(ctx)
+		if err != nil {
+			return err
+		}
+		return status.whole(len(s.members), s.gone)
+	})
+}
+
+func (s *system) status(ctx context.Context) (status fleetStatus, err error) {
+	binary, err := s.plane.Binary(fleetName)
+	if err != nil {
+		return status, err
+	}
+	// Its exit status tells of findings, which go away.
+	out, err := exec.CommandContext(ctx, binary, "status", "-o", "json", "--kubeconfig", s.plane.AdminKubeconfig()).Output()
+	if jsonErr := json.Unmarshal(out, &status); jsonErr != nil {
+		return status, fmt.Errorf("flotilla status: %v, %w", err, jsonErr)
+	}
+	return status, nil
+}
+
+// whole returns nil if every shard runs, none in the name of an incarnation that is gone, and there are as many holders as
+// members.
+func (f fleetStatus) whole(members int, gone map[string]bool) error {
+	holders := map[string]bool{}
+	shards := 0
+	for _, ring := range f.Rings {
+		for _, shard := range ring.Shards {
+			if shard.State != "running" {
+				return fmt.Errorf("shard %s is %s", shard.Shard, shard.State)
+			}
+			if gone[shard.Incarnation] {
+				return fmt.Errorf("shard %s is still held by %s, which was killed", shard.Shard, shard.Incarnation)
+			}
+			shards++
+			holders[shard.Holder] = true
+		}
+	}
+	if shards == 0 || len(holders) != members {
+		return fmt.Errorf("%d shards are held by %d of %d members", shards, len(holders), members)
+	}
+	return nil
+}
+
+// stop ends everything.
+func (s *system) stop() error { return s.plane.Stop() }
+
+// until waits for a condition; the error says what was missing last.
+func until(ctx context.Context, what string, condition func(context.Context) error) error {
+	last := errors.New("not tried")
+	err := wait.PollUntilContextTimeout(ctx, poll, wholeLimit, true, func(ctx context.Context) (bool, error) {
+		last = condition(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", what, err, last)
+	}
+	return nil
+}
+
+// insecureClient speaks to a component whose serving certificate is its own.
+func insecureClient(config *rest.Config) (*http.Client, error) {
+	config = rest.CopyConfig(config)
+	config.TLSClientConfig.Insecure = true
+	config.TLSClientConfig.CAData, config.TLSClientConfig.CAFile = nil, ""
+	return rest.HTTPClientFor(config)
+}
+
+func get(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return nil
+}
