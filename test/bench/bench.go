@@ -27,12 +27,14 @@ type bench struct {
 	options
 	file  result.File
 	empty map[string]footprint
+	// recorded are the recordings so far, by what was recorded.
+	recorded map[string]recording
 }
 
 // benchmark makes all runs, and returns an error if one failed.
 func benchmark(ctx context.Context, o options) error {
 	log.SetLogger(klog.Background()) // of envtest, which says so if there is none
-	b := &bench{options: o, empty: map[string]footprint{}}
+	b := &bench{options: o, empty: map[string]footprint{}, recorded: map[string]recording{}}
 	if err := b.open(ctx); err != nil {
 		return err
 	}

@@ -22,6 +22,9 @@ func (b *bench) measureEmpty(ctx context.Context) error {
 		return err
 	}
 	for _, s := range systems {
+		if s.Kind == result.Ceiling {
+			continue
+		}
 		s.Rate = result.RateDefault
 		j := job{scenario: scenario.IdleCost, system: s}
 		err := b.onPlane(ctx, j, func(plane *controlplane.ControlPlane) (err error) {

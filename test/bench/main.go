@@ -16,6 +16,13 @@
 // audit log tells its watches and its writes of Leases. The proxies run in this process and cost all systems the same CPU per
 // byte.
 //
+// The ceiling (-systems ceiling) is the load generator of package ceiling, for basic, scale-out and rolling-update. Before its first
+// run at the rates default (equal is the same for one process) and high, stock does the work once on a control plane of its own whose
+// audit log has the objects. Each replay has a fresh control plane with the same nodes and scheduler, the namespaces and the
+// Deployments as they are created; what controllers wrote before the work is replayed before the clock starts, and then the
+// work, phase by phase, with the limits of all processes of a system together. Later writes of users are left out: the
+// controllers' writes carry what users wanted, and need nothing of them.
+//
 // Exit status: 0 if every run gave figures, 1 if one failed (the others were still made), 2 for wrong usage.
 package main
 

@@ -14,6 +14,8 @@ type job struct {
 	params   map[string]int
 	system   result.System
 	round    int
+	// recorded says that the run is for a recording, and not measured.
+	recorded bool
 }
 
 // jobs returns the runs that the options ask for, in order.
@@ -46,11 +48,14 @@ func (o options) round(name string, params map[string]int, rate string, round in
 	systems, _ := parseSystems(o.systems)
 	gates, _ := oneOf(o.gates, gateWords)
 	for _, s := range systems {
-		// Nobody takes over from the only member, and ranges are the fleet's.
-		if s.Kind == result.Fleet && s.Replicas == 1 && name == scenario.Chaos || s.Kind == result.Stock && name == scenario.IdleCost {
+		if !fits(name, rate, s) {
 			continue
 		}
-		for _, gate := range gates {
+		some := gates
+		if s.Kind == result.Ceiling {
+			some = gates[:1] // nobody asks for shards
+		}
+		for _, gate := range some {
 			s.Gate, s.Rate = gate == "on", rate
 			all = append(all, job{scenario: name, params: params, system: s, round: round})
 		}
@@ -59,6 +64,20 @@ func (o options) round(name string, params map[string]int, rate string, round in
 		slices.Reverse(all)
 	}
 	return all
+}
+
+// fits tells whether a system does a scenario at a rate.
+func fits(name, rate string, s result.System) bool {
+	switch s.Kind {
+	case result.Stock:
+		return name != scenario.IdleCost // ranges are the fleet's
+	case result.Ceiling:
+		work, err := scenario.Named(name)
+		// Only at the default rate do more members have higher limits.
+		return err == nil && work.Users != nil && (s.Replicas == 1 || rate == result.RateDefault)
+	default:
+		return name != scenario.Chaos || s.Replicas > 1 // nobody takes over from the only member
+	}
 }
 
 // sizes returns the sizes in which a scenario is run.

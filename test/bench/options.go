@@ -46,7 +46,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(output)
 	f.StringVar(&o.scenarios, "scenarios", "basic", "what to do, separated by commas: "+strings.Join(scenario.Names(), ", "))
-	f.StringVar(&o.systems, "systems", "stock,fleet-1,fleet-2,fleet-4", "what to compare: stock, fleet-N with N members")
+	f.StringVar(&o.systems, "systems", "stock,fleet-1,fleet-2,fleet-4", "what to compare: stock, fleet-N with N members, ceiling (replays the writes of stock; with the limits of each of the fleets as well), ceiling-N (with the limits of N members)")
 	f.StringVar(&o.gates, "gate", "on", "the API server's feature gate ShardedListAndWatch: on, off")
 	f.StringVar(&o.rates, "rates", "default", "limits of the clients: default (upstream's in each process), equal (those divided by the members), high (CPU is the bound); steady and idle-cost use the first")
 	f.IntVar(&o.rounds, "rounds", 3, "how often each system does the work")
@@ -137,6 +137,9 @@ func (o options) validate() error {
 	if filepath.Ext(o.out) != ".json" {
 		fault("out", fmt.Errorf("%q: must end in .json", o.out))
 	}
+	if len(faults) == 0 && len(o.jobs()) == 0 {
+		fault("systems", fmt.Errorf("%q: none of them does any of %s at %s", o.systems, o.scenarios, o.rates))
+	}
 	return errors.Join(faults...)
 }
 
@@ -167,24 +170,43 @@ func numbers(list string, low, high, step int) ([]int, error) {
 	return all, nil
 }
 
-// parseSystems returns the systems of a list, without gate and rate.
+// parseSystems returns the systems of a list, without gate and rate. A ceiling without a number is one for each size of the
+// list's fleets, and for stock.
 func parseSystems(list string) ([]result.System, error) {
 	var all []result.System
+	everySize := false
 	for word := range strings.SplitSeq(list, ",") {
-		s := result.System{Kind: result.Stock, Replicas: 1}
-		if count, found := strings.CutPrefix(word, result.Fleet+"-"); found {
-			n, err := strconv.Atoi(count)
-			if err != nil || n < 1 || n > mostReplicas {
-				return nil, fmt.Errorf("%q: %q must be %s-N with N from 1 to %d", list, word, result.Fleet, mostReplicas)
-			}
-			s = result.System{Kind: result.Fleet, Replicas: n}
-		} else if word != result.Stock {
-			return nil, fmt.Errorf("%q: %q must be %s or %s-N", list, word, result.Stock, result.Fleet)
+		s, err := parseSystem(word)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", list, err)
 		}
 		if slices.Contains(all, s) {
 			return nil, fmt.Errorf("%q: %q must not be there twice", list, word)
 		}
+		everySize = everySize || word == result.Ceiling
 		all = append(all, s)
 	}
+	if !everySize {
+		return all, nil
+	}
+	for _, s := range all {
+		if size := (result.System{Kind: result.Ceiling, Replicas: s.Replicas}); !slices.Contains(all, size) {
+			all = append(all, size)
+		}
+	}
 	return all, nil
+}
+
+// parseSystem returns the system of a word; those without a number have one replica.
+func parseSystem(word string) (result.System, error) {
+	if word == result.Stock || word == result.Ceiling {
+		return result.System{Kind: word, Replicas: 1}, nil
+	}
+	kind, count, _ := strings.Cut(word, "-")
+	n, err := strconv.Atoi(count)
+	if kind != result.Fleet && kind != result.Ceiling || err != nil || n < 1 || n > mostReplicas {
+		return result.System{}, fmt.Errorf("%q must be %s, %s-N, %s or %s-N with N from 1 to %d",
+			word, result.Stock, result.Fleet, result.Ceiling, result.Ceiling, mostReplicas)
+	}
+	return result.System{Kind: kind, Replicas: n}, nil
 }

@@ -35,7 +35,12 @@ func TestFlagsAtFault(t *testing.T) {
 		{[]string{"-scenarios", "basic,basik"}, []string{"-scenarios", `"basik"`, "rolling-update"}},
 		{[]string{"-scenarios", "basic,basic"}, []string{"-scenarios", "twice"}},
 		{[]string{"-scenarios", ""}, []string{"-scenarios", `""`}},
-		{[]string{"-systems", "stock,fleet"}, []string{"-systems", `"fleet"`, "fleet-N"}},
+		{[]string{"-systems", "ceiling,ceiling-4"}, nil},
+		{[]string{"-systems", "stock,fleet"}, []string{"-systems", `"fleet"`, "fleet-N", "ceiling-N"}},
+		{[]string{"-systems", "stock-2"}, []string{"-systems", `"stock-2"`, "fleet-N"}},
+		{[]string{"-systems", "ceiling,ceiling-1"}, []string{"-systems", `"ceiling-1"`, "twice"}},
+		{[]string{"-systems", "ceiling", "-scenarios", "chaos,steady"}, []string{"-systems", `"ceiling"`, "chaos,steady"}},
+		{[]string{"-systems", "ceiling-2", "-rates", "equal,high"}, []string{"-systems", `"ceiling-2"`, "equal,high"}},
 		{[]string{"-systems", "fleet-0"}, []string{"-systems", `"fleet-0"`, "1 to 16"}},
 		{[]string{"-systems", "fleet-2,fleet-02"}, []string{"-systems", "twice"}},
 		{[]string{"-gate", "true"}, []string{"-gate", `"true"`, "on, off"}},
@@ -86,6 +91,54 @@ func TestOrderAlternates(t *testing.T) {
 	}
 }
 
+// TestCeilings looks at which ceilings there are for which systems, and at what is recorded for them.
+func TestCeilings(t *testing.T) {
+	o, err := parse(append(valid(t), "-scenarios", "basic,chaos,burst,scale-out", "-systems", "fleet-1,fleet-4,ceiling", "-rates", "default,equal,high", "-rounds", "1",
+		"-gate", "off,on", "-deployments", "2", "-namespaces", "2", "-replicas", "3"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, j := range o.jobs() {
+		if j.system.Kind != result.Ceiling {
+			continue
+		}
+		if j.system.Gate {
+			t.Errorf("%s with the gate: a ceiling has it as the first one in the list", j.recording())
+		}
+		got = append(got, system.Name(j.system)+" "+j.system.Rate+" of "+j.recording())
+	}
+	want := []string{
+		"ceiling default of basic deployments=2 namespaces=2, rate default",
+		"ceiling-4 default of basic deployments=2 namespaces=2, rate default",
+		"ceiling equal of basic deployments=2 namespaces=2, rate default",
+		"ceiling high of basic deployments=2 namespaces=2, rate high",
+		"ceiling default of scale-out deployments=2 namespaces=2 replicas=3, rate default",
+		"ceiling-4 default of scale-out deployments=2 namespaces=2 replicas=3, rate default",
+		"ceiling equal of scale-out deployments=2 namespaces=2 replicas=3, rate default",
+		"ceiling high of scale-out deployments=2 namespaces=2 replicas=3, rate high",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestLimitsOfCeilings holds the limits of a ceiling against the flags of the systems that it is compared with.
+func TestLimitsOfCeilings(t *testing.T) {
+	for _, tc := range []struct {
+		rate     string
+		replicas int
+		qps      float32
+		burst    int
+	}{
+		{result.RateDefault, 1, 20, 30}, {result.RateDefault, 4, 80, 120}, {result.RateEqual, 1, 20, 30}, {result.RateHigh, 1, 0, 0},
+	} {
+		if qps, burst := limits(result.System{Kind: result.Ceiling, Replicas: tc.replicas, Rate: tc.rate}); qps != tc.qps || burst != tc.burst {
+			t.Errorf("%s of %d: %v and %d, want %v and %d", tc.rate, tc.replicas, qps, burst, tc.qps, tc.burst)
+		}
+	}
+}
+
 func TestRateFlags(t *testing.T) {
 	for _, tc := range []struct {
 		rate     string
@@ -114,6 +167,19 @@ func full() result.Run {
 			Name: "stock", RSS: 1, PeakRSS: 2, StartCPU: new(1.0), StartReceived: new(int64(1)), Received: new(int64(1)), Sent: new(int64(1)),
 			Heap: new(uint64(1)), Watches: new(1), Goroutines: new(1),
 		}},
+	}
+}
+
+// TestCompleteCeiling has a run without controllers.
+func TestCompleteCeiling(t *testing.T) {
+	r := full()
+	r.System.Kind, r.Processes, r.LeaseWrites, r.Queue, r.Reconcile, r.Latency = result.Ceiling, nil, nil, nil, nil, nil
+	if err := complete(r); err != nil {
+		t.Error(err)
+	}
+	r.RequestsByAll = nil
+	if err := complete(r); err == nil || !strings.Contains(err.Error(), "requests") {
+		t.Errorf("without requests: %v", err)
 	}
 }
 

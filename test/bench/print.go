@@ -18,9 +18,7 @@ func megabytes(n uint64) string { return fmt.Sprintf("%.0f MB", float64(n)/1e6) 
 func line(r result.Run) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s", r.Scenario)
-	for _, name := range slices.Sorted(maps.Keys(r.Params)) {
-		fmt.Fprintf(&out, " %s=%d", name, r.Params[name])
-	}
+	out.WriteString(sizes(r.Params))
 	gate := "off"
 	if r.System.Gate {
 		gate = "on"
@@ -35,6 +33,10 @@ func line(r result.Run) string {
 	}
 	if len(r.Phases) > 0 {
 		out.WriteString(")")
+	}
+	if r.System.Kind == result.Ceiling {
+		fmt.Fprintf(&out, "\n    %d requests, bound by %s", value(r.RequestsByAll), r.Bound)
+		return out.String()
 	}
 	cpu, most, rss, heap, start := 0.0, 0.0, uint64(0), uint64(0), 0.0
 	received, startReceived, watches := int64(0), int64(0), 0
@@ -56,6 +58,15 @@ func line(r result.Run) string {
 	}
 	fmt.Fprintf(&out, ", %d Lease writes, bound by %s", value(r.LeaseWrites), r.Bound)
 	return out.String()
+}
+
+// sizes returns " name=value" of each size, in the order of the names.
+func sizes(params map[string]int) string {
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		text += fmt.Sprintf(" %s=%d", name, params[name])
+	}
+	return text
 }
 
 // namespacesOf returns how many namespaces each member has.
@@ -91,10 +102,13 @@ func complete(r result.Run) error {
 	want(r.Seconds > 0, "seconds")
 	want(r.Bound != "", "bound")
 	want(len(r.Servers) == 2, "servers")
-	want(r.LeaseWrites != nil && (*r.LeaseWrites > 0 || r.Seconds < leaseSeconds), "Lease writes")
 	want(r.RequestsByAll != nil && *r.RequestsByAll > 0, "requests")
 	want(!busy || r.Objects > 0, "objects")
 	want(!busy || len(r.Phases) > 0, "phases")
+	if r.System.Kind == result.Ceiling {
+		return errors.Join(missing...) // it has no controllers
+	}
+	want(r.LeaseWrites != nil && (*r.LeaseWrites > 0 || r.Seconds < leaseSeconds), "Lease writes")
 	want(!busy || r.Queue != nil, "times in queues")
 	want(!busy || r.Reconcile != nil, "times of reconciles")
 	want(!busy || r.Scenario == scenario.Burst || r.Latency != nil, "latency")

@@ -33,7 +33,15 @@ const (
 // run makes one run. What went wrong is in the result.
 func (b *bench) run(ctx context.Context, j job) result.Run {
 	run := result.Run{Scenario: j.scenario, Params: j.params, System: j.system, Round: j.round}
-	if err := b.onPlane(ctx, j, func(plane *controlplane.ControlPlane) error { return b.measure(ctx, j, plane, &run) }); err != nil {
+	measure := b.measure
+	if j.system.Kind == result.Ceiling {
+		if err := b.record(ctx, j); err != nil {
+			run.Failed = err.Error()
+			return run
+		}
+		measure = b.replay
+	}
+	if err := b.onPlane(ctx, j, func(plane *controlplane.ControlPlane) error { return measure(ctx, j, plane, &run) }); err != nil {
 		run.Failed = err.Error()
 	}
 	return run
@@ -51,7 +59,10 @@ func (b *bench) onPlane(ctx context.Context, j job, do func(*controlplane.Contro
 	}
 	options := controlplane.Options{
 		Dir: filepath.Join(dir, "plane"), ShardedListAndWatch: j.system.Gate, Nodes: b.nodes, Scheduler: !quietScenario(j.scenario),
-		APIServerArgs: []string{"--audit-policy-file=" + policy},
+		AuditObjects: j.recorded,
+	}
+	if !j.recorded {
+		options.APIServerArgs = []string{"--audit-policy-file=" + policy}
 	}
 	if pods := j.params[scenario.Pods]; pods > 0 {
 		if options.From, err = data.Make(ctx, data.Config{Dir: b.dir, Pods: pods, Nodes: b.nodes, Stock: b.stock, Log: os.Stdout}); err != nil {
@@ -125,7 +136,25 @@ func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPla
 	return running, nil
 }
 
-func (b *bench) measure(ctx context.Context, j job, plane *controlplane.ControlPlane, run *result.Run) (err error) {
+// measure has a system do the work, and adds its figures to the run.
+func (b *bench) measure(ctx context.Context, j job, plane *controlplane.ControlPlane, run *result.Run) error {
+	return b.withSystem(ctx, j, plane, func(work scenario.Scenario, env *scenario.Env, running *system.Running, servers *servers) error {
+		if err := b.work(ctx, work, env, running, servers, run); err != nil {
+			return err
+		}
+		b.addEmpty(run)
+		if !quietScenario(j.scenario) {
+			return nil
+		}
+		kinds, err := servers.kinds(ctx, running)
+		run.Kinds = kinds
+		return err
+	})
+}
+
+// withSystem calls do when a system is ready for the work and at rest, and stops it.
+func (b *bench) withSystem(ctx context.Context, j job, plane *controlplane.ControlPlane,
+	do func(scenario.Scenario, *scenario.Env, *system.Running, *servers) error) (err error) {
 	work, err := scenario.Named(j.scenario)
 	if err != nil {
 		return err
@@ -161,14 +190,7 @@ func (b *bench) measure(ctx context.Context, j job, plane *controlplane.ControlP
 	if err := running.Quiet(ctx); err != nil {
 		return fmt.Errorf("%s is not at rest before the work: %w", j.system.Kind, err)
 	}
-	if err := b.work(ctx, work, env, running, servers, run); err != nil {
-		return err
-	}
-	b.addEmpty(run)
-	if quietScenario(j.scenario) {
-		run.Kinds, err = servers.kinds(ctx, running)
-	}
-	return err
+	return do(work, env, running, servers)
 }
 
 // work does the work, between two looks at everything.
@@ -203,9 +225,7 @@ func (b *bench) work(ctx context.Context, work scenario.Scenario, env *scenario.
 	if err != nil {
 		return err
 	}
-	if run.Bound = "latency"; idle < cpuBound {
-		run.Bound = "cpu"
-	}
+	run.Bound = bound(idle)
 	run.Queue, run.Reconcile = system.Quantiles(before, after)
 	run.RequestsByAll = new(system.Requests(before, after))
 	all, err := running.LeaseWrites()
@@ -220,6 +240,14 @@ func (b *bench) work(ctx context.Context, work scenario.Scenario, env *scenario.
 		run.Processes[i].Namespaces = new(spread[run.Processes[i].Name])
 	}
 	return nil
+}
+
+// bound says what was waited for, by the share of the machine that had nothing to do.
+func bound(idle float64) string {
+	if idle < cpuBound {
+		return "cpu"
+	}
+	return "latency"
 }
 
 func (b *bench) env(plane *controlplane.ControlPlane, j job) (*scenario.Env, error) {

@@ -23,8 +23,8 @@
 //
 // Requests for one object are sent in the log's order, each after the answer to the one before. A request that names the UID
 // of an object is sent after the create of that object, and that of a pod after that of its service account. Otherwise
-// there is no order, and times are forgotten. So it is fast where a controller has to wait: for a watch, for a queue, for pods to
-// become ready.
+// there is no order but that of Options.Barriers, and times are forgotten. So it is fast where a controller has to wait: for a
+// watch, for a queue, for pods to become ready.
 //
 // # What it does not do
 //

@@ -62,6 +62,86 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestBarriers has three parts whose requests have nothing to do with each other, and a server that refuses what comes before all of
+// the part before has been answered.
+func TestBarriers(t *testing.T) {
+	const each = 8
+	lines := []string{create(1, deployments, "", "configmaps", "ConfigMap", "before", uid("a", 0), nil)}
+	for part := range 3 {
+		for i := range each {
+			lines = append(lines, create(10*(part+1), []string{deployments, replicaSets}[i%2], "", "configmaps", "ConfigMap", fmt.Sprintf("p%d-%d", part, i), uid("b", part*each+i), nil))
+		}
+	}
+	var mu sync.Mutex
+	answered, ready := 0, false
+	s := serve(t, func(g got) (int, string) {
+		name, _ := at(t, g.body, "metadata", "name").(string)
+		part := 0
+		if _, err := fmt.Sscanf(name, "p%d-", &part); err != nil {
+			return 0, "" // before the work
+		}
+		mu.Lock()
+		early := !ready || answered < part*each
+		mu.Unlock()
+		for range 1000 {
+			runtime.Gosched() // others of the part, and of later ones, may come meanwhile
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		answered++
+		if early {
+			return http.StatusConflict, "TooEarly"
+		}
+		return 0, ""
+	})
+	o := ceiling.Options{Since: time.Unix(10, 0), Barriers: []time.Time{time.Unix(20, 0), time.Unix(30, 0)}, Ready: func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		ready = len(s.all()) == 1 // what was before
+		return nil
+	}}
+	out, err := record(t, lines...).Replay(t.Context(), s.config(), o)
+	if err != nil || out.Prepared != 1 || out.Requests != 3*each || len(out.Parts) != 3 {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	sum := 0.0
+	for _, part := range out.Parts {
+		sum += part
+	}
+	if sum < out.Seconds*0.999 || sum > out.Seconds*1.001 {
+		t.Errorf("parts %v, which are not the %v s of all", out.Parts, out.Seconds)
+	}
+}
+
+func TestBarriersAtFault(t *testing.T) {
+	for name, o := range map[string]ceiling.Options{
+		"out of order": {Barriers: []time.Time{time.Unix(20, 0), time.Unix(10, 0)}},
+		"before Since": {Since: time.Unix(20, 0), Barriers: []time.Time{time.Unix(10, 0)}},
+	} {
+		if _, err := record(t).Replay(t.Context(), serve(t, nil).config(), o); err == nil || !strings.Contains(err.Error(), "Barriers") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestLimitsAreOfTheWork has more before the work than the limits let through in the test's time.
+func TestLimitsAreOfTheWork(t *testing.T) {
+	var lines []string
+	for i := range 50 {
+		lines = append(lines, create(1, deployments, "", "configmaps", "ConfigMap", fmt.Sprint("c-", i), uid("a", i), nil))
+	}
+	lines = append(lines, create(10, deployments, "", "configmaps", "ConfigMap", "last", uid("b", 0), nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	// A deadline would not do: limits do not wait where it is known beforehand that they would be late.
+	defer time.AfterFunc(20*time.Second, cancel).Stop()
+	s := serve(t, nil)
+	out, err := record(t, lines...).Replay(ctx, s.config(), ceiling.Options{Since: time.Unix(10, 0), QPS: 0.1, Burst: 1})
+	if err != nil || out.Prepared != 50 || out.Requests != 1 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
 // TestWorkers has a server that answers only when as many requests as there are workers have come. There are never more.
 func TestWorkers(t *testing.T) {
 	const workers, each = 4, 5

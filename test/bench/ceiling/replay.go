@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,10 +20,15 @@ type Options struct {
 	// Since is when the work began in the recorded run. What controllers sent before is replayed first, and is not in the time; there
 	// it is no failure if what is to be created exists. Default: all is work.
 	Since time.Time
+	// Ready returns when the work may begin, after what was before it; the clock and the limits start then. Default: at once.
+	Ready func(context.Context) error
+	// Barriers are times in the recorded run, in order and after Since: what arrived at or after one is sent when all before it
+	// has been answered, as where a user waited. Default: none.
+	Barriers []time.Time
 	// Workers is how many requests are under way at a time. Default: 16.
 	Workers int
-	// QPS is the most requests a second of each controller, and Burst how many of them at once; upstream's flags are 20 and
-	// 30. Default: no limit.
+	// QPS is the most requests of the work a second of each controller, and Burst how many of them at once; upstream's flags are
+	// 20 and 30. Default: no limit.
 	QPS   float32
 	Burst int
 	// Events sends Events as well. Default: false.
@@ -48,6 +54,8 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("ceiling: QPS is %v and Burst is %d, must be 0 or more", o.QPS, o.Burst)
 	case o.QPS > 0 && o.Burst == 0:
 		return o, fmt.Errorf("ceiling: Burst is 0, must be at least 1 where QPS is %v", o.QPS)
+	case !slices.IsSortedFunc(o.Barriers, time.Time.Compare) || len(o.Barriers) > 0 && o.Barriers[0].Before(o.Since):
+		return o, fmt.Errorf("ceiling: Barriers are %v, must be in order and not before Since, %v", o.Barriers, o.Since)
 	default:
 		return o, nil
 	}
@@ -57,6 +65,8 @@ func (o Options) complete() (Options, error) {
 type Outcome struct {
 	// Seconds is the time from the first request of the work to the last answer.
 	Seconds float64 `json:"seconds"`
+	// Parts are the seconds up to each of Options.Barriers and after the last; their sum is Seconds.
+	Parts []float64 `json:"parts"`
 	// Requests of the work, failed ones included, and Prepared before it.
 	Requests int `json:"requests"`
 	Prepared int `json:"prepared"`
@@ -90,22 +100,41 @@ func (r Recording) Replay(ctx context.Context, config *rest.Config, o Options) (
 			return Outcome{}, fmt.Errorf("ceiling: prepare: %w", err)
 		}
 	}
-	before := 0
-	for before < len(p.requests) && p.requests[before].received.Before(o.Since) {
-		before++
-	}
+	before := p.until(0, o.Since)
 	p.preparing = true
 	p.resolve(ctx)
 	p.play(ctx, 0, before)
 	p.preparing = false
-	began := time.Now()
-	p.play(ctx, before, len(p.requests))
-	p.out.Seconds = time.Since(began).Seconds()
+	if o.Ready != nil {
+		if err := o.Ready(ctx); err != nil {
+			return p.out, fmt.Errorf("ceiling: ready: %w", err)
+		}
+	}
+	began, from := time.Now(), before
+	for i := range len(o.Barriers) + 1 {
+		to := len(p.requests)
+		if i < len(o.Barriers) {
+			to = p.until(from, o.Barriers[i])
+		}
+		p.play(ctx, from, to)
+		from = to
+		all := time.Since(began).Seconds()
+		p.out.Parts = append(p.out.Parts, all-p.out.Seconds)
+		p.out.Seconds = all
+	}
 	p.out.Prepared, p.out.Requests = before, len(p.requests)-before
 	for _, q := range p.requests[before:] {
 		p.out.Controllers[q.controller]++
 	}
 	return p.out, errors.Join(context.Cause(ctx), p.out.check())
+}
+
+// until returns the first request at or after from that arrived at or after a time, or that follows one that did.
+func (p *player) until(from int, t time.Time) int {
+	for from < len(p.requests) && p.requests[from].received.Before(t) {
+		from++
+	}
+	return from
 }
 
 func (o Outcome) check() error {
@@ -206,7 +235,7 @@ func (p *player) play(ctx context.Context, from, to int) {
 		for range min(p.options.Workers, cap(ready)) {
 			group.Go(func() {
 				for i := range ready {
-					if limit := p.limits[controller]; limit != nil {
+					if limit := p.limits[controller]; limit != nil && !p.preparing {
 						_ = limit.Wait(ctx) // an error is that ctx has ended, which the request will say
 					}
 					p.slots <- struct{}{}

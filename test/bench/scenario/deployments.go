@@ -82,6 +82,21 @@ func haveDeployments(replicas int) func(context.Context, *Env) error {
 	}
 }
 
+// users returns what creates the Deployments with so many replicas; nil is what Params says.
+func users(replicas func(int) int) func(context.Context, *Env) error {
+	return func(ctx context.Context, env *Env) error {
+		each := replicas
+		if each == nil {
+			each = func(int) int { return env.Params[Replicas] }
+		}
+		change := create(each)
+		return Each(ctx, env.Params[Deployments], func(ctx context.Context, i int) error {
+			_, err := change(ctx, env, i)
+			return err
+		})
+	}
+}
+
 func scaleOut(ctx context.Context, env *Env) (Outcome, error) {
 	n, k := env.Params[Deployments], env.Params[Replicas]
 	to := func(int) int { return k }
@@ -108,6 +123,7 @@ func (e *Env) run(ctx context.Context, phases ...phase) (Outcome, error) {
 			return out, fmt.Errorf("phase %s: %w", p.name, err)
 		}
 		out.Phases = append(out.Phases, result.Phase{Name: p.name, Seconds: time.Since(began).Seconds()})
+		out.Began = append(out.Began, began)
 		out.Objects += p.objects
 	}
 	latency, gap := t.seen()

@@ -77,16 +77,21 @@ type Outcome struct {
 	// Objects is how many objects controllers had to bring to their wanted state: each one made, changed or removed counts.
 	Objects int
 	Phases  []result.Phase
+	// Began is when each of Phases did; nil for a burst.
+	Began   []time.Time
 	Latency *result.Quantile
 	// LongestGap is the longest time in which a watcher saw no controller do anything.
 	LongestGap *float64
 }
 
-// Scenario is one kind of work. Prepare and Ready may be nil.
+// Scenario is one kind of work. All but Work may be nil.
 type Scenario struct {
 	Prepare func(context.Context, *Env) error
 	Ready   func(context.Context, *Env) error
 	Work    func(context.Context, *Env) (Outcome, error)
+	// Users makes at once what users make in Ready and Work, and waits for nothing. After Prepare and Users, what controllers have
+	// written in Ready and Work can be written once more, though users change and delete no more. Nil where it cannot.
+	Users func(context.Context, *Env) error
 }
 
 // Named returns the scenario of a name.
@@ -94,15 +99,15 @@ func Named(name string) (Scenario, error) {
 	deployments := Scenario{Prepare: makeNamespaces, Ready: haveServiceAccounts}
 	switch name {
 	case Basic:
-		deployments.Work = basic
+		deployments.Work, deployments.Users = basic, users(initial)
 	case Chaos:
 		deployments.Work = chaos
 	case ScaleOut:
 		deployments.Ready = haveDeployments(1)
-		deployments.Work = scaleOut
+		deployments.Work, deployments.Users = scaleOut, users(func(int) int { return 1 })
 	case RollingUpdate:
 		deployments.Ready = haveDeployments(0)
-		deployments.Work = rollingUpdate
+		deployments.Work, deployments.Users = rollingUpdate, users(nil)
 	case Burst:
 		return Scenario{Prepare: makeNamespaces, Ready: haveBurst, Work: burst}, nil
 	case Steady, IdleCost:

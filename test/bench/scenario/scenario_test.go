@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -105,6 +106,35 @@ func TestBasicPhasesFit(t *testing.T) {
 	for _, p := range basicPhases(n) {
 		if p.objects != want[p.name] {
 			t.Errorf("%s: %d objects, want %d", p.name, p.objects, want[p.name])
+		}
+	}
+}
+
+// TestUsers has each scenario make what its users make.
+func TestUsers(t *testing.T) {
+	for name, want := range map[string][]int32{
+		Basic: {2, 3, 4, 2}, ScaleOut: {1, 1, 1, 1}, RollingUpdate: {7, 7, 7, 7}, Chaos: nil, Burst: nil, Steady: nil, IdleCost: nil,
+	} {
+		s, err := Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (s.Users == nil) != (want == nil) {
+			t.Errorf("%s: has users %t, want %t", name, s.Users != nil, want != nil)
+		}
+		if s.Users == nil {
+			continue
+		}
+		env := NewEnv(Env{Client: fake.NewClientset(), Params: map[string]int{Namespaces: 2, Deployments: len(want), Replicas: 7}, Prefix: "ns"})
+		if err := s.Users(t.Context(), env); err != nil {
+			t.Fatal(err)
+		}
+		for i, replicas := range want {
+			namespace, name := env.place(i)
+			d, err := env.Client.AppsV1().Deployments(namespace).Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil || *d.Spec.Replicas != replicas {
+				t.Errorf("%s: %v, %v, want %d replicas", name, d.Spec.Replicas, err, replicas)
+			}
 		}
 	}
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// Upstream's defaults of --kube-api-qps and --kube-api-burst, and those that leave CPU as the only bound.
-const (
-	defaultQPS, defaultBurst = 20, 30
-	highQPS, highBurst       = 1000, 2000
-)
+// DefaultQPS and DefaultBurst are upstream's defaults of --kube-api-qps and --kube-api-burst, requests a second and at once of
+// each controller.
+const DefaultQPS, DefaultBurst = 20, 30
+
+// Limits that leave CPU as the only bound.
+const highQPS, highBurst = 1000, 2000
 
 // Process is one controller manager and its way to the API server.
 type Process struct {
@@ -101,7 +102,7 @@ func RateFlags(rate string, replicas int) []string {
 	qps, burst := 0.0, 0
 	switch rate {
 	case result.RateEqual:
-		qps, burst = defaultQPS/float64(replicas), int(math.Round(defaultBurst/float64(replicas)))
+		qps, burst = DefaultQPS/float64(replicas), int(math.Round(DefaultBurst/float64(replicas)))
 	case result.RateHigh:
 		qps, burst = highQPS, highBurst
 	default:

@@ -213,9 +213,9 @@ func (r *Running) until(ctx context.Context, what string, limit time.Duration, c
 	return nil
 }
 
-// Name returns a system as the command's flags name it: "stock", "fleet-4".
+// Name returns a system as the command's flags name it: "stock", "fleet-4", "ceiling-4".
 func Name(s result.System) string {
-	if s.Kind == result.Fleet {
+	if s.Kind == result.Fleet || s.Replicas > 1 {
 		return fmt.Sprintf("%s-%d", s.Kind, s.Replicas)
 	}
 	return s.Kind
