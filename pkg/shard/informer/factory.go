@@ -30,6 +30,8 @@ type Factory struct {
 	within shard.Range
 	// scope tells whether a resource that is read by its metadata is namespaced.
 	scope ScopeFunc
+	// made is when the factory was.
+	made moment
 
 	mu        sync.Mutex
 	informers map[sharedKey]*entry
@@ -88,7 +90,7 @@ func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc) *Factory {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Factory{pool: p, within: r, scope: scope, informers: map[sharedKey]*entry{}, ctx: ctx, cancel: cancel}
+	return &Factory{pool: p, within: r, scope: scope, made: p.now(), informers: map[sharedKey]*entry{}, ctx: ctx, cancel: cancel}
 }
 
 // InformerFor returns the factory's informer for objects of obj's type, which must
@@ -174,7 +176,7 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 func (f *Factory) namespacesIn(all *view, example runtime.Object) cache.SharedIndexInformer {
 	return newInformer(config{
 		example:   example,
-		source:    following{pool: f.pool, lead: all.shared}.source(),
+		source:    following{pool: f.pool, lead: all.shared, since: f.made}.source(),
 		keep:      f.keepsNamespace,
 		resync:    f.pool.config.Resync(),
 		transform: f.pool.config.Transform,
@@ -193,7 +195,7 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) cac
 		discarded: &f.pool.discarded,
 	}
 	from := following{
-		pool: f.pool, keys: append(key.supersets(), key), read: reflected(lw, example, key.resource.String()),
+		pool: f.pool, keys: append(key.supersets(), key), read: reflected(lw, example, key.resource.String()), since: f.made,
 		// The server that was probed filters, but another one may answer.
 		outside: &f.pool.discarded,
 	}

@@ -176,7 +176,7 @@ func (s *sink) Bookmark(rv string) error {
 // Reflector keeps during a streaming list is trimmed too.
 func (s *sink) Transformer() cache.TransformFunc { return s.i.transform }
 
-// synced says that the store holds what there was when its filling began, or something newer.
+// synced says that the store holds what there was when its factory was made, or something newer.
 func (s *sink) synced() {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()

@@ -44,7 +44,7 @@ func reflected(lw cache.ListerWatcher, example runtime.Object, description strin
 
 // following fills an informer from another one of the process where there is one that holds a superset, and by reading where
 // there is none. What it is filled with is never older than what it held, and it syncs only with what is at least as new as
-// the moment when its filling began.
+// the moment since.
 type following struct {
 	pool *Pool
 	// keys are the informers of the pool that will do, the best one first.
@@ -52,6 +52,9 @@ type following struct {
 	// lead is the one to follow where it is known, and held, for as long as this one runs; read is nil then.
 	lead *shared
 	read source
+	// since is the moment of which the informer must have seen everything before: when its factory was made, which is after the
+	// claim was acquired or the preparation begun, and so after what an earlier holder wrote.
+	since moment
 	// outside counts objects that the filter drops of what is read; nil for not.
 	outside *atomic.Int64
 }
@@ -61,8 +64,7 @@ type follower struct {
 	following
 	// reads and follows are where it puts what it reads and what another informer passes on.
 	reads, follows *sink
-	// began is when the filling began, and patient how long it waits for another informer to be filled.
-	began   moment
+	// patient is how long it waits for another informer to be filled.
 	patient time.Time
 	// pause is when it may try to follow again.
 	pause time.Time
@@ -75,7 +77,6 @@ func (f following) source() source {
 			following: f,
 			reads:     &sink{i: into.i, outside: f.outside},
 			follows:   &sink{i: into.i, stored: true},
-			began:     f.pool.now(),
 			patient:   time.Now().Add(fillPatience),
 		}
 		if f.lead != nil {
@@ -168,7 +169,7 @@ func (f *follower) stay(ctx context.Context, lead *shared) bool {
 	return true
 }
 
-// refresh syncs the informer once what it follows is at least as new as the moment when the filling began.
+// refresh syncs the informer once what it follows is at least as new as it has to be.
 func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	if f.read != nil {
 		var cancel context.CancelFunc
@@ -177,7 +178,7 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	}
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 9, Cap: 30 * time.Second}
 	for {
-		err := lead.fresh(ctx, f.began)
+		err := lead.fresh(ctx, f.since)
 		if err == nil {
 			return lead.confirm(f.follows)
 		}
