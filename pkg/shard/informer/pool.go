@@ -212,7 +212,11 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object) *shar
 	}
 	source := reflected(s.everything(read), example, key.resource.String())
 	if keys := key.supersets(); len(keys) > 0 {
-		source = following{pool: p, keys: keys, read: source, since: p.now()}.source()
+		from := following{pool: p, keys: keys, read: source, since: p.now()}
+		if key.metadata {
+			from.patience = appearPatience
+		}
+		source = from.source()
 	}
 	s.Informer = newInformer(config{
 		example:   example,
