@@ -372,36 +372,6 @@ func TestMetadataFollowsWholeObjects(t *testing.T) {
 	})
 }
 
-// TestMetadataWaitsForWholeObjects to be read by a group that is built later, but not for ever.
-func TestMetadataWaitsForWholeObjects(t *testing.T) {
-	for _, after := range []time.Duration{appearPatience / 2, 2 * appearPatience} {
-		t.Run(after.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				typed, untyped := newFakeResource(t), newFakeResource(t)
-				pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
-				garbage := pool.NewFactory(shard.Everything(), nil)
-				defer garbage.Shutdown()
-				key := sharedKey{resource: configMaps, metadata: true}
-				i := garbage.informer(key, nil, true, untyped, &metav1.PartialObjectMetadata{})
-				began := time.Now()
-				garbage.StartWithContext(t.Context())
-				time.AfterFunc(after, func() { whole(t, pool, configMaps, typed) })
-				<-i.HasSyncedChecker().Done()
-				if took := time.Since(began); took != min(after, appearPatience) {
-					t.Errorf("it was filled after %v, want %v", took, min(after, appearPatience))
-				}
-				time.Sleep(time.Minute)
-				if after < appearPatience {
-					checkFollowed(t, pool, configMaps, 1)
-				}
-				if read := untyped.requests() > 0; read != (after > appearPatience) {
-					t.Errorf("it has read by itself: %t, where whole objects are read %v later", read, after)
-				}
-			})
-		})
-	}
-}
-
 func typeName(obj any) string {
 	if _, ok := obj.(*v1.ConfigMap); ok {
 		return "ConfigMap"

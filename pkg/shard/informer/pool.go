@@ -212,11 +212,7 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object) *shar
 	}
 	source := reflected(s.everything(read), example, key.resource.String())
 	if keys := key.supersets(); len(keys) > 0 {
-		from := following{pool: p, keys: keys, read: source, since: p.now()}
-		if key.metadata {
-			from.patience = appearPatience
-		}
-		source = from.source()
+		source = following{pool: p, keys: keys, read: source, since: p.now()}.source()
 	}
 	s.Informer = newInformer(config{
 		example:   example,

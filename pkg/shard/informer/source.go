@@ -17,9 +17,6 @@ const (
 	// its own part. Reading both at once makes both slower and the process hold everything twice; longer would delay a shard
 	// that nobody holds beside an informer that is stuck.
 	fillPatience = 15 * time.Second
-	// appearPatience is how long an informer of all metadata waits, before it reads, for one of whole objects to begin: groups that
-	// a process takes at the same time are built one after the other. It delays a start of the garbage collector.
-	appearPatience = 2 * time.Second
 	// freshPatience is how long what is followed may take to be shown to be of the present. A watch that is alive takes
 	// milliseconds; one that is not may take a minute to be found out.
 	freshPatience = 5 * time.Second
@@ -58,8 +55,6 @@ type following struct {
 	// since is the moment of which the informer must have seen everything before: when its factory was made, which is after the
 	// claim was acquired or the preparation begun, and so after what an earlier holder wrote.
 	since moment
-	// patience is how long it waits for an informer to follow to begin to run, before it reads for the first time.
-	patience time.Duration
 	// outside counts objects that the filter drops of what is read; nil for not.
 	outside *atomic.Int64
 }
@@ -93,7 +88,6 @@ func (f following) source() source {
 
 // run fills the informer until ctx ends.
 func (f *follower) run(ctx context.Context) {
-	f.awaitAny(ctx)
 	for ctx.Err() == nil {
 		if lead := f.awaitLead(ctx); lead != nil && f.attach(ctx, lead) && f.stay(ctx, lead) {
 			continue
@@ -103,27 +97,6 @@ func (f *follower) run(ctx context.Context) {
 		} else {
 			<-ctx.Done() // nothing else makes it fail
 		}
-	}
-}
-
-// awaitAny returns when there is an informer to follow, or patience has ended.
-func (f *follower) awaitAny(ctx context.Context) {
-	if f.patience <= 0 {
-		return
-	}
-	runs := make(chan struct{}, 1)
-	defer f.pool.whenRun(f.keys, func() {
-		select {
-		case runs <- struct{}{}:
-		default:
-		}
-	})()
-	timer := time.NewTimer(f.patience)
-	defer timer.Stop()
-	select {
-	case <-runs:
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 
