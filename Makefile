@@ -67,7 +67,7 @@ include hack/tools.mk
 ##@ Test
 
 .PHONY: test
-test: format verify-modules vet lint unit planted integration e2e deploy docs page monitoring conformance-short bench-short chaos-short demo-once ## Everything below, in this order (an hour the first time, 40 minutes after that).
+test: format verify-modules vet lint unit planted integration e2e deploy docs page monitoring conformance-short bench-short chaos-short demo-once ## Everything below, in this order (over an hour the first time, 50 minutes after that).
 	@echo "==> test: all passed"
 
 .PHONY: format
