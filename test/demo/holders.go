@@ -67,7 +67,7 @@ func owners(plan shard.Plan, members, left []string) (map[shard.ID]string, error
 	owners := map[shard.ID]string{}
 	for _, ring := range plan.Rings {
 		ids := ring.IDs()
-		homes, err := shard.Homes(ids, members)
+		homes, err := plan.HomesOf(ring.Name, members)
 		if err != nil {
 			return nil, err
 		}
