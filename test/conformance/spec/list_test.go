@@ -10,7 +10,7 @@ import (
 const listing = `The following spec names can be used with 'ginkgo run --focus/skip':
     k8s.io/kubernetes@v1.37.1/test/e2e/apps/job.go:106: [sig-apps] Job should run [Alpha] [Feature:OffByDefault]
     k8s.io/kubernetes@v1.37.1/test/e2e/apps/job.go:200: [sig-apps] Job should delete a job [Conformance]
-    /root/go/pkg/mod/k8s.io/kubernetes@v1.37.1/test/e2e/storage/testsuites/volumes.go:1: [sig-storage] In-tree Volumes [Driver: nfs] a: b
+    /go/pkg/mod/k8s.io/kubernetes@v1.37.1/test/e2e/storage/testsuites/volumes.go:1: [sig-storage] In-tree Volumes [Driver: nfs] a: b
 I1122 a log line
 
 `
