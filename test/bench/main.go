@@ -28,34 +28,18 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 func main() {
-	os.Exit(realMain())
-}
-
-func realMain() int {
-	o, err := parse(os.Args[1:], os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
+	os.Exit(command.Main("bench", parse, func(ctx context.Context, o options) int {
+		if err := benchmark(ctx, o); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			return command.Failed
+		}
 		return 0
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second signal ends the process at once; the control plane's reaper then ends what it has started.
-	context.AfterFunc(ctx, stop)
-	if err := benchmark(ctx, o); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return 1
-	}
-	return 0
+	}))
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 const (
@@ -51,7 +52,7 @@ func (c *canaries) Run(ctx context.Context) {
 	for i, namespace := range c.namespaces {
 		offset := canaryInterval * time.Duration(i) / time.Duration(len(c.namespaces))
 		group.Go(func() {
-			if pause(ctx, offset) {
+			if command.Pause(ctx, offset) {
 				c.change(ctx, namespace)
 			}
 		})

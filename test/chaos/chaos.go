@@ -18,6 +18,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/command"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
@@ -207,7 +208,7 @@ func (c *chaos) faults(ctx context.Context) error {
 	began := time.Now()
 	deck := &schedule{names: c.opts.faults, random: newRandom(c.opts.seed, scheduleChance)}
 	for i := 0; c.goesOn(i, time.Since(began)); i++ {
-		if !pause(ctx, calmTime) {
+		if !command.Pause(ctx, calmTime) {
 			return ctx.Err()
 		}
 		kind := faultByName(deck.next())
@@ -228,7 +229,7 @@ func (c *chaos) faults(ctx context.Context) error {
 			return fmt.Errorf("round %d, %s: %w", i+1, kind.name, err)
 		}
 	}
-	pause(ctx, calmTime)
+	command.Pause(ctx, calmTime)
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 const (
@@ -81,7 +83,7 @@ func (f *stormFault) Begin(ctx context.Context) (expectation, error) {
 }
 
 func (f *stormFault) cutWatches(ctx context.Context) {
-	for f.watches && pause(ctx, stormPause) {
+	for f.watches && command.Pause(ctx, stormPause) {
 		for _, m := range f.world.all() {
 			m.weather.EndWatches()
 		}

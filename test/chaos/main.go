@@ -26,49 +26,29 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-)
 
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 func main() {
-	os.Exit(realMain())
+	os.Exit(command.Main("chaos", parseFlags, realMain))
 }
 
-func realMain() int {
-	opts, err := parseFlags(os.Args[1:], os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		return exitUsage
-	}
+func realMain(ctx context.Context, opts options) int {
 	if opts.seed == 0 {
 		opts.seed = uint64(time.Now().UnixNano())
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second signal ends the process at once; the control plane's reaper then ends what it has started.
-	context.AfterFunc(ctx, stop)
-
 	dir, err := workingDir(opts.dir)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
-		return exitFailed
+		return command.Failed
 	}
 	fmt.Printf("seed %d, target %s, faults %v\nlogs in %s\n", opts.seed, opts.target, opts.faults, dir)
 	err = runIn(ctx, opts, dir)
@@ -111,10 +91,10 @@ func conclude(opts options, dir string, err error) int {
 	switch {
 	case errors.Is(err, errInterrupted):
 		fmt.Printf("Interrupted. Logs: %s\n", dir)
-		return exitInterrupted
+		return command.Interrupted
 	case err != nil:
 		fmt.Printf("\nFAILED with seed %d: %v\n\nLogs of all processes and the audit log: %s\n", opts.seed, err, dir)
-		return exitFailed
+		return command.Failed
 	}
 	fmt.Printf("\nEverything held, with seed %d.\n", opts.seed)
 	return 0

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/flotilla-kube/flotilla/test/command"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
@@ -173,7 +174,7 @@ func (m *manager) again(ctx context.Context, p *controlplane.Process) {
 	}
 	m.endings = append(m.endings, ending{manager: m.name, at: time.Now(), err: p.Wait()})
 	m.mu.Unlock()
-	if !pause(ctx, restartPause) {
+	if !command.Pause(ctx, restartPause) {
 		return
 	}
 	m.mu.Lock()

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 // mode says what a proxy does with connections.
@@ -213,7 +215,7 @@ func (p *proxy) forward(ctx context.Context, to, from net.Conn, replies bool) {
 			case now == cutReplies && replies:
 				continue
 			case now == slow:
-				if !pause(ctx, slowDelay) {
+				if !command.Pause(ctx, slowDelay) {
 					return
 				}
 			}
@@ -239,18 +241,6 @@ func (p *proxy) while(ctx context.Context, m mode) bool {
 		case <-ctx.Done():
 			return false
 		}
-	}
-}
-
-// pause waits, and returns false if ctx has ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 // round is one fault, from a fleet that is whole to a fleet that is whole again.
@@ -72,7 +73,7 @@ func (r *round) during(ctx context.Context, e expectation, began time.Time) erro
 		}
 	}
 	if left := e.lasts - time.Since(began); left > 0 {
-		pause(ctx, left)
+		command.Pause(ctx, left)
 	}
 	if e.progress {
 		_, err := w.await(ctx, limit, "canaries move while it lasts", func(context.Context) error {

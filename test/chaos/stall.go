@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 // stallTick is how often the stall watch looks at the clock.
@@ -19,7 +21,7 @@ type stallWatch struct {
 // Run measures until ctx ends.
 func (s *stallWatch) Run(ctx context.Context) {
 	last := time.Now()
-	for pause(ctx, stallTick) {
+	for command.Pause(ctx, stallTick) {
 		now := time.Now()
 		s.mu.Lock()
 		s.worst = max(s.worst, now.Sub(last)-stallTick)

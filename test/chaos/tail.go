@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 // tailInterval is how often the end of the audit log is looked at.
@@ -42,7 +44,7 @@ func (t *tail) Run(ctx context.Context) error {
 			line = line[:0]
 		case !errors.Is(err, io.EOF):
 			return err
-		case !pause(ctx, tailInterval):
+		case !command.Pause(ctx, tailInterval):
 			return nil
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/command"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
@@ -103,7 +104,7 @@ func (w *world) await(ctx context.Context, within time.Duration, what string, co
 			return time.Since(began), fmt.Errorf("%s: %w", what, last)
 		}
 		if ctx.Err() == nil {
-			pause(ctx, lookInterval)
+			command.Pause(ctx, lookInterval)
 		}
 		select {
 		case <-next:

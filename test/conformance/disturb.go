@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/test/command"
 	"github.com/flotilla-kube/flotilla/test/conformance/verdict"
 )
 
@@ -49,7 +50,7 @@ func (s *system) disturb(ctx, whole context.Context) error {
 	schedule := newSchedule(s.o.seed, len(s.members))
 	for {
 		d := schedule.next()
-		if !pause(ctx, d.after) {
+		if !command.Pause(ctx, d.after) {
 			return nil
 		}
 		// Never more than one member away: the next step begins when the fleet is whole.
@@ -85,7 +86,7 @@ func (s *system) kill(ctx context.Context, d disturbance) error {
 		return err
 	}
 	// Started again in any case, so that whoever tries specs again finds a whole fleet.
-	pause(ctx, d.away)
+	command.Pause(ctx, d.away)
 	if err := m.start(); err != nil {
 		return err
 	}
@@ -105,16 +106,4 @@ func (s *system) roll(ctx context.Context, _ disturbance) error {
 		}
 	}
 	return nil
-}
-
-// pause waits, and reports whether ctx lasted so long.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

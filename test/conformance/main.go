@@ -20,47 +20,26 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-)
 
-const (
-	exitFailed = 1
-	exitUsage  = 2
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 func main() {
-	os.Exit(realMain())
-}
-
-func realMain() int {
-	o, err := parseFlags(os.Args[1:], os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
+	os.Exit(command.Main("conformance", parseFlags, func(ctx context.Context, o options) int {
+		log.SetLogger(klog.Background())
+		run := compare
+		if o.generate {
+			run = generate
+		}
+		if err := run(ctx, o); err != nil {
+			fmt.Fprintln(os.Stderr, "conformance:", err)
+			return command.Failed
+		}
 		return 0
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "conformance:", err)
-		return exitUsage
-	}
-	log.SetLogger(klog.Background())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second signal ends the process at once; the control plane's reaper then ends what it has started.
-	context.AfterFunc(ctx, stop)
-	run := compare
-	if o.generate {
-		run = generate
-	}
-	if err := run(ctx, o); err != nil {
-		fmt.Fprintln(os.Stderr, "conformance:", err)
-		return exitFailed
-	}
-	return 0
+	}))
 }

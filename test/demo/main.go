@@ -18,45 +18,24 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-)
 
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 func main() {
-	os.Exit(realMain())
+	os.Exit(command.Main("demo", parseFlags, realMain))
 }
 
-func realMain() int {
-	opts, err := parseFlags(os.Args[1:], os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		return exitUsage
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second signal ends the process at once; the control plane's reaper then ends what it has started.
-	context.AfterFunc(ctx, stop)
-
+func realMain(ctx context.Context, opts options) int {
 	dir, err := os.MkdirTemp("", "flotilla-demo-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
-		return exitFailed
+		return command.Failed
 	}
 	return report(dir, opts, run(ctx, opts, dir))
 }
@@ -78,10 +57,10 @@ func report(dir string, opts options, err error) int {
 	}
 	switch {
 	case failed:
-		return exitFailed
+		return command.Failed
 	case interrupted:
 		fmt.Println("Interrupted.")
-		return exitInterrupted
+		return command.Interrupted
 	default:
 		return 0
 	}
