@@ -140,6 +140,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		Timing:         o.timing(),
 		RebalanceDelay: o.Fleet.RebalanceDelay,
 		Build:          func(ctx context.Context, w fleet.Work) (fleet.Instance, error) { return buildShard(ctx, process, w) },
+		Clock:          process.Clock(),
 		HandoffTimeout: o.Fleet.HandoffTimeout,
 		Handoffs:       o.Fleet.Handoffs,
 		Standby:        o.Fleet.Standby,
@@ -164,7 +165,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 func buildShard(ctx context.Context, process *controllers.Process, w fleet.Work) (fleet.Instance, error) {
 	start := time.Now()
 	instance, err := process.Build(ctx, controllers.Spec{
-		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: w.Controllers, Share: w.Share, Shards: w.Shards, Fence: w.Fence, Closed: w.Closed, Running: w.Running,
+		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: w.Controllers, Share: w.Share, Shards: w.Shards, Unheld: w.Unheld, Fence: w.Fence, Closed: w.Closed, Running: w.Running,
 	})
 	if err != nil {
 		return nil, err

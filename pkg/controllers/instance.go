@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -45,6 +46,10 @@ type Spec struct {
 	Shards int
 	// Fence wraps the transport of every client of the instance; nil for none.
 	Fence transport.WrapperFunc
+	// Unheld is since when, by [Process.Clock], nobody has been able to write on what the
+	// instance covers. Caches of the process that were filled later need not be held
+	// against the present. Zero if that is not known.
+	Unheld time.Time
 	// Closed is closed when the fence lets nothing pass any more; nil for never. It
 	// frees controllers that wait for their rate limit.
 	Closed <-chan struct{}
@@ -85,7 +90,7 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	i := &Instance{
 		id:        spec.ID,
-		informers: p.pool.NewFactory(spec.Range, p.namespaced),
+		informers: p.pool.NewFactory(spec.Range, p.namespaced, spec.Unheld),
 		started:   make(chan struct{}),
 		endpoints: p.endpoints,
 		ctx:       ctx,

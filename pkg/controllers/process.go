@@ -22,6 +22,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
 )
 
@@ -41,6 +42,7 @@ type Process struct {
 	mapper     *restmapper.DeferredDiscoveryRESTMapper
 	metrics    *controllersmetrics.ControllerManagerMetrics
 	endpoints  *Endpoints
+	clock      election.Clock
 	// left are controllers that others run.
 	left sets.Set[string]
 }
@@ -59,6 +61,7 @@ func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, erro
 		limits:    newLimits(sharedLimits()),
 		metrics:   controllersmetrics.NewControllerManagerMetrics(manager),
 		endpoints: endpoints,
+		clock:     election.NewClock(),
 	}
 	p.identities = p.root
 	if c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
@@ -109,7 +112,7 @@ func (p *Process) newPool() error {
 		return fmt.Errorf("creating the informers' metadata client: %w", err)
 	}
 	p.pool, err = informer.NewPool(informer.PoolConfig{
-		Client: client, Metadata: metadataClient, Resync: p.resyncPeriod, Transform: trim,
+		Client: client, Metadata: metadataClient, Resync: p.resyncPeriod, Transform: trim, Clock: p.clock,
 	})
 	return err
 }
@@ -122,6 +125,9 @@ func (p *Process) Run(ctx context.Context) {
 
 // Pool returns the informers that the process's shards share, for metrics.
 func (p *Process) Pool() *informer.Pool { return p.pool }
+
+// Clock returns the clock by which [Spec.Unheld] is.
+func (p *Process) Clock() election.Clock { return p.clock }
 
 // Leave has the process not run these controllers, though its flags enable them. Call it before anything is built.
 func (p *Process) Leave(controllers []string) { p.left = sets.New(controllers...) }

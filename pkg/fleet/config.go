@@ -40,7 +40,7 @@ type Config struct {
 	CensusInterval time.Duration
 	// Leases of the namespace that the fleet coordinates in.
 	Leases Leases
-	// Clock measures claims. Default: election.NewClock().
+	// Clock measures claims, and Work.Unheld. Default: election.NewClock().
 	Clock election.Clock
 	// Timing of all claims and of the membership.
 	Timing election.Timing
@@ -124,6 +124,9 @@ type Work struct {
 	// Share is how many shards of this ring a member is expected to hold, Shards how
 	// many the ring has.
 	Share, Shards int
+	// Unheld is since when, by the fleet's Clock, nobody has been able to write on what the shard covers: caches that were
+	// filled from what was read after that have seen all that earlier holders wrote. Zero if that is not known.
+	Unheld time.Time
 	// Fence must be put beneath every client that the work writes with.
 	Fence func(http.RoundTripper) http.RoundTripper
 	// Closed is closed once the fence lets no write pass any more, for good.

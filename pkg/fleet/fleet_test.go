@@ -80,9 +80,10 @@ type sea struct {
 	written map[shard.ID]written
 	// weights has how many objects each namespace has.
 	weights map[string]int64
-	// warm counts the times that work began with a cache that had been prepared, cargoes
-	// what has been built and neither run nor closed.
-	warm, cargoes int
+	// warm counts the times that work began with a cache that had been prepared, unheld those
+	// that it was told since when nobody could write, cargoes what has been built and neither
+	// run nor closed.
+	warm, unheld, cargoes int
 }
 
 // worker is who works on a shard, and on what that covers.
@@ -92,9 +93,10 @@ type worker struct {
 	began       time.Time
 }
 
-// written is the last write to a shard, and what that covers.
+// written is the last write to a shard, when it was, and what that covers.
 type written struct {
 	version int
+	at      time.Time
 	extent  shard.Extent
 }
 
@@ -203,6 +205,14 @@ func (c *cargo) Run(ctx context.Context) error {
 			}
 		}
 	}
+	if unheld := c.work.Unheld; !unheld.IsZero() {
+		c.sea.unheld++
+		for other, w := range c.sea.written {
+			if w.extent.Overlaps(c.extent()) && w.at.After(unheld) {
+				c.sea.t.Errorf("%s began %s that nobody has held since %v, and the last write, to %s, was at %v", c.Incarnation(), id, unheld, other, w.at)
+			}
+		}
+	}
 	c.sea.mu.Unlock()
 	if !c.warm {
 		select {
@@ -253,7 +263,7 @@ func (c *cargo) RoundTrip(*http.Request) (*http.Response, error) {
 	c.sea.mu.Lock()
 	defer c.sea.mu.Unlock()
 	c.sea.version++
-	c.sea.written[c.work.Shard.ID] = written{c.sea.version, c.extent()}
+	c.sea.written[c.work.Shard.ID] = written{c.sea.version, time.Now(), c.extent()}
 	body := fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, c.sea.version)
 	return &http.Response{
 		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
@@ -261,12 +271,12 @@ func (c *cargo) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 // counts is what has been counted up to now.
-type counts struct{ warm, version, cargoes int }
+type counts struct{ warm, unheld, version, cargoes int }
 
 func (s *sea) counts() counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return counts{s.warm, s.version, s.cargoes}
+	return counts{s.warm, s.unheld, s.version, s.cargoes}
 }
 
 // working returns who works on what now.

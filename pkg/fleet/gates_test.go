@@ -147,6 +147,24 @@ func TestLostGateEndsMembers(t *testing.T) {
 	})
 }
 
+// stockWrites has the stock controller manager write on everything.
+func (s *sea) stockWrites() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	for _, sh := range s.plan.Shards() {
+		extent, _ := s.plan.Extent(sh.ID)
+		s.written[sh.ID] = written{s.version, time.Now(), extent}
+	}
+}
+
+// stockReleases has it release its gate.
+func (s *sea) stockReleases() {
+	lease := s.store.Get("kube-controller-manager").DeepCopy()
+	lease.Spec.HolderIdentity = ptr.To("")
+	s.store.Put(lease)
+}
+
 // TestWarmAtTheGate has a fleet wait for a gate with full caches, and begin from them, fresh, as soon as the gate is released.
 func TestWarmAtTheGate(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *sea) {
@@ -163,16 +181,8 @@ func TestWarmAtTheGate(t *testing.T) {
 		if len(s.holders()) > 0 || s.cargoes != len(s.plan.Shards()) {
 			t.Errorf("while the gate is held by another: %v work, %d instances of %d are prepared", s.holders(), s.cargoes, len(s.plan.Shards()))
 		}
-		s.mu.Lock()
-		s.version++ // the stock controller manager writes
-		for _, sh := range s.plan.Shards() {
-			extent, _ := s.plan.Extent(sh.ID)
-			s.written[sh.ID] = written{s.version, extent}
-		}
-		s.mu.Unlock()
-		lease := s.store.Get("kube-controller-manager").DeepCopy()
-		lease.Spec.HolderIdentity = ptr.To("")
-		s.store.Put(lease)
+		s.stockWrites()
+		s.stockReleases()
 		pass(2900 * time.Millisecond)
 		if n := s.holders(); len(n) > 0 {
 			t.Errorf("%v work before the delay is over", n)

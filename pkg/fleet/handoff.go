@@ -51,8 +51,8 @@ func (r *shardRunner) newPreparation() (*preparation, error) {
 }
 
 // build builds the instance. ctx gives it its values; it may not end before the instance
-// does.
-func (p *preparation) build(ctx context.Context, r *shardRunner) error {
+// does. unheld is as in Work.
+func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Time) error {
 	m := r.member
 	ring, _ := r.plan.Load().plan.Ring(r.shard.Ring)
 	work := Work{
@@ -60,6 +60,7 @@ func (p *preparation) build(ctx context.Context, r *shardRunner) error {
 		Controllers: slices.Clone(r.extent.Controllers),
 		Share:       1,
 		Shards:      len(ring.Shards),
+		Unheld:      unheld,
 		Fence:       p.fence.Wrap,
 		Closed:      p.closed,
 		Running:     func() { p.running() },
@@ -145,7 +146,7 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	p.term = m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)).Transitions
 	r.setPrepared(p)
 	began := m.config.Clock.Now()
-	if p.err = p.build(context.WithoutCancel(ctx), r); p.err == nil {
+	if p.err = p.build(context.WithoutCancel(ctx), r, time.Time{}); p.err == nil {
 		p.err = p.instance.Warm(warming)
 	}
 	close(p.done)

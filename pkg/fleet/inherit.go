@@ -113,7 +113,7 @@ func (r *shardRunner) warmed(ctx context.Context, term int32) (*preparation, err
 		return nil, err
 	}
 	began := r.member.config.Clock.Now()
-	if err = p.build(context.WithoutCancel(ctx), r); err == nil {
+	if err = p.build(context.WithoutCancel(ctx), r, time.Time{}); err == nil {
 		err = p.instance.Warm(ctx)
 	}
 	if err != nil {

@@ -105,6 +105,8 @@ type inForce struct {
 	extents map[shard.ID]shard.Extent
 	// leases has the shards by the names of their Leases, without the fleet's.
 	leases map[string]shard.ID
+	// settled is when the plan was adopted, if all shards that are not in it had been released by then; zero otherwise.
+	settled time.Time
 }
 
 func newInForce(plan shard.Plan) *inForce {
@@ -189,7 +191,9 @@ func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
 	if current != nil && current.plan.Generation == next.Generation {
 		return false
 	}
-	m.inForce.Store(newInForce(next))
+	adopted := newInForce(next)
+	adopted.settled = m.settledNow(adopted)
+	m.inForce.Store(adopted)
 	m.membership.Touch()
 	m.reportPlan(EventPlanAdopted, nil)
 	klog.FromContext(ctx).Info("Adopted the plan", "generation", next.Generation, "shards", len(next.Shards()), "digest", next.Digest())

@@ -158,6 +158,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 		}
 	}
 	var prepared *preparation
+	var unheld time.Time
 	if len(rivals) > 0 {
 		prepared, err = r.inherit(ctx, claim, rivals)
 		if ctx.Err() != nil || err != nil {
@@ -168,14 +169,17 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 		}
 	} else {
 		prepared = r.take(ctx, claim)
+		if len(dead) == 0 {
+			unheld = r.member.unheldSince(claim)
+		}
 	}
 	backoff := r.member.retry()
 	for ctx.Err() == nil {
-		err := r.once(ctx, claim, prepared)
+		err := r.once(ctx, claim, prepared, unheld)
 		if err == nil || ctx.Err() != nil {
 			break
 		}
-		prepared = nil
+		prepared, unheld = nil, time.Time{} // it may have written
 		pause := backoff.Step()
 		logger.Error(err, "Could not start the shard's work, trying again", "after", pause)
 		r.member.pause(ctx, pause)
@@ -186,8 +190,8 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 }
 
 // once runs the shard until ctx ends, or returns why it could not be started. What was
-// prepared is used up.
-func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *preparation) error {
+// prepared is used up; unheld, as in Work, is for where nothing was.
+func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *preparation, unheld time.Time) error {
 	m := r.member
 	if p == nil {
 		// A fence of its own for each attempt: what an earlier one may have left behind
@@ -196,7 +200,7 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 		if p, err = r.newPreparation(); err != nil {
 			return err
 		}
-		if err := p.build(context.WithoutCancel(ctx), r); err != nil {
+		if err := p.build(context.WithoutCancel(ctx), r, unheld); err != nil {
 			p.discard()
 			return err
 		}

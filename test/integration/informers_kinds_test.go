@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
@@ -71,7 +72,7 @@ func TestEveryKindIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second := pool.NewFactory(ranges[0], nil), pool.NewFactory(ranges[1], nil)
+	first, second := pool.NewFactory(ranges[0], nil, time.Time{}), pool.NewFactory(ranges[1], nil, time.Time{})
 	t.Cleanup(first.Shutdown)
 	t.Cleanup(second.Shutdown)
 	kinds := servedKinds(t, client)

@@ -43,7 +43,7 @@
 //     that was delivered. (As client-go's shared informers.)
 //   - The informers of a range sync with what is at least as new as the moment when
 //     its factory was made, whether they read or follow: what was written before
-//     has been seen.
+//     has been seen. What [Pool.NewFactory] is told that nobody could write counts as seen.
 //   - An informer never goes back in time, also not when what fills it changes.
 //   - Shutdown returns only after every goroutine, handler, index registration
 //     and pool reference of the factory has gone; informers that other shards use

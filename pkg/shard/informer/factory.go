@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,8 +31,8 @@ type Factory struct {
 	within shard.Range
 	// scope tells whether a resource that is read by its metadata is namespaced.
 	scope ScopeFunc
-	// made is when the factory was.
-	made moment
+	// past is what its caches must have seen.
+	past past
 
 	mu        sync.Mutex
 	informers map[sharedKey]*entry
@@ -82,15 +83,17 @@ var _ informers.SharedInformerFactory = &Factory{}
 
 // NewFactory returns a factory of informers for the part of the cluster that lies
 // in r. scope is asked for the scope of resources that are not built in; nil means
-// that none will be asked for.
-func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc) *Factory {
+// that none will be asked for. unheld is since when, by the pool's clock, nobody whose
+// writes count has been able to write, up to now: what the process has listed after that
+// is new enough for the factory. Zero means that this is not known.
+func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc, unheld time.Time) *Factory {
 	if scope == nil {
 		scope = func(gvr schema.GroupVersionResource) (bool, error) {
 			return false, fmt.Errorf("scope of %v is unknown", gvr)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Factory{pool: p, within: r, scope: scope, made: p.now(), informers: map[sharedKey]*entry{}, ctx: ctx, cancel: cancel}
+	return &Factory{pool: p, within: r, scope: scope, past: past{p.now(), unheld}, informers: map[sharedKey]*entry{}, ctx: ctx, cancel: cancel}
 }
 
 // InformerFor returns the factory's informer for objects of obj's type, which must
@@ -159,10 +162,10 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 		// would give back one of the pool's.
 		e = &entry{SharedIndexInformer: newInformer(config{example: example}), close: func() error { return nil }}
 	case f.within.IsEverything() || !namespaced && key.resource != namespaces:
-		v := newView(f.pool.acquire(key, read, example))
+		v := newView(f.pool.acquire(key, read, example, f.past))
 		e = &entry{SharedIndexInformer: v, close: v.close}
 	case key.resource == namespaces:
-		v := newView(f.pool.acquire(key, read, example))
+		v := newView(f.pool.acquire(key, read, example, f.past))
 		e = &entry{SharedIndexInformer: f.namespacesIn(v, example), keep: f.keepsNamespace, close: v.close}
 	default:
 		e = &entry{SharedIndexInformer: f.ranged(key, read, example), keep: f.keepsObject, close: func() error { return nil }}
@@ -176,7 +179,7 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 func (f *Factory) namespacesIn(all *view, example runtime.Object) cache.SharedIndexInformer {
 	return newInformer(config{
 		example:   example,
-		source:    following{pool: f.pool, lead: all.shared, since: f.made}.source(),
+		source:    following{pool: f.pool, lead: all.shared, past: f.past}.source(),
 		keep:      f.keepsNamespace,
 		resync:    f.pool.config.Resync(),
 		transform: f.pool.config.Transform,
@@ -195,7 +198,7 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) cac
 		discarded: &f.pool.discarded,
 	}
 	from := following{
-		pool: f.pool, keys: append(key.supersets(), key), read: reflected(lw, example, key.resource.String()), since: f.made,
+		pool: f.pool, keys: append(key.supersets(), key), read: reflected(lw, example, key.resource.String()), past: f.past,
 		// The server that was probed filters, but another one may answer.
 		outside: &f.pool.discarded,
 	}

@@ -183,7 +183,7 @@ func (v *voyage) toggleWhole() {
 		v.whole = nil
 		return
 	}
-	v.whole = v.pool.NewFactory(shard.Everything(), nil)
+	v.whole = v.pool.NewFactory(shard.Everything(), nil, time.Time{})
 	v.whole.reading(configMaps, v.harbour, &v1.ConfigMap{})
 	v.whole.StartWithContext(context.WithoutCancel(v.t.Context()))
 }
@@ -203,7 +203,7 @@ func (v *voyage) toggleRange(i int) {
 // begin warms or starts a range.
 func (v *voyage) begin(i int) {
 	b := &boat{
-		t: v.t, voyage: v, factory: v.pool.NewFactory(v.ranges[i], nil), holds: inRange(v.ranges[i]),
+		t: v.t, voyage: v, factory: v.pool.NewFactory(v.ranges[i], nil, time.Time{}), holds: inRange(v.ranges[i]),
 		cargo: map[string]string{}, seen: map[string]int{},
 	}
 	b.informer = b.factory.reading(configMaps, v.harbour, &v1.ConfigMap{}).(*Informer)

@@ -19,10 +19,20 @@ const (
 // moment is a point in the order of what happens in a process. Clocks do not tell what came first of two things that are near.
 type moment int64
 
+// past is what a cache must have seen before it is used.
+type past struct {
+	// until is the moment before which everything that was written has to have been seen: when the factory was made, which is
+	// after the claim was acquired or the preparation begun, and so after what an earlier holder wrote.
+	until moment
+	// unheld is since when, by the pool's clock, there was nothing to be seen before until, because nobody could write it; zero
+	// if that is not known.
+	unheld time.Time
+}
+
 // freshness is what is known of how new a cache is, and finds it out.
 type freshness struct {
-	// asked is when the list was sent that the cache was first filled from; 0 if it was filled by following.
-	asked atomic.Int64
+	// asked is when the list was sent that the cache was first filled from; nil if it was filled by following.
+	asked atomic.Pointer[asked]
 
 	mu sync.Mutex
 	// proven is the last moment of which it is known that all changes before have been seen.
@@ -35,6 +45,17 @@ type freshness struct {
 	checking sync.WaitGroup
 }
 
+// asked is when a list was sent, by order and by the pool's clock.
+type asked struct {
+	moment moment
+	time   time.Time
+}
+
+// shows tells whether the list had all of a past.
+func (a *asked) shows(p past) bool {
+	return a != nil && (a.moment >= p.until || !p.unheld.IsZero() && a.time.After(p.unheld))
+}
+
 // check is one look at the present, for all who wait.
 type check struct {
 	began moment
@@ -45,15 +66,15 @@ type check struct {
 // noteAsked says that a list is about to be sent. Only that which fills the cache counts.
 func (s *shared) noteAsked() {
 	if !s.HasSynced() {
-		s.known.asked.Store(int64(s.pool.now()))
+		s.known.asked.Store(&asked{s.pool.now(), s.pool.config.Clock.Now()})
 	}
 }
 
-// fresh returns nil once the cache, which must have synced, has seen all that was written before since. The error says why that
-// could not be found out, or that it had not by the time that a check may take.
-func (s *shared) fresh(ctx context.Context, since moment) error {
+// fresh returns nil once the cache, which must have synced, has seen all of a past. The error says why that could not be found
+// out, or that it had not by the time that a check may take.
+func (s *shared) fresh(ctx context.Context, p past) error {
 	for {
-		c, err := s.join(since)
+		c, err := s.join(p)
 		if c == nil {
 			return err
 		}
@@ -62,20 +83,20 @@ func (s *shared) fresh(ctx context.Context, since moment) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if c.began >= since {
+		if c.began >= p.until {
 			return c.err
 		}
 	}
 }
 
 // join returns the check that is under way, or begins one. It returns none where the answer is known already.
-func (s *shared) join(since moment) (*check, error) {
+func (s *shared) join(p past) (*check, error) {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	switch {
 	case s.known.ended:
 		return nil, errStopped
-	case s.known.proven >= since || moment(s.known.asked.Load()) >= since:
+	case s.known.proven >= p.until || s.known.asked.Load().shows(p):
 		return nil, nil
 	case s.known.check != nil:
 		return s.known.check, nil

@@ -32,9 +32,13 @@ type PoolConfig struct {
 	Resync func() time.Duration
 	// Transform is applied to every object before it is stored; nil for none.
 	Transform cache.TransformFunc
-	// Clock tells how old a probe's answer is. Nil means the real clock.
-	Clock clock.PassiveClock
+	// Clock tells how old a probe's answer is, and what came before a list. What [Pool.NewFactory] is given is by this clock.
+	// Nil means the real clock.
+	Clock Clock
 }
+
+// Clock is what a Pool knows of time. The clocks of k8s.io/utils/clock satisfy it.
+type Clock interface{ Now() time.Time }
 
 // Pool holds the informers that all shards of a process share, each as long as
 // some factory uses it, and what factories need in common. Methods may be called
@@ -198,8 +202,8 @@ type shared struct {
 }
 
 // acquire returns the pool's informer for key, which is not started yet if nobody
-// has. Each acquire needs one release.
-func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object) *shared {
+// has. Each acquire needs one release. past is that of who acquires it, and counts for the first.
+func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past past) *shared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s, ok := p.shared[key]; ok {
@@ -212,7 +216,7 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object) *shar
 	}
 	source := reflected(s.everything(read), example, key.resource.String())
 	if keys := key.supersets(); len(keys) > 0 {
-		source = following{pool: p, keys: keys, read: source, since: p.now()}.source()
+		source = following{pool: p, keys: keys, read: source, past: past}.source()
 	}
 	s.Informer = newInformer(config{
 		example:   example,

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // probeFor is how long an answer of the server is believed. A watch lasts for
@@ -42,7 +41,7 @@ const (
 // that does not know the parameter ignores it, and a watch never tells.
 type prober struct {
 	kinds *kinds
-	clock clock.PassiveClock
+	clock Clock
 
 	mu      sync.Mutex
 	answers map[schema.GroupVersionResource]*answer
@@ -58,7 +57,7 @@ type answer struct {
 	until time.Time
 }
 
-func newProber(k *kinds, c clock.PassiveClock) *prober {
+func newProber(k *kinds, c Clock) *prober {
 	return &prober{kinds: k, clock: c,
 		answers: map[schema.GroupVersionResource]*answer{}, modes: map[schema.GroupVersionResource]Mode{}}
 }

@@ -43,8 +43,7 @@ func reflected(lw cache.ListerWatcher, example runtime.Object, description strin
 }
 
 // following fills an informer from another one of the process where there is one that holds a superset, and by reading where
-// there is none. What it is filled with is never older than what it held, and it syncs only with what is at least as new as
-// the moment since.
+// there is none. What it is filled with is never older than what it held, and it syncs only with what has seen its past.
 type following struct {
 	pool *Pool
 	// keys are the informers of the pool that will do, the best one first.
@@ -52,9 +51,7 @@ type following struct {
 	// lead is the one to follow where it is known, and held, for as long as this one runs; read is nil then.
 	lead *shared
 	read source
-	// since is the moment of which the informer must have seen everything before: when its factory was made, which is after the
-	// claim was acquired or the preparation begun, and so after what an earlier holder wrote.
-	since moment
+	past past
 	// outside counts objects that the filter drops of what is read; nil for not.
 	outside *atomic.Int64
 }
@@ -169,7 +166,7 @@ func (f *follower) stay(ctx context.Context, lead *shared) bool {
 	return true
 }
 
-// refresh syncs the informer once what it follows is at least as new as it has to be.
+// refresh syncs the informer once what it follows has seen its past.
 func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	if f.read != nil {
 		var cancel context.CancelFunc
@@ -178,7 +175,7 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	}
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 9, Cap: 30 * time.Second}
 	for {
-		err := lead.fresh(ctx, f.since)
+		err := lead.fresh(ctx, f.past)
 		if err == nil {
 			return lead.confirm(f.follows)
 		}

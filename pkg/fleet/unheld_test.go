@@ -1,0 +1,150 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// coldUnheld has work begin only where it is told since when nobody could write. The work itself judges whether that is true.
+func coldUnheld(c *Config) {
+	build := c.Build
+	c.Build = func(ctx context.Context, w Work) (Instance, error) {
+		if w.Unheld.IsZero() {
+			return nil, errors.New("a test refuses")
+		}
+		return build(ctx, w)
+	}
+}
+
+func (s *sea) requireUnheld(when string, want int) {
+	s.t.Helper()
+	if got := s.counts().unheld; got != want {
+		s.t.Errorf("%s: %d shards have begun that were told since when nobody could write, want %d", when, got, want)
+	}
+}
+
+// TestUnheld starts and ends a member in all ways, and looks who comes to know since when nobody could write.
+func TestUnheld(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		all := len(s.plan.Shards())
+		a := s.launch("a", coldUnheld)
+		pass(time.Minute)
+		s.allHeld("a")
+		s.requireUnheld("nobody was there", all)
+		a.stop()
+		<-a.ended
+		b := s.launch("b", coldUnheld)
+		pass(time.Minute)
+		s.allHeld("b")
+		s.requireUnheld("the last member has released all", 2*all)
+		b.client.Block()
+		s.launch("c", nil)
+		pass(5 * time.Minute)
+		s.allHeld("c")
+		s.requireUnheld("the last member has died", 2*all)
+	})
+}
+
+// TestUnheldBehindTheGate has the stock controller manager write until it releases its Lease, long after those of the shards.
+func TestUnheldBehindTheGate(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.store.Put(foreign("kube-controller-manager", "stock_1"))
+		s.launch("a", func(c *Config) {
+			c.Gates, c.GateDelay = []string{"kube-controller-manager"}, 3*time.Second
+			coldUnheld(c)
+		})
+		pass(5 * time.Minute)
+		s.stockReleases()
+		pass(2 * time.Second)
+		s.stockWrites() // it had not stopped yet
+		pass(time.Minute)
+		s.allHeld("a")
+		s.requireUnheld("after the gate", len(s.plan.Shards()))
+	})
+}
+
+// TestUnheldOfAncestors goes back to a plan whose shards nobody has held for long, as a member that takes nothing over from who is
+// alive has seen, while one of the plan between was held until just now.
+func TestUnheldOfAncestors(t *testing.T) {
+	for name, lost := range map[string]bool{"all writes are known": false, "one is not": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 4, func(t *testing.T, s *sea) {
+				a := s.launch("a", nil)
+				pass(time.Minute)
+				b := s.launch("b", func(c *Config) {
+					build := c.Build
+					c.Build = func(ctx context.Context, w Work) (Instance, error) {
+						if s.holders()["a"] > 0 {
+							return nil, errors.New("a test refuses")
+						}
+						return build(ctx, w)
+					}
+				})
+				first := s.plan
+				next := s.next(func(r *shard.Ring) { merge(r, 1) })
+				s.apply(next)
+				pass(time.Minute)
+				s.requireWorked()
+				b.client.Block("create", "update") // or it would begin with the plan between
+				a.stop()
+				<-a.ended
+				if lost {
+					s.forgetWrites(shard.ID{Ring: "namespaces", Name: "g2-00"})
+				}
+				before := s.counts().unheld
+				s.apply(must(next.Successor(first)))
+				pass(time.Second)
+				b.client.Unblock("create", "update")
+				pass(time.Minute)
+				s.allHeld("b")
+				if told := s.counts().unheld - before; told > 0 == lost {
+					t.Errorf("%d of %d shards have begun that were told since when nobody could write", told, len(s.plan.Shards()))
+				}
+			})
+		})
+	}
+}
+
+// TestUnheldAfterDeletion deletes a Lease under its holder, who is cut off and writes for as long as it may.
+func TestUnheldAfterDeletion(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		id := s.plan.Shards()[0].ID
+		var held *cargo
+		a := s.launch("a", func(c *Config) {
+			build := c.Build
+			c.Build = func(ctx context.Context, w Work) (Instance, error) {
+				instance, err := build(ctx, w)
+				if w.Shard.ID == id {
+					held = instance.(*cargo)
+				}
+				return instance, err
+			}
+		})
+		pass(time.Minute)
+		s.allHeld("a")
+		a.client.Block()
+		s.store.Remove(ShardLease("flotilla", id))
+		before, written := s.counts().unheld, s.counts().version
+		s.launch("b", nil)
+		pass(3 * time.Second)
+		held.write()
+		if s.counts().version == written {
+			t.Fatal("the holder could not write any more")
+		}
+		pass(5 * time.Minute)
+		s.allHeld("b")
+		s.requireUnheld("one Lease was gone, the others' holder has died", before+1)
+	})
+}
+
+// forgetWrites takes what was written last from the Lease of a shard.
+func (s *sea) forgetWrites(id shard.ID) {
+	s.store.Tamper(ShardLease("flotilla", id), func(l *coordinationv1.Lease) { delete(l.Annotations, election.WritesAnnotation) })
+}
