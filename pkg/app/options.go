@@ -77,6 +77,8 @@ type FleetOptions struct {
 	Handoffs int
 	// Standby keeps caches warm for takeovers.
 	Standby bool
+	// ShareKubeAPILimits has --kube-api-qps and --kube-api-burst be the fleet's limits, not each member's.
+	ShareKubeAPILimits bool
 	// Gates are the Leases that the fleet must hold while it runs, each NAME or NAME=CONTROLLER,...
 	Gates []string
 	// GateDelay is how long a fleet of which nothing runs waits after it has got the gates; 0 to one minute.
@@ -129,6 +131,7 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.HandoffTimeout, "handoff-timeout", o.HandoffTimeout, "Bounds each step of a planned handoff: how long a shard's controllers may go on writing once they have been asked to stop, and how long a member that leaves waits for the next owner of a shard to be ready. A process that is told to end needs up to twice this, and a little more.")
 	fs.IntVar(&o.Handoffs, "max-concurrent-handoffs", o.Handoffs, "How many shards a member prepares to take over from others at a time. Each is listed and cached twice in the fleet meanwhile.")
 	fs.BoolVar(&o.Standby, "standby", o.Standby, "Keep the caches of those shards warm that this member would take over if their holder failed. A takeover then does not list whole objects; every object is cached twice in the fleet.")
+	fs.BoolVar(&o.ShareKubeAPILimits, "share-kube-api-limits", o.ShareKubeAPILimits, "The limits of --kube-api-qps and --kube-api-burst are the fleet's and not each member's: of a controller of a namespaced ring, a member has the part of them that the shards which it runs are of the ring. A controller of a group runs on one member, and has all of them there. Set it on all members or on none.")
 	fs.DurationVar(&o.FenceDelay, "fence-delay", o.FenceDelay, "How long every API server is given to see that a dead member is fenced, before that member's shards are run elsewhere. It counts only where the admission policy flotilla-fence is installed, and with --use-service-account-credentials.")
 }
 

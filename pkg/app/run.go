@@ -110,6 +110,9 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	}
 	// As upstream: what the migration leaves to another component is not run at all.
 	process.Leave(migratedBy(migration, leadermigration.ControllerUnowned))
+	if o.Fleet.ShareKubeAPILimits {
+		process.ShareLimits()
+	}
 	gates, err := o.gates(migration, process.Runs(allControllers()))
 	if err != nil {
 		return err
@@ -137,10 +140,10 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		GateDelay:      o.Fleet.GateDelay,
 		Replanning:     fleet.Replanning{Interval: o.Fleet.ReplanInterval},
 		Leases:         client.CoordinationV1().Leases(namespace),
+		Clock:          process.Clock(),
 		Timing:         o.timing(),
 		RebalanceDelay: o.Fleet.RebalanceDelay,
 		Build:          func(ctx context.Context, w fleet.Work) (fleet.Instance, error) { return buildShard(ctx, process, w) },
-		Clock:          process.Clock(),
 		HandoffTimeout: o.Fleet.HandoffTimeout,
 		Handoffs:       o.Fleet.Handoffs,
 		Standby:        o.Fleet.Standby,

@@ -25,6 +25,8 @@ type clientBuilder struct {
 	fence      transport.WrapperFunc
 	controller string
 	limits     *limits
+	// shards is the number of shards in the ring of the shard.
+	shards int
 	// closed, once closed, lets requests through the rate limit at once: they are
 	// about to be refused, and must not hold up a controller that is to return.
 	closed <-chan struct{}
@@ -42,7 +44,7 @@ func (b clientBuilder) Config(name string) (*rest.Config, error) {
 	// The fence goes innermost, next to the wire: what lies above it may take its
 	// time, such as the minting of a token, and the claim may end meanwhile.
 	config.WrapTransport = transport.Wrappers(b.fence, config.WrapTransport)
-	if limiter := b.limits.limiter(b.controller, name, config); limiter != nil {
+	if limiter := b.limits.limiter(b.controller, name, config, b.shards); limiter != nil {
 		config.RateLimiter = openLimiter{limiter, b.closed}
 	}
 	return config, nil
@@ -134,47 +136,6 @@ func orDie[T any](value T, err error) T {
 }
 
 type buildError struct{ error }
-
-// limits holds the rate limiters of the controllers that may run in several shards
-// of the process.
-type limits struct {
-	// multiplier of the flags' QPS and burst, by controller, where upstream raises
-	// them; a controller that is not in it runs once, and its clients limit
-	// themselves.
-	multiplier map[string]multiplier
-
-	mu       sync.Mutex
-	limiters map[string]flowcontrol.RateLimiter
-}
-
-type multiplier struct{ qps, burst float32 }
-
-func newLimits(m map[string]multiplier) *limits {
-	return &limits{multiplier: m, limiters: map[string]flowcontrol.RateLimiter{}}
-}
-
-// limiter returns what the controller's clients of this name share, or nil where
-// the client's own limit from config is the right one.
-func (l *limits) limiter(controller, name string, config *rest.Config) flowcontrol.RateLimiter {
-	m, shared := l.multiplier[controller]
-	if !shared || config.QPS < 0 {
-		return nil
-	}
-	qps, burst := config.QPS, config.Burst
-	if qps == 0 {
-		qps = rest.DefaultQPS
-	}
-	if burst == 0 {
-		burst = rest.DefaultBurst
-	}
-	key := fmt.Sprintf("%s %s", controller, name)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, ok := l.limiters[key]; !ok {
-		l.limiters[key] = flowcontrol.NewTokenBucketRateLimiter(qps*m.qps, int(float32(burst)*m.burst))
-	}
-	return l.limiters[key]
-}
 
 // openLimiter is a limiter that no longer limits once closed is.
 type openLimiter struct {

@@ -32,7 +32,8 @@
 //   - Every request of the instance goes through the transport of its [Spec], the
 //     fence.
 //   - A process's request rate per controller is what the flags say, however many
-//     shards it runs; its workers per controller are divided over the shards that a
+//     shards it runs; with [Process.ShareLimits] it is the part of that which its
+//     running shards are of their ring. Its workers per controller are divided over the shards that a
 //     member is expected to hold, at least one each.
 //
 // # Non-guarantees

@@ -41,15 +41,17 @@ type Spec struct {
 	// Share divides each controller's workers: how many shards of the ring a member
 	// is expected to hold. Below 2 the workers are those of the flags.
 	Share int
-	// Shards is the number of shards in the ring. It divides thresholds over all
-	// objects of the cluster, which a controller holds against its own cache.
+	// Shards is the number of shards in the ring; below 2 the instance is all there is.
+	// It divides thresholds over all objects of the cluster, which a controller holds
+	// against its own cache, and the limits of requests where the fleet shares them
+	// ([Process.ShareLimits]).
 	Shards int
-	// Fence wraps the transport of every client of the instance; nil for none.
-	Fence transport.WrapperFunc
 	// Unheld is since when, by [Process.Clock], nobody has been able to write on what the
 	// instance covers. Caches of the process that were filled later need not be held
 	// against the present. Zero if that is not known.
 	Unheld time.Time
+	// Fence wraps the transport of every client of the instance; nil for none.
+	Fence transport.WrapperFunc
 	// Closed is closed when the fence lets nothing pass any more; nil for never. It
 	// frees controllers that wait for their rate limit.
 	Closed <-chan struct{}
@@ -67,6 +69,9 @@ type Instance struct {
 	controllers []app.Controller
 	queues      *queues.Group
 	running     func()
+	// count counts the instance among those that share the limits of requests, until
+	// what it returns is called.
+	count func() (discount func())
 	// late builds the controllers that may not be built before the claim is held.
 	late      func() error
 	started   chan struct{}
@@ -98,6 +103,7 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 		late:      func() error { return nil },
 		queues:    queues.NewGroup(spec.ID.Ring, spec.ID.Name),
 		running:   spec.Running,
+		count:     func() func() { return p.limits.count(spec.Controllers, spec.Shards) },
 	}
 	i.context = app.ControllerContext{
 		InformerFactory:                 i.informers,
@@ -148,7 +154,7 @@ func (p *Process) buildControllers(ctx context.Context, i *Instance, spec Spec) 
 		if err != nil {
 			return err
 		}
-		c, err := newTokensController(ctx, own, root)
+		c, err := newTokensController(ctx, own, p.fenced(p.root, spec, names.ServiceAccountTokenController))
 		if err != nil {
 			return fmt.Errorf("building %s: %w", names.ServiceAccountTokenController, err)
 		}
@@ -219,7 +225,7 @@ func init() {
 }
 
 func (p *Process) fenced(base clientbuilder.ControllerClientBuilder, spec Spec, controller string) clientbuilder.ControllerClientBuilder {
-	return clientBuilder{base: base, fence: spec.Fence, controller: controller, limits: p.limits, closed: spec.Closed}
+	return clientBuilder{base: base, fence: spec.Fence, controller: controller, limits: p.limits, shards: spec.Shards, closed: spec.Closed}
 }
 
 // add takes a controller in; nil is one that declined.
@@ -355,6 +361,7 @@ func (i *Instance) Refresh(ctx context.Context) error { return i.informers.Refre
 // returned and nothing of the instance is left. The error says that one could not be
 // built; nothing has run then.
 func (i *Instance) Run(ctx context.Context) error {
+	defer i.count()()
 	if err := i.late(); err != nil {
 		i.Close()
 		return err

@@ -132,6 +132,11 @@ func (p *Process) Clock() election.Clock { return p.clock }
 // Leave has the process not run these controllers, though its flags enable them. Call it before anything is built.
 func (p *Process) Leave(controllers []string) { p.left = sets.New(controllers...) }
 
+// ShareLimits has the limits that the flags set for a controller's requests be the fleet's: of a controller of a namespaced
+// ring, the process has the part of them that its running shards are of the ring. Without it each process has them whole.
+// Call it before anything is built.
+func (p *Process) ShareLimits() { p.limits.share() }
+
 // Runs returns those of the controllers named that this process would run: enabled
 // by --controllers, and with their feature gates on. The order is kept. Some of them
 // may still decline when they are built, where other flags say so.

@@ -48,7 +48,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	f.StringVar(&o.scenarios, "scenarios", "basic", "what to do, separated by commas: "+strings.Join(scenario.Names(), ", "))
 	f.StringVar(&o.systems, "systems", "stock,fleet-1,fleet-2,fleet-4", "what to compare: stock, fleet-N with N members, ceiling (replays the writes of stock; with the limits of each of the fleets as well), ceiling-N (with the limits of N members)")
 	f.StringVar(&o.gates, "gate", "on", "the API server's feature gate ShardedListAndWatch: on, off")
-	f.StringVar(&o.rates, "rates", "default", "limits of the clients: default (upstream's in each process), equal (those divided by the members), high (CPU is the bound); steady and idle-cost use the first")
+	f.StringVar(&o.rates, "rates", "default", "limits of the clients: default (upstream's in each process), equal (those shared by the members of a fleet), high (CPU is the bound); steady and idle-cost use the first")
 	f.IntVar(&o.rounds, "rounds", 3, "how often each system does the work")
 	f.IntVar(&o.namespaces, "namespaces", 32, "namespaces that the work lies in")
 	f.IntVar(&o.deployments, "deployments", 64, "Deployments of basic, scale-out, rolling-update and chaos")

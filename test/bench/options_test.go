@@ -141,18 +141,18 @@ func TestLimitsOfCeilings(t *testing.T) {
 
 func TestRateFlags(t *testing.T) {
 	for _, tc := range []struct {
-		rate     string
-		replicas int
-		want     string
+		rate  string
+		fleet bool
+		want  string
 	}{
-		{result.RateDefault, 4, ""},
-		{result.RateEqual, 1, "--kube-api-qps=20 --kube-api-burst=30"},
-		{result.RateEqual, 2, "--kube-api-qps=10 --kube-api-burst=15"},
-		{result.RateEqual, 4, "--kube-api-qps=5 --kube-api-burst=8"},
-		{result.RateHigh, 4, "--kube-api-qps=1000 --kube-api-burst=2000"},
+		{result.RateDefault, true, ""},
+		{result.RateEqual, false, "--kube-api-qps=20 --kube-api-burst=30"},
+		{result.RateEqual, true, "--kube-api-qps=20 --kube-api-burst=30 --share-kube-api-limits"},
+		{result.RateHigh, false, "--kube-api-qps=1000 --kube-api-burst=2000"},
+		{result.RateHigh, true, "--kube-api-qps=1000 --kube-api-burst=2000"},
 	} {
-		if got := strings.Join(system.RateFlags(tc.rate, tc.replicas), " "); got != tc.want {
-			t.Errorf("%s of %d: %q, want %q", tc.rate, tc.replicas, got, tc.want)
+		if got := strings.Join(system.RateFlags(tc.rate, tc.fleet), " "); got != tc.want {
+			t.Errorf("%s, fleet %v: %q, want %q", tc.rate, tc.fleet, got, tc.want)
 		}
 	}
 }

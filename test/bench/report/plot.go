@@ -83,7 +83,7 @@ func (r *Report) throughputPlots() []Plot {
 			})
 		}
 		name := map[string]string{
-			result.RateDefault: "default limits in each", result.RateEqual: "stock's limits divided", result.RateHigh: "no limits",
+			result.RateDefault: "default limits in each", result.RateEqual: "stock's limits shared", result.RateHigh: "no limits",
 		}[c.System.Rate]
 		if c.System.Gate {
 			name += ", gate on"

@@ -48,7 +48,7 @@ const (
 // Rates of the clients' limits.
 const (
 	RateDefault = "default" // upstream's default flags in each process: 20 a second and bursts of 30 per controller
-	RateEqual   = "equal"   // the flags of each member are stock's defaults divided by the replicas
+	RateEqual   = "equal"   // stock's defaults for the whole fleet: --share-kube-api-limits
 	RateHigh    = "high"    // limits so high that CPU is the bound
 )
 

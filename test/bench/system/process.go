@@ -3,7 +3,6 @@ package system
 import (
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,7 +84,7 @@ func (r *Running) arguments(p *Process, port int) ([]string, error) {
 	}
 	args = replaceAll(args, func(arg string) string { return strings.ReplaceAll(arg, kubeconfig, proxied) })
 	args = append(args, fmt.Sprintf("--secure-port=%d", port))
-	args = append(args, RateFlags(c.System.Rate, c.System.Replicas)...)
+	args = append(args, RateFlags(c.System.Rate, c.fleet())...)
 	if !c.fleet() {
 		return args, nil
 	}
@@ -97,18 +96,21 @@ func (r *Running) arguments(p *Process, port int) ([]string, error) {
 	return args, nil
 }
 
-// RateFlags returns the flags that limit the requests of one of so many processes. The burst is rounded to a whole number.
-func RateFlags(rate string, replicas int) []string {
-	qps, burst := 0.0, 0
+// RateFlags returns the flags that limit the requests of a process: of stock, or of each member of a fleet of any size.
+func RateFlags(rate string, fleet bool) []string {
+	qps, burst := DefaultQPS, DefaultBurst
 	switch rate {
 	case result.RateEqual:
-		qps, burst = DefaultQPS/float64(replicas), int(math.Round(DefaultBurst/float64(replicas)))
 	case result.RateHigh:
 		qps, burst = highQPS, highBurst
 	default:
 		return nil
 	}
-	return []string{fmt.Sprintf("--kube-api-qps=%g", qps), fmt.Sprintf("--kube-api-burst=%d", burst)}
+	flags := []string{fmt.Sprintf("--kube-api-qps=%d", qps), fmt.Sprintf("--kube-api-burst=%d", burst)}
+	if fleet && rate == result.RateEqual {
+		flags = append(flags, "--share-kube-api-limits")
+	}
+	return flags
 }
 
 // Pid is the process's number.
