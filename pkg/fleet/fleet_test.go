@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -439,6 +441,54 @@ func TestStandby(t *testing.T) {
 			t.Errorf("%d of %d shards were handed over warm", s.counts().warm-warm, lost)
 		}
 	})
+}
+
+// TestStandbyWaitsForTheLastLease has the Leases of a member that dies expire at different times, its own last or first, and
+// wishes computed all the while: what the others keep warm is there when the last has expired.
+func TestStandbyWaitsForTheLastLease(t *testing.T) {
+	for _, ownLast := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ownLast=%t", ownLast), func(t *testing.T) {
+			inBubble(t, 8, func(t *testing.T, s *sea) {
+				ships := map[string]*ship{}
+				for _, name := range []string{"a", "b", "c"} {
+					ships[name] = s.launch(name, func(c *Config) { c.Standby = true })
+				}
+				pass(time.Minute)
+				s.allHeld("a", "b", "c")
+				warm, lost := s.counts().warm, s.holders()["b"]
+				own := election.MemberLease("flotilla", "b")
+				last := []string{own}
+				if !ownLast {
+					last = nil
+					for id, w := range s.working() {
+						if election.MemberOf(w.incarnation) == "b" {
+							last = append(last, ShardLease("flotilla", id))
+						}
+					}
+				}
+				ships["b"].client.Block()
+				pass(3 * time.Second) // longer than any of them stands still while its holder lives
+				for _, name := range last {
+					s.store.Tamper(name, func(l *coordinationv1.Lease) { l.Spec.RenewTime = new(metav1.NowMicro()) })
+				}
+				// An annotation is no sign of life, and has everybody compute its wishes anew.
+				passWishing := func(d time.Duration) {
+					for until := time.Now().Add(d); time.Now().Before(until); pass(100 * time.Millisecond) {
+						s.store.Tamper(own, func(l *coordinationv1.Lease) { l.Annotations["now"] = time.Now().String() })
+					}
+				}
+				passWishing(election.DefaultTiming().LeaseDuration - 500*time.Millisecond)
+				if n, want := len(s.working()), len(s.plan.Shards())-lost; n != want {
+					t.Errorf("%d shards are worked on before the last Lease has expired, want %d", n, want)
+				}
+				passWishing(2 * time.Second)
+				s.allHeld("a", "c")
+				if got := s.counts().warm - warm; got != lost {
+					t.Errorf("%d of %d shards were taken over warm", got, lost)
+				}
+			})
+		})
+	}
 }
 
 // TestOwnerThatDiesWhilePreparingCostsNothing cuts the newcomer off while its caches fill.

@@ -74,7 +74,7 @@ func Wish(plan shard.Plan, roster election.Roster, known []election.Member, hold
 	return w, nil
 }
 
-// successors returns for each shard who would own it if its holder failed.
+// successors returns for each shard who would own it if its holder failed: the member that its Lease names, expired or not.
 func (w Wishes) successors(plan shard.Plan, holders map[shard.ID]string) map[shard.ID]string {
 	next := make(map[shard.ID]string, len(holders))
 	for _, failed := range w.members {

@@ -60,7 +60,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	m.adopt(ctx, roster)
 	m.follow(ctx, claimCtx, now)
 	plan := m.inForce.Load().plan
-	holders := m.holders(plan, now)
+	holders, named := m.holders(plan, now)
 	w, err := Wish(plan, roster, KnownMembers(m.config.Fleet, observations), holders, m.Wishes())
 	if err != nil {
 		// The plan was valid when it was adopted, so this is a bug; what is held is kept.
@@ -71,7 +71,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	m.wishes.Store(&w)
 	var next map[shard.ID]string
 	if m.config.Standby {
-		next = w.successors(plan, holders)
+		next = w.successors(plan, named)
 	}
 	open := m.gates.open()
 	for _, r := range m.runners.list() {
@@ -98,8 +98,8 @@ func (m *Member) wishOf(r *shardRunner, w Wishes, next map[shard.ID]string, rost
 	owned := owner == m.config.Member
 	lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID))
 	held := r.claimant.Claim() != nil
-	elsewhere := !held && lease.Holder != m.incarnation && m.isHeld(lease, now)
-	r.wish(wishFor(owned, held, asked(lease, owner, roster)), owned, owned && elsewhere, !owned && elsewhere && next[r.shard.ID] == m.config.Member)
+	wanted := owned && !held && lease.Holder != m.incarnation && m.isHeld(lease, now)
+	r.wish(wishFor(owned, held, asked(lease, owner, roster)), owned, wanted, !owned && next[r.shard.ID] == m.config.Member)
 }
 
 // wishFor is what a claimant is to want. A holder that is not to own the shard any more goes
@@ -125,16 +125,20 @@ func asked(lease election.Observation, owner string, roster election.Roster) boo
 	return live && lease.NextHolder() == member.Incarnation
 }
 
-// holders returns the member that holds each shard now.
-func (m *Member) holders(plan shard.Plan, now time.Time) map[shard.ID]string {
-	holders := map[shard.ID]string{}
+// holders returns the member that holds each shard now, and the one that its Lease names, expired or not. The latter are whom
+// standbys stand by: a dead member's Leases expire one after the other, and until its own has, it owns what it holds no more.
+func (m *Member) holders(plan shard.Plan, now time.Time) (holders, named map[shard.ID]string) {
+	holders, named = map[shard.ID]string{}, map[shard.ID]string{}
 	for _, s := range plan.Shards() {
 		lease := m.observer.Get(ShardLease(m.config.Fleet, s.ID))
+		if lease.Holder != "" {
+			named[s.ID] = election.MemberOf(lease.Holder)
+		}
 		if m.isHeld(lease, now) {
-			holders[s.ID] = election.MemberOf(lease.Holder)
+			holders[s.ID] = named[s.ID]
 		}
 	}
-	return holders
+	return holders, named
 }
 
 // isHeld tells whether a Lease has a holder and has not expired.
