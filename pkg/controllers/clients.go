@@ -59,6 +59,9 @@ func (b clientBuilder) Client(name string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, shared := config.RateLimiter.(openLimiter); shared {
+		return newClientset(config, b.limits.turn(b.controller, name), b.closed)
+	}
 	return kubernetes.NewForConfig(config)
 }
 

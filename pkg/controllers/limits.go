@@ -23,6 +23,8 @@ type limits struct {
 
 	mu       sync.Mutex
 	limiters map[limiterKey]flowcontrol.RateLimiter
+	// turns are for events, which wait for a limiter one at a time.
+	turns map[limiterKey]chan struct{}
 	// parts are the process's of the limits, by controller; none unless they are shared.
 	parts map[string]*part
 }
@@ -33,7 +35,7 @@ type multiplier struct{ qps, burst float32 }
 type limiterKey struct{ controller, client string }
 
 func newLimits(m map[string]multiplier) *limits {
-	return &limits{multiplier: m, limiters: map[limiterKey]flowcontrol.RateLimiter{}, parts: map[string]*part{}}
+	return &limits{multiplier: m, limiters: map[limiterKey]flowcontrol.RateLimiter{}, turns: map[limiterKey]chan struct{}{}, parts: map[string]*part{}}
 }
 
 // share makes the limits the fleet's. It may not be called later than any other method.
@@ -68,6 +70,17 @@ func (l *limits) limiter(controller, name string, config *rest.Config, shards in
 		}
 	}
 	return l.limiters[key]
+}
+
+// turn returns that in which the events of the controller's clients of this name wait for their limiter.
+func (l *limits) turn(controller, name string) chan struct{} {
+	key := limiterKey{controller, name}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.turns[key]; !ok {
+		l.turns[key] = make(chan struct{}, 1)
+	}
+	return l.turns[key]
 }
 
 // count counts one more running shard of a ring of so many, for each of the controllers,

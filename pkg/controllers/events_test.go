@@ -1,0 +1,122 @@
+package controllers
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+)
+
+// tally counts requests by resource and answers each.
+type tally struct {
+	mu    sync.Mutex
+	count map[string]int
+}
+
+func (s *tally) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count[r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]]++
+	return &http.Response{
+		StatusCode: http.StatusCreated, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Success"}`)),
+	}, nil
+}
+
+// sail has workers in several shards send events, one at a time in each, and all else, as fast as the limits let them.
+func sail(t *testing.T, shards, workers int, closed <-chan struct{}) map[string]int {
+	t.Helper()
+	server := &tally{count: map[string]int{}}
+	config := &rest.Config{Host: "http://server.test", Transport: server, QPS: 20, Burst: 30}
+	l := newLimits(sharedLimits())
+	// No deadline: a limiter refuses at once what it could not let through before that.
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Second, cancel)
+	var all sync.WaitGroup
+	repeat := func(send func() error) {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := send(); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range shards {
+		builder := clientBuilder{
+			base: clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}, fence: transport.Wrappers(),
+			controller: names.ReplicaSetController, limits: l, closed: closed,
+		}
+		client := builder.ClientOrDie("replicaset-controller")
+		repeat(func() error {
+			_, err := client.CoreV1().Events("").CreateWithEventNamespaceWithContext(ctx, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "n"}})
+			return err
+		})
+		for range workers / shards {
+			repeat(func() error {
+				_, err := client.CoreV1().Pods("n").Create(ctx, &corev1.Pod{}, metav1.CreateOptions{})
+				return err
+			})
+		}
+	}
+	all.Wait()
+	return server.count
+}
+
+// TestEventsTakeNoMoreThanInOneProcess holds what events take of the limits against what they take in a process that is not sharded.
+func TestEventsTakeNoMoreThanInOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stock := sail(t, 1, 8, nil)
+		if ninth := (stock["events"] + stock["pods"]) / 9; stock["events"] < ninth*3/4 {
+			t.Errorf("%v are sent by 8 workers and one who sends events, want a ninth of events", stock)
+		}
+		for _, shards := range []int{2, 4, 8} {
+			got := sail(t, shards, 8, nil)
+			for resource, want := range stock {
+				if more := got[resource] - want; more > want/4 || -more > want/4 {
+					t.Errorf("%d shards sent %d %s in 100 s, one %d", shards, got[resource], resource, want)
+				}
+			}
+		}
+	})
+}
+
+// TestEventsPassClosedFences has a shard's events not wait any more for those of others once its fence is closed.
+func TestEventsPassClosedFences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closed := make(chan struct{})
+		l := newLimits(sharedLimits())
+		limiter := inTurn{openLimiter{l.limiter(names.ReplicaSetController, "c", &rest.Config{QPS: 0.001, Burst: 1}, 1), closed}, l.turn(names.ReplicaSetController, "c"), closed}
+		limiter.turn <- struct{}{} // another shard's waits
+		waited := make(chan error, 1)
+		go func() { waited <- limiter.Wait(t.Context()) }()
+		synctest.Wait()
+		select {
+		case err := <-waited:
+			t.Fatalf("it did not wait: %v", err)
+		default:
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := limiter.Wait(ctx); err == nil {
+			t.Error("it passed though its context had ended")
+		}
+		close(closed)
+		synctest.Wait()
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+	})
+}
