@@ -124,8 +124,9 @@ type Work struct {
 	// Share is how many shards of this ring a member is expected to hold, Shards how
 	// many the ring has.
 	Share, Shards int
-	// Unheld is since when, by the fleet's Clock, nobody has been able to write on what the shard covers: caches that were
-	// filled from what was read after that have seen all that earlier holders wrote. Zero if that is not known.
+	// Unheld is since when, by the fleet's Clock, nobody has been able to write on what the shard covers, but for a holder whose
+	// last writes the instance is to catch up with: caches that were filled from what was read after that have seen all that
+	// earlier holders wrote. Zero if that is not known.
 	Unheld time.Time
 	// Fence must be put beneath every client that the work writes with.
 	Fence func(http.RoundTripper) http.RoundTripper

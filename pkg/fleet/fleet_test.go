@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,15 +78,16 @@ type sea struct {
 	workers map[shard.ID]worker
 	exits   []string
 	events  []Event
-	// version counts all writes, written has the last one to each extent.
+	// version counts all writes, at has when each was, and written the last one to each extent by each process.
 	version int
-	written map[shard.ID]written
+	at      []time.Time
+	written map[writer]written
 	// weights has how many objects each namespace has.
 	weights map[string]int64
 	// warm counts the times that work began with a cache that had been prepared, unheld those
-	// that it was told since when nobody could write, cargoes what has been built and neither
-	// run nor closed.
-	warm, unheld, cargoes int
+	// that it began without one and was told since when nobody could write, told the
+	// preparations that were told, cargoes what has been built and neither run nor closed.
+	warm, unheld, told, cargoes int
 }
 
 // worker is who works on a shard, and on what that covers.
@@ -95,7 +97,13 @@ type worker struct {
 	began       time.Time
 }
 
-// written is the last write to a shard, when it was, and what that covers.
+// writer is who wrote to what.
+type writer struct {
+	shard.ID
+	incarnation string
+}
+
+// written is the last write of one process to a shard, when it was, and what that covers.
 type written struct {
 	version int
 	at      time.Time
@@ -103,7 +111,7 @@ type written struct {
 }
 
 func newSea(t *testing.T, plan shard.Plan) *sea {
-	s := &sea{t: t, ctx: t.Context(), store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]worker{}, written: map[shard.ID]written{}}
+	s := &sea{t: t, ctx: t.Context(), store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]worker{}, written: map[writer]written{}}
 	t.Cleanup(s.requireConcluded) // after all ships have ended
 	return s
 }
@@ -166,6 +174,11 @@ type cargo struct {
 func (c *cargo) Warm(ctx context.Context) error {
 	c.sea.mu.Lock()
 	c.warm, c.seen = true, c.sea.version
+	if unheld := c.work.Unheld; !unheld.IsZero() {
+		// What it follows may have been filled right after that, and lag.
+		c.sea.told++
+		c.seen = sort.Search(c.sea.version, func(i int) bool { return c.sea.at[i].After(unheld) })
+	}
 	c.sea.mu.Unlock()
 	select {
 	case <-time.After(warming):
@@ -178,6 +191,12 @@ func (c *cargo) Warm(ctx context.Context) error {
 func (c *cargo) CatchUp(_ context.Context, writes election.Writes) error {
 	if last, err := strconv.Atoi(writes.Resources["pods"].Version); err == nil {
 		c.seen = max(c.seen, last)
+	}
+	if !c.work.Unheld.IsZero() {
+		c.sea.mu.Lock()
+		defer c.sea.mu.Unlock()
+		last := c.sea.lastOf(c.work.Shard.ID)
+		c.sea.judgeUnheld(c, func(w writer) bool { return w != last })
 	}
 	return nil
 }
@@ -207,13 +226,9 @@ func (c *cargo) Run(ctx context.Context) error {
 			}
 		}
 	}
-	if unheld := c.work.Unheld; !unheld.IsZero() {
+	if !c.warm && !c.work.Unheld.IsZero() {
 		c.sea.unheld++
-		for other, w := range c.sea.written {
-			if w.extent.Overlaps(c.extent()) && w.at.After(unheld) {
-				c.sea.t.Errorf("%s began %s that nobody has held since %v, and the last write, to %s, was at %v", c.Incarnation(), id, unheld, other, w.at)
-			}
-		}
+		c.sea.judgeUnheld(c, func(writer) bool { return true })
 	}
 	c.sea.mu.Unlock()
 	if !c.warm {
@@ -232,6 +247,32 @@ func (c *cargo) Run(ctx context.Context) error {
 	delete(c.sea.workers, id)
 	c.sea.cargoes--
 	return nil
+}
+
+// judgeUnheld fails if one of those who count has written what the cargo may not have seen. The caller holds mu.
+func (s *sea) judgeUnheld(c *cargo, counts func(writer) bool) {
+	for by, w := range s.written {
+		if counts(by) && w.extent.Overlaps(c.extent()) && w.at.After(c.work.Unheld) {
+			s.t.Errorf("%s is given %s, unheld since %v, and %s wrote to %s at %v", c.Incarnation(), c.work.Shard.ID, c.work.Unheld, by.incarnation, by.ID, w.at)
+		}
+	}
+}
+
+// lastOf returns who has written to a shard last. The caller holds mu.
+func (s *sea) lastOf(id shard.ID) (last writer) {
+	for by, w := range s.written {
+		if by.ID == id && w.version > s.written[last].version {
+			last = by
+		}
+	}
+	return last
+}
+
+// wrote notes a write. The caller holds mu.
+func (s *sea) wrote(by writer, to shard.Extent) {
+	s.version++
+	s.at = append(s.at, time.Now())
+	s.written[by] = written{s.version, time.Now(), to}
 }
 
 func (c *cargo) extent() shard.Extent {
@@ -264,8 +305,7 @@ func (c *cargo) write() {
 func (c *cargo) RoundTrip(*http.Request) (*http.Response, error) {
 	c.sea.mu.Lock()
 	defer c.sea.mu.Unlock()
-	c.sea.version++
-	c.sea.written[c.work.Shard.ID] = written{c.sea.version, time.Now(), c.extent()}
+	c.sea.wrote(writer{c.work.Shard.ID, c.Incarnation()}, c.extent())
 	body := fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, c.sea.version)
 	return &http.Response{
 		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
@@ -273,12 +313,12 @@ func (c *cargo) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 // counts is what has been counted up to now.
-type counts struct{ warm, unheld, version, cargoes int }
+type counts struct{ warm, unheld, told, version, cargoes int }
 
 func (s *sea) counts() counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return counts{s.warm, s.unheld, s.version, s.cargoes}
+	return counts{s.warm, s.unheld, s.told, s.version, s.cargoes}
 }
 
 // working returns who works on what now.

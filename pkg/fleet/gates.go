@@ -26,7 +26,8 @@ type gates struct {
 	all    []*election.Gate
 	// opened is closed once all are held: from then on shards may be claimed.
 	opened chan struct{}
-	// since is when opened was closed, and may be read once it is; zero if there are none.
+	// since is when opened was closed, and who had the gates had had the time to stop; zero if there are none. It may be read
+	// once open returns true.
 	since time.Time
 }
 
@@ -114,15 +115,6 @@ func (g *gates) open() bool {
 	default:
 		return false
 	}
-}
-
-// heldSince returns since when others than the fleet's members have not run anything: when all gates were held, and who had them
-// had the time to stop. It is zero if there are no gates or they are not open.
-func (g *gates) heldSince() time.Time {
-	if !g.open() {
-		return time.Time{}
-	}
-	return g.since
 }
 
 // permit tells whether all gates are held at now.

@@ -151,10 +151,9 @@ func TestLostGateEndsMembers(t *testing.T) {
 func (s *sea) stockWrites() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.version++
 	for _, sh := range s.plan.Shards() {
 		extent, _ := s.plan.Extent(sh.ID)
-		s.written[sh.ID] = written{s.version, time.Now(), extent}
+		s.wrote(writer{sh.ID, "stock"}, extent)
 	}
 }
 

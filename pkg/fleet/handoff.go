@@ -143,10 +143,11 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	defer cancel()
 	p.cancel = cancel
 	p.gated = !m.gates.open()
-	p.term = m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)).Transitions
+	lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID))
+	p.term = lease.Transitions
 	r.setPrepared(p)
 	began := m.config.Clock.Now()
-	if p.err = p.build(context.WithoutCancel(ctx), r, time.Time{}); p.err == nil {
+	if p.err = p.build(context.WithoutCancel(ctx), r, r.unheldByOthers(lease)); p.err == nil {
 		p.err = p.instance.Warm(warming)
 	}
 	close(p.done)

@@ -105,7 +105,8 @@ type inForce struct {
 	extents map[shard.ID]shard.Extent
 	// leases has the shards by the names of their Leases, without the fleet's.
 	leases map[string]shard.ID
-	// settled is when the plan was adopted, if all shards that are not in it had been released by then; zero otherwise.
+	// settled is when the plan was adopted, if by then all shards that are not in it had been released, as far as this member
+	// could see, and all writes on them had arrived; zero otherwise.
 	settled time.Time
 }
 

@@ -169,17 +169,18 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 		}
 	} else {
 		prepared = r.take(ctx, claim)
-		if len(dead) == 0 {
-			unheld = r.member.unheldSince(claim)
-		}
+		unheld = r.unheldAtClaim(claim)
 	}
-	backoff := r.member.retry()
+	backoff, failed := r.member.retry(), false
 	for ctx.Err() == nil {
 		err := r.once(ctx, claim, prepared, unheld)
+		if failed {
+			r.writes.Store(nil) // what became of those of the other attempt is not known
+		}
 		if err == nil || ctx.Err() != nil {
 			break
 		}
-		prepared, unheld = nil, time.Time{} // it may have written
+		failed, prepared, unheld = true, nil, time.Time{}
 		pause := backoff.Step()
 		logger.Error(err, "Could not start the shard's work, trying again", "after", pause)
 		r.member.pause(ctx, pause)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -144,7 +145,78 @@ func TestUnheldAfterDeletion(t *testing.T) {
 	})
 }
 
+// TestUnheldByOthers has a second member prepare for shards that the first one holds, and took over from another.
+func TestUnheldByOthers(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		first := s.launch("z", nil)
+		pass(time.Minute)
+		s.launch("a", nil)
+		pass(delay / 2)
+		first.stop()
+		<-first.ended
+		pass(time.Minute)
+		s.allHeld("a")
+		before := s.counts()
+		s.launch("b", nil)
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		if moved, told := s.counts().warm-before.warm, s.counts().told-before.told; moved == 0 || told < moved {
+			t.Errorf("%d shards were prepared for and moved, and %d preparations were told since when others could not write", moved, told)
+		}
+	})
+}
+
 // forgetWrites takes what was written last from the Lease of a shard.
 func (s *sea) forgetWrites(id shard.ID) {
 	s.store.Tamper(ShardLease("flotilla", id), func(l *coordinationv1.Lease) { delete(l.Annotations, election.WritesAnnotation) })
+}
+
+// failing is work whose first attempt writes and fails.
+type failing struct {
+	*cargo
+	failed *bool
+}
+
+func (f failing) Run(ctx context.Context) error {
+	if *f.failed {
+		return f.cargo.Run(ctx)
+	}
+	*f.failed = true
+	f.write()
+	f.Close()
+	return errors.New("a test fails")
+}
+
+// TestFailedWorkIsNotForgotten has work fail after it may have written: the next attempt is not told that nobody could, and what the
+// Lease is left with says nothing of last writes.
+func TestFailedWorkIsNotForgotten(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, s *sea) {
+		id := shard.ID{Ring: "namespaces", Name: "00"}
+		failed := false
+		var unheld []bool
+		a := s.launch("a", func(c *Config) {
+			build := c.Build
+			c.Build = func(ctx context.Context, w Work) (Instance, error) {
+				instance, err := build(ctx, w)
+				if w.Shard.ID != id {
+					return instance, err
+				}
+				unheld = append(unheld, !w.Unheld.IsZero())
+				return failing{instance.(*cargo), &failed}, err
+			}
+		})
+		pass(time.Minute)
+		s.allHeld("a")
+		if !slices.Equal(unheld, []bool{true, false}) {
+			t.Errorf("attempts were told since when nobody could write: %v, want the first alone", unheld)
+		}
+		a.stop()
+		<-a.ended
+		for _, sh := range s.plan.Shards() {
+			_, left := s.store.Get(ShardLease("flotilla", sh.ID)).Annotations[election.WritesAnnotation]
+			if left == (sh.ID == id) {
+				t.Errorf("%s is left with what was written last: %t", sh.ID, left)
+			}
+		}
+	})
 }

@@ -75,17 +75,17 @@ func Wish(plan shard.Plan, roster election.Roster, known []election.Member, hold
 }
 
 // successors returns for each shard who would own it if its holder failed: the member that its Lease names, expired or not.
-func (w Wishes) successors(plan shard.Plan, holders map[shard.ID]string) map[shard.ID]string {
-	next := make(map[shard.ID]string, len(holders))
+func (w Wishes) successors(plan shard.Plan, named map[shard.ID]string) map[shard.ID]string {
+	next := make(map[shard.ID]string, len(named))
 	for _, failed := range w.members {
-		left := maps.Clone(holders)
+		left := maps.Clone(named)
 		maps.DeleteFunc(left, func(_ shard.ID, holder string) bool { return holder == failed })
 		for _, ring := range plan.Rings {
 			r := w.rings[ring.Name]
 			others := slices.DeleteFunc(slices.Clone(r.members), func(m string) bool { return m == failed })
 			without := shard.Settle(ring.IDs(), others, r.homes, left)
 			for _, s := range ring.Shards {
-				if holders[s.ID] == failed {
+				if named[s.ID] == failed {
 					next[s.ID], _ = without.Owner(s.ID)
 				}
 			}

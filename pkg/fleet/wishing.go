@@ -126,7 +126,7 @@ func asked(lease election.Observation, owner string, roster election.Roster) boo
 }
 
 // holders returns the member that holds each shard now, and the one that its Lease names, expired or not. The latter are whom
-// standbys stand by: a dead member's Leases expire one after the other, and until its own has, it owns what it holds no more.
+// standbys stand by: a dead member's Leases expire one after the other, and its shards have no other owner before its own has.
 func (m *Member) holders(plan shard.Plan, now time.Time) (holders, named map[shard.ID]string) {
 	holders, named = map[shard.ID]string{}, map[shard.ID]string{}
 	for _, s := range plan.Shards() {

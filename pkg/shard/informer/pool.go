@@ -32,8 +32,8 @@ type PoolConfig struct {
 	Resync func() time.Duration
 	// Transform is applied to every object before it is stored; nil for none.
 	Transform cache.TransformFunc
-	// Clock tells how old a probe's answer is, and what came before a list. What [Pool.NewFactory] is given is by this clock.
-	// Nil means the real clock.
+	// Clock tells how old a probe's answer is, and what came before a list. What [Pool.NewFactory] is given is by this
+	// clock, so whoever gives it something must use the same one. Nil means the real clock.
 	Clock Clock
 }
 

@@ -56,7 +56,7 @@ func Targets() []Target {
 		most(four+"CPU per object, sum over replicas", 1.15, CPUObject, both(large, work)),
 		most("4 replicas, gate on, any size: CPU per object, sum over replicas", 1.15, CPUObject, both(gated, work)),
 		least("4 replicas, default flags: throughput", 3.5, Speed, both(atRate(result.RateDefault), work)),
-		least("4 replicas, stock's limits divided among them: throughput", 1.0, Speed, both(atRate(result.RateEqual), work)),
+		least("4 replicas, stock's limits shared by them: throughput", 1.0, Speed, both(atRate(result.RateEqual), work)),
 		most("4 replicas, gate on: CPU of the API server in work", 1.10, ServerCPU, both(gated, work)),
 	}
 }
