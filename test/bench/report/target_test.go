@@ -97,8 +97,8 @@ func TestVerdicts(t *testing.T) {
 		}, report.Met, 0.3},
 		"throughput just short":              {"default flags", []result.Run{work(stock, 1, 349), work(four, 1, 100)}, report.NotMet, 3.49},
 		"throughput enough":                  {"default flags", []result.Run{work(stock, 1, 351), work(four, 1, 100)}, report.Met, 3.51},
-		"equal":                              {"divided", []result.Run{work(stock, 1, 100), work(equal(), 1, 100)}, report.Met, 1},
-		"default is not equal":               {"divided", []result.Run{work(stock, 1, 100), work(four, 1, 100)}, report.NotMeasured, 0},
+		"equal":                              {"shared by", []result.Run{work(stock, 1, 100), work(equal(), 1, 100)}, report.Met, 1},
+		"default is not equal":               {"shared by", []result.Run{work(stock, 1, 100), work(four, 1, 100)}, report.NotMeasured, 0},
 		"a steady cluster's time is no work": {"1 replica: time", []result.Run{steady(work(stock, 1, 30)), steady(work(one, 1, 30))}, report.NotMeasured, 0},
 		"pods of Deployments": {"20,000 pods: CPU", []result.Run{
 			rolled(work(stock, 1, 1, process(100, 1, 0, 0))), rolled(work(fourGate, 1, 1, process(115, 1, 0, 0))),
