@@ -179,7 +179,7 @@ func TestWaitsForTheWholeToBeFilled(t *testing.T) {
 				if took := time.Since(began); took != min(takes, fillPatience) {
 					t.Errorf("the range was filled after %v, want %v", took, min(takes, fillPatience))
 				}
-				time.Sleep(time.Minute)
+				time.Sleep(5 * fillPatience)
 				checkFollowed(t, pool, configMaps, 1)
 				want := 2 // a list and a watch
 				if takes > fillPatience {

@@ -14,9 +14,9 @@ import (
 
 const (
 	// fillPatience is how long an informer that has nothing yet waits for another one that is being filled, instead of reading
-	// its own part. Reading both at once makes both slower and the process hold everything twice; longer would delay a shard
-	// that nobody holds beside an informer that is stuck.
-	fillPatience = 15 * time.Second
+	// its own part. Reading both at once makes both slower and the process hold everything twice: two cores need more
+	// than 15 s for 50,000 pods. Longer would delay a shard that nobody holds beside an informer that is stuck.
+	fillPatience = time.Minute
 	// freshPatience is how long what is followed may take to be shown to be of the present. A watch that is alive takes
 	// milliseconds; one that is not may take a minute to be found out.
 	freshPatience = 5 * time.Second
