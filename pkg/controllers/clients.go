@@ -59,8 +59,8 @@ func (b clientBuilder) Client(name string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, shared := config.RateLimiter.(openLimiter); shared {
-		return newClientset(config, b.limits.turn(b.controller, name), b.closed)
+	if limiter, shared := config.RateLimiter.(openLimiter); shared {
+		return newClientset(config, inTurn{limiter, b.limits.turn(b.controller, name)})
 	}
 	return kubernetes.NewForConfig(config)
 }

@@ -7,7 +7,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 )
 
 // newClientset returns a clientset whose requests for events wait for the rate limit in turn.
@@ -15,7 +14,7 @@ import (
 // Upstream's controllers send events with the client that they work with, from one goroutine a controller: where the limit is the
 // bound, one event passes for as many requests as there are workers. A goroutine in each shard would take a multiple of that from
 // the work.
-func newClientset(config *rest.Config, turn chan struct{}, closed <-chan struct{}) (kubernetes.Interface, error) {
+func newClientset(config *rest.Config, limiter inTurn) (kubernetes.Interface, error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
@@ -25,24 +24,22 @@ func newClientset(config *rest.Config, turn chan struct{}, closed <-chan struct{
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
-	config.RateLimiter = inTurn{config.RateLimiter, turn, closed}
+	config.RateLimiter = limiter
 	events, err := corev1client.NewForConfigAndClient(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("for events: %w", err)
 	}
-	return clientset{all, events}, nil
+	return clientset{all, coreClient{all.CoreV1(), events}}, nil
 }
 
 // clientset is a clientset with another client for events of the core group; no controller of upstream's sends others.
 type clientset struct {
 	kubernetes.Interface
-	events corev1client.EventsGetter
+	core corev1client.CoreV1Interface
 }
 
 // CoreV1 implements kubernetes.Interface.
-func (c clientset) CoreV1() corev1client.CoreV1Interface {
-	return coreClient{c.Interface.CoreV1(), c.events}
-}
+func (c clientset) CoreV1() corev1client.CoreV1Interface { return c.core }
 
 type coreClient struct {
 	corev1client.CoreV1Interface
@@ -56,10 +53,9 @@ func (c coreClient) Events(namespace string) corev1client.EventInterface {
 
 // inTurn is a limiter for which one waits at a time, of all who have the same turn, until closed is.
 type inTurn struct {
-	flowcontrol.RateLimiter
+	openLimiter
 	// turn is full while somebody waits.
-	turn   chan struct{}
-	closed <-chan struct{}
+	turn chan struct{}
 }
 
 // Wait implements flowcontrol.RateLimiter.
@@ -71,5 +67,5 @@ func (l inTurn) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return l.RateLimiter.Wait(ctx)
+	return l.openLimiter.Wait(ctx)
 }

@@ -98,7 +98,7 @@ func TestEventsPassClosedFences(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan struct{})
 		l := newLimits(sharedLimits())
-		limiter := inTurn{openLimiter{l.limiter(names.ReplicaSetController, "c", &rest.Config{QPS: 0.001, Burst: 1}, 1), closed}, l.turn(names.ReplicaSetController, "c"), closed}
+		limiter := inTurn{openLimiter{l.limiter(names.ReplicaSetController, "c", &rest.Config{QPS: 0.001, Burst: 1}, 1), closed}, l.turn(names.ReplicaSetController, "c")}
 		limiter.turn <- struct{}{} // another shard's waits
 		waited := make(chan error, 1)
 		go func() { waited <- limiter.Wait(t.Context()) }()

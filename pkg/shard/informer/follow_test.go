@@ -320,7 +320,11 @@ func TestFollowersThatMissedNothing(t *testing.T) {
 				everything := pool.NewFactory(shard.Everything(), nil, unheld)
 				everything.informer(sharedKey{resource: configMaps, metadata: true}, nil, true, maps, &metav1.PartialObjectMetadata{})
 				begin(everything)
-				ranged := pool.NewFactory(must(shard.EqualRanges(2))[0], nil, unheld)
+				ranges, err := shard.EqualRanges(2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ranged := pool.NewFactory(ranges[0], nil, unheld)
 				ranged.reading(configMaps, maps, &v1.ConfigMap{})
 				ranged.reading(namespaces, spaces, &v1.Namespace{})
 				begin(ranged)
@@ -332,13 +336,6 @@ func TestFollowersThatMissedNothing(t *testing.T) {
 			})
 		})
 	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
 
 // TestShutdownWhileItIsHeldAgainstThePresent ends a range, or what it follows, while the server hangs.

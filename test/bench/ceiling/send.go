@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 const (
@@ -119,7 +121,7 @@ func (p *player) send(ctx context.Context, q request, follows bool) {
 		if q.verb != "create" || !follows || a.reason != string(metav1.StatusReasonAlreadyExists) || ctx.Err() != nil {
 			break
 		}
-		wait(ctx, retryAfter)
+		command.Pause(ctx, retryAfter)
 		p.mu.Lock()
 		p.out.Retries++
 		p.mu.Unlock()
@@ -189,13 +191,4 @@ func (p *player) fail(q request, a answer) {
 func resourceOf(q request) string {
 	parts := strings.Split(q.object, "/")
 	return parts[max(len(parts)-2, 0)]
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/flotilla-kube/flotilla/test/bench/result"
+	"github.com/flotilla-kube/flotilla/test/command"
 )
 
 const (
@@ -120,14 +121,10 @@ func Named(name string) (Scenario, error) {
 
 // look lets time go by.
 func look(ctx context.Context, env *Env) (Outcome, error) {
-	timer := time.NewTimer(time.Duration(env.Params[Seconds]) * time.Second)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return Outcome{}, env.Ended()
-	case <-ctx.Done():
+	if !command.Pause(ctx, time.Duration(env.Params[Seconds])*time.Second) {
 		return Outcome{}, ctx.Err()
 	}
+	return Outcome{}, env.Ended()
 }
 
 // NewEnv completes an Env.
