@@ -17,8 +17,9 @@
 //   - workqueue_* have the names, labels, buckets, help and stability that component-base gives them, and count the queues
 //     of all shards together, as its provider would.
 //   - Unlike there, workqueue_unfinished_work_seconds is the sum, and workqueue_longest_running_processor_seconds the
-//     longest, over the queues of a name, and not what one of them said last; and what is left in the queues of an instance
-//     that has ended does not count any more.
+//     longest, over the queues of a name, and not what one of them said last; both are of the moment when somebody asks, and
+//     not of the last half second; and what is left in the queues of an instance that has ended does not count any more.
+//   - An empty queue uses no CPU but for the heartbeat that client-go gives a delaying one, every 10 s.
 //   - There are series of a shard from when a Group was made for it until [Forget].
 //
 // # Non-guarantees

@@ -8,10 +8,13 @@ var Register = register
 // Goroutine returns the number of the calling goroutine.
 var Goroutine = goroutine
 
+// Tick is what client-go calls twice a second for each queue.
+var Tick = ticker{}.Set
+
 // Wait observes how long an item has waited.
 func (g *Group) Wait(seconds float64) { g.waited.Observe(seconds) }
 
 // Known returns of how many queues of a name, and of how many goroutines, something is known.
 func Known(name string) (queues, goroutines int) {
-	return len(unfinishedOf.values[name]) + len(longestOf.values[name]), len(groups.of)
+	return len(works.of[name]), len(groups.of)
 }

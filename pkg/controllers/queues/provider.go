@@ -32,19 +32,14 @@ var (
 	adds         = stockCounter("adds_total", "Total number of adds handled by workqueue")
 	latency      = stockHistogram("queue_duration_seconds", "How long in seconds an item stays in workqueue before being requested.")
 	workDuration = stockHistogram("work_duration_seconds", "How long in seconds processing an item from workqueue takes.")
-	unfinished   = k8smetrics.NewGaugeVec(stock("unfinished_work_seconds", "How many seconds of work has done that "+
-		"is in progress and hasn't been observed by work_duration. Large "+
-		"values indicate stuck threads. One can deduce the number of stuck "+
-		"threads by observing the rate at which this increases."), byName)
-	longest = k8smetrics.NewGaugeVec(stock("longest_running_processor_seconds",
-		"How many seconds has the longest running processor for workqueue been running."), byName)
-	retries = stockCounter("retries_total", "Total number of retries handled by workqueue")
+	retries      = stockCounter("retries_total", "Total number of retries handled by workqueue")
 )
 
 // register puts the stock series on /metrics. It waits for the first queue: component-base must have its feature gates by then.
 // Should this package not be the provider, it is never called, and does not get into the way of whoever is.
 var register = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(depth, adds, latency, workDuration, unfinished, longest, retries)
+	legacyregistry.MustRegister(depth, adds, latency, workDuration, retries)
+	legacyregistry.CustomMustRegister(works)
 })
 
 var registerShards = sync.OnceFunc(func() { legacyregistry.MustRegister(waited, worked) })
@@ -59,7 +54,7 @@ var _ workqueue.MetricsProvider = provider{}
 // NewDepthMetric implements workqueue.MetricsProvider.
 func (provider) NewDepthMetric(name string) workqueue.GaugeMetric {
 	register()
-	d := &depthPart{gauge: depth.WithLabelValues(name)}
+	d := &depthPart{gauge: depth.WithLabelValues(name), work: works.join(name)}
 	belong(d)
 	return d
 }
@@ -79,19 +74,17 @@ func (provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
 // NewWorkDurationMetric implements workqueue.MetricsProvider.
 func (provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
 	register()
-	return both(workDuration.WithLabelValues(name), func(g *Group) k8smetrics.ObserverMetric { return g.worked })
+	return ending{both(workDuration.WithLabelValues(name), func(g *Group) k8smetrics.ObserverMetric { return g.worked }), works.join(name)}
 }
 
 // NewUnfinishedWorkSecondsMetric implements workqueue.MetricsProvider.
-func (provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	register()
-	return share(unfinishedOf, name)
+func (provider) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return ticker{}
 }
 
 // NewLongestRunningProcessorSecondsMetric implements workqueue.MetricsProvider.
-func (provider) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	register()
-	return share(longestOf, name)
+func (provider) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return ticker{}
 }
 
 // NewRetriesMetric implements workqueue.MetricsProvider.
@@ -121,4 +114,16 @@ type twice struct{ first, second k8smetrics.ObserverMetric }
 func (t twice) Observe(v float64) {
 	t.first.Observe(v)
 	t.second.Observe(v)
+}
+
+// ending observes what an item took, whose work has ended by that.
+type ending struct {
+	workqueue.HistogramMetric
+	work *work
+}
+
+// Observe implements workqueue.HistogramMetric.
+func (e ending) Observe(seconds float64) {
+	e.work.end(seconds)
+	e.HistogramMetric.Observe(seconds)
 }

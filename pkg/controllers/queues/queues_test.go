@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -151,8 +152,7 @@ func TestWhatHasEndedDoesNotCount(t *testing.T) {
 		first, q := made("a")
 		time.Sleep(10 * time.Second) // virtual
 		second, other := made("b")
-		time.Sleep(5*time.Second + time.Millisecond) // virtual
-		synctest.Wait()
+		time.Sleep(5 * time.Second) // virtual
 		expect("workqueue_depth", 2)
 		expect("workqueue_unfinished_work_seconds", 15+5)
 		expect("workqueue_longest_running_processor_seconds", 15)
@@ -170,6 +170,86 @@ func TestWhatHasEndedDoesNotCount(t *testing.T) {
 		expect("workqueue_depth", 0)
 		expect("workqueue_unfinished_work_seconds", 0)
 	})
+}
+
+// TestOverlappingWork has a queue with several workers, of which the later ones are done first.
+func TestOverlappingWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queues.Register()
+		q := newQueue("overlap")
+		defer q.ShutDown()
+		expect := func(sum, longest float64) {
+			t.Helper()
+			for family, want := range map[string]float64{"unfinished_work": sum, "longest_running_processor": longest} {
+				if got, found := value(t, "workqueue_"+family+"_seconds", "name", "overlap"); got != want || !found {
+					t.Errorf("workqueue_%s_seconds is %v, want %v", family, got, want)
+				}
+			}
+		}
+		expect(0, 0)
+		for _, item := range []string{"a", "b", "c"} {
+			q.Add(item)
+			q.Get()
+			time.Sleep(10 * time.Second) // virtual
+		}
+		expect(30+20+10, 30)
+		q.Done("b")
+		expect(30+10, 30)
+		q.Done("a")
+		expect(10, 10)
+		q.Done("c")
+		expect(0, 0)
+	})
+}
+
+// TestTickersEnd fails if queues have a goroutine left that wakes up twice a second, and if they miss it.
+func TestTickersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := ticking(t)
+		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "ticks"})
+		synctest.Wait()
+		if n := ticking(t) - before; n != 1 {
+			t.Fatalf("a new queue has %d goroutines that tick: client-go calls them differently now", n)
+		}
+		time.Sleep(time.Second) // virtual
+		synctest.Wait()
+		if n := ticking(t) - before; n != 0 {
+			t.Errorf("a queue of a second has %d goroutines that tick, want none", n)
+		}
+		q.Add("thing")
+		item, _ := q.Get()
+		q.Add("thing")
+		q.Done(item)
+		item, _ = q.Get()
+		go func() { time.Sleep(time.Second); q.Done(item) }()
+		q.ShutDownWithDrain()
+		if _, shutDown := q.Get(); item != "thing" || !shutDown {
+			t.Errorf("the queue gave %q and has shut down: %v", item, shutDown)
+		}
+	})
+}
+
+// ticking is how many goroutines of queues tick.
+func ticking(t *testing.T) int {
+	t.Helper()
+	var stacks bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&stacks, 2); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(stacks.String(), ").updateUnfinishedWorkLoop(")
+}
+
+// TestTickerElsewhere has a goroutine that must go on set the gauge.
+func TestTickerElsewhere(t *testing.T) {
+	ended := make(chan bool)
+	go func() {
+		defer close(ended)
+		queues.Tick(1)
+		ended <- false
+	}()
+	if _, went := <-ended; !went {
+		t.Error("it has been ended")
+	}
 }
 
 // TestForget counts the series while the plan changes for months.

@@ -1,0 +1,42 @@
+package queues
+
+import (
+	"sync"
+
+	k8smetrics "k8s.io/component-base/metrics"
+)
+
+// depthPart is how many items are in one queue; the gauge has those of all queues of a name. An item that leaves the queue is
+// worked on from then on.
+type depthPart struct {
+	gauge k8smetrics.GaugeMetric
+	work  *work
+
+	mu      sync.Mutex
+	n       int
+	dropped bool
+}
+
+// Inc implements workqueue.GaugeMetric.
+func (d *depthPart) Inc() { d.move(1) }
+
+// Dec implements workqueue.GaugeMetric.
+func (d *depthPart) Dec() { d.move(-1); d.work.begin() }
+
+func (d *depthPart) move(by int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.dropped {
+		d.n += by
+		d.gauge.Add(float64(by))
+	}
+}
+
+func (d *depthPart) drop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.dropped {
+		d.dropped = true
+		d.gauge.Add(-float64(d.n))
+	}
+}

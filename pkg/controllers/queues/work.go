@@ -1,0 +1,136 @@
+package queues
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	k8smetrics "k8s.io/component-base/metrics"
+)
+
+// work is what is being done of the queues of one name in one group, or in none.
+type work struct {
+	name  string
+	group *Group
+
+	mu sync.Mutex
+	// began has when each item that is worked on left its queue.
+	began []time.Time
+}
+
+func (w *work) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.began = append(w.began, time.Now())
+}
+
+// end takes in that an item has taken so many seconds. It is the one that began as long ago: which of several did so at the
+// same moment does not matter.
+func (w *work) end(seconds float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.began) == 0 {
+		return
+	}
+	at := time.Now().Add(-time.Duration(seconds * float64(time.Second)))
+	nearest := 0
+	for i, began := range w.began {
+		if began.Sub(at).Abs() < w.began[nearest].Sub(at).Abs() {
+			nearest = i
+		}
+	}
+	w.began = slices.Delete(w.began, nearest, nearest+1)
+}
+
+// drop implements part.
+func (w *work) drop() { works.forget(w) }
+
+// ages returns for how many seconds everything that is being done has been, together, and the longest of it.
+func (w *work) ages() (all, longest float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, began := range w.began {
+		age := time.Since(began).Seconds()
+		all, longest = all+age, max(longest, age)
+	}
+	return all, longest
+}
+
+// works is all work that counts. A name that there was once stays, as a series does.
+var works = &workByName{of: map[string]map[*Group]*work{}}
+
+var (
+	unfinished = description("unfinished_work_seconds", "How many seconds of work has done that "+
+		"is in progress and hasn't been observed by work_duration. Large "+
+		"values indicate stuck threads. One can deduce the number of stuck "+
+		"threads by observing the rate at which this increases.")
+	longest = description("longest_running_processor_seconds", "How many seconds has the longest running processor for workqueue been running.")
+)
+
+func description(name, help string) *k8smetrics.Desc {
+	return k8smetrics.NewDesc("workqueue_"+name, help, byName, nil, k8smetrics.BETA, "")
+}
+
+// workByName is the collector of the two families that say how old work is. They are worked out when somebody asks.
+type workByName struct {
+	k8smetrics.BaseStableCollector
+
+	mu sync.Mutex
+	of map[string]map[*Group]*work
+}
+
+// join returns the work of a name in the group of the calling goroutine.
+func (a *workByName) join(name string) *work {
+	w, made := a.find(name, groups.current())
+	if made {
+		belong(w)
+	}
+	return w
+}
+
+func (a *workByName) find(name string, g *Group) (w *work, made bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of[name] == nil {
+		a.of[name] = map[*Group]*work{}
+	}
+	if w = a.of[name][g]; w == nil {
+		w, made = &work{name: name, group: g}, true
+		a.of[name][g] = w
+	}
+	return w, made
+}
+
+func (a *workByName) forget(w *work) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.of[w.name], w.group)
+}
+
+// all is the work of each name at this moment.
+func (a *workByName) all() map[string][]*work {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := map[string][]*work{}
+	for name, of := range a.of {
+		all[name] = slices.Collect(maps.Values(of))
+	}
+	return all
+}
+
+// DescribeWithStability implements k8smetrics.StableCollector.
+func (*workByName) DescribeWithStability(to chan<- *k8smetrics.Desc) { to <- unfinished; to <- longest }
+
+// CollectWithStability implements k8smetrics.StableCollector.
+func (a *workByName) CollectWithStability(to chan<- k8smetrics.Metric) {
+	for name, of := range a.all() {
+		sum, most := 0.0, 0.0
+		for _, w := range of {
+			all, longest := w.ages()
+			sum, most = sum+all, max(most, longest)
+		}
+		to <- k8smetrics.NewLazyConstMetric(unfinished, k8smetrics.GaugeValue, sum, name)
+		to <- k8smetrics.NewLazyConstMetric(longest, k8smetrics.GaugeValue, most, name)
+	}
+}
