@@ -146,7 +146,7 @@ func (b *bench) measure(ctx context.Context, j job, plane *controlplane.ControlP
 		if !quietScenario(j.scenario) {
 			return nil
 		}
-		kinds, err := servers.kinds(ctx, running)
+		kinds, err := servers.kinds(ctx)
 		run.Kinds = kinds
 		return err
 	})

@@ -9,7 +9,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/test/bench/measure"
 	"github.com/flotilla-kube/flotilla/test/bench/result"
-	"github.com/flotilla-kube/flotilla/test/bench/system"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
@@ -122,28 +121,17 @@ func (s *servers) bytes(ctx context.Context) (map[string]float64, error) {
 	return sent, nil
 }
 
-// kinds are what the API server has sent since countKinds, and the watches that the system has open. Bytes of objects of
-// which only metadata was asked for are with those of the whole objects: the API server does not tell them apart.
-func (s *servers) kinds(ctx context.Context, running *system.Running) (map[string]result.Kind, error) {
+// kinds are what the API server has sent since countKinds, by kind. Bytes of objects of which only metadata was asked for are
+// with those of the whole objects: the API server does not tell them apart.
+func (s *servers) kinds(ctx context.Context) (map[string]int64, error) {
 	sent, err := s.bytes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	watches, err := running.Watches()
-	if err != nil {
-		return nil, err
-	}
-	kinds := map[string]result.Kind{}
+	kinds := map[string]int64{}
 	for name, n := range sent {
 		if n -= s.sent[name]; n > 0 {
-			kinds[name] = result.Kind{Bytes: int64(n)}
-		}
-	}
-	for name, n := range watches {
-		if n > 0 {
-			kind := kinds[name]
-			kind.Watches = n
-			kinds[name] = kind
+			kinds[name] = int64(n)
 		}
 	}
 	return kinds, nil

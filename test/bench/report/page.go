@@ -17,7 +17,7 @@ const (
 // parts, has one twice or has another is an error, for a table that is silently gone would not be missed.
 func (r *Report) Page(page string, plots []Plot) (string, error) {
 	parts := map[string]string{
-		"targets": r.targets(), "machine": r.machine(), "scenarios": r.scenarios(), "growth": r.growth(), "idle": r.idle(),
+		"targets": r.targets(), "machine": r.machine(), "scenarios": r.scenarios(), "kinds": r.kinds(), "growth": r.growth(), "idle": r.idle(),
 		"leases": r.leases(), "failed": r.failures(), "plots": pictures(plots),
 	}
 	for _, name := range slices.Sorted(maps.Keys(parts)) {

@@ -82,9 +82,9 @@ type Run struct {
 	Reconcile     *Quantile `json:"reconcile,omitempty"`     // time of a reconcile
 	Latency       *Quantile `json:"latency,omitempty"`       // from an object's write to its wanted state, as a watcher saw it
 	RequestsByAll *int64    `json:"requestsByAll,omitempty"` // mutating requests of the controller managers
-	// Kinds is what the controller managers received and hold, kind by kind ("pods", "replicasets.apps", with the suffix
-	// " (metadata)" where only metadata is read).
-	Kinds map[string]Kind `json:"kinds,omitempty"`
+	// Kinds is what the API server sent to all of its clients since the controller managers began, in lists and watch events
+	// before compression: bytes by kind ("pods", "replicasets.apps"), objects of which only metadata was asked for included.
+	Kinds map[string]int64 `json:"kinds,omitempty"`
 }
 
 // Phase is a part of a run.
@@ -113,19 +113,14 @@ type Process struct {
 	// GroupReceived is the part of StartReceived and Received that came for the shards of the cluster ring.
 	GroupReceived *int64 `json:"groupReceived,omitempty"`
 	Watches       *int   `json:"watches,omitempty"` // open at the end
-	Goroutines    *int   `json:"goroutines,omitempty"`
+	// Kinds is those by kind, with the suffix " (metadata)" where only metadata is asked for.
+	Kinds      map[string]int `json:"kinds,omitempty"`
+	Goroutines *int           `json:"goroutines,omitempty"`
 	// Shards is how many shards of each ring it held at the end; nil for stock. Groups are the shards of the cluster ring.
 	Shards map[string]int `json:"shards,omitzero"`
 	Groups []string       `json:"groups,omitempty"`
 	// Namespaces is how many of the scenario's namespaces lay in its shards when the work began; nil for stock.
 	Namespaces *int `json:"namespaces,omitempty"`
-}
-
-// Kind is what one kind of object costs.
-type Kind struct {
-	Bytes   int64 `json:"bytes"`   // of lists and watch events that the API server sent, before TLS
-	Objects int   `json:"objects"` // in caches, summed over caches
-	Watches int   `json:"watches"`
 }
 
 // Quantile of a distribution, in seconds.

@@ -149,7 +149,9 @@ func (r *Running) Figures(ctx context.Context, before, after map[string]Sample) 
 			if err != nil {
 				return nil, err
 			}
-			f.Heap, f.Goroutines, f.Watches = &heap, new(a.Goroutines), new(clients[p.source].Open())
+			open := clients[p.source].Watches
+			maps.DeleteFunc(open, func(_ string, n int) bool { return n == 0 })
+			f.Heap, f.Goroutines, f.Watches, f.Kinds = &heap, new(a.Goroutines), new(clients[p.source].Open()), open
 		}
 		all = append(all, f)
 	}
@@ -191,18 +193,6 @@ func (r *Running) LeaseWrites() (int64, error) {
 		n += c.LeaseWrites
 	}
 	return n, err
-}
-
-// Watches are the open ones of all processes, by kind.
-func (r *Running) Watches() (map[string]int, error) {
-	clients, err := r.clients()
-	watches := map[string]int{}
-	for _, c := range clients {
-		for kind, n := range c.Watches {
-			watches[kind] += n
-		}
-	}
-	return watches, err
 }
 
 // clients are what the audit log says of the processes, by their address.
