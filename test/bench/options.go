@@ -106,11 +106,15 @@ func (o options) validate() error {
 	fault("pods", err)
 	_, err = numbers(o.shards, 1, 1019, 1)
 	fault("shards", err)
+	leastNamespaces := 1
+	if slices.Contains(strings.Split(o.scenarios, ","), scenario.Burst) {
+		leastNamespaces = 2 // one is deleted, in the other an owner is
+	}
 	for _, n := range []struct {
 		name             string
 		value, low, high int
 	}{
-		{"rounds", o.rounds, 1, 100}, {"namespaces", o.namespaces, 2, 5000}, {"deployments", o.deployments, 1, 100_000}, {"replicas", o.replicas, 2, 1000},
+		{"rounds", o.rounds, 1, 100}, {"namespaces", o.namespaces, leastNamespaces, 5000}, {"deployments", o.deployments, 1, 100_000}, {"replicas", o.replicas, 2, 1000},
 		{"objects", o.objects, 1, 200_000}, {"nodes", o.nodes, 1, 1000}, {"watch", o.watch, 1, 3600},
 	} {
 		if n.value < n.low || n.value > n.high {

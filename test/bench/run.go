@@ -22,6 +22,7 @@ import (
 
 const (
 	apiServer = "kube-apiserver"
+	nodes     = "kwok"
 	etcd      = "etcd"
 
 	// cpuBound is the share of the machine that had nothing to do below which CPU is what the work waited for.

@@ -123,7 +123,7 @@ func (cp *ControlPlane) makeFrom(dir string) error {
 	return os.Chmod(dir, 0o700) // etcd insists
 }
 
-// ServerPid returns the process number of "kube-apiserver" or "etcd" while it runs.
+// ServerPid returns the process number of "kube-apiserver", "etcd" or, where there are nodes, "kwok" while it runs.
 func (cp *ControlPlane) ServerPid(name string) (int, error) { return cp.pid(name) }
 
 // configureAPIServer sets what envtest does not, or sets otherwise.
