@@ -45,7 +45,7 @@ func (b clientBuilder) Config(name string) (*rest.Config, error) {
 	// time, such as the minting of a token, and the claim may end meanwhile.
 	config.WrapTransport = transport.Wrappers(b.fence, config.WrapTransport)
 	if limiter := b.limits.limiter(b.controller, name, config, b.shards); limiter != nil {
-		config.RateLimiter = openLimiter{limiter, b.closed}
+		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(b.controller, name)}
 	}
 	return config, nil
 }
@@ -59,8 +59,8 @@ func (b clientBuilder) Client(name string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	if limiter, shared := config.RateLimiter.(openLimiter); shared {
-		return newClientset(config, inTurn{limiter, b.limits.turn(b.controller, name)})
+	if limiter, shared := config.RateLimiter.(workLimiter); shared {
+		return newClientset(config, eventLimiter(limiter))
 	}
 	return kubernetes.NewForConfig(config)
 }

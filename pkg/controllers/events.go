@@ -3,6 +3,8 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -13,8 +15,8 @@ import (
 //
 // Upstream's controllers send events with the client that they work with, from one goroutine a controller: where the limit is the
 // bound, one event passes for as many requests as there are workers. A goroutine in each shard would take a multiple of that from
-// the work.
-func newClientset(config *rest.Config, limiter inTurn) (kubernetes.Interface, error) {
+// the work, and so would one beside the few workers of a shard that does all of the work.
+func newClientset(config *rest.Config, limiter eventLimiter) (kubernetes.Interface, error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
@@ -51,21 +53,78 @@ func (c coreClient) Events(namespace string) corev1client.EventInterface {
 	return c.events.Events(namespace)
 }
 
-// inTurn is a limiter for which one waits at a time, of all who have the same turn, until closed is.
-type inTurn struct {
+// workPerEvent is how many requests of a controller's work pass its limit for each event, where both wait for it: upstream's default
+// of workers, each of which waits with one request at least, where one goroutine waits with an event. A shard may have fewer workers.
+const workPerEvent = 5
+
+// turn is that of the events of one client of a controller, over all shards of the process.
+type turn struct {
+	// taken is full while an event waits.
+	taken chan struct{}
+	// waiting is how many requests of the work wait for the limit, and passed how many have got through since the last event.
+	waiting, passed atomic.Int32
+	// moved is told of each that has got through.
+	moved chan struct{}
+}
+
+func newTurn() *turn { return &turn{taken: make(chan struct{}, 1), moved: make(chan struct{}, 1)} }
+
+// isDue tells whether so much work is ahead of an event, or was, that it may wait for the limit like anything else.
+func (t *turn) isDue() bool { return t.waiting.Load()+t.passed.Load() >= workPerEvent }
+
+// workLimiter is the limiter of what is no event.
+type workLimiter struct {
 	openLimiter
-	// turn is full while somebody waits.
-	turn chan struct{}
+	turn *turn
 }
 
 // Wait implements flowcontrol.RateLimiter.
-func (l inTurn) Wait(ctx context.Context) error {
+func (l workLimiter) Wait(ctx context.Context) error {
+	l.turn.waiting.Add(1)
+	err := l.openLimiter.Wait(ctx)
+	if l.turn.passed.Load() < workPerEvent {
+		l.turn.passed.Add(1)
+	}
+	l.turn.waiting.Add(-1)
 	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
+	case l.turn.moved <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+// eventLimiter is the limiter of events: one waits at a time, of all that have the same turn, and until it is due it takes only what
+// nobody else wants. Once closed is, nothing waits.
+type eventLimiter struct {
+	openLimiter
+	turn *turn
+}
+
+// Wait implements flowcontrol.RateLimiter.
+func (l eventLimiter) Wait(ctx context.Context) error {
+	select {
+	case l.turn.taken <- struct{}{}:
+		defer func() { <-l.turn.taken }()
 	case <-l.closed:
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+	defer l.turn.passed.Store(0)
+	// As long as it takes to save up one request, if nobody else sends any.
+	again := time.NewTicker(min(time.Second, time.Duration(float64(time.Second)/float64(l.QPS()))))
+	defer again.Stop()
+	for !l.turn.isDue() {
+		if l.TryAccept() {
+			return nil
+		}
+		select {
+		case <-l.turn.moved:
+		case <-again.C:
+		case <-l.closed:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return l.openLimiter.Wait(ctx)
 }

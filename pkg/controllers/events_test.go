@@ -93,30 +93,61 @@ func TestEventsTakeNoMoreThanInOneProcess(t *testing.T) {
 	})
 }
 
-// TestEventsPassClosedFences has a shard's events not wait any more for those of others once its fence is closed.
-func TestEventsPassClosedFences(t *testing.T) {
+// TestEventsLeaveFewWorkersTheirShare has a shard with fewer workers than upstream's controllers have by default.
+func TestEventsLeaveFewWorkersTheirShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		closed := make(chan struct{})
-		l := newLimits(sharedLimits())
-		limiter := inTurn{openLimiter{l.limiter(names.ReplicaSetController, "c", &rest.Config{QPS: 0.001, Burst: 1}, 1), closed}, l.turn(names.ReplicaSetController, "c")}
-		limiter.turn <- struct{}{} // another shard's waits
-		waited := make(chan error, 1)
-		go func() { waited <- limiter.Wait(t.Context()) }()
-		synctest.Wait()
-		select {
-		case err := <-waited:
-			t.Fatalf("it did not wait: %v", err)
-		default:
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := limiter.Wait(ctx); err == nil {
-			t.Error("it passed though its context had ended")
-		}
-		close(closed)
-		synctest.Wait()
-		if err := <-waited; err != nil {
-			t.Error(err)
+		for _, workers := range []int{1, 2, 5} {
+			sent := sail(t, 1, workers, nil)
+			if sixth := (sent["events"] + sent["pods"]) / 6; sent["events"] > sixth*5/4 || sent["events"] < sixth*3/4 {
+				t.Errorf("%d workers and one who sends events sent %v in 100 s, want a sixth of events", workers, sent)
+			}
 		}
 	})
+}
+
+// TestEventsTakeWhatNobodyWants has a controller that works little, and one that has stopped.
+func TestEventsTakeWhatNobodyWants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		sent := sail(t, 1, 0, nil)
+		if most := 30 + 20*int(time.Since(began).Seconds()); sent["events"] < most*9/10 {
+			t.Errorf("%d events were sent beside no work, want nearly %d", sent["events"], most)
+		}
+	})
+}
+
+// TestEventsPassClosedFences has a shard's events not wait any more, for those of others or for the work, once its fence is closed.
+func TestEventsPassClosedFences(t *testing.T) {
+	for name, wait := range map[string]func(*turn){
+		"another shard's event waits": func(turn *turn) { turn.taken <- struct{}{} },
+		"it is not due":               func(*turn) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				closed := make(chan struct{})
+				l := newLimits(sharedLimits())
+				limiter := eventLimiter{openLimiter{l.limiter(names.ReplicaSetController, "c", &rest.Config{QPS: 0.001, Burst: 1}, 1), closed}, l.turn(names.ReplicaSetController, "c")}
+				limiter.TryAccept() // there is no other for a long time
+				wait(limiter.turn)
+				waited := make(chan error, 1)
+				go func() { waited <- limiter.Wait(t.Context()) }()
+				synctest.Wait()
+				select {
+				case err := <-waited:
+					t.Fatalf("it did not wait: %v", err)
+				default:
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				if err := limiter.Wait(ctx); err == nil {
+					t.Error("it passed though its context had ended")
+				}
+				closing := time.Now()
+				close(closed)
+				if err := <-waited; err != nil || time.Since(closing) > 0 {
+					t.Errorf("it passed %v after its fence was closed: %v", time.Since(closing), err)
+				}
+			})
+		})
+	}
 }

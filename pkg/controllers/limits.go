@@ -23,8 +23,8 @@ type limits struct {
 
 	mu       sync.Mutex
 	limiters map[limiterKey]flowcontrol.RateLimiter
-	// turns are for events, which wait for a limiter one at a time.
-	turns map[limiterKey]chan struct{}
+	// turns are those in which events wait for a limiter.
+	turns map[limiterKey]*turn
 	// parts are the process's of the limits, by controller; none unless they are shared.
 	parts map[string]*part
 }
@@ -35,7 +35,7 @@ type multiplier struct{ qps, burst float32 }
 type limiterKey struct{ controller, client string }
 
 func newLimits(m map[string]multiplier) *limits {
-	return &limits{multiplier: m, limiters: map[limiterKey]flowcontrol.RateLimiter{}, turns: map[limiterKey]chan struct{}{}, parts: map[string]*part{}}
+	return &limits{multiplier: m, limiters: map[limiterKey]flowcontrol.RateLimiter{}, turns: map[limiterKey]*turn{}, parts: map[string]*part{}}
 }
 
 // share makes the limits the fleet's. It may not be called later than any other method.
@@ -73,12 +73,12 @@ func (l *limits) limiter(controller, name string, config *rest.Config, shards in
 }
 
 // turn returns that in which the events of the controller's clients of this name wait for their limiter.
-func (l *limits) turn(controller, name string) chan struct{} {
+func (l *limits) turn(controller, name string) *turn {
 	key := limiterKey{controller, name}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.turns[key]; !ok {
-		l.turns[key] = make(chan struct{}, 1)
+		l.turns[key] = newTurn()
 	}
 	return l.turns[key]
 }
