@@ -55,8 +55,8 @@ func Targets() []Target {
 		most(four+"bytes received, sum over replicas", 1.25, Received, large),
 		most(four+"CPU per object, sum over replicas", 1.15, CPUObject, both(large, work)),
 		most("4 replicas, gate on, any size: CPU per object, sum over replicas", 1.15, CPUObject, both(gated, work)),
-		least("4 replicas, default flags: throughput", 3.5, Speed, both(atRate(result.RateDefault), work)),
-		least("4 replicas, stock's limits shared by them: throughput", 1.0, Speed, both(atRate(result.RateEqual), work)),
+		least("4 replicas, default flags: throughput", 3.5, Speed, both(atRate(result.RateDefault), both(work, shared))),
+		least("4 replicas, stock's limits shared by them: throughput", 1.0, Speed, both(atRate(result.RateEqual), both(work, shared))),
 		most("4 replicas, gate on: CPU of the API server in work", 1.10, ServerCPU, both(gated, work)),
 	}
 }
@@ -71,6 +71,9 @@ func replicas(n int) func(Cell, map[string]int) bool {
 
 // work leaves out the scenario with a loss, whose time is that of noticing it.
 func work(c Cell, _ map[string]int) bool { return !isWindow(c.Scenario) && c.Scenario != "chaos" }
+
+// shared leaves out work that lies in one namespace, all of which is one replica's.
+func shared(_ Cell, params map[string]int) bool { return params["namespaces"] != 1 }
 
 func atRate(rate string) func(Cell, map[string]int) bool {
 	return func(c Cell, _ map[string]int) bool { return c.System.Replicas == 4 && c.System.Rate == rate }
