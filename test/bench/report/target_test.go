@@ -104,7 +104,7 @@ func TestVerdicts(t *testing.T) {
 			rolled(work(stock, 1, 1, process(100, 1, 0, 0))), rolled(work(fourGate, 1, 1, process(115, 1, 0, 0))),
 		}, report.Met, 1.15},
 		"one namespace cannot be shared": {"default flags", []result.Run{alone(work(stock, 1, 100)), alone(work(four, 1, 99))}, report.NotMeasured, 0},
-		"a loss is no work": {"default flags", []result.Run{chaos(work(stock, 1, 100)), chaos(work(four, 1, 90))}, report.NotMeasured, 0},
+		"a loss is no work":              {"default flags", []result.Run{chaos(work(stock, 1, 100)), chaos(work(four, 1, 90))}, report.NotMeasured, 0},
 		"a median over rounds, not a mean": {"default flags", []result.Run{
 			work(stock, 1, 100), work(four, 1, 25), work(stock, 2, 100), work(four, 2, 25), work(stock, 3, 100), work(four, 3, 100),
 		}, report.Met, 4}, // mean 3
