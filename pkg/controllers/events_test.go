@@ -105,7 +105,7 @@ func TestEventsLeaveFewWorkersTheirShare(t *testing.T) {
 	})
 }
 
-// TestEventsTakeWhatNobodyWants has a controller that works little, and one that has stopped.
+// TestEventsTakeWhatNobodyWants has a controller that sends nothing but events.
 func TestEventsTakeWhatNobodyWants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
