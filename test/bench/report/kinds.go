@@ -19,15 +19,9 @@ const onlyMetadata = " (metadata)"
 // kinds are tables of what the API server sent, kind by kind, and of who watches what; one for each size of each scenario.
 func (r *Report) kinds() string {
 	var b strings.Builder
-	for i := 0; i < len(r.cells); {
-		first, cells := r.cells[i], []Cell(nil)
-		for ; i < len(r.cells) && r.cells[i].Scenario == first.Scenario && r.cells[i].Params == first.Params; i++ {
-			if len(r.bytesOf(r.cells[i])) > 0 {
-				cells = append(cells, r.cells[i])
-			}
-		}
-		if len(cells) > 0 {
-			fmt.Fprintf(&b, "%s:\n\n%s\n", strings.TrimSpace(first.Scenario+" "+first.Params), table(r.kindRows(cells)))
+	for _, size := range r.sizes() {
+		if cells := slices.DeleteFunc(size, func(c Cell) bool { return len(r.bytesOf(c)) == 0 }); len(cells) > 0 {
+			fmt.Fprintf(&b, "%s:\n\n%s\n", cells[0].size(), table(r.kindRows(cells)))
 		}
 	}
 	if b.Len() == 0 {
@@ -56,8 +50,7 @@ func (r *Report) kindRows(cells []Cell) [][]string {
 		sent := func(m Metric) string { s, ok := r.Spread(c, m); return text(s, ok, m.Format) }
 		ratio := func(m Metric) string { s, ok := r.Ratio(c, m, result.Stock); return text(s, ok, Plain) }
 		rest := sentOf(func(kind string) bool { return !slices.Contains(shown, kind) })
-		name := SystemName(c.System)
-		add(name, func(kind string) string { return sent(sentOfKind(kind)) }, sent(rest))
+		add(SystemName(c.System), func(kind string) string { return sent(sentOfKind(kind)) }, sent(rest))
 		if c.System.Kind != result.Stock {
 			add("× stock", func(kind string) string { return ratio(sentOfKind(kind)) }, ratio(rest))
 		}

@@ -72,7 +72,7 @@ func (r *Report) throughputPlots() []Plot {
 		if !ok || c.System.Kind != result.Fleet {
 			continue
 		}
-		title := strings.TrimSpace(c.Scenario + " " + c.Params)
+		title := c.size()
 		i, known := titles[title]
 		if !known {
 			i = len(plots)
@@ -143,7 +143,7 @@ func (r *Report) memberPlots() []Plot {
 		return nil
 	}
 	const members = "replicas, those with cluster groups first, then by size"
-	title := strings.TrimSpace(best.Scenario+" "+best.Params) + ", " + SystemName(best.System)
+	title := best.String()
 	return slices.Concat(
 		r.memberPlot(*best, Plot{File: "members-memory", Title: "Memory of each replica: " + title, X: members, Y: "resident memory, MiB"}, rss),
 		r.memberPlot(*best, Plot{File: "members-received", Title: "Bytes received by each replica: " + title, X: members, Y: "received, MiB", split: true}, received),

@@ -35,8 +35,11 @@ type Cell struct {
 
 // String returns the cell as text for people.
 func (c Cell) String() string {
-	return strings.TrimSpace(c.Scenario+" "+c.Params) + ", " + SystemName(c.System)
+	return c.size() + ", " + SystemName(c.System)
 }
+
+// size returns the scenario and its size as text for people.
+func (c Cell) size() string { return strings.TrimSpace(c.Scenario + " " + c.Params) }
 
 // SystemName returns the system as text for people: "stock", "4 replicas, gate on, equal".
 func SystemName(s result.System) string {
@@ -168,6 +171,18 @@ func compareBool(a, b bool) int {
 
 // Cells returns what was run, failed or not, in the order of the page.
 func (r *Report) Cells() []Cell { return slices.Clone(r.cells) }
+
+// sizes returns the cells, those of one scenario of one size together; the slices are the caller's.
+func (r *Report) sizes() [][]Cell {
+	var sizes [][]Cell
+	for i, c := range r.cells {
+		if i == 0 || c.size() != r.cells[i-1].size() {
+			sizes = append(sizes, nil)
+		}
+		sizes[len(sizes)-1] = append(sizes[len(sizes)-1], c)
+	}
+	return sizes
+}
 
 // Failed returns the runs that gave no figures.
 func (r *Report) Failed() []result.Run { return slices.Clone(r.failed) }

@@ -111,14 +111,10 @@ func (r *Report) bounds(c Cell) string {
 // scenarios are the tables of each scenario and size. A column without any value is left out, and a table without columns.
 func (r *Report) scenarios() string {
 	var b strings.Builder
-	for i := 0; i < len(r.cells); {
-		first, from := r.cells[i], i
-		for i < len(r.cells) && r.cells[i].Scenario == first.Scenario && r.cells[i].Params == first.Params {
-			i++
-		}
-		fmt.Fprintf(&b, "### %s\n\n", strings.TrimSpace(first.Scenario+" "+first.Params))
-		for _, t := range r.tables(first.Scenario) {
-			if rows := fill(r.cells[from:i], t.columns); len(rows[0]) > 1 {
+	for _, cells := range r.sizes() {
+		fmt.Fprintf(&b, "### %s\n\n", cells[0].size())
+		for _, t := range r.tables(cells[0].Scenario) {
+			if rows := fill(cells, t.columns); len(rows[0]) > 1 {
 				fmt.Fprintf(&b, "%s:\n\n%s\n", t.title, table(rows))
 			}
 		}
@@ -180,7 +176,7 @@ func (r *Report) failures() string {
 	for _, run := range r.failed {
 		c := cellOf(run)
 		why, _, _ := strings.Cut(run.Failed, "\n")
-		rows = append(rows, []string{strings.TrimSpace(c.Scenario + " " + c.Params), SystemName(c.System), fmt.Sprint(run.Round), why})
+		rows = append(rows, []string{c.size(), SystemName(c.System), fmt.Sprint(run.Round), why})
 	}
 	for _, row := range rows[1:] {
 		row[3] = strings.ReplaceAll(row[3], "|", `\|`)
