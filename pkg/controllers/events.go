@@ -110,8 +110,9 @@ func (l eventLimiter) Wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer l.turn.passed.Store(0)
-	// As long as it takes to save up one request, if nobody else sends any.
-	again := time.NewTicker(min(time.Second, time.Duration(float64(time.Second)/float64(l.QPS()))))
+	// As long as it takes to save up one request, if nobody else sends any; in bounds, for the flags allow any rate.
+	seconds := min(max(1/float64(l.QPS()), 0.001), 1)
+	again := time.NewTicker(time.Duration(seconds * float64(time.Second)))
 	defer again.Stop()
 	for !l.turn.isDue() {
 		if l.TryAccept() {

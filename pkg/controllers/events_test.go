@@ -116,6 +116,17 @@ func TestEventsTakeWhatNobodyWants(t *testing.T) {
 	})
 }
 
+// TestEventsUnderAnyLimit has the flags' extremes.
+func TestEventsUnderAnyLimit(t *testing.T) {
+	for _, qps := range []float32{1e-12, 20, 1e12} {
+		l := newLimits(sharedLimits())
+		limiter := eventLimiter{openLimiter{l.limiter(names.ReplicaSetController, "c", &rest.Config{QPS: qps, Burst: 1}, 1), nil}, l.turn(names.ReplicaSetController, "c")}
+		if err := limiter.Wait(t.Context()); err != nil {
+			t.Errorf("%v requests a second, the first of which need not wait: %v", qps, err)
+		}
+	}
+}
+
 // TestEventsPassClosedFences has a shard's events not wait any more, for those of others or for the work, once its fence is closed.
 func TestEventsPassClosedFences(t *testing.T) {
 	for name, wait := range map[string]func(*turn){
