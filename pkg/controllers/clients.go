@@ -21,8 +21,10 @@ import (
 //
 // It implements upstream's clientbuilder.ControllerClientBuilder.
 type clientBuilder struct {
-	base       clientbuilder.ControllerClientBuilder
-	fence      transport.WrapperFunc
+	base  clientbuilder.ControllerClientBuilder
+	fence transport.WrapperFunc
+	// seeing is between the controller and all else.
+	seeing     transport.WrapperFunc
 	controller string
 	limits     *limits
 	// shards is the number of shards in the ring of the shard.
@@ -43,7 +45,7 @@ func (b clientBuilder) Config(name string) (*rest.Config, error) {
 	config = rest.CopyConfig(config)
 	// The fence goes innermost, next to the wire: what lies above it may take its
 	// time, such as the minting of a token, and the claim may end meanwhile.
-	config.WrapTransport = transport.Wrappers(b.fence, config.WrapTransport)
+	config.WrapTransport = transport.Wrappers(b.fence, config.WrapTransport, b.seeing)
 	if limiter := b.limits.limiter(b.controller, name, config, b.shards); limiter != nil {
 		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(b.controller, name)}
 	}
@@ -91,8 +93,15 @@ func (b clientBuilder) DiscoveryClientOrDie(name string) discovery.DiscoveryInte
 // takes several shards; here that is done once, and again whenever a token is minted.
 type identities struct {
 	clientbuilder.ControllerClientBuilder
-	mu      sync.Mutex
-	configs map[string]*rest.Config
+	mu     sync.Mutex
+	byName map[string]*identity
+}
+
+// identity is one of them, with what its clients are configured from once that is known. Shards that are built at the same time
+// wait for it: each would look for the service account, and create it, beside the others.
+type identity struct {
+	mu     sync.Mutex
+	config *rest.Config
 }
 
 func newIdentities(kubeconfig *rest.Config, p *published) (*identities, error) {
@@ -106,7 +115,7 @@ func newIdentities(kubeconfig *rest.Config, p *published) (*identities, error) {
 	}
 	return &identities{
 		ControllerClientBuilder: clientbuilder.NewDynamicClientBuilder(rest.AnonymousClientConfig(kubeconfig), p.wrap(client.CoreV1()), metav1.NamespaceSystem),
-		configs:                 map[string]*rest.Config{},
+		byName:                  map[string]*identity{},
 	}, nil
 }
 
@@ -114,18 +123,22 @@ func newIdentities(kubeconfig *rest.Config, p *published) (*identities, error) {
 // clientBuilder uses. The result must not be changed.
 func (b *identities) Config(name string) (*rest.Config, error) {
 	b.mu.Lock()
-	config, ok := b.configs[name]
+	id := b.byName[name]
+	if id == nil {
+		id = &identity{}
+		b.byName[name] = id
+	}
 	b.mu.Unlock()
-	if ok {
-		return config, nil
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.config != nil {
+		return id.config, nil
 	}
 	config, err := b.ControllerClientBuilder.Config(name)
 	if err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.configs[name] = config
+	id.config = config
 	return config, nil
 }
 

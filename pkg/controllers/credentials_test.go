@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/controller-manager/pkg/clientbuilder"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
@@ -161,5 +163,47 @@ func TestControllersUsePublishedTokens(t *testing.T) {
 	}
 	if want := []string{"JTI=2", "JTI=2"}; !slices.Equal(server.used, want) || !slices.Equal(known, []string{"", "JTI=2"}) {
 		t.Errorf("used %v, want %v; published %v", server.used, want, known)
+	}
+}
+
+// slowIdentities counts how often it is asked for an identity. It fails first, and then answers when it has been asked for two.
+type slowIdentities struct {
+	clientbuilder.ControllerClientBuilder
+	asked atomic.Int32
+	two   chan struct{}
+}
+
+// Config implements clientbuilder.ControllerClientBuilder.
+func (s *slowIdentities) Config(name string) (*rest.Config, error) {
+	switch s.asked.Add(1) {
+	case 1:
+		return nil, errors.New("the API server is not there yet")
+	case 3:
+		close(s.two)
+	}
+	<-s.two
+	return &rest.Config{Host: name}, nil
+}
+
+// TestAnIdentityIsMadeOnce has several shards ask for the same identities at the same time, the first in vain.
+func TestAnIdentityIsMadeOnce(t *testing.T) {
+	slow := &slowIdentities{two: make(chan struct{})}
+	made := &identities{ControllerClientBuilder: slow, byName: map[string]*identity{}}
+	if _, err := made.Config("job-controller"); err == nil {
+		t.Error("no error where there is no identity")
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		for _, name := range []string{"job-controller", "cronjob-controller"} {
+			all.Go(func() {
+				if config, err := made.Config(name); err != nil || config.Host != name {
+					t.Errorf("%s: %v, %v", name, config, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if asked := slow.asked.Load(); asked != 3 {
+		t.Errorf("two identities were asked for %d times, the first in vain, want 3 times", asked)
 	}
 }

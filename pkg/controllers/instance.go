@@ -139,7 +139,7 @@ func (p *Process) reachable() error {
 // buildControllers builds the enabled controllers in their order.
 func (p *Process) buildControllers(ctx context.Context, i *Instance, spec Spec) (err error) {
 	defer recovered(&err)
-	root := p.fenced(p.root, spec, "")
+	root := p.fenced(i, p.root, spec, "")
 	wanted := buildOrder(p.Runs(spec.Controllers))
 	if slices.Contains(wanted, names.GarbageCollectorController) {
 		if err := i.buildGraph(ctx, root); err != nil {
@@ -154,7 +154,7 @@ func (p *Process) buildControllers(ctx context.Context, i *Instance, spec Spec) 
 		if err != nil {
 			return err
 		}
-		c, err := newTokensController(ctx, own, p.fenced(p.root, spec, names.ServiceAccountTokenController))
+		c, err := newTokensController(ctx, own, p.fenced(i, p.root, spec, names.ServiceAccountTokenController))
 		if err != nil {
 			return fmt.Errorf("building %s: %w", names.ServiceAccountTokenController, err)
 		}
@@ -192,7 +192,7 @@ func (p *Process) buildController(ctx context.Context, i *Instance, spec Spec, n
 	if err != nil {
 		return err
 	}
-	controllerContext.ClientBuilder = p.fenced(p.identities, spec, name)
+	controllerContext.ClientBuilder = p.fenced(i, p.identities, spec, name)
 	c, err := d.BuildController(ctx, controllerContext)
 	if err != nil {
 		return fmt.Errorf("building %s: %w", name, err)
@@ -224,8 +224,10 @@ func init() {
 	klog.OsExit = func(status int) { panic(exiting(status)) }
 }
 
-func (p *Process) fenced(base clientbuilder.ControllerClientBuilder, spec Spec, controller string) clientbuilder.ControllerClientBuilder {
-	return clientBuilder{base: base, fence: spec.Fence, controller: controller, limits: p.limits, shards: spec.Shards, closed: spec.Closed}
+func (p *Process) fenced(i *Instance, base clientbuilder.ControllerClientBuilder, spec Spec, controller string) clientbuilder.ControllerClientBuilder {
+	return clientBuilder{
+		base: base, fence: spec.Fence, seeing: seeing(i.informers.See), controller: controller, limits: p.limits, shards: spec.Shards, closed: spec.Closed,
+	}
 }
 
 // add takes a controller in; nil is one that declined.

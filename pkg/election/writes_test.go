@@ -1,8 +1,6 @@
 package election
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -10,100 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 )
-
-const (
-	protobufType = "application/vnd.kubernetes.protobuf"
-	jsonType     = "application/json"
-)
-
-func encoded(t *testing.T, object runtime.Object, contentType string) []byte {
-	t.Helper()
-	if contentType == jsonType {
-		text, err := json.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text
-	}
-	var out bytes.Buffer
-	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &out); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-func meta(version string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
-		Name: "n", Namespace: "ns", UID: "u", ResourceVersion: version, Generation: 3,
-		Labels: map[string]string{"a": "b"}, Finalizers: []string{"f"},
-	}
-}
-
-// TestParseAnswer has the answers that an API server gives to writes, in both encodings.
-func TestParseAnswer(t *testing.T) {
-	for name, tc := range map[string]struct {
-		object  runtime.Object
-		version string
-		gone    types.UID
-	}{
-		"object":                      {&corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: meta("17")}, "17", ""},
-		"subresource of its own kind": {&autoscalingv1.Scale{TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"}, ObjectMeta: meta("18")}, "18", ""},
-		"without a version":           {&corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}, "", ""},
-		"status of a deletion": {&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success",
-			Details: &metav1.StatusDetails{Name: "n", Kind: "pods", UID: "gone-1"}}, "", "gone-1"},
-		"status without details": {&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"}, "", ""},
-	} {
-		for _, contentType := range []string{jsonType, protobufType} {
-			t.Run(name+" as "+contentType, func(t *testing.T) {
-				version, gone, err := parseAnswer(contentType, encoded(t, tc.object, contentType))
-				if version != tc.version || gone != tc.gone || err != nil {
-					t.Errorf("parseAnswer() = %q, %q, %v, want %q, %q", version, gone, err, tc.version, tc.gone)
-				}
-			})
-		}
-	}
-	for name, text := range map[string]string{"empty": "", "no object": "null and void", "cut": `{"kind":"Pod","metadata":{"resourceVersion":"1"`} {
-		for _, contentType := range []string{jsonType, protobufType, "text/plain"} {
-			if _, _, err := parseAnswer(contentType, []byte(text)); err == nil {
-				t.Errorf("%s as %s was read", name, contentType)
-			}
-		}
-	}
-	large := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: meta("19"), Data: map[string]string{"k": strings.Repeat("x", writeHead)}}
-	if version, _, err := parseAnswer(protobufType, encoded(t, large, protobufType)[:writeHead]); version != "19" || err != nil {
-		t.Errorf("the beginning of a large object gave %q, %v", version, err)
-	}
-}
-
-func TestResourceOf(t *testing.T) {
-	for path, want := range map[string]string{
-		"/api/v1/namespaces/n/pods/p":                      "pods",
-		"/api/v1/namespaces/n/pods/p/status":               "pods",
-		"/api/v1/namespaces/n":                             "namespaces",
-		"/api/v1/namespaces/n/finalize":                    "namespaces",
-		"/api/v1/namespaces/n/status":                      "namespaces",
-		"/api/v1/nodes/x":                                  "nodes",
-		"/apis/apps/v1/namespaces/n/deployments/d/scale":   "deployments.apps",
-		"/apis/storage.k8s.io/v1/volumeattachments/v":      "volumeattachments.storage.k8s.io",
-		"/apis/example.com/v1/namespaces/status/widgets/w": "widgets.example.com",
-		"/healthz":      "",
-		"/apis/apps/v1": "",
-		"/apis/authentication.k8s.io/v1/tokenreviews":            "tokenreviews.authentication.k8s.io",
-		"/api/v1/namespaces/kube-system/serviceaccounts/x/token": "serviceaccounts",
-	} {
-		if got := resourceOf(path); got != want {
-			t.Errorf("resourceOf(%q) = %q, want %q", path, got, want)
-		}
-	}
-}
 
 // answers is an API server that gives one answer after the other; nil is one that is lost.
 type answers []*http.Response
@@ -117,24 +23,22 @@ func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
 	return next, nil
 }
 
-func answer(status int, contentType string, body []byte) *http.Response {
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(bytes.NewReader(body))}
+func answered(status int, contentType, body string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(strings.NewReader(body))}
 }
 
 // TestFenceRemembersLastWrites sends writes through a fence and asks what it leaves behind.
 func TestFenceRemembersLastWrites(t *testing.T) {
-	pod := func(version string) []byte {
-		return encoded(t, &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: meta(version)}, protobufType)
-	}
-	status := encoded(t, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Details: &metav1.StatusDetails{UID: "u1"}}, jsonType)
+	const jsonType, status = "application/json", `{"kind":"Status","details":{"uid":"u1"}}`
+	pod := func(version string) string { return `{"kind":"Pod","metadata":{"resourceVersion":"` + version + `"}}` }
 	server := &answers{
-		answer(201, protobufType, pod("30")),
-		answer(200, protobufType, pod("9")), // answered out of order, and not by their digits
-		answer(409, jsonType, status),
-		answer(200, jsonType, status),
-		answer(200, protobufType, pod("99")), // a read
-		answer(200, "text/html", []byte("<html>")),
-		answer(504, jsonType, status),
+		answered(201, jsonType, pod("30")),
+		answered(200, jsonType, pod("9")), // answered out of order, and not by their digits
+		answered(409, jsonType, status),
+		answered(200, jsonType, status),
+		answered(200, jsonType, pod("99")), // a read
+		answered(200, "text/html", "<html>"),
+		answered(504, jsonType, status),
 		nil,
 	}
 	fence, err := NewFence(FenceConfig{Member: self, Shard: "r/s", Clock: NewClock()})

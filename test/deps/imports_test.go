@@ -9,9 +9,9 @@ import (
 )
 
 // layers are the parts of the project, from top to bottom: each may import itself and those below it.
-var layers = []string{"cmd", "pkg/app", "pkg/cli", "pkg/status", "pkg/fleet", "pkg/controllers", "pkg/election", "pkg/shard", "pkg/plant"}
+var layers = []string{"cmd", "pkg/app", "pkg/cli", "pkg/status", "pkg/fleet", "pkg/controllers", "pkg/election", "pkg/answer", "pkg/shard", "pkg/plant"}
 
-const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/status > pkg/fleet > pkg/controllers > pkg/election > pkg/shard > pkg/plant and " +
+const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/status > pkg/fleet > pkg/controllers > pkg/election > pkg/answer > pkg/shard > pkg/plant and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
 // A rule says what the packages of some folders may import. Paths of the project's own packages are relative to the
@@ -57,11 +57,15 @@ var rules = []rule{
 	{
 		in: []string{"pkg/election"},
 		only: []string{
-			"pkg/plant", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",
-			"google.golang.org/protobuf",
+			"pkg/answer", "pkg/plant", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",
 		},
 		reason: "membership, claims and fence know Leases and nothing else, neither shards nor controllers: a claim is on " +
 			"a name, so that someone else's controller can use it",
+	},
+	{
+		in:     []string{"pkg/answer"},
+		only:   []string{"k8s.io/apimachinery", "google.golang.org/protobuf"},
+		reason: "what an answer says is read from its bytes, whoever has sent the request and whatever the kind is",
 	},
 	{
 		in:     []string{"pkg/plant"},

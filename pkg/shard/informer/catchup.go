@@ -3,17 +3,12 @@ package informer
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
-
-// catchUpPeriod is how often it is looked whether a cache has caught up. A watch event takes a few milliseconds.
-const catchUpPeriod = 2 * time.Millisecond
 
 // Mark is a point that a cache must have passed: the last write to a resource.
 type Mark struct {
@@ -39,12 +34,23 @@ func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Ma
 			}
 			continue
 		}
-		err := wait.PollUntilContextCancel(ctx, catchUpPeriod, true, func(context.Context) (bool, error) {
-			return passed(e, mark), nil
-		})
-		if err != nil {
+		if err := e.cache().await(ctx, func() bool { return passed(e, mark) }); err != nil {
 			return fmt.Errorf("the cache of %s is at version %q, and has not seen the last write, %q: %w",
 				e.resource.GroupResource(), e.LastSyncResourceVersion(), mark.Version, err)
+		}
+	}
+	return nil
+}
+
+// See returns once the factory's caches of a resource are at a version, which must be that of a write within its range. A
+// resource without a cache, and caches of a part of it, are passed over. The error is ctx's.
+func (f *Factory) See(ctx context.Context, resource schema.GroupResource, version string) error {
+	for _, e := range f.filling() {
+		if e.resource.GroupResource() != resource || e.narrow != "" {
+			continue
+		}
+		if err := e.cache().await(ctx, func() bool { return reached(e.LastSyncResourceVersion(), version) }); err != nil {
+			return err
 		}
 	}
 	return nil

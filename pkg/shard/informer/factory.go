@@ -63,6 +63,14 @@ type entry struct {
 	filling, started bool
 }
 
+// cache returns the informer that fills the entry's cache.
+func (e *entry) cache() *Informer {
+	if v, shared := e.SharedIndexInformer.(*view); shared {
+		return v.shared.Informer
+	}
+	return e.SharedIndexInformer.(*Informer)
+}
+
 // warm fills the cache of an informer that need not be run for that.
 func (e *entry) warm(ctx context.Context) bool {
 	v, shared := e.SharedIndexInformer.(*view)

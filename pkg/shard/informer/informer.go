@@ -46,8 +46,9 @@ type Informer struct {
 	listeners map[*listener]struct{}
 	transform cache.TransformFunc
 	detector  cache.MutationDetector
-	// lastRV is what the source has read up to.
+	// lastRV is what the source has read up to. moved is closed when that changes; nil while nobody waits for it.
 	lastRV  string
+	moved   chan struct{}
 	started bool
 	stopped bool
 	// held keeps handlers dormant until resume, also those that are added meanwhile.
@@ -275,6 +276,40 @@ func (i *Informer) LastSyncResourceVersion() string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.lastRV
+}
+
+// await returns once ok does, which is asked now and whenever the source has read on. The error is ctx's.
+func (i *Informer) await(ctx context.Context, ok func() bool) error {
+	for {
+		moved := i.next() // before asking, lest a move between the two be missed
+		if ok() {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// next returns what is closed when the source has read on.
+func (i *Informer) next() <-chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.moved == nil {
+		i.moved = make(chan struct{})
+	}
+	return i.moved
+}
+
+// moveLocked records that the source has read up to rv.
+func (i *Informer) moveLocked(rv string) {
+	i.lastRV = rv
+	if i.moved != nil {
+		close(i.moved)
+		i.moved = nil
+	}
 }
 
 // IsStopped implements cache.SharedInformer.

@@ -14,8 +14,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// refreshAtOnce is how many resources are listed at a time to see whether their caches are fresh.
-const refreshAtOnce = 8
+const (
+	// refreshAtOnce is how many resources are listed at a time to see whether their caches are fresh.
+	refreshAtOnce = 8
+	// refreshPeriod is how soon it is looked again whether a cache is, at first. A watch event takes a few milliseconds.
+	refreshPeriod = 2 * time.Millisecond
+)
 
 // Refresh returns once every cache of the factory that is being filled has seen all changes that were made before the
 // call: it lists the metadata of each resource as it is now, and waits until the cache holds everything listed, in that
@@ -82,7 +86,7 @@ func (p *Pool) present(ctx context.Context, gvr schema.GroupVersionResource, opt
 // seenBy returns nil once the cache has come as far as the list by its own version, or holds what was listed. The error says
 // that ctx ended before.
 func (p present) seenBy(ctx context.Context, cached cached) error {
-	backoff := wait.Backoff{Duration: catchUpPeriod, Factor: 1.5, Steps: 10, Cap: 25 * catchUpPeriod}
+	backoff := wait.Backoff{Duration: refreshPeriod, Factor: 1.5, Steps: 10, Cap: 25 * refreshPeriod}
 	for {
 		if reached(cached.LastSyncResourceVersion(), p.version) || p.whole && p.content.heldBy(cached.GetStore().List()) {
 			return nil

@@ -153,7 +153,7 @@ func (s *sink) replaceLocked(list []any, rv string) error {
 	if err := s.i.indexer.Replace(kept, rv); err != nil {
 		return err
 	}
-	s.i.lastRV = rv
+	s.i.moveLocked(rv)
 	for _, n := range notifications {
 		s.notifyLocked(n)
 	}
@@ -202,10 +202,10 @@ func (s *sink) passedLocked(rv string) {
 	if rv == "" {
 		return
 	}
-	s.i.lastRV = rv
 	if s.i.HasSynced() {
 		s.i.indexer.Bookmark(rv)
 	}
+	s.i.moveLocked(rv)
 }
 
 // passLocked does so, and passes it on.

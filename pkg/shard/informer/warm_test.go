@@ -151,6 +151,46 @@ func TestCatchUp(t *testing.T) {
 	})
 }
 
+// TestSee waits for versions of a range's own informer, of one that is shared, and of what is not cached.
+func TestSee(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := namesInHalves(t)
+		maps, nodeList := newFakeResource(t), newFakeResource(t)
+		maps.Add(newConfigMap(mine, "one"))
+		nodeList.Add(newNode("one"))
+		low, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+		low.reading(configMaps, maps, &v1.ConfigMap{})
+		low.reading(nodes, nodeList, &v1.Node{})
+		low.readingPart(tokens, newFakeResource(t))
+		if err := low.Warm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		see := func(resource schema.GroupVersionResource, version string) (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			began := time.Now()
+			err := low.See(ctx, resource.GroupResource(), version)
+			return time.Since(began), err
+		}
+		for _, resource := range []schema.GroupVersionResource{configMaps, nodes, secrets, berths} {
+			if took, err := see(resource, "1"); err != nil || took != 0 {
+				t.Errorf("what the cache of %s has, or there is none of all: %v after %v", resource.Resource, err, took)
+			}
+		}
+		for resource, write := range map[schema.GroupVersionResource]func(){
+			configMaps: func() { maps.Modify(newConfigMap(mine, "one")) }, nodes: func() { nodeList.Modify(newNode("one")) },
+		} {
+			if took, err := see(resource, "2"); !errors.Is(err, context.DeadlineExceeded) || took != 10*time.Second {
+				t.Errorf("%s: a write that there was not: %v after %v", resource.Resource, err, took)
+			}
+			time.AfterFunc(time.Second, write)
+			if took, err := see(resource, "2"); err != nil || took != time.Second {
+				t.Errorf("%s: a write after a second was seen with %v after %v", resource.Resource, err, took)
+			}
+		}
+	})
+}
+
 // TestCatchUpWithADeletedNamespace derives Namespaces after the newest of them is gone: what is left is older than its deletion.
 func TestCatchUpWithADeletedNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,171 @@
+package answer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// headSize is how much of an answer is looked at, in bytes: more than a usual object has.
+const headSize = 256 << 10
+
+// Object is what an answer says of the object that was written.
+type Object struct {
+	// Version is its resourceVersion; empty if the answer has none.
+	Version string
+	// Gone is its UID where the answer is a Status, as that to a deletion is; otherwise empty.
+	Gone types.UID
+}
+
+// Body returns the body of an answer, to be read in place of resp.Body. told is called once with what it says: within the
+// Read that comes to its end, which returns when told has, or within Close. The error says that it could not be read, or
+// was not read to where the object's version is.
+func Body(resp *http.Response, told func(Object, error)) io.ReadCloser {
+	contentType := resp.Header.Get("Content-Type")
+	return &head{ReadCloser: resp.Body, done: func(text []byte) { told(parse(contentType, text)) }}
+}
+
+// head keeps the beginning of a body while it is read, and tells when it has ended.
+type head struct {
+	io.ReadCloser
+	text []byte
+	once sync.Once
+	done func(text []byte)
+}
+
+func (h *head) Read(p []byte) (int, error) {
+	n, err := h.ReadCloser.Read(p)
+	h.text = append(h.text, p[:min(n, headSize-len(h.text))]...)
+	if err != nil {
+		h.finish()
+	}
+	return n, err
+}
+
+// Close implements io.Closer. What was not read until then is not known.
+func (h *head) Close() error {
+	h.finish()
+	return h.ReadCloser.Close()
+}
+
+func (h *head) finish() {
+	h.once.Do(func() { h.done(h.text) })
+}
+
+// Resource returns the resource of an API path, by group and plural name; false for what is not an object's or a list's.
+func Resource(path string) (schema.GroupResource, bool) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	var group string
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		parts = parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		group, parts = parts[1], parts[3:]
+	default:
+		return schema.GroupResource{}, false
+	}
+	// Namespaces have subresources and no deeper objects of their own.
+	if parts[0] == "namespaces" && len(parts) >= 3 && parts[2] != "status" && parts[2] != "finalize" {
+		parts = parts[2:]
+	}
+	return schema.GroupResource{Group: group, Resource: parts[0]}, true
+}
+
+var errUnreadable = errors.New("neither the protobuf nor the JSON of an API object")
+
+// parse reads an object's version, or the UID that a Status speaks of, from the beginning of an answer.
+func parse(contentType string, text []byte) (Object, error) {
+	switch {
+	case strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf"):
+		return parseProtobuf(text)
+	case strings.HasPrefix(contentType, "application/json"):
+		return parseJSON(text)
+	default:
+		return Object{}, fmt.Errorf("%w: %q", errUnreadable, contentType)
+	}
+}
+
+var protobufMagic = []byte("k8s\x00")
+
+// parseProtobuf reads runtime.Unknown (field 1 TypeMeta, 2 raw) and, within, ObjectMeta (field 1) and its
+// resourceVersion (field 6). A Status has its details in field 5, and there the UID in field 6.
+func parseProtobuf(text []byte) (Object, error) {
+	text, ok := bytes.CutPrefix(text, protobufMagic)
+	if !ok {
+		return Object{}, errUnreadable
+	}
+	typeMeta, _ := protoField(text, 1)
+	raw, ok := protoField(text, 2)
+	if !ok {
+		return Object{}, errUnreadable
+	}
+	if kind, _ := protoField(typeMeta, 2); string(kind) == "Status" {
+		details, _ := protoField(raw, 5)
+		uid, _ := protoField(details, 6)
+		return Object{Gone: types.UID(uid)}, nil
+	}
+	meta, ok := protoField(raw, 1)
+	if !ok {
+		return Object{}, errUnreadable
+	}
+	version, _ := protoField(meta, 6)
+	return Object{Version: string(version)}, nil
+}
+
+// protoField returns the first field of this number that has a length. The message may be cut.
+func protoField(message []byte, number protowire.Number) ([]byte, bool) {
+	for len(message) > 0 {
+		n, kind, size := protowire.ConsumeTag(message)
+		if size < 0 {
+			return nil, false
+		}
+		message = message[size:]
+		if kind != protowire.BytesType {
+			if size = protowire.ConsumeFieldValue(n, kind, message); size < 0 {
+				return nil, false
+			}
+			message = message[size:]
+			continue
+		}
+		length, size := protowire.ConsumeVarint(message)
+		if size < 0 {
+			return nil, false
+		}
+		message = message[size:]
+		value := message[:min(length, uint64(len(message)))]
+		if n == number {
+			return value, true
+		}
+		message = message[len(value):]
+	}
+	return nil, false
+}
+
+// parseJSON reads a whole object: a body that was cut is not readable.
+func parseJSON(text []byte) (Object, error) {
+	var whole struct {
+		Kind     string                `json:"kind"`
+		Metadata metav1.ObjectMeta     `json:"metadata"`
+		Details  *metav1.StatusDetails `json:"details"`
+	}
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return Object{}, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	if whole.Kind == "Status" {
+		if whole.Details == nil {
+			return Object{}, nil
+		}
+		return Object{Gone: whole.Details.UID}, nil
+	}
+	return Object{Version: whole.Metadata.ResourceVersion}, nil
+}

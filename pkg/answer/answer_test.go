@@ -1,0 +1,133 @@
+package answer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+const (
+	protobufType = "application/vnd.kubernetes.protobuf"
+	jsonType     = "application/json"
+)
+
+func encoded(t *testing.T, object runtime.Object, contentType string) []byte {
+	t.Helper()
+	if contentType == jsonType {
+		text, err := json.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	var out bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func meta(version string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: "n", Namespace: "ns", UID: "u", ResourceVersion: version, Generation: 3,
+		Labels: map[string]string{"a": "b"}, Finalizers: []string{"f"},
+	}
+}
+
+// TestParse has the answers that an API server gives to writes, in both encodings.
+func TestParse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		object  runtime.Object
+		version string
+		gone    types.UID
+	}{
+		"object":                      {&corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: meta("17")}, "17", ""},
+		"subresource of its own kind": {&autoscalingv1.Scale{TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"}, ObjectMeta: meta("18")}, "18", ""},
+		"without a version":           {&corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}, "", ""},
+		"status of a deletion": {&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success",
+			Details: &metav1.StatusDetails{Name: "n", Kind: "pods", UID: "gone-1"}}, "", "gone-1"},
+		"status without details": {&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"}, "", ""},
+	} {
+		for _, contentType := range []string{jsonType, protobufType} {
+			t.Run(name+" as "+contentType, func(t *testing.T) {
+				got, err := parse(contentType, encoded(t, tc.object, contentType))
+				if want := (Object{Version: tc.version, Gone: tc.gone}); got != want || err != nil {
+					t.Errorf("parse() = %+v, %v, want %+v", got, err, want)
+				}
+			})
+		}
+	}
+	for name, text := range map[string]string{"empty": "", "no object": "null and void", "cut": `{"kind":"Pod","metadata":{"resourceVersion":"1"`} {
+		for _, contentType := range []string{jsonType, protobufType, "text/plain"} {
+			if _, err := parse(contentType, []byte(text)); err == nil {
+				t.Errorf("%s as %s was read", name, contentType)
+			}
+		}
+	}
+	large := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: meta("19"), Data: map[string]string{"k": strings.Repeat("x", headSize)}}
+	if got, err := parse(protobufType, encoded(t, large, protobufType)[:headSize]); got.Version != "19" || err != nil {
+		t.Errorf("the beginning of a large object gave %+v, %v", got, err)
+	}
+}
+
+func TestResource(t *testing.T) {
+	for path, want := range map[string]string{
+		"/api/v1/namespaces/n/pods/p":                      "pods",
+		"/api/v1/namespaces/n/pods/p/status":               "pods",
+		"/api/v1/namespaces/n":                             "namespaces",
+		"/api/v1/namespaces/n/finalize":                    "namespaces",
+		"/api/v1/namespaces/n/status":                      "namespaces",
+		"/api/v1/nodes/x":                                  "nodes",
+		"/apis/apps/v1/namespaces/n/deployments/d/scale":   "deployments.apps",
+		"/apis/storage.k8s.io/v1/volumeattachments/v":      "volumeattachments.storage.k8s.io",
+		"/apis/example.com/v1/namespaces/status/widgets/w": "widgets.example.com",
+		"/healthz":      "",
+		"/apis/apps/v1": "",
+		"/apis/authentication.k8s.io/v1/tokenreviews":            "tokenreviews.authentication.k8s.io",
+		"/api/v1/namespaces/kube-system/serviceaccounts/x/token": "serviceaccounts",
+	} {
+		if got, ok := Resource(path); got.String() != want || ok != (want != "") {
+			t.Errorf("Resource(%q) = %q, %t, want %q", path, got, ok, want)
+		}
+	}
+}
+
+// TestBody reads bodies to their end, in part and not at all.
+func TestBody(t *testing.T) {
+	const text = `{"kind":"Pod","metadata":{"resourceVersion":"17"}}`
+	for name, tc := range map[string]struct {
+		read int64
+		want Object
+		err  error
+	}{
+		"whole": {1 << 10, Object{Version: "17"}, nil}, "in part": {10, Object{}, errUnreadable}, "not at all": {0, Object{}, errUnreadable},
+	} {
+		calls := 0
+		resp := &http.Response{Header: http.Header{"Content-Type": {jsonType}}, Body: io.NopCloser(iotest.OneByteReader(strings.NewReader(text)))}
+		body := Body(resp, func(got Object, err error) {
+			if calls++; got != tc.want || !errors.Is(err, tc.err) {
+				t.Errorf("%s: told of %+v, %v, want %+v, %v", name, got, err, tc.want, tc.err)
+			}
+		})
+		got, err := io.ReadAll(io.LimitReader(body, tc.read))
+		if want := text[:min(tc.read, int64(len(text)))]; string(got) != want || err != nil {
+			t.Errorf("%s: read %q, %v, want %q", name, got, err, want)
+		}
+		if err := errors.Join(body.Close(), body.Close()); err != nil || calls != 1 {
+			t.Errorf("%s: told %d times, want once; closing: %v", name, calls, err)
+		}
+	}
+}

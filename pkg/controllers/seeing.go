@@ -1,0 +1,59 @@
+package controllers
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/transport"
+
+	"github.com/flotilla-kube/flotilla/pkg/answer"
+)
+
+// seeingLimit is the longest that an update waits to be seen. A watch event takes a few milliseconds; where one takes much longer,
+// workers must not stand still for it.
+const seeingLimit = 50 * time.Millisecond
+
+// seeing has updates return when the shard's cache has seen them, or after seeingLimit.
+//
+// Upstream's controllers update status at the end of a sync and begin the next one of the same object from the cache. Between the two
+// lies the rest of the queue. A shard's queue is short: the next sync began before the cache had seen the update of the last one, and
+// sent the same old version again, which is a conflict, a request and its part of the rate limit for nothing.
+//
+// see is informer.Factory.See.
+func seeing(see func(context.Context, schema.GroupResource, string) error) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper { return seeingTransport{next, see} }
+}
+
+type seeingTransport struct {
+	next http.RoundTripper
+	see  func(context.Context, schema.GroupResource, string) error
+}
+
+var _ utilnet.RoundTripperWrapper = seeingTransport{}
+
+// WrappedRoundTripper lets client-go find the transport that is behind.
+func (t seeingTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// RoundTrip implements http.RoundTripper.
+func (t seeingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	if err != nil || req.Method != http.MethodPut || resp.StatusCode != http.StatusOK {
+		return resp, err
+	}
+	resource, ok := answer.Resource(req.URL.Path)
+	if !ok {
+		return resp, nil
+	}
+	resp.Body = answer.Body(resp, func(written answer.Object, err error) {
+		if err != nil || written.Version == "" {
+			return
+		}
+		ctx, cancel := context.WithTimeout(req.Context(), seeingLimit)
+		defer cancel()
+		_ = t.see(ctx, resource, written.Version) // the update is done, seen or not
+	})
+	return resp, nil
+}
