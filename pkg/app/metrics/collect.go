@@ -97,6 +97,7 @@ const filteredByProcess = "process"
 
 func (m *Metrics) collectInformers(out samples) {
 	out <- k8smetrics.NewLazyConstMetric(discarded, k8smetrics.CounterValue, float64(m.source.Informers.Discarded()))
+	out <- k8smetrics.NewLazyConstMetric(unseen, k8smetrics.CounterValue, float64(m.source.Informers.Unseen()))
 	modes := map[informer.Mode]int{informer.ServerSide: 0, informer.ClientSide: 0}
 	for _, mode := range m.source.Informers.Modes() {
 		modes[mode]++

@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 type informers struct{}
 
 func (informers) Discarded() int64 { return 3 }
+func (informers) Unseen() int64    { return 4 }
 func (informers) Modes() map[schema.GroupVersionResource]informer.Mode {
 	return map[schema.GroupVersionResource]informer.Mode{{Resource: "pods"}: informer.ServerSide}
 }

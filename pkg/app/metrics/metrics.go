@@ -22,6 +22,7 @@ type Source struct {
 	// Informers are those that the shards of the process share.
 	Informers interface {
 		Discarded() int64
+		Unseen() int64
 		Modes() map[schema.GroupVersionResource]informer.Mode
 		Followed() map[schema.GroupVersionResource]int
 	}

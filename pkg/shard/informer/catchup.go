@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -43,13 +44,17 @@ func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Ma
 }
 
 // See returns once the factory's caches of a resource are at a version, which must be that of a write within its range. A
-// resource without a cache, and caches of a part of it, are passed over. The error is ctx's.
+// resource without a cache, and caches of a part of it, are passed over. The error is ctx's; it is counted where ctx's time was
+// up.
 func (f *Factory) See(ctx context.Context, resource schema.GroupResource, version string) error {
 	for _, e := range f.filling() {
 		if e.resource.GroupResource() != resource || e.narrow != "" {
 			continue
 		}
 		if err := e.cache().await(ctx, func() bool { return reached(e.LastSyncResourceVersion(), version) }); err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				f.pool.unseen.Add(1)
+			}
 			return err
 		}
 	}

@@ -51,6 +51,8 @@ type Pool struct {
 	// outside the range.
 	discarded atomic.Int64
 	moments   atomic.Int64
+	// unseen counts updates that no cache had seen in the time that See was given.
+	unseen atomic.Int64
 
 	mu     sync.Mutex
 	shared map[sharedKey]*shared
@@ -108,6 +110,9 @@ func (p *Pool) Modes() map[schema.GroupVersionResource]Mode { return p.prober.sn
 // Discarded returns how many objects and events have been dropped by this process
 // because the API server sent them though they were outside the range.
 func (p *Pool) Discarded() int64 { return p.discarded.Load() }
+
+// Unseen returns how many updates a shard's cache had not seen in time; see [Factory.See].
+func (p *Pool) Unseen() int64 { return p.unseen.Load() }
 
 // Resources returns the resources whose informers are shared at present.
 func (p *Pool) Resources() []schema.GroupVersionResource {

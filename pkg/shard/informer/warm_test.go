@@ -188,6 +188,9 @@ func TestSee(t *testing.T) {
 				t.Errorf("%s: a write after a second was seen with %v after %v", resource.Resource, err, took)
 			}
 		}
+		if unseen := low.pool.Unseen(); unseen != 2 {
+			t.Errorf("%d updates are counted as unseen, want those 2", unseen)
+		}
 	})
 }
 
