@@ -164,10 +164,12 @@ func (e *Env) phase(ctx context.Context, t *tracker, p phase) error {
 	})
 }
 
-// place returns where the i-th Deployment is.
+// place returns where the i-th Deployment is. Where there are fewer of them than namespaces, they lie as evenly in the keyspace as
+// those.
 func (e *Env) place(i int) (namespace, name string) {
 	names := e.Namespaces()
-	return names[i%len(names)], fmt.Sprintf("d-%d", i)
+	step := max(1, len(names)/max(1, e.Params[Deployments]))
+	return names[i*step%len(names)], fmt.Sprintf("d-%d", i)
 }
 
 func create(replicas func(int) int) func(context.Context, *Env, int) (*appsv1.Deployment, error) {

@@ -138,3 +138,18 @@ func TestUsers(t *testing.T) {
 		}
 	}
 }
+
+// TestDeploymentsLieEvenly counts Deployments in the quarters of the keyspace, as four members would have them.
+func TestDeploymentsLieEvenly(t *testing.T) {
+	for deployments, want := range map[int]int{4: 1, 8: 2, 16: 4, 32: 8, 64: 16} {
+		env := NewEnv(Env{Params: map[string]int{Namespaces: 32, Deployments: deployments}, Prefix: "ns"})
+		quarters := map[int]int{}
+		for i := range deployments {
+			namespace, _ := env.place(i)
+			quarters[part(shard.Hash(namespace), 4)]++
+		}
+		if len(quarters) != 4 || quarters[0] != want || quarters[1] != want || quarters[2] != want {
+			t.Errorf("%d Deployments lie in the quarters as %v, want %d in each", deployments, quarters, want)
+		}
+	}
+}
