@@ -38,10 +38,11 @@ func (c *conflicts) wrap(next http.RoundTripper) http.RoundTripper {
 // updates the status where it has made one, and again at the end of the same sync, from the same version.
 func TestSyncsSeeTheirOwnUpdates(t *testing.T) {
 	const (
-		deployments, scalings = 2, 16
+		scalings = 16
 		// A watch event may take longer than an update waits for it: the machine can be slow.
 		late = 3
 	)
+	deployments := []string{"a", "b"}
 	// So slow that ReplicaSets change while a sync waits to send its update.
 	c, _ := newConfig(t, "--kube-api-qps=20", "--kube-api-burst=1")
 	process, err := controllers.NewProcess(c, controllers.NewEndpoints())
@@ -64,7 +65,7 @@ func TestSyncsSeeTheirOwnUpdates(t *testing.T) {
 	if _, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"a", "b"} {
+	for _, name := range deployments {
 		labels := map[string]string{"app": name}
 		_, err := client.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -92,9 +93,9 @@ func TestSyncsSeeTheirOwnUpdates(t *testing.T) {
 					done++
 				}
 			}
-			return done == deployments
+			return done == len(deployments)
 		})
-		for _, name := range []string{"a", "b"} {
+		for _, name := range deployments {
 			patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas+2)
 			if _, err := client.AppsV1().Deployments(namespace).Patch(t.Context(), name, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
@@ -102,7 +103,7 @@ func TestSyncsSeeTheirOwnUpdates(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d updates were conflicts", seen.refused.Load(), seen.updates.Load())
-	if refused := seen.refused.Load(); refused > deployments+late {
-		t.Errorf("%d of %d updates of %d Deployments were conflicts, want hardly more than one for each ReplicaSet", refused, seen.updates.Load(), deployments)
+	if refused := seen.refused.Load(); int(refused) > len(deployments)+late {
+		t.Errorf("%d of %d updates of %d Deployments were conflicts, want hardly more than one for each ReplicaSet", refused, seen.updates.Load(), len(deployments))
 	}
 }

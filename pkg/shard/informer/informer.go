@@ -46,7 +46,7 @@ type Informer struct {
 	listeners map[*listener]struct{}
 	transform cache.TransformFunc
 	detector  cache.MutationDetector
-	// lastRV is what the source has read up to. moved is closed when that changes; nil while nobody waits for it.
+	// lastRV is what the source has read up to. moved is closed when it has read on; nil while nobody waits for that.
 	lastRV  string
 	moved   chan struct{}
 	started bool
@@ -303,9 +303,8 @@ func (i *Informer) next() <-chan struct{} {
 	return i.moved
 }
 
-// moveLocked records that the source has read up to rv.
-func (i *Informer) moveLocked(rv string) {
-	i.lastRV = rv
+// movedLocked tells whoever waits that the source has read on.
+func (i *Informer) movedLocked() {
 	if i.moved != nil {
 		close(i.moved)
 		i.moved = nil

@@ -153,7 +153,8 @@ func (s *sink) replaceLocked(list []any, rv string) error {
 	if err := s.i.indexer.Replace(kept, rv); err != nil {
 		return err
 	}
-	s.i.moveLocked(rv)
+	s.i.lastRV = rv
+	s.i.movedLocked()
 	for _, n := range notifications {
 		s.notifyLocked(n)
 	}
@@ -199,13 +200,14 @@ func (s *sink) syncedLocked() {
 // that carried it was not for us: controllers that wait to see their own write
 // wait for it.
 func (s *sink) passedLocked(rv string) {
+	defer s.i.movedLocked() // also where an object without a version is gone
 	if rv == "" {
 		return
 	}
+	s.i.lastRV = rv
 	if s.i.HasSynced() {
 		s.i.indexer.Bookmark(rv)
 	}
-	s.i.moveLocked(rv)
 }
 
 // passLocked does so, and passes it on.

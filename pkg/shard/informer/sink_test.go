@@ -1,10 +1,13 @@
 package informer
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
 )
 
 // TestSinkGoesByWhatIsStored has a source call events by the wrong names, as one does
@@ -43,4 +46,34 @@ func TestSinkGoesByWhatIsStored(t *testing.T) {
 			t.Errorf("last version is %s, want that of the bookmark", got)
 		}
 	})
+}
+
+// TestWhoWaitsIsWokenByEveryChange waits for an object to go, which is told with a version, as a tombstone without one, and by a list.
+func TestWhoWaitsIsWokenByEveryChange(t *testing.T) {
+	object := configMap("a", "1")
+	object.ResourceVersion = "2"
+	for name, remove := range map[string]func(*sink) error{
+		"a deletion":  func(into *sink) error { return into.Delete(object) },
+		"a tombstone": func(into *sink) error { return into.Delete(cache.DeletedFinalStateUnknown{Key: "a/1", Obj: object}) },
+		"a list":      func(into *sink) error { return into.Replace(nil, "3") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			i := newInformer(config{example: &v1.ConfigMap{}})
+			into := &sink{i: i}
+			if err := into.Replace([]any{object}, "2"); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			waited := make(chan error, 1)
+			go func() { waited <- i.await(ctx, func() bool { return len(i.indexer.ListKeys()) == 0 }) }()
+			synctest.Wait()
+			if err := remove(into); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-waited; err != nil {
+				t.Errorf("%s was not seen: %v", name, err)
+			}
+		})
+	}
 }
