@@ -7,8 +7,9 @@
 //   - A namespaced kind gets an informer of this shard alone. It lists and
 //     watches with the API server's shardSelector where a probe has shown that
 //     the server honours it (KEP-5866), and filters again on the client always.
-//     Where the process has an informer of all of the kind, it follows that one
-//     instead of reading: see below.
+//     Where the server does not, the ranges of the process read together. Where the
+//     process has an informer of all of the kind, it follows that one instead of
+//     reading: see below.
 //   - A cluster-scoped kind is one informer for the whole process, taken from a
 //     [Pool] and shared by all shards. The shard sees it through a view; what it
 //     registered there goes when the shard goes.
@@ -32,6 +33,13 @@
 // themselves, and when one begins and has seen as much, they follow it; what they hold
 // is served meanwhile.
 //
+// # Reading together
+//
+// What the API server does not filter it sends whole to everyone who watches. So the ranges of a process then share one list
+// and watch of a kind, which stores nothing and passes on to each what is in its range. Ranges that come at the same time begin together;
+// a later one lists by itself, and goes over to the oldest watch when it has seen as much. When the server comes to filter, they
+// part at the next request; when it ceases to, each reads on and joins the others where it would have to list.
+//
 // # Guarantees
 //
 //   - Nothing outside the range is ever stored, indexed or handed to a handler,
@@ -52,6 +60,7 @@
 // # Non-guarantees
 //
 //   - No ordering between kinds, between shards, or between handlers.
+//   - Where the server does not filter, a range that comes while the process lists a kind waits for that before it lists itself.
 //   - A LIST that is under way at the end is cancelled but not waited for: client-go's
 //     Reflector sends it from a goroutine that it does not keep. The same holds for one
 //     that has come to follow instead.

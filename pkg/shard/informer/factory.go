@@ -198,15 +198,8 @@ func (f *Factory) namespacesIn(all *view, example runtime.Object) cache.SharedIn
 // ranged has a namespaced resource's objects in the range: from an informer of the process that holds them all, or by reading
 // the range.
 func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) cache.SharedIndexInformer {
-	lw := &rangeListWatch{
-		reader:    read,
-		selector:  f.within.Selector(),
-		honoured:  func(ctx context.Context) bool { return f.pool.prober.honoured(ctx, key.resource) },
-		keep:      f.keepsObject,
-		discarded: &f.pool.discarded,
-	}
 	from := following{
-		pool: f.pool, keys: append(key.supersets(), key), read: reflected(lw, example, key.resource.String()), past: f.past,
+		pool: f.pool, keys: append(key.supersets(), key), read: f.reads(key, read, example), past: f.past,
 		// The server that was probed filters, but another one may answer.
 		outside: &f.pool.discarded,
 	}
@@ -218,6 +211,30 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) cac
 		transform: f.pool.config.Transform,
 		held:      true,
 	})
+}
+
+// reads reads the range by itself where the API server filters, and together with the other ranges of the process where it does
+// not.
+func (f *Factory) reads(key sharedKey, read reader, example runtime.Object) source {
+	honoured := func(ctx context.Context) bool { return f.pool.prober.honoured(ctx, key.resource) }
+	return func(ctx context.Context, into *sink) {
+		for ctx.Err() == nil {
+			if !honoured(ctx) {
+				f.pool.readTogether(ctx, key, read, into)
+				continue
+			}
+			alone, stop := context.WithCancel(ctx)
+			reflected(&rangeListWatch{
+				reader:    read,
+				selector:  f.within.Selector(),
+				honoured:  honoured,
+				stop:      stop,
+				keep:      f.keepsObject,
+				discarded: &f.pool.discarded,
+			}, example, key.resource.String())(alone, into)
+			stop()
+		}
+	}
 }
 
 func (f *Factory) keepsObject(obj any) bool { return f.keeps(obj, metav1.Object.GetNamespace) }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -181,10 +182,64 @@ type fakeResource struct {
 	mu sync.Mutex
 	// options are those of all requests.
 	options []metav1.ListOptions
+	// watches are those that have not been stopped.
+	watches map[*expiring]struct{}
+}
+
+// expiring is a watch that can be told to list again.
+type expiring struct {
+	watch.Interface
+	resource *fakeResource
+	out      chan watch.Event
+	gone     chan struct{}
+	stop     func()
+}
+
+func (w *expiring) ResultChan() <-chan watch.Event { return w.out }
+func (w *expiring) Stop()                          { w.stop() }
+
+// run passes events on until the watch is stopped, ends or expires.
+func (w *expiring) run(stopped chan struct{}) {
+	defer close(w.out)
+	defer w.Interface.Stop()
+	for {
+		event, open := watch.Event{}, false
+		select {
+		case event, open = <-w.Interface.ResultChan():
+		case <-w.gone:
+			status := apierrors.NewResourceExpired("too old").Status()
+			event, open = watch.Event{Type: watch.Error, Object: &status}, true
+		case <-stopped:
+		}
+		if !open {
+			return
+		}
+		select {
+		case w.out <- event:
+		case <-stopped:
+			return
+		}
+	}
+}
+
+// expire tells all watches to list again.
+func (r *fakeResource) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for w := range r.watches {
+		close(w.gone)
+	}
+}
+
+// watchers returns how many watches there are.
+func (r *fakeResource) watchers() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.watches)
 }
 
 func newFakeResource(t *testing.T) *fakeResource {
-	r := &fakeResource{server: newServer()}
+	r := &fakeResource{server: newServer(), watches: map[*expiring]struct{}{}}
 	t.Cleanup(r.close)
 	return r
 }
@@ -204,7 +259,22 @@ func (r *fakeResource) Watch(_ context.Context, o metav1.ListOptions) (watch.Int
 		return nil, errors.New("cut off, or a streaming list")
 	}
 	r.note(o)
-	return r.server.Watch(o)
+	incoming, err := r.server.Watch(o)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, stopped := &expiring{Interface: incoming, resource: r, out: make(chan watch.Event), gone: make(chan struct{})}, make(chan struct{})
+	w.stop = sync.OnceFunc(func() {
+		close(stopped)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.watches, w)
+	})
+	r.watches[w] = struct{}{}
+	go w.run(stopped)
+	return w, nil
 }
 
 func (r *fakeResource) note(o metav1.ListOptions) {

@@ -28,7 +28,8 @@ var (
 )
 
 // TestFollowersModel holds ranges of a process against all that the API server ever had, while an informer of everything comes
-// and goes in the same process, watches lag, end and expire, and ranges are warmed, started and ended.
+// and goes in the same process, watches lag, end and expire, ranges are warmed, started and ended, and the server comes to say
+// that it filters, or not.
 func TestFollowersModel(t *testing.T) {
 	runs := *followRuns
 	if *followSeed != 0 {
@@ -46,15 +47,17 @@ func TestFollowersModel(t *testing.T) {
 				v.sail()
 				total.attached += v.attached
 				total.notified += v.notified
+				total.together += v.together
 			})
 		})
 		if !ok {
 			return // One is enough to look at.
 		}
 	}
-	t.Logf("%d runs: %d times a range was seen to follow, %d notifications", runs, total.attached, total.notified)
-	if *followSeed == 0 && (total.attached < runs || total.notified < runs) {
-		t.Errorf("hardly anything was followed")
+	t.Logf("%d runs: %d times a range was seen to follow, %d times to read with others, %d notifications",
+		runs, total.attached, total.together, total.notified)
+	if *followSeed == 0 && (total.attached < runs || total.together < runs || total.notified < runs) {
+		t.Errorf("hardly anything was followed, or read together")
 	}
 }
 
@@ -63,12 +66,14 @@ type voyage struct {
 	t       *testing.T
 	random  *rand.Rand
 	harbour *harbour
-	pool    *Pool
-	whole   *Factory
-	ranges  []shard.Range
-	boats   map[int]*boat
-	// attached counts sightings of followers, notified calls of handlers.
-	attached, notified int
+	// server answers probes.
+	server *apiServer
+	pool   *Pool
+	whole  *Factory
+	ranges []shard.Range
+	boats  map[int]*boat
+	// attached counts sightings of followers, together those of ranges in a reading of several, notified calls of handlers.
+	attached, together, notified int
 }
 
 // boat is one range that has been begun.
@@ -91,7 +96,8 @@ type boat struct {
 
 func newVoyage(t *testing.T, random *rand.Rand) *voyage {
 	h := newHarbour(random)
-	pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+	server := &apiServer{shards: random.IntN(4) == 0}
+	pool := newTestPool(t, server, clock.RealClock{}, 0)
 	pool.config.Metadata = h
 	pool.config.Transform = func(obj any) (any, error) {
 		m, err := meta.Accessor(obj)
@@ -106,7 +112,7 @@ func newVoyage(t *testing.T, random *rand.Rand) *voyage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &voyage{t: t, random: random, harbour: h, pool: pool, ranges: ranges, boats: map[int]*boat{}}
+	return &voyage{t: t, random: random, harbour: h, server: server, pool: pool, ranges: ranges, boats: map[int]*boat{}}
 }
 
 // sail makes the run: something, a while, a look; and in the end all must be right.
@@ -130,6 +136,8 @@ func (v *voyage) sail() {
 		v.look()
 	}
 	v.harbour.set(func() { v.harbour.down, v.harbour.lag = false, 2*time.Second })
+	time.Sleep(probeFor) // virtual: the server's last word is heard by whoever lists anew.
+	v.harbour.disturb(true)
 	time.Sleep(5 * time.Minute) // virtual: past what reflectors back off by, and many bookmarks.
 	v.look()
 	v.arrive()
@@ -170,6 +178,11 @@ func (v *voyage) step() {
 		h.set(func() { h.lag = h.upTo(3 * time.Second) })
 	case 10:
 		h.set(func() { h.down, h.lag = false, 10*time.Millisecond })
+	case 11:
+		if v.roll(3) == 0 {
+			v.server.set(func(s *apiServer) { s.shards = !s.shards })
+			time.Sleep(probeFor) // virtual
+		}
 	default:
 		for range 1 + v.roll(4) {
 			h.write()
@@ -243,12 +256,22 @@ func (v *voyage) look() {
 		b.look()
 	}
 	v.attached += v.pool.Followed()[configMaps]
+	if f := v.pool.feeds[sharedKey{resource: configMaps}]; f != nil {
+		for _, r := range f.readings {
+			if len(r.portions) > 1 {
+				v.together += len(r.portions)
+			}
+		}
+	}
 }
 
 // arrive holds all against the present, and ends all.
 func (v *voyage) arrive() {
 	t, h := v.t, v.harbour
 	want := len(v.boats)
+	if !v.server.shards {
+		want = min(want, 1) // They read together.
+	}
 	if v.whole != nil {
 		want = 1
 		if got := v.pool.Followed()[configMaps]; got != len(v.boats) {
@@ -275,8 +298,8 @@ func (v *voyage) arrive() {
 		v.toggleWhole()
 	}
 	synctest.Wait()
-	if left := len(h.watches); left != 0 || len(v.pool.Followed()) != 0 {
-		t.Errorf("%d watches and %v followers left", left, v.pool.Followed())
+	if left := len(h.watches); left != 0 || len(v.pool.Followed()) != 0 || len(v.pool.feeds) != 0 {
+		t.Errorf("%d watches, %v followers and %d feeds left", left, v.pool.Followed(), len(v.pool.feeds))
 	}
 }
 

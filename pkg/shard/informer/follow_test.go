@@ -46,7 +46,7 @@ func TestRangesFollowTheWhole(t *testing.T) {
 		low, high := namesInHalves(t)
 		resource.Add(newConfigMap(low, "one"))
 		resource.Add(newConfigMap(high, "two"))
-		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)
 		all, everything := whole(t, pool, configMaps, resource)
 		inLow, inHigh := halves(t, pool)
 		first, second := inLow.reading(configMaps, resource, &v1.ConfigMap{}), inHigh.reading(configMaps, resource, &v1.ConfigMap{})
@@ -163,7 +163,7 @@ func TestWaitsForTheWholeToBeFilled(t *testing.T) {
 				low, _ := namesInHalves(t)
 				resource := newFakeResource(t)
 				resource.Add(newConfigMap(low, "one"))
-				pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+				pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)
 				slow := slowReader{resource, make(chan struct{})}
 				whole(t, pool, configMaps, slow)
 				inLow, inHigh := halves(t, pool)
@@ -384,7 +384,7 @@ func TestMetadataFollowsWholeObjects(t *testing.T) {
 		}
 		typed.Add(newConfigMap(name, "one"))
 		untyped.Add(partial("1"))
-		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)
 		objects, _ := whole(t, pool, configMaps, typed)
 		synctest.Wait()
 		key := sharedKey{resource: configMaps, metadata: true}

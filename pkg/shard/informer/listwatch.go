@@ -58,14 +58,16 @@ func (r metadataResource) List(ctx context.Context, options metav1.ListOptions) 
 	return r.ResourceInterface.List(ctx, options)
 }
 
-// rangeListWatch lists and watches one shard's part of a resource: with the
-// server's help where it gives it, and dropping the rest before it is gathered.
+// rangeListWatch lists and watches one shard's part of a resource with the server's help, and drops the rest, should that be
+// refused, before it is gathered.
 type rangeListWatch struct {
 	reader
 	selector string
 	// honoured tells whether the server filters by selector.
 	honoured func(ctx context.Context) bool
-	keep     func(obj any) bool
+	// stop ends what reads. It is called when all would have to be listed without the server's help; ranges read together then.
+	stop func()
+	keep func(obj any) bool
 	// discarded counts objects and events that the client dropped.
 	discarded *atomic.Int64
 }
@@ -78,12 +80,21 @@ var (
 func (lw *rangeListWatch) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if lw.honoured(ctx) {
 		options.ShardSelector = lw.selector
+	} else if options.Continue == "" {
+		return nil, lw.giveUp(ctx)
 	}
 	list, err := lw.reader.List(ctx, current(options))
 	if err != nil {
 		return nil, err
 	}
-	return list, lw.filterList(list)
+	return list, filterList(list, lw.keep, lw.discarded)
+}
+
+// giveUp ends what reads, and returns the error of its context.
+func (lw *rangeListWatch) giveUp(ctx context.Context) error {
+	lw.stop()
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // current makes of a list that may be as old as the server's cache happens to be one of the present state: a shard's new
@@ -96,11 +107,11 @@ func current(options metav1.ListOptions) metav1.ListOptions {
 }
 
 // filterList keeps list's metadata, resource version and continue token included.
-func (lw *rangeListWatch) filterList(list runtime.Object) error {
+func filterList(list runtime.Object, keep func(any) bool, discarded *atomic.Int64) error {
 	var kept []runtime.Object
 	dropped := int64(0)
 	err := meta.EachListItem(list, func(obj runtime.Object) error {
-		if lw.keep(obj) {
+		if keep(obj) {
 			kept = append(kept, obj)
 		} else {
 			dropped++
@@ -113,7 +124,7 @@ func (lw *rangeListWatch) filterList(list runtime.Object) error {
 	if dropped == 0 {
 		return nil
 	}
-	lw.discarded.Add(dropped)
+	discarded.Add(dropped)
 	return meta.SetList(list, kept)
 }
 
@@ -122,12 +133,14 @@ func (lw *rangeListWatch) WatchWithContext(ctx context.Context, options metav1.L
 	honoured := lw.honoured(ctx)
 	if honoured {
 		options.ShardSelector = lw.selector
+	} else if streams(options) {
+		return nil, lw.giveUp(ctx)
 	}
 	w, err := lw.reader.Watch(ctx, options)
 	if err != nil || honoured {
 		return w, err
 	}
-	return newFilteredWatch(w, lw.keep, lw.discarded), nil
+	return newFilteredWatch(w, lw.keep, lw.discarded, false), nil
 }
 
 // List implements cache.Lister.
@@ -140,8 +153,13 @@ func (lw *rangeListWatch) Watch(options metav1.ListOptions) (watch.Interface, er
 	return lw.WatchWithContext(context.Background(), options)
 }
 
-// filteredWatch drops object events that are not for us as they arrive. Bookmarks
-// and errors pass, or a streaming list would never end.
+// streams tells a watch that is a list too.
+func streams(options metav1.ListOptions) bool {
+	return options.SendInitialEvents != nil && *options.SendInitialEvents
+}
+
+// filteredWatch drops object events that are not for us as they arrive, or only those of the list that a watch begins with.
+// Bookmarks and errors pass, or a streaming list would never end.
 //
 // apimachinery's watch.Filter is not used: its goroutine blocks for ever when the
 // reader stops while an event is on its way.
@@ -151,22 +169,25 @@ type filteredWatch struct {
 	stop     context.CancelFunc
 }
 
-func newFilteredWatch(incoming watch.Interface, keep func(any) bool, discarded *atomic.Int64) *filteredWatch {
+func newFilteredWatch(incoming watch.Interface, keep func(any) bool, discarded *atomic.Int64, listOnly bool) *filteredWatch {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &filteredWatch{incoming: incoming, result: make(chan watch.Event), stop: cancel}
-	go w.run(ctx, keep, discarded)
+	go w.run(ctx, keep, discarded, listOnly)
 	return w
 }
 
-func (w *filteredWatch) run(ctx context.Context, keep func(any) bool, discarded *atomic.Int64) {
+func (w *filteredWatch) run(ctx context.Context, keep func(any) bool, discarded *atomic.Int64, listOnly bool) {
 	defer close(w.result)
+	listed := false
 	for event := range w.incoming.ResultChan() {
 		switch event.Type {
 		case watch.Added, watch.Modified, watch.Deleted:
-			if !keep(event.Object) {
+			if !(listOnly && listed) && !keep(event.Object) {
 				discarded.Add(1)
 				continue
 			}
+		case watch.Bookmark:
+			listed = listed || endsList(event.Object)
 		}
 		select {
 		case w.result <- event:
@@ -177,6 +198,12 @@ func (w *filteredWatch) run(ctx context.Context, keep func(any) bool, discarded 
 			return
 		}
 	}
+}
+
+// endsList tells the bookmark after which a watch goes on from the list that it began with.
+func endsList(bookmark runtime.Object) bool {
+	accessor, err := meta.Accessor(bookmark)
+	return err == nil && accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 // ResultChan implements watch.Interface.

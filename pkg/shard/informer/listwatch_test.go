@@ -15,9 +15,62 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/pager"
+	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
+
+// TestNothingIsListedUnfiltered: a range alone does not ask a server for everything that does not filter.
+func TestNothingIsListedUnfiltered(t *testing.T) {
+	for name, ask := range map[string]func(context.Context, *rangeListWatch) error{
+		"list": func(ctx context.Context, lw *rangeListWatch) error {
+			_, err := lw.ListWithContext(ctx, metav1.ListOptions{ResourceVersion: "0"})
+			return err
+		},
+		"watch that is a list": func(ctx context.Context, lw *rangeListWatch) error {
+			_, err := lw.WatchWithContext(ctx, metav1.ListOptions{SendInitialEvents: ptr.To(true)})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			read := &page{list: configMapList(), options: metav1.ListOptions{ResourceVersion: "untouched"}}
+			lw, _ := filtering(read, false)
+			ctx, cancel := context.WithCancel(t.Context())
+			lw.stop = cancel
+			if err := ask(ctx, lw); !errors.Is(err, context.Canceled) {
+				t.Errorf("got error %v, want that of what was stopped", err)
+			}
+			if read.options.ResourceVersion != "untouched" {
+				t.Errorf("asked for %v", read.options)
+			}
+		})
+	}
+}
+
+// TestFilteredListOfAWatch drops what a watch begins with, and nothing of what comes after.
+func TestFilteredListOfAWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := configMap("", "")
+		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		var discarded atomic.Int64
+		w := newFilteredWatch(newStream(true, false,
+			watch.Event{Type: watch.Added, Object: configMap("other", "1")},
+			watch.Event{Type: watch.Bookmark, Object: configMap("", "")}, // of those that tell no end
+			watch.Event{Type: watch.Added, Object: configMap("other", "2")},
+			watch.Event{Type: watch.Added, Object: configMap("mine", "2")},
+			watch.Event{Type: watch.Bookmark, Object: end},
+			watch.Event{Type: watch.Added, Object: configMap("other", "3")},
+		), func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }, &discarded, true)
+		var got []string
+		for event := range w.ResultChan() {
+			got = append(got, fmt.Sprintf("%s %s", event.Type, name(event.Object)))
+		}
+		if diff := cmp.Diff([]string{"BOOKMARK /@", "ADDED mine/2@", "BOOKMARK /@", "ADDED other/3@"}, got); diff != "" || discarded.Load() != 2 {
+			t.Errorf("discarded %d; events (-want +got):\n%s", discarded.Load(), diff)
+		}
+		w.Stop()
+	})
+}
 
 // stream is a watch as a decoder of the server's answer makes it: it hands over one
 // event after the other until it is stopped or, if it is to, the answer ends.
@@ -62,7 +115,7 @@ func (s *stream) Stop()                          { s.stop() }
 
 func filteredStream(s *stream) (*filteredWatch, *atomic.Int64) {
 	var discarded atomic.Int64
-	return newFilteredWatch(s, func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }, &discarded), &discarded
+	return newFilteredWatch(s, func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }, &discarded, false), &discarded
 }
 
 func TestFilteredWatch(t *testing.T) {
@@ -174,16 +227,16 @@ func TestFilteredPage(t *testing.T) {
 		{"some is dropped", []string{"alpha", "beta", "port", "gamma"}, []string{"beta", "gamma"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			lw, discarded := filtering(&page{list: configMapList(test.in...)}, false)
-			got, err := lw.ListWithContext(t.Context(), metav1.ListOptions{Limit: 4})
-			if err != nil {
+			var discarded atomic.Int64
+			got := configMapList(test.in...)
+			if err := filterList(got, inRange(shard.Range{End: 1 << 63}), &discarded); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(configMapList(test.want...).ListMeta, got.(*v1.ConfigMapList).ListMeta); diff != "" {
+			if diff := cmp.Diff(configMapList(test.want...).ListMeta, got.ListMeta); diff != "" {
 				t.Errorf("list metadata (-want +got):\n%s", diff)
 			}
 			var kept []string
-			for _, item := range got.(*v1.ConfigMapList).Items {
+			for _, item := range got.Items {
 				kept = append(kept, item.Namespace)
 			}
 			if diff := cmp.Diff(test.want, kept); diff != "" {
@@ -208,7 +261,7 @@ func (p *pages) List(_ context.Context, o metav1.ListOptions) (runtime.Object, e
 }
 
 func TestEmptyPageIsNotTheLast(t *testing.T) {
-	lw, _ := filtering(&pages{}, false)
+	lw, _ := filtering(&pages{}, true) // as by a server that was to filter, and has not
 	var got []string
 	err := pager.New(lw.ListWithContext).EachListItem(t.Context(), metav1.ListOptions{Limit: 2}, func(obj runtime.Object) error {
 		got = append(got, obj.(*v1.ConfigMap).Namespace)

@@ -45,6 +45,7 @@ func TestPartIsFilteredTwice(t *testing.T) {
 			i := f.readingPart(tokens, all)
 			mustAdd(t, i, &told)
 			f.StartWithContext(t.Context())
+			time.Sleep(time.Second) // virtual: past what ranges that read together wait for each other
 			synctest.Wait()
 			all.Modify(newSecret("a", "password", v1.SecretTypeOpaque))
 			all.Add(newSecret("a", "registry", v1.SecretTypeDockerConfigJson))
@@ -211,6 +212,7 @@ func TestPartDoesNotWeigh(t *testing.T) {
 		low.readingPart(tokens, all)
 		for _, want := range []int64{1, 2} {
 			low.StartWithContext(t.Context())
+			time.Sleep(time.Second) // virtual: as above
 			synctest.Wait()
 			if got := low.Weights(); !maps.Equal(got, map[string]int64{mine: want}) {
 				t.Errorf("weights %v, want %s: %d", got, mine, want)

@@ -60,6 +60,8 @@ type Pool struct {
 	waiting map[sharedKey]map[*func()]struct{}
 	// followers counts informers that follow another one.
 	followers map[schema.GroupVersionResource]int
+	// feeds are what ranges read together.
+	feeds map[sharedKey]*feed
 }
 
 // sharedKey names an informer of the pool: a resource, whole or metadata only, all of it or the part that a field
@@ -101,6 +103,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 	return &Pool{
 		config: c, kinds: k, prober: newProber(k, c.Clock), shared: map[sharedKey]*shared{},
 		waiting: map[sharedKey]map[*func()]struct{}{}, followers: map[schema.GroupVersionResource]int{},
+		feeds: map[sharedKey]*feed{},
 	}, nil
 }
 

@@ -1,0 +1,366 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// gatherPatience is how long a reading waits for more ranges before it lists. Those that a member begins with, or that fall to it
+// together, come within that time.
+const gatherPatience = 50 * time.Millisecond
+
+// feed reads all of a resource that the API server does not filter by range, once for all ranges of the process: each of them
+// would be sent everything. It stores nothing; what is outside the ranges is dropped as it comes.
+//
+// Ranges that come together share a reading from its list on. Those that come later have one of their own, which lists after the
+// one before has, and then go over to the oldest one.
+type feed struct {
+	pool    *Pool
+	key     sharedKey
+	read    reader
+	example runtime.Object
+	// filters is closed once the server has been found to filter.
+	filters chan struct{}
+	over    sync.Once
+	// users is guarded by pool.mu; the last one ends what runs.
+	users   int
+	running sync.WaitGroup
+
+	// mu makes one step of what a reading is sent, for all of its ranges, and of a change of theirs. It is taken before those of
+	// their informers.
+	mu sync.Mutex
+	// readings are those that have ranges, the oldest first. Only the first one takes ranges over, so none goes over twice.
+	readings []*reading
+}
+
+// portion is a range's portion of a feed; feed.mu guards it.
+type portion struct {
+	into    *sink
+	reading *reading
+	// since is the version of what it holds where its reading has not come that far yet; empty otherwise. An informer never goes
+	// back in time.
+	since string
+}
+
+// takes tells whether something at version is news.
+func (p *portion) takes(version string) bool {
+	if p.since != "" && reached(p.since, version) {
+		return false
+	}
+	p.since = ""
+	return true
+}
+
+// readTogether fills into, which must be of a range, from what the process reads of all of the resource. It returns when ctx has
+// ended or the API server has been found to filter; nothing is passed on after that.
+func (p *Pool) readTogether(ctx context.Context, key sharedKey, read reader, into *sink) {
+	f := p.enter(key, read, into.i.example)
+	defer p.leave(f)
+	mine := &portion{into: &sink{i: into.i, stored: true}}
+	f.join(mine)
+	defer f.quit(mine)
+	select {
+	case <-f.filters:
+	case <-ctx.Done():
+	}
+}
+
+func (p *Pool) enter(key sharedKey, read reader, example runtime.Object) *feed {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f, ok := p.feeds[key]
+	if !ok {
+		f = &feed{pool: p, key: key, read: read, example: example, filters: make(chan struct{})}
+		p.feeds[key] = f
+	}
+	f.users++
+	return f
+}
+
+func (p *Pool) leave(f *feed) {
+	p.mu.Lock()
+	f.users--
+	last := f.users == 0
+	if last {
+		delete(p.feeds, f.key)
+	}
+	p.mu.Unlock()
+	if last {
+		f.running.Wait()
+	}
+}
+
+// join adds a range to the newest reading if that has not begun to list, or else to a new one.
+func (f *feed) join(p *portion) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var newest *reading
+	if n := len(f.readings); n > 0 {
+		newest = f.readings[n-1]
+	}
+	if newest == nil || newest.began {
+		newest = f.beginLocked(newest)
+	}
+	newest.portions[p] = struct{}{}
+	p.reading = newest
+}
+
+// quit takes a range out. Nothing is passed on to it after that.
+func (f *feed) quit(p *portion) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(p.reading.portions, p)
+	if len(p.reading.portions) == 0 {
+		f.endLocked(p.reading)
+	}
+}
+
+// beginLocked begins a reading that lists once the one before has.
+func (f *feed) beginLocked(before *reading) *reading {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &reading{feed: f, ctx: ctx, stop: cancel, portions: map[*portion]struct{}{}, synced: make(chan struct{})}
+	f.readings = append(f.readings, r)
+	f.running.Go(func() { r.run(before) })
+	return r
+}
+
+func (f *feed) endLocked(r *reading) {
+	r.stop()
+	f.readings = slices.DeleteFunc(f.readings, func(other *reading) bool { return other == r })
+}
+
+// reading is one list and watch of all of a resource. It implements cache.ReflectorStore; feed.mu guards it.
+type reading struct {
+	feed     *feed
+	ctx      context.Context
+	stop     context.CancelFunc
+	synced   chan struct{}
+	portions map[*portion]struct{}
+	// began says that it has begun to list, listing that a list is under way: that has nothing for ranges which come later.
+	began, listing bool
+	// version is what it has come to, passed counts the steps to there.
+	version string
+	passed  int
+	// older is the reading that the ranges shall go over to, and had is what that had passed when this one first saw it.
+	older *reading
+	had   int
+}
+
+var (
+	_ cache.TransformingStore      = &reading{}
+	_ cache.ReflectorBookmarkStore = &reading{}
+)
+
+func (r *reading) run(before *reading) {
+	timer := time.NewTimer(gatherPatience)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.ctx.Done():
+		return
+	}
+	if before != nil {
+		select {
+		case <-before.synced:
+		case <-before.ctx.Done():
+		case <-r.ctx.Done():
+			return
+		}
+	}
+	cache.NewReflectorWithOptions(r.listWatch(), r.feed.example, r, cache.ReflectorOptions{
+		Name:            "shard-informers",
+		TypeDescription: r.feed.key.resource.String(),
+	}).RunWithContext(r.ctx)
+}
+
+func (r *reading) listWatch() cache.ListerWatcher {
+	discarded := &r.feed.pool.discarded
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			keep, err := r.begin(ctx, true)
+			if err != nil {
+				return nil, err
+			}
+			list, err := r.feed.read.List(ctx, current(options))
+			if err != nil {
+				return nil, err
+			}
+			return list, filterList(list, keep, discarded)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			keep, err := r.begin(ctx, streams(options))
+			if err != nil {
+				return nil, err
+			}
+			w, err := r.feed.read.Watch(ctx, options)
+			if err != nil || !streams(options) {
+				return w, err
+			}
+			return newFilteredWatch(w, keep, discarded, true), nil
+		},
+	}
+}
+
+// begin is called before each request. It returns what is kept of a list: what is in one of the present ranges. The error is ctx's;
+// where the server has come to filter, it returns with that only.
+func (r *reading) begin(ctx context.Context, list bool) (keep func(obj any) bool, err error) {
+	f := r.feed
+	if f.pool.prober.honoured(ctx, f.key.resource) {
+		f.over.Do(func() { close(f.filters) })
+		<-ctx.Done() // as all ranges leave
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !list {
+		return nil, nil
+	}
+	r.began, r.listing = true, true
+	parts := make([]*sink, 0, len(r.portions))
+	for p := range r.portions {
+		parts = append(parts, p.into)
+	}
+	return func(obj any) bool {
+		return slices.ContainsFunc(parts, func(into *sink) bool { return into.keeps(obj) })
+	}, nil
+}
+
+// Add implements cache.ReflectorStore.
+func (r *reading) Add(obj any) error { return r.change(obj, (*sink).upsert) }
+
+// Update implements cache.ReflectorStore.
+func (r *reading) Update(obj any) error { return r.change(obj, (*sink).upsert) }
+
+// Delete implements cache.ReflectorStore.
+func (r *reading) Delete(obj any) error { return r.change(obj, (*sink).Delete) }
+
+// change passes an event on; to those that it is not for, as a bookmark.
+func (r *reading) change(obj any, step func(into *sink, obj any) error) error {
+	r.feed.mu.Lock()
+	defer r.feed.mu.Unlock()
+	version := resourceVersion(obj)
+	if len(r.portions) == 0 {
+		return nil // it has ended
+	}
+	if !r.keepsLocked(obj) {
+		r.feed.pool.discarded.Add(1)
+		return r.passLocked(version, func(into *sink) error { return into.Bookmark(version) })
+	}
+	obj, err := r.transformed(obj)
+	if err != nil {
+		return err
+	}
+	return r.passLocked(version, func(into *sink) error { return step(into, obj) })
+}
+
+// Replace implements cache.ReflectorStore.
+func (r *reading) Replace(list []any, version string) error {
+	r.feed.mu.Lock()
+	defer r.feed.mu.Unlock()
+	kept := make([]any, 0, len(list))
+	for _, obj := range list {
+		if !r.keepsLocked(obj) {
+			continue // a range that has left since
+		}
+		obj, err := r.transformed(obj)
+		if err != nil {
+			return err
+		}
+		kept = append(kept, obj)
+	}
+	if err := r.passLocked(version, func(into *sink) error { return into.Replace(kept, version) }); err != nil {
+		return err // and it is listed again
+	}
+	if r.listing = false; !cache.IsDone(r) {
+		close(r.synced)
+	}
+	r.feed.mergeLocked()
+	return nil
+}
+
+// Bookmark implements cache.ReflectorBookmarkStore.
+func (r *reading) Bookmark(version string) error {
+	r.feed.mu.Lock()
+	defer r.feed.mu.Unlock()
+	return r.passLocked(version, func(into *sink) error { return into.Bookmark(version) })
+}
+
+// Resync implements cache.ReflectorStore; handlers have timers of their own.
+func (r *reading) Resync() error { return nil }
+
+// Transformer implements cache.TransformingStore.
+func (r *reading) Transformer() cache.TransformFunc { return r.feed.pool.config.Transform }
+
+// Name and Done make a reading a cache.DoneChecker.
+func (r *reading) Name() string          { return "Reading of " + r.feed.key.resource.String() }
+func (r *reading) Done() <-chan struct{} { return r.synced }
+
+func (r *reading) keepsLocked(obj any) bool {
+	for p := range r.portions {
+		if p.into.keeps(obj) {
+			return true
+		}
+	}
+	return false
+}
+
+// transformed returns the object as all ranges store it.
+func (r *reading) transformed(obj any) (any, error) {
+	if transform := r.Transformer(); transform != nil {
+		return transform(obj)
+	}
+	return obj, nil
+}
+
+// passLocked has all ranges take the step to version, unless it is none for them.
+func (r *reading) passLocked(version string, step func(into *sink) error) error {
+	if r.passed++; version != "" {
+		r.version = version
+	}
+	var errs []error
+	for p := range r.portions {
+		if p.takes(version) {
+			errs = append(errs, step(p.into))
+		}
+	}
+	r.feed.mergeLocked()
+	return errors.Join(errs...)
+}
+
+// mergeLocked has ranges go over to the oldest reading where that is sent all events of the ranges there are, has been found to go
+// on since theirs has listed, and has not seen more than theirs.
+func (f *feed) mergeLocked() {
+	if len(f.readings) < 2 {
+		return
+	}
+	to := f.readings[0]
+	for _, r := range slices.Clone(f.readings[1:]) {
+		if r.listing || !cache.IsDone(r) || to.listing || !cache.IsDone(to) {
+			continue
+		}
+		if r.older != to {
+			r.older, r.had = to, to.passed
+		}
+		if r.had == to.passed || !reached(r.version, to.version) {
+			continue
+		}
+		klog.FromContext(r.ctx).V(2).Info("Ranges go over to what the process reads already", "resource", f.key.resource, "ranges", len(r.portions), "version", r.version)
+		for p := range r.portions {
+			p.reading, p.since = to, r.version
+			to.portions[p] = struct{}{}
+		}
+		clear(r.portions)
+		f.endLocked(r)
+	}
+}

@@ -1,0 +1,351 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// quarters are the factories of a process with four shards.
+func quarters(t *testing.T, p *Pool) []*Factory {
+	t.Helper()
+	ranges, err := shard.EqualRanges(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	factories := make([]*Factory, 0, len(ranges))
+	for _, r := range ranges {
+		f := p.NewFactory(r, nil, time.Time{})
+		t.Cleanup(f.Shutdown)
+		factories = append(factories, f)
+	}
+	return factories
+}
+
+// inQuarters returns a namespace for each of four equal ranges.
+func inQuarters(t *testing.T) []string {
+	t.Helper()
+	names := make([]string, 4)
+	for i := range 100 {
+		name := fmt.Sprintf("%d-orders", i)
+		names[shard.Hash(name)>>62] = name
+	}
+	return names
+}
+
+// ledger is what a fake resource was asked for since the last call, in short.
+func (r *fakeResource) ledger() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var asked []string
+	for _, o := range r.options {
+		if o.Watch || o.AllowWatchBookmarks {
+			asked = append(asked, "watch")
+		} else {
+			asked = append(asked, "list")
+		}
+	}
+	r.options = nil
+	return strings.Join(asked, " ")
+}
+
+func checkAsked(t *testing.T, what string, r *fakeResource, want string) {
+	t.Helper()
+	synctest.Wait()
+	if got := r.ledger(); got != want {
+		t.Errorf("%s asked for %q, want %q", what, got, want)
+	}
+}
+
+// TestRangesReadTogether has four ranges read what the API server does not filter: those that come together with one list, one
+// that comes later with one of its own, and all of them with one watch.
+func TestRangesReadTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		names := inQuarters(t)
+		for _, name := range names {
+			resource.Add(newConfigMap(name, "one")) // 1 to 4
+		}
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		ranges := quarters(t, pool)
+		told := make([]recorder, len(ranges))
+		for i, f := range ranges {
+			mustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
+		}
+		for _, f := range ranges[:3] {
+			f.StartWithContext(t.Context())
+			time.Sleep(gatherPatience / 3)
+		}
+		time.Sleep(gatherPatience)
+		checkAsked(t, "three ranges", resource, "list watch")
+		for i := range 3 {
+			checkCalls(t, "a range", &told[i], fmt.Sprintf("add %s/one@%d initial=true", names[i], i+1))
+		}
+		if n := pool.Discarded(); n != 1 {
+			t.Errorf("discarded %d objects, want that of the fourth range", n)
+		}
+
+		ranges[3].StartWithContext(t.Context())
+		time.Sleep(gatherPatience)
+		checkAsked(t, "a range that came later", resource, "list watch")
+		if n := resource.watchers(); n != 2 {
+			t.Errorf("%d watches, want two before anything has shown that the first one goes on", n)
+		}
+		for _, name := range names {
+			resource.Modify(newConfigMap(name, "one")) // 5 to 8
+		}
+		synctest.Wait()
+		if n := resource.watchers(); n != 1 {
+			t.Errorf("%d watches of four ranges, want one", n)
+		}
+		resource.Delete(newConfigMap(names[3], "one")) // 9
+		checkCalls(t, "the range that came later", &told[3], "add "+names[3]+"/one@4 initial=true",
+			"update "+names[3]+"/one@4 -> "+names[3]+"/one@8", "delete "+names[3]+"/one@9")
+		for _, f := range ranges {
+			i := f.reading(configMaps, resource, &v1.ConfigMap{})
+			if v := i.LastSyncResourceVersion(); v != "9" {
+				t.Errorf("a range is at version %s, want 9: what is not for it passes, too", v)
+			}
+		}
+
+		ranges[0].Shutdown() // of those that the reading began with
+		resource.Add(newConfigMap(names[0], "two"))
+		resource.Add(newConfigMap(names[3], "two")) // 11
+		checkCalls(t, "the range that came later", &told[3], "add "+names[3]+"/two@11 initial=false")
+		checkCalls(t, "a range that has ended", &told[0], "update "+names[0]+"/one@1 -> "+names[0]+"/one@5")
+		checkAsked(t, "ranges that stay", resource, "")
+		for _, f := range ranges {
+			f.Shutdown()
+		}
+		synctest.Wait()
+		if n := resource.watchers(); n != 0 || len(pool.feeds) != 0 {
+			t.Errorf("%d watches and %d feeds left", n, len(pool.feeds))
+		}
+	})
+}
+
+// TestServerComesToFilter: ranges that read together leave each other at the next request, and come together again where
+// everything would have to be listed.
+func TestServerComesToFilter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		names := inQuarters(t)
+		for _, name := range names {
+			resource.Add(newConfigMap(name, "one"))
+		}
+		server := &apiServer{}
+		pool := newTestPool(t, server, clock.RealClock{}, 0)
+		ranges := quarters(t, pool)
+		told := make([]recorder, len(ranges))
+		for i, f := range ranges {
+			mustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
+			f.StartWithContext(t.Context())
+		}
+		time.Sleep(probeFor)
+		checkAsked(t, "ranges", resource, "list watch")
+		server.set(func(s *apiServer) { s.shards = true })
+		time.Sleep(probeFor)
+		resource.expire()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		asked := strings.Join(slices.Sorted(slices.Values(strings.Fields(resource.ledger()))), " ")
+		if want := "list list list list watch watch watch watch"; asked != want || resource.watchers() != 4 || len(pool.feeds) != 0 {
+			t.Errorf("of a server that filters, %d watches and %d feeds after asking for %s", resource.watchers(), len(pool.feeds), asked)
+		}
+
+		server.set(func(s *apiServer) { s.shards = false })
+		time.Sleep(time.Minute)
+		checkAsked(t, "ranges that need nothing new", resource, "")
+		resource.expire()
+		time.Sleep(time.Minute) // virtual: they list after pauses of random length
+		resource.Modify(newConfigMap(names[0], "one"))
+		synctest.Wait()
+		if n := resource.watchers(); n != 1 || len(pool.feeds) != 1 {
+			t.Errorf("of a server that does not filter any more, %d watches and %d feeds", n, len(pool.feeds))
+		}
+		for i := range told {
+			want := []string{fmt.Sprintf("add %s/one@%d initial=true", names[i], i+1)}
+			if i == 0 {
+				want = append(want, "update "+names[0]+"/one@1 -> "+names[0]+"/one@5")
+			}
+			checkCalls(t, "a range", &told[i], want...)
+		}
+	})
+}
+
+// TestRangeIsNotTakenBack: the reading that a range goes over to may be behind it, and may list what is older than what the range
+// holds.
+func TestRangeIsNotTakenBack(t *testing.T) {
+	f := &feed{pool: newTestPool(t, &apiServer{}, clock.RealClock{}, 0), key: sharedKey{resource: configMaps}}
+	begin := func() *reading {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := &reading{feed: f, ctx: ctx, stop: cancel, portions: map[*portion]struct{}{}, synced: make(chan struct{})}
+		f.readings = append(f.readings, r)
+		return r
+	}
+	first, second := begin(), begin()
+	informers := make([]*Informer, 0, 2)
+	for _, r := range f.readings {
+		i := newInformer(config{example: &v1.ConfigMap{}})
+		r.portions[&portion{into: &sink{i: i, stored: true}, reading: r}] = struct{}{}
+		informers = append(informers, i)
+	}
+	at := func(version string) *v1.ConfigMap {
+		c := configMap("ns", "1")
+		c.ResourceVersion = version
+		return c
+	}
+	bookmark := func(r *reading, version string) {
+		t.Helper()
+		if err := r.Bookmark(version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := informers[1]
+	check := func(after string, joined bool, version string) {
+		t.Helper()
+		held, _, _ := late.GetStore().GetByKey("ns/1")
+		if held == nil || resourceVersion(held) != version || (len(second.portions) == 0) != joined {
+			t.Errorf("after %s the range holds %v, has gone over: %t; want %t, version %s", after, held, len(second.portions) == 0, joined, version)
+		}
+	}
+	replace := func(r *reading, version string, objects ...any) {
+		t.Helper()
+		if err := r.Replace(objects, version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(first, "5", at("3"))
+	bookmark(first, "6")
+	replace(second, "20", at("18"))
+	bookmark(second, "21")
+	check("nothing of the other reading", false, "18")
+	bookmark(first, "30")
+	bookmark(second, "22")
+	check("being behind", false, "18")
+	keep, err := first.begin(t.Context(), true)
+	if err != nil || !keep(at("30")) {
+		t.Fatalf("a list of all does not keep all, or %v", err)
+	}
+	bookmark(second, "31")
+	check("a list that has nothing for it", false, "18")
+	replace(first, "35", at("33"))
+	bookmark(second, "40")
+	check("being ahead of a reading that goes on", true, "18")
+	for _, step := range []func(any) error{first.Update, first.Delete, first.Add} {
+		if err := step(at("35")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("events that it has seen", true, "18")
+	replace(first, "39", at("35"))
+	check("a list that is older", true, "18")
+	if v := late.LastSyncResourceVersion(); v != "40" {
+		t.Errorf("the range has gone to version %s, want 40", v)
+	}
+	if err := first.Update(at("41")); err != nil {
+		t.Fatal(err)
+	}
+	check("news", true, "41")
+	replace(first, "50")
+	if left := append(late.GetStore().ListKeys(), informers[0].GetStore().ListKeys()...); len(left) != 0 {
+		t.Errorf("after a list of nothing, %v is held", left)
+	}
+	bookmark(second, "60") // that it was sent meanwhile
+	if err := second.Add(at("60")); err != nil || late.LastSyncResourceVersion() != "50" {
+		t.Errorf("what has ended was passed on: version %s, %v", late.LastSyncResourceVersion(), err)
+	}
+}
+
+// TestListOfLateRangesWaits: what is listed has nothing for a range that comes meanwhile. Such ranges share the next list, which
+// waits for the one before; all that was written before they came is in it.
+func TestListOfLateRangesWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		names := inQuarters(t)
+		slow := slowReader{newFakeResource(t), make(chan struct{})}
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		ranges := quarters(t, pool)
+		caches := make([]cache.SharedIndexInformer, 0, len(ranges))
+		for _, f := range ranges {
+			caches = append(caches, f.informer(sharedKey{resource: configMaps}, nil, true, slow, &v1.ConfigMap{}))
+		}
+		ranges[0].StartWithContext(t.Context())
+		time.Sleep(time.Second)
+		for _, name := range names {
+			slow.Add(newConfigMap(name, "one"))
+		}
+		for _, f := range ranges[1:] {
+			f.StartWithContext(t.Context())
+			time.Sleep(time.Second)
+		}
+		checkAsked(t, "ranges during a list", slow.fakeResource, "")
+		ranges[2].Shutdown() // while it waits
+		close(slow.list)
+		checkAsked(t, "ranges after a list", slow.fakeResource, "list watch list watch")
+		for i, c := range caches {
+			want := []string{names[i] + "/one"}
+			if i == 2 {
+				want = nil
+			}
+			if diff := cmp.Diff(want, append([]string(nil), c.GetStore().ListKeys()...)); diff != "" || c.HasSynced() == (i == 2) {
+				t.Errorf("range %d, synced: %t, holds (-want +got):\n%s", i, c.HasSynced(), diff)
+			}
+		}
+	})
+}
+
+// TestReadingIsSentWhatCameAfterItsList, also what is in none of its ranges yet: others go over to it.
+func TestReadingIsSentWhatCameAfterItsList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := configMap("", "")
+		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		names := inQuarters(t)
+		sent := newStream(true, false, watch.Event{Type: watch.Added, Object: newConfigMap(names[0], "one")},
+			watch.Event{Type: watch.Added, Object: newConfigMap(names[1], "one")}, watch.Event{Type: watch.Bookmark, Object: end},
+			watch.Event{Type: watch.Added, Object: newConfigMap(names[1], "two")})
+		mine := newInformer(config{example: &v1.ConfigMap{}, keep: func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == names[0] }})
+		f := &feed{pool: newTestPool(t, &apiServer{}, clock.RealClock{}, 0), key: sharedKey{resource: configMaps}, read: streaming{sent}}
+		r := &reading{feed: f, portions: map[*portion]struct{}{{into: &sink{i: mine}}: {}}}
+		lw := cache.ToListerWatcherWithContext(r.listWatch())
+		w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		var got []string
+		for event := range w.ResultChan() {
+			got = append(got, fmt.Sprintf("%s %s", event.Type, name(event.Object)))
+		}
+		want := []string{"ADDED " + names[0] + "/one@", "BOOKMARK /@", "ADDED " + names[1] + "/two@"}
+		if diff := cmp.Diff(want, got); diff != "" || f.pool.Discarded() != 1 {
+			t.Errorf("discarded %d, want 1; events (-want +got):\n%s", f.pool.Discarded(), diff)
+		}
+	})
+}
+
+// streaming is a resource with one watch.
+type streaming struct{ watch.Interface }
+
+func (s streaming) List(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return nil, errors.New("no lists")
+}
+
+func (s streaming) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return s.Interface, nil
+}
