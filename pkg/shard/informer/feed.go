@@ -91,11 +91,24 @@ func (p *Pool) leave(f *feed) {
 	f.users--
 	last := f.users == 0
 	if last {
-		delete(p.feeds, f.key)
+		p.retireLocked(f)
 	}
 	p.mu.Unlock()
 	if last {
 		f.running.Wait()
+	}
+}
+
+// retire has a feed take no more ranges.
+func (p *Pool) retire(f *feed) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retireLocked(f)
+}
+
+func (p *Pool) retireLocked(f *feed) {
+	if p.feeds[f.key] == f {
+		delete(p.feeds, f.key)
 	}
 }
 
@@ -215,7 +228,10 @@ func (r *reading) listWatch() cache.ListerWatcher {
 func (r *reading) begin(ctx context.Context, list bool) (keep func(obj any) bool, err error) {
 	f := r.feed
 	if f.pool.prober.honoured(ctx, f.key.resource) {
-		f.over.Do(func() { close(f.filters) })
+		f.over.Do(func() {
+			f.pool.retire(f) // or those that leave could come back to it
+			close(f.filters)
+		})
 		<-ctx.Done() // as all ranges leave
 	}
 	if ctx.Err() != nil {

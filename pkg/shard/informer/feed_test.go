@@ -349,3 +349,35 @@ func (s streaming) List(context.Context, metav1.ListOptions) (runtime.Object, er
 func (s streaming) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	return s.Interface, nil
 }
+
+// TestFeedThatIsOverTakesNoMoreRanges: a range that leaves it would come back at once where the server is in two minds.
+func TestFeedThatIsOverTakesNoMoreRanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)
+		key := sharedKey{resource: configMaps}
+		old := pool.enter(key, nil, &v1.ConfigMap{})
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := make(chan error)
+		go func() {
+			_, err := (&reading{feed: old}).begin(ctx, true)
+			asked <- err
+		}()
+		<-old.filters
+		next := pool.enter(key, nil, &v1.ConfigMap{})
+		if next == old {
+			t.Error("a feed that is over takes a range")
+		}
+		cancel()
+		if err := <-asked; !errors.Is(err, context.Canceled) {
+			t.Errorf("the request that found it out ended with %v", err)
+		}
+		pool.leave(old)
+		if pool.feeds[key] != next {
+			t.Error("the end of one feed has taken away another")
+		}
+		pool.leave(next)
+		if len(pool.feeds) != 0 {
+			t.Errorf("%d feeds left", len(pool.feeds))
+		}
+	})
+}

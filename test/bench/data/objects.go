@@ -82,7 +82,8 @@ func replicaSet(set int) *appsv1.ReplicaSet {
 // setStatus is what the controller would write once all pods are ready.
 func setStatus(set *appsv1.ReplicaSet) {
 	set.Status = appsv1.ReplicaSetStatus{
-		Replicas: podsEach, FullyLabeledReplicas: podsEach, ReadyReplicas: podsEach, AvailableReplicas: podsEach, ObservedGeneration: set.Generation,
+		Replicas: podsEach, FullyLabeledReplicas: podsEach, ReadyReplicas: podsEach, AvailableReplicas: podsEach,
+		TerminatingReplicas: ptr.To[int32](0), ObservedGeneration: set.Generation,
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -145,6 +147,24 @@ func check(ctx context.Context, client kubernetes.Interface, pods int) error {
 	}
 	if running != pods || len(list.Items) != pods {
 		return fmt.Errorf("%d pods, %d of them run, want %d: the controllers did not leave them alone", len(list.Items), running, pods)
+	}
+	sets, err := client.AppsV1().ReplicaSets("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return err
+	}
+	return checkStatus(sets.Items)
+}
+
+// checkStatus fails if the controllers have written another status than was made. They would go on to do so wherever they begin with
+// this data, behind their limits, while other work is measured.
+func checkStatus(sets []appsv1.ReplicaSet) error {
+	for i := range sets {
+		want := sets[i].DeepCopy()
+		setStatus(want)
+		if !apiequality.Semantic.DeepEqual(sets[i].Status, want.Status) {
+			return fmt.Errorf("ReplicaSet %s/%s has the status %+v, and was made with %+v: make what the controllers write",
+				want.Namespace, want.Name, sets[i].Status, want.Status)
+		}
 	}
 	return nil
 }
