@@ -49,6 +49,21 @@ func inQuarters(t *testing.T) []string {
 	return names
 }
 
+// sharing returns how many ranges each reading of the process has.
+func (p *Pool) sharing() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ranges []int
+	for _, f := range p.feeds {
+		f.mu.Lock()
+		for _, r := range f.readings {
+			ranges = append(ranges, len(r.portions))
+		}
+		f.mu.Unlock()
+	}
+	return ranges
+}
+
 // ledger is what a fake resource was asked for since the last call, in short.
 func (r *fakeResource) ledger() string {
 	r.mu.Lock()
@@ -134,8 +149,8 @@ func TestRangesReadTogether(t *testing.T) {
 			f.Shutdown()
 		}
 		synctest.Wait()
-		if n := resource.watchers(); n != 0 || len(pool.feeds) != 0 {
-			t.Errorf("%d watches and %d feeds left", n, len(pool.feeds))
+		if n, readings := resource.watchers(), pool.sharing(); n != 0 || len(readings) != 0 {
+			t.Errorf("%d watches and %d readings left", n, len(readings))
 		}
 	})
 }
@@ -165,8 +180,8 @@ func TestServerComesToFilter(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		asked := strings.Join(slices.Sorted(slices.Values(strings.Fields(resource.ledger()))), " ")
-		if want := "list list list list watch watch watch watch"; asked != want || resource.watchers() != 4 || len(pool.feeds) != 0 {
-			t.Errorf("of a server that filters, %d watches and %d feeds after asking for %s", resource.watchers(), len(pool.feeds), asked)
+		if want := "list list list list watch watch watch watch"; asked != want || resource.watchers() != 4 || len(pool.sharing()) != 0 {
+			t.Errorf("of a server that filters, %d watches and %d readings after asking for %s", resource.watchers(), len(pool.sharing()), asked)
 		}
 
 		server.set(func(s *apiServer) { s.shards = false })
@@ -176,8 +191,8 @@ func TestServerComesToFilter(t *testing.T) {
 		time.Sleep(time.Minute) // virtual: they list after pauses of random length
 		resource.Modify(newConfigMap(names[0], "one"))
 		synctest.Wait()
-		if n := resource.watchers(); n != 1 || len(pool.feeds) != 1 {
-			t.Errorf("of a server that does not filter any more, %d watches and %d feeds", n, len(pool.feeds))
+		if n := resource.watchers(); n != 1 || len(pool.sharing()) != 1 {
+			t.Errorf("of a server that does not filter any more, %d watches and readings of %v ranges", n, pool.sharing())
 		}
 		for i := range told {
 			want := []string{fmt.Sprintf("add %s/one@%d initial=true", names[i], i+1)}

@@ -256,11 +256,9 @@ func (v *voyage) look() {
 		b.look()
 	}
 	v.attached += v.pool.Followed()[configMaps]
-	if f := v.pool.feeds[sharedKey{resource: configMaps}]; f != nil {
-		for _, r := range f.readings {
-			if len(r.portions) > 1 {
-				v.together += len(r.portions)
-			}
+	for _, n := range v.pool.sharing() {
+		if n > 1 {
+			v.together += n
 		}
 	}
 }
@@ -298,8 +296,8 @@ func (v *voyage) arrive() {
 		v.toggleWhole()
 	}
 	synctest.Wait()
-	if left := len(h.watches); left != 0 || len(v.pool.Followed()) != 0 || len(v.pool.feeds) != 0 {
-		t.Errorf("%d watches, %v followers and %d feeds left", left, v.pool.Followed(), len(v.pool.feeds))
+	if left := len(h.watches); left != 0 || len(v.pool.Followed()) != 0 || len(v.pool.sharing()) != 0 {
+		t.Errorf("%d watches, %v followers and %d readings left", left, v.pool.Followed(), len(v.pool.sharing()))
 	}
 }
 
