@@ -268,7 +268,7 @@ func (i *Instance) buildGraph(ctx context.Context, root clientbuilder.Controller
 		ignored[schema.GroupResource{Group: r.Group, Resource: r.Resource}] = struct{}{}
 	}
 	i.context.GraphBuilder = garbagecollector.NewDependencyGraphBuilder(
-		ctx, client, i.context.RESTMapper, ignored, i.context.ObjectOrMetadataInformerFactory, i.started)
+		ctx, client, i.context.RESTMapper, ignored, i.informers.ObjectOrMetadata().OwnersFirst(), i.started)
 	return nil
 }
 

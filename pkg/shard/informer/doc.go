@@ -59,7 +59,7 @@
 //
 // # Non-guarantees
 //
-//   - No ordering between kinds, between shards, or between handlers.
+//   - No ordering between kinds, between shards, or between handlers, but for what [OwnersFirst] tells at the start.
 //   - Where the server does not filter, a range that comes while the process lists a kind waits for that before it lists itself.
 //   - A LIST that is under way at the end is cancelled but not waited for: client-go's
 //     Reflector sends it from a goroutine that it does not keep. The same holds for one
