@@ -296,11 +296,16 @@ func (f *Factory) runLocked(ctx context.Context, e *entry) {
 	e.filling, e.started = true, true
 	// At once, so that ranges which start at the same time wait for it and do not read by themselves.
 	e.warm(ctx)
+	f.goLocked(ctx, e.RunWithContext)
+}
+
+// goLocked calls run, with a context that ends with ctx or the factory, which must not have been shut down.
+func (f *Factory) goLocked(ctx context.Context, run func(context.Context)) {
 	f.running.Go(func() {
 		runCtx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(f.ctx, cancel)()
-		e.RunWithContext(runCtx)
+		run(runCtx)
 	})
 }
 

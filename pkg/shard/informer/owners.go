@@ -73,12 +73,7 @@ func (f *Factory) alongside(stopCh <-chan struct{}, run func(ctx context.Context
 	if f.shutdown {
 		return false
 	}
-	f.running.Go(func() {
-		ctx, cancel := context.WithCancel(wait.ContextForChannel(stopCh))
-		defer cancel()
-		defer context.AfterFunc(f.ctx, cancel)()
-		run(ctx)
-	})
+	f.goLocked(wait.ContextForChannel(stopCh), run)
 	return true
 }
 
