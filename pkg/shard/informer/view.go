@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -126,7 +127,7 @@ func (v *view) AddIndexers(indexers cache.Indexers) error {
 func (v *view) GetIndexer() cache.Indexer { return sharedIndexer{v.shared.GetIndexer()} }
 
 // GetStore implements cache.SharedInformer.
-func (v *view) GetStore() cache.Store { return v.shared.GetStore() }
+func (v *view) GetStore() cache.Store { return v.GetIndexer() }
 
 // GetController implements cache.SharedInformer.
 func (v *view) GetController() cache.Controller { return state{v} }
@@ -158,19 +159,27 @@ func (v *view) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContex
 	return errNoHandler
 }
 
-// indexersMu makes one step of looking which indexes a shared indexer has and
-// adding the others.
+// indexersMu guards the indexes of shared indexers: it makes one step of looking which ones
+// there are and adding the others.
 var indexersMu sync.Mutex
 
 // sharedIndexer lets several instances of a controller add the same indexes.
 type sharedIndexer struct{ cache.Indexer }
+
+// GetIndexers implements cache.Indexer. It returns a copy: client-go's is the map that
+// AddIndexers writes to, perhaps for another shard while the caller reads.
+func (s sharedIndexer) GetIndexers() cache.Indexers {
+	indexersMu.Lock()
+	defer indexersMu.Unlock()
+	return maps.Clone(s.Indexer.GetIndexers())
+}
 
 // AddIndexers implements cache.Indexer.
 func (s sharedIndexer) AddIndexers(indexers cache.Indexers) error {
 	indexersMu.Lock()
 	defer indexersMu.Unlock()
 	missing := cache.Indexers{}
-	present := s.GetIndexers()
+	present := s.Indexer.GetIndexers()
 	for name, f := range indexers {
 		if _, ok := present[name]; !ok {
 			missing[name] = f

@@ -1,10 +1,13 @@
 package informer
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
 
@@ -50,4 +53,41 @@ func TestGivenUpShardHearsNothing(t *testing.T) {
 		high.Shutdown()
 		checkCalls(t, "a handler of a shard that was given up", &never)
 	})
+}
+
+// TestIndexersOfAViewAreACopy has one shard look which indexes there are while another one adds some, as constructors of
+// several groups do.
+func TestIndexersOfAViewAreACopy(t *testing.T) {
+	low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
+	reader := low.reading(nodes, newFakeResource(t), &v1.Node{}).GetIndexer()
+	writer := high.reading(nodes, newFakeResource(t), &v1.Node{})
+	add := func(name string) {
+		if err := writer.AddIndexers(cache.Indexers{name: cache.MetaNamespaceIndexFunc}); err != nil {
+			t.Error(err)
+		}
+	}
+
+	before := reader.GetIndexers()
+	add("first")
+	if _, changed := before["first"]; changed {
+		t.Fatal("what a shard looks at changes when another shard adds an index: a concurrent map read and map write")
+	}
+	if _, known := reader.GetIndexers()["first"]; !known {
+		t.Error("an index that another shard added is not known")
+	}
+
+	var both sync.WaitGroup
+	both.Go(func() {
+		for n := range 200 {
+			add(fmt.Sprintf("index-%d", n))
+		}
+	})
+	both.Go(func() {
+		for range 200 {
+			for name := range reader.GetIndexers() {
+				_ = name
+			}
+		}
+	})
+	both.Wait()
 }
