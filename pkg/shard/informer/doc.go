@@ -7,6 +7,7 @@
 //   - A namespaced kind gets an informer of this shard alone. It lists and
 //     watches with the API server's shardSelector where a probe has shown that
 //     the server honours it (KEP-5866), and filters again on the client always.
+//     A probe that fails changes nothing: the last answer counts.
 //     Where the server does not, the ranges of the process read together. Where the
 //     process has an informer of all of the kind, it follows that one instead of
 //     reading: see below.

@@ -137,6 +137,14 @@ func (f *feed) quit(p *portion) {
 	}
 }
 
+// part has all ranges leave: the server has been found to filter.
+func (f *feed) part() {
+	f.over.Do(func() {
+		f.pool.retire(f) // or those that leave could come back to it
+		close(f.filters)
+	})
+}
+
 // beginLocked begins a reading that lists once the one before has.
 func (f *feed) beginLocked(before *reading) *reading {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -160,6 +168,8 @@ type reading struct {
 	portions map[*portion]struct{}
 	// began says that it has begun to list, listing that a list is under way: that has nothing for ranges which come later.
 	began, listing bool
+	// asking says that it asks in the background whether the server filters.
+	asking bool
 	// version is what it has come to, passed counts the steps to there.
 	version string
 	passed  int
@@ -227,11 +237,9 @@ func (r *reading) listWatch() cache.ListerWatcher {
 // where the server has come to filter, it returns with that only.
 func (r *reading) begin(ctx context.Context, list bool) (keep func(obj any) bool, err error) {
 	f := r.feed
-	if f.pool.prober.honoured(ctx, f.key.resource) {
-		f.over.Do(func() {
-			f.pool.retire(f) // or those that leave could come back to it
-			close(f.filters)
-		})
+	mode, known := f.pool.prober.mode(ctx, f.key.resource)
+	if mode == ServerSide {
+		f.part()
 		<-ctx.Done() // as all ranges leave
 	}
 	if ctx.Err() != nil {
@@ -239,6 +247,10 @@ func (r *reading) begin(ctx context.Context, list bool) (keep func(obj any) bool
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !known && !r.asking && r.ctx.Err() == nil {
+		r.asking = true
+		f.running.Go(r.askAgain)
+	}
 	if !list {
 		return nil, nil
 	}
@@ -250,6 +262,27 @@ func (r *reading) begin(ctx context.Context, list bool) (keep func(obj any) bool
 	return func(obj any) bool {
 		return slices.ContainsFunc(parts, func(into *sink) bool { return into.keeps(obj) })
 	}, nil
+}
+
+// askAgain asks until the API server has said whether it filters, as nobody knows so far. A watch that
+// has begun without that would go on without it for minutes.
+func (r *reading) askAgain() {
+	timer := time.NewTimer(probeAgain)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-r.ctx.Done():
+			return
+		}
+		if mode, known := r.feed.pool.prober.mode(r.ctx, r.feed.key.resource); known {
+			if mode == ServerSide {
+				r.feed.part()
+			}
+			return
+		}
+		timer.Reset(probeAgain)
+	}
 }
 
 // Add implements cache.ReflectorStore.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -200,6 +201,31 @@ func TestServerComesToFilter(t *testing.T) {
 				want = append(want, "update "+names[0]+"/one@1 -> "+names[0]+"/one@5")
 			}
 			checkCalls(t, "a range", &told[i], want...)
+		}
+	})
+}
+
+// TestServerFiltersThoughTheFirstProbeFailed: ranges that have begun to read together while nobody could tell whether the
+// server filters part as soon as it says so, and not when the watch ends.
+func TestServerFiltersThoughTheFirstProbeFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		server := &apiServer{shards: true, fails: http.StatusServiceUnavailable}
+		pool := newTestPool(t, server, clock.RealClock{}, 0)
+		for _, f := range quarters(t, pool) {
+			f.reading(configMaps, resource, &v1.ConfigMap{})
+			f.StartWithContext(t.Context())
+		}
+		time.Sleep(10 * probeAgain) // virtual
+		synctest.Wait()
+		if got := pool.sharing(); len(got) != 1 || got[0] != 4 {
+			t.Fatalf("readings of %v ranges while nobody can tell, want one of 4", got)
+		}
+		server.set(func(s *apiServer) { s.fails = 0 })
+		time.Sleep(2 * probeAgain) // virtual
+		synctest.Wait()
+		if got := pool.sharing(); len(got) != 0 || resource.watchers() != 4 {
+			t.Errorf("%d watches and readings of %v ranges once the server has said that it filters, want 4 and none", resource.watchers(), got)
 		}
 	})
 }

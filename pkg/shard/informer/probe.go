@@ -19,6 +19,9 @@ import (
 const probeFor = 30 * time.Second
 
 const (
+	// probeAgain is how long a probe that failed is not repeated: an API server that has just
+	// started refuses for a moment.
+	probeAgain = time.Second
 	// probeSelector is a valid selector that costs the server little.
 	probeSelector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x0000000000000001')"
 	// probeNobody names no object, so that a server that knows no shards sends none either: from its cache it would send all,
@@ -52,8 +55,11 @@ type prober struct {
 type answer struct {
 	// turn is held while asking, so that one request serves all who wait. It is a
 	// channel because who waits may have to stop.
-	turn  chan struct{}
-	mode  Mode
+	turn chan struct{}
+	// mode is what it said last; ClientSide until it has.
+	mode Mode
+	// known says that the server has answered at all.
+	known bool
 	until time.Time
 }
 
@@ -62,10 +68,17 @@ func newProber(k *kinds, c Clock) *prober {
 		answers: map[schema.GroupVersionResource]*answer{}, modes: map[schema.GroupVersionResource]Mode{}}
 }
 
-// honoured reports whether the server filters gvr. Resources without a typed list
-// (custom resources) never echo shardInfo though they are filtered alike: pods
-// answer for them.
+// honoured reports whether the server filters gvr, by its last answer. One that cannot be asked
+// has not changed its mind; before its first answer the client filters, which is always right.
 func (p *prober) honoured(ctx context.Context, gvr schema.GroupVersionResource) bool {
+	mode, _ := p.mode(ctx, gvr)
+	return mode == ServerSide
+}
+
+// mode returns who filters gvr, and whether that is known from an answer of the server.
+// Resources without a typed list (custom resources) never echo shardInfo though they are
+// filtered alike: pods answer for them.
+func (p *prober) mode(ctx context.Context, gvr schema.GroupVersionResource) (mode Mode, known bool) {
 	entry, ok := p.kinds.byResource[gvr]
 	if !ok {
 		entry = p.kinds.byResource[schema.GroupVersionResource{Version: "v1", Resource: "pods"}]
@@ -75,31 +88,35 @@ func (p *prober) honoured(ctx context.Context, gvr schema.GroupVersionResource) 
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
 	case <-ctx.Done():
-		return false
+		return ClientSide, false
 	}
-	now := p.clock.Now()
-	if now.Before(a.until) {
-		return a.mode == ServerSide
+	if p.clock.Now().Before(a.until) {
+		return a.mode, a.known
 	}
-	mode, err := p.ask(ctx, entry)
+	asked, err := p.ask(ctx, entry)
 	if ctx.Err() != nil {
 		// Who asked has given up, which says nothing about the server.
-		return false
+		return ClientSide, false
 	}
-	logger := klog.FromContext(ctx)
+	p.note(ctx, entry.Resource, a, asked, err)
+	return a.mode, a.known
+}
+
+// note takes an answer of the server, or the lack of one, into a, whose turn the caller holds.
+func (p *prober) note(ctx context.Context, gvr schema.GroupVersionResource, a *answer, asked Mode, err error) {
+	logger, now := klog.FromContext(ctx), p.clock.Now()
 	if err != nil {
-		// Filtering on the client is always right, so doubt costs traffic only.
-		logger.V(2).Info("Could not probe for sharded list and watch, filtering on the client", "resource", entry.Resource, "err", err)
-		mode = ClientSide
+		a.until = now.Add(probeAgain)
+		logger.V(2).Info("Could not probe for sharded list and watch", "resource", gvr, "filteredBy", a.mode, "known", a.known, "err", err)
+	} else {
+		if asked != a.mode || !a.known {
+			logger.V(2).Info("Probed for sharded list and watch", "resource", gvr, "filteredBy", asked)
+		}
+		a.mode, a.known, a.until = asked, true, now.Add(probeFor)
 	}
-	if mode != a.mode {
-		logger.V(2).Info("Probed for sharded list and watch", "resource", entry.Resource, "filteredBy", mode)
-	}
-	a.mode, a.until = mode, now.Add(probeFor)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.modes[entry.Resource] = mode
-	return mode == ServerSide
+	p.modes[gvr] = a.mode
 }
 
 func (p *prober) ask(ctx context.Context, entry kind) (Mode, error) {
@@ -124,13 +141,13 @@ func (p *prober) answerFor(gvr schema.GroupVersionResource) *answer {
 	defer p.mu.Unlock()
 	a, ok := p.answers[gvr]
 	if !ok {
-		a = &answer{turn: make(chan struct{}, 1)}
+		a = &answer{turn: make(chan struct{}, 1), mode: ClientSide}
 		p.answers[gvr] = a
 	}
 	return a
 }
 
-// snapshot returns the last answer for every resource that was asked for.
+// snapshot returns who filters, for every resource that was asked for.
 func (p *prober) snapshot() map[schema.GroupVersionResource]Mode {
 	p.mu.Lock()
 	defer p.mu.Unlock()

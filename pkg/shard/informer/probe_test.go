@@ -95,6 +95,33 @@ func TestProbeIsRepeated(t *testing.T) {
 	checkProbe(t, p, s, configMaps, true, 1)
 }
 
+// TestFailedProbeChangesNothing: a server that refuses, as one does that has just started, has not said that it filters no
+// more. It is asked again soon, and believed when it answers.
+func TestFailedProbeChangesNothing(t *testing.T) {
+	s := &apiServer{shards: true}
+	p, pool, clock := newTestProber(t, s)
+	checkProbe(t, p, s, configMaps, true, 1)
+	for _, fails := range []int{http.StatusServiceUnavailable, http.StatusInternalServerError, http.StatusForbidden} {
+		s.set(func(s *apiServer) { s.fails = fails })
+		clock.SetTime(clock.Now().Add(probeFor))
+		checkProbe(t, p, s, configMaps, true, 1)
+		checkProbe(t, p, s, configMaps, true, 0)
+		if got := pool.Modes()[configMaps]; got != ServerSide {
+			t.Errorf("mode is %s after a probe that was answered with status %d", got, fails)
+		}
+	}
+	s.set(func(s *apiServer) { s.shards, s.fails = false, 0 })
+	clock.SetTime(clock.Now().Add(probeAgain))
+	checkProbe(t, p, s, configMaps, false, 1)
+
+	s.set(func(s *apiServer) { s.shards, s.fails = true, http.StatusServiceUnavailable })
+	clock.SetTime(clock.Now().Add(probeFor))
+	checkProbe(t, p, s, configMaps, false, 1)
+	s.set(func(s *apiServer) { s.fails = 0 })
+	clock.SetTime(clock.Now().Add(probeAgain))
+	checkProbe(t, p, s, configMaps, true, 1)
+}
+
 // TestPodsAnswerForCustomResources has resources without a typed list, which never echo
 // the selector, take the answer of pods.
 func TestPodsAnswerForCustomResources(t *testing.T) {
