@@ -27,6 +27,9 @@
 //   - A request that has left the process cannot be called back: the server may carry it out until it gives up on it.
 //     The fence bounds how long the client waits, not what the server does. A goroutine that is suspended between the
 //     fence's check and the system call writes when it wakes up.
+//   - A clock that stands still, as a virtual machine's does that is paused, moved live, or restored from a snapshot. By it the
+//     claim is valid on waking, and the fence lets writes pass until the next renewal finds another holder: within a
+//     RetryPeriod, or, if nothing is answered, until the RenewDeadline, by that clock. A fence in the API server covers it; see [Mark].
 //   - Whoever edits a held Lease by hand (clears the holder, writes another name) makes a second holder possible until
 //     the first has seen it, which takes one watch event.
 //   - Whoever deletes a Lease that has just been created makes a second holder possible: a rival that has not heard of
@@ -48,8 +51,8 @@
 //	holder  |start of renewal ------- RenewDeadline: claim ends, fence closed ---- work must have returned|
 //	rival        |sees the renewal ------------------------------------------------- LeaseDuration: may acquire|
 //
-// Time in suspend counts on Linux (CLOCK_BOOTTIME), but timers stand still meanwhile. Every decision therefore reads
-// the clock again, and the fence does for every request.
+// Time in which the process is stopped or the machine suspends itself counts on Linux (CLOCK_BOOTTIME), but timers stand
+// still meanwhile. Every decision therefore reads the clock again, and the fence does for every request.
 //
 // # Absent and deleted Leases
 //

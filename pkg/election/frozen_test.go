@@ -1,0 +1,135 @@
+package election
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// machineClock is the clock of a virtual machine: it stands still while the machine is paused.
+type machineClock struct {
+	clock.RealClock
+	mu     sync.Mutex
+	paused time.Time // since when; zero while it runs
+	lost   time.Duration
+}
+
+func (c *machineClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.RealClock.Now()
+	if !c.paused.IsZero() {
+		now = c.paused
+	}
+	return now.Add(-c.lost)
+}
+
+func (c *machineClock) pause() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.paused = c.RealClock.Now()
+}
+
+func (c *machineClock) resume() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost += c.RealClock.Now().Sub(c.paused)
+	c.paused = time.Time{}
+}
+
+// TestFrozenClock keeps a holder from running for a minute, in which a rival acquires its Lease, and
+// then lets it write. If its clock went on, the fence refuses the first write. If the clock stood
+// still with it, writes pass until its next renewal is answered, or until its renew deadline where
+// none is. No watch tells it anything: after such a time its connection is gone.
+func TestFrozenClock(t *testing.T) {
+	timing := DefaultTiming()
+	for name, test := range map[string]struct {
+		frozen, answered bool
+		// writes is for how long after waking they pass, at least and at most.
+		least, most time.Duration
+	}{
+		"the clock goes on": {answered: true},
+		"the clock stands still": {
+			frozen: true, answered: true,
+			least: time.Millisecond, most: timing.RetryPeriod + 10*time.Millisecond,
+		},
+		"the clock stands still, and no answer": {
+			frozen: true, least: timing.RenewDeadline - 2*timing.RetryPeriod, most: timing.RenewDeadline,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				machine := &machineClock{}
+				a := w.node("a", creating, func(n *node, cfg *ClaimantConfig) {
+					n.quiet = true
+					cfg.Clock = machine
+					n.observer = w.observer(n.watch, machine)
+					cfg.Observer = n.observer
+				})
+				w.sleep(time.Second)
+				b := w.node("b", func(n *node, _ *ClaimantConfig) { n.quiet = true })
+				w.sleep(20 * time.Second)
+				fence, err := NewFence(FenceConfig{Member: "a_1", Shard: "ns-01", Clock: machine})
+				if err != nil {
+					t.Fatal(err)
+				}
+				fence.Open(a.claimant.Claim())
+				write := fence.Wrap(&transport{})
+				passes := func() bool { return fencePasses(t, write) }
+				if !passes() {
+					t.Fatal("the holder cannot write")
+				}
+
+				a.client.Block()
+				a.watch.Block()
+				if test.frozen {
+					machine.pause()
+				}
+				w.sleep(time.Minute)
+				if b.claimant.Claim() == nil || w.holder(leaseName) != "b_1" {
+					t.Fatalf("the Lease is held by %q, want b_1", w.holder(leaseName))
+				}
+				if test.frozen {
+					machine.resume()
+				}
+				if test.answered {
+					a.client.Unblock()
+				}
+
+				woke := time.Now()
+				for passes() {
+					if time.Since(woke) > time.Minute {
+						t.Fatal("it writes for ever")
+					}
+					time.Sleep(time.Millisecond) // virtual
+					synctest.Wait()
+				}
+				if after := time.Since(woke); after < test.least || after > test.most {
+					t.Errorf("refused %v after waking, want from %v to %v", after, test.least, test.most)
+				}
+				a.client.Unblock()
+				a.watch.Unblock()
+			})
+		})
+	}
+}
+
+// fencePasses reports whether the fence lets a write pass.
+func fencePasses(t *testing.T, fence http.RoundTripper) bool {
+	t.Helper()
+	body := strings.NewReader("{}")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://server/api/v1/pods", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := fence.RoundTrip(req)
+	if err != nil {
+		return false
+	}
+	return resp.Body.Close() == nil
+}
