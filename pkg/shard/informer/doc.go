@@ -31,15 +31,17 @@
 // lock: both are always at the same version. A range follows an informer of
 // everything; metadata follows whole objects; a part of a kind follows all of it.
 // Followers do not keep an informer alive. When its last user goes, they read by
-// themselves, and when one begins and has seen as much, they follow it; what they hold
-// is served meanwhile.
+// themselves: they watch from the version that they are at, and list only where the
+// server does not know that one any more. When an informer begins and has seen as
+// much, they follow it. What they hold is served meanwhile.
 //
 // # Reading together
 //
 // What the API server does not filter it sends whole to everyone who watches. So the ranges of a process then share one list
 // and watch of a kind, which stores nothing and passes on to each what is in its range. Ranges that come at the same time begin together;
 // a later one lists by itself, and goes over to the oldest watch when it has seen as much. When the server comes to filter, they
-// part at the next request; when it ceases to, each reads on and joins the others where it would have to list.
+// part at the next request, and go on from where they are; when it ceases to, each reads on and joins the others where it would
+// have to list.
 //
 // # Guarantees
 //

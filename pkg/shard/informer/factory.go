@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -220,19 +221,21 @@ func (f *Factory) reads(key sharedKey, read reader, example runtime.Object) sour
 	return func(ctx context.Context, into *sink) {
 		for ctx.Err() == nil {
 			if !honoured(ctx) {
-				f.pool.readTogether(ctx, key, read, into)
+				into.lost = f.pool.readTogether(ctx, key, read, into)
 				continue
 			}
 			alone, stop := context.WithCancel(ctx)
+			var lost atomic.Bool
 			reflected(&rangeListWatch{
 				reader:    read,
 				selector:  f.within.Selector(),
 				honoured:  honoured,
-				stop:      stop,
+				stop:      func() { lost.Store(true); stop() },
 				keep:      f.keepsObject,
 				discarded: &f.pool.discarded,
 			}, example, key.resource.String())(alone, into)
 			stop()
+			into.lost = lost.Load()
 		}
 	}
 }

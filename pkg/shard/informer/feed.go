@@ -22,7 +22,8 @@ const gatherPatience = 50 * time.Millisecond
 // would be sent everything. It stores nothing; what is outside the ranges is dropped as it comes.
 //
 // Ranges that come together share a reading from its list on. Those that come later have one of their own, which lists after the
-// one before has, and then go over to the oldest one.
+// one before has, and then go over to the oldest one. Those that have followed, or read alone, go on from where they are: a
+// reading of such ranges lists nothing.
 type feed struct {
 	pool    *Pool
 	key     sharedKey
@@ -61,17 +62,17 @@ func (p *portion) takes(version string) bool {
 }
 
 // readTogether fills into, which must be of a range, from what the process reads of all of the resource. It returns when ctx has
-// ended or the API server has been found to filter; nothing is passed on after that.
-func (p *Pool) readTogether(ctx context.Context, key sharedKey, read reader, into *sink) {
+// ended or the API server has been found to filter; nothing is passed on after that. lost says that it was about to list.
+func (p *Pool) readTogether(ctx context.Context, key sharedKey, read reader, into *sink) (lost bool) {
 	f := p.enter(key, read, into.i.example)
 	defer p.leave(f)
-	mine := &portion{into: &sink{i: into.i, stored: true}}
+	mine := &portion{into: &sink{i: into.i, stored: true}, since: into.place()}
 	f.join(mine)
-	defer f.quit(mine)
 	select {
 	case <-f.filters:
 	case <-ctx.Done():
 	}
+	return f.quit(mine)
 }
 
 func (p *Pool) enter(key sharedKey, read reader, example runtime.Object) *feed {
@@ -112,29 +113,34 @@ func (p *Pool) retireLocked(f *feed) {
 	}
 }
 
-// join adds a range to the newest reading if that has not begun to list, or else to a new one.
+// join adds a range to the newest reading if that has not begun, or else to a new one. Ranges that go on from where they are
+// and those that have to list do not share one.
 func (f *feed) join(p *portion) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	resumes := p.since != ""
 	var newest *reading
-	if n := len(f.readings); n > 0 {
-		newest = f.readings[n-1]
+	for _, r := range f.readings {
+		if r.resumes == resumes {
+			newest = r
+		}
 	}
 	if newest == nil || newest.began {
-		newest = f.beginLocked(newest)
+		newest = f.beginLocked(newest, resumes)
 	}
 	newest.portions[p] = struct{}{}
 	p.reading = newest
 }
 
-// quit takes a range out. Nothing is passed on to it after that.
-func (f *feed) quit(p *portion) {
+// quit takes a range out, and reports whether its reading was about to list. Nothing is passed on to it after that.
+func (f *feed) quit(p *portion) (lost bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(p.reading.portions, p)
 	if len(p.reading.portions) == 0 {
 		f.endLocked(p.reading)
 	}
+	return p.reading.lost || p.reading.listing
 }
 
 // part has all ranges leave: the server has been found to filter.
@@ -145,10 +151,10 @@ func (f *feed) part() {
 	})
 }
 
-// beginLocked begins a reading that lists once the one before has.
-func (f *feed) beginLocked(before *reading) *reading {
+// beginLocked begins a reading, which lists, if it does, once the one before has.
+func (f *feed) beginLocked(before *reading, resumes bool) *reading {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &reading{feed: f, ctx: ctx, stop: cancel, portions: map[*portion]struct{}{}, synced: make(chan struct{})}
+	r := &reading{feed: f, ctx: ctx, stop: cancel, resumes: resumes, portions: map[*portion]struct{}{}, synced: make(chan struct{})}
 	f.readings = append(f.readings, r)
 	f.running.Go(func() { r.run(before) })
 	return r
@@ -166,8 +172,12 @@ type reading struct {
 	stop     context.CancelFunc
 	synced   chan struct{}
 	portions map[*portion]struct{}
-	// began says that it has begun to list, listing that a list is under way: that has nothing for ranges which come later.
+	// resumes says that its ranges go on from where they are. Otherwise they have to list.
+	resumes bool
+	// began says that it has begun to read, listing that a list is under way: that has nothing for ranges which come later.
 	began, listing bool
+	// lost says that it was about to list when the server had come to filter.
+	lost bool
 	// asking says that it asks in the background whether the server filters.
 	asking bool
 	// version is what it has come to, passed counts the steps to there.
@@ -191,7 +201,10 @@ func (r *reading) run(before *reading) {
 	case <-r.ctx.Done():
 		return
 	}
-	if before != nil {
+	from := ""
+	if r.resumes {
+		from = r.resume()
+	} else if before != nil {
 		select {
 		case <-before.synced:
 		case <-before.ctx.Done():
@@ -199,10 +212,22 @@ func (r *reading) run(before *reading) {
 			return
 		}
 	}
-	cache.NewReflectorWithOptions(r.listWatch(), r.feed.example, r, cache.ReflectorOptions{
-		Name:            "shard-informers",
-		TypeDescription: r.feed.key.resource.String(),
-	}).RunWithContext(r.ctx)
+	all := reflection{lw: r.listWatch(), example: r.feed.example, name: "shard-informers", description: r.feed.key.resource.String()}
+	all.run(r.ctx, r, from)
+}
+
+// resume begins to read where the range is that is the least far.
+func (r *reading) resume() (from string) {
+	r.feed.mu.Lock()
+	defer r.feed.mu.Unlock()
+	for p := range r.portions {
+		if from == "" || reached(from, p.since) {
+			from = p.since
+		}
+	}
+	r.began, r.version = true, from
+	close(r.synced)
+	return from
 }
 
 func (r *reading) listWatch() cache.ListerWatcher {
@@ -239,6 +264,7 @@ func (r *reading) begin(ctx context.Context, list bool) (keep func(obj any) bool
 	f := r.feed
 	mode, known := f.pool.prober.mode(ctx, f.key.resource)
 	if mode == ServerSide {
+		r.setLost(list)
 		f.part()
 		<-ctx.Done() // as all ranges leave
 	}
@@ -262,6 +288,12 @@ func (r *reading) begin(ctx context.Context, list bool) (keep func(obj any) bool
 	return func(obj any) bool {
 		return slices.ContainsFunc(parts, func(into *sink) bool { return into.keeps(obj) })
 	}, nil
+}
+
+func (r *reading) setLost(lost bool) {
+	r.feed.mu.Lock()
+	defer r.feed.mu.Unlock()
+	r.lost = lost
 }
 
 // askAgain asks until the API server has said whether it filters, as nobody knows so far. A watch that
@@ -406,7 +438,10 @@ func (f *feed) mergeLocked() {
 		}
 		klog.FromContext(r.ctx).V(2).Info("Ranges go over to what the process reads already", "resource", f.key.resource, "ranges", len(r.portions), "version", r.version)
 		for p := range r.portions {
-			p.reading, p.since = to, r.version
+			p.reading = to
+			if p.since == "" || reached(r.version, p.since) {
+				p.since = r.version // or it is ahead of its reading
+			}
 			to.portions[p] = struct{}{}
 		}
 		clear(r.portions)

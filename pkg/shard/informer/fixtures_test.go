@@ -231,6 +231,15 @@ func (r *fakeResource) expire() {
 	}
 }
 
+// end ends all watches, as a server does from time to time.
+func (r *fakeResource) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for w := range r.watches {
+		w.Interface.Stop()
+	}
+}
+
 // watchers returns how many watches there are.
 func (r *fakeResource) watchers() int {
 	r.mu.Lock()

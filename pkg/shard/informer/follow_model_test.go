@@ -48,6 +48,7 @@ func TestFollowersModel(t *testing.T) {
 				total.attached += v.attached
 				total.notified += v.notified
 				total.together += v.together
+				total.parted += v.parted
 			})
 		})
 		if !ok {
@@ -56,7 +57,7 @@ func TestFollowersModel(t *testing.T) {
 	}
 	t.Logf("%d runs: %d times a range was seen to follow, %d times to read with others, %d notifications",
 		runs, total.attached, total.together, total.notified)
-	if *followSeed == 0 && (total.attached < runs || total.together < runs || total.notified < runs) {
+	if *followSeed == 0 && (total.attached < runs || total.together < runs || total.notified < runs || total.parted < runs/10) {
 		t.Errorf("hardly anything was followed, or read together")
 	}
 }
@@ -74,6 +75,8 @@ type voyage struct {
 	boats  map[int]*boat
 	// attached counts sightings of followers, together those of ranges in a reading of several, notified calls of handlers.
 	attached, together, notified int
+	// parted counts informers of everything that ranges went on without.
+	parted int
 }
 
 // boat is one range that has been begun.
@@ -290,15 +293,42 @@ func (v *voyage) arrive() {
 			t.Errorf("range %d holds %v in the end, want %v", i, got, want)
 		}
 		b.checkShared(v.whole)
-		v.end(i)
 	}
-	if v.whole != nil {
-		v.toggleWhole()
+	v.part()
+	for i := range v.boats {
+		v.end(i)
 	}
 	synctest.Wait()
 	if left := len(h.watches); left != 0 || len(v.pool.Followed()) != 0 || len(v.pool.sharing()) != 0 {
 		t.Errorf("%d watches, %v followers and %d readings left", left, v.pool.Followed(), len(v.pool.sharing()))
 	}
+}
+
+// part ends the informer of everything while things happen: the ranges that followed it are told of them, and list nothing.
+func (v *voyage) part() {
+	if v.whole == nil {
+		return
+	}
+	h := v.harbour
+	time.Sleep(probeFor) // virtual: who reads now asks the server.
+	h.write()
+	v.toggleWhole()
+	lists, _ := h.listed()
+	for range 5 {
+		h.write()
+	}
+	time.Sleep(time.Minute) // virtual: longer than events take, and bookmarks.
+	v.look()
+	after, version := h.listed()
+	if after != lists {
+		v.t.Errorf("%d lists by %d ranges that followed an informer", after-lists, len(v.boats))
+	}
+	for i, b := range v.boats {
+		if got, want := b.content(), b.truth(version); !maps.Equal(got, want) {
+			v.t.Errorf("range %d holds %v after it was left, want %v", i, got, want)
+		}
+	}
+	v.parted++
 }
 
 func (b *boat) start() {

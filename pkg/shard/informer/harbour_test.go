@@ -31,7 +31,9 @@ type harbour struct {
 	// version is that of the last write to anything, past is all writes to ConfigMaps.
 	version int
 	past    []berthing
-	down    bool
+	// oldest is the version before which it knows no changes any more.
+	oldest int
+	down   bool
 	// lag bounds how late events are.
 	lag     time.Duration
 	watches map[*mooring]struct{}
@@ -115,6 +117,9 @@ func (h *harbour) set(change func()) {
 func (h *harbour) disturb(gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if gone {
+		h.oldest = h.version
+	}
 	for m := range h.watches {
 		if gone {
 			close(m.gone)
@@ -123,6 +128,13 @@ func (h *harbour) disturb(gone bool) {
 		}
 		delete(h.watches, m)
 	}
+}
+
+// listed returns how many lists there were, and the present version.
+func (h *harbour) listed() (lists, version int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lists, h.version
 }
 
 // pause waits for what a request takes.
@@ -155,7 +167,7 @@ func (h *harbour) List(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 		if err != nil || least == 0 {
 			panic("list at version " + o.ResourceVersion)
 		}
-		if least <= version {
+		if least = max(least, h.oldest); least <= version {
 			version = least + h.random.IntN(version-least+1)
 		}
 	}
@@ -183,6 +195,10 @@ func (h *harbour) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.watches[m] = struct{}{}
+	if from < h.oldest {
+		close(m.gone)
+		delete(h.watches, m)
+	}
 	go h.tell(ctx, m, from)
 	return m, nil
 }

@@ -92,7 +92,9 @@ func (lw *rangeListWatch) ListWithContext(ctx context.Context, options metav1.Li
 
 // giveUp ends what reads, and returns the error of its context.
 func (lw *rangeListWatch) giveUp(ctx context.Context) error {
-	lw.stop()
+	if ctx.Err() == nil {
+		lw.stop()
+	}
 	<-ctx.Done()
 	return ctx.Err()
 }

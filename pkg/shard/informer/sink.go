@@ -19,6 +19,8 @@ type sink struct {
 	outside *atomic.Int64
 	// stored says that objects come from another informer's store, and have been transformed for it.
 	stored bool
+	// lost says that its source has lost its place, and has to list. Only the source uses it.
+	lost bool
 }
 
 var (

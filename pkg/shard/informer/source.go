@@ -32,14 +32,10 @@ func lookAgain() *wait.Backoff {
 	return &wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: 9, Cap: time.Second}
 }
 
-// reflected reads from the API server through client-go's Reflector.
+// reflected reads from the API server, from where the informer is if it has been filled.
 func reflected(lw cache.ListerWatcher, example runtime.Object, description string) source {
-	return func(ctx context.Context, into *sink) {
-		cache.NewReflectorWithOptions(lw, example, into, cache.ReflectorOptions{
-			Name:            "shard-informer",
-			TypeDescription: description,
-		}).RunWithContext(ctx)
-	}
+	from := reflection{lw: lw, example: example, name: "shard-informer", description: description}
+	return func(ctx context.Context, into *sink) { from.run(ctx, into, into.place()) }
 }
 
 // following fills an informer from another one of the process where there is one that holds a superset, and by reading where
@@ -147,6 +143,7 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 			return false
 		}
 	}
+	f.reads.lost = false
 	return true
 }
 
@@ -190,7 +187,7 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	}
 }
 
-// readAlone reads until ctx ends or there is an informer to follow that has seen as much as this one.
+// readAlone reads, from where the informer is, until ctx ends or there is an informer to follow that has seen as much as this one.
 func (f *follower) readAlone(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup
@@ -201,6 +198,7 @@ func (f *follower) readAlone(ctx context.Context) {
 			}
 		})
 	})
+	f.reads.shed()
 	f.read(ctx, f.reads)
 	cancel()
 	stop()

@@ -1,0 +1,120 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// store is where a Reflector puts what it reads.
+type store interface {
+	cache.TransformingStore
+	cache.ReflectorBookmarkStore
+}
+
+// reflection reads from the API server through client-go's Reflector.
+type reflection struct {
+	lw      cache.ListerWatcher
+	example runtime.Object
+	// name and description are for logs.
+	name, description string
+}
+
+// run fills into until ctx ends. Where from is not empty, into holds what there was at that version: run watches from
+// there and lists nothing, unless the server does not know that version any more.
+func (r reflection) run(ctx context.Context, into store, from string) {
+	lw := r.lw
+	if from != "" {
+		lw, into = resuming(cache.ToListerWatcherWithContext(lw), from), &resumed{store: into}
+	}
+	reflector := cache.NewReflectorWithOptions(lw, r.example, into, cache.ReflectorOptions{
+		Name: r.name, TypeDescription: r.description,
+	})
+	if from != "" {
+		// Once without the Reflector's pause: a list that turns out to be needed is needed at once.
+		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
+			cache.DefaultWatchErrorHandler(ctx, reflector, err)
+		}
+	}
+	if ctx.Err() == nil {
+		reflector.RunWithContext(ctx)
+	}
+}
+
+// errResumes makes a Reflector ask for a list that is not a watch.
+var errResumes = errors.New("there is nothing to list: the store is the list")
+
+// resuming answers the first list by itself, with nothing but the version from, so that a Reflector's first watch begins
+// there. A list in the form of a watch is refused before, and asked for as a list then.
+func resuming(lw cache.ListerWatcherWithContext, from string) *cache.ListWatch {
+	var listed atomic.Bool
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			if listed.CompareAndSwap(false, true) {
+				return &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: from}}, nil
+			}
+			return lw.ListWithContext(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			if streams(options) && !listed.Load() {
+				return nil, errResumes
+			}
+			return lw.WatchWithContext(ctx, options)
+		},
+	}
+}
+
+// resumed is a store that holds already what the first list stands for.
+type resumed struct {
+	store
+	listed bool
+}
+
+// Replace implements cache.ReflectorStore.
+func (r *resumed) Replace(list []any, version string) error {
+	if !r.listed {
+		r.listed = true
+		return nil
+	}
+	return r.store.Replace(list, version)
+}
+
+// place returns the version from which a source can go on, which is the one that the store is at. It is empty where the source
+// has to list: before the informer has synced, and where the server has said that it does not know that version any more.
+func (s *sink) place() string {
+	s.i.mu.Lock()
+	defer s.i.mu.Unlock()
+	if s.lost || !s.i.HasSynced() || s.i.lastRV == "0" { // which is any version
+		return ""
+	}
+	return s.i.lastRV
+}
+
+// shed has an informer of metadata keep nothing else of the whole objects that it was given while it followed.
+func (s *sink) shed() {
+	if _, metadata := s.i.example.(*metav1.PartialObjectMetadata); !metadata {
+		return
+	}
+	s.i.mu.Lock()
+	defer s.i.mu.Unlock()
+	list := s.i.indexer.List()
+	for n, obj := range list {
+		if _, is := obj.(*metav1.PartialObjectMetadata); is {
+			continue
+		}
+		if accessor, err := meta.Accessor(obj); err == nil {
+			list[n] = meta.AsPartialObjectMetadata(accessor)
+		}
+	}
+	into := &sink{i: s.i, stored: true}
+	if err := into.replaceLocked(list, s.i.lastRV); err != nil {
+		utilruntime.HandleError(err)
+	}
+}

@@ -1,0 +1,299 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+// forgetful is a resource whose server may have forgotten what happened before it was listed.
+type forgetful struct {
+	*fakeResource
+	mu      sync.Mutex
+	forgets bool
+	// listed are those that have listed since, by their selector.
+	listed map[string]bool
+}
+
+func (r *forgetful) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgets, r.listed = true, map[string]bool{}
+}
+
+// List implements reader.
+func (r *forgetful) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.forgets {
+		r.listed[o.ShardSelector] = true
+	}
+	return r.fakeResource.List(ctx, o)
+}
+
+// Watch implements reader.
+func (r *forgetful) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.forgets && o.SendInitialEvents == nil && !r.listed[o.ShardSelector] {
+		r.note(o)
+		return nil, apierrors.NewResourceExpired("too old")
+	}
+	return r.fakeResource.Watch(ctx, o)
+}
+
+// sortedLedger is ledger in an order that does not depend on who came first.
+func (r *fakeResource) sortedLedger() string {
+	synctest.Wait()
+	return strings.Join(slices.Sorted(slices.Values(strings.Fields(r.ledger()))), " ")
+}
+
+// TestRangesGoOnWithoutTheWhole has the informer that four ranges follow end. They list nothing, whether they read alone or
+// together then, and are told what happens meanwhile; only where the server has forgotten their version do they list, at once.
+func TestRangesGoOnWithoutTheWhole(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		filters bool
+		forgets bool
+		want    string
+	}{
+		{"the server filters", true, false, "watch watch watch watch"},
+		{"the server does not filter", false, false, "watch"},
+		{"the server filters, and forgets", true, true, "list list list list watch watch watch watch watch watch watch watch"},
+		{"the server does not filter, and forgets", false, true, "list watch watch"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				resource := &forgetful{fakeResource: newFakeResource(t)}
+				names := inQuarters(t)
+				for _, name := range names {
+					resource.Add(newConfigMap(name, "one")) // 1 to 4
+				}
+				pool := newTestPool(t, &apiServer{shards: test.filters}, clock.RealClock{}, 0)
+				serve(pool, configMaps, resource.fakeResource)
+				all, _ := whole(t, pool, configMaps, resource)
+				synctest.Wait()
+				told := make([]recorder, 4)
+				for i, f := range quarters(t, pool) {
+					mustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
+					f.StartWithContext(t.Context())
+				}
+				checkFollowed(t, pool, configMaps, 4)
+				for i := range told {
+					checkCalls(t, "a range that follows", &told[i], fmt.Sprintf("add %s/one@%d initial=true", names[i], i+1))
+				}
+				resource.sortedLedger()
+				if test.forgets {
+					resource.forget()
+				}
+				began := time.Now()
+
+				all.Shutdown()
+				for _, name := range names {
+					resource.Modify(newConfigMap(name, "one")) // 5 to 8
+				}
+				resource.Add(newConfigMap(names[0], "two")) // 9
+				time.Sleep(2 * gatherPatience)              // virtual
+				if got := resource.sortedLedger(); got != test.want {
+					t.Errorf("ranges that were left asked for %q, want %q", got, test.want)
+				}
+				for i := range told {
+					want := []string{fmt.Sprintf("update %s/one@%d -> %s/one@%d", names[i], i+1, names[i], i+5)}
+					if i == 0 {
+						want = append(want, "add "+names[0]+"/two@9 initial=false")
+					}
+					checkCalls(t, fmt.Sprintf("range %d, after %v,", i, time.Since(began)), &told[i], want...)
+				}
+			})
+		})
+	}
+}
+
+// TestRangesPartWithoutAList: ranges that read together each go on from where they are when the server has come to filter.
+func TestRangesPartWithoutAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		names := inQuarters(t)
+		resource.Add(newConfigMap(names[0], "zero")) // 1
+		server := &apiServer{}
+		pool := newTestPool(t, server, clock.RealClock{}, 0)
+		told := make([]recorder, 4)
+		for i, f := range quarters(t, pool) {
+			mustAdd(t, f.reading(configMaps, resource, &v1.ConfigMap{}), &told[i])
+			f.StartWithContext(t.Context())
+		}
+		time.Sleep(probeFor) // virtual
+		checkCalls(t, "a range", &told[0], "add "+names[0]+"/zero@1 initial=true")
+		resource.sortedLedger()
+		server.set(func(s *apiServer) { s.shards = true })
+		resource.end()
+		for _, name := range names {
+			resource.Add(newConfigMap(name, "one")) // 2 to 5
+		}
+		time.Sleep(10 * time.Second) // virtual: longer than a Reflector waits before it asks again.
+		if got, want := resource.sortedLedger(), "watch watch watch watch"; got != want || len(pool.sharing()) != 0 {
+			t.Errorf("ranges that part, of which %v read together still, asked for %q, want %q", pool.sharing(), got, want)
+		}
+		for i := range told {
+			checkCalls(t, "a range", &told[i], fmt.Sprintf("add %s/one@%d initial=false", names[i], i+2))
+		}
+	})
+}
+
+// TestResumedRangesAreNotTakenBack: ranges that go on together may be at different versions. Each takes what it has not seen,
+// also after they have gone over to a reading that is behind them.
+func TestResumedRangesAreNotTakenBack(t *testing.T) {
+	f := &feed{pool: newTestPool(t, &apiServer{}, clock.RealClock{}, 0), key: sharedKey{resource: configMaps}}
+	begin := func(resumes bool, versions ...string) (*reading, []*Informer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := &reading{feed: f, ctx: ctx, stop: cancel, resumes: resumes, portions: map[*portion]struct{}{}, synced: make(chan struct{})}
+		f.readings = append(f.readings, r)
+		var informers []*Informer
+		for _, version := range versions {
+			into := &sink{i: newInformer(config{example: &v1.ConfigMap{}}), stored: true}
+			if err := into.Replace(nil, version); err != nil {
+				t.Fatal(err)
+			}
+			r.portions[&portion{into: into, reading: r, since: into.place()}] = struct{}{}
+			informers = append(informers, into.i)
+		}
+		return r, informers
+	}
+	check := func(after string, informers []*Informer, want ...string) {
+		t.Helper()
+		var got []string
+		for _, i := range informers {
+			got = append(got, i.LastSyncResourceVersion())
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("after %s the ranges are at (-want +got):\n%s", after, diff)
+		}
+	}
+	pass := func(r *reading, version string) {
+		t.Helper()
+		if err := r.Bookmark(version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	oldest, others := begin(false, "5")
+	close(oldest.synced)
+	oldest.version = "5"
+	late, informers := begin(true, "20", "9", "30")
+	if from := late.resume(); from != "9" {
+		t.Fatalf("reads from version %s, want that of the last of the ranges", from)
+	}
+	pass(late, "12")
+	check("what two have seen", informers, "20", "12", "30")
+	pass(late, "25")
+	check("what one has seen", informers, "25", "25", "30")
+	pass(oldest, "7")
+	pass(late, "26")
+	pass(oldest, "8")
+	if len(late.portions) != 0 {
+		t.Fatal("have not gone over to the oldest reading")
+	}
+	for _, version := range []string{"10", "26", "28"} {
+		pass(oldest, version)
+	}
+	check("the oldest reading has come to 28", informers, "28", "28", "30")
+	pass(oldest, "31")
+	check("news for all", append(informers, others...), "31", "31", "31", "31")
+}
+
+// TestWhatResumes: what has not synced, or has lost its place, lists.
+func TestWhatResumes(t *testing.T) {
+	into := &sink{i: newInformer(config{example: &v1.ConfigMap{}})}
+	check := func(when, want string) {
+		t.Helper()
+		if got := into.place(); got != want {
+			t.Errorf("%s it goes on from version %q, want %q", when, got, want)
+		}
+	}
+	check("at first", "")
+	if err := into.replace(nil, "4"); err != nil {
+		t.Fatal(err)
+	}
+	check("filled with what need not be of the present", "")
+	into.synced()
+	check("synced", "4")
+	into.lost = true
+	check("having lost its place", "")
+	into.lost = false
+	if err := into.Replace(nil, "0"); err != nil {
+		t.Fatal(err)
+	}
+	check("at a version that stands for any", "")
+}
+
+// TestReflectionResumes holds the requests of a Reflector that goes on from a version against what they are to be, with a
+// server that streams lists.
+func TestReflectionResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := func(version string) *v1.ConfigMap {
+			c := configMap("ns", "1")
+			c.ResourceVersion = version
+			return c
+		}
+		end := configMap("", "")
+		end.ResourceVersion = "30"
+		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		expired := apierrors.NewResourceExpired("too old").Status()
+		answers := []*stream{
+			newStream(true, false, watch.Event{Type: watch.Modified, Object: at("12")}, watch.Event{Type: watch.Error, Object: &expired}),
+			newStream(false, false, watch.Event{Type: watch.Added, Object: at("12")}, watch.Event{Type: watch.Bookmark, Object: end}),
+		}
+		var asked []string
+		began := time.Now()
+		lw := &cache.ListWatch{
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+				asked = append(asked, "list")
+				return nil, errors.New("streams only")
+			},
+			WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				if len(asked) == len(answers) {
+					return nil, errors.New("nothing more to say")
+				}
+				asked = append(asked, fmt.Sprintf("watch from %s, streams %t, after %v", o.ResourceVersion, streams(o), time.Since(began)))
+				return answers[len(asked)-1], nil
+			},
+		}
+		i := newInformer(config{example: &v1.ConfigMap{}})
+		into := &sink{i: i}
+		if err := into.Replace([]any{at("10")}, "11"); err != nil {
+			t.Fatal(err)
+		}
+		var told recorder
+		i.start()
+		mustAdd(t, i, &told)
+		checkCalls(t, "a handler", &told, "add ns/1@10 initial=true")
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { reflection{lw, &v1.ConfigMap{}, "test", "configmaps"}.run(ctx, into, into.place()) })
+		checkCalls(t, "a handler", &told, "update ns/1@10 -> ns/1@12")
+		if got := i.LastSyncResourceVersion(); got != "30" {
+			t.Errorf("it is at version %s, want 30", got)
+		}
+		want := []string{"watch from 11, streams false, after 0s", "watch from 12, streams true, after 0s"}
+		if diff := cmp.Diff(want, asked); diff != "" {
+			t.Errorf("it asked for (-want +got):\n%s", diff)
+		}
+		cancel()
+		running.Wait()
+		i.stop()
+	})
+}
