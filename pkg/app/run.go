@@ -69,14 +69,14 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 
 	if !o.Generic.LeaderElection.LeaderElect {
 		fleetPage.Say("There is no fleet: with --leader-elect=false this process runs every controller on everything, by itself.")
-		return runAlone(ctx, process, probes)
+		return runAlone(ctx, process, c.ControllerShutdownTimeout, probes)
 	}
 	return runMember(ctx, c, o, process, fleetPage, probes)
 }
 
 // runAlone runs every controller on everything, without Leases.
-func runAlone(ctx context.Context, process *controllers.Process, probes *probes) error {
-	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers()})
+func runAlone(ctx context.Context, process *controllers.Process, shutdown time.Duration, probes *probes) error {
+	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers(), ShutdownTimeout: shutdown})
 	if err != nil {
 		return err
 	}
@@ -145,12 +145,14 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		RebalanceDelay: o.Fleet.RebalanceDelay,
 		Build:          func(ctx context.Context, w fleet.Work) (fleet.Instance, error) { return buildShard(ctx, process, w) },
 		HandoffTimeout: o.Fleet.HandoffTimeout,
-		Handoffs:       o.Fleet.Handoffs,
-		Standby:        o.Fleet.Standby,
-		Enforced:       enforced,
-		FenceDelay:     o.Fleet.FenceDelay,
-		Observe:        recorder.Observe,
-		Exit:           exit,
+		// Upstream's flag. Its 0, no limit, leaves the lease duration.
+		ShutdownTimeout: max(0, c.ControllerShutdownTimeout),
+		Handoffs:        o.Fleet.Handoffs,
+		Standby:         o.Fleet.Standby,
+		Enforced:        enforced,
+		FenceDelay:      o.Fleet.FenceDelay,
+		Observe:         recorder.Observe,
+		Exit:            exit,
 	})
 	if err != nil {
 		return err

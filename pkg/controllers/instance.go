@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -57,7 +58,14 @@ type Spec struct {
 	Closed <-chan struct{}
 	// Running is called by Run once the controllers run and all caches are full; nil for nobody.
 	Running func()
+	// ShutdownTimeout is how long Run waits for controllers to return before it returns
+	// [ErrShutdownTimeout]. It is for a process that then ends; 0, no limit, for shards.
+	ShutdownTimeout time.Duration
 }
+
+// ErrShutdownTimeout is the error of an Instance whose controllers did not return within
+// Spec.ShutdownTimeout. They still run.
+var ErrShutdownTimeout = errors.New("controller shutdown timeout reached")
 
 // Instance is one shard's controllers in this process. Either call Run, once, or
 // Close.
@@ -69,6 +77,7 @@ type Instance struct {
 	controllers []app.Controller
 	queues      *queues.Group
 	running     func()
+	shutdown    time.Duration
 	// count counts the instance among those that share the limits of requests, until
 	// what it returns is called.
 	count func() (discount func())
@@ -103,6 +112,7 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 		late:      func() error { return nil },
 		queues:    queues.NewGroup(spec.ID.Ring, spec.ID.Name),
 		running:   spec.Running,
+		shutdown:  spec.ShutdownTimeout,
 		count:     func() func() { return p.limits.count(spec.Controllers, spec.Shards) },
 	}
 	i.context = app.ControllerContext{
@@ -360,15 +370,20 @@ func (i *Instance) CatchUp(ctx context.Context, writes election.Writes) error {
 func (i *Instance) Refresh(ctx context.Context) error { return i.informers.Refresh(ctx) }
 
 // Run runs the controllers until ctx ends, and returns when all of them have
-// returned and nothing of the instance is left. The error says that one could not be
-// built; nothing has run then.
+// returned and nothing of the instance is left. The error is [ErrShutdownTimeout], or says
+// that one could not be built; nothing has run then.
 func (i *Instance) Run(ctx context.Context) error {
 	defer i.count()()
 	if err := i.late(); err != nil {
 		i.Close()
 		return err
 	}
-	defer i.cleanup()
+	stopped := true
+	defer func() {
+		if stopped {
+			i.cleanup()
+		}
+	}()
 	i.mount()
 	// The informers go on until the last controller has returned.
 	i.informers.StartWithContext(context.WithoutCancel(ctx))
@@ -378,7 +393,9 @@ func (i *Instance) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	app.RunControllers(ctx, i.context, i.grouped(), app.ControllerStartJitter, 0)
+	if stopped = app.RunControllers(ctx, i.context, i.grouped(), app.ControllerStartJitter, i.shutdown); !stopped {
+		return ErrShutdownTimeout
+	}
 	<-ctx.Done() // also when every controller has found that it has nothing to do
 	return nil
 }

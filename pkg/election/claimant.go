@@ -54,8 +54,13 @@ type ClaimantConfig struct {
 	Work func(ctx context.Context, claim *Claim)
 	// OnEvent is called for every event, in order, from the claimant's own goroutine. It must not block. Default: none.
 	OnEvent func(Event)
-	// OnStuck is called at most once per claim, from the claimant's own goroutine, when the claim was lost and Work has not
-	// returned LeaseDuration after the last renewal. Others may hold the claim now: it must end the process.
+	// DrainTimeout returns how long Work may take to return once it has been asked to stop as planned. It is called for every
+	// step and must not block; call SetWish when its answer changes. Default: LeaseDuration.
+	DrainTimeout func() time.Duration
+	// OnStuck is called at most once per claim, from the claimant's own goroutine, when Work has not returned in time:
+	// DrainTimeout after it was asked to stop, or, when the claim was lost, LeaseDuration after the last renewal. It must end
+	// the process. Others may hold a lost claim; one that drains is renewed until then, because a Lease is never released while
+	// its work runs.
 	OnStuck func(StuckClaim)
 	// Jitter lengthens the pause after a failed request. Default: by up to a fifth, at random.
 	Jitter func(time.Duration) time.Duration
@@ -110,6 +115,9 @@ func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 	}
 	if cfg.OnEvent == nil {
 		cfg.OnEvent = func(Event) {}
+	}
+	if cfg.DrainTimeout == nil {
+		cfg.DrainTimeout = func() time.Duration { return cfg.Timing.LeaseDuration }
 	}
 	if cfg.Jitter == nil {
 		cfg.Jitter = func(d time.Duration) time.Duration { return wait.Jitter(d, jitterFactor-1) }

@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,7 +133,7 @@ func TestRenewDeadlineEndsClaim(t *testing.T) {
 func TestStopsThenReleases(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.store.Put(lease("", 7))
-		a := w.node("a", lingering(22500*time.Millisecond))
+		a := w.node("a", lingering(22500*time.Millisecond), drainingWithin(30*s)) // longer than the Lease lasts unless renewed
 		w.sleep(s)
 		w.node("b")
 		w.sleep(4 * s)
@@ -386,6 +387,66 @@ func TestStuckWork(t *testing.T) {
 			42.0 a returned 8
 			42.0 a acquired 9
 			42.0 a started 9`)
+	})
+}
+
+// TestDrainIsBounded has work that was asked to stop go on. Its claimant says so once, goes on renewing, and never releases
+// the Lease before the work has returned: nobody else gets it while the process lives.
+func TestDrainIsBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		within time.Duration
+		want   string
+	}{
+		"by default":    {0, "20.0 a stuck 8 () since 15s"},
+		"as configured": {20 * s, "25.0 a stuck 8 () since 20s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.store.Put(lease("", 7))
+				a := w.node("a", lingering(60*s), drainingWithin(tc.within))
+				w.sleep(s)
+				w.node("b")
+				w.sleep(4 * s)
+				a.cancel()
+				w.sleep(58 * s)
+				w.expect(`
+					0.0 a acquired 8
+					0.0 a started 8
+					1.0 b waiting (held)
+					5.0 a draining 8
+					` + tc.want)
+				w.sleep(3 * s)
+				w.expect(`
+					65.0 a work returns: claim is draining, valid true
+					65.0 a ended 8 (drained)
+					65.0 a released 8
+					65.0 b acquired 9
+					65.0 b started 9`)
+			})
+		})
+	}
+}
+
+// TestDrainTimeoutMayChange shortens the time while the work drains.
+func TestDrainTimeoutMayChange(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.store.Put(lease("", 7))
+		var within atomic.Int64
+		within.Store(int64(30 * s))
+		a := w.node("a", lingering(60*s), func(_ *node, cfg *ClaimantConfig) {
+			cfg.DrainTimeout = func() time.Duration { return time.Duration(within.Load()) }
+		})
+		w.sleep(s)
+		a.claimant.SetWish(Leave)
+		w.sleep(500 * time.Millisecond)
+		within.Store(int64(3 * s))
+		a.claimant.SetWish(Leave)
+		w.sleep(10 * s)
+		w.expect(`
+			0.0 a acquired 8
+			0.0 a started 8
+			1.0 a draining 8
+			4.0 a stuck 8 () since 3s`)
 	})
 }
 

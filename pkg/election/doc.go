@@ -9,7 +9,7 @@
 //     the Lease. Deletion alone is tolerated too, see below.
 //   - Stop, then release. A planned end cancels the work, waits until it has returned while it keeps renewing, ends
 //     the claim, and only then clears the holder, in an update of a freshly fetched Lease that still names this
-//     incarnation.
+//     incarnation. Work that does not return in time ends the process ([ClaimantConfig.OnStuck]), and the Lease expires.
 //   - A claim ends at once when another holder is seen in its Lease, and at the latest RenewDeadline after the start
 //     of the last request that renewed it. It never comes back to life: a new right is a new claim with a higher term.
 //   - Terms never repeat. Every acquisition counts leaseTransitions up, the same incarnation's included, from the

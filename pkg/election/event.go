@@ -49,14 +49,14 @@ type Event struct {
 	Err error
 }
 
-// StuckClaim describes work that has not returned by the time others may take over.
+// StuckClaim describes work that has not returned in time.
 type StuckClaim struct {
 	// Name of the Lease.
 	Name string
-	// Term of the claim that has ended.
+	// Term of the claim.
 	Term int32
-	// Reason the claim ended for.
+	// Reason the claim ended for; empty if it has not: the work was asked to stop as planned, and the claim still holds.
 	Reason Reason
-	// Ended is how long ago the claim ended.
-	Ended time.Duration
+	// Since is how long ago the claim ended, or the work was asked to stop.
+	Since time.Duration
 }

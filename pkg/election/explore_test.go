@@ -27,6 +27,9 @@ import (
 // exploreTiming has the proportions of DefaultTiming.
 var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}
 
+// exploreDrain is how long work may take to return once it has been asked to stop.
+const exploreDrain = 2 * time.Second
+
 const (
 	// oldest is the greatest age in ticks that is told from greater ones: no rule looks further back.
 	oldest = 3
@@ -75,6 +78,7 @@ type player struct {
 	warned                              bool
 	term                                int32
 	lastRenew, ended, notBefore, asking int16
+	drained                             int16 // since when it drains
 
 	known    bool
 	seen     *revision
@@ -138,13 +142,14 @@ func tickOf(t time.Time) int16 {
 func (p *player) state() State {
 	return State{
 		Phase: p.phase, Term: p.term, LastRenew: tickTime(p.lastRenew), EndedAt: tickTime(p.ended),
-		NotBefore: tickTime(p.notBefore), Asked: tickTime(p.asking), Warned: p.warned,
+		NotBefore: tickTime(p.notBefore), Asked: tickTime(p.asking), Warned: p.warned, DrainingSince: tickTime(p.drained),
 	}
 }
 
 func (p *player) setState(s State) {
 	p.phase, p.term, p.warned = s.Phase, s.Term, s.Warned
 	p.lastRenew, p.ended, p.notBefore, p.asking = tickOf(s.LastRenew), tickOf(s.EndedAt), tickOf(s.NotBefore), tickOf(s.Asked)
+	p.drained = tickOf(s.DrainingSince)
 }
 
 func (p *player) observation() Observation {
@@ -210,7 +215,7 @@ func (e *explorer) run(s *scene, i int) {
 		}
 		in := Input{
 			Self: exploreNames[i], Now: tickTime(s.now), Wish: p.wish, Observation: p.observation(), State: p.state(),
-			Timing: exploreTiming, Busy: p.busy, Returned: p.returned, Ask: s.asks && p.wish == Want,
+			Timing: exploreTiming, Busy: p.busy, Returned: p.returned, Ask: s.asks && p.wish == Want, DrainTimeout: exploreDrain,
 		}
 		out := e.step(in)
 		p.setState(out.State)
@@ -359,6 +364,9 @@ func (e *explorer) judge(s *scene) {
 		p := &s.players[i]
 		if p.dead || p.paused {
 			continue
+		}
+		if p.working && p.phase == Draining && tickTime(s.now).After(tickTime(p.drained).Add(exploreDrain)) {
+			e.fail(s, exploreNames[i]+" drains without a bound")
 		}
 		if o := p.observation(); p.holds() && o.Exists && o.Holder != exploreNames[i] {
 			e.fail(s, exploreNames[i]+" knows of another holder and holds on")
@@ -574,15 +582,18 @@ func (e *explorer) key(s *scene) uint64 {
 		put(int16(s.high), int16(s.losses), int16(s.pauses), int16(s.flips), int16(s.removals), int16(s.clearings), bit(s.removed), bit(s.cleared))
 		for i := range s.players {
 			p := &s.players[i]
-			term, renewed, ended := int16(p.term), age(p.lastRenew), age(p.ended)
+			term, renewed, ended, drained := int16(p.term), age(p.lastRenew), age(p.ended), age(p.drained)
 			if p.phase != Lost {
 				ended = 0
+			}
+			if p.phase != Draining {
+				drained = 0
 			}
 			if p.phase == Idle {
 				term, renewed = 0, 0
 			}
 			put(int16(p.wish), bit(p.paused), bit(p.slept), bit(p.dead), bit(p.busy), bit(p.working), bit(p.returned),
-				int16(p.phase), bit(p.warned), term, renewed, ended, max(p.notBefore-s.now, 0), min(s.now-p.asking, 1),
+				int16(p.phase), bit(p.warned), term, renewed, ended, drained, max(p.notBefore-s.now, 0), min(s.now-p.asking, 1),
 				bit(p.known), age(p.seenAt), int16(p.highTerm))
 			rev(p.seen)
 			// What has been learnt from an answer meanwhile is no news.
@@ -656,7 +667,7 @@ func startScene(exists bool) *scene {
 	for i := range s.players {
 		p := &s.players[i]
 		p.wish, p.known, p.seen = Want, true, s.head
-		p.ended, p.notBefore, p.asking, p.lastRenew = never, never, never, never
+		p.ended, p.notBefore, p.asking, p.lastRenew, p.drained = never, never, never, never, never
 	}
 	return s
 }
@@ -739,6 +750,10 @@ func TestExploreConvicts(t *testing.T) {
 			in.Returned = in.Returned || in.State.Phase == Draining
 			return Step(in)
 		}, "releases while its work runs"},
+		"drain without a bound": {fickleWorld, func(in Input) Output {
+			in.DrainTimeout = time.Hour
+			return Step(in)
+		}, "drains without a bound"},
 		"other holder ignored": {clearedWorld, func(in Input) Output {
 			if in.State.held() && in.Observation.Exists {
 				in.Observation.Holder, in.Observation.Transitions = in.Self, in.State.Term

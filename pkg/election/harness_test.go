@@ -205,11 +205,20 @@ func (n *node) event(e Event) {
 }
 
 func (n *node) stuck(s StuckClaim) {
-	n.logf("%s stuck %d (%s) since %v", n.name, s.Term, s.Reason, s.Ended)
+	n.logf("%s stuck %d (%s) since %v", n.name, s.Term, s.Reason, s.Since)
 }
 
 func lingering(d time.Duration) func(*node, *ClaimantConfig) {
 	return func(n *node, _ *ClaimantConfig) { n.linger = d }
+}
+
+// drainingWithin sets how long the work may take to return; zero leaves the default.
+func drainingWithin(d time.Duration) func(*node, *ClaimantConfig) {
+	return func(_ *node, cfg *ClaimantConfig) {
+		if d > 0 {
+			cfg.DrainTimeout = func() time.Duration { return d }
+		}
+	}
 }
 
 func creating(_ *node, cfg *ClaimantConfig) { cfg.CreateAtOnce = true }

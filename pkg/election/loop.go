@@ -77,6 +77,7 @@ func (r *run) input(ended bool) Input {
 		Timing:       r.cfg.Timing,
 		Busy:         r.busy,
 		Returned:     r.returned != nil && (closed(r.returned) || plant.ReleaseBeforeStop && r.state.Phase == Draining),
+		DrainTimeout: r.cfg.DrainTimeout(),
 		Touch:        touched != r.touchedDone,
 		Ask:          ask,
 		CreateAtOnce: r.cfg.CreateAtOnce,
@@ -109,7 +110,11 @@ func (r *run) do(in Input, out Output) bool {
 		r.returned = nil
 		r.report(Event{Type: EventReturned, Term: r.state.Term, Holder: holder, Duration: in.Now.Sub(r.state.EndedAt)})
 	case Stuck:
-		r.cfg.OnStuck(StuckClaim{Name: r.cfg.Name, Term: r.state.Term, Reason: r.endReason, Ended: in.Now.Sub(r.state.EndedAt)})
+		stuck := StuckClaim{Name: r.cfg.Name, Term: r.state.Term, Reason: r.endReason, Since: in.Now.Sub(r.state.EndedAt)}
+		if r.state.Phase == Draining {
+			stuck.Reason, stuck.Since = "", in.Now.Sub(r.state.DrainingSince)
+		}
+		r.cfg.OnStuck(stuck)
 	}
 	return true
 }

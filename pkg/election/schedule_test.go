@@ -30,6 +30,7 @@ var (
 //   - the times in which their claims were valid do not overlap;
 //   - writes that were checked against the claim come in the order of their terms;
 //   - terms never repeat, unless the Lease was deleted, and no process releases while its work runs;
+//   - work that does not return is the end of its process, and of no other;
 //   - once the faults are over, somebody holds the Lease.
 //
 // Clocks differ in speed by up to a third and in reading by hours.
@@ -75,7 +76,8 @@ type peer struct {
 	clock         *skewedClock
 	incarnation   int
 	claimant      *Claimant
-	acquired      time.Time // of the present claim; belongs to the claimant's goroutine
+	killed        chan struct{} // closed when the process was told to end
+	acquired      time.Time     // of the present claim; belongs to the claimant's goroutine
 	claim         *Claim
 	cancel        context.CancelFunc
 	stopped       chan struct{}
@@ -135,15 +137,20 @@ func (sc *schedule) run() {
 	}
 	for begin := time.Now(); time.Since(begin) < 150*time.Second; {
 		time.Sleep(upTo(sc.rng, 4*time.Second)) // virtual
+		sc.restart()
 		p := sc.peers[sc.rng.IntN(len(sc.peers))]
 		p.fault()
 	}
+	sc.restart()
 	for _, p := range sc.peers {
 		p.client.Heal()
 		p.watch.Heal()
 		p.claimant.SetWish(Want)
 	}
-	time.Sleep(time.Minute) // virtual
+	for range 60 {
+		time.Sleep(time.Second) // virtual
+		sc.restart()
+	}
 	synctest.Wait()
 	valid := 0
 	for _, p := range sc.peers {
@@ -159,6 +166,16 @@ func (sc *schedule) run() {
 	}
 	sc.store.Wait()
 	sc.judge()
+}
+
+// restart starts the processes anew that were told to end.
+func (sc *schedule) restart() {
+	for _, p := range sc.peers {
+		if closed(p.killed) {
+			p.stop()
+			p.start()
+		}
+	}
 }
 
 // fault has one thing go wrong. The Lease is deleted at most once: whoever misses the second time because it still waits
@@ -213,11 +230,28 @@ func (p *peer) start() {
 		p.t.Fatal(err)
 	}
 	linger := upTo(p.rng, 3*time.Second)
+	killed := make(chan struct{})
+	p.killed = killed
+	// Work that hangs never returns by itself.
+	hangs := p.rng.IntN(10) == 0
 	p.claimant, err = NewClaimant(ClaimantConfig{
 		Name: leaseName, Identity: fmt.Sprintf("%s_%d", p.name, p.incarnation), Client: p.client, Observer: observer, Clock: p.clock,
 		Timing: DefaultTiming(), OnEvent: p.event,
-		Work:    func(ctx context.Context, claim *Claim) { p.work(ctx, claim, linger) },
-		OnStuck: func(s StuckClaim) { p.failf("%s is stuck: %+v", p.name, s) },
+		Work: func(ctx context.Context, claim *Claim) {
+			if hangs {
+				linger = time.Hour
+			}
+			p.work(ctx, claim, linger, killed)
+		},
+		OnStuck: func(s StuckClaim) {
+			if !hangs {
+				p.failf("%s is stuck: %+v", p.name, s)
+				return
+			}
+			// The process is gone: its work with it, and nothing that it sends arrives.
+			p.client.Block()
+			close(killed)
+		},
 	})
 	if err != nil {
 		p.t.Fatal(err)
@@ -239,7 +273,14 @@ func (p *peer) start() {
 
 func (p *peer) stop() {
 	p.cancel()
+	told := time.Now()
 	<-p.stopped
+	if took := time.Since(told); took > time.Minute {
+		p.failf("%s took %v to stop", p.name, took)
+	}
+	if closed(p.killed) {
+		p.client.Heal() // for its successor
+	}
 }
 
 func (p *peer) event(e Event) {
@@ -258,7 +299,7 @@ func (p *peer) event(e Event) {
 }
 
 // work writes every 100ms while its claim is valid, and goes on trying for a while after it was told to stop.
-func (p *peer) work(ctx context.Context, claim *Claim, linger time.Duration) {
+func (p *peer) work(ctx context.Context, claim *Claim, linger time.Duration, killed <-chan struct{}) {
 	ran := span{who: p.name, term: claim.Term(), begin: time.Now()}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -277,14 +318,22 @@ func (p *peer) work(ctx context.Context, claim *Claim, linger time.Duration) {
 		case <-tick.C:
 		case <-stop:
 			stop, done = nil, time.After(linger)
+		case <-killed:
+			p.ran(ran)
+			return
 		case <-done:
-			ran.end = time.Now()
-			p.mu.Lock()
-			p.works = append(p.works, ran)
-			p.mu.Unlock()
+			p.ran(ran)
 			return
 		}
 	}
+}
+
+// ran notes that work has ended.
+func (p *peer) ran(work span) {
+	work.end = time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.works = append(p.works, work)
 }
 
 // judge looks at the history as a whole.

@@ -64,7 +64,7 @@ const (
 	End
 	// Rest: the work of a lost claim has returned.
 	Rest
-	// Stuck: the work of a lost claim has not returned in time, the process must end.
+	// Stuck: work that was asked to stop, or whose claim was lost, has not returned in time: the process must end.
 	Stuck
 )
 
@@ -115,6 +115,8 @@ type State struct {
 	Term int32
 	// LastRenew is the start of the last successful request that acquired or renewed the claim.
 	LastRenew time.Time
+	// DrainingSince is when the work was asked to stop; used in Draining.
+	DrainingSince time.Time
 	// EndedAt is when the claim ended; used in Lost.
 	EndedAt time.Time
 	// NotBefore is when the next request may be sent, after a failed one.

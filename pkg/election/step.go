@@ -25,6 +25,8 @@ type Input struct {
 	Busy bool
 	// Returned is set once the work that was started has returned.
 	Returned bool
+	// DrainTimeout is how long the work may take to return once it has been asked to stop, see ClaimantConfig.
+	DrainTimeout time.Duration
 	// Touch asks for a renewal now, to write changed annotations.
 	Touch bool
 	// Ask has the Lease asked for while another incarnation holds it, see Claimant.SetAsk.
@@ -70,6 +72,7 @@ type Output struct {
 //	Acquired  leave                                               End              Idle
 //	Acquired  otherwise                                           Start            Running
 //	Running   leave                                               Drain            Draining
+//	Draining  DrainTimeout since Drain, once                      Stuck            Draining
 //	held      absent                                              Create term      same
 //	held      Touch, or RetryPeriod since LastRenew               Renew            same
 //	held      otherwise                                           Wait             same
@@ -77,7 +80,7 @@ type Output struct {
 //	Lost      LeaseDuration since LastRenew, once                 Stuck            Lost
 //	Lost      otherwise                                           Wait             Lost
 //
-// held is Acquired, Running or Draining.
+// held is Acquired, Running or Draining. Draining goes on renewing after Stuck: the Lease is not released while work runs.
 func Step(in Input) Output {
 	switch in.State.Phase {
 	case Idle:
@@ -159,8 +162,11 @@ func (in Input) held() Output {
 		s.Phase = Running
 		return Output{Action: Start, State: s}
 	case s.Phase == Running && in.leave():
-		s.Phase = Draining
+		s.Phase, s.DrainingSince = Draining, in.Now
 		return Output{Action: Drain, State: s}
+	case s.Phase == Draining && !s.Warned && !in.Now.Before(in.drainEnd()):
+		s.Warned = true
+		return Output{Action: Stuck, State: s}
 	}
 	var out Output
 	switch due := s.LastRenew.Add(in.Timing.RetryPeriod); {
@@ -171,11 +177,20 @@ func (in Input) held() Output {
 	default:
 		out = Output{Action: Wait, State: s, Wake: due}
 	}
-	if out.Action == Wait && (out.Wake.IsZero() || out.Wake.After(deadline)) {
-		out.Wake = deadline
+	if out.Action == Wait {
+		if out.Wake.IsZero() {
+			out.Wake = deadline
+		}
+		out.Wake = earlier(out.Wake, deadline)
+		if s.Phase == Draining && !s.Warned {
+			out.Wake = earlier(out.Wake, in.drainEnd())
+		}
 	}
 	return out
 }
+
+// drainEnd is when work that has been asked to stop must have returned.
+func (in Input) drainEnd() time.Time { return in.State.DrainingSince.Add(in.DrainTimeout) }
 
 func (in Input) lost() Output {
 	s := in.State
@@ -211,6 +226,13 @@ func (in Input) ask(wait Output) Output {
 	out := Output{Action: Ask, State: in.State, Term: in.Observation.Transitions}
 	out.State.Asked = in.Now
 	return out
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 func later(a, b time.Time) time.Time {

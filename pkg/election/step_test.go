@@ -45,10 +45,13 @@ func askedBy(who string, obs Observation) Observation {
 }
 
 // TestStep has every row of the table in Step's comment, with its edges. Now is second 100, and a held claim is of term 5
-// and was last renewed at second 99, unless the row says otherwise.
+// and was last renewed at second 99, unless the row says otherwise. A drain may take 20 seconds.
 func TestStep(t *testing.T) {
 	holding := func(phase Phase, renewed float64) State {
 		return State{Phase: phase, Term: 5, LastRenew: at(renewed)}
+	}
+	draining := func(renewed, since float64) State {
+		return State{Phase: Draining, Term: 5, LastRenew: at(renewed), DrainingSince: at(since)}
 	}
 	lost := State{Phase: Lost, Term: 5, LastRenew: at(90), EndedAt: at(100)}
 	mine := seen(self, 5, 99)
@@ -266,23 +269,49 @@ func TestStep(t *testing.T) {
 		},
 		"running, leave": {
 			in:   Input{Observation: mine, State: holding(Running, 98)},
-			want: Output{Action: Drain, State: State{Phase: Draining}},
+			want: Output{Action: Drain, State: draining(98, 100)},
 		},
 		"draining, due": {
-			in:   Input{Observation: mine, State: holding(Draining, 98)},
-			want: Output{Action: Renew, Term: 5, State: State{Phase: Draining}},
+			in:   Input{Observation: mine, State: draining(98, 90)},
+			want: Output{Action: Renew, Term: 5, State: draining(98, 90)},
 		},
 		"draining, wanted again": {
-			in:   Input{Wish: Want, Observation: mine, State: holding(Draining, 99)},
-			want: Output{Action: Wait, Wake: at(101), State: State{Phase: Draining}},
+			in:   Input{Wish: Want, Observation: mine, State: draining(99, 90)},
+			want: Output{Action: Wait, Wake: at(101), State: draining(99, 90)},
 		},
 		"draining, deadline": {
-			in:   Input{Observation: mine, State: holding(Draining, 90)},
-			want: Output{Action: End, Reason: ReasonRenewDeadline, State: State{Phase: Lost, EndedAt: at(100)}},
+			in:   Input{Observation: mine, State: draining(90, 85)},
+			want: Output{Action: End, Reason: ReasonRenewDeadline, State: State{Phase: Lost, DrainingSince: at(85), EndedAt: at(100)}},
 		},
 		"draining, returned": {
 			in:   Input{Returned: true, Observation: mine, State: State{Phase: Draining, Term: 5, LastRenew: at(99), NotBefore: at(101)}},
 			want: Output{Action: End, Reason: ReasonDrained, State: State{Phase: Idle, EndedAt: at(100)}},
+		},
+		"draining, its time is up soon": {
+			in:   Input{Observation: mine, State: draining(99, 80.5)},
+			want: Output{Action: Wait, Wake: at(100.5), State: draining(99, 80.5)},
+		},
+		"draining, its time is up": {
+			in: Input{Observation: mine, State: draining(98, 80)},
+			want: Output{Action: Stuck, State: State{
+				Phase: Draining, DrainingSince: at(80), Warned: true,
+			}},
+		},
+		"draining, its time is up, and the work has returned": {
+			in:   Input{Returned: true, Observation: mine, State: draining(99, 80)},
+			want: Output{Action: End, Reason: ReasonDrained, State: State{Phase: Idle, DrainingSince: at(80), EndedAt: at(100)}},
+		},
+		"draining, warned, due": {
+			in: Input{Observation: mine, State: State{Phase: Draining, Term: 5, LastRenew: at(98), DrainingSince: at(80), Warned: true}},
+			want: Output{Action: Renew, Term: 5, State: State{
+				Phase: Draining, DrainingSince: at(80), Warned: true,
+			}},
+		},
+		"draining, warned": {
+			in: Input{Observation: mine, State: State{Phase: Draining, Term: 5, LastRenew: at(99), DrainingSince: at(80), Warned: true}},
+			want: Output{Action: Wait, Wake: at(101), State: State{
+				Phase: Draining, DrainingSince: at(80), Warned: true,
+			}},
 		},
 
 		"lost, work runs": {
@@ -307,7 +336,7 @@ func TestStep(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tc.in.Self, tc.in.Timing, tc.in.Now = self, timing, at(100)
+			tc.in.Self, tc.in.Timing, tc.in.Now, tc.in.DrainTimeout = self, timing, at(100), 20*time.Second
 			got := Step(tc.in)
 			tc.want.State.Term, tc.want.State.LastRenew = tc.in.State.Term, tc.in.State.LastRenew
 			if tc.in.State.Phase == Idle {
@@ -323,6 +352,7 @@ func TestStep(t *testing.T) {
 // TestStepInvariants tries every combination of a coarse input space and asks only what must never happen.
 func TestStepInvariants(t *testing.T) {
 	seconds := []float64{80, 85, 86, 90, 91, 98, 99, 100}
+	drains := []float64{85, 99}
 	observations := []Observation{{}}
 	for _, s := range seconds {
 		observations = append(observations, absent(s, 5))
@@ -335,12 +365,12 @@ func TestStepInvariants(t *testing.T) {
 	for _, obs := range observations {
 		for _, phase := range []Phase{Idle, Acquired, Running, Draining, Lost} {
 			for _, renewed := range seconds {
-				for flags := range 32 {
+				for flags := range 64 {
 					in := Input{
-						Self: self, Now: at(100), Timing: timing, Observation: obs,
+						Self: self, Now: at(100), Timing: timing, Observation: obs, DrainTimeout: timing.LeaseDuration,
 						Ask:     flags&1 != 0,
 						Revoked: flags&2 != 0, Busy: flags&4 != 0, Returned: flags&8 != 0 && phase != Idle && phase != Acquired, Touch: flags&16 != 0,
-						State: State{Phase: phase, Term: 5, LastRenew: at(renewed), EndedAt: at(100)},
+						State: State{Phase: phase, Term: 5, LastRenew: at(renewed), EndedAt: at(100), DrainingSince: at(drains[flags>>5])},
 					}
 					for _, in.CreateAtOnce = range bools {
 						for _, in.Wish = range []Wish{Leave, Keep, Want} {
@@ -382,6 +412,9 @@ func checkInvariants(t *testing.T, in Input, out Output) {
 	never(out.State.held() && in.Revoked, "held on although revoked")
 	never(out.State.held() && !in.State.held(), "held without a request")
 	never(out.Action == Wait && in.State.held() && (out.Wake.IsZero() || out.Wake.After(in.State.LastRenew.Add(timing.RenewDeadline))), "would sleep through the deadline")
+	drained := !in.Now.Before(in.State.DrainingSince.Add(in.DrainTimeout))
+	never(out.Action == Wait && in.State.Phase == Draining && out.State.Phase == Draining && !out.State.Warned && drained, "drains without a bound")
+	never(out.Action == Stuck && out.State.Phase == Draining && !drained, "is stuck before its time is up")
 	never(out.Settled && (in.Busy || out.State.Phase != Idle), "settled too early")
 }
 

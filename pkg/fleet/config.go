@@ -56,6 +56,11 @@ type Config struct {
 	// Upstream's controllers work off all that is queued before they return; after this
 	// time their writes are refused, so that they return soon. Default 5 s.
 	HandoffTimeout time.Duration
+	// ShutdownTimeout is how long the work of a shard may take to return once its writes are
+	// refused, while the member leaves the fleet: then the process ends, and the Lease is left
+	// to expire. Default, and most: Timing.LeaseDuration, which is what it always is while the
+	// member stays. Must not be negative.
+	ShutdownTimeout time.Duration
 	// Handoffs is how many shards the member prepares for at a time, while others hold
 	// them. Default 4.
 	Handoffs int
@@ -72,7 +77,8 @@ type Config struct {
 	// preparations, which may come at the same time. It must not block. Default: nobody is.
 	Observe func(Event)
 	// Exit ends the process at once. It is called when the work of a lost claim has
-	// not returned by the time that others may take over.
+	// not returned by the time that others may take over, and when work that was asked to
+	// stop has not returned long after its writes are refused, see ShutdownTimeout.
 	Exit func(reason string)
 }
 
@@ -157,6 +163,9 @@ const (
 	// EventWriteRefused: a fence has refused a write of the shard's work; Reason is an election.Refusal. It may come many times a
 	// second and from any goroutine.
 	EventWriteRefused election.EventType = "write-refused"
+	// EventOverdue: the work was asked to stop and has not returned within HandoffTimeout: its writes are refused from now on.
+	// Duration is for how long it may still go on before the process ends.
+	EventOverdue election.EventType = "overdue"
 	// EventForgotten: the member has nothing to do with the shard any more, because it has left the plan or because the member
 	// stops. Nothing but EventWriteRefused comes after it, unless the shard comes back.
 	EventForgotten election.EventType = "forgotten"

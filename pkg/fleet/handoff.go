@@ -38,6 +38,19 @@ type preparation struct {
 	taken, rejected chan struct{}
 }
 
+// drainTimeout is how long the work of a shard may take to return once it has been asked to stop. For the first part of it
+// the work may still write.
+func (m *Member) drainTimeout() time.Duration { return m.config.HandoffTimeout + m.overtime() }
+
+// overtime is how long work may go on behind a closed fence.
+func (m *Member) overtime() time.Duration {
+	most, shutdown := m.config.Timing.LeaseDuration, m.config.ShutdownTimeout
+	if m.membership.State() == election.MemberLeaving && shutdown > 0 {
+		return min(most, shutdown)
+	}
+	return most
+}
+
 // newPreparation returns one that has not been built.
 func (r *shardRunner) newPreparation() (*preparation, error) {
 	m := r.member

@@ -59,8 +59,8 @@ func New(c Config) (*Member, error) {
 	if c.Handoffs == 0 {
 		c.Handoffs = 4
 	}
-	if c.HandoffTimeout < 0 || c.Handoffs < 0 {
-		return nil, fmt.Errorf("fleet member: HandoffTimeout is %v and Handoffs %d, must not be negative", c.HandoffTimeout, c.Handoffs)
+	if c.HandoffTimeout < 0 || c.ShutdownTimeout < 0 || c.Handoffs < 0 {
+		return nil, fmt.Errorf("fleet member: HandoffTimeout is %v, ShutdownTimeout %v and Handoffs %d, must not be negative", c.HandoffTimeout, c.ShutdownTimeout, c.Handoffs)
 	}
 	if c.CensusInterval == 0 {
 		c.CensusInterval = time.Minute
@@ -215,6 +215,10 @@ func (m *Member) handOver(ctx, claimCtx context.Context) {
 }
 
 func stuckReason(s election.StuckClaim) string {
+	if s.Reason == "" {
+		return fmt.Sprintf("the work under Lease %s, term %d, has not returned %v after it was asked to stop: the Lease is left to expire",
+			s.Name, s.Term, s.Since.Round(time.Millisecond))
+	}
 	return fmt.Sprintf("the work under Lease %s, term %d, has not returned %v after its claim ended (%s): others may hold it now",
-		s.Name, s.Term, s.Ended.Round(time.Millisecond), s.Reason)
+		s.Name, s.Term, s.Since.Round(time.Millisecond), s.Reason)
 }

@@ -57,19 +57,20 @@ func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, err
 	r.plan.Store(plan)
 	var err error
 	r.claimant, err = election.NewClaimant(election.ClaimantConfig{
-		Name:        ShardLease(m.config.Fleet, s.ID),
-		Identity:    m.incarnation,
-		Client:      m.config.Leases,
-		Observer:    m.observer,
-		Clock:       m.config.Clock,
-		Timing:      m.config.Timing,
-		Labels:      shardLabels(m.config.Fleet, s.ID),
-		Annotations: r.annotations,
-		Leave:       r.leave,
-		Revoked:     m.membership.Lost(),
-		Work:        r.work,
-		OnEvent:     r.observe,
-		OnStuck:     func(stuck election.StuckClaim) { m.config.Exit(stuckReason(stuck)) },
+		Name:         ShardLease(m.config.Fleet, s.ID),
+		Identity:     m.incarnation,
+		Client:       m.config.Leases,
+		Observer:     m.observer,
+		Clock:        m.config.Clock,
+		Timing:       m.config.Timing,
+		Labels:       shardLabels(m.config.Fleet, s.ID),
+		Annotations:  r.annotations,
+		Leave:        r.leave,
+		Revoked:      m.membership.Lost(),
+		Work:         r.work,
+		OnEvent:      r.observe,
+		DrainTimeout: m.drainTimeout,
+		OnStuck:      func(stuck election.StuckClaim) { m.config.Exit(stuckReason(stuck)) },
 	})
 	return r, err
 }
@@ -213,7 +214,6 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 		return nil // suspended meanwhile, and the claimant is about to notice
 	}
 	defer context.AfterFunc(claim.Context(), p.closeFence)()
-	defer context.AfterFunc(ctx, func() { afterOrDone(m.config.Clock.NewTimer(m.config.HandoffTimeout), p.closed, p.closeFence) })()
 	instance := p.instance
 	p.instance = nil
 	r.running.Store(true)
@@ -224,14 +224,31 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 	defer r.runs.Store(0)
 	r.counted.Store(nil)
 	counting, stop := context.WithCancel(ctx)
-	var census sync.WaitGroup
-	census.Go(func() { r.takeCensus(counting, instance) })
+	var beside sync.WaitGroup
+	beside.Go(func() { r.takeCensus(counting, instance) })
+	beside.Go(func() { r.boundDrain(ctx, claim, p) })
 	err := instance.Run(ctx)
 	stop()
-	census.Wait()
+	p.closeFence()
+	beside.Wait()
 	writes := p.fence.Writes(claim.Term())
 	r.writes.Store(&writes)
 	return err
+}
+
+// boundDrain closes the fence of work that goes on for HandoffTimeout after ctx has ended. It returns once the fence is closed.
+func (r *shardRunner) boundDrain(ctx context.Context, claim *election.Claim, p *preparation) {
+	select {
+	case <-ctx.Done():
+	case <-p.closed:
+		return
+	}
+	afterOrDone(r.member.config.Clock.NewTimer(r.member.config.HandoffTimeout), p.closed, func() {
+		p.closeFence()
+		if claim.Context().Err() == nil {
+			r.report(election.Event{Type: EventOverdue, Term: claim.Term(), Duration: r.member.overtime()})
+		}
+	})
 }
 
 // afterOrDone calls f when the timer fires, unless done is closed before.

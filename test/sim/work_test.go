@@ -29,7 +29,7 @@ type work struct {
 	warmed bool
 	listed int
 	lag    time.Duration
-	// stubborn work does not end when it is told to.
+	// stubborn work never ends: its process has to.
 	stubborn bool
 	linger   time.Duration
 }
@@ -117,12 +117,13 @@ func (k *work) Run(ctx context.Context) error {
 		k.pause(ctx, 50*time.Millisecond+k.process.upTo(1500*time.Millisecond))
 	}
 	end := time.Now().Add(k.linger)
-	if k.stubborn {
-		end = time.Now().Add(time.Minute)
-	}
 	lasting := context.WithoutCancel(ctx)
-	for time.Now().Before(end) {
-		k.pause(lasting, min(time.Until(end), 100*time.Millisecond+k.process.upTo(500*time.Millisecond)))
+	for k.stubborn || time.Now().Before(end) {
+		pause := 100*time.Millisecond + k.process.upTo(500*time.Millisecond)
+		if !k.stubborn {
+			pause = min(time.Until(end), pause)
+		}
+		k.pause(lasting, pause)
 		if !k.write(lasting) {
 			return nil
 		}

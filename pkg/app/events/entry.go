@@ -94,6 +94,9 @@ func ofShard(e fleet.Event) entry {
 		return line("Prepared to inherit the shard").at(1)
 	case fleet.EventBegun:
 		return line("Began with "+caches(e.Err)+" caches", "duration", e.Duration, "err", e.Err).at(1)
+	case fleet.EventOverdue:
+		return line("Controllers have not stopped in time: their writes are refused", "end", e.Duration).
+			warn("DrainOverdue", "the controllers of term %d were asked to stop and have not returned: their writes are refused, and the process ends in %v unless they return", e.Term, e.Duration)
 	case election.EventReturned:
 		return line("Work of the lost claim returned", "duration", e.Duration)
 	}

@@ -78,7 +78,7 @@ func (m *Metrics) countShard(e fleet.Event) {
 	case fleet.EventPrepared:
 		m.transitions.WithLabelValues(ring, string(e.Type)).Inc()
 		m.observe(ring, phasePrepare, e.Duration)
-	case fleet.EventReady:
+	case fleet.EventReady, fleet.EventOverdue:
 		m.transitions.WithLabelValues(ring, string(e.Type)).Inc()
 	case fleet.EventBegun:
 		how := "warm"

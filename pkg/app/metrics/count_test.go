@@ -76,6 +76,7 @@ func TestCount(t *testing.T) {
 		{fleet.Event{ID: id, Event: election.Event{Type: fleet.EventPrepared, Name: lease, Duration: 4 * time.Second}}, []series{
 			of(4, "handoff_phase_seconds_sum", "ring", "namespaces", "phase", "prepare"), of(1, "shard_transitions_total", "ring", "namespaces", "reason", "prepared"),
 		}},
+		{fleet.Event{ID: id, Event: election.Event{Type: fleet.EventOverdue, Name: lease}}, []series{of(1, "shard_transitions_total", "ring", "namespaces", "reason", "overdue")}},
 		{fleet.Event{ID: id, Event: election.Event{Type: fleet.EventBegun, Name: lease, Err: errors.New("nothing")}}, []series{of(1, "shard_transitions_total", "ring", "namespaces", "reason", "cold")}},
 		{fleet.Event{ID: id, Acquisition: handoff, Event: election.Event{Type: fleet.EventRunning, Name: lease}}, []series{
 			of(1, "shard_acquisitions_total", "ring", "namespaces", "how", "handoff", "reason", "leaving", "result", "running"),

@@ -16,7 +16,8 @@ var hostDependent = map[string]string{"member-name": "the host name"}
 const flagsHead = `# Flags
 
 For whoever writes a member's command line. You find every flag here, with its default: first the fleet's own, then those of
-kube-controller-manager, which mean what they mean there. The flags of the commands that look at a fleet are in [cli.md](cli.md);
+kube-controller-manager, which mean what they mean there. [--controller-shutdown-timeout](design/fleet.md#when-upstreams-controllers-stop)
+counts for each shard, once its writes are refused. The flags of the commands that look at a fleet are in [cli.md](cli.md);
 what to set the fleet's flags to is in [tune.md](tune.md).
 
 This page is generated: ` + "`go test ./test/docs/check -run TestFlagsPage -rewrite`" + ` writes it, and a test fails when it is out of date.

@@ -1,0 +1,67 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
+)
+
+// lingering is a controller that goes on after it was told to stop.
+type lingering struct{ until <-chan struct{} }
+
+func (lingering) Name() string          { return "lingering-controller" }
+func (c lingering) Run(context.Context) { <-c.until }
+
+// TestShutdownTimeout has a controller go on, in a process that is to end then and in a shard, whose Run may not return before
+// all of it has ended.
+func TestShutdownTimeout(t *testing.T) {
+	const linger = time.Minute
+	for name, tc := range map[string]struct {
+		timeout, want time.Duration
+		err           error
+	}{
+		"a process that ends": {10 * time.Second, 10 * time.Second, ErrShutdownTimeout},
+		"a shard":             {0, linger, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nowhere := &rest.Config{Host: "http://nowhere.test"}
+				pool, err := informer.NewPool(informer.PoolConfig{
+					Client: kubernetes.NewForConfigOrDie(nowhere), Metadata: metadata.NewForConfigOrDie(nowhere),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				until := make(chan struct{})
+				i := &Instance{
+					informers: pool.NewFactory(shard.Everything(), nil, time.Time{}),
+					started:   make(chan struct{}), endpoints: NewEndpoints(), cancel: func() {},
+					queues: queues.NewGroup("", ""), running: func() {}, count: func() func() { return func() {} }, late: func() error { return nil },
+					controllers: []app.Controller{lingering{until}}, shutdown: tc.timeout,
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- i.Run(ctx) }()
+				synctest.Wait()
+				stop()
+				told := time.Now()
+				time.AfterFunc(linger, func() { close(until) })
+				if err := <-ended; !errors.Is(err, tc.err) || time.Since(told) != tc.want {
+					t.Errorf("Run returned %v %v after it was told to stop, want %v after %v", err, time.Since(told), tc.err, tc.want)
+				}
+				<-until
+			})
+		})
+	}
+}
