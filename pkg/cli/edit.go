@@ -23,10 +23,12 @@ type Edit struct {
 	// Kept are the shards that were given their holders as homes, so that they stay where they are.
 	Kept     []shard.ID
 	Warnings []string
+	// vouches tells that the Lease does not keep the last good plan: members that start may wait for an operator's word.
+	vouches bool
 }
 
-// Same tells whether nothing would change.
-func (e Edit) Same() bool { return e.Replaces == "" && e.From.Digest() == e.Next.Digest() }
+// Same reports whether there is nothing to write.
+func (e Edit) Same() bool { return e.Replaces == "" && !e.vouches && e.From.Digest() == e.Next.Digest() }
 
 // ErrChanged says that an edited plan was not read from the one in force.
 var ErrChanged = errors.New("somebody has changed the plan since: read it again with 'flotilla plan show -o document'")
@@ -53,6 +55,8 @@ func Prepare(r *status.Reading, edited shard.Plan, check func(shard.Plan) error)
 	case edited.Generation != r.Plan.Generation:
 		return Edit{}, fmt.Errorf("generation %d: the plan in force has generation %d: %w", edited.Generation, r.Plan.Generation, ErrChanged)
 	default:
+		_, unkept := fleet.LastGoodOf(r.PlanLease)
+		e.vouches = unkept != nil
 		if e.Next, err = r.Plan.Successor(edited); err == nil {
 			e.keepHomes(r)
 			err = shard.CheckSuccessor(r.Plan, e.Next)
@@ -106,8 +110,9 @@ func (e *Edit) keepHomes(r *status.Reading) {
 	}
 }
 
-// replacement returns the edited plan with a generation that is greater than any that the Leases tell of. Its shards keep
-// their names, if they have any: which there were, nobody can tell.
+// replacement returns the edited plan with a generation that is greater than any that the Leases tell of. Its shards are named
+// as in the last good plan; where the Lease does not keep that, they keep their names, if they have any: which there were,
+// nobody can tell.
 func replacement(r *status.Reading, edited shard.Plan) (shard.Plan, error) {
 	latest, witness := int64(0), ""
 	for _, o := range r.Leases() {
@@ -117,6 +122,10 @@ func replacement(r *status.Reading, edited shard.Plan) (shard.Plan, error) {
 	}
 	if latest == math.MaxInt64 {
 		return shard.Plan{}, fmt.Errorf("annotation %s of Lease %s: %d: there is no greater generation: correct it first", fleet.GenerationAnnotation, witness, latest)
+	}
+	if good, err := fleet.LastGoodOf(r.PlanLease); err == nil {
+		good.Generation = max(latest, edited.Generation-1, good.Generation)
+		return good.Successor(edited)
 	}
 	named := shard.Plan{Generation: max(latest, edited.Generation-1, 0), Rings: slices.Clone(edited.Rings)}
 	for i, ring := range named.Rings {

@@ -126,6 +126,37 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
+// TestPrepareByTheLastGoodPlan: where the plan cannot be used, the one that takes its place must be able to follow the last good
+// one, by which members judge it; and where the Lease does not keep that, an operator's word is written though nothing changes.
+func TestPrepareByTheLastGoodPlan(t *testing.T) {
+	plan := testPlan(t)
+	l := newLeases(t, plan)
+	l[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = "{"
+	edited := clone(plan)
+	first := edited.Rings[0].Shards[0]
+	edited.Rings[0].Shards[0].Range.End -= 7
+	edited.Rings[0].Shards[1].Range.Start -= 7
+	e, err := Prepare(l.read(), edited, acceptAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shard.CheckSuccessor(plan, e.Next); err != nil {
+		t.Errorf("what takes the place of junk may not follow the last good plan: %v", err)
+	}
+	if _, found := e.Next.Shard(first.ID); found {
+		t.Errorf("%s means something else and has kept its name", first.ID)
+	}
+
+	l = newLeases(t, plan)
+	if e, err := Prepare(l.read(), plan, acceptAll); err != nil || !e.Same() {
+		t.Errorf("the plan as it is: %v, want that there is nothing to write", err)
+	}
+	delete(l[fleet.PlanLease(testFleet)].Annotations, fleet.LastGoodAnnotation)
+	if e, err := Prepare(l.read(), plan, acceptAll); err != nil || e.Same() {
+		t.Errorf("the plan as it is, without a last good one: %v, want it to be written", err)
+	}
+}
+
 // TestPrepareReplacesJunk: where there is no plan to go by, the edited one takes its place under a generation that nobody
 // has seen yet.
 func TestPrepareReplacesJunk(t *testing.T) {

@@ -175,7 +175,8 @@ const (
 	EventPlanAdopted election.EventType = "plan-adopted"
 	// EventPlanRestored: this member has put the last good plan back where somebody had spoilt it.
 	EventPlanRestored election.EventType = "plan-restored"
-	// EventPlanRefused: the plan on the plan's Lease cannot be used because of Err. The last good one stays in force.
+	// EventPlanRefused: the plan on the plan's Lease cannot be used because of Err. The last good one stays in force, or comes
+	// into force if the member has just started; Err wraps ErrWithoutPlan if none is known.
 	EventPlanRefused election.EventType = "plan-refused"
 )
 

@@ -96,10 +96,7 @@ func (m *Member) lookAt(seen []election.Observation, r *shardRunner) (rivals, de
 		if o.Name != PlanLease(m.config.Fleet) {
 			continue
 		}
-		// One that cannot be used leaves the last good plan in force.
-		if live, err := m.planOf(o.Lease); err == nil && live.Generation > plan.plan.Generation && m.config.Check(live) == nil {
-			plan = newInForce(live)
-		}
+		plan = m.judge(plan, o, m.Roster()).plan
 	}
 	if !plan.has(r.shard.ID, r.extent) {
 		return nil, nil, fmt.Errorf("%w of generation %d", errNotInPlan, plan.plan.Generation)

@@ -27,6 +27,9 @@ const (
 	DocumentAnnotation = "flotilla.dev/plan-document"
 	// RejectedAnnotation has what was written in the plan's place and could not be used, once the planner has put the plan back.
 	RejectedAnnotation = "flotilla.dev/rejected-plan"
+	// LastGoodAnnotation has the plan that the planner works by, as [shard.Plan.Packed] writes it: what members that start
+	// judge the plan by, and work by where that cannot be used. The planner keeps it up to date.
+	LastGoodAnnotation = "flotilla.dev/last-good-plan"
 )
 
 // An object's annotations have 256 KiB in all, and a plan with many faults has a long list of them.
@@ -41,12 +44,18 @@ func PlanLease(fleet string) string { return fleet + "-plan" }
 // ErrNoPlan says that nobody has written a plan yet.
 var ErrNoPlan = errors.New("there is no plan")
 
+// ErrWithoutPlan is wrapped by the error of an EventPlanRefused where the member knows no good plan to work by instead.
+var ErrWithoutPlan = errors.New("no plan is in force, so no shard runs")
+
 // PlanOf reads the plan from its Lease. The error is ErrNoPlan if there is none, and else names the fault.
 func PlanOf(lease *coordinationv1.Lease) (shard.Plan, error) {
 	if lease == nil || lease.Annotations[DocumentAnnotation] == "" {
 		return shard.Plan{}, ErrNoPlan
 	}
 	plan, err := shard.ParsePlan([]byte(lease.Annotations[DocumentAnnotation]))
+	if err == nil && len(lease.Annotations[DocumentAnnotation]) > shard.MaxPacked {
+		_, err = plan.Packed() // the Lease must have room for it a second time
+	}
 	if err != nil {
 		return shard.Plan{}, fmt.Errorf("annotation %s of Lease %s: %w", DocumentAnnotation, lease.Name, err)
 	}
@@ -54,12 +63,13 @@ func PlanOf(lease *coordinationv1.Lease) (shard.Plan, error) {
 }
 
 // WithPlan returns a copy of the plan's Lease, or a new one if it is nil, that has the plan. Written with an update, it is
-// refused by the API server if somebody else has written meanwhile.
+// refused by the API server if somebody else has written meanwhile. Where the Lease does not keep the last good plan, that
+// is the one that was there, or else this one.
 func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coordinationv1.Lease, error) {
 	if err := plan.Validate(); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	document, err := plan.Document()
+	document, err := documentOf(plan)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
@@ -74,10 +84,19 @@ func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coor
 	if out.Annotations == nil {
 		out.Annotations = map[string]string{}
 	}
+	if _, err := LastGoodOf(out); err != nil {
+		good, err := PlanOf(out)
+		if err != nil {
+			good = plan
+		}
+		if out.Annotations[LastGoodAnnotation], err = good.Packed(); err != nil {
+			return nil, fmt.Errorf("plan: %w", err)
+		}
+	}
 	out.Labels[FleetLabel], out.Labels[KindLabel] = fleet, KindPlan
 	out.Annotations[DocumentAnnotation] = document
 	out.Annotations[GenerationAnnotation] = strconv.FormatInt(plan.Generation, 10)
-	return out, nil
+	return out, fit(out.Annotations)
 }
 
 // KeepHomes returns the plan with the holders of those shards of a ring as their homes that have none yet. Without homes,
@@ -127,9 +146,7 @@ func (f *inForce) has(s shard.ID, e shard.Extent) bool {
 // refusal is a plan on the plan's Lease that this member does not work by.
 type refusal struct {
 	text string // the plan
-	// generation is the plan's, 0 if that cannot be read.
-	generation int64
-	err        error
+	verdict
 }
 
 // lastPlan is the last plan that was read, and from what: it is looked at far more often than it changes.
@@ -170,75 +187,46 @@ func (m *Member) Refused() error {
 	return nil
 }
 
-// adopt takes the plan that is on its Lease into force, if it may be, and tells whether the plan in force has changed. A plan
-// that it refuses leaves the one in force as it is.
+// adopt takes the plan that is on its Lease into force, if it may be, and reports whether the plan in force has changed. A
+// plan that it refuses leaves the one in force as it is; a member that has just started then works by the last good one.
 func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
 	lease := m.observer.Get(PlanLease(m.config.Fleet))
 	if !lease.Exists {
 		return false
 	}
 	current := m.inForce.Load()
-	next, err := m.planOf(lease.Lease)
-	if err == nil {
-		err = m.admit(current, next, roster)
-	}
-	if err != nil {
-		m.refuse(ctx, lease, next.Generation, err)
-		return false
-	}
-	if m.refused.Swap(nil) != nil {
+	v := m.judge(current, lease, roster)
+	if v.err != nil {
+		m.refuse(ctx, lease, v)
+	} else if m.refused.Swap(nil) != nil {
 		m.membership.Touch()
 	}
-	if current != nil && current.plan.Generation == next.Generation {
+	if v.plan == nil || current != nil && current.plan.Generation == v.plan.plan.Generation {
 		return false
 	}
-	adopted := newInForce(next)
-	adopted.settled = m.settledNow(adopted)
-	m.inForce.Store(adopted)
+	v.plan.settled = m.settledNow(v.plan)
+	m.inForce.Store(v.plan)
 	m.membership.Touch()
 	m.reportPlan(EventPlanAdopted, nil)
-	klog.FromContext(ctx).Info("Adopted the plan", "generation", next.Generation, "shards", len(next.Shards()), "digest", next.Digest())
+	klog.FromContext(ctx).Info("Adopted the plan", "generation", v.plan.plan.Generation, "shards", len(v.plan.plan.Shards()), "digest", v.plan.digest, "lastGood", v.err != nil)
 	return true
 }
 
-// admit returns why a plan may not follow the one in force. It is nil for the plan in force itself.
-func (m *Member) admit(current *inForce, next shard.Plan, roster election.Roster) error {
-	if err := m.config.Check(next); err != nil {
-		return err
-	}
-	if current == nil {
-		return nil
-	}
-	if next.Generation == current.plan.Generation {
-		if digest := next.Digest(); digest != current.digest {
-			return fmt.Errorf("generation %d: must be greater than that of the plan in force, which differs (digest %s, in force is %s)", next.Generation, digest, current.digest)
-		}
-		return nil
-	}
-	if err := shard.CheckSuccessor(current.plan, next); err != nil {
-		return err
-	}
-	for i, ring := range next.Rings {
-		if _, known := current.plan.Ring(ring.Name); !known && len(ServersOf(roster.Members(), ring.Name)) == 0 {
-			return fmt.Errorf("rings[%d].name: %q is served by no live member: start members with --rings=%s first", i, ring.Name, ring.Name)
-		}
-	}
-	return nil
-}
-
 // refuse says so, once for each version of the Lease and reason.
-func (m *Member) refuse(ctx context.Context, lease election.Observation, generation int64, err error) {
-	r := refusal{text: lease.Annotations[DocumentAnnotation], generation: generation, err: err}
-	if last := m.refused.Swap(&r); last != nil && last.text == r.text && last.err.Error() == err.Error() {
+func (m *Member) refuse(ctx context.Context, lease election.Observation, v verdict) {
+	r := refusal{text: lease.Annotations[DocumentAnnotation], verdict: v}
+	if last := m.refused.Swap(&r); last != nil && last.text == r.text && last.err.Error() == v.err.Error() {
 		return
 	}
 	m.membership.Touch()
-	inForce := int64(0)
-	if current := m.inForce.Load(); current != nil {
-		inForce = current.plan.Generation
+	logger := klog.FromContext(ctx).WithValues("lease", lease.Name, "generation", v.generation)
+	if v.plan == nil {
+		logger.Error(v.err, "Refused the plan, and knows no good one: nothing is run until there is one")
+		m.reportPlan(EventPlanRefused, fmt.Errorf("%w: %w", ErrWithoutPlan, v.err))
+		return
 	}
-	klog.FromContext(ctx).Error(err, "Refused the plan, keeping the last good one", "lease", lease.Name, "generation", generation, "generationInForce", inForce)
-	m.reportPlan(EventPlanRefused, err)
+	logger.Error(v.err, "Refused the plan, keeping the last good one", "generationInForce", v.plan.plan.Generation)
+	m.reportPlan(EventPlanRefused, v.err)
 }
 
 func (m *Member) reportPlan(kind election.EventType, err error) {
@@ -257,13 +245,16 @@ func (m *Member) memberAnnotations() map[string]string {
 	return a
 }
 
-// short returns at most n bytes of a text.
+// short returns at most n bytes of a text, and cut after them if there are more.
 func short(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
-	return strings.ToValidUTF8(text[:n], "") + "..."
+	return strings.ToValidUTF8(text[:n], "") + cut
 }
+
+// cut ends a text that was too long.
+const cut = "..."
 
 // waitForPlan returns once a plan is in force, or false when ctx has ended or the membership is lost. Where there is none and
 // no live Lease tells of one, it writes the first.

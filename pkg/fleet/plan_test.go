@@ -332,67 +332,6 @@ func TestTwoPlansOfOneGeneration(t *testing.T) {
 	})
 }
 
-// TestPlanThatMayNotFollow is refused, and stops nothing: an operator has to mend it.
-func TestPlanThatMayNotFollow(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
-		a := s.launch("a", func(c *Config) {
-			c.Check = func(p shard.Plan) error {
-				if i := slices.Index(p.Rings[0].Controllers, "strange-controller"); i >= 0 {
-					return fmt.Errorf("rings[0].controllers[%d]: %q is unknown", i, p.Rings[0].Controllers[i])
-				}
-				return nil
-			}
-		})
-		pass(time.Minute)
-		good := s.plan
-		for want, change := range map[string]func(*shard.Plan){
-			"rings[0].shards[1].range": func(p *shard.Plan) {
-				p.Rings[0].Shards[1].Range.End++
-				p.Rings[0].Shards[2].Range.Start++
-			},
-			"rings[0].controllers[1]": func(p *shard.Plan) {
-				p.Rings[0].Controllers = append(p.Rings[0].Controllers, "strange-controller")
-			},
-			"rings[2].name": func(p *shard.Plan) {
-				p.Generation++
-				p.Rings = append(p.Rings, shard.Ring{Name: "unserved", Scope: shard.ScopeCluster, Shards: []shard.Shard{
-					{ID: shard.ID{Ring: "unserved", Name: "g"}, Group: "g", Controllers: []string{"g-controller"}},
-				}})
-			},
-		} {
-			plan := s.next(func(*shard.Ring) {})
-			plan.Generation += 5 // beyond what is refused
-			change(&plan)
-			if want == "rings[2].name" {
-				a.config.Rings = []string{"namespaces", "cluster"}
-				a.membership.Touch()
-				pass(5 * time.Second)
-			}
-			before := s.terms()
-			s.apply(plan)
-			s.plan = good
-			pass(5 * time.Second)
-			if err := a.Refused(); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("refused because of %v, want %s", err, want)
-			}
-			s.requireWorked()
-			for id, term := range s.terms() {
-				if before[id] != term {
-					t.Errorf("%s: %s was stopped", want, id)
-				}
-			}
-			mended := good
-			mended.Generation = plan.Generation + 1
-			s.apply(mended)
-			good = mended
-			pass(5 * time.Second)
-			if err := a.Refused(); err != nil {
-				t.Errorf("still refused: %v", err)
-			}
-		}
-	})
-}
-
 // TestMembersThatMissedGenerations has a member cut off while the plan changes twice.
 func TestMembersThatMissedGenerations(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *sea) {

@@ -2,13 +2,13 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -27,6 +27,9 @@ type planner struct {
 	// which a ring's plan was found to be good.
 	last    time.Time
 	content map[string][]string
+	// packed is the plan packedOf, as the Lease keeps it.
+	packed   string
+	packedOf *inForce
 }
 
 func (m *Member) newPlanner() (*planner, error) {
@@ -84,8 +87,11 @@ func (p *planner) plan(ctx context.Context) bool {
 	case err != nil || there.Generation < current.Generation,
 		there.Generation == current.Generation && there.Digest() != m.inForce.Load().digest:
 		return p.putBack(ctx, lease, current, there.Generation)
-	case there.Generation > current.Generation || m.Refused() != nil:
-		return false // not adopted yet, or refused: an operator has to mend it
+	case there.Generation > current.Generation && m.Refused() == nil:
+		return false // not adopted yet
+	}
+	if p.keep(ctx, lease); m.Refused() != nil {
+		return false // an operator has to correct it
 	}
 	if generation, astray := p.astray(now); astray {
 		// The plan's Lease was deleted, or spoilt while some members did not know a good plan: now there are two.
@@ -182,12 +188,15 @@ func (p *planner) putBack(ctx context.Context, lease election.Observation, plan 
 	if text := spoilt.Annotations[DocumentAnnotation]; text != "" {
 		spoilt.Annotations[RejectedAnnotation] = short(text, maxRejected)
 	}
+	if good := p.lastGood(); good != "" {
+		metav1.SetMetaDataAnnotation(&spoilt.ObjectMeta, LastGoodAnnotation, good)
+	}
 	plan.Generation = max(plan.Generation, there) + 1
 	if err := p.member.writePlan(ctx, spoilt, plan); err != nil {
 		p.failed(ctx, err)
 		return false
 	}
-	p.member.reportPlan(EventPlanRestored, errors.New("what was there could not be used and is in annotation "+RejectedAnnotation))
+	p.member.reportPlan(EventPlanRestored, errPutBack)
 	return true
 }
 

@@ -28,6 +28,8 @@ type shardRunner struct {
 	plan atomic.Pointer[inForce]
 	// ready is the term in which everything is prepared and the shard waits for those that it inherits from; 0 otherwise.
 	ready atomic.Int32
+	// shunned is the plan on its Lease without which the shard was found, when it was claimed.
+	shunned atomic.Pointer[string]
 	// runs is the term in which the work runs; 0 otherwise.
 	runs atomic.Int32
 	// census is what the shard's namespaces weighed last.

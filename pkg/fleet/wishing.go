@@ -73,11 +73,13 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	if m.config.Standby {
 		next = w.successors(plan, named)
 	}
-	open := m.gates.open()
+	open, followed := m.gates.open(), m.isFollowed(roster)
 	for _, r := range m.runners.list() {
 		switch _, planned := plan.Shard(r.shard.ID); {
 		case !planned:
 			r.wish(election.Keep, false, false, false)
+		case r.isShunned(), followed && !r.running.Load():
+			r.wish(election.Leave, false, false, false)
 		case !open:
 			// Somebody else runs all of it still. What is to be ours is kept warm until then.
 			r.wish(election.Leave, false, false, w.Owner(r.shard.ID) == m.config.Member)
@@ -90,6 +92,24 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 		return next.Sub(now)
 	}
 	return m.config.Timing.RetryPeriod
+}
+
+// shun gives the shard up until the plan on its Lease is another one: the one that is there does not have it.
+func (r *shardRunner) shun() {
+	m := r.member
+	text := m.observer.Get(PlanLease(m.config.Fleet)).Annotations[DocumentAnnotation]
+	r.shunned.Store(&text)
+	r.claimant.SetWish(election.Leave)
+	select {
+	case m.runners.left <- struct{}{}: // what is being wished now may be from before
+	default:
+	}
+}
+
+// isShunned reports whether the plan is there still for which the shard was given up, and can be used.
+func (r *shardRunner) isShunned() bool {
+	m, shunned := r.member, r.shunned.Load()
+	return shunned != nil && m.Refused() == nil && m.observer.Get(PlanLease(m.config.Fleet)).Annotations[DocumentAnnotation] == *shunned
 }
 
 // wishOf says what the runner of a shard in the plan is to want.

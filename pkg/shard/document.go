@@ -41,18 +41,34 @@ func comma(i int) string {
 	return ","
 }
 
-// ParsePlan reads a plan from JSON. It refuses unknown fields, which could
-// change what the plan means, text after the plan, and what Validate refuses.
+// ParsePlan reads a plan from JSON, or from what Packed returns. It refuses
+// unknown fields, which could change what the plan means, text after the plan,
+// and what Validate refuses.
 func ParsePlan(text []byte) (Plan, error) {
+	var p Plan
+	var err error
+	if packed, found := bytes.CutPrefix(text, []byte(packedPrefix)); found {
+		p, err = unpackPlan(packed)
+	} else {
+		err = parseStrictly(text, &p)
+	}
+	if err != nil {
+		return Plan{}, err
+	}
+	return p, p.Validate()
+}
+
+// parseStrictly reads the one JSON value that the text must be, without fields
+// that are not known.
+func parseStrictly(text []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	var p Plan
-	if err := decoder.Decode(&p); err != nil {
-		return Plan{}, fmt.Errorf("plan is not JSON as expected: %w", err)
+	if err := decoder.Decode(into); err != nil {
+		return fmt.Errorf("plan is not JSON as expected: %w", err)
 	}
 	end := decoder.InputOffset()
 	if len(bytes.TrimSpace(text[end:])) > 0 {
-		return Plan{}, fmt.Errorf("plan is followed by something else at byte %d", end)
+		return fmt.Errorf("plan is followed by something else at byte %d", end)
 	}
-	return p, p.Validate()
+	return nil
 }

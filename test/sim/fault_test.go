@@ -24,7 +24,7 @@ func (w *world) fault() {
 	d := upTo(w.random, 25*time.Second)
 	n := 1 + w.random.IntN(4)
 	verbs := [][]string{nil, {"create", "update"}, {"get"}, {"watch"}, {"list", "watch"}}[w.random.IntN(5)]
-	kind := w.random.IntN(25)
+	kind := w.random.IntN(26)
 	switch kind {
 	case 0, 1:
 		w.notef("%s is killed", p.name())
@@ -73,6 +73,8 @@ func (w *world) fault() {
 		w.replan()
 	case 20, 21:
 		w.drain(s)
+	case 22:
+		w.misplan()
 	default:
 		w.tamper()
 	}
@@ -84,6 +86,12 @@ func (w *world) replan() {
 	current, err := fleet.PlanOf(lease)
 	if err != nil {
 		return
+	}
+	if w.isBad(lease) {
+		// What the operator goes by is what was there before.
+		generation := current.Generation
+		current = w.latest
+		current.Generation = max(generation, current.Generation)
 	}
 	edited := fleet.KeepHomes(current, "namespaces", func(id shard.ID) string {
 		return election.MemberOf(election.RecordFrom(w.store.Get(w.leaseOf(id))).Holder)
@@ -132,6 +140,45 @@ func (w *world) replan() {
 	}
 }
 
+// misplan has somebody write a plan that no member may follow: a shard in it covers something else than before. What members
+// would judge it by may go with it.
+func (w *world) misplan() {
+	lease := w.store.Get(fleet.PlanLease(fleetName))
+	plan, err := fleet.PlanOf(lease)
+	if err != nil || w.isBad(lease) || len(plan.Rings[0].Shards) < 2 {
+		return
+	}
+	plan.Generation += 1 + w.random.Int64N(3)
+	ring := &plan.Rings[0]
+	ring.Shards = slices.Clone(ring.Shards)
+	slices.SortFunc(ring.Shards, func(a, b shard.Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
+	step := (ring.Shards[0].Range.End - ring.Shards[0].Range.Start) / 3
+	ring.Shards[0].Range.End -= step
+	ring.Shards[1].Range.Start -= step
+	document, err := plan.Document()
+	if err != nil {
+		w.failf("a bad plan cannot be written: %v", err)
+		return
+	}
+	good := [...]string{"removes", "spoils", "leaves"}[w.random.IntN(3)]
+	w.bad = document
+	w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) {
+		l.Annotations[fleet.DocumentAnnotation] = document
+		switch good {
+		case "removes":
+			delete(l.Annotations, fleet.LastGoodAnnotation)
+		case "spoils":
+			l.Annotations[fleet.LastGoodAnnotation] = "gzip:junk"
+		}
+	})
+	w.notef("somebody writes plan generation %d, which may not follow, and %s the last good one", plan.Generation, good)
+}
+
+// isBad tells whether what is on the plan's Lease is what misplan wrote there.
+func (w *world) isBad(lease *coordinationv1.Lease) bool {
+	return w.bad != "" && lease != nil && lease.Annotations[fleet.DocumentAnnotation] == w.bad
+}
+
 // drain has an operator drain a member, or take that back.
 func (w *world) drain(s *seat) {
 	w.store.Tamper(election.MemberLease(fleetName, s.name), func(l *coordinationv1.Lease) {
@@ -161,7 +208,7 @@ func (w *world) mend() {
 	if lease == nil || lease.Annotations[fleet.DocumentAnnotation] == "" {
 		return
 	}
-	if _, err := fleet.PlanOf(lease); err == nil {
+	if _, err := fleet.PlanOf(lease); err == nil && !w.isBad(lease) {
 		return
 	}
 	plan := w.latest

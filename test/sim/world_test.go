@@ -38,6 +38,7 @@ type world struct {
 	store  *leasetest.Store
 	plan   shard.Plan // the first one
 	latest shard.Plan // that an operator has written
+	bad    string     // plan that somebody has written last and nobody may follow
 	names  int        // of shards, that were given to those of later plans
 	random *rand.Rand // of the goroutine that runs the world
 	seats  []*seat

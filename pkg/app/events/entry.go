@@ -1,6 +1,7 @@
 package events
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -192,6 +193,9 @@ func ofLease(e fleet.Event) entry {
 	case fleet.EventPlanRestored:
 		return line("Put the last good plan back", "reason", e.Err.Error()).warn("PlanRestored", "put the last good plan back: %v", e.Err)
 	case fleet.EventPlanRefused: // logged where it is refused, with the plan
+		if errors.Is(e.Err, fleet.ErrWithoutPlan) {
+			return entry{}.warn("PlanRefused", "%.1000s", e.Err.Error())
+		}
 		return entry{}.warn("PlanRefused", "%.900s; the last good plan stays in force", e.Err.Error())
 	case fleet.EventFenced:
 		return line("Fenced a dead member", "incarnation", e.Holder, "duration", e.Duration).

@@ -2,6 +2,7 @@ package events
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +153,8 @@ func TestWhatIsSaid(t *testing.T) {
 		"no planner": {lease("flotilla-plan", election.Event{Type: election.EventWaiting, Reason: election.ReasonHeld, Holder: "b_1"}), "", ""},
 		"plan refused": {lease("flotilla-plan", election.Event{Type: fleet.EventPlanRefused, Err: gone}), "",
 			"Warning PlanRefused the shard is not in the plan; the last good plan stays in force"},
+		"plan refused, none in force": {lease("flotilla-plan", election.Event{Type: fleet.EventPlanRefused, Err: fmt.Errorf("%w: %w", fleet.ErrWithoutPlan, gone)}), "",
+			"Warning PlanRefused no plan is in force, so no shard runs: the shard is not in the plan"},
 		"plan restored": {lease("flotilla-plan", election.Event{Type: fleet.EventPlanRestored, Err: gone}),
 			`"level"=0 "msg"="Put the last good plan back" "lease"="flotilla-plan" "member"="a" "term"=2 "reason"="the shard is not in the plan"`,
 			"Warning PlanRestored put the last good plan back: the shard is not in the plan"},

@@ -91,7 +91,7 @@ func away(t *testing.T, w *world) func(*testing.T) {
 	return func(t *testing.T) { w.startAll(t) }
 }
 
-// junkPlan spoils the plan while no member runs that could put it back.
+// junkPlan spoils the plan, and the last good one with it, while no member runs that could put it back.
 func junkPlan(t *testing.T, w *world) func(*testing.T) {
 	w.stopAll(t)
 	good := w.writePlan(t, "{junk")
@@ -104,6 +104,7 @@ func junkPlan(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
+// writePlan writes what is to be the plan, on a Lease that keeps no last good one, and returns what was there.
 func (w *world) writePlan(t *testing.T, document string) (before string) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -114,6 +115,7 @@ func (w *world) writePlan(t *testing.T, document string) (before string) {
 		}
 		before = l.Annotations[fleet.DocumentAnnotation]
 		l.Annotations[fleet.DocumentAnnotation] = document
+		delete(l.Annotations, fleet.LastGoodAnnotation)
 		_, err = leases.Update(t.Context(), l, metav1.UpdateOptions{})
 		return err
 	})

@@ -1,0 +1,139 @@
+package fleet
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// verdict is what a member makes of what is on the plan's Lease.
+type verdict struct {
+	// plan is the one to work by; nil if there is none.
+	plan *inForce
+	// err says why that is not the plan on the Lease, whose generation and digest these are: zero if it cannot be read.
+	err        error
+	generation int64
+	digest     string
+}
+
+// judge returns what to make of the plan's Lease. Everything that looks at a plan asks it, so that a plan that is refused
+// changes nothing anywhere. A member that has just started, current is nil then, judges by the last good plan that the Lease
+// keeps, and so as those do that work by it.
+func (m *Member) judge(current *inForce, lease election.Observation, roster election.Roster) verdict {
+	next, err := m.planOf(lease.Lease)
+	v := verdict{plan: current}
+	if err == nil {
+		v.generation, v.digest = next.Generation, next.Digest()
+	}
+	var noGood error
+	if current == nil {
+		var good shard.Plan
+		if good, noGood = LastGoodOf(lease.Lease); noGood == nil {
+			if current = newInForce(good); m.config.Check(good) == nil {
+				v.plan = current
+			}
+		}
+	}
+	switch {
+	case err != nil:
+		v.err = err
+	case current == nil:
+		if v.err = m.config.Check(next); v.err == nil {
+			v.err = m.vouched(v, noGood, roster)
+		}
+	default:
+		v.err = m.admit(current, next, v.digest, roster)
+	}
+	if v.err == nil && (v.plan == nil || v.plan.plan.Generation != v.generation) {
+		v.plan = newInForce(next)
+	}
+	return v
+}
+
+// admit returns why a plan may not follow the one in force. It is nil for the plan in force itself.
+func (m *Member) admit(current *inForce, next shard.Plan, digest string, roster election.Roster) error {
+	if err := m.config.Check(next); err != nil {
+		return err
+	}
+	if next.Generation == current.plan.Generation {
+		if digest != current.digest {
+			return fmt.Errorf("generation %d: must be greater than that of the plan in force, which differs (digest %s, in force is %s)", next.Generation, digest, current.digest)
+		}
+		return nil
+	}
+	if err := shard.CheckSuccessor(current.plan, next); err != nil {
+		return err
+	}
+	for i, ring := range next.Rings {
+		if _, known := current.plan.Ring(ring.Name); !known && len(ServersOf(roster.Members(), ring.Name)) == 0 {
+			return fmt.Errorf("rings[%d].name: %q is served by no live member: start members with --rings=%s first", i, ring.Name, ring.Name)
+		}
+	}
+	return nil
+}
+
+// vouched returns why a plan may not be worked by that cannot be held against the last good one, because the Lease does not
+// have that any more: a live member must work by it; where none works by any, it must be the latest that a Lease tells of.
+// Where no Lease tells of one, it is the first.
+func (m *Member) vouched(v verdict, noGood error, roster election.Roster) error {
+	said, by := saidPlan{}, ""
+	for _, member := range roster.Members() {
+		if says := planSaid(member.Annotations); member.Incarnation != m.incarnation && says.known() {
+			if says.is(v) {
+				return nil
+			}
+			said, by = says, "live member "+member.Name+" works"
+		}
+	}
+	if by == "" {
+		for _, o := range m.observer.List() {
+			if says := planSaid(o.Annotations); says.generation > said.generation || says.generation == said.generation && says.is(v) {
+				said, by = says, "by Lease "+o.Name+" its holder worked"
+			}
+		}
+	}
+	if by == "" || said.is(v) {
+		return nil
+	}
+	return fmt.Errorf("generation %d: cannot be held against the last good plan (%w), and %s by generation %d, which differs (digest %s, that one is %s)",
+		v.generation, noGood, by, said.generation, v.digest, said.digest)
+}
+
+// saidPlan is the plan that a member or a shard's holder says it works by.
+type saidPlan struct {
+	generation int64
+	digest     string
+}
+
+// planSaid reads the annotations of a Lease. The result is not known where they say nothing, or nonsense.
+func planSaid(annotations map[string]string) saidPlan {
+	generation, err := strconv.ParseInt(annotations[GenerationAnnotation], 10, 64)
+	if err != nil || generation < 1 || generation >= maxGeneration || annotations[PlanAnnotation] == "" {
+		return saidPlan{}
+	}
+	return saidPlan{generation, annotations[PlanAnnotation]}
+}
+
+func (s saidPlan) known() bool { return s.generation > 0 }
+
+// is reports whether it is the plan that was judged.
+func (s saidPlan) is(v verdict) bool {
+	return s.known() && s.generation == v.generation && s.digest == v.digest
+}
+
+// isFollowed reports whether a live member other than this one works by the plan that this one refuses. Its shards inherit
+// from those of the plan in force: what is free of these must stay so, or each would wait for the other.
+func (m *Member) isFollowed(roster election.Roster) bool {
+	r := m.refused.Load()
+	if r == nil {
+		return false
+	}
+	for _, member := range roster.Members() {
+		if member.Incarnation != m.incarnation && planSaid(member.Annotations).is(r.verdict) {
+			return true
+		}
+	}
+	return false
+}

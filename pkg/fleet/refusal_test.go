@@ -1,0 +1,275 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// badPlans are changes of a plan that no member may follow, by what the reason names. Some of them pass Check.
+var badPlans = map[string]func(*shard.Plan){
+	"rings[0].shards[1].range": func(p *shard.Plan) {
+		p.Rings[0].Shards[1].Range.End++
+		p.Rings[0].Shards[2].Range.Start++
+	},
+	"rings[0].controllers[1]": func(p *shard.Plan) {
+		p.Rings[0].Controllers = append(p.Rings[0].Controllers, "strange-controller")
+	},
+	"rings[2].name": func(p *shard.Plan) {
+		p.Rings = append(p.Rings, shard.Ring{Name: "unserved", Scope: shard.ScopeCluster, Shards: []shard.Shard{
+			{ID: shard.ID{Ring: "unserved", Name: "g"}, Group: "g", Controllers: []string{"g-controller"}},
+		}})
+	},
+}
+
+// picky has a member refuse strange controllers, and serve two rings only.
+func picky(c *Config) {
+	c.Rings = []string{"namespaces", "cluster"}
+	c.Check = func(p shard.Plan) error {
+		if i := slices.Index(p.Rings[0].Controllers, "strange-controller"); i >= 0 {
+			return fmt.Errorf("rings[0].controllers[%d]: %q is unknown", i, p.Rings[0].Controllers[i])
+		}
+		return nil
+	}
+}
+
+// applyBad writes a plan that no member may follow, as somebody with kubectl does, and returns it.
+func (s *sea) applyBad(change func(*shard.Plan), tamper ...func(*coordinationv1.Lease)) shard.Plan {
+	s.t.Helper()
+	plan := s.next(func(*shard.Ring) {})
+	plan.Generation += 5 // beyond what is refused
+	change(&plan)
+	document := must(plan.Document())
+	s.store.Tamper(PlanLease("flotilla"), func(l *coordinationv1.Lease) {
+		l.Annotations[DocumentAnnotation] = document
+		for _, f := range tamper {
+			f(l)
+		}
+	})
+	return plan
+}
+
+// die cuts a member off until others may have taken all over that it held.
+func (sh *ship) die() {
+	sh.client.Block()
+	pass(40 * time.Second)
+}
+
+// requireRefused fails unless the member refuses what is on the Lease, for this reason, and works by the good plan.
+func (s *sea) requireRefused(sh *ship, reason string, good shard.Plan) {
+	s.t.Helper()
+	if err := sh.Refused(); err == nil || !strings.Contains(err.Error(), reason) {
+		s.t.Errorf("%s refuses because of %v, want %s", sh.Incarnation(), err, reason)
+	}
+	if plan, _ := sh.Plan(); plan.Generation != good.Generation || plan.Digest() != good.Digest() {
+		s.t.Errorf("%s: %s works by generation %d, want %d", reason, sh.Incarnation(), plan.Generation, good.Generation)
+	}
+}
+
+// requireTerms fails if a shard has been acquired more often than that since.
+func (s *sea) requireTerms(before map[shard.ID]int32, more int32, when string) {
+	s.t.Helper()
+	for id, term := range s.terms() {
+		if term > before[id]+more {
+			s.t.Errorf("%s: %s was in term %d and is in %d, want at most %d more", when, id, before[id], term, more)
+		}
+	}
+}
+
+// TestPlanThatMayNotFollow is refused by all, and changes nothing: not for those who run, not for what a member leaves that
+// dies, not for those who start, not even when nobody was left who knew better. An operator has to correct it.
+func TestPlanThatMayNotFollow(t *testing.T) {
+	for want, change := range badPlans {
+		t.Run(want, func(t *testing.T) {
+			inBubble(t, 4, func(t *testing.T, s *sea) {
+				a, b := s.launch("a", picky), s.launch("b", picky)
+				pass(time.Minute)
+				s.allHeld("a", "b")
+				good, before := s.plan, s.terms()
+				bad := s.applyBad(change)
+				pass(5 * time.Second)
+				s.requireRefused(a, want, good)
+				s.requireRefused(b, want, good)
+				s.requireWorked()
+				s.requireTerms(before, 0, "refused")
+
+				b.die()
+				s.requireWorked()
+				s.requireTerms(before, 1, "a member died")
+
+				before = s.terms()
+				c := s.launch("c", picky)
+				pass(time.Minute)
+				s.requireRefused(c, want, good)
+				s.requireWorked()
+				s.requireTerms(before, 1, "a member started")
+
+				before = s.terms()
+				a.die()
+				s.requireWorked()
+				s.requireTerms(before, 1, "the last died that had seen the good plan")
+
+				c.die()
+				before = s.terms()
+				d := s.launch("d", picky)
+				pass(time.Minute)
+				s.requireRefused(d, want, good)
+				s.requireWorked()
+				s.requireTerms(before, 1, "all had died")
+
+				corrected := good
+				corrected.Generation = bad.Generation + 1
+				s.apply(corrected)
+				pass(5 * time.Second)
+				if err := d.Refused(); err != nil {
+					t.Errorf("still refused: %v", err)
+				}
+				s.requireWorked()
+			})
+		})
+	}
+}
+
+// TestLastGoodPlanIsLost has somebody write a bad plan and remove what it would be judged by.
+func TestLastGoodPlanIsLost(t *testing.T) {
+	forget := func(l *coordinationv1.Lease) { delete(l.Annotations, LastGoodAnnotation) }
+	spoil := func(l *coordinationv1.Lease) { l.Annotations[LastGoodAnnotation] = "junk" }
+	const want = "rings[0].shards[1].range"
+	for name, tamper := range map[string]func(*coordinationv1.Lease){"removed": forget, "spoilt": spoil} {
+		t.Run(name+" while members live", func(t *testing.T) {
+			inBubble(t, 4, func(t *testing.T, s *sea) {
+				s.launch("a", picky)
+				pass(time.Minute)
+				good := s.plan
+				s.applyBad(badPlans[want], tamper)
+				b := s.launch("b", picky)
+				pass(time.Minute)
+				s.requireRefused(b, want, good)
+				s.requireWorked()
+				if kept, err := LastGoodOf(s.store.Get(PlanLease("flotilla"))); err != nil || kept.Digest() != good.Digest() {
+					t.Errorf("the Lease keeps generation %d as the last good plan, %v; want %d", kept.Generation, err, good.Generation)
+				}
+			})
+		})
+		t.Run(name+" while none lives", func(t *testing.T) {
+			inBubble(t, 4, func(t *testing.T, s *sea) {
+				a := s.launch("a", picky)
+				pass(time.Minute)
+				good := s.plan
+				a.die()
+				bad := s.applyBad(badPlans[want], tamper)
+				b := s.launch("b", picky)
+				pass(time.Minute)
+				if _, known := b.Plan(); known || b.Refused() == nil || !strings.Contains(b.Refused().Error(), LastGoodAnnotation) {
+					t.Errorf("b refuses because of %v, want that the last good plan is not known", b.Refused())
+				}
+				if n := len(s.working()); n != 0 {
+					t.Errorf("%d shards are worked on by a plan that nobody has judged", n)
+				}
+				if s.reported(EventPlanRefused) == 0 {
+					t.Error("no event says so")
+				}
+				s.apply(must(bad.Successor(good))) // an operator's word
+				pass(30 * time.Second)
+				s.requireWorked()
+				if b.Refused() != nil {
+					t.Errorf("still refused: %v", b.Refused())
+				}
+			})
+		})
+		t.Run(name+" and the plan is good", func(t *testing.T) {
+			inBubble(t, 4, func(t *testing.T, s *sea) {
+				a := s.launch("a", picky)
+				pass(time.Minute)
+				a.die()
+				s.store.Tamper(PlanLease("flotilla"), tamper) // or it was written by a version that does not know it
+				s.launch("b", picky)
+				pass(time.Minute)
+				s.requireWorked()
+			})
+		})
+	}
+}
+
+// workersAt returns how many shards are worked on that cover a controller at a hash.
+func (s *sea) workersAt(controller string, hash uint64) int {
+	n := 0
+	for _, w := range s.working() {
+		if slices.Contains(w.extent.Controllers, controller) && w.extent.Range.Contains(hash) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestSomeRefuse has members that cannot work by a plan which another works by: they keep what they run, and claim nothing
+// else by the old plan, or each would wait for the other's shards.
+func TestSomeRefuse(t *testing.T) {
+	inBubble(t, 6, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		b, c := s.launch("b", picky), s.launch("c", picky)
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		good := s.plan
+		// Its ranges run more than those of before, and so have new names.
+		plan := s.next(func(r *shard.Ring) { r.Controllers = append(r.Controllers, "strange-controller") })
+		s.apply(plan)
+		pass(30 * time.Second)
+		requireKept := func(when string, refusing ...*ship) {
+			t.Helper()
+			for _, lease := range must(s.store.Client("test").List(t.Context(), metav1.ListOptions{})).Items {
+				for _, sh := range refusing {
+					if id := (shard.ID{Ring: lease.Labels[RingLabel], Name: lease.Labels[ShardLabel]}); id.Ring != "" && election.RecordFrom(&lease).Holder == sh.Incarnation() {
+						if _, planned := plan.Shard(id); planned && id.Ring == "namespaces" {
+							t.Errorf("%s: %s holds %s, which it cannot run", when, sh.Incarnation(), lease.Name)
+						}
+						if s.working()[id].incarnation != sh.Incarnation() {
+							t.Errorf("%s: %s holds %s and does not run it", when, sh.Incarnation(), lease.Name)
+						}
+					}
+				}
+			}
+			for i := range uint64(64) {
+				if n := s.workersAt("job-controller", i<<58); n != 1 {
+					t.Errorf("%s: %d shards are worked on that cover %d/64 of the keyspace", when, n, i)
+				}
+			}
+		}
+		requireKept("refused", b, c)
+		c.die()
+		requireKept("one of them died", b)
+		c = s.launch("c", func(config *Config) { picky(config); config.Plan = good })
+		pass(time.Minute)
+		requireKept("it started again", b, c)
+		b.die()
+		requireKept("the other died", c)
+		s.requireWorked()
+	})
+}
+
+// TestShardThatIsNotInThePlan is given up, and not claimed again before the plan is another one.
+func TestShardThatIsNotInThePlan(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a := s.launch("a", picky)
+		pass(time.Minute)
+		r := a.runners.list()[0]
+		before := s.terms()
+		r.refuse(r.claimant.Claim().Term(), fmt.Errorf("%w of generation 9", errNotInPlan))
+		pass(30 * time.Second)
+		if _, worked := s.working()[r.shard.ID]; worked || r.claimant.Claim() != nil {
+			t.Errorf("%s is claimed by the plan that does not have it", r.shard.ID)
+		}
+		s.requireTerms(before, 0, "given up")
+		s.apply(s.next(func(r *shard.Ring) { r.Shards[0].Pin = "a" }))
+		pass(10 * time.Second)
+		s.requireWorked()
+	})
+}

@@ -1,0 +1,112 @@
+package shard
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// MaxPacked is how many bytes Packed may return: an object of the API has
+	// room for a plan twice, and for what else there is.
+	MaxPacked = 96 << 10
+	// maxUnpacked bounds what a packed plan may become: three times the longest.
+	maxUnpacked = 4 << 20
+
+	packedPrefix = "gzip:"
+)
+
+// packedPlan is what Packed compresses: the plan, with pins and homes given as
+// indexes of Members, in decimal digits.
+type packedPlan struct {
+	Members []string `json:"members,omitempty"`
+	Plan    Plan     `json:"plan"`
+}
+
+// Packed returns the plan as text that is a fraction of Document's, for
+// machines. ParsePlan is its inverse. The error is that the text would be longer
+// than MaxPacked: names that long, and that different, do not fit on a Lease.
+func (p Plan) Packed() (string, error) {
+	var out packedPlan
+	for _, s := range p.Shards() {
+		out.Members = append(out.Members, s.Pin, s.Home)
+	}
+	out.Members = sortedUnique(out.Members, strings.Compare)
+	out.Plan = p.withMembers(func(name string) string {
+		i, _ := slices.BinarySearch(out.Members, name)
+		return strconv.Itoa(i)
+	})
+	data, err := json.Marshal(out)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString(packedPrefix)
+	encoder := base64.NewEncoder(base64.StdEncoding, &b)
+	compressor, err := gzip.NewWriterLevel(encoder, gzip.BestCompression)
+	if err != nil {
+		return "", err
+	}
+	// A strings.Builder never fails, so nothing that writes to it does.
+	_, _ = compressor.Write(data)
+	_, _ = compressor.Close(), encoder.Close()
+	if b.Len() > MaxPacked {
+		return "", fmt.Errorf("%d shards take %d bytes when packed: must be at most %d: shorten the names of shards and members, or plan fewer shards",
+			len(p.Shards()), b.Len(), MaxPacked)
+	}
+	return b.String(), nil
+}
+
+// withMembers returns the plan with every pin and home replaced.
+func (p Plan) withMembers(replace func(name string) string) Plan {
+	p.Rings = slices.Clone(p.Rings)
+	for i, r := range p.Rings {
+		p.Rings[i].Shards = slices.Clone(r.Shards)
+		for j, s := range r.Shards {
+			if s.Pin != "" {
+				p.Rings[i].Shards[j].Pin = replace(s.Pin)
+			}
+			if s.Home != "" {
+				p.Rings[i].Shards[j].Home = replace(s.Home)
+			}
+		}
+	}
+	return p
+}
+
+// unpackPlan reads what follows packedPrefix.
+func unpackPlan(text []byte) (Plan, error) {
+	decompressor, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(text)))
+	if err != nil {
+		return Plan{}, fmt.Errorf("plan is not packed as expected: %w", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(decompressor, maxUnpacked+1))
+	switch {
+	case err != nil:
+		return Plan{}, fmt.Errorf("plan is not packed as expected: %w", err)
+	case len(data) > maxUnpacked:
+		return Plan{}, fmt.Errorf("plan takes over %d bytes when unpacked: must not", maxUnpacked)
+	}
+	var in packedPlan
+	if err := parseStrictly(data, &in); err != nil {
+		return Plan{}, err
+	}
+	unknown := ""
+	plan := in.Plan.withMembers(func(index string) string {
+		if i, err := strconv.Atoi(index); err == nil && i >= 0 && i < len(in.Members) {
+			return in.Members[i]
+		}
+		unknown = index
+		return ""
+	})
+	if unknown != "" {
+		return Plan{}, fmt.Errorf("packed plan names member %q: must be an index of %d members", unknown, len(in.Members))
+	}
+	return plan, nil
+}
