@@ -52,9 +52,9 @@
 //   - A handler sees its notifications one after the other and in order; handlers
 //     do not wait for each other. The store is never older than a notification
 //     that was delivered. (As client-go's shared informers.)
-//   - The informers of a range sync with what is at least as new as the moment when
-//     its factory was made, whether they read or follow: what was written before
-//     has been seen. What [Pool.NewFactory] is told that nobody could write counts as seen.
+//   - The informers of a factory sync with what is at least as new as the moment when
+//     it was made, whether they read, follow or are shared: what was written before
+//     has been seen. A shared informer whose watch has stalled is read anew. What [Pool.NewFactory] is told that nobody could write counts as seen.
 //   - An informer never goes back in time, also not when what fills it changes.
 //   - Shutdown returns only after every goroutine, handler, index registration
 //     and pool reference of the factory has gone; informers that other shards use
@@ -67,8 +67,8 @@
 //   - A LIST that is under way at the end is cancelled but not waited for: client-go's
 //     Reflector sends it from a goroutine that it does not keep. The same holds for one
 //     that has come to follow instead.
-//   - What is shared through a view may have synced long ago, and says nothing of the
-//     moment when the view began. [Factory.Refresh] and [Factory.CatchUp] do.
+//   - What has synced is not held against the present again: a watch may stall later.
+//     [Factory.Refresh] and [Factory.CatchUp] look again.
 //   - Handlers and listers of metadata are given typed objects while it is followed.
 //   - SetWatchErrorHandler is not supported; watch errors are logged by client-go.
 //   - A view does not stop the informer behind it, and cannot set its transform.

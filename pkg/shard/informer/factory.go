@@ -72,13 +72,14 @@ func (e *entry) cache() *Informer {
 	return e.SharedIndexInformer.(*Informer)
 }
 
-// warm fills the cache of an informer that need not be run for that.
-func (e *entry) warm(ctx context.Context) bool {
-	v, shared := e.SharedIndexInformer.(*view)
-	if shared {
+// warm fills the cache of an informer that need not be run for that. trust is what then shows that it is filled; nil for other
+// informers.
+func (e *entry) warm(ctx context.Context) (trust func(ctx context.Context)) {
+	if v, shared := e.SharedIndexInformer.(*view); shared {
 		v.warm(ctx)
+		return v.trust
 	}
-	return shared
+	return nil
 }
 
 // wake lets handlers of an informer that is held be told.
@@ -171,10 +172,10 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 		// would give back one of the pool's.
 		e = &entry{SharedIndexInformer: newInformer(config{example: example}), close: func() error { return nil }}
 	case f.within.IsEverything() || !namespaced && key.resource != namespaces:
-		v := newView(f.pool.acquire(key, read, example, f.past))
+		v := newView(f.pool.acquire(key, read, example, f.past), f.past)
 		e = &entry{SharedIndexInformer: v, close: v.close}
 	case key.resource == namespaces:
-		v := newView(f.pool.acquire(key, read, example, f.past))
+		v := newView(f.pool.acquire(key, read, example, f.past), f.past)
 		e = &entry{SharedIndexInformer: f.namespacesIn(v, example), keep: f.keepsNamespace, close: v.close}
 	default:
 		e = &entry{SharedIndexInformer: f.ranged(key, read, example), keep: f.keepsObject, close: func() error { return nil }}
@@ -283,7 +284,10 @@ func (f *Factory) Warm(ctx context.Context) error {
 		return errStopped
 	}
 	for _, e := range f.informers {
-		if e.filling = true; !e.warm(ctx) {
+		e.filling = true
+		if trust := e.warm(ctx); trust != nil {
+			f.goLocked(context.WithoutCancel(ctx), trust)
+		} else {
 			f.runLocked(context.WithoutCancel(ctx), e)
 		}
 	}

@@ -2,11 +2,14 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -31,8 +34,11 @@ type past struct {
 
 // freshness is what is known of how new a cache is, and finds it out.
 type freshness struct {
-	// asked is when the list was sent that the cache was first filled from; nil if it was filled by following.
-	asked atomic.Pointer[asked]
+	// asked is when the last list of the present was sent that the cache was filled from; nil if it was filled by following.
+	// sent is when the one was sent that is under way; nil if that need not be of the present.
+	asked, sent atomic.Pointer[asked]
+	// leader is the informer that this one follows; nil for none.
+	leader atomic.Pointer[shared]
 
 	mu sync.Mutex
 	// proven is the last moment of which it is known that all changes before have been seen.
@@ -43,6 +49,9 @@ type freshness struct {
 	ended bool
 	// checking is one for each check under way.
 	checking sync.WaitGroup
+	// restart has the informer list anew; nil where it does not read. listing says that it will list, or does.
+	restart context.CancelFunc
+	listing bool
 }
 
 // asked is when a list was sent, by order and by the pool's clock.
@@ -63,10 +72,95 @@ type check struct {
 	err   error
 }
 
-// noteAsked says that a list is about to be sent. Only that which fills the cache counts.
-func (s *shared) noteAsked() {
-	if !s.HasSynced() {
-		s.known.asked.Store(&asked{s.pool.now(), s.pool.config.Clock.Now()})
+// noteAsked says that a list is about to be sent, of what there is at version or later.
+func (s *shared) noteAsked(version string) {
+	if version == "" || version == "0" { // see current
+		s.known.sent.Store(&asked{s.pool.now(), s.pool.config.Clock.Now()})
+	} else {
+		s.known.sent.Store(nil)
+	}
+}
+
+// noteListed says that the cache has been filled from that list.
+func (s *shared) noteListed() {
+	if sent := s.known.sent.Load(); sent != nil {
+		s.known.asked.Store(sent)
+	}
+	s.known.mu.Lock()
+	defer s.known.mu.Unlock()
+	s.known.listing = false
+}
+
+// rereading is read as a source that lists anew when it is told to.
+func (s *shared) rereading(read source) source {
+	return func(ctx context.Context, into *sink) {
+		for ctx.Err() == nil {
+			run, stop := context.WithCancel(ctx)
+			s.known.reads(stop, into.place() == "")
+			read(run, into)
+			stop()
+			into.lost = ctx.Err() == nil
+		}
+		s.known.reads(nil, false)
+	}
+}
+
+func (k *freshness) reads(restart context.CancelFunc, lists bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.restart, k.listing = restart, lists
+}
+
+// readAnew has the informer list anew, unless it does so already. What it holds is served meanwhile.
+func (s *shared) readAnew() {
+	s.known.mu.Lock()
+	defer s.known.mu.Unlock()
+	if s.known.restart != nil && !s.known.listing {
+		s.known.listing = true
+		s.known.restart()
+	}
+}
+
+// awaitFresh returns nil once the cache, which must have synced, has seen all of a past. It has the informer read anew where
+// that takes long: its watch may have stalled. It does not give up before ctx ends, or the informer.
+func (s *shared) awaitFresh(ctx context.Context, p past) error {
+	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: freshPatience}
+	for {
+		from := s.root()
+		err := from.fresh(ctx, p)
+		switch {
+		case err == nil && s.root() == from:
+			return nil
+		case err == nil:
+			continue
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case from == s && errors.Is(err, errStopped):
+			return err
+		}
+		logger := klog.FromContext(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			logger.Info("A cache that shards of the process share has not been found to be of the present, and is read anew", "resource", s.key.resource, "err", err)
+			from.readAnew()
+		} else {
+			logger.Info("Could not tell whether a cache that shards of the process share is of the present, trying again", "resource", s.key.resource, "err", err)
+		}
+		select {
+		case <-time.After(backoff.Step()):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// root returns the informer that reads what this one holds: both are at the same version.
+func (s *shared) root() *shared {
+	for {
+		leader := s.known.leader.Load()
+		if leader == nil {
+			return s
+		}
+		s = leader
 	}
 }
 

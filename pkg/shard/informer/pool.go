@@ -222,14 +222,17 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past 
 	s := &shared{
 		pool: p, key: key, users: 1, ctx: ctx, stop: cancel, ended: make(chan struct{}),
 	}
-	source := reflected(s.everything(read), example, key.resource.String())
+	source := s.rereading(reflected(s.everything(read), example, key.resource.String()))
 	if keys := key.supersets(); len(keys) > 0 {
-		source = following{pool: p, keys: keys, read: source, past: past}.source()
+		source = following{pool: p, keys: keys, read: source, past: past, follows: s.known.leader.Store}.source()
 	}
 	s.Informer = newInformer(config{
-		example:   example,
-		keep:      key.selects(),
-		source:    source,
+		example: example,
+		keep:    key.selects(),
+		source: func(ctx context.Context, into *sink) {
+			into.listed = s.noteListed
+			source(ctx, into)
+		},
 		resync:    p.config.Resync(),
 		transform: p.config.Transform,
 	})
@@ -286,12 +289,14 @@ func (s *shared) everything(read reader) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			if options.Continue == "" {
-				s.noteAsked()
+				s.noteAsked(options.ResourceVersion)
 			}
 			return read.List(ctx, current(options))
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			s.noteAsked() // it may be a list in the form of a watch
+			if streams(options) {
+				s.noteAsked(options.ResourceVersion)
+			}
 			return read.Watch(ctx, options)
 		},
 	}

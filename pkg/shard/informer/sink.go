@@ -21,6 +21,8 @@ type sink struct {
 	stored bool
 	// lost says that its source has lost its place, and has to list. Only the source uses it.
 	lost bool
+	// listed is called after each list, before the first one syncs the informer; nil for nothing. The informer's mutex is held.
+	listed func()
 }
 
 var (
@@ -100,6 +102,9 @@ func (s *sink) Replace(list []any, rv string) error {
 	defer s.i.mu.Unlock()
 	if err := s.replaceLocked(list, rv); err != nil {
 		return err
+	}
+	if s.listed != nil {
+		s.listed()
 	}
 	s.syncedLocked()
 	return nil

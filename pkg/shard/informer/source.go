@@ -48,6 +48,8 @@ type following struct {
 	lead *shared
 	read source
 	past past
+	// follows is told which informer is followed, and nil when none is any more; nil for nobody.
+	follows func(*shared)
 	// outside counts objects that the filter drops of what is read; nil for not.
 	outside *atomic.Int64
 }
@@ -55,8 +57,8 @@ type following struct {
 // follower is one run of following.
 type follower struct {
 	following
-	// reads and follows are where it puts what it reads and what another informer passes on.
-	reads, follows *sink
+	// reads and passed are where it puts what it reads and what another informer passes on.
+	reads, passed *sink
 	// patient is how long it waits for another informer to be filled.
 	patient time.Time
 	// pause is when it may try to follow again.
@@ -68,8 +70,8 @@ func (f following) source() source {
 	return func(ctx context.Context, into *sink) {
 		run := &follower{
 			following: f,
-			reads:     &sink{i: into.i, outside: f.outside},
-			follows:   &sink{i: into.i, stored: true},
+			reads:     &sink{i: into.i, outside: f.outside, listed: into.listed},
+			passed:    &sink{i: into.i, stored: true},
 			patient:   time.Now().Add(fillPatience),
 		}
 		if f.lead != nil {
@@ -133,7 +135,7 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 		ctx, cancel = context.WithTimeout(ctx, attachPatience)
 		defer cancel()
 	}
-	for backoff := lookAgain(); !lead.follow(f.follows); {
+	for backoff := lookAgain(); !lead.follow(f.passed); {
 		select {
 		case <-time.After(backoff.Step()):
 		case <-lead.deserted:
@@ -150,9 +152,13 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 // stay follows lead until ctx ends or nobody else uses lead any more. It returns false when lead has not been shown to be of
 // the present.
 func (f *follower) stay(ctx context.Context, lead *shared) bool {
-	defer lead.unfollow(f.follows)
+	defer lead.unfollow(f.passed)
 	f.pool.count(lead.key.resource, 1)
 	defer f.pool.count(lead.key.resource, -1)
+	if f.follows != nil {
+		f.follows(lead)
+		defer f.follows(nil)
+	}
 	if !f.has() && !f.refresh(ctx, lead) {
 		return false
 	}
@@ -165,16 +171,16 @@ func (f *follower) stay(ctx context.Context, lead *shared) bool {
 
 // refresh syncs the informer once what it follows has seen its past.
 func (f *follower) refresh(ctx context.Context, lead *shared) bool {
-	if f.read != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, freshPatience)
-		defer cancel()
+	if f.read == nil {
+		return lead.awaitFresh(ctx, f.past) == nil && lead.confirm(f.passed)
 	}
+	ctx, cancel := context.WithTimeout(ctx, freshPatience)
+	defer cancel()
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 9, Cap: 30 * time.Second}
 	for {
 		err := lead.fresh(ctx, f.past)
 		if err == nil {
-			return lead.confirm(f.follows)
+			return lead.confirm(f.passed)
 		}
 		klog.FromContext(ctx).V(2).Info("Could not tell yet whether what is followed is of the present", "resource", lead.key.resource, "err", err)
 		select {

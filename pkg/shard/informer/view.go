@@ -22,17 +22,26 @@ var errNotOwned = errors.New("the informer is shared by all shards of the proces
 // handlers are told nothing before the view is started all the same: constructors add
 // handlers before they have finished what those need. Nor is anything kept for them
 // meanwhile; they are told what there is then.
+//
+// Nor is what it holds trusted because it has synced, which may be long ago, and its watch
+// may have stalled: a view has synced, and its handlers are told, once it is known that
+// the informer has seen the factory's past.
 type view struct {
 	shared *shared
+	past   past
+	// trusted is closed once the informer is known to have seen past.
+	trusted chan struct{}
 
 	mu      sync.Mutex
 	handles map[*listener]struct{}
-	started bool
-	closed  bool
+	// trusting says that somebody finds that out.
+	trusting bool
+	started  bool
+	closed   bool
 }
 
-func newView(s *shared) *view {
-	return &view{shared: s, handles: map[*listener]struct{}{}}
+func newView(s *shared, p past) *view {
+	return &view{shared: s, past: p, trusted: make(chan struct{}), handles: map[*listener]struct{}{}}
 }
 
 // close removes the shard's handlers, waits for their last calls, and gives the
@@ -72,7 +81,7 @@ func (v *view) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.
 	if v.closed {
 		return nil, fmt.Errorf("handler %T was not added: %w", h, errStopped)
 	}
-	handle, err := v.shared.add(h, o, !v.started)
+	handle, err := v.shared.add(h, o, !v.started || !v.HasSynced())
 	if err != nil {
 		return nil, err
 	}
@@ -97,18 +106,43 @@ func (v *view) Run(stopCh <-chan struct{}) { v.RunWithContext(wait.ContextForCha
 // there is, and returns when ctx ends.
 func (v *view) RunWithContext(ctx context.Context) {
 	v.start(ctx)
+	v.trust(ctx)
 	<-ctx.Done()
 }
 
 // warm has the informer run without telling the shard's handlers anything.
 func (v *view) warm(ctx context.Context) { v.shared.run(ctx) }
 
-// start is the first half of RunWithContext.
+// start is the first part of RunWithContext.
 func (v *view) start(ctx context.Context) {
 	v.shared.run(ctx)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.started = true
+	if v.HasSynced() {
+		v.wakeLocked()
+	}
+}
+
+// trust finds out whether the informer has seen the factory's past, unless another call does. It returns when it
+// has, or ctx ends.
+func (v *view) trust(ctx context.Context) {
+	v.mu.Lock()
+	trusting := v.trusting
+	v.trusting = true
+	v.mu.Unlock()
+	if trusting || !cache.WaitFor(ctx, "", done{v.shared.Informer}) || v.shared.awaitFresh(ctx, v.past) != nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.started {
+		v.wakeLocked()
+	}
+	close(v.trusted)
+}
+
+func (v *view) wakeLocked() {
 	for l := range v.handles {
 		v.shared.wake(l)
 	}
@@ -133,10 +167,10 @@ func (v *view) GetStore() cache.Store { return v.GetIndexer() }
 func (v *view) GetController() cache.Controller { return state{v} }
 
 // HasSynced implements cache.SharedInformer.
-func (v *view) HasSynced() bool { return v.shared.HasSynced() }
+func (v *view) HasSynced() bool { return cache.IsDone(trusted{v}) }
 
 // HasSyncedChecker implements cache.SharedInformer.
-func (v *view) HasSyncedChecker() cache.DoneChecker { return v.shared.HasSyncedChecker() }
+func (v *view) HasSyncedChecker() cache.DoneChecker { return trusted{v} }
 
 // LastSyncResourceVersion implements cache.SharedInformer.
 func (v *view) LastSyncResourceVersion() string { return v.shared.LastSyncResourceVersion() }
@@ -158,6 +192,12 @@ func (v *view) SetWatchErrorHandler(cache.WatchErrorHandler) error { return errN
 func (v *view) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error {
 	return errNoHandler
 }
+
+// trusted is a view as a cache.DoneChecker.
+type trusted struct{ v *view }
+
+func (t trusted) Name() string          { return "Shared " + done{t.v.shared.Informer}.Name() }
+func (t trusted) Done() <-chan struct{} { return t.v.trusted }
 
 // indexersMu guards the indexes of shared indexers: it makes one step of looking which ones
 // there are and adding the others.

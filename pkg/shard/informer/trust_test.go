@@ -1,0 +1,193 @@
+package informer
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// second is a group that comes to a process whose other group has read ConfigMaps all the while.
+type second struct {
+	pool     *Pool
+	server   *apiServer
+	resource *fakeResource
+	group    *Factory
+	told     recorder
+	handle   interface{ HasSynced() bool }
+	began    time.Time
+}
+
+// newSecond has the first group fill its cache from r, and an object be written, which the cache has seen unless r is deaf.
+// Since unheld nobody could write; zero if that is not known.
+func newSecond(t *testing.T, r func(*fakeResource) reader, unheld func() time.Time) *second {
+	t.Helper()
+	s := &second{server: &apiServer{takes: time.Millisecond}, resource: newFakeResource(t)}
+	s.resource.Add(newConfigMap("a", "one")) // 1
+	s.pool = newTestPool(t, s.server, clock.RealClock{}, 0)
+	since := unheld()
+	time.Sleep(time.Second) // virtual
+	whole(t, s.pool, configMaps, r(s.resource))
+	time.Sleep(time.Hour)                    // virtual
+	s.resource.Add(newConfigMap("a", "two")) // 2
+	synctest.Wait()
+	serve(s.pool, configMaps, s.resource)
+	s.server.requests()
+	s.resource.ledger()
+	s.began = time.Now()
+	s.group = s.pool.NewFactory(shard.Everything(), nil, since)
+	t.Cleanup(s.group.Shutdown)
+	i := s.group.informer(sharedKey{resource: configMaps}, nil, true, s.resource, &v1.ConfigMap{})
+	s.handle = mustAdd(t, i, &s.told)
+	return s
+}
+
+func deaf(r *fakeResource) reader     { return deafResource{r} }
+func hears(r *fakeResource) reader    { return r }
+func unknown() time.Time              { return time.Time{} }
+func fromTheBeginning() time.Time     { return time.Now() }
+func (s *second) took() time.Duration { return time.Since(s.began) }
+
+// TestGroupTrustsNoStalledCache has a group come to a process that has cached what it reads, through a watch that has stalled
+// since. It begins with what there was when it came, and lists anew only where it has to.
+func TestGroupTrustsNoStalledCache(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		reader func(*fakeResource) reader
+		unheld func() time.Time
+		warm   bool
+		checks int // how often it was asked what there is
+		asked  string
+		atMost time.Duration
+	}{
+		{"the watch has stalled", deaf, unknown, false, 1, "list", freshPatience + time.Second},
+		{"the watch has stalled, and it is prepared", deaf, unknown, true, 1, "list", freshPatience + time.Second},
+		{"the watch goes on", hears, unknown, false, 1, "", 2 * time.Millisecond},
+		{"the watch goes on, and it is prepared", hears, unknown, true, 1, "", 2 * time.Millisecond},
+		{"nobody could write before the cache was filled", hears, fromTheBeginning, false, 0, "", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSecond(t, test.reader, test.unheld)
+				if test.warm {
+					if err := s.group.Warm(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					checkCalls(t, "a handler of a group that is prepared", &s.told)
+				}
+				s.group.StartWithContext(t.Context())
+				if err := s.group.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
+					t.Fatal(err)
+				}
+				if took := s.took(); took > test.atMost {
+					t.Errorf("synced after %v, want at most %v", took, test.atMost)
+				}
+				checkCalls(t, "a handler", &s.told, "add a/one@1 initial=true", "add a/two@2 initial=true")
+				if !s.handle.HasSynced() {
+					t.Error("a handler that was told everything has not synced")
+				}
+				if limited, full := s.server.lists(); limited != test.checks || full != 0 {
+					t.Errorf("was asked %d times for what there is, and %d times for all of it; want %d and 0", limited, full, test.checks)
+				}
+				checkAsked(t, "the group", s.resource, test.asked)
+			})
+		})
+	}
+}
+
+// TestGroupWaitsForAnAnswer: while nobody can tell whether a cache is of the present, a group does not begin, its handlers are
+// told nothing, and a watch that may be sound is left alone.
+func TestGroupWaitsForAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSecond(t, hears, unknown)
+		s.server.set(func(server *apiServer) { server.fails = http.StatusServiceUnavailable })
+		s.group.StartWithContext(t.Context())
+		patience, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if err := s.group.WaitForCacheSyncWithContext(patience).Err; err == nil || s.handle.HasSynced() {
+			t.Error("has synced though nobody could tell whether it may")
+		}
+		checkCalls(t, "a handler", &s.told)
+		checkAsked(t, "the group", s.resource, "")
+		s.server.set(func(server *apiServer) { server.fails = 0 })
+		time.Sleep(2 * freshPatience) // virtual
+		checkCalls(t, "a handler", &s.told, "add a/one@1 initial=true", "add a/two@2 initial=true")
+	})
+}
+
+// TestGroupEndsWhileItWaits leaves nothing behind, which the bubble would tell.
+func TestGroupEndsWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSecond(t, deaf, unknown)
+		s.server.set(func(server *apiServer) { server.hangs = true })
+		s.group.StartWithContext(t.Context())
+		time.Sleep(time.Second) // virtual
+		s.group.Shutdown()
+		checkCalls(t, "a handler", &s.told)
+	})
+}
+
+// TestStalledWholeIsReadAnewForMetadata: what holds nothing of its own is as new as what it follows.
+func TestStalledWholeIsReadAnewForMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		resource.Add(newConfigMap("a", "one"))
+		pool := newTestPool(t, &apiServer{takes: time.Millisecond}, clock.RealClock{}, 0)
+		whole(t, pool, configMaps, deafResource{resource})
+		synctest.Wait()
+		serve(pool, configMaps, resource)
+		begin := func() (objects int) {
+			group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+			t.Cleanup(group.Shutdown)
+			key := sharedKey{resource: configMaps, metadata: true}
+			i := group.informer(key, nil, true, resource, &metav1.PartialObjectMetadata{})
+			group.StartWithContext(t.Context())
+			if err := group.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
+				t.Fatal(err)
+			}
+			return len(i.GetStore().List())
+		}
+		if n := begin(); n != 1 {
+			t.Errorf("has synced with %d objects of 1", n)
+		}
+		resource.Add(newConfigMap("a", "two"))
+		resource.ledger()
+		if n := begin(); n != 2 {
+			t.Errorf("has synced with %d objects of 2", n)
+		}
+		checkAsked(t, "metadata", resource, "list")
+		checkFollowed(t, pool, configMaps, 1)
+	})
+}
+
+// TestStalledNamespacesAreReadAnew for a range, which has nothing else to read them with.
+func TestStalledNamespacesAreReadAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		low, _ := namesInHalves(t)
+		resource := newFakeResource(t)
+		pool := newTestPool(t, &apiServer{takes: time.Millisecond}, clock.RealClock{}, 0)
+		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		defer group.Shutdown()
+		group.reading(namespaces, deafResource{resource}, &v1.Namespace{})
+		group.StartWithContext(t.Context())
+		time.Sleep(time.Second) // virtual
+		resource.Add(newNamespace(low))
+		ranged, _ := halves(t, pool)
+		i := ranged.reading(namespaces, resource, &v1.Namespace{})
+		began := time.Now()
+		ranged.StartWithContext(t.Context())
+		if err := ranged.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
+			t.Fatal(err)
+		}
+		if n, took := len(i.GetStore().List()), time.Since(began); n != 1 || took > freshPatience+time.Second {
+			t.Errorf("has synced with %d Namespaces of 1, after %v", n, took)
+		}
+	})
+}
