@@ -39,9 +39,12 @@ type ClaimantConfig struct {
 	// Annotations returns what to write on the Lease with every acquisition and renewal; an empty value removes a key.
 	// It is called before each, from one goroutine, and must not block. Call Touch when its answer changes. Default: none.
 	Annotations func() map[string]string
-	// Leave returns the annotations to leave on the Lease when it is released, after Work has returned: WritesAnnotation,
-	// for who acquires it next. It must not block. Default: none.
-	Leave func() map[string]string
+	// Leave returns the annotations to leave on the Lease when it is released from a term, after Work has returned:
+	// WritesAnnotation, for who acquires it next. An empty value removes a key. It must not block. Default: none.
+	Leave func(term int32) map[string]string
+	// Fences reports whether an incarnation that did not release the Lease has to be fenced by who takes it over: its name is
+	// then written on the Lease with the acquisition, see UnfencedAnnotation. It must not block. Default: it does not have to.
+	Fences func() bool
 	// CreateAtOnce creates an absent Lease without waiting for LeaseDuration first. Set it only if no other process can
 	// hold this Lease: the Lease may have been deleted under a holder. Default false.
 	CreateAtOnce bool
@@ -111,7 +114,10 @@ func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 		cfg.Annotations = func() map[string]string { return nil }
 	}
 	if cfg.Leave == nil {
-		cfg.Leave = func() map[string]string { return nil }
+		cfg.Leave = func(int32) map[string]string { return nil }
+	}
+	if cfg.Fences == nil {
+		cfg.Fences = func() bool { return false }
 	}
 	if cfg.OnEvent == nil {
 		cfg.OnEvent = func(Event) {}

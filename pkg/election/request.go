@@ -41,7 +41,7 @@ func (r *run) send(in Input, out Output) {
 	}
 	r.busy = true
 	_, _, touched := r.wishes()
-	marks := stamp{labels: r.cfg.Labels, annotations: r.cfg.Annotations()}
+	marks := stamp{labels: r.cfg.Labels, annotations: r.cfg.Annotations(), fences: r.cfg.Fences()}
 	fresh := r.state.Phase == Idle && (out.Action == Create || out.Action == Acquire)
 	go func() {
 		defer cancel()
@@ -96,7 +96,7 @@ func (r *run) release(ctx context.Context, in Input) (bool, error) {
 	if RecordFrom(lease).Holder != in.Self {
 		return false, nil
 	}
-	written, err := r.cfg.Client.Update(ctx, released(lease, r.cfg.Leave(), r.cfg.Clock.Now()), metav1.UpdateOptions{})
+	written, err := r.cfg.Client.Update(ctx, released(lease, r.cfg.Leave(RecordFrom(lease).Transitions), r.cfg.Clock.Now()), metav1.UpdateOptions{})
 	err = r.observe(written, err)
 	return err == nil, err
 }

@@ -101,20 +101,22 @@ func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 
 // fenceOff returns once the API server refuses what a dead holder may still send: nobody runs
 // its shard before. It returns at once when the holder had released the shard and so is empty, when the API server enforces nothing, or
-// when it does not let this member mark a Lease; then the Lease's expiry is all there is. False says that ctx has ended.
-func (m *Member) fenceOff(ctx context.Context, dead string) bool {
+// when it does not let this member mark a Lease; then the Lease's expiry is all there is. It returns whether the
+// mark is acknowledged and in force, or there is nothing to mark, so that nobody has to try again; ok is false if ctx has ended.
+func (m *Member) fenceOff(ctx context.Context, dead string) (acknowledged, ok bool) {
 	if dead == "" || dead == m.incarnation || !m.config.Enforced() {
-		return ctx.Err() == nil
+		return false, ctx.Err() == nil
 	}
-	since, marked := m.mark(ctx, dead)
-	if left := since.Add(m.config.FenceDelay).Sub(m.config.Clock.Now()); marked && left > 0 {
+	since, acknowledged := m.mark(ctx, dead)
+	if left := since.Add(m.config.FenceDelay).Sub(m.config.Clock.Now()); left > 0 {
 		m.pause(ctx, left)
 	}
-	return ctx.Err() == nil
+	ok = ctx.Err() == nil
+	return acknowledged && ok, ok
 }
 
-// mark fences a dead incarnation and returns since when it is, or that there was nothing to fence, or no right to. It tries
-// until it has got an answer, or ctx ends.
+// mark fences a dead incarnation and returns since when it is: long since, if there was nothing to fence. It tries until it has got an
+// answer, or ctx ends, and returns false if it has none, or no right to mark.
 func (m *Member) mark(ctx context.Context, dead string) (time.Time, bool) {
 	f := m.fencing
 	select {
@@ -142,7 +144,7 @@ func (m *Member) mark(ctx context.Context, dead string) (time.Time, bool) {
 			return since, true
 		case done && err == nil:
 			if lease := m.observer.Get(election.MemberLease(m.config.Fleet, election.MemberOf(dead))); !lease.Fenced(dead) {
-				return time.Time{}, false
+				return time.Time{}, true
 			}
 			return f.markedAt(dead, now), true
 		case done:

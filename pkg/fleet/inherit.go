@@ -165,8 +165,10 @@ func (r *shardRunner) catchUpWith(ctx context.Context, p *preparation, ancestors
 	var unknown error
 	for _, name := range slices.Sorted(maps.Keys(ancestors)) {
 		lease := m.observer.Get(name)
-		if !m.fenceOff(ctx, lease.Holder) {
-			return context.Cause(ctx)
+		for _, incarnation := range append(lease.Unfenced(), lease.Holder) {
+			if _, ok := m.fenceOff(ctx, incarnation); !ok {
+				return context.Cause(ctx)
+			}
 		}
 		writes, left := election.WritesOf(lease)
 		if !left || writes.Term != ancestors[name] || len(writes.Unknown()) > 0 {

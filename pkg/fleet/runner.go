@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +50,8 @@ type shardRunner struct {
 	changed                chan struct{}
 	// writes is what the last work has written last.
 	writes atomic.Pointer[election.Writes]
+	// duty is whom the holder has to fence.
+	duty duty
 
 	mu       sync.Mutex
 	prepared *preparation
@@ -68,6 +71,7 @@ func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, err
 		Labels:       shardLabels(m.config.Fleet, s.ID),
 		Annotations:  r.annotations,
 		Leave:        r.leave,
+		Fences:       m.config.Enforced,
 		Revoked:      m.membership.Lost(),
 		Work:         r.work,
 		OnEvent:      r.observe,
@@ -106,19 +110,22 @@ func (r *shardRunner) annotations() map[string]string {
 	if term := r.runs.Load(); term > 0 {
 		a[RunningAnnotation] = strconv.Itoa(int(term))
 	}
+	if claim := r.claimant.Claim(); claim != nil {
+		maps.Copy(a, r.duty.annotation(claim.Term()))
+	}
 	if census := r.census.Load(); census != nil {
 		a[CensusAnnotation] = *census
 	}
 	return a
 }
 
-// leave returns what to leave on the Lease for the next holder.
-func (r *shardRunner) leave() map[string]string {
-	writes := r.writes.Load()
-	if writes == nil {
-		return nil
+// leave returns what to leave on the Lease of a term for the next holder.
+func (r *shardRunner) leave(term int32) map[string]string {
+	left := r.duty.annotation(term)
+	if writes := r.writes.Load(); writes != nil {
+		left[election.WritesAnnotation] = writes.Annotation()
 	}
-	return map[string]string{election.WritesAnnotation: writes.Annotation()}
+	return left
 }
 
 // wish says what the claimant is to want, and what there is to prepare for.
@@ -141,6 +148,9 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", r.shard.Ring, "shard", r.shard.Name, "term", claim.Term())
 	ctx = klog.NewContext(ctx, logger)
 	r.writes.Store(&election.Writes{Term: claim.Term()})
+	if r.member.config.Enforced() {
+		r.duty.begin(claim.Term(), r.owed(claim.Before()))
+	}
 	defer func() {
 		if a := r.tenure.abandon(claim.Term(), true); a != nil {
 			r.conclude(EventAbandoned, claim.Term(), a, nil)
@@ -155,10 +165,8 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 		return
 	}
 	r.tenure.bereave(dead)
-	for _, o := range append(dead, claim.Before()) {
-		if !r.member.fenceOff(ctx, o.Holder) {
-			return
-		}
+	if !r.fenceOffAll(ctx, claim, dead) {
+		return
 	}
 	var prepared *preparation
 	var unheld time.Time

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -152,6 +153,7 @@ func (t *tenure) acquire(self string, claim *election.Claim, took time.Duration,
 func (t *tenure) bereave(dead []election.Observation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	dead = slices.DeleteFunc(slices.Clone(dead), func(o election.Observation) bool { return o.Holder == "" })
 	if t.open == nil || t.open.Why != WhyNew || len(dead) == 0 {
 		return
 	}
