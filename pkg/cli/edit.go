@@ -28,7 +28,9 @@ type Edit struct {
 }
 
 // Same reports whether there is nothing to write.
-func (e Edit) Same() bool { return e.Replaces == "" && !e.vouches && e.From.Digest() == e.Next.Digest() }
+func (e Edit) Same() bool {
+	return e.Replaces == "" && !e.vouches && e.From.Digest() == e.Next.Digest()
+}
 
 // ErrChanged says that an edited plan was not read from the one in force.
 var ErrChanged = errors.New("somebody has changed the plan since: read it again with 'flotilla plan show -o document'")

@@ -57,6 +57,7 @@ func documentOf(plan shard.Plan) (string, error) {
 // fit makes the annotations of the plan's Lease small enough for the API server, by what can best be spared.
 func fit(annotations map[string]string) error {
 	for _, spare := range []func(over int){
+		func(int) { delete(annotations, lastApplied) },
 		func(over int) {
 			text := annotations[RejectedAnnotation]
 			if text = short(text, max(0, len(text)-over-len(cut))); text == cut {
@@ -65,7 +66,6 @@ func fit(annotations map[string]string) error {
 				annotations[RejectedAnnotation] = text
 			}
 		},
-		func(int) { delete(annotations, lastApplied) },
 		func(int) {
 			if plan, err := shard.ParsePlan([]byte(annotations[DocumentAnnotation])); err == nil {
 				if packed, err := plan.Packed(); err == nil {

@@ -100,8 +100,8 @@ const memory = 15 * time.Minute
 
 // KnownMembers returns the members that there are, and those that have been away for so short a time that they count as ones
 // that will come back: until a while after the last sign of life of any, each with its name and annotations. Shards have
-// their homes among them. Only the writers' own stamps are compared, with each other, so that
-// all members know the same ones; that their clocks differ costs a needless move at worst.
+// their homes among them. What is compared stands on the Leases, so that all members know the same ones, and is of the API
+// server's clock: a member whose own is wrong, or was when its process began, makes no other be forgotten.
 func KnownMembers(fleet string, observations []election.Observation) []election.Member {
 	var all []election.Observation
 	var last time.Time
@@ -110,17 +110,34 @@ func KnownMembers(fleet string, observations []election.Observation) []election.
 			continue
 		}
 		all = append(all, o)
-		if o.RenewTime.After(last) {
-			last = o.RenewTime
+		if sign := lastSign(o); sign.After(last) {
+			last = sign
 		}
 	}
 	var known []election.Member
 	for _, o := range all {
-		if last.Sub(o.RenewTime) <= memory {
+		if last.Sub(lastSign(o)) <= memory {
 			known = append(known, election.Member{Name: strings.TrimPrefix(o.Name, election.MemberLease(fleet, "")), Annotations: o.Annotations})
 		}
 	}
 	return known
+}
+
+// lastSign returns when a Lease was renewed last, as the API server has noted beside the fields that the writer changed; or
+// else what the writer says itself.
+func lastSign(o election.Observation) time.Time {
+	var last time.Time
+	if o.Lease != nil {
+		for _, entry := range o.Lease.ManagedFields {
+			if entry.Time != nil && entry.Time.After(last) && entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:renewTime"`) {
+				last = entry.Time.Time
+			}
+		}
+	}
+	if last.IsZero() {
+		return o.RenewTime
+	}
+	return last
 }
 
 // IsDrained tells whether an operator has asked that the member gets no shards.

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -46,6 +47,19 @@ func (p Plan) Packed() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	packed, err := packText(data)
+	if err == nil && len(packed) > MaxPacked {
+		err = fmt.Errorf("%d shards take %d bytes when packed: must be at most %d: shorten the names of shards and members, or plan fewer shards",
+			len(p.Shards()), len(packed), MaxPacked)
+	}
+	if err != nil {
+		return "", err
+	}
+	return packed, nil
+}
+
+// packText compresses, in letters that may stand anywhere.
+func packText(data []byte) (string, error) {
 	var b strings.Builder
 	b.WriteString(packedPrefix)
 	encoder := base64.NewEncoder(base64.StdEncoding, &b)
@@ -53,12 +67,9 @@ func (p Plan) Packed() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A strings.Builder never fails, so nothing that writes to it does.
-	_, _ = compressor.Write(data)
-	_, _ = compressor.Close(), encoder.Close()
-	if b.Len() > MaxPacked {
-		return "", fmt.Errorf("%d shards take %d bytes when packed: must be at most %d: shorten the names of shards and members, or plan fewer shards",
-			len(p.Shards()), b.Len(), MaxPacked)
+	_, err = compressor.Write(data)
+	if err = errors.Join(err, compressor.Close(), encoder.Close()); err != nil {
+		return "", err
 	}
 	return b.String(), nil
 }
@@ -80,18 +91,27 @@ func (p Plan) withMembers(replace func(name string) string) Plan {
 	return p
 }
 
-// unpackPlan reads what follows packedPrefix.
-func unpackPlan(text []byte) (Plan, error) {
+// unpackText is the inverse of packText, without the prefix.
+func unpackText(text []byte) ([]byte, error) {
 	decompressor, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(text)))
 	if err != nil {
-		return Plan{}, fmt.Errorf("plan is not packed as expected: %w", err)
+		return nil, fmt.Errorf("plan is not packed as expected: %w", err)
 	}
 	data, err := io.ReadAll(io.LimitReader(decompressor, maxUnpacked+1))
 	switch {
 	case err != nil:
-		return Plan{}, fmt.Errorf("plan is not packed as expected: %w", err)
+		return nil, fmt.Errorf("plan is not packed as expected: %w", err)
 	case len(data) > maxUnpacked:
-		return Plan{}, fmt.Errorf("plan takes over %d bytes when unpacked: must not", maxUnpacked)
+		return nil, fmt.Errorf("plan takes over %d bytes when unpacked: must not", maxUnpacked)
+	}
+	return data, nil
+}
+
+// unpackPlan reads what follows packedPrefix.
+func unpackPlan(text []byte) (Plan, error) {
+	data, err := unpackText(text)
+	if err != nil {
+		return Plan{}, err
 	}
 	var in packedPlan
 	if err := parseStrictly(data, &in); err != nil {

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -251,30 +250,5 @@ func coarseRange(r *rand.Rand) Range {
 		if out := (Range{bound(), bound()}); out.Validate() == nil {
 			return out
 		}
-	}
-}
-
-// TestLargestPlanFitsAnnotation holds MaxShards against the API server's limit
-// on the annotations of an object.
-func TestLargestPlanFitsAnnotation(t *testing.T) {
-	p := testPlan(t, MaxShards-2)
-	for i := range p.Rings[0].Shards {
-		s := &p.Rings[0].Shards[i]
-		s.Ring = strings.Repeat("r", 63)
-		s.Name = fmt.Sprintf("%063d", i)
-	}
-	p.Rings[0].Name = strings.Repeat("r", 63)
-	for i := range 100 {
-		p.Rings[0].Controllers = append(p.Rings[0].Controllers, fmt.Sprintf("%s-%03d", strings.Repeat("z", 60), i))
-	}
-	checkError(t, p.Validate())
-	data, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const limit = 256 << 10
-	t.Logf("%d shards take %d bytes of %d", len(p.Shards()), len(data), limit)
-	if len(data) > limit {
-		t.Errorf("%d shards take %d bytes, want at most %d", len(p.Shards()), len(data), limit)
 	}
 }

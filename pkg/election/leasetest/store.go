@@ -2,8 +2,8 @@
 // faults as verbs. It is meant for testing/synctest bubbles, where all delays pass at once.
 //
 // What it is true to: optimistic concurrency by resourceVersion, versions that count up over all Leases, uids, lists and
-// watches from a version, watch-list with its bookmark, and requests that the server carries out although the client
-// has given up on them. What it is not: there is one namespace, no selectors, and a watch never expires by age.
+// watches from a version, watch-list with its bookmark, the server's own time of the last renewal, the limit on annotations,
+// and requests that the server carries out although the client has given up on them. What it is not: there is one namespace, no selectors, and a watch never expires by age.
 package leasetest
 
 import (
@@ -22,7 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 )
+
+// maxAnnotations is how many bytes all annotations of an object may have.
+const maxAnnotations = 256 << 10
 
 // Namespace of all Leases in a Store.
 const Namespace = "kube-system"
@@ -204,11 +208,23 @@ func (s *Store) put(client string, lease *coordinationv1.Lease) *coordinationv1.
 		lease.UID = types.UID("uid-" + lease.ResourceVersion)
 		lease.CreationTimestamp = metav1.NewTime(time.Now())
 	}
+	if before == nil || !lease.Spec.RenewTime.Equal(before.Spec.RenewTime) {
+		lease.ManagedFields = []metav1.ManagedFieldsEntry{{
+			Manager: "leasetest", Operation: metav1.ManagedFieldsOperationUpdate, Time: ptr.To(metav1.Now().Rfc3339Copy()), FieldsV1: renewal(),
+		}}
+	} else {
+		lease.ManagedFields = before.ManagedFields
+	}
 	s.leases[lease.Name] = lease
 	s.writes = append(s.writes, write)
 	event.Object = lease.DeepCopy()
 	s.publish(event)
 	return lease.DeepCopy()
+}
+
+// renewal is what the server notes of a writer that has changed the renewTime.
+func renewal() *metav1.FieldsV1 {
+	return metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`)
 }
 
 func (s *Store) publish(event watch.Event) {
@@ -263,6 +279,13 @@ func validate(lease *coordinationv1.Lease) error {
 		return apierrors.NewBadRequest("leaseDurationSeconds must be greater than 0")
 	case spec.LeaseTransitions != nil && *spec.LeaseTransitions < 0:
 		return apierrors.NewBadRequest("leaseTransitions must not be negative")
+	}
+	size := 0
+	for name, value := range lease.Annotations {
+		size += len(name) + len(value)
+	}
+	if size > maxAnnotations {
+		return apierrors.NewBadRequest(fmt.Sprintf("annotations are %d bytes, must be at most %d", size, maxAnnotations))
 	}
 	return nil
 }

@@ -1,0 +1,105 @@
+package fleet
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// largestPlan has as many ranges as may be, and all names as long as may be.
+func largestPlan(t *testing.T) shard.Plan {
+	t.Helper()
+	plan := testPlan(t, shard.MaxShards-2)
+	ring := &plan.Rings[0]
+	ring.Name = strings.Repeat("r", 63)
+	for i := range ring.Shards {
+		s := &ring.Shards[i]
+		s.Ring, s.Name = ring.Name, fmt.Sprintf("%063d", i)
+		s.Home, s.Weight = fmt.Sprintf("%0253x", rand.Uint64N(1<<32)), math.MaxInt64-rand.Int64N(1<<32)
+	}
+	if err := plan.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// atHelm returns a planner that works by the plan and runs nothing, and a client of its own.
+func atHelm(t *testing.T, plan shard.Plan, lease *coordinationv1.Lease) (*planner, *leasetest.Client) {
+	t.Helper()
+	store := leasetest.NewStore()
+	store.Put(lease)
+	client := store.Client("a")
+	m, err := New(Config{
+		Fleet: "flotilla", Member: "a", Plan: testPlan(t, 4), Leases: client, Timing: election.DefaultTiming(),
+		Build: (&ship{}).build, Exit: func(string) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.inForce.Store(newInForce(plan))
+	m.observer.Observe(store.Get(lease.Name))
+	return &planner{member: m}, client
+}
+
+// TestLargestPlanFitsItsLease has the largest plan spoilt in many ways, and wants it put back and kept all the same.
+func TestLargestPlanFitsItsLease(t *testing.T) {
+	plan := largestPlan(t)
+	junk := strings.Repeat("junk ", maxRejected)
+	for name, spoil := range map[string]func(*coordinationv1.Lease){
+		"junk":         func(l *coordinationv1.Lease) { l.Annotations[DocumentAnnotation] = junk[:100<<10] },
+		"nothing else": func(l *coordinationv1.Lease) { l.Annotations = map[string]string{DocumentAnnotation: junk[:250<<10]} },
+		"kubectl's copy": func(l *coordinationv1.Lease) {
+			l.Annotations = map[string]string{DocumentAnnotation: "{", lastApplied: junk[:255<<10]}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lease, err := WithPlan("flotilla", nil, plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spoil(lease)
+			p, client := atHelm(t, plan, lease)
+			if !p.putBack(t.Context(), p.member.observer.Get(lease.Name), plan, 0) {
+				t.Fatal("the plan was not put back")
+			}
+			written, err := client.Get(t.Context(), lease.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			there, err := PlanOf(written)
+			if err != nil || there.Digest() != plan.Digest() || there.Generation != plan.Generation+1 {
+				t.Errorf("generation %d, digest %s, %v; want the plan in force", there.Generation, there.Digest(), err)
+			}
+			if good, err := LastGoodOf(written); err != nil || good.Digest() != plan.Digest() {
+				t.Errorf("kept as the last good plan: digest %s, %v; want that of the plan in force", good.Digest(), err)
+			}
+			if rejected := written.Annotations[RejectedAnnotation]; len(rejected) < 1 || len(rejected) > maxRejected+len(cut) {
+				t.Errorf("%d bytes of what was rejected are kept, want some and at most %d", len(rejected), maxRejected)
+			}
+		})
+	}
+}
+
+// TestPlanThatDoesNotFitIsRefused has a plan of names of which no part repeats.
+func TestPlanThatDoesNotFitIsRefused(t *testing.T) {
+	plan := largestPlan(t)
+	for i := range plan.Rings[0].Shards {
+		home := &plan.Rings[0].Shards[i].Home
+		for *home = ""; len(*home) < 250; {
+			*home += fmt.Sprintf("%x", rand.Uint64())
+		}
+		*home = (*home)[:250]
+	}
+	if _, err := WithPlan("flotilla", nil, plan); err == nil || !strings.Contains(err.Error(), "shorten the names") {
+		t.Errorf("written: %v, want what to do", err)
+	}
+}
