@@ -104,6 +104,10 @@
 // suspended. What is said above of who edits or deletes Leases by hand holds here too, and more: stock standbys create an
 // absent Lease at once, and nothing can be done about it but to end.
 //
+// A Lease of a coordinated election is held in the same way. An API server that coordinates names its candidate as
+// preferredHolder of a Lease that the fleet holds, which changes neither holder nor term, and is left as it is: a fleet gives
+// a gate up when its last member leaves.
+//
 // The last member to leave clears the holder ([Gate.Release]); that it is the last, its caller must know. A member that is
 // starting just then, and holds already, is in the position of one whose Lease was cleared.
 //

@@ -89,6 +89,7 @@ type Gate struct {
 
 	mu         sync.Mutex
 	validUntil time.Time // zero if there is no right now
+	freeSince  time.Time // set when held is closed
 	running    bool
 }
 
@@ -132,6 +133,15 @@ func (g *Gate) Holder() string {
 	return g.cfg.Observer.Get(g.cfg.Name).Holder
 }
 
+// FreeSince returns a time, by Clock, since which this process knows that nobody but the fleet has kept the Lease: the
+// last sign of life of a holder whose Lease expired, or when the Lease was seen to be absent or without a holder, or at the
+// latest when it was first seen to name the fleet. It is zero before Held is closed.
+func (g *Gate) FreeSince() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.freeSince
+}
+
 // Release clears the holder if the Lease, freshly fetched, still names Identity, so that a standby need not wait until it has
 // expired. Only the last member of the fleet to leave may call it, after its work and Run have returned: the others would
 // have lost their right without knowing until they see it. Should the Lease have been renewed meanwhile, it is left alone
@@ -171,6 +181,12 @@ func (g *Gate) publish(validUntil time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.validUntil = validUntil
+}
+
+func (g *Gate) setFreeSince(since time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.freeSince = since
 }
 
 func (g *Gate) setRunning(running bool) {

@@ -23,9 +23,10 @@ type gateRun struct {
 
 	state    gateState
 	busy     bool
-	failures int       // failed requests in a row
-	begun    time.Time // when the right began
-	told     Event     // the last EventWaiting or EventSuspended
+	failures int         // failed requests in a row
+	begun    time.Time   // when the right began
+	before   Observation // the last one that did not name the fleet
+	told     Event       // the last EventWaiting or EventSuspended
 }
 
 // Run waits for the gate and keeps it until ctx ends or it is lost. When ctx ends the right ends, the Lease is left as it is,
@@ -60,9 +61,13 @@ func (g *Gate) Run(ctx context.Context) error {
 }
 
 func (r *gateRun) input() gateInput {
+	observation := r.cfg.Observer.Get(r.cfg.Name)
+	if observation.Holder != r.cfg.Identity {
+		r.before = observation
+	}
 	return gateInput{
 		self:        r.cfg.Identity,
-		observation: r.cfg.Observer.Get(r.cfg.Name),
+		observation: observation,
 		state:       r.state,
 		timing:      r.cfg.Timing,
 		busy:        r.busy,
@@ -165,6 +170,7 @@ func (r *gateRun) receive(answer gateAnswer) {
 		return
 	case before.phase != r.state.phase:
 		r.begun = now
+		r.setFreeSince(freeSince(r.before, r.cfg.Observer.Get(r.cfg.Name), r.cfg.Timing.LeaseDuration))
 		r.publish(r.state.lastRenew.Add(r.cfg.Timing.RenewDeadline))
 		close(r.held)
 		r.logger.V(2).Info("Held gate", "term", event.Term, "action", answer.action)

@@ -280,6 +280,18 @@ func renewed(self string, before, after Record) bool {
 		(before.Holder != self || before.Transitions != after.Transitions || before.RenewTime.Unix() != after.RenewTime.Unix())
 }
 
+// freeSince returns since when nobody but the fleet has kept the Lease, as far as this process knows: held is the Lease as
+// it names the fleet, before how it was last seen without it. A term that does not follow the one before was not the first
+// after it, so somebody else may have come and gone between the two.
+func freeSince(before, held Observation, leaseDuration time.Duration) time.Time {
+	next := before.Known() && held.Transitions == before.HighTerm+1
+	kept := before.Exists && before.Holder != "" && !before.Expired(held.HolderSeen, leaseDuration)
+	if !next || kept {
+		return held.HolderSeen
+	}
+	return before.Seen
+}
+
 // gateLease returns a copy of lease, or a new Lease if it is nil, that names self as its holder for term. Nothing but what an
 // election is about is written: the Lease belongs to somebody else.
 func gateLease(lease *coordinationv1.Lease, name, self string, term gateTerm, duration time.Duration, stamp time.Time) *coordinationv1.Lease {

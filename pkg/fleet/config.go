@@ -31,8 +31,9 @@ type Config struct {
 	Rings []string
 	// Gates are the names of foreign Leases that the fleet must hold while any member runs. Default: none.
 	Gates []string
-	// GateDelay is how long a fleet of which nothing runs waits after it has got the gates: the stock controller manager
-	// releases its Lease as it begins to stop, and not when it has stopped. Default 0; must not be negative.
+	// GateDelay is how long nobody else must have kept a gate before a fleet of which nothing runs begins: the stock controller
+	// manager releases its Lease as it begins to stop, and not when it has stopped. A Lease that was absent, or that expired, has
+	// been free for longer. Default 0; must not be negative.
 	GateDelay time.Duration
 	// Replanning is what this member does as the planner.
 	Replanning Replanning

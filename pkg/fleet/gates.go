@@ -85,8 +85,8 @@ func (g *gates) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// wait closes opened once all gates are held, and GateDelay has passed if no other member runs anything: then somebody else has
-// just let go of them, and may still be stopping. It returns then or when ctx has ended.
+// wait closes opened once all gates are held and, if no other member runs anything, nobody else has kept one of them for
+// GateDelay: who has just let go of a gate may still be stopping. It returns then or when ctx has ended.
 func (g *gates) wait(ctx context.Context) {
 	for i, gate := range g.all {
 		if name := g.member.config.Gates[i]; !gate.Valid(g.member.config.Clock.Now()) {
@@ -98,13 +98,25 @@ func (g *gates) wait(ctx context.Context) {
 			return
 		}
 	}
-	if m := g.member; m.liveShard(m.config.Clock.Now()).Name == "" {
-		m.pause(ctx, m.config.GateDelay)
+	m := g.member
+	if now := m.config.Clock.Now(); m.liveShard(now).Name == "" {
+		m.pause(ctx, max(0, m.config.GateDelay-now.Sub(g.freeSince())))
 	}
 	if ctx.Err() == nil {
 		g.since = g.member.config.Clock.Now()
 		close(g.opened)
 	}
+}
+
+// freeSince returns since when nobody but the fleet has kept any of the gates, all of which are held.
+func (g *gates) freeSince() time.Time {
+	var since time.Time
+	for _, gate := range g.all {
+		if free := gate.FreeSince(); free.After(since) {
+			since = free
+		}
+	}
+	return since
 }
 
 // open tells whether all gates have been held.
