@@ -6,14 +6,19 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	internal "k8s.io/controller-manager/config"
 	"k8s.io/controller-manager/pkg/leadermigration"
 	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/kubernetes/pkg/features"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
+
+// noGate is what --gate-lease says for a fleet that is to hold no Lease of an election while it runs.
+const noGate = "none"
 
 // gate is a foreign Lease that the fleet holds while it runs.
 type gate struct {
@@ -45,9 +50,40 @@ func parseGate(text string) (gate, error) {
 	return g, nil
 }
 
-// checkGateFlags returns the faults of --gate-lease.
+// isGated reports whether the flags ask for a gate.
+func (o *Options) isGated() bool {
+	return o.Generic.LeaderElection.LeaderElect && !slices.Contains(o.Fleet.Gates, noGate)
+}
+
+// gatesAsked returns the gates that the flags ask for: those of --gate-lease in their order, and without that flag the Lease
+// that the stock controller manager would lead by.
+func (o *Options) gatesAsked() ([]gate, error) {
+	switch {
+	case !o.isGated():
+		return nil, nil
+	case len(o.Fleet.Gates) == 0:
+		return []gate{{lease: o.Generic.LeaderElection.ResourceName}}, nil
+	}
+	var all []gate
+	for _, text := range o.Fleet.Gates {
+		g, err := parseGate(text)
+		if err != nil {
+			return nil, err
+		}
+		all = addGate(all, g)
+	}
+	return all, nil
+}
+
+// checkGateFlags returns the faults of --gate-lease, and of upstream's flags that name the gate without it.
 func (o *Options) checkGateFlags() []error {
-	var errs []error
+	errs := o.checkElection()
+	if slices.Contains(o.Fleet.Gates, noGate) {
+		if len(o.Fleet.Gates) > 1 {
+			errs = append(errs, fmt.Errorf("--gate-lease %q: must be the only one, not beside %q", noGate, slices.DeleteFunc(slices.Clone(o.Fleet.Gates), func(text string) bool { return text == noGate })))
+		}
+		return errs
+	}
 	for _, text := range o.Fleet.Gates {
 		g, err := parseGate(text)
 		switch {
@@ -62,18 +98,36 @@ func (o *Options) checkGateFlags() []error {
 	return errs
 }
 
+// checkElection returns what keeps the fleet from holding the Lease that the stock controller manager would lead by.
+func (o *Options) checkElection() []error {
+	if !o.isGated() {
+		return nil
+	}
+	var errs []error
+	name := o.Generic.LeaderElection.ResourceName
+	if len(o.Fleet.Gates) == 0 {
+		if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
+			errs = append(errs, fmt.Errorf("--leader-elect-resource-name %q: must be the name of a Lease: %s", name, strings.Join(faults, "; ")))
+		}
+		if o.ownLease(name) {
+			errs = append(errs, fmt.Errorf("--leader-elect-resource-name %q: names that begin with %q are those of the fleet's own Leases, see --fleet-name", name, o.Fleet.Name+"-"))
+		}
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.CoordinatedLeaderElection) {
+		errs = append(errs, fmt.Errorf("--feature-gates=%s=true: must be false, the default: a member takes the Lease by itself and is no candidate for an API server to choose. "+
+			"API servers and stock replicas may have the feature on", features.CoordinatedLeaderElection))
+	}
+	return errs
+}
+
 func (o *Options) ownLease(name string) bool { return strings.HasPrefix(name, o.Fleet.Name+"-") }
 
-// gates returns the gates that the flags ask for, each Lease once: those of --gate-lease in their order, and the Lease of a leader
-// migration, last as with the stock controller manager. runs are the controllers that this process would run.
+// gates returns all gates, each Lease once: those that the flags ask for, and the Lease of a leader migration, last as with the
+// stock controller manager. runs are the controllers that this process would run.
 func (o *Options) gates(migration *internal.LeaderMigrationConfiguration, runs []string) ([]gate, error) {
-	var all []gate
-	for _, text := range o.Fleet.Gates {
-		g, err := parseGate(text)
-		if err != nil {
-			return nil, err
-		}
-		all = addGate(all, g)
+	all, err := o.gatesAsked()
+	if err != nil {
+		return nil, err
 	}
 	if migrated := migratedBy(migration, leadermigration.ControllerMigrated); len(migrated) > 0 {
 		switch {
@@ -85,7 +139,7 @@ func (o *Options) gates(migration *internal.LeaderMigrationConfiguration, runs [
 		all = addGate(all, gate{lease: migration.LeaderName, controllers: migrated})
 	}
 	// A leader migration alone says nothing of the controllers that it does not name.
-	if len(o.Fleet.Gates) == 0 {
+	if !o.isGated() {
 		return all, nil
 	}
 	return all, checkGates(all, runs)

@@ -6,8 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	internal "k8s.io/controller-manager/config"
 	"k8s.io/controller-manager/pkg/leadermigration"
+	"k8s.io/kubernetes/pkg/features"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
@@ -113,6 +116,7 @@ func TestGates(t *testing.T) {
 		all = append(all, row.Name)
 	}
 	jobs := []string{"job-controller"}
+	stock, none := gate{lease: "kube-controller-manager"}, []string{"none"}
 	endpoints := migrationOf("kcm-jobs", "job-controller", "*")
 	endpoints.ResourceLock = "endpoints"
 	for name, tc := range map[string]struct {
@@ -122,11 +126,14 @@ func TestGates(t *testing.T) {
 		want      []gate
 		fault     string
 	}{
-		"none":                      {runs: all},
-		"the stock Lease":           {flags: []string{"kube-controller-manager"}, runs: all, want: []gate{{lease: "kube-controller-manager"}}},
+		"by default":                {runs: all, want: []gate{stock}},
+		"none":                      {flags: none, runs: all},
+		"the stock Lease":           {flags: []string{"kube-controller-manager"}, runs: all, want: []gate{stock}},
+		"another Lease":             {flags: []string{"x"}, runs: all, want: []gate{{lease: "x"}}},
 		"a migration comes last":    {flags: []string{"z", "a"}, migration: migrationOf("m", "job-controller", "*"), runs: all, want: []gate{{lease: "z"}, {lease: "a"}, {lease: "m", controllers: jobs}}},
-		"a migration alone":         {migration: migrationOf("m", "job-controller", "*"), runs: all, want: []gate{{lease: "m", controllers: jobs}}},
-		"a migration of nothing":    {migration: migrationOf("m", "route-controller", "*"), runs: all},
+		"a migration too":           {migration: migrationOf("m", "job-controller", "*"), runs: all, want: []gate{stock, {lease: "m", controllers: jobs}}},
+		"a migration alone":         {flags: none, migration: migrationOf("m", "job-controller", "*"), runs: all, want: []gate{{lease: "m", controllers: jobs}}},
+		"a migration of nothing":    {migration: migrationOf("m", "route-controller", "*"), runs: all, want: []gate{stock}},
 		"one Lease, twice":          {flags: []string{"x=job-controller", "x=cronjob-controller"}, runs: jobs, want: []gate{{lease: "x", controllers: []string{"job-controller", "cronjob-controller"}}}},
 		"one Lease, for all":        {flags: []string{"x=job-controller", "x"}, runs: all, want: []gate{{lease: "x"}}},
 		"the migration's Lease too": {flags: []string{"m"}, migration: migrationOf("m", "job-controller", "*"), runs: all, want: []gate{{lease: "m"}}},
@@ -151,25 +158,76 @@ func TestGates(t *testing.T) {
 }
 
 func TestGateFlagsAreChecked(t *testing.T) {
-	for _, tc := range []struct {
-		gate    string
-		elect   bool
-		want    string
-		rejects bool
+	const own = "the fleet's own Leases"
+	for name, tc := range map[string]struct {
+		gates  []string
+		change func(*Options)
+		faults []string
 	}{
-		{"kube-controller-manager", true, "", false},
-		{"kube-controller-manager", false, "--leader-elect", true},
-		{"flotilla-plan", true, "the fleet's own Leases", true},
-		{"flotilla", true, "", false},
+		"by default":                  {},
+		"the stock Lease":             {gates: []string{"kube-controller-manager"}},
+		"none":                        {gates: []string{"none"}},
+		"none and others":             {gates: []string{"x", "none", "y"}, faults: []string{`--gate-lease "none": must be the only one, not beside ["x" "y"]`}},
+		"like the fleet":              {gates: []string{"flotilla"}},
+		"the fleet's own":             {gates: []string{"flotilla-plan"}, faults: []string{`--gate-lease "flotilla-plan"`, own}},
+		"without election":            {gates: []string{"x"}, change: withoutElection, faults: []string{`--gate-lease "x"`, "--leader-elect"}},
+		"no gate without election":    {change: withoutElection},
+		"none without election":       {gates: []string{"none"}, change: withoutElection},
+		"own by default":              {change: func(o *Options) { o.Fleet.Name = "kube" }, faults: []string{`--leader-elect-resource-name "kube-controller-manager"`, own, "--fleet-name"}},
+		"own by default, and none":    {gates: []string{"none"}, change: func(o *Options) { o.Fleet.Name = "kube" }},
+		"own by default, and another": {gates: []string{"x"}, change: func(o *Options) { o.Fleet.Name = "kube" }},
+		"no name":                     {change: func(o *Options) { o.Generic.LeaderElection.ResourceName = "a/b" }, faults: []string{`--leader-elect-resource-name "a/b": must be the name of a Lease`}},
+		"another lock":                {change: func(o *Options) { o.Generic.LeaderElection.ResourceLock = "endpoints" }, faults: []string{`--leader-elect-resource-lock "endpoints": must be "leases"`}},
 	} {
-		o, err := NewOptions()
-		if err != nil {
-			t.Fatal(err)
+		t.Run(name, func(t *testing.T) {
+			requireFaults(t, tc.gates, tc.change, tc.faults...)
+		})
+	}
+}
+
+func withoutElection(o *Options) { o.Generic.LeaderElection.LeaderElect = false }
+
+// requireFaults fails unless options with these gates are refused for these faults, and accepted if there are none.
+func requireFaults(t *testing.T, gates []string, change func(*Options), faults ...string) {
+	t.Helper()
+	o, err := NewOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Fleet.Member, o.Fleet.Gates = "m", gates
+	if change != nil {
+		change(o)
+	}
+	err = o.Validate()
+	if (err != nil) != (len(faults) > 0) {
+		t.Errorf("got %v, want %q", err, faults)
+	}
+	for _, fault := range faults {
+		if err != nil && !strings.Contains(err.Error(), fault) {
+			t.Errorf("got %v, want %q in it", err, fault)
 		}
-		o.Fleet.Member, o.Fleet.Gates, o.Generic.LeaderElection.LeaderElect = "m", []string{tc.gate}, tc.elect
-		err = o.Validate()
-		if tc.rejects != (err != nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%+v: got %v", tc, err)
-		}
+	}
+}
+
+// A member takes its gate by itself. One that said it were a candidate for an API server to choose would not be true.
+func TestCoordinatedElectionIsRefused(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CoordinatedLeaderElection, true)
+	for name, tc := range map[string]struct {
+		gates   []string
+		change  func(*Options)
+		refused bool
+	}{
+		"by default":       {refused: true},
+		"another gate":     {gates: []string{"x"}, refused: true},
+		"no gate":          {gates: []string{"none"}},
+		"without election": {change: withoutElection},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var faults []string
+			if tc.refused {
+				faults = []string{"--feature-gates=CoordinatedLeaderElection=true: must be false"}
+			}
+			requireFaults(t, tc.gates, tc.change, faults...)
+		})
 	}
 }

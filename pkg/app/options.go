@@ -79,9 +79,10 @@ type FleetOptions struct {
 	Standby bool
 	// ShareKubeAPILimits has --kube-api-qps and --kube-api-burst be the fleet's limits, not each member's.
 	ShareKubeAPILimits bool
-	// Gates are the Leases that the fleet must hold while it runs, each NAME or NAME=CONTROLLER,...
+	// Gates are the Leases that the fleet must hold while it runs, each NAME or NAME=CONTROLLER,..., or "none" alone. Default:
+	// the Lease of --leader-elect-resource-name.
 	Gates []string
-	// GateDelay is how long a fleet of which nothing runs waits after it has got the gates; 0 to one minute.
+	// GateDelay is how long nobody else must have kept a gate before a fleet of which nothing runs begins; 0 to one minute.
 	GateDelay time.Duration
 	// FenceDelay is how long the API server is given to see that a dead member is fenced, before its shards run; 0 to
 	// one minute.
@@ -125,8 +126,8 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Shards, "shards", o.Shards, fmt.Sprintf("The number of equal ranges that the namespaces are cut into at first, from 1 to %d. It counts for a fleet that has no plan yet; afterwards the plan says it, and is changed with 'flotilla plan'.", maxShards()))
 	fs.StringSliceVar(&o.Rings, "rings", o.Rings, "The rings of the plan that this member serves, '*' for all of them.")
 	fs.DurationVar(&o.ReplanInterval, "replan-interval", o.ReplanInterval, "How long the planner waits at least between two changes of plan that even out the weight of the members; 0 to leave the plan to 'flotilla plan'. Whichever member plans goes by its own flag.")
-	fs.StringArrayVar(&o.Gates, "gate-lease", o.Gates, "A foreign Lease in the leader-election namespace that the fleet must hold while any member runs: kube-controller-manager, so that stock replicas which are left running stay standbys. NAME=CONTROLLER,... says that the Lease stands for these controllers only, and then no others may be enabled. May be given more than once.")
-	fs.DurationVar(&o.GateDelay, "gate-delay", o.GateDelay, "How long the fleet waits after it has got the Leases of --gate-lease, if nothing of it runs yet. The stock controller manager releases its Lease as it begins to stop, and its controllers may go on for a moment.")
+	fs.StringArrayVar(&o.Gates, "gate-lease", o.Gates, "A foreign Lease in the leader-election namespace that the fleet must hold while any member runs. By default it is the one of --leader-elect-resource-name: a stock controller manager leads by that, so whichever of the two runs, the other one waits. 'none' is for a fleet beside which no stock controller manager is ever started. NAME=CONTROLLER,... says that the Lease stands for these controllers only, and then no others may be enabled. May be given more than once.")
+	fs.DurationVar(&o.GateDelay, "gate-delay", o.GateDelay, "How long nobody else must have kept the Leases of --gate-lease, before a fleet of which nothing runs begins. A stock controller manager that releases its Lease does so as it begins to stop, and its controllers may go on for a moment.")
 	fs.DurationVar(&o.RebalanceDelay, "rebalance-delay", o.RebalanceDelay, "How long a member must have been there before it is given shards, while others are active. A member that leaves or fails is replaced at once.")
 	fs.DurationVar(&o.HandoffTimeout, "handoff-timeout", o.HandoffTimeout, "Bounds each step of a planned handoff: how long a shard's controllers may go on writing once they have been asked to stop, and how long a member that leaves waits for the next owner of a shard to be ready. A process that is told to end needs up to twice this, and a little more.")
 	fs.IntVar(&o.Handoffs, "max-concurrent-handoffs", o.Handoffs, "How many shards a member prepares to take over from others at a time. Each is listed and cached twice in the fleet meanwhile.")

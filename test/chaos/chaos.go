@@ -292,7 +292,7 @@ func (c *chaos) leaveAll(ctx context.Context) error {
 	if c.opts.target == stockTarget {
 		return errors.Join(errs...) // it does not release its Lease
 	}
-	return errors.Join(append(errs, leaseHolders(ctx, c.client.CoordinationV1().Leases(metav1.NamespaceSystem), c.leases()))...)
+	return errors.Join(append(errs, leaseHolders(ctx, c.client.CoordinationV1().Leases(metav1.NamespaceSystem), append(c.leases(), stockName)))...)
 }
 
 // killAll ends what is left when a run has failed.

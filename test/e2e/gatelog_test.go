@@ -50,6 +50,9 @@ type gateEvent struct {
 // managerUser is the identity of the process itself: for its election, and for the service accounts of its controllers.
 const managerUser = "system:kube-controller-manager"
 
+// apiServerUser is who names the holder of a Lease in a coordinated election.
+const apiServerUser = "system:apiserver"
+
 // process returns the name of the binary, with which client-go begins the User-Agent.
 func (e gateEvent) process() string {
 	name, _, _ := strings.Cut(e.UserAgent, "/")
@@ -72,7 +75,7 @@ func (e gateEvent) ofController() bool {
 	case !e.mutating(), r.Resource == "events", r.APIGroup == "authentication.k8s.io", r.APIGroup == "authorization.k8s.io", r.Resource == "serviceaccounts" && r.Subresource == "token":
 		return false
 	case e.User.Username == managerUser:
-		return r.Resource != "leases" && r.Resource != "serviceaccounts"
+		return r.Resource != "leases" && r.Resource != "leasecandidates" && r.Resource != "serviceaccounts"
 	default:
 		return true
 	}
@@ -198,8 +201,8 @@ func (g *gateLog) addState(e gateEvent, processes map[string]string) error {
 	if e.Verb == "delete" {
 		s.holder = ""
 	}
-	if s.holder != "" && processes[s.holder] == "" {
-		processes[s.holder] = e.process() // Who writes a name first has it.
+	if s.holder != "" && processes[s.holder] == "" && e.User.Username != apiServerUser {
+		processes[s.holder] = e.process() // Who writes a name first has it, unless it chooses others.
 	}
 	g.states = append(g.states, s)
 	return nil

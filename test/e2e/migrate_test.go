@@ -49,7 +49,7 @@ func TestStockToFleetAndBack(t *testing.T) {
 	m.load(t)
 	lost := 0
 	for range *migrations {
-		m.startFleet(t, 2, append([]string{"--gate-lease=" + stockLease}, timings...)...)
+		m.startFleet(t, 2, timings...)
 		m.waitedLongEnough(t, lasting)
 		lost += m.wayIn(t)
 		m.startStock(t)
@@ -137,7 +137,7 @@ func TestWayInWithoutRelease(t *testing.T) {
 	m := startMigration(t, stockLease)
 	_, timings := steady()
 	m.stockFlags = append(slices.Clone(timings), "--leader-elect-retry-period=250ms")
-	fleetFlags := append([]string{"--gate-lease=" + stockLease}, timings...)
+	fleetFlags := timings
 	m.startStock(t)
 	m.works(t)
 	m.load(t)
@@ -304,7 +304,7 @@ func TestGateStandbyTakesOver(t *testing.T) {
 	m := startMigration(t, stockLease, releaseOnExit)
 	timings := quick[:3]
 	m.stockFlags = append(m.stockFlags, timings...)
-	m.startFleet(t, 2, append([]string{"--gate-lease=" + stockLease}, quick...)...)
+	m.startFleet(t, 2, quick...)
 	m.fleetRuns(t)
 	m.startStock(t)
 	m.works(t)
@@ -314,7 +314,7 @@ func TestGateStandbyTakesOver(t *testing.T) {
 	eventually(t, patience, "the stock standby leads", m.stockLeads)
 	t.Logf("the stock standby led %v after the fleet was killed", time.Since(began).Round(10*time.Millisecond))
 	m.works(t)
-	m.startFleet(t, 2, append([]string{"--gate-lease=" + stockLease}, quick...)...)
+	m.startFleet(t, 2, quick...)
 	m.works(t)
 	m.fleetWaits(t)
 	log := m.judge(t, stockLease, everyWrite)

@@ -44,7 +44,13 @@ type migration struct {
 
 func startMigration(t *testing.T, lease string, stockFlags ...string) *migration {
 	t.Helper()
-	plane := startPlane(t, controlplane.Options{AuditObjects: true})
+	return startMigrationOn(t, controlplane.Options{AuditObjects: true}, lease, stockFlags...)
+}
+
+// startMigrationOn is startMigration on a control plane of other options.
+func startMigrationOn(t *testing.T, opts controlplane.Options, lease string, stockFlags ...string) *migration {
+	t.Helper()
+	plane := startPlane(t, opts)
 	return &migration{
 		plane: plane, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()), lease: lease, dir: t.TempDir(), stockFlags: stockFlags,
 	}

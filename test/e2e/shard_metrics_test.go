@@ -33,7 +33,7 @@ func TestShardMetrics(t *testing.T) {
 		members: map[string]*manager{},
 	}
 	start := func(name string) {
-		f.members[name] = startMember(t, plane, name, append([]string{fmt.Sprintf("--shards=%d", shards), "--gate-lease=" + stockName}, quick...)...)
+		f.members[name] = startMember(t, plane, name, append([]string{fmt.Sprintf("--shards=%d", shards)}, quick...)...)
 		f.settle(t, patience)
 	}
 	start("one")

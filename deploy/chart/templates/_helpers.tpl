@@ -31,16 +31,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   (list "cluster-signing-key-file" "/etc/kubernetes/pki/ca.key")
   (list "controllers" "*,bootstrap-signer-controller,token-cleaner-controller")
   (list "terminated-pod-gc-threshold" "12500") }}
-{{- $gates := list }}
 {{- if include "flotilla.hosted" . }}
 {{- range list "kubeconfig" "authentication-kubeconfig" "authorization-kubeconfig" }}
 {{- $own = append $own (list . "/etc/kubernetes/flotilla/kubeconfig") }}
 {{- end }}
-{{- else }}
-{{- $gates = list "kube-controller-manager" }}
 {{- end }}
-{{- if not (kindIs "invalid" .Values.gateLeases) }}{{ $gates = .Values.gateLeases }}{{ end }}
-{{- range $gates }}{{ $own = append $own (list "gate-lease" .) }}{{ end }}
+{{- range .Values.gateLeases }}{{ $own = append $own (list "gate-lease" .) }}{{ end }}
 {{- $seen := dict }}
 {{- range $own }}
 {{- $name := first . }}

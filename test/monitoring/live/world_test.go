@@ -114,7 +114,6 @@ func (w *world) start(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	port := w.port(t, name)
 	args := append(w.plane.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port), "--member-name="+name, "--replan-interval=0s",
-		"--gate-lease="+gate,
 		// A scrape must not depend on the API server, which is asked who reads.
 		"--authentication-token-webhook-cache-ttl=1h", "--authorization-webhook-cache-authorized-ttl=1h")
 	if name == names[2] {

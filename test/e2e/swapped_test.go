@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// stockTimings are flags of both sides.
+var stockTimings = quick[:3]
+
+// heldThroughout requires that a stock standby or a waiting fleet, given two lease durations, leaves the gate where it is.
+func (m *migration) heldThroughout(t *testing.T, by string) {
+	t.Helper()
+	began := time.Now()
+	eventually(t, patience, "two lease durations pass", func(ctx context.Context) error {
+		if holder, err := m.holder(ctx); err != nil || holder != by {
+			return fmt.Errorf("%w: %s is held by %q, want %q: %w", errGiveUp, m.lease, holder, by, err)
+		}
+		if waited := time.Since(began); waited < 2*quickLease {
+			return fmt.Errorf("%v have passed", waited)
+		}
+		return nil
+	})
+}
+
+// startSwapped starts a member with exactly the flags of the stock replicas: the image was swapped, and nothing else.
+func (m *migration) startSwapped(t *testing.T) {
+	t.Helper()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.members = append(m.members, startManager(t, m.plane, fleetName, strings.ToLower(host), m.stockFlags...))
+}
+
+// holdsNothing requires that no Lease of a shard has a holder.
+func (m *migration) holdsNothing(t *testing.T) {
+	t.Helper()
+	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := slices.DeleteFunc(leases.Items, func(l coordinationv1.Lease) bool { return ptr.Deref(l.Spec.HolderIdentity, "") == "" })
+	if len(held) > 0 {
+		t.Fatalf("a stock leader works, and so does the fleet: it holds %d shards", len(held))
+	}
+}
+
+// TestSwappedImage swaps the binary on one node of a control plane where another has a stock leader. The member runs nothing until
+// that has gone, and then a stock replica that is started beside it never leads.
+func TestSwappedImage(t *testing.T) {
+	t.Parallel()
+	m := startMigration(t, stockLease, stockTimings...)
+	m.startStock(t)
+	m.works(t)
+	m.load(t)
+	leader, err := m.holder(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.startSwapped(t)
+	m.heldThroughout(t, leader)
+	m.holdsNothing(t)
+	m.fleetWaits(t)
+
+	m.stopStockLeader(t)
+	m.fleetRuns(t)
+	m.works(t)
+	m.startStock(t)
+	m.heldThroughout(t, fleet.GateIdentity(fleetName))
+	m.works(t)
+
+	for _, v := range m.judge(t, stockLease, everyWrite).moves() {
+		t.Log(v)
+	}
+}
+
+// TestFreshFleetBegins measures how long members that are started in a new cluster take until they run every shard, with the gate
+// that they have by default and without one: nobody waits for the gate, or for another member that has it.
+func TestFreshFleetBegins(t *testing.T) {
+	took := map[string]time.Duration{}
+	for _, gate := range []string{"none", "default"} {
+		m := startMigration(t, stockLease)
+		flags := slices.Clone(stockTimings)
+		if gate == "none" {
+			flags = append(flags, "--gate-lease=none")
+		}
+		began := time.Now()
+		m.startFleet(t, 3, flags...)
+		for _, member := range m.members {
+			eventually(t, patience, "the fleet runs", member.answers(m.admin, "/readyz", 200))
+		}
+		took[gate] = time.Since(began)
+		m.stopFleet(t)
+	}
+	t.Logf("three new members run everything after %v without a gate, after %v with the default one", took["none"], took["default"])
+	// What a machine under load may add is less than waiting for the gate first and for the shards then would.
+	if took["default"] > took["none"]+quickLease/2 {
+		t.Errorf("the gate costs %v", took["default"]-took["none"])
+	}
+}
+
+// quickLease is the lease duration of stockTimings.
+const quickLease = 10 * time.Second
+
+// TestCoordinatedElection has API servers that choose the leader among stock candidates. A fleet waits for the one they have
+// chosen, takes its place, and keeps the Lease though they prefer a candidate; when it leaves, they choose one.
+func TestCoordinatedElection(t *testing.T) {
+	t.Parallel()
+	const on = "--feature-gates=CoordinatedLeaderElection=true"
+	m := startMigrationOn(t, controlplane.Options{
+		AuditObjects: true, FeatureGates: map[string]bool{"CoordinatedLeaderElection": true},
+		APIServerArgs: []string{"--runtime-config=coordination.k8s.io/v1beta1=true"},
+	}, stockLease, append([]string{on}, stockTimings...)...)
+	m.startStock(t)
+	m.works(t)
+	if strategy := m.leaseSpec(t).Strategy; ptr.Deref(strategy, "") != coordinationv1.OldestEmulationVersion {
+		t.Fatalf("the API server has not chosen the leader: strategy %v", strategy)
+	}
+	m.load(t)
+	m.startFleet(t, 2, quick...)
+	m.fleetWaits(t)
+	m.holdsNothing(t)
+
+	m.wayIn(t)
+	m.works(t)
+	m.startStock(t)
+	eventually(t, patience, "the API server prefers a stock candidate", func(ctx context.Context) error {
+		if spec := m.leaseSpec(t); ptr.Deref(spec.PreferredHolder, "") == "" {
+			return fmt.Errorf("it prefers nobody: %+v", spec)
+		}
+		return nil
+	})
+	m.heldThroughout(t, fleet.GateIdentity(fleetName))
+	m.works(t)
+
+	m.stopFleet(t)
+	eventually(t, patience, "the API server has chosen a stock candidate", m.stockLeads)
+	m.works(t)
+	for _, v := range m.judge(t, stockLease, everyWrite).moves() {
+		t.Log(v)
+	}
+}
+
+func (m *migration) leaseSpec(t *testing.T) coordinationv1.LeaseSpec {
+	t.Helper()
+	lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), m.lease, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease.Spec
+}
+
+// TestElectionsThatAreRefused gives both binaries a lock that is no Lease, which both refuse, and a member a coordinated election,
+// which it takes no part in.
+func TestElectionsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	plane := startPlane(t, controlplane.Options{})
+	for _, tc := range []struct {
+		binary, name string
+		flags, want  []string
+	}{
+		{stockName, "stock-endpoints", []string{"--leader-elect-resource-lock=endpoints"}, []string{`resourceLock value must be \"leases\"`}},
+		{fleetName, "endpoints", []string{"--leader-elect-resource-lock=endpoints"}, []string{`--leader-elect-resource-lock \"endpoints\": must be \"leases\"`}},
+		{fleetName, "coordinated", []string{"--feature-gates=CoordinatedLeaderElection=true"}, []string{"--feature-gates=CoordinatedLeaderElection=true: must be false"}},
+		{fleetName, "fleets-own", []string{"--fleet-name=kube"}, []string{`--leader-elect-resource-name \"kube-controller-manager\"`, "the fleet's own Leases"}},
+		{fleetName, "none-and-more", []string{"--gate-lease=none", "--gate-lease=x"}, []string{`--gate-lease \"none\": must be the only one`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := startManager(t, plane, tc.binary, tc.name, tc.flags...)
+			if code := m.exit(t, patience); code == 0 {
+				t.Error("ended with status 0")
+			}
+			if !hasLine(m.log(t), tc.want...) {
+				t.Errorf("no line of the output has %q:\n%s", tc.want, m.log(t))
+			}
+		})
+	}
+}
