@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -43,13 +44,17 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	c.EventBroadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
 	defer c.EventBroadcaster.Shutdown()
 
-	endpoints := controllers.NewEndpoints()
+	probes := &probes{}
+	var always []healthz.HealthChecker
+	if o.Generic.LeaderElection.LeaderElect {
+		always = append(always, probes.election())
+	}
+	endpoints := controllers.NewEndpoints(always...)
 	process, err := controllers.NewProcess(c, endpoints)
 	if err != nil {
 		return err
 	}
 
-	probes := &probes{}
 	stopServing := make(chan struct{})
 	fleetPage := page.New(page.Config{Fleet: o.Fleet.Name, Member: o.Fleet.Member, Version: version.Get().GitVersion})
 	stopped, err := serve(c, endpoints, fleetPage, probes, stopServing)
@@ -86,7 +91,8 @@ func runAlone(ctx context.Context, process *controllers.Process, shutdown time.D
 		}
 		return nil
 	}
-	probes.set(isReady, func() error { return nil })
+	well := func() error { return nil }
+	probes.set(isReady, well, well)
 	return instance.Run(ctx)
 }
 
@@ -162,7 +168,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		counted.Register(metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced})
 	}
 	fleetPage.Show(member, gateNames)
-	probes.set(member.Ready, member.Live)
+	probes.set(member.Ready, member.Live, func() error { return member.Renewing(electionTolerance) })
 	return member.Run(ctx)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apiserver/pkg/server/flagz"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -86,14 +87,34 @@ func installStatusz(m *mux.PathRecorderMux, c *config.CompletedConfig) {
 
 var errNotReady = errors.New("waiting for the API server")
 
-// probes are what /readyz and /livez ask, set once there is something to ask. Until then the process is live and not ready.
+const (
+	// electionName is upstream's name of the health check of its election.
+	electionName = "leaderElection"
+	// electionTolerance is how long after the end of a lease duration upstream's check fails that a leader has not renewed.
+	electionTolerance = 20 * time.Second
+)
+
+// probes are what /readyz, /livez and /healthz/leaderElection ask, set once there is something to ask. Until then the process
+// is live and not ready.
 type probes struct {
-	ready, live atomic.Pointer[func() error]
+	ready, live, renewing atomic.Pointer[func() error]
 }
 
-func (p *probes) set(ready, live func() error) {
+func (p *probes) set(ready, live, renewing func() error) {
 	p.ready.Store(&ready)
 	p.live.Store(&live)
+	p.renewing.Store(&renewing)
+}
+
+// election returns the check that Leases which are held are renewed. As with the stock controller manager's, it fails only of a
+// process that is wedged.
+func (p *probes) election() healthz.HealthChecker {
+	return healthz.NamedCheck(electionName, func(*http.Request) error {
+		if f := p.renewing.Load(); f != nil {
+			return (*f)()
+		}
+		return nil
+	})
 }
 
 func (p *probes) isReady() error {

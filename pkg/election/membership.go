@@ -139,6 +139,9 @@ func (m *Membership) Lost() <-chan struct{} { return m.lost }
 // Name returns the member's name.
 func (m *Membership) Name() string { return m.member }
 
+// Claim returns the claim on the member's own Lease, or nil.
+func (m *Membership) Claim() *Claim { return m.claimant.Claim() }
+
 // State returns what the member says of itself.
 func (m *Membership) State() MemberState {
 	m.mu.Lock()
