@@ -145,6 +145,12 @@ handoffs: tools build ## Over 200 planned handoffs with 5,000 objects (3 minutes
 	$(step) handoffs "five rolling restarts of three members, and scaling" "3 minutes" \
 		$(GOTEST) -count=1 -timeout 20m -v -run 'TestHandoffs$$' ./test/e2e -rollouts 5 -objects 5000
 
+# On a busy machine stock loses dependents here, too.
+.PHONY: graph
+graph: tools build ## Deletions that depend on dependents while group garbage changes hands, with 20,000 objects, beside stock (15 minutes; ARGS="-graph-objects 100000").
+	$(step) graph "owners are deleted while the garbage collector changes hands, ten times each way" "15 minutes" \
+		$(GOTEST) -count=1 -timeout 120m -v -run TestNothingIsDecidedByAnIncompleteGraph ./test/integration -graph-objects 20000 -graph-runs 10 -graph-stock $(ARGS)
+
 .PHONY: replans
 replans: tools build ## 60 changes of plan under load, 30 of them with a member killed in the middle (15 minutes).
 	$(step) replans "60 changes of plan under load" "15 minutes" \

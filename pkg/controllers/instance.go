@@ -259,6 +259,10 @@ func (i *Instance) index(wanted []string) error {
 	return nil
 }
 
+// graphQueue is what the garbage collector's graph is built from (garbagecollector/graph_builder.go: NewDependencyGraphBuilder). One
+// worker takes its items in their order, and each is an event of its own.
+const graphQueue = "garbage_collector_graph_changes"
+
 // buildGraph gives the context what the garbage collector is built from.
 func (i *Instance) buildGraph(ctx context.Context, root clientbuilder.ControllerClientBuilder) error {
 	gc := i.context.ComponentConfig.GarbageCollectorController
@@ -277,9 +281,11 @@ func (i *Instance) buildGraph(ctx context.Context, root clientbuilder.Controller
 	for _, r := range gc.GCIgnoredResources {
 		ignored[schema.GroupResource{Group: r.Group, Resource: r.Resource}] = struct{}{}
 	}
+	settle := func(ctx context.Context) error { return i.queues.Settle(ctx, graphQueue) }
 	i.context.GraphBuilder = garbagecollector.NewDependencyGraphBuilder(
-		ctx, client, i.context.RESTMapper, ignored, i.informers.ObjectOrMetadata().OwnersFirst(), i.started)
-	return nil
+		ctx, client, i.context.RESTMapper, ignored, i.informers.ObjectOrMetadata().OwnersFirst(settle), i.started)
+	// Without the queue nobody could tell when the graph is complete: better to have no garbage collector.
+	return settle(ctx)
 }
 
 // mount puts the controllers' health checks and debug handlers on the process's

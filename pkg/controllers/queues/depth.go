@@ -18,7 +18,7 @@ type depthPart struct {
 }
 
 // Inc implements workqueue.GaugeMetric.
-func (d *depthPart) Inc() { d.move(1) }
+func (d *depthPart) Inc() { d.work.add(); d.move(1) }
 
 // Dec implements workqueue.GaugeMetric.
 func (d *depthPart) Dec() { d.move(-1); d.work.begin() }

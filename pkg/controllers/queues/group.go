@@ -2,13 +2,13 @@ package queues
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"runtime"
 	"strconv"
 	"sync"
 
 	k8smetrics "k8s.io/component-base/metrics"
-
-	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // buckets are fine around 100 ms, where users begin to notice.
@@ -69,6 +69,22 @@ func (g *Group) Close() {
 	g.parts = nil
 }
 
+// Settle returns once every item that the group's queue of this name held when Settle was called, waiting or being processed, has
+// been processed. The queue must be one that a single worker processes in the order of the items' coming. The error says that the
+// group has no such queue, or is the cause of ctx's end.
+func (g *Group) Settle(ctx context.Context, name string) error {
+	w := works.get(name, g)
+	if w == nil {
+		return fmt.Errorf("no workqueue %q was made within the group", name)
+	}
+	select {
+	case <-w.settled():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 func (g *Group) add(p part) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,9 +122,6 @@ func (r *byGoroutine) clear(goroutine uint64) {
 
 // current returns the group of the calling goroutine; nil if it is not within Do.
 func (r *byGoroutine) current() *Group {
-	if plant.Bare {
-		return nil
-	}
 	id := goroutine()
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -6,6 +6,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	k8smetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // stock returns the options of a series that component-base has for every component's workqueues.
@@ -102,7 +104,7 @@ func belong(p part) {
 // both observes in the stock histogram, and in that of the queue's shard if it has one.
 func both(stock k8smetrics.ObserverMetric, of func(*Group) k8smetrics.ObserverMetric) workqueue.HistogramMetric {
 	g := groups.current()
-	if g == nil {
+	if g == nil || plant.Bare {
 		return stock
 	}
 	return twice{stock, of(g)}

@@ -2,6 +2,8 @@ package queues_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -322,4 +324,48 @@ func BenchmarkGoroutine(b *testing.B) {
 	for b.Loop() {
 		queues.Goroutine()
 	}
+}
+
+// TestSettle waits for the items that a queue has at that moment, in the queue and in the worker's hands, and for no others.
+func TestSettle(t *testing.T) {
+	g := queues.NewGroup("settle", "a")
+	defer g.Close()
+	if err := g.Settle(t.Context(), "settle"); err == nil {
+		t.Error("a queue that nobody has made has settled")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var q workqueue.TypedRateLimitingInterface[string]
+		g.Do(func() { q = newQueue("settle") })
+		defer q.ShutDown()
+		if err := g.Settle(t.Context(), "settle"); err != nil {
+			t.Errorf("an empty queue: %v", err)
+		}
+		q.Add("first")
+		q.Add("second")
+		q.Add("second") // one item
+		settled := make(chan error, 1)
+		go func() { settled <- g.Settle(t.Context(), "settle") }()
+		synctest.Wait()
+		q.Add("later")
+		for range 2 {
+			item, _ := q.Get()
+			synctest.Wait()
+			if len(settled) > 0 {
+				t.Fatalf("the queue has settled before %s was dealt with", item)
+			}
+			q.Done(item)
+		}
+		synctest.Wait()
+		if len(settled) == 0 {
+			t.Fatal("the queue has not settled, though everything that it had has been dealt with")
+		}
+		if err := <-settled; err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // virtual
+		defer cancel()
+		if err := g.Settle(ctx, "settle"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with an item that nobody takes: %v, want the end of the context", err)
+		}
+	})
 }

@@ -17,6 +17,47 @@ type work struct {
 	mu sync.Mutex
 	// began has when each item that is worked on left its queue.
 	began []time.Time
+	// added and ended count the items that have come, and those that have been dealt with.
+	added, ended uint64
+	// settling are those who wait for a number of items to have been dealt with.
+	settling []settling
+}
+
+// settling is closed once that many items have been dealt with.
+type settling struct {
+	ended uint64
+	done  chan struct{}
+}
+
+func (w *work) add() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.added++
+}
+
+// settled returns a channel that is closed once everything that has been added has been dealt with.
+func (w *work) settled() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := settling{ended: w.added, done: make(chan struct{})}
+	if w.ended >= s.ended {
+		close(s.done)
+	} else {
+		w.settling = append(w.settling, s)
+	}
+	return s.done
+}
+
+// endedLocked records that one more item has been dealt with.
+func (w *work) endedLocked() {
+	w.ended++
+	w.settling = slices.DeleteFunc(w.settling, func(s settling) bool {
+		if w.ended < s.ended {
+			return false
+		}
+		close(s.done)
+		return true
+	})
 }
 
 func (w *work) begin() {
@@ -30,6 +71,7 @@ func (w *work) begin() {
 func (w *work) end(seconds float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.endedLocked()
 	if len(w.began) == 0 {
 		return
 	}
@@ -100,6 +142,13 @@ func (a *workByName) find(name string, g *Group) (w *work, made bool) {
 		a.of[name][g] = w
 	}
 	return w, made
+}
+
+// get returns the work of a name in a group, or nil.
+func (a *workByName) get(name string, g *Group) *work {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[name][g]
 }
 
 func (a *workByName) forget(w *work) {

@@ -55,6 +55,8 @@
 //   - The informers of a factory sync with what is at least as new as the moment when
 //     it was made, whether they read, follow or are shared: what was written before
 //     has been seen. A shared informer whose watch has stalled is read anew. What [Pool.NewFactory] is told that nobody could write counts as seen.
+//   - Where handlers were added before the start, controllers find an informer synced only once these have returned from
+//     what there is, or after a minute.
 //   - An informer never goes back in time, also not when what fills it changes.
 //   - Shutdown returns only after every goroutine, handler, index registration
 //     and pool reference of the factory has gone; informers that other shards use

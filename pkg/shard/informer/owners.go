@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,12 +15,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ownersPatience is how long those that have synced wait for the others, which may be owners of theirs. It is well below
-// the 30 s after which the garbage collector begins without those that have not synced (garbagecollector.go: Run).
-const ownersPatience = 10 * time.Second
+const (
+	// ownersPatience is how long those that have synced wait for the others, which may be owners of theirs. It is well below
+	// the 30 s after which the garbage collector begins without those that have not synced (garbagecollector.go: Run).
+	ownersPatience = 10 * time.Second
+	// dependentsPatience is how long deletions that depend on dependents wait for kinds that cannot be read, in which there may
+	// be some: as long as the garbage collector waits for them with stock.
+	dependentsPatience = 30 * time.Second
+	// settlePatience is how long a graph may take to grow before the log says so.
+	settlePatience = time.Minute
+)
 
 // OwnersFirst is an ObjectOrMetadata for the garbage collector. It tells handlers of what there is at the start kind by kind,
-// owners before what they own.
+// owners before what they own, and makes sure that nothing is decided by a graph that lacks dependents.
 //
 // The garbage collector asks the API server for each owner that it first hears of from a dependent, and for that owner's own
 // owners, under its client's limit (graph_builder.go: addDependentToOwners); what is to be collected waits behind that. With stock,
@@ -31,25 +37,36 @@ const ownersPatience = 10 * time.Second
 // The handlers of informers that are asked for before a Start belong together. They are told once all of these have synced, or
 // after 10 s of those that have; the rest follow as they sync. Who owns whom is read from the objects, once. Where kinds own
 // each other in a circle, one of them is told first all the same. What comes later has no order.
+//
+// The garbage collector's handlers only put what they are told into a queue, from which one worker builds the graph. So a
+// controller has synced only when the worker has dealt with what its handlers were told: then garbage is collected.
+// Deletions that depend on dependents are withheld from the handlers longer where a kind cannot be read, for 30 s at most, and
+// whenever kinds are added later. See withheld.
 type OwnersFirst struct {
 	ObjectOrMetadata
+
+	settle   func(context.Context) error
+	withheld withheld
 
 	mu sync.Mutex
 	// asked are those whose handlers nobody has been set to tell.
 	asked []*turn
 }
 
-// OwnersFirst returns o for the garbage collector.
-func (o ObjectOrMetadata) OwnersFirst() *OwnersFirst { return &OwnersFirst{ObjectOrMetadata: o} }
+// OwnersFirst returns o for the garbage collector. settle returns once the graph contains everything that the handlers had been told
+// when it was called, or returns the cause of its context's end.
+func (o ObjectOrMetadata) OwnersFirst(settle func(context.Context) error) *OwnersFirst {
+	return &OwnersFirst{ObjectOrMetadata: o, settle: settle}
+}
 
 // ForResource returns an informer for any resource, as ObjectOrMetadata does. Its handlers are told nothing before the next
-// Start. Its controller has synced once they have been told what there is.
+// Start. Its controller has synced once they have been told what there is, and the graph contains it.
 func (o *OwnersFirst) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	i, err := o.ObjectOrMetadata.ForResource(gvr)
 	if err != nil {
 		return nil, err
 	}
-	t := &turn{SharedIndexInformer: i.Informer(), resource: gvr, told: make(chan struct{})}
+	t := &turn{SharedIndexInformer: i.Informer(), resource: gvr, withheld: &o.withheld, told: make(chan struct{})}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.asked = append(o.asked, t)
@@ -61,7 +78,12 @@ func (o *OwnersFirst) Start(stopCh <-chan struct{}) {
 	o.ObjectOrMetadata.Start(stopCh)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if asked := o.asked; len(asked) > 0 && o.factory.alongside(stopCh, func(ctx context.Context) { tell(ctx, asked) }) {
+	asked := o.asked
+	if len(asked) == 0 {
+		return
+	}
+	release := o.withheld.hold()
+	if o.factory.alongside(stopCh, func(ctx context.Context) { o.tell(ctx, asked, release) }) {
 		o.asked = nil
 	}
 }
@@ -77,41 +99,111 @@ func (f *Factory) alongside(stopCh <-chan struct{}, run func(ctx context.Context
 	return true
 }
 
-// tell gives handlers their turns.
-func tell(ctx context.Context, turns []*turn) {
+// tell gives handlers their turns. release ends the withholding for them, and is not called when ctx ends before.
+func (o *OwnersFirst) tell(ctx context.Context, turns []*turn, release func()) {
+	patience, cancel := context.WithTimeout(ctx, dependentsPatience)
+	defer cancel()
+	if !awaitOwners(ctx, turns) {
+		return
+	}
+	var synced, late []*turn
+	for _, t := range ownersFirst(turns) {
+		if !t.SharedIndexInformer.HasSynced() {
+			late = append(late, t)
+			continue
+		}
+		if !t.tell(ctx) {
+			return
+		}
+		synced = append(synced, t)
+	}
+	if !o.settled(ctx) {
+		return
+	}
+	if len(late) == 0 {
+		release()
+		if !o.settled(ctx) {
+			return
+		}
+	}
+	for _, t := range synced {
+		close(t.told)
+	}
+	o.tellLate(ctx, patience, late, release)
+}
+
+// tellLate gives handlers their turns as their informers sync, and calls release when all have been told, or when patience ends.
+func (o *OwnersFirst) tellLate(ctx, patience context.Context, late []*turn, release func()) {
+	var telling sync.WaitGroup
+	told := make([]cache.DoneChecker, 0, len(late))
+	for _, t := range late {
+		told = append(told, toldOf{t})
+		telling.Go(func() { o.tellOne(ctx, t) })
+	}
+	if !cache.WaitFor(patience, "", told...) && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("The garbage collector goes on without the dependents in some kinds, which have not been read yet",
+			"resources", unsynced(late))
+	}
+	if ctx.Err() == nil {
+		release()
+	}
+	telling.Wait()
+}
+
+// tellOne gives the handlers of an informer their turn once it has synced.
+func (o *OwnersFirst) tellOne(ctx context.Context, t *turn) {
+	if !cache.WaitFor(ctx, "", t.SharedIndexInformer.HasSyncedChecker()) {
+		return
+	}
+	release := o.withheld.hold()
+	if !t.tell(ctx) || !o.settled(ctx) {
+		return
+	}
+	release()
+	close(t.told)
+}
+
+// settled returns true once the graph contains everything that the handlers have been told; false when ctx has ended before.
+func (o *OwnersFirst) settled(ctx context.Context) bool {
+	for began := time.Now(); ; {
+		patience, cancel := context.WithTimeout(ctx, settlePatience)
+		err := o.settle(patience)
+		if err == nil {
+			cancel()
+			return true
+		}
+		<-patience.Done()
+		cancel()
+		if ctx.Err() != nil {
+			return false
+		}
+		klog.FromContext(ctx).Error(err, "The garbage collector's graph lacks some of what there is, and nothing is collected before it is complete",
+			"waited", time.Since(began))
+	}
+}
+
+// awaitOwners returns true when all kinds have synced, or after ownersPatience; false when ctx has ended before.
+func awaitOwners(ctx context.Context, turns []*turn) bool {
 	patience, cancel := context.WithTimeout(ctx, ownersPatience)
 	defer cancel()
 	checkers := make([]cache.DoneChecker, 0, len(turns))
 	for _, t := range turns {
 		checkers = append(checkers, t.SharedIndexInformer.HasSyncedChecker())
 	}
-	synced := cache.WaitFor(patience, "", checkers...)
-	if ctx.Err() != nil {
-		return
+	if !cache.WaitFor(patience, "", checkers...) && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("The garbage collector is told of what there is without some kinds, which have not been read yet",
+			"resources", unsynced(turns))
 	}
-	if !synced {
-		missing := slices.DeleteFunc(slices.Clone(turns), func(t *turn) bool { return t.SharedIndexInformer.HasSynced() })
-		klog.FromContext(ctx).Info("The garbage collector is told of what there is without some kinds, which have not been read yet", "resources", resourceNames(missing))
-	}
-	var late []*turn
-	for _, t := range ownersFirst(turns) {
-		if !t.SharedIndexInformer.HasSynced() {
-			late = append(late, t)
-		} else if !t.tell(ctx) {
-			return
-		}
-	}
-	var wg sync.WaitGroup
-	for _, t := range late {
-		wg.Go(func() { t.tell(ctx) })
-	}
-	wg.Wait()
+	return ctx.Err() == nil
 }
 
-func resourceNames(turns []*turn) []string {
-	resources := make([]string, 0, len(turns))
+// unsynced returns the names of the resources whose informers have not synced, sorted.
+func unsynced(turns []*turn) []string {
+	var resources []string
 	for _, t := range turns {
-		resources = append(resources, t.resource.GroupResource().String())
+		if !t.SharedIndexInformer.HasSynced() {
+			resources = append(resources, t.resource.GroupResource().String())
+		}
 	}
 	slices.Sort(resources)
 	return resources
@@ -160,99 +252,3 @@ func ownersFirst(turns []*turn) []*turn {
 	}
 	return sorted
 }
-
-// turn is an informer whose handlers wait for their turn. All methods may be called concurrently.
-type turn struct {
-	cache.SharedIndexInformer
-	resource schema.GroupVersionResource
-	// told is closed when the handlers have been told what there is.
-	told chan struct{}
-
-	mu sync.Mutex
-	// came says that the turn has come, and waiting are those that have been added before.
-	came    bool
-	waiting []waiting
-}
-
-// waiting is a handler that is to be added.
-type waiting struct {
-	handler cache.ResourceEventHandler
-	options cache.HandlerOptions
-}
-
-// AddEventHandler implements cache.SharedInformer.
-func (t *turn) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return t.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
-}
-
-// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
-func (t *turn) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, resync time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	return t.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &resync})
-}
-
-// AddEventHandlerWithOptions implements cache.SharedInformer. The registration of a handler that waits for its turn can be asked whether it
-// has synced, and cannot be removed; it goes with the factory.
-func (t *turn) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.came {
-		return t.SharedIndexInformer.AddEventHandlerWithOptions(h, o)
-	}
-	t.waiting = append(t.waiting, waiting{h, o})
-	return state{t}, nil
-}
-
-// tell adds the handlers and returns true when they have been told what there is; false when ctx has ended before.
-func (t *turn) tell(ctx context.Context) bool {
-	checkers, err := t.come()
-	if err != nil {
-		klog.FromContext(ctx).Info("A shard's informer has ended before its handlers were told of anything", "resource", t.resource, "reason", err)
-		return false
-	}
-	if !cache.WaitFor(ctx, "", checkers...) {
-		return false
-	}
-	close(t.told)
-	return true
-}
-
-// come adds the handlers, and returns what tells that they have been told what there is.
-func (t *turn) come() ([]cache.DoneChecker, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.came = true
-	checkers := []cache.DoneChecker{t.SharedIndexInformer.HasSyncedChecker()}
-	for _, w := range t.waiting {
-		handle, err := t.SharedIndexInformer.AddEventHandlerWithOptions(w.handler, w.options)
-		if err != nil {
-			return nil, err
-		}
-		checkers = append(checkers, handle.HasSyncedChecker())
-	}
-	t.waiting = nil
-	return checkers, nil
-}
-
-// each calls f for each object in the cache.
-func (t *turn) each(f func(obj metav1.Object)) {
-	for _, obj := range t.GetStore().List() {
-		if accessor, err := meta.Accessor(obj); err == nil {
-			f(accessor)
-		}
-	}
-}
-
-// HasSynced implements cache.SharedInformer: the handlers have been told, too.
-func (t *turn) HasSynced() bool { return cache.IsDone(t.HasSyncedChecker()) }
-
-// HasSyncedChecker implements cache.SharedInformer.
-func (t *turn) HasSyncedChecker() cache.DoneChecker { return toldOf{t} }
-
-// GetController implements cache.SharedInformer.
-func (t *turn) GetController() cache.Controller { return state{t} }
-
-// toldOf is a turn as a cache.DoneChecker.
-type toldOf struct{ t *turn }
-
-func (d toldOf) Name() string          { return "Handlers of " + d.t.resource.String() }
-func (d toldOf) Done() <-chan struct{} { return d.t.told }

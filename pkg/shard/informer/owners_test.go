@@ -1,9 +1,11 @@
 package informer
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +28,21 @@ type collected struct {
 	told                 recorder
 	controllers          map[string]cache.Controller
 	stop                 chan struct{}
+	// growing keeps the graph from containing what handlers have been told.
+	growing sync.RWMutex
+}
+
+// settle is what the graph's worker does.
+func (c *collected) settle(ctx context.Context) error {
+	for !c.growing.TryRLock() {
+		select {
+		case <-time.After(time.Second): // virtual
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	c.growing.RUnlock()
+	return nil
 }
 
 func newCollected(t *testing.T) *collected {
@@ -46,7 +63,7 @@ func newCollected(t *testing.T) *collected {
 	synctest.Wait()
 	c.reading(configMaps, c.maps, &v1.ConfigMap{})
 	c.reading(secrets, c.secrets, &v1.Secret{})
-	c.first = c.ObjectOrMetadata().OwnersFirst()
+	c.first = c.ObjectOrMetadata().OwnersFirst(c.settle)
 	return c
 }
 

@@ -1,0 +1,309 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+var (
+	graphObjects = flag.Int("graph-objects", 5000, "ConfigMaps beside those that are deleted, in tests of the garbage collector's graph")
+	graphRuns    = flag.Int("graph-runs", 1, "how often each way of deleting is tried, in tests of the garbage collector's graph")
+	graphStock   = flag.Bool("graph-stock", false, "also say what a stock controller manager makes of the same, in tests of the garbage collector's graph")
+)
+
+// graphLimits have requests not be what takes the time.
+var graphLimits = []string{"--kube-api-qps=2000", "--kube-api-burst=4000"}
+
+const (
+	graphOwners     = 40
+	graphDependents = 50 // of each owner
+)
+
+// TestNothingIsDecidedByAnIncompleteGraph deletes owners while nobody collects garbage, or one that is about to end does, and has a
+// garbage collector begin with that: one that starts with empty caches, and one whose caches were filled beside the last one. What is
+// to be orphaned must be left, and owners that wait for their dependents must go after them. With -graph-stock it prints what becomes of
+// the same with a stock controller manager, which makes no such promise.
+func TestNothingIsDecidedByAnIncompleteGraph(t *testing.T) {
+	config := plane.AdminConfig()
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &graph{T: t, client: client}
+	space, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "graph-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.space = space.Name
+	t.Cleanup(g.clear)
+	g.inParallel(*graphObjects, func(i int) error {
+		_, err := client.CoreV1().ConfigMaps(g.space).Create(context.WithoutCancel(t.Context()), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("beside-%06d", i)}}, metav1.CreateOptions{})
+		return err
+	})
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground} {
+		for name, collect := range map[string]collecting{"kill": startCold, "planned": handOver} {
+			t.Run(fmt.Sprintf("%s/%s", policy, name), func(t *testing.T) {
+				for range *graphRuns {
+					for _, fault := range g.run(t, policy, collect) {
+						t.Error(fault)
+					}
+				}
+			})
+		}
+		if *graphStock {
+			t.Run(fmt.Sprintf("%s/stock", policy), func(t *testing.T) {
+				for range *graphRuns {
+					t.Logf("with a stock controller manager: %q", g.run(t, policy, startStock))
+				}
+			})
+		}
+	}
+}
+
+// collecting calls between while no garbage collector, or one that is about to end, runs; then one runs until stop.
+type collecting func(t *testing.T, between func()) (stop func())
+
+// startCold is what follows the death of a member without a standby.
+func startCold(t *testing.T, between func()) (stop func()) {
+	between()
+	return start(t, newCollector(t, graphLimits...), collector(nil)).stop
+}
+
+// handOver is a planned handoff: the next owner has filled its caches beside the last one, which has begun to work.
+func handOver(t *testing.T, between func()) (stop func()) {
+	fence := &closing{}
+	last := start(t, newCollector(t), collector(fence.wrap))
+	waitFor(t, "the last owner's caches", last.Informers().HasSynced)
+	next, err := newCollector(t, graphLimits...).Build(t.Context(), collector(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Warm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	between()
+	fence.closed.Store(true)
+	last.stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := next.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return func() { cancel(); running.Wait() }
+}
+
+// startStock is what follows the death of a stock leader.
+func startStock(t *testing.T, between func()) (stop func()) {
+	binary, err := plane.Binary("kube-controller-manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := controlplane.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	between()
+	args := append(plane.ControllerManagerArgs(), "--leader-elect=false", "--controllers="+names.GarbageCollectorController, fmt.Sprintf("--secure-port=%d", port))
+	p, err := plane.StartProcess("kube-controller-manager-graph", binary, append(args, graphLimits...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func newCollector(t *testing.T, flags ...string) *controllers.Process {
+	t.Helper()
+	c, _ := newConfig(t, flags...)
+	p, err := controllers.NewProcess(c, controllers.NewEndpoints())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func collector(fence func(http.RoundTripper) http.RoundTripper) controllers.Spec {
+	return controllers.Spec{Range: shard.Everything(), Controllers: []string{names.GarbageCollectorController}, Fence: fence}
+}
+
+// closing is a fence that lets nothing pass once it is closed.
+type closing struct{ closed atomic.Bool }
+
+func (c *closing) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if c.closed.Load() {
+			return nil, errors.New("the fence is closed")
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+// graph is what a garbage collector has to deal with.
+type graph struct {
+	*testing.T
+	client kubernetes.Interface
+	space  string
+	round  int
+}
+
+// run has owners with dependents deleted between one garbage collector and the next. It returns what has become of them that should
+// not.
+func (g *graph) run(t *testing.T, policy metav1.DeletionPropagation, collect collecting) (faults []string) {
+	t.Helper()
+	ctx := t.Context()
+	g.round++
+	label := fmt.Sprintf("round-%d", g.round)
+	owners := make([]*schedulingv1.PriorityClass, graphOwners)
+	g.inParallel(graphOwners, func(i int) (err error) {
+		owners[i], err = g.client.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%s-%02d", g.space, label, i), Labels: map[string]string{"round": label}}, Value: 1}, metav1.CreateOptions{})
+		return err
+	})
+	g.inParallel(graphOwners*graphDependents, func(i int) error {
+		owner := owners[i%graphOwners]
+		_, err := g.client.CoreV1().ConfigMaps(g.space).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("%s-%04d", label, i), Labels: map[string]string{"round": label},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass", Name: owner.Name, UID: owner.UID,
+				BlockOwnerDeletion: ptr.To(true)}},
+		}}, metav1.CreateOptions{})
+		return err
+	})
+	var began string
+	stop := collect(t, func() {
+		list, err := g.client.CoreV1().ConfigMaps(g.space).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began = list.ResourceVersion
+		g.inParallel(graphOwners, func(i int) error {
+			return g.client.SchedulingV1().PriorityClasses().Delete(ctx, owners[i].Name, metav1.DeleteOptions{PropagationPolicy: &policy})
+		})
+	})
+	defer stop()
+	eventually(t, func() error {
+		left, err := g.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{LabelSelector: "round=" + label})
+		if err != nil || len(left.Items) > 0 {
+			return fmt.Errorf("%d of %d owners are left (%v)", len(left.Items), graphOwners, err)
+		}
+		return nil
+	})
+	if policy == metav1.DeletePropagationOrphan {
+		return g.checkOrphans(t, label)
+	}
+	return g.checkOrder(t, label, began)
+}
+
+// checkOrphans wants all dependents to be there, and to refer to nobody: otherwise they are collected, if they have not been yet.
+func (g *graph) checkOrphans(t *testing.T, label string) (faults []string) {
+	left, err := g.client.CoreV1().ConfigMaps(g.space).List(t.Context(), metav1.ListOptions{LabelSelector: "round=" + label})
+	if err != nil {
+		t.Fatal(err)
+	}
+	referring := 0
+	for i := range left.Items {
+		if len(left.Items[i].OwnerReferences) > 0 {
+			referring++
+		}
+	}
+	if want := graphOwners * graphDependents; len(left.Items) != want || referring > 0 {
+		faults = append(faults, fmt.Sprintf("of %d dependents of owners that were deleted with orphaning %d are left, of which %d refer to their owner",
+			want, len(left.Items), referring))
+	}
+	return faults
+}
+
+// checkOrder wants all dependents to have gone, and each before its owner.
+func (g *graph) checkOrder(t *testing.T, label, began string) (faults []string) {
+	options := metav1.ListOptions{LabelSelector: "round=" + label, ResourceVersion: began, TimeoutSeconds: ptr.To(int64(patience.Seconds()))}
+	dependents, err := g.client.CoreV1().ConfigMaps(g.space).Watch(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := map[types.UID]string{} // the last dependent's deletion, by owner
+	each(t, dependents, graphOwners*graphDependents, func(m *v1.ConfigMap) { last[m.OwnerReferences[0].UID] = m.ResourceVersion })
+	owners, err := g.client.SchedulingV1().PriorityClasses().Watch(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, owners, graphOwners, func(owner *schedulingv1.PriorityClass) {
+		if order, err := resourceversion.CompareResourceVersion(owner.ResourceVersion, last[owner.UID]); err != nil || order < 0 {
+			faults = append(faults, fmt.Sprintf("%s went at version %s, before its last dependent at %s", owner.Name, owner.ResourceVersion, last[owner.UID]))
+		}
+	})
+	return faults
+}
+
+// each calls f for so many objects that a watch says have been deleted.
+func each[T runtime.Object](t *testing.T, w watch.Interface, n int, f func(T)) {
+	t.Helper()
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		obj, ok := event.Object.(T)
+		if !ok {
+			t.Fatalf("watching deletions: %v", event.Object)
+		}
+		if event.Type != watch.Deleted {
+			continue
+		}
+		if f(obj); n == 1 {
+			return
+		}
+		n--
+	}
+	t.Errorf("%d more deletions were expected", n)
+}
+
+// clear deletes what the test has left.
+func (g *graph) clear() {
+	ctx := context.WithoutCancel(g.Context())
+	err := g.client.CoreV1().ConfigMaps(g.space).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	if err = errors.Join(err, g.client.SchedulingV1().PriorityClasses().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "round"})); err != nil {
+		g.Error(err)
+	}
+}
+
+func (g *graph) inParallel(n int, f func(i int) error) {
+	g.Helper()
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	errs := make([]error, 16)
+	for worker := range errs {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n) && errs[worker] == nil; i = next.Add(1) - 1 {
+				errs[worker] = f(int(i))
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		g.Fatal(err)
+	}
+}
