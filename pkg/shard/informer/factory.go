@@ -51,6 +51,8 @@ type ScopeFunc func(schema.GroupVersionResource) (namespaced bool, err error)
 // entry is one informer of a factory.
 type entry struct {
 	cache.SharedIndexInformer
+	// given is the informer as controllers have it.
+	given    *given
 	resource schema.GroupVersionResource
 	// narrow is the field selector of what the informer holds, empty for all of the resource.
 	narrow string
@@ -70,6 +72,14 @@ func (e *entry) cache() *Informer {
 		return v.shared.Informer
 	}
 	return e.SharedIndexInformer.(*Informer)
+}
+
+// checker tells whether the cache is full and, once the informer has been started, its handlers have been told so.
+func (e *entry) checker() cache.DoneChecker {
+	if e.given.hasStarted() {
+		return e.given.HasSyncedChecker()
+	}
+	return e.HasSyncedChecker()
 }
 
 // warm fills the cache of an informer that need not be run for that. trust is what then shows that it is filled; nil for other
@@ -163,7 +173,7 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e, ok := f.informers[key]; ok {
-		return e.SharedIndexInformer
+		return e.given
 	}
 	var e *entry
 	switch {
@@ -181,8 +191,9 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 		e = &entry{SharedIndexInformer: f.ranged(key, read, example), keep: f.keepsObject, close: func() error { return nil }}
 	}
 	e.typ, e.resource, e.narrow = typ, key.resource, key.narrow
+	e.given = newGiven(e.SharedIndexInformer)
 	f.informers[key] = e
-	return e.SharedIndexInformer
+	return e.given
 }
 
 // namespacesIn follows all Namespace objects, and keeps those whose name is in the range.
@@ -270,6 +281,9 @@ func (f *Factory) StartWithContext(ctx context.Context) {
 	for _, e := range f.informers {
 		e.wake()
 		f.runLocked(ctx, e)
+		if await := e.given.start(); await != nil {
+			f.goLocked(ctx, await)
+		}
 	}
 }
 
@@ -343,13 +357,13 @@ func (f *Factory) WaitForCacheSync(stopCh <-chan struct{}) map[reflect.Type]bool
 	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stopCh)).Synced
 }
 
-// WaitForCacheSyncWithContext waits until all started informers have synced,
-// metadata informers included, or ctx ends.
+// WaitForCacheSyncWithContext waits until all informers that are started or being filled have synced, metadata informers included,
+// or ctx ends. The handlers of those that are started have been told what there is then.
 func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
 	entries := f.filling()
 	checkers := make([]cache.DoneChecker, 0, len(entries))
 	for _, e := range entries {
-		checkers = append(checkers, e.HasSyncedChecker())
+		checkers = append(checkers, e.checker())
 	}
 	result := cache.SyncResult{Synced: map[reflect.Type]bool{}}
 	if !cache.WaitFor(ctx, "", checkers...) {
@@ -357,16 +371,16 @@ func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncRes
 	}
 	for _, e := range entries {
 		if e.typ != nil {
-			result.Synced[e.typ] = e.HasSynced()
+			result.Synced[e.typ] = cache.IsDone(e.checker())
 		}
 	}
 	return result
 }
 
-// HasSynced reports whether every started informer has synced.
+// HasSynced reports whether every informer that is started or being filled has synced.
 func (f *Factory) HasSynced() bool {
 	for _, e := range f.filling() {
-		if !e.HasSynced() {
+		if !cache.IsDone(e.checker()) {
 			return false
 		}
 	}

@@ -316,8 +316,11 @@ func halves(t *testing.T, p *Pool) (low, high *Factory) {
 func (f *Factory) reading(gvr schema.GroupVersionResource, r reader, example runtime.Object) cache.SharedIndexInformer {
 	_, isConfigMap := example.(*v1.ConfigMap)
 	serve(f.pool, gvr, r)
-	return f.informer(sharedKey{resource: gvr}, nil, isConfigMap, r, example)
+	return inner(f.informer(sharedKey{resource: gvr}, nil, isConfigMap, r, example))
 }
+
+// inner returns the informer that a factory has given.
+func inner(i cache.SharedIndexInformer) cache.SharedIndexInformer { return i.(*given).SharedIndexInformer }
 
 func newNamespace(name string) *v1.Namespace {
 	return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}

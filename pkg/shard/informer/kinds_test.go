@@ -40,15 +40,15 @@ func TestEachKindHasOneInformer(t *testing.T) {
 				t.Errorf("ForResource of %T leads to another informer, error %v", f, err)
 			}
 		}
-		if _, ok := want.(*Informer); !ok {
+		if _, ok := inner(want).(*Informer); !ok {
 			t.Errorf("informer of a namespaced kind is %T", want)
 		}
-		if i := low.InformerFor(&v1.Node{}, nil); reflect.TypeOf(i) != reflect.TypeFor[*view]() {
+		if i := low.InformerFor(&v1.Node{}, nil); reflect.TypeOf(inner(i)) != reflect.TypeFor[*view]() {
 			t.Errorf("informer of a cluster-scoped kind is %T", i)
 		}
 		everything := pool.NewFactory(shard.Everything(), nil, time.Time{})
 		defer everything.Shutdown()
-		if i := everything.InformerFor(&v1.ConfigMap{}, nil); reflect.TypeOf(i) != reflect.TypeFor[*view]() {
+		if i := everything.InformerFor(&v1.ConfigMap{}, nil); reflect.TypeOf(inner(i)) != reflect.TypeFor[*view]() {
 			t.Errorf("informer of a shard that has everything is %T", i)
 		}
 	})
@@ -139,6 +139,7 @@ func TestObjectOrMetadata(t *testing.T) {
 }
 
 func exampleOf(i cache.SharedIndexInformer) any {
+	i = inner(i)
 	if v, ok := i.(*view); ok {
 		return v.shared.example
 	}

@@ -29,7 +29,7 @@ func newSecret(namespace, name string, kind v1.SecretType) *v1.Secret {
 
 // readingPart is what Narrowed does for Secrets, but reading from r.
 func (f *Factory) readingPart(narrow string, r reader) cache.SharedIndexInformer {
-	return f.informer(sharedKey{resource: secrets, narrow: narrow}, nil, true, part{r, narrow}, &v1.Secret{})
+	return inner(f.informer(sharedKey{resource: secrets, narrow: narrow}, nil, true, part{r, narrow}, &v1.Secret{}))
 }
 
 // TestPartIsFilteredTwice asks a server for tokens that does not know the selector and sends all Secrets.
