@@ -32,6 +32,7 @@ func Check(fleetName string, plan shard.Plan, logs ...io.Reader) (Report, error)
 		return Report{}, err
 	}
 	c.judgeLeases()
+	c.judgeGateLeases()
 	c.judgeWrites()
 	c.judgeOverlaps()
 	c.world.finish()
@@ -51,6 +52,8 @@ func newChecker(fleetName string, plan shard.Plan) *checker {
 		leases:    map[shard.ID]*leaseLog{},
 		facts:     map[shard.ID]fact{},
 		works:     map[Identity]*work{},
+		gates:     map[string]*gateLog{},
+		gated:     map[string][]string{},
 		agents:    map[string]agentPart{},
 		world:     newWorld(),
 		report: Report{
@@ -110,11 +113,14 @@ type checker struct {
 	planWrites []planWrite
 	facts      map[shard.ID]fact
 	works      map[Identity]*work
-	writes     []write
-	last       time.Time            // when the last request was answered
-	agents     map[string]agentPart // by User-Agent, of which there are few
-	world      *world
-	report     Report
+	// gates are the foreign Leases of the log by name, gated the gates that an incarnation said that it waits for.
+	gates  map[string]*gateLog
+	gated  map[string][]string
+	writes []write
+	last   time.Time            // when the last request was answered
+	agents map[string]agentPart // by User-Agent, of which there are few
+	world  *world
+	report Report
 }
 
 // agentPart is what ParseAgent says of a User-Agent.
@@ -149,6 +155,7 @@ func (c *checker) read(e event) error {
 		return nil
 	}
 	if e.ObjectRef.Resource == "leases" {
+		c.readGate(e)
 		if e.ObjectRef.Name == fleet.PlanLease(c.fleet) {
 			if err := c.readPlanLease(e); err != nil {
 				return err

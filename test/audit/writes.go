@@ -47,8 +47,9 @@ func (c *checker) judgeRange(f fact, w write) {
 	}
 }
 
-// judge holds a write against the Lease and counts it.
+// judge holds a write against the Lease and the gates, and counts it.
 func (c *checker) judge(w write, f fact) {
+	c.judgeGates(w)
 	if term, ok := c.term(w.by); !ok {
 		c.convict(w.event, NotHolder, "%s: the Lease never said so", w.by)
 	} else if c.judgeTerm(w, term) {
