@@ -201,8 +201,14 @@ bench-report: ## Write the tables and pictures of docs/benchmarks from its resul
 	bin/plot -out docs/benchmarks _output/plots.json
 
 .PHONY: chaos
-chaos: tools build ## Half an hour of faults at random under load (ARGS="-seed N" to repeat a schedule).
-	go run $(GOBUILD) ./test/chaos -minutes 30 $(ARGS)
+chaos: tools build ## Each fault once under load, then half an hour of them at random (ARGS="-seed N" to repeat a schedule).
+	$(step) chaos "faults on a fleet under load, judged by the audit log" "45 minutes" \
+		go run $(GOBUILD) ./test/chaos -minutes 30 $(ARGS)
+
+.PHONY: chaos-all
+chaos-all: tools build ## Each fault once, with a table (ARGS="-faults kill,cut" for some; "-margin 45s" on a busy machine).
+	$(step) chaos-all "each fault once on a fleet under load, judged by the audit log" "10 minutes" \
+		go run $(GOBUILD) ./test/chaos $(ARGS)
 
 .PHONY: conformance-tools
 conformance-tools: tools build

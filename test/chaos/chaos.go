@@ -18,7 +18,6 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/test/command"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
@@ -41,13 +40,8 @@ type chaos struct {
 	tamperings []tampering
 	outcomes   []outcome
 	loadBegan  time.Time
-}
-
-// outcome is what came of one fault.
-type outcome struct {
-	name string
-	took time.Duration
-	err  error
+	// calmSince is when the last fault was over.
+	calmSince time.Time
 }
 
 // newChaos returns a run that has not started anything.
@@ -68,7 +62,7 @@ func newChaos(opts options, dir string) (*chaos, error) {
 	if opts.target == stockTarget {
 		leases = map[string]shard.ID{stockName: {}}
 	}
-	w.journal = newJournal(leases)
+	w.journal = newJournal(leases, opts.gate())
 	return &chaos{world: w, dir: dir}, nil
 }
 
@@ -110,6 +104,7 @@ func (c *chaos) Run(ctx context.Context) (err error) {
 	stopWork()
 	workers.Wait()
 	if ctx.Err() != nil {
+		c.report(loadEnded)
 		return errInterrupted
 	}
 	return errors.Join(faultErr, c.finish(ctx, loadEnded))
@@ -170,7 +165,7 @@ func (c *chaos) startManagers(ctx context.Context) error {
 		}
 	}
 	_, err := c.await(ctx, startLimit, "the fleet has started", func(ctx context.Context) error {
-		return errors.Join(c.held(began), c.spreadOut(), c.ready(ctx))
+		return errors.Join(c.held(began), c.gateHeld(began), c.spreadOut(), c.ready(ctx))
 	})
 	c.out.printf("%d replicas hold everything after %.1f s", c.opts.replicas, time.Since(began).Seconds())
 	return err
@@ -197,58 +192,12 @@ func (c *chaos) prepare(ctx context.Context) error {
 	return errors.Join(c.canaries.prepare(ctx), c.load.prepare(ctx))
 }
 
-// faults does as many rounds as the options say, and ends at the first that fails: what comes after would be judged by
-// a fleet that is not whole.
-func (c *chaos) faults(ctx context.Context) error {
-	if took, err := c.awaitWhole(ctx, time.Now()); err != nil {
-		return err
-	} else {
-		c.out.printf("under load and whole after %.1f s", took.Seconds())
-	}
-	began := time.Now()
-	deck := &schedule{names: c.opts.faults, random: newRandom(c.opts.seed, scheduleChance)}
-	for i := 0; c.goesOn(i, time.Since(began)); i++ {
-		if !command.Pause(ctx, calmTime) {
-			return ctx.Err()
-		}
-		kind := faultByName(deck.next())
-		c.out.printf("[%d] %s", i+1, kind.name)
-		start := time.Now()
-		c.stall.take()
-		tampered, err := (&round{world: c.world, kind: kind}).Run(ctx)
-		if tampered != nil {
-			c.tamperings = append(c.tamperings, *tampered)
-		}
-		c.outcomes = append(c.outcomes, outcome{name: kind.name, took: time.Since(start), err: err})
-		stalled := c.stall.take()
-		if stalled > stallNoted {
-			c.out.printf("      this machine kept a process waiting for %v", millis(stalled))
-		}
-		if err != nil {
-			c.out.printf("      FAILED %v", err)
-			return fmt.Errorf("round %d, %s: %w", i+1, kind.name, err)
-		}
-	}
-	command.Pause(ctx, calmTime)
-	return nil
-}
-
-func (c *chaos) goesOn(done int, passed time.Duration) bool {
-	minutes := time.Duration(c.opts.minutes * float64(time.Minute))
-	switch {
-	case c.opts.rounds > 0 && done >= c.opts.rounds, minutes > 0 && passed >= minutes:
-		return false
-	default:
-		return c.opts.rounds > 0 || minutes > 0 || done < len(c.opts.faults)
-	}
-}
-
 // finish lets everything settle, ends the replicas in good order, and judges.
 func (c *chaos) finish(ctx context.Context, loadEnded time.Time) error {
 	c.report(loadEnded)
 	errs := []error{c.rateError(loadEnded), c.settle(ctx), c.leaveAll(ctx)}
 	if c.opts.target == fleetTarget {
-		lines, err := judge(c.cp.AuditLog(), filepath.Join(c.dir, "audit-whole.log"), c.plan, c.tamperings)
+		lines, err := judge(c.cp.AuditLog(), filepath.Join(c.dir, "audit-whole.log"), c.plan, c.opts.gate() != "", c.tamperings)
 		for _, line := range lines {
 			c.out.printf("audit: %s", line)
 		}
@@ -292,29 +241,16 @@ func (c *chaos) leaveAll(ctx context.Context) error {
 	if c.opts.target == stockTarget {
 		return errors.Join(errs...) // it does not release its Lease
 	}
-	return errors.Join(append(errs, leaseHolders(ctx, c.client.CoordinationV1().Leases(metav1.NamespaceSystem), append(c.leases(), stockName)))...)
+	leases := c.leases()
+	if gate := c.opts.gate(); gate != "" {
+		leases = append(leases, gate)
+	}
+	return errors.Join(append(errs, leaseHolders(ctx, c.client.CoordinationV1().Leases(metav1.NamespaceSystem), leases))...)
 }
 
 // killAll ends what is left when a run has failed.
 func (c *chaos) killAll() {
 	for _, m := range c.all() {
 		_ = m.kill()
-	}
-}
-
-// report prints what was measured.
-func (c *chaos) report(loadEnded time.Time) {
-	mean, median := c.journal.rate(c.loadBegan, loadEnded)
-	c.out.printf("load: %d changes made, %d failed, %d of canaries failed; %.0f writes/s on the average, %d in the median second",
-		c.load.made.Load(), c.load.failed.Load(), c.canaries.failed.Load(), mean, median)
-	for _, o := range c.outcomes {
-		verdict := "held"
-		if o.err != nil {
-			verdict = "FAILED"
-		}
-		c.out.printf("fault %-18s %-6s %.1f s", o.name, verdict, o.took.Seconds())
-	}
-	for _, s := range c.journal.spreads() {
-		c.out.printf("canary %v", s)
 	}
 }

@@ -62,6 +62,7 @@ func TestFlags(t *testing.T) {
 		{"-target both", `-target is "both"`},
 		{"-replicas 1", "-replicas is 1"},
 		{"-load 0", "-load is 0"},
+		{"-rounds 2 -minutes 3", "exclude each other"},
 		{"-shards 0", "-shards"},
 		{"-renew-deadline 7s", "RenewDeadline"},
 		{"more", `unexpected argument "more"`},
@@ -83,7 +84,7 @@ func TestFlags(t *testing.T) {
 }
 
 func TestTamperingExcusesItsShardOnly(t *testing.T) {
-	tampered := tampering{shard: testShard, from: epoch, to: epoch.Add(time.Minute)}
+	tampered := tampering{lease: testLease, shard: testShard, from: epoch, to: epoch.Add(time.Minute)}
 	uri := "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/" + testLease
 	for _, test := range []struct {
 		name string

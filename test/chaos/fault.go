@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// fault is one thing that goes wrong. Begin and End are called once each, in this order.
+// fault is one thing that goes wrong. Begin and End are called once each, in this order, End also after Begin has failed.
 type fault interface {
 	// Begin makes it happen. It returns what must be true then.
 	Begin(ctx context.Context) (expectation, error)
@@ -25,10 +25,17 @@ type expectation struct {
 	replaced bool
 	// unharmed: the victims must keep their claims as well.
 	unharmed bool
+	// ends: the victims' processes must end by themselves, other than with status 0.
+	ends bool
+	// gateMoves: the gate may change hands or be written anew. Otherwise the fleet must hold it all the while in one term,
+	// unless everybody is hit.
+	gateMoves bool
 	// progress: while it lasts, the canaries must move all the same.
 	progress bool
-	// tampered is the Lease that somebody else writes, whose holder may change in any way.
+	// tampered is the Lease that somebody else writes. What becomes of its holder is for verify to judge.
 	tampered *tampering
+	// verify, if not nil, is asked once the fleet is whole again, for what this fault alone can tell.
+	verify func(context.Context) error
 }
 
 // faultKind is a row of the catalogue of faults.
@@ -59,12 +66,19 @@ func faultKinds() []faultKind {
 		{name: "apiserver-kill", cheap: true, make: func(w *world) fault { return &apiServerFault{world: w} }},
 		{name: "apiserver-outage", make: func(w *world) fault { return &apiServerFault{world: w, outage: true} }},
 		{name: "etcd-pause", make: func(w *world) fault { return &etcdFault{world: w} }},
+		{name: "etcd-outage", make: func(w *world) fault { return &etcdFault{world: w, outage: true} }},
 		{name: "errors", make: func(w *world) fault { return &stormFault{world: w} }},
 		{name: "watches", cheap: true, make: func(w *world) fault { return &stormFault{world: w, watches: true} }},
-		{name: "lease-deleted", cheap: true, make: func(w *world) fault { return &tamperFault{world: w, how: deleteLease} }},
-		{name: "lease-emptied", make: func(w *world) fault { return &tamperFault{world: w, how: emptyLease} }},
-		{name: "lease-forged", make: func(w *world) fault { return &tamperFault{world: w, how: forgeLease} }},
-		{name: "lease-nonsense", make: func(w *world) fault { return &tamperFault{world: w, how: spoilLease} }},
+		{name: "lease-deleted", cheap: true, make: func(w *world) fault { return &tamperFault{world: w, how: deleteLease, then: keepsClaim} }},
+		{name: "lease-emptied", make: func(w *world) fault { return &tamperFault{world: w, how: emptyLease, then: newClaim} }},
+		{name: "lease-forged", make: func(w *world) fault { return &tamperFault{world: w, how: forgeLease, then: runsOut} }},
+		{name: "lease-nonsense", make: func(w *world) fault { return &tamperFault{world: w, how: spoilLease, then: keepsClaim} }},
+		{name: "member-forged", make: func(w *world) fault { return &memberFault{world: w} }},
+		{name: "plan-spoilt", make: func(w *world) fault { return &planFault{world: w} }},
+		{name: "gate-deleted", make: func(w *world) fault { return &gateFault{world: w, how: deleteLease} }},
+		{name: "gate-emptied", make: func(w *world) fault { return &gateFault{world: w, how: emptyLease} }},
+		{name: "gate-forged", make: func(w *world) fault { return &gateFault{world: w, how: forgeLease, taken: true} }},
+		{name: "stock-beside", make: func(w *world) fault { return &stockFault{world: w} }},
 		{name: "twin", make: func(w *world) fault { return &twinFault{world: w} }},
 		{name: "other-shards", cheap: true, make: func(w *world) fault { return &shardsFault{world: w} }},
 	}

@@ -4,17 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
 // twinFault starts a second process under the name of a member that is there.
 type twinFault struct {
-	world *world
-	twin  *manager
+	world   *world
+	twin    *manager
+	process *controlplane.Process
 }
 
 // Begin implements fault.
@@ -30,6 +31,7 @@ func (f *twinFault) Begin(ctx context.Context) (expectation, error) {
 	if err != nil {
 		return expectation{}, err
 	}
+	f.process = p
 	limit := f.world.opts.timing.LeaseDuration + 2*f.world.opts.margin
 	_, err = f.world.await(ctx, limit, "the twin says that it waits", func(context.Context) error {
 		return logHas(p, "Waiting for the member's Lease")
@@ -37,57 +39,30 @@ func (f *twinFault) Begin(ctx context.Context) (expectation, error) {
 	if err != nil {
 		return expectation{}, err
 	}
-	if err := f.world.readyOne(ctx, f.twin); err == nil {
-		return expectation{}, errors.New("the twin says that it is ready")
+	return expectation{lasts: f.world.opts.timing.LeaseDuration + beyondLease, progress: true}, f.waits(ctx)
+}
+
+// waits returns an error unless the twin's process is there and says that it is not ready.
+func (f *twinFault) waits(ctx context.Context) error {
+	select {
+	case <-f.process.Done():
+		return fmt.Errorf("the twin ended by itself: %w, see %s", f.process.Wait(), f.process.LogPath())
+	default:
 	}
-	return expectation{lasts: f.world.opts.timing.LeaseDuration + beyondLease, progress: true}, nil
+	status, err := f.world.status(ctx, f.twin)
+	if err == nil && status < http.StatusInternalServerError {
+		err = fmt.Errorf("the twin says that it is ready: status %d", status)
+	}
+	return err
 }
 
 // End implements fault.
-func (f *twinFault) End(ctx context.Context) error { return f.twin.leave(ctx) }
-
-// shardsFault starts a member with another number of shards, which must refuse.
-type shardsFault struct {
-	world *world
-	other *manager
+func (f *twinFault) End(ctx context.Context) error {
+	if f.process == nil {
+		return nil
+	}
+	return errors.Join(f.waits(ctx), f.twin.leave(ctx))
 }
-
-// Begin implements fault.
-func (f *shardsFault) Begin(ctx context.Context) (expectation, error) {
-	if _, err := f.world.loadedVictim(ctx); err != nil {
-		return expectation{}, err
-	}
-	shards := f.world.opts.shards + 1 + f.world.random.IntN(7)
-	var err error
-	// The last of two equal flags counts.
-	if f.other, err = f.world.join(fmt.Sprintf("other-%d", shards), fmt.Sprintf("other-%d", shards), fmt.Sprintf("--shards=%d", shards)); err != nil {
-		return expectation{}, err
-	}
-	p, err := f.other.upOnce()
-	if err != nil {
-		return expectation{}, err
-	}
-	limit := f.world.opts.timing.LeaseDuration + 2*f.world.opts.margin
-	took, err := f.world.await(ctx, limit, "the member with other shards ends", func(context.Context) error {
-		select {
-		case <-p.Done():
-			return nil
-		default:
-			return errors.New("it runs")
-		}
-	})
-	if err != nil {
-		return expectation{}, err
-	}
-	if p.Wait() == nil {
-		return expectation{}, fmt.Errorf("a member with %d shards ended with status 0, see %s", shards, p.LogPath())
-	}
-	f.world.out.printf("      a member with --shards=%d ended after %.1f s: %v", shards, took.Seconds(), p.Wait())
-	return expectation{lasts: time.Second, progress: true}, logHas(p, fmt.Sprintf("%d shards", shards), "--shards")
-}
-
-// End implements fault.
-func (f *shardsFault) End(context.Context) error { return f.other.kill() }
 
 // logHas returns nil if a line of the process's log has all of the texts.
 func logHas(p *controlplane.Process, texts ...string) error {

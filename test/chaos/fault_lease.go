@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
@@ -41,26 +42,86 @@ func spoilLease(l *coordinationv1.Lease) *coordinationv1.Lease {
 	return l
 }
 
+// aftermath returns an error if a shard's Lease has not come to what the fleet promises of how it was tampered with. before
+// is what it said, after what it says now that the fleet is whole again; taken is how long after the tampering somebody
+// acquired it, zero if nobody has.
+type aftermath func(before, after hold, taken time.Duration, timing election.Timing) error
+
+// keepsClaim: the holder writes the Lease again, and its claim goes on.
+func keepsClaim(before, after hold, _ time.Duration, _ election.Timing) error {
+	if after.holder != before.holder || after.term != before.term {
+		return fmt.Errorf("%s held it for term %d, and now %s for term %d: the claim must go on", before.holder, before.term, after.holder, after.term)
+	}
+	return nil
+}
+
+// newClaim: the holder's claim ends, and another one begins.
+func newClaim(before, after hold, _ time.Duration, _ election.Timing) error {
+	if after.term <= before.term {
+		return fmt.Errorf("%s holds it for term %d: must be above %d, the term that was ended", after.holder, after.term, before.term)
+	}
+	return nil
+}
+
+// runsOut: the holder's claim ends, and another one begins, not before what stands on the Lease has run out.
+func runsOut(before, after hold, taken time.Duration, timing election.Timing) error {
+	if taken < timing.LeaseDuration {
+		return fmt.Errorf("%s took it %v after the forgery: must be %v or later", after.holder, taken, timing.LeaseDuration)
+	}
+	return newClaim(before, after, taken, timing)
+}
+
 // tamperFault changes the Lease of a shard at work.
 type tamperFault struct {
-	world *world
-	how   leaseEdit
+	world  *world
+	how    leaseEdit
+	then   aftermath
+	name   string
+	before hold
+	began  time.Time
 }
 
 // Begin implements fault.
 func (f *tamperFault) Begin(ctx context.Context) (expectation, error) {
-	id, _, err := f.world.loadedShard(ctx)
+	id, before, err := f.world.loadedShard(ctx)
 	if err != nil {
 		return expectation{}, err
 	}
-	t := &tampering{shard: id, from: time.Now()}
-	leases := f.world.client.CoordinationV1().Leases(metav1.NamespaceSystem)
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error { return edit(ctx, leases, fleet.ShardLease(fleetName, id), f.how) })
-	return expectation{tampered: t}, err
+	f.name, f.before, f.began = fleet.ShardLease(fleetName, id), before, time.Now()
+	t := &tampering{lease: f.name, shard: id, from: f.began}
+	return expectation{tampered: t, verify: f.verify}, f.world.tamper(ctx, f.name, f.how)
 }
 
 // End implements fault.
 func (f *tamperFault) End(context.Context) error { return nil }
+
+// verify holds what has become of the Lease against what is promised, and what is written on it against what makes sense.
+func (f *tamperFault) verify(ctx context.Context) error {
+	var taken time.Duration
+	for _, c := range f.world.journal.changesSince(f.began) {
+		if c.lease == f.name && c.to != "" && c.to != forgedHolder {
+			taken = c.at.Sub(f.began)
+		}
+	}
+	after, timing := f.world.journal.snapshot()[f.name], f.world.opts.timing
+	if err := f.then(f.before, after, taken, timing); err != nil {
+		return fmt.Errorf("%s: %w", f.name, err)
+	}
+	lease, err := f.world.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, f.name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if seconds := ptr.Deref(lease.Spec.LeaseDurationSeconds, 0); time.Duration(seconds)*time.Second != timing.LeaseDuration {
+		return fmt.Errorf("%s says that it lasts %d s, must be %v", f.name, seconds, timing.LeaseDuration)
+	}
+	return nil
+}
+
+// tamper changes a Lease of kube-system as it is at the moment.
+func (w *world) tamper(ctx context.Context, name string, how leaseEdit) error {
+	leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error { return edit(ctx, leases, name, how) })
+}
 
 func edit(ctx context.Context, leases coordinationclient.LeaseInterface, name string, how leaseEdit) error {
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/test/command"
@@ -25,6 +25,8 @@ type networkFault struct {
 	world  *world
 	mode   mode
 	victim *manager
+	// before is how often the proxy had interfered.
+	before int64
 }
 
 // Begin implements fault.
@@ -33,19 +35,28 @@ func (f *networkFault) Begin(ctx context.Context) (expectation, error) {
 	if f.victim, err = f.world.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
+	f.before = f.victim.proxy.Hindered()
 	f.victim.proxy.Set(f.mode)
 	e := expectation{victims: []string{f.victim.name}}
 	if f.mode == slow {
 		e.lasts, e.unharmed, e.progress = slowLasts, true, true
 		return e, nil
 	}
-	e.lasts, e.replaced = f.world.opts.timing.LeaseDuration+beyondLease, true
+	e.lasts, e.replaced, e.ends = f.world.opts.timing.LeaseDuration+beyondLease, true, true
 	return e, nil
 }
 
 // End implements fault.
 func (f *networkFault) End(context.Context) error {
+	if f.victim == nil {
+		return nil
+	}
 	f.victim.proxy.Set(pass)
+	n := f.victim.proxy.Hindered() - f.before
+	f.world.out.printf("      hindered %d times", n)
+	if n == 0 {
+		return errors.New("the fault has hit nothing")
+	}
 	return nil
 }
 
@@ -64,12 +75,12 @@ func (f *stormFault) Begin(ctx context.Context) (expectation, error) {
 		return expectation{}, err
 	}
 	f.before = f.injected()
-	errors, gone := stormErrors, 0.0
+	refused, gone := stormErrors, 0.0
 	if f.watches {
-		errors, gone = 0, stormGone
+		refused, gone = 0, stormGone
 	}
 	for _, m := range f.world.wanted() {
-		m.weather.Set(errors, gone)
+		m.weather.Set(refused, gone)
 		m.proxy.Set(storm)
 	}
 	ctx, f.stop = context.WithCancel(ctx)
@@ -100,6 +111,9 @@ func (f *stormFault) injected() int64 {
 
 // End implements fault.
 func (f *stormFault) End(context.Context) error {
+	if f.stop == nil {
+		return nil
+	}
 	f.stop()
 	<-f.done
 	for _, m := range f.world.all() {
@@ -109,7 +123,7 @@ func (f *stormFault) End(context.Context) error {
 	n := f.injected() - f.before
 	f.world.out.printf("      %d answers made up, watches ended included", n)
 	if n == 0 {
-		return fmt.Errorf("the storm has hit nothing")
+		return errors.New("the storm has hit nothing")
 	}
 	return nil
 }

@@ -22,7 +22,12 @@ func (f *killFault) Begin(ctx context.Context) (expectation, error) {
 }
 
 // End implements fault.
-func (f *killFault) End(context.Context) error { return f.victim.up() }
+func (f *killFault) End(context.Context) error {
+	if f.victim == nil {
+		return nil
+	}
+	return f.victim.up()
+}
 
 // beyondLease is how much longer than the lease duration a replica is kept from renewing.
 const beyondLease = 2 * time.Second
@@ -46,7 +51,9 @@ func (f *stopFault) Begin(ctx context.Context) (expectation, error) {
 			return expectation{}, err
 		}
 	}
-	e := expectation{victims: []string{f.victim.name}, replaced: true, lasts: f.world.opts.timing.LeaseDuration + beyondLease}
+	e := expectation{
+		victims: []string{f.victim.name}, replaced: true, ends: true, lasts: f.world.opts.timing.LeaseDuration + beyondLease,
+	}
 	return e, f.victim.freeze()
 }
 
@@ -67,7 +74,12 @@ func (f *stopFault) startBurst(ctx context.Context) error {
 }
 
 // End implements fault.
-func (f *stopFault) End(context.Context) error { return f.victim.thaw() }
+func (f *stopFault) End(context.Context) error {
+	if f.victim == nil {
+		return nil
+	}
+	return f.victim.thaw()
+}
 
 // rollingFault restarts all replicas in turn, each in good order.
 type rollingFault struct{ world *world }
@@ -104,7 +116,8 @@ func (f *rollingFault) End(context.Context) error { return nil }
 // scaleFault adds replicas under load, and takes as many away.
 type scaleFault struct {
 	world *world
-	more  int
+	// more is how many there are to be, come how many there are.
+	more, come int
 }
 
 // Begin implements fault.
@@ -112,7 +125,7 @@ func (f *scaleFault) Begin(ctx context.Context) (expectation, error) {
 	w := f.world
 	f.more = 1 + w.random.IntN(2)
 	began := time.Now()
-	for i, n := 0, 0; n < f.more; i++ {
+	for i := 0; f.come < f.more; i++ {
 		m, err := w.join(memberName(i), memberName(i))
 		if err != nil {
 			return expectation{}, err
@@ -123,7 +136,7 @@ func (f *scaleFault) Begin(ctx context.Context) (expectation, error) {
 		if err := m.up(); err != nil {
 			return expectation{}, err
 		}
-		n++
+		f.come++
 	}
 	took, err := w.awaitWhole(ctx, began)
 	if err != nil {
@@ -136,7 +149,7 @@ func (f *scaleFault) Begin(ctx context.Context) (expectation, error) {
 // End implements fault.
 func (f *scaleFault) End(ctx context.Context) error {
 	w := f.world
-	for range f.more {
+	for range f.come {
 		victim, err := w.loadedVictim(ctx)
 		if err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 type apiServerFault struct {
 	world  *world
 	outage bool
+	down   bool
 }
 
 // Begin implements fault.
@@ -17,30 +18,57 @@ func (f *apiServerFault) Begin(ctx context.Context) (expectation, error) {
 	if _, err := f.world.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
-	e := expectation{everyone: true}
+	e := expectation{victims: names(f.world.wanted()), everyone: true}
+	f.down = true
 	if f.outage {
-		e.lasts = f.world.opts.timing.LeaseDuration + beyondLease
+		e.lasts, e.ends = f.world.opts.timing.LeaseDuration+beyondLease, true
 		return e, f.world.cp.StopAPIServer()
 	}
 	return e, f.world.cp.SignalAPIServer(syscall.SIGKILL)
 }
 
 // End implements fault.
-func (f *apiServerFault) End(ctx context.Context) error { return f.world.cp.StartAPIServer(ctx) }
+func (f *apiServerFault) End(ctx context.Context) error {
+	if !f.down {
+		return nil
+	}
+	return f.world.cp.StartAPIServer(ctx)
+}
 
-// etcdFault stops etcd, for less or more than the Leases last.
-type etcdFault struct{ world *world }
+// etcdPause is how long etcd stands still without harm to anybody: with a renewal that has just missed it, less than the renew
+// deadline.
+const etcdPause = time.Second
+
+// etcdFault stops etcd: for a pause, or for longer than the right to a Lease lasts.
+type etcdFault struct {
+	world  *world
+	outage bool
+}
 
 // Begin implements fault.
 func (f *etcdFault) Begin(ctx context.Context) (expectation, error) {
 	if _, err := f.world.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
-	longest := f.world.opts.timing.LeaseDuration + beyondLease
-	e := expectation{everyone: true, lasts: time.Second + time.Duration(f.world.random.Int64N(int64(longest)))}
+	e := expectation{lasts: etcdPause}
+	if f.outage {
+		timing := f.world.opts.timing
+		lasts := timing.RenewDeadline + time.Duration(f.world.random.Int64N(int64(timing.LeaseDuration+beyondLease)))
+		// Of less some members get over it.
+		ends := lasts >= timing.LeaseDuration
+		e = expectation{victims: names(f.world.wanted()), everyone: true, ends: ends, lasts: lasts}
+	}
 	f.world.out.printf("      etcd stops for %.1f s", e.lasts.Seconds())
 	return e, f.world.cp.SignalEtcd(syscall.SIGSTOP)
 }
 
 // End implements fault.
 func (f *etcdFault) End(context.Context) error { return f.world.cp.SignalEtcd(syscall.SIGCONT) }
+
+func names(managers []*manager) []string {
+	var all []string
+	for _, m := range managers {
+		all = append(all, m.name)
+	}
+	return all
+}

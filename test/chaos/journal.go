@@ -53,13 +53,21 @@ type journal struct {
 	total    int
 	latest   time.Time
 	canaries *latencies
+	// gateName is the Lease that the fleet holds beside its own, empty for none; gate is what it says.
+	gateName    string
+	gate        gateState
+	gateChanges []gateChange
+	// slowest is the longest that a write of a Lease took the API server; see takeSlowest.
+	slowest time.Duration
+	// fleetWrites are when the members' writes arrived.
+	fleetWrites []time.Time
 	// changed is closed at the next entry.
 	changed chan struct{}
 }
 
-func newJournal(leases map[string]shard.ID) *journal {
+func newJournal(leases map[string]shard.ID, gate string) *journal {
 	return &journal{
-		leases: leases, holds: map[string]hold{}, members: map[string]map[int64]int{}, writes: map[shard.ID]map[int64]int{},
+		leases: leases, gateName: gate, holds: map[string]hold{}, members: map[string]map[int64]int{}, writes: map[shard.ID]map[int64]int{},
 		all: map[int64]int{}, canaries: newLatencies(), changed: make(chan struct{}),
 	}
 }
@@ -99,6 +107,7 @@ func (j *journal) addWrite(e entry) {
 	if !ok || err != nil {
 		return
 	}
+	j.fleetWrites = append(j.fleetWrites, e.Received.Time)
 	j.count(election.MemberOf(by.Member), second)
 	if j.writes[by.Shard] == nil {
 		j.writes[by.Shard] = map[int64]int{}
@@ -114,7 +123,12 @@ func (j *journal) count(member string, second int64) {
 }
 
 func (j *journal) addLease(e entry) {
+	j.slowest = max(j.slowest, e.Answered.Sub(e.Received.Time))
 	name := e.ObjectRef.Name
+	if name == j.gateName {
+		j.addGate(e)
+		return
+	}
 	if _, ok := j.leases[name]; !ok {
 		return
 	}
@@ -250,6 +264,16 @@ func (j *journal) progressed(namespaces []string, since time.Time) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.canaries.progressed(namespaces, since)
+}
+
+// takeSlowest returns the longest that a write of a Lease took since the last call: one of the order of the retry period says
+// that the machine's disk or processors were busy with something else, and claims that were lost then say little.
+func (j *journal) takeSlowest() time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	slowest := j.slowest
+	j.slowest = 0
+	return slowest
 }
 
 // phase says what happens from now on, for the latencies of canaries.

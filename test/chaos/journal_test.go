@@ -46,7 +46,7 @@ func stampedLine(t *testing.T, after, renewed time.Duration, version int, holder
 }
 
 func TestJournalTellsLostFromHandedOver(t *testing.T) {
-	j := newJournal(map[string]shard.ID{testLease: testShard})
+	j := newJournal(map[string]shard.ID{testLease: testShard}, "")
 	for _, e := range []entry{
 		leaseLine(t, 0, 10, "a_1", 1),
 		leaseLine(t, 1*time.Second, 12, "a_1", 1),
@@ -85,7 +85,7 @@ func TestJournalTellsLostFromHandedOver(t *testing.T) {
 }
 
 func TestJournalCountsWrites(t *testing.T) {
-	j := newJournal(map[string]shard.ID{testLease: testShard})
+	j := newJournal(map[string]shard.ID{testLease: testShard}, "")
 	const agent = "flotilla/v1 flotilla (member=a_1; shard=namespaces/00; term=1)"
 	for i := range 10 {
 		j.add(line(t, time.Duration(i)*500*time.Millisecond, "create", "pods", "x", "p", "", agent, `{}`))
@@ -137,7 +137,7 @@ func canaryLine(t *testing.T, after time.Duration, verb, subresource string, gen
 }
 
 func TestLatencies(t *testing.T) {
-	j := newJournal(nil)
+	j := newJournal(nil, "")
 	j.phase("kill", epoch.Add(2*time.Second))
 	j.phase(calm, epoch.Add(5*time.Second))
 	for _, e := range []entry{

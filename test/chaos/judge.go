@@ -8,32 +8,38 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/audit"
 )
 
-// tampering is the time in which somebody else wrote a shard's Lease. Violations of the Lease's rules in it are no fault
-// of the fleet's; see the guarantees of package election.
+// tampering is the time in which somebody else wrote a Lease. Violations of the Lease's rules in it are no fault of the
+// fleet's; see the guarantees of package election.
 type tampering struct {
+	lease string
+	// shard is the one whose Lease it is; zero for a gate.
 	shard    shard.ID
 	from, to time.Time
 }
 
-// excuses tells whether the violation comes of the tampering.
+// excuses reports whether the violation comes of the tampering.
 func (t tampering) excuses(v audit.Violation) bool {
+	if v.Time.Before(t.from) || v.Time.After(t.to) {
+		return false
+	}
+	if t.shard == (shard.ID{}) {
+		return v.Kind == audit.NotGated
+	}
 	switch v.Kind {
 	case audit.LeaseDeleted, audit.TermReused, audit.TakenEarly, audit.NotHolder, audit.Overlapping, audit.OverlappingShards, audit.WrongLayout:
 	default:
 		return false
 	}
-	about := strings.Contains(v.Detail, t.shard.String()) || strings.Contains(v.URI, "/"+fleet.ShardLease(fleetName, t.shard))
-	return about && !v.Time.Before(t.from) && !v.Time.After(t.to)
+	return strings.Contains(v.Detail, t.shard.String()) || strings.HasSuffix(v.URI, "/"+t.lease)
 }
 
 // judge holds the audit log against the Leases, and returns what it has found in words, and an error if there is a
-// violation that no tampering excuses.
-func judge(log, copied string, plan shard.Plan, tamperings []tampering) ([]string, error) {
+// violation that no tampering excuses, or if the fleet is to have a gate and not all writes were held against it.
+func judge(log, copied string, plan shard.Plan, gated bool, tamperings []tampering) ([]string, error) {
 	broken, err := copyWhole(log, copied)
 	if err != nil {
 		return nil, err
@@ -65,9 +71,16 @@ func judge(log, copied string, plan shard.Plan, tamperings []tampering) ([]strin
 			len(report.InFlight), deniedLate(report), len(report.Overlaps), report.Objects.Creates, report.Objects.Deletes),
 		"without a holder when handed over:             " + durations(released),
 		"without a holder when lost, since last renewal: " + durations(expired),
+		fmt.Sprintf("held against the gate: %d", report.Gated),
 		fmt.Sprintf("violations: %d, and %d more that tampering explains", len(report.Violations), all-len(report.Violations)),
 	}
-	return lines, report.Err()
+	if err := report.Err(); err != nil {
+		return lines, err
+	}
+	if writes := report.ByVersion + report.ByTime; gated && report.Gated != writes {
+		return lines, fmt.Errorf("%d of %d writes were held against the gate: do all members say that they wait for it?", report.Gated, writes)
+	}
+	return lines, nil
 }
 
 // deniedLate counts the requests that came after their term and were refused.

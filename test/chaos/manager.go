@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/test/command"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
@@ -121,13 +122,8 @@ func (m *manager) arguments(o options) []string {
 		}
 		args = append(args, arg)
 	}
-	args = append(args,
-		fmt.Sprintf("--leader-elect-lease-duration=%v", o.timing.LeaseDuration),
-		fmt.Sprintf("--leader-elect-renew-deadline=%v", o.timing.RenewDeadline),
-		fmt.Sprintf("--leader-elect-retry-period=%v", o.timing.RetryPeriod),
-		fmt.Sprintf("--secure-port=%d", m.port),
-		"--v=2",
-	)
+	args = append(args, timingFlags(o.timing)...)
+	args = append(args, fmt.Sprintf("--secure-port=%d", m.port), "--v=2")
 	if o.target == fleetTarget {
 		args = append(args,
 			"--fleet-name="+fleetName,
@@ -138,6 +134,15 @@ func (m *manager) arguments(o options) []string {
 		)
 	}
 	return append(args, o.extra...)
+}
+
+// timingFlags are those of the stock controller manager and of a member.
+func timingFlags(t election.Timing) []string {
+	return []string{
+		fmt.Sprintf("--leader-elect-lease-duration=%v", t.LeaseDuration),
+		fmt.Sprintf("--leader-elect-renew-deadline=%v", t.RenewDeadline),
+		fmt.Sprintf("--leader-elect-retry-period=%v", t.RetryPeriod),
+	}
 }
 
 // Run keeps the process running while it is wanted, until ctx ends. It does not end the process: the API server is still

@@ -46,6 +46,7 @@ type options struct {
 	binDir   string
 	dir      string
 	keep     bool
+	failFast bool
 	shard    bool
 	extra    []string
 }
@@ -57,8 +58,9 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.Uint64Var(&o.seed, "seed", 0, "seed of the schedule and of all chance; 0 takes one from the clock and prints it")
-	flags.IntVar(&o.rounds, "rounds", 0, "number of faults; 0 for each of the list once, or for as many as -minutes allows")
-	flags.Float64Var(&o.minutes, "minutes", 0, "begin no fault after so many minutes; 0 for no limit")
+	flags.IntVar(&o.rounds, "rounds", 0, "number of faults, in place of -minutes; 0 for each of the list at least once")
+	flags.Float64Var(&o.minutes, "minutes", 0, "once each fault of the list has come, go on with them at random for so many minutes")
+	flags.BoolVar(&o.failFast, "fail-fast", false, "end with the first fault that does not hold; default is to go on as soon as the fleet is whole again")
 	flags.StringVar(&faults, "faults", "all", "comma-separated names of faults, or 'all', or 'cheap'; names: "+strings.Join(faultNames(anyFault), ", "))
 	flags.StringVar(&kind, "target", string(fleetTarget), "'fleet', or 'stock' for two replicas of kube-controller-manager")
 	flags.IntVar(&o.replicas, "replicas", 3, "number of replicas, 2 to 9")
@@ -112,6 +114,9 @@ func (o options) validate() error {
 	if o.load <= 0 || o.load > 1000 {
 		return fmt.Errorf("-load is %v, must be more than 0 and at most 1000", o.load)
 	}
+	if o.rounds > 0 && o.minutes > 0 {
+		return errors.New("-rounds and -minutes exclude each other")
+	}
 	if o.rounds < 0 || o.minutes < 0 || o.least < 0 || o.margin <= 0 {
 		return errors.New("-rounds, -minutes and -least-rate must not be negative, -margin must be positive")
 	}
@@ -153,3 +158,21 @@ func (o options) members() []string {
 }
 
 func memberName(i int) string { return fmt.Sprintf("flotilla-%d", i) }
+
+// gate returns the name of the Lease that the fleet must hold: that of the stock controller manager, unless the replicas' flags
+// say otherwise. It is empty where there is none.
+func (o options) gate() string {
+	if o.target == stockTarget {
+		return ""
+	}
+	gate := stockName
+	for _, arg := range o.extra {
+		switch name, value, _ := strings.Cut(arg, "="); {
+		case name == "--gate-lease" && value == "none", name == "--leader-elect" && value == "false":
+			gate = ""
+		case name == "--gate-lease", name == "--leader-elect-resource-name":
+			gate = value
+		}
+	}
+	return gate
+}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/test/command"
@@ -59,7 +60,12 @@ type proxy struct {
 	changed chan struct{}
 	open    map[net.Conn]bool
 	closed  bool
+
+	hindered atomic.Int64
 }
+
+// Hindered returns how many pieces of data were held back or dropped, and how many connections ended or left to hang.
+func (p *proxy) Hindered() int64 { return p.hindered.Load() }
 
 // newProxy listens on a free port of 127.0.0.1. Its handler answers in mode storm, under the certificate.
 func newProxy(upstream string, certificate tls.Certificate, handler http.Handler) (*proxy, error) {
@@ -116,6 +122,9 @@ func (p *proxy) Set(next mode) {
 		}
 	}
 	p.mu.Unlock()
+	if next != pass {
+		p.hindered.Add(int64(len(ending)))
+	}
 	for _, conn := range ending {
 		_ = conn.Close()
 	}
@@ -167,6 +176,7 @@ func (p *proxy) serve(ctx context.Context, client net.Conn) {
 		p.terminate(ctx, client)
 		return
 	case cut, late, halfOpen:
+		p.hindered.Add(1)
 		select {
 		case <-changed: // the client tries anew
 		case <-ctx.Done():
@@ -203,6 +213,9 @@ func (p *proxy) forward(ctx context.Context, to, from net.Conn, replies bool) {
 		n, err := from.Read(buffer)
 		if n > 0 {
 			now, _ := p.state()
+			if now == cut || now == late || now == cutReplies && replies || now == slow {
+				p.hindered.Add(1)
+			}
 			switch {
 			case now == cut:
 				// What it has read stays here. Set ends the connection when the cut is over.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
@@ -28,23 +27,65 @@ func (r *round) Run(ctx context.Context) (*tampering, error) {
 	defer func() { w.journal.phase(calm, time.Now()) }()
 	expect, err := f.Begin(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("begin: %w", err)
+		return expect.tampered, errors.Join(fmt.Errorf("begin: %w", err), wrap("end", f.End(ctx)))
 	}
 	waitErr := r.during(ctx, expect, began)
 	ended := time.Now()
 	// Also after a failure: what is left must not look worse than it is.
 	if err := errors.Join(waitErr, wrap("end", f.End(ctx))); err != nil {
-		return nil, err
+		return expect.tampered, err
+	}
+	if err := r.endings(ctx, expect, began); err != nil {
+		return expect.tampered, err
 	}
 	took, err := w.awaitWhole(ctx, ended)
 	if err != nil {
-		return nil, err
+		return expect.tampered, err
 	}
-	if expect.tampered != nil {
-		expect.tampered.to = time.Now()
+	if expect.verify != nil {
+		err = expect.verify(ctx)
 	}
 	w.out.printf("      whole again %.1f s after its end; %s", took.Seconds(), r.summary(began))
-	return expect.tampered, errors.Join(r.bystanders(expect, began), w.panicked())
+	return expect.tampered, errors.Join(err, r.bystanders(expect, began), r.gate(expect, began), w.panicked())
+}
+
+// endings waits until the victims' processes have ended by themselves, if they must.
+func (r *round) endings(ctx context.Context, e expectation, began time.Time) error {
+	if !e.ends {
+		return nil
+	}
+	_, err := r.world.await(ctx, r.world.opts.margin, "the victims' processes end by themselves", func(context.Context) error {
+		for _, m := range r.world.all() {
+			if slices.Contains(e.victims, m.name) && len(m.endingsSince(began)) == 0 {
+				return fmt.Errorf("%s runs, see %s", m.name, m.logPath())
+			}
+		}
+		return nil
+	})
+	if err != nil || r.world.opts.target == stockTarget {
+		return err
+	}
+	var errs []error
+	for _, m := range r.world.all() {
+		for _, ending := range m.endingsSince(began) {
+			if ending.err == nil {
+				errs = append(errs, fmt.Errorf("%s ended with status 0, which says that it was told to: see %s", m.name, m.logPath()))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// gate returns an error if the fleet did not hold its gate all the while, in one term.
+func (r *round) gate(e expectation, began time.Time) error {
+	if e.everyone || e.gateMoves {
+		return nil
+	}
+	for _, c := range r.world.journal.gateChangesSince(began) {
+		return fmt.Errorf("the gate went from %q (term %d) to %q (term %d) at %s, and the fault was not for it",
+			c.from.holder, c.from.transitions, c.to.holder, c.to.transitions, c.at.UTC().Format(time.RFC3339Nano))
+	}
+	return nil
 }
 
 func wrap(what string, err error) error {
@@ -76,6 +117,9 @@ func (r *round) during(ctx context.Context, e expectation, began time.Time) erro
 		command.Pause(ctx, left)
 	}
 	if e.progress {
+		if e.everyone {
+			limit = w.wholeLimit() // Members may end, and come back while it lasts.
+		}
 		_, err := w.await(ctx, limit, "canaries move while it lasts", func(context.Context) error {
 			return w.journal.progressed(w.namespaces, acting)
 		})
@@ -92,7 +136,7 @@ func (r *round) bystanders(e expectation, began time.Time) error {
 	var errs []error
 	hit := func(member string) bool { return slices.Contains(e.victims, member) && !e.unharmed }
 	for _, c := range r.world.journal.changesSince(began) {
-		if e.tampered != nil && c.lease == fleet.ShardLease(fleetName, e.tampered.shard) {
+		if e.tampered != nil && c.lease == e.tampered.lease {
 			continue
 		}
 		if c.lost && !hit(election.MemberOf(c.from)) && r.world.opts.target == fleetTarget {

@@ -179,19 +179,27 @@ func (w *world) ready(ctx context.Context) error {
 }
 
 func (w *world) readyOne(ctx context.Context, m *manager) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.readyURL(), nil)
-	if err != nil {
-		return err
-	}
-	response, err := w.http.Do(request)
+	status, err := w.status(ctx, m)
 	if err != nil {
 		return fmt.Errorf("%s is not ready: %w", m.name, err)
 	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s is not ready: status %d", m.name, response.StatusCode)
+	if status != http.StatusOK {
+		return fmt.Errorf("%s is not ready: status %d", m.name, status)
 	}
 	return nil
+}
+
+// status returns what the manager answers to the question whether it is ready.
+func (w *world) status(ctx context.Context, m *manager) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.readyURL(), nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := w.http.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	return response.StatusCode, response.Body.Close()
 }
 
 // spreadOut returns nil if every member that is to run holds a shard.
@@ -214,14 +222,53 @@ func (w *world) spreadOut() error {
 // whole returns nil if everything is as it is without a fault: all shards are held, all managers are ready and have a
 // share of the work, and every canary has moved since a time.
 func (w *world) whole(ctx context.Context, since time.Time) error {
-	return errors.Join(w.held(since), w.spreadOut(), w.journal.progressed(w.namespaces, since), w.ready(ctx))
+	return errors.Join(w.held(since), w.gateHeld(since), w.spreadOut(), w.journal.progressed(w.namespaces, since), w.ready(ctx))
 }
 
-// awaitWhole waits for whole, with room for Leases to run out twice: those of a member that ended, and then those of
-// its next incarnation's predecessor.
+// gateHeld returns nil if the fleet holds its gate, if it has one, and somebody has renewed it since a time.
+func (w *world) gateHeld(since time.Time) error {
+	if w.opts.gate() == "" {
+		return nil
+	}
+	g := w.journal.gateNow()
+	switch {
+	case g.holder != fleet.GateIdentity(fleetName):
+		return fmt.Errorf("the gate, Lease %s, is held by %q", w.opts.gate(), g.holder)
+	case g.renewed.Before(since):
+		return fmt.Errorf("the gate, Lease %s, has not been renewed for %v", w.opts.gate(), time.Since(g.renewed).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// restore brings everything back to what it was before the first fault, after one that did not end as it should: every way to
+// the API server is open, and the members of the beginning run, and no others.
+func (w *world) restore(ctx context.Context) error {
+	var errs []error
+	for _, m := range w.all() {
+		m.weather.Set(0, 0)
+		m.proxy.Set(pass)
+		if err := m.thaw(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, err)
+		}
+		switch wanted := slices.Contains(w.opts.members(), m.name); {
+		case wanted && !m.isWanted():
+			errs = append(errs, m.kill(), m.up())
+		case !wanted:
+			_ = m.leave(ctx) // How it ends is not what is asked here.
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wholeLimit is how long the fleet may take to be whole, with room for Leases to run out twice: those of a member that ended,
+// and then those of its next incarnation's predecessor.
+func (w *world) wholeLimit() time.Duration {
+	return 2*w.opts.timing.LeaseDuration + rebalanceDelay + 4*w.opts.margin
+}
+
+// awaitWhole waits for whole.
 func (w *world) awaitWhole(ctx context.Context, since time.Time) (time.Duration, error) {
-	limit := 2*w.opts.timing.LeaseDuration + rebalanceDelay + 4*w.opts.margin
-	return w.await(ctx, limit, "the fleet is whole again", func(ctx context.Context) error { return w.whole(ctx, since) })
+	return w.await(ctx, w.wholeLimit(), "the fleet is whole again", func(ctx context.Context) error { return w.whole(ctx, since) })
 }
 
 var panics = regexp.MustCompile(`(?m)^(panic: |fatal error: |E.*Observed a panic)`)

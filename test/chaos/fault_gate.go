@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// errNoGate is for faults of the gate where -replica-flags has turned it off.
+var errNoGate = errors.New("this fleet has no gate")
+
+// gateFault changes the Lease that the stock controller manager would lead by, which the fleet holds.
+type gateFault struct {
+	world *world
+	how   leaseEdit
+	// taken is set if the Lease then names somebody else: the members must end, and may not write until that has run out. If
+	// not, the fleet writes the Lease again and goes on.
+	taken  bool
+	before gateState
+	began  time.Time
+}
+
+// Begin implements fault.
+func (f *gateFault) Begin(ctx context.Context) (expectation, error) {
+	w := f.world
+	if w.opts.gate() == "" {
+		return expectation{}, errNoGate
+	}
+	if _, err := w.loadedVictim(ctx); err != nil {
+		return expectation{}, err
+	}
+	f.before, f.began = w.journal.gateNow(), time.Now()
+	w.out.printf("      the gate is in its term %d", f.before.transitions)
+	// Until a member hears of it, it may write: at the longest until its own right ends.
+	t := &tampering{lease: w.opts.gate(), from: f.began, to: f.began.Add(w.opts.timing.RenewDeadline)}
+	e := expectation{tampered: t, gateMoves: true, verify: f.verifyKept}
+	if f.taken {
+		e.victims, e.everyone, e.ends, e.verify = names(w.wanted()), true, true, f.verifyTaken
+	}
+	return e, w.tamper(ctx, w.opts.gate(), f.how)
+}
+
+// End implements fault.
+func (f *gateFault) End(context.Context) error { return nil }
+
+// verifyKept returns an error unless the gate is back in its term, and was nobody else's.
+func (f *gateFault) verifyKept(context.Context) error {
+	changes := f.world.journal.gateChangesSince(f.began)
+	for _, c := range changes {
+		if c.to.holder != "" && !c.to.equal(f.before.gateTerm) {
+			return fmt.Errorf("the gate went to %q, term %d: must be back in term %d of %q", c.to.holder, c.to.transitions, f.before.transitions, f.before.holder)
+		}
+	}
+	if len(changes) == 0 {
+		return errors.New("the log has no change of the gate")
+	}
+	f.world.out.printf("      the fleet had written the gate again after %v", millis(changes[len(changes)-1].at.Sub(f.began)))
+	return nil
+}
+
+// verifyTaken returns an error unless the fleet waited until the forgery had run out, wrote nothing meanwhile, and then began a
+// new term.
+func (f *gateFault) verifyTaken(context.Context) error {
+	w, timing := f.world, f.world.opts.timing
+	now := w.journal.gateNow()
+	if now.holder != fleet.GateIdentity(fleetName) || now.transitions <= f.before.transitions {
+		return fmt.Errorf("the gate is held by %q for term %d: must be the fleet's, above term %d", now.holder, now.transitions, f.before.transitions)
+	}
+	var taken time.Time
+	for _, c := range w.journal.gateChangesSince(f.began) {
+		if c.to.holder == now.holder {
+			taken = c.at
+		}
+	}
+	waited := taken.Sub(f.began)
+	w.out.printf("      the fleet had the gate again after %v", millis(waited))
+	if waited < timing.LeaseDuration {
+		return fmt.Errorf("the fleet took the gate %v after the forgery: must be %v or later", waited, timing.LeaseDuration)
+	}
+	if n := w.journal.writesBetween(f.began.Add(timing.RenewDeadline), taken); n > 0 {
+		return fmt.Errorf("%d writes of members arrived while somebody else had the gate, later than %v after the forgery", n, timing.RenewDeadline)
+	}
+	return nil
+}
+
+// stockFault starts a stock controller manager with its own flags beside the fleet, as on a node that was not swapped yet.
+type stockFault struct {
+	world  *world
+	stock  *controlplane.Process
+	before int
+}
+
+// Begin implements fault.
+func (f *stockFault) Begin(ctx context.Context) (expectation, error) {
+	w := f.world
+	if w.opts.gate() == "" {
+		return expectation{}, errNoGate
+	}
+	if _, err := w.loadedVictim(ctx); err != nil {
+		return expectation{}, err
+	}
+	binary, err := w.cp.Binary(stockName)
+	if err != nil {
+		return expectation{}, err
+	}
+	port, err := controlplane.FreePort()
+	if err != nil {
+		return expectation{}, err
+	}
+	f.before = w.journal.writesEver(stockName)
+	args := append(w.cp.ControllerManagerArgs(), timingFlags(w.opts.timing)...)
+	f.stock, err = w.cp.StartProcess("stock", binary, append(args, fmt.Sprintf("--secure-port=%d", port), "--v=4"), controlplane.WithGrace(grace))
+	if err != nil {
+		return expectation{}, err
+	}
+	_, err = w.await(ctx, loadedLimit, "the stock controller manager waits for the fleet", func(context.Context) error {
+		return logHas(f.stock, "is held by", fleet.GateIdentity(fleetName))
+	})
+	return expectation{lasts: w.opts.timing.LeaseDuration + beyondLease, progress: true, verify: f.verify}, err
+}
+
+// End implements fault.
+func (f *stockFault) End(ctx context.Context) error {
+	if f.stock == nil {
+		return nil
+	}
+	select {
+	case <-f.stock.Done():
+		return fmt.Errorf("the stock controller manager ended by itself: %w, see %s", f.stock.Wait(), f.stock.LogPath())
+	default:
+		return f.stock.Stop(ctx)
+	}
+}
+
+// verify returns an error if the stock controller manager has led or written anything.
+func (f *stockFault) verify(context.Context) error {
+	log, err := os.ReadFile(f.stock.LogPath())
+	if err != nil {
+		return err
+	}
+	if strings.Contains(string(log), "became leader") {
+		return fmt.Errorf("the stock controller manager became leader beside the fleet, see %s", f.stock.LogPath())
+	}
+	if n := f.world.journal.writesEver(stockName) - f.before; n > 0 {
+		return fmt.Errorf("the stock controller manager made %d writes beside the fleet, see %s", n, f.stock.LogPath())
+	}
+	return nil
+}

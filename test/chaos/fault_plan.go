@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// planNow returns the plan's Lease and the plan on it.
+func (w *world) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan, error) {
+	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, fleet.PlanLease(fleetName), metav1.GetOptions{})
+	if err != nil {
+		return nil, shard.Plan{}, err
+	}
+	plan, err := fleet.PlanOf(lease)
+	return lease, plan, err
+}
+
+// strays returns an error if there is a Lease of a shard that is not in the plan.
+func (w *world) strays(ctx context.Context) error {
+	selector := labels.Set{fleet.FleetLabel: fleetName}.String() + "," + fleet.ShardLabel
+	leases, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return err
+	}
+	return strayLeases(leases.Items, w.plan)
+}
+
+// strayLeases returns an error for every Lease that is of no shard of the plan, or says that its shard covers something else.
+func strayLeases(leases []coordinationv1.Lease, plan shard.Plan) error {
+	extents := map[string]shard.Extent{}
+	for id, e := range plan.Extents() {
+		extents[fleet.ShardLease(fleetName, id)] = e
+	}
+	var errs []error
+	for _, lease := range leases {
+		extent, planned := extents[lease.Name]
+		text, ranged := lease.Annotations[fleet.RangeAnnotation]
+		switch {
+		case !planned:
+			errs = append(errs, fmt.Errorf("%s is of no shard of the plan", lease.Name))
+		case ranged && text != extent.Range.String():
+			errs = append(errs, fmt.Errorf("%s covers %s, and by the plan %s", lease.Name, text, extent.Range))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// junkPlan is what an editor leaves that was closed too early.
+const junkPlan = `{"generation": 7, "rings": [`
+
+// planFault writes something on the plan's Lease that is no plan. The fleet must go on by the last good one and put it back.
+type planFault struct {
+	world *world
+	was   shard.Plan
+}
+
+// Begin implements fault.
+func (f *planFault) Begin(ctx context.Context) (expectation, error) {
+	w := f.world
+	if _, err := w.loadedVictim(ctx); err != nil {
+		return expectation{}, err
+	}
+	var err error
+	if _, f.was, err = w.planNow(ctx); err != nil {
+		return expectation{}, err
+	}
+	err = w.tamper(ctx, fleet.PlanLease(fleetName), func(l *coordinationv1.Lease) *coordinationv1.Lease {
+		l.Annotations[fleet.DocumentAnnotation] = junkPlan
+		return l
+	})
+	if err != nil {
+		return expectation{}, err
+	}
+	took, err := w.await(ctx, w.opts.timing.LeaseDuration+w.opts.margin, "the plan is put back", f.back)
+	w.out.printf("      the plan was put back after %.1f s", took.Seconds())
+	return expectation{lasts: w.opts.timing.LeaseDuration, progress: true, verify: f.verify}, err
+}
+
+// End implements fault.
+func (f *planFault) End(context.Context) error { return nil }
+
+func (f *planFault) back(ctx context.Context) error {
+	lease, plan, err := f.world.planNow(ctx)
+	switch {
+	case err != nil:
+		return err
+	case plan.Generation <= f.was.Generation:
+		return fmt.Errorf("generation %d: must be above %d", plan.Generation, f.was.Generation)
+	case lease.Annotations[fleet.RejectedAnnotation] != junkPlan:
+		return fmt.Errorf("annotation %s is %q: must be what was there", fleet.RejectedAnnotation, lease.Annotations[fleet.RejectedAnnotation])
+	}
+	return samePlan(f.was, plan)
+}
+
+func (f *planFault) verify(ctx context.Context) error {
+	return errors.Join(f.back(ctx), f.world.strays(ctx))
+}
+
+// samePlan returns an error unless both plans have the same shards, each of which covers the same.
+func samePlan(before, after shard.Plan) error {
+	was, is := before.Extents(), after.Extents()
+	for id, e := range was {
+		if other, ok := is[id]; !ok || !other.Equal(e) {
+			return fmt.Errorf("shard %s is not in the plan as it was", id)
+		}
+	}
+	if len(is) != len(was) {
+		return fmt.Errorf("the plan has %d shards, and had %d", len(is), len(was))
+	}
+	return nil
+}
+
+// shardsFault starts a member with another --shards. There is a plan, so that means nothing: the member must take its part in
+// the plan there is.
+type shardsFault struct {
+	world *world
+	other *manager
+	lease *coordinationv1.Lease
+	was   shard.Plan
+}
+
+// Begin implements fault.
+func (f *shardsFault) Begin(ctx context.Context) (expectation, error) {
+	w := f.world
+	if _, err := w.loadedVictim(ctx); err != nil {
+		return expectation{}, err
+	}
+	var err error
+	if f.lease, f.was, err = w.planNow(ctx); err != nil {
+		return expectation{}, err
+	}
+	shards := w.opts.shards + 1 + w.random.IntN(7)
+	name := "other-" + strconv.Itoa(shards)
+	// The last of two equal flags counts.
+	if f.other, err = w.join(name, name, fmt.Sprintf("--shards=%d", shards)); err != nil {
+		return expectation{}, err
+	}
+	began := time.Now()
+	if err := f.other.up(); err != nil {
+		return expectation{}, err
+	}
+	took, err := w.awaitWhole(ctx, began)
+	if err != nil {
+		return expectation{}, err
+	}
+	w.out.printf("      a member with --shards=%d works by the plan of %d shards after %.1f s%s", shards, len(f.was.Shards()), took.Seconds(), w.holdsOf(f.other))
+	return expectation{progress: true, verify: f.verify}, f.adopted(ctx)
+}
+
+// adopted returns an error unless the member says that it works by the plan.
+func (f *shardsFault) adopted(ctx context.Context) error {
+	name := election.MemberLease(fleetName, f.other.member)
+	lease, err := f.world.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	a, generation := lease.Annotations, strconv.FormatInt(f.was.Generation, 10)
+	if a[fleet.PlanAnnotation] != f.was.Digest() || a[fleet.GenerationAnnotation] != generation || a[fleet.RefusedAnnotation] != "" {
+		return fmt.Errorf("%s says plan %q, generation %q, refused %q: must be %s, generation %s, and none refused",
+			name, a[fleet.PlanAnnotation], a[fleet.GenerationAnnotation], a[fleet.RefusedAnnotation], f.was.Digest(), generation)
+	}
+	return nil
+}
+
+// verify returns an error if the plan has changed, or another division of the namespaces has left a trace.
+func (f *shardsFault) verify(ctx context.Context) error {
+	lease, _, err := f.world.planNow(ctx)
+	if err != nil {
+		return err
+	}
+	if before, after := f.lease.Annotations[fleet.DocumentAnnotation], lease.Annotations[fleet.DocumentAnnotation]; before != after {
+		return fmt.Errorf("the plan was\n%s\nand is\n%s", before, after)
+	}
+	return f.world.strays(ctx)
+}
+
+// End implements fault.
+func (f *shardsFault) End(ctx context.Context) error {
+	if f.other == nil {
+		return nil
+	}
+	return f.other.leave(ctx)
+}
+
+// memberFault writes another holder on the Lease of a member itself. Its process must end: it may not be the only one of its
+// name. The others take over what it had.
+type memberFault struct {
+	world  *world
+	victim *manager
+}
+
+// Begin implements fault.
+func (f *memberFault) Begin(ctx context.Context) (expectation, error) {
+	var err error
+	if f.victim, err = f.world.loadedVictim(ctx); err != nil {
+		return expectation{}, err
+	}
+	e := expectation{victims: []string{f.victim.name}, ends: true}
+	return e, f.world.tamper(ctx, election.MemberLease(fleetName, f.victim.member), forgeLease)
+}
+
+// End implements fault.
+func (f *memberFault) End(context.Context) error { return nil }

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/audit"
+)
+
+const gateHolder = "flotilla_fleet"
+
+// gateLine is a write of the gate's Lease, acquired by its holder so long after the epoch.
+func gateLine(t *testing.T, after time.Duration, version int, holder string, term int, acquired time.Duration) entry {
+	t.Helper()
+	stamp := func(d time.Duration) string { return epoch.Add(d).Format("2006-01-02T15:04:05.000000Z") }
+	return line(t, after, "update", "leases", "kube-system", stockName, "", "flotilla/v1", fmt.Sprintf(
+		`{"metadata":{"resourceVersion":"%d"},"spec":{"holderIdentity":%q,"leaseTransitions":%d,"acquireTime":%q,"renewTime":%q}}`,
+		version, holder, term, stamp(acquired), stamp(after)))
+}
+
+func gateDeletion(t *testing.T, after time.Duration) entry {
+	t.Helper()
+	return line(t, after, "delete", "leases", "kube-system", stockName, "", "chaos", `{"kind":"Status"}`)
+}
+
+// TestJournalOfGate has the fleet's term, a forgery, and a deletion that is logged after what it was answered with.
+func TestJournalOfGate(t *testing.T) {
+	j := newJournal(map[string]shard.ID{testLease: testShard}, stockName)
+	for _, e := range []entry{
+		gateLine(t, 0, 10, gateHolder, 1, 0),
+		gateLine(t, 1*time.Second, 12, gateHolder, 1, 0),
+		gateLine(t, 900*time.Millisecond, 11, gateHolder, 1, 0), // logged late
+		gateLine(t, 2*time.Second, 13, forgedHolder, 1, 0),
+		gateLine(t, 8*time.Second, 14, gateHolder, 2, 8*time.Second),
+		gateDeletion(t, 9*time.Second),
+		gateLine(t, 10*time.Second, 15, gateHolder, 2, 8*time.Second),
+		gateDeletion(t, 9900*time.Millisecond),
+		gateLine(t, 11*time.Second, 16, gateHolder, 2, 11*time.Second),
+	} {
+		j.add(e)
+	}
+	var got []string
+	for _, c := range j.gateChangesSince(epoch.Add(time.Second)) {
+		got = append(got, fmt.Sprintf("%s %d>%s %d", c.from.holder, c.from.transitions, c.to.holder, c.to.transitions))
+	}
+	want := []string{
+		"flotilla_fleet 1>" + forgedHolder + " 1",
+		forgedHolder + " 1>flotilla_fleet 2",
+		"flotilla_fleet 2> 0",
+		" 0>flotilla_fleet 2",
+		"flotilla_fleet 2>flotilla_fleet 2", // another term of the same number
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if now := j.gateNow(); now.holder != gateHolder || !now.renewed.Equal(epoch.Add(11*time.Second)) {
+		t.Errorf("now %+v", now)
+	}
+	if len(j.changesSince(epoch)) > 0 || len(j.snapshot()) > 0 {
+		t.Error("the gate counts as a shard's Lease")
+	}
+}
+
+// TestRoundWantsGateKept: what is not for the gate must leave it alone, and renewals are no change.
+func TestRoundWantsGateKept(t *testing.T) {
+	for name, test := range map[string]struct {
+		log  []entry
+		e    expectation
+		want string // of the error
+	}{
+		"renewed":             {log: []entry{gateLine(t, 2*time.Second, 11, gateHolder, 1, 0)}},
+		"released":            {log: []entry{gateLine(t, 2*time.Second, 11, "", 1, 0)}, want: `the gate went from "flotilla_fleet" (term 1) to "" (term 1)`},
+		"another term":        {log: []entry{gateLine(t, 2*time.Second, 11, gateHolder, 2, 2*time.Second)}, want: `to "flotilla_fleet" (term 2)`},
+		"the fault is for it": {log: []entry{gateLine(t, 2*time.Second, 11, "", 1, 0)}, e: expectation{gateMoves: true}},
+		"everyone was hit":    {log: []entry{gateLine(t, 2*time.Second, 11, "", 1, 0)}, e: expectation{everyone: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{journal: newJournal(nil, stockName)}
+			w.journal.add(gateLine(t, 0, 10, gateHolder, 1, 0))
+			for _, e := range test.log {
+				w.journal.add(e)
+			}
+			err := (&round{world: w}).gate(test.e, epoch.Add(time.Second))
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestGateFaultsJudge has what may become of a gate that was cleared, and of one that was forged.
+func TestGateFaultsJudge(t *testing.T) {
+	timing := testOptions(t).timing
+	forged := func(t *testing.T) entry { return gateLine(t, 1*time.Second, 11, forgedHolder, 1, 0) }
+	cleared := func(t *testing.T) entry { return gateLine(t, 1*time.Second, 11, "", 1, 0) }
+	write := func(t *testing.T, after time.Duration) entry {
+		return line(t, after, "update", "replicasets", "a", "b", "", "flotilla/v1 flotilla (member=m_1; shard=namespaces/00; term=1)", `{}`)
+	}
+	late := time.Second + timing.LeaseDuration + time.Millisecond
+	for name, test := range map[string]struct {
+		log   []entry
+		taken bool
+		want  string
+	}{
+		"cleared, written again":   {log: []entry{cleared(t), gateLine(t, 2*time.Second, 12, gateHolder, 1, 0)}},
+		"cleared, a new term":      {log: []entry{cleared(t), gateLine(t, 2*time.Second, 12, gateHolder, 2, 2*time.Second)}, want: "must be back in term 1"},
+		"cleared, somebody else's": {log: []entry{cleared(t), gateLine(t, 2*time.Second, 12, "cp-1_1", 2, 2*time.Second)}, want: `the gate went to "cp-1_1"`},
+		"nothing":                  {want: "no change"},
+		"forged, taken":            {taken: true, log: []entry{forged(t), write(t, 1500*time.Millisecond), gateLine(t, late, 12, gateHolder, 2, late)}},
+		"forged, taken early":      {taken: true, log: []entry{forged(t), gateLine(t, 4*time.Second, 12, gateHolder, 2, 4*time.Second)}, want: "must be 6s or later"},
+		"forged, the old term":     {taken: true, log: []entry{forged(t), gateLine(t, late, 12, gateHolder, 1, 0)}, want: "must be the fleet's, above term 1"},
+		"forged, not taken":        {taken: true, log: []entry{forged(t)}, want: "must be the fleet's"},
+		"forged, written under":    {taken: true, log: []entry{forged(t), write(t, 6*time.Second), gateLine(t, late, 12, gateHolder, 2, late)}, want: "1 writes of members arrived"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{opts: testOptions(t), out: newPrinter(io.Discard), journal: newJournal(nil, stockName)}
+			w.journal.add(gateLine(t, 0, 10, gateHolder, 1, 0))
+			f := &gateFault{world: w, taken: test.taken, before: w.journal.gateNow(), began: epoch.Add(time.Second)}
+			for _, e := range test.log {
+				w.journal.add(e)
+			}
+			verify := f.verifyKept
+			if test.taken {
+				verify = f.verifyTaken
+			}
+			err := verify(t.Context())
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func testOptions(t *testing.T, args ...string) options {
+	t.Helper()
+	o, err := parseFlags(args, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestGateOfOptions: a fleet has the gate that it has by default, unless its flags say otherwise.
+func TestGateOfOptions(t *testing.T) {
+	for flags, want := range map[string]string{
+		"":                                 stockName,
+		"--gate-lease=none":                "",
+		"--leader-elect=false":             "",
+		"--gate-lease=other":               "other",
+		"--v=4 --gate-lease=none":          "",
+		"--leader-elect=true":              stockName,
+		"--leader-elect-resource-name=kcm": "kcm",
+	} {
+		if got := testOptions(t, "-replica-flags", flags).gate(); got != want {
+			t.Errorf("%s: %q, want %q", flags, got, want)
+		}
+	}
+	if got := testOptions(t, "-target", "stock").gate(); got != "" {
+		t.Errorf("stock has gate %q", got)
+	}
+}
+
+func TestGateTamperingExcusesWritesWithoutGateOnly(t *testing.T) {
+	tampered := tampering{lease: stockName, from: epoch, to: epoch.Add(time.Minute)}
+	for name, test := range map[string]struct {
+		v    audit.Violation
+		want bool
+	}{
+		"a write":      {audit.Violation{Kind: audit.NotGated, Time: epoch.Add(time.Second)}, true},
+		"too late":     {audit.Violation{Kind: audit.NotGated, Time: epoch.Add(time.Hour)}, false},
+		"another rule": {audit.Violation{Kind: audit.NotHolder, Time: epoch.Add(time.Second)}, false},
+		"taken early":  {audit.Violation{Kind: audit.TakenEarly, URI: "/" + stockName, Time: epoch.Add(time.Second)}, false},
+	} {
+		if got := tampered.excuses(test.v); got != test.want {
+			t.Errorf("%s: excused %t, want %t", name, got, test.want)
+		}
+	}
+	shards := tampering{lease: testLease, shard: testShard, from: epoch, to: epoch.Add(time.Minute)}
+	if shards.excuses(audit.Violation{Kind: audit.NotGated, Detail: testShard.String(), Time: epoch}) {
+		t.Error("a shard's Lease excuses what the gate forbids")
+	}
+}
