@@ -345,7 +345,7 @@ func (i *Instance) Controllers() []string {
 	return running
 }
 
-// Weigh returns how many objects the instance caches, by namespace.
+// Weigh returns how many objects the instance caches, by namespace; nil once it has ended.
 func (i *Instance) Weigh() map[string]int64 { return i.informers.Weights() }
 
 // Informers returns the instance's informers, for metrics and readiness.
@@ -405,6 +405,11 @@ func (i *Instance) Run(ctx context.Context) error {
 	<-ctx.Done() // also when every controller has found that it has nothing to do
 	return nil
 }
+
+// Forget gives up what the instance's caches hold. Call it when the fence has closed: some goroutines outlive
+// their controller, and might act on finding nothing. It does nothing before Run or Close has returned,
+// nor where Run has left controllers behind.
+func (i *Instance) Forget() { i.informers.Forget() }
 
 // Close cleans up an instance that is not to be run. Upstream's controllers end
 // what they started in their constructors only in Run, so each is run with a context

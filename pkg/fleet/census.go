@@ -41,6 +41,9 @@ func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 		r.member.pause(ctx, pause)
 		if ctx.Err() == nil {
 			weights := weigher.Weigh()
+			if weights == nil {
+				return // It has ended.
+			}
 			census := censusText(shard.NewCensus(weights).Compact(censusCells))
 			r.census.Store(&census)
 			counted := Counted{Namespaces: len(weights)}

@@ -107,9 +107,17 @@ type Refresher interface {
 	Refresh(ctx context.Context) error
 }
 
+// Forgetter is an Instance that can give up what its caches hold.
+type Forgetter interface {
+	// Forget is called once Run or Close has returned and the fence lets nothing pass any more: upstream's metrics and some
+	// goroutines outlive their controller, and might read that nothing is there.
+	Forget()
+}
+
 // Weigher is an Instance that can tell how much each namespace weighs, so that ranges can be balanced.
 type Weigher interface {
-	// Weigh returns how many objects its caches hold, by namespace. It may be called while Run is under way.
+	// Weigh returns how many objects its caches hold, by namespace; nil once the instance has ended. It may be called while Run is
+	// under way.
 	Weigh() map[string]int64
 }
 

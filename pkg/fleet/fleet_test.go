@@ -86,8 +86,9 @@ type sea struct {
 	weights map[string]int64
 	// warm counts the times that work began with a cache that had been prepared, unheld those
 	// that it began without one and was told since when nobody could write, told the
-	// preparations that were told, cargoes what has been built and neither run nor closed.
-	warm, unheld, told, cargoes int
+	// preparations that were told, cargoes what has been built and neither run nor closed,
+	// built what has been built at all, and forgotten what has given up its caches.
+	warm, unheld, told, cargoes, built, forgotten int
 }
 
 // worker is who works on a shard, and on what that covers.
@@ -157,6 +158,7 @@ func (sh *ship) build(_ context.Context, w Work) (Instance, error) {
 	sh.sea.mu.Lock()
 	defer sh.sea.mu.Unlock()
 	sh.sea.cargoes++
+	sh.sea.built++
 	return &cargo{ship: sh, work: w}, nil
 }
 
@@ -283,6 +285,16 @@ func (c *cargo) Close() {
 	c.sea.mu.Lock()
 	defer c.sea.mu.Unlock()
 	c.sea.cargoes--
+}
+
+// Forget implements Forgetter.
+func (c *cargo) Forget() {
+	if !isClosed(c.work.Closed) {
+		c.sea.t.Errorf("%s has given up the caches of %s, and what outlives its controllers can write still", c.Incarnation(), c.work.Shard.ID)
+	}
+	c.sea.mu.Lock()
+	defer c.sea.mu.Unlock()
+	c.sea.forgotten++
 }
 
 // write writes through the fence, as a controller would.

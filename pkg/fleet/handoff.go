@@ -91,7 +91,15 @@ func (p *preparation) discard() {
 	p.closeFence()
 	if p.instance != nil {
 		p.instance.Close()
+		forget(p.instance)
 		p.instance = nil
+	}
+}
+
+// forget has an instance that has ended, and has no way to write, give up its caches.
+func forget(instance Instance) {
+	if f, ok := instance.(Forgetter); ok {
+		f.Forget()
 	}
 }
 

@@ -241,6 +241,7 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 	stop()
 	p.closeFence()
 	beside.Wait()
+	forget(instance)
 	writes := p.fence.Writes(claim.Term())
 	r.writes.Store(&writes)
 	return err

@@ -71,7 +71,7 @@ func volumes() []Row {
 		Why: "Reads all volumes and claims and binds them to each other; reclaims the volume of a claim that it cannot see. " +
 			"Never to be cut by namespace.",
 		Clients: []Client{client("persistent-volume-binder")},
-		RestartHazards: "The metrics of volumes and claims are collected from the stores of the first instance in the process, which stay in memory " +
+		RestartHazards: "The metrics of volumes and claims are collected from the first instance's own stores, which stay in memory; the caches that it read are emptied once it has ended " +
 			"(volume/persistentvolume/metrics/metrics.go:68). Goroutines that recycle or delete a volume are not waited for by Run (pv_controller.go:1888).",
 	}, {
 		Name: names.PersistentVolumeAttachDetachController,
@@ -79,7 +79,8 @@ func volumes() []Row {
 			"Writes VolumeAttachments and Nodes.",
 		Clients:      []Client{client("attachdetach-controller")},
 		BuildHazards: watchesFlexVolumes,
-		RestartHazards: "The metrics of volumes are collected from the caches of the first instance in the process, which stay in memory " +
+		RestartHazards: "The metrics of volumes are collected from the caches of the first instance in the process, which are emptied with their last user; " +
+			"what it wanted to have attached stays in memory, with the Pods " +
 			"(volume/attachdetach/metrics/metrics.go:80). Goroutines that attach or detach are not waited for by Run and write without its context " +
 			"(pkg/volume/csi/csi_attacher.go:118 and 442).",
 		Forgets: "Since when a detach is asked for: the six minutes before it is forced begin again.",

@@ -211,7 +211,7 @@ func pods() []Row {
 			"writes claims and Pod status there. Consumers of a claim are of its namespace.",
 		Clients: []Client{client("resource-claim-controller")},
 		workers: func(c *Config) *int32 { return &c.ResourceClaimController.ConcurrentSyncs },
-		RestartHazards: "The metric of claims is collected from the lister of the first instance in the process, whose cache stays in memory " +
+		RestartHazards: "The metric of claims is collected from the lister of the first instance in the process, whose cache is empty once it has ended " +
 			"(resourceclaim/metrics/metrics.go:62).",
 	}}
 }

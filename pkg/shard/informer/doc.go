@@ -60,7 +60,7 @@
 //   - An informer never goes back in time, also not when what fills it changes.
 //   - Shutdown returns only after every goroutine, handler, index registration
 //     and pool reference of the factory has gone; informers that other shards use
-//     go on undisturbed.
+//     go on undisturbed. After [Factory.Forget] the caches hold nothing that nobody else uses.
 //
 // # Non-guarantees
 //

@@ -38,6 +38,7 @@ type Factory struct {
 	mu        sync.Mutex
 	informers map[sharedKey]*entry
 	shutdown  bool
+	forgotten bool
 	// running is one for each informer that was started.
 	running sync.WaitGroup
 	ctx     context.Context
@@ -59,8 +60,9 @@ type entry struct {
 	typ    reflect.Type
 	// keep is what the informer keeps, nil for everything.
 	keep func(obj any) bool
-	// close gives up what the informer holds of the pool.
-	close func() error
+	// close gives up what the informer holds of the pool, and forget what it holds of objects.
+	close  func() error
+	forget func()
 	// filling tells that the cache is being filled, started that Run was called, which also
 	// tells handlers.
 	filling, started bool
@@ -180,15 +182,17 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 	case f.shutdown:
 		// Who asks is about to stop. It gets an informer that stays empty: nobody
 		// would give back one of the pool's.
-		e = &entry{SharedIndexInformer: newInformer(config{example: example}), close: func() error { return nil }}
+		e = &entry{SharedIndexInformer: newInformer(config{example: example}), close: func() error { return nil }, forget: func() {}}
 	case f.within.IsEverything() || !namespaced && key.resource != namespaces:
 		v := newView(f.pool.acquire(key, read, example, f.past), f.past)
-		e = &entry{SharedIndexInformer: v, close: v.close}
+		e = &entry{SharedIndexInformer: v, close: v.close, forget: v.shared.forget}
 	case key.resource == namespaces:
 		v := newView(f.pool.acquire(key, read, example, f.past), f.past)
-		e = &entry{SharedIndexInformer: f.namespacesIn(v, example), keep: f.keepsNamespace, close: v.close}
+		own := f.namespacesIn(v, example)
+		e = &entry{SharedIndexInformer: own, keep: f.keepsNamespace, close: v.close, forget: func() { own.empty(); v.shared.forget() }}
 	default:
-		e = &entry{SharedIndexInformer: f.ranged(key, read, example), keep: f.keepsObject, close: func() error { return nil }}
+		own := f.ranged(key, read, example)
+		e = &entry{SharedIndexInformer: own, keep: f.keepsObject, close: func() error { return nil }, forget: own.empty}
 	}
 	e.typ, e.resource, e.narrow = typ, key.resource, key.narrow
 	e.given = newGiven(e.SharedIndexInformer)
@@ -197,7 +201,7 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 }
 
 // namespacesIn follows all Namespace objects, and keeps those whose name is in the range.
-func (f *Factory) namespacesIn(all *view, example runtime.Object) cache.SharedIndexInformer {
+func (f *Factory) namespacesIn(all *view, example runtime.Object) *Informer {
 	return newInformer(config{
 		example:   example,
 		source:    following{pool: f.pool, lead: all.shared, past: f.past}.source(),
@@ -210,7 +214,7 @@ func (f *Factory) namespacesIn(all *view, example runtime.Object) cache.SharedIn
 
 // ranged has a namespaced resource's objects in the range: from an informer of the process that holds them all, or by reading
 // the range.
-func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) cache.SharedIndexInformer {
+func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) *Informer {
 	from := following{
 		pool: f.pool, keys: append(key.supersets(), key), read: f.reads(key, read, example), past: f.past,
 		// The server that was probed filters, but another one may answer.
@@ -352,6 +356,22 @@ func (f *Factory) Shutdown() {
 	}
 }
 
+// Forget gives up what the factory's caches hold, after Shutdown. Call it when nothing that reads from them can do harm any
+// more: it finds nothing then. Who keeps a lister all the same, as upstream's metrics do with those of the first instance in a
+// process, keeps no objects alive. It may be called more than once.
+func (f *Factory) Forget() {
+	f.mu.Lock()
+	entries := f.informers
+	if f.forgotten || !f.shutdown {
+		entries = nil
+	}
+	f.forgotten = f.forgotten || f.shutdown
+	f.mu.Unlock()
+	for _, e := range entries {
+		e.forget()
+	}
+}
+
 // WaitForCacheSync implements informers.SharedInformerFactory.
 func (f *Factory) WaitForCacheSync(stopCh <-chan struct{}) map[reflect.Type]bool {
 	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stopCh)).Synced
@@ -414,8 +434,18 @@ func (f *Factory) Objects() map[schema.GroupVersionResource]int {
 }
 
 // Weights returns how many objects the factory's caches hold, by namespace; shared ones are not counted, and what is cached
-// both whole and by its metadata counts once.
+// both whole and by its metadata counts once. It is nil once the factory has been shut down.
 func (f *Factory) Weights() map[string]int64 {
+	weights := f.weigh()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.shutdown {
+		return nil // Its caches may have been emptied meanwhile.
+	}
+	return weights
+}
+
+func (f *Factory) weigh() map[string]int64 {
 	f.mu.Lock()
 	own := map[schema.GroupVersionResource]cache.Indexer{}
 	for key, e := range f.informers {

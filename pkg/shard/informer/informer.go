@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -249,6 +250,15 @@ func (i *Informer) stop() []*listener {
 	}
 	i.listeners = nil
 	return closed
+}
+
+// empty gives up what the informer holds. It must have ended.
+func (i *Informer) empty() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if err := i.indexer.Replace(nil, ""); err != nil {
+		utilruntime.HandleError(err)
+	}
 }
 
 // GetStore implements cache.SharedInformer.

@@ -202,6 +202,8 @@ type shared struct {
 	// users and running are guarded by pool.mu; the informer leaves the pool when its users fall to 0.
 	users   int
 	running bool
+	// readers are users, and those that have released it and may still read what it holds; guarded by pool.mu.
+	readers int
 
 	start sync.Once
 	stop  context.CancelFunc
@@ -210,17 +212,18 @@ type shared struct {
 }
 
 // acquire returns the pool's informer for key, which is not started yet if nobody
-// has. Each acquire needs one release. past is that of who acquires it, and counts for the first.
+// has. Each acquire needs one release, and one forget after that. past is that of who acquires it, and counts for the first.
 func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past past) *shared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s, ok := p.shared[key]; ok {
 		s.users++
+		s.readers++
 		return s
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &shared{
-		pool: p, key: key, users: 1, ctx: ctx, stop: cancel, ended: make(chan struct{}),
+		pool: p, key: key, users: 1, readers: 1, ctx: ctx, stop: cancel, ended: make(chan struct{}),
 	}
 	source := s.rereading(reflected(s.everything(read), example, key.resource.String()))
 	if keys := key.supersets(); len(keys) > 0 {
@@ -282,6 +285,17 @@ func (s *shared) release() {
 	s.start.Do(func() { close(s.ended) }) // never started
 	<-s.ended
 	s.endChecks()
+}
+
+// forget gives up one use of what it holds, after release, and empties it with the last one.
+func (s *shared) forget() {
+	s.pool.mu.Lock()
+	s.readers--
+	last := s.readers == 0
+	s.pool.mu.Unlock()
+	if last {
+		s.empty()
+	}
 }
 
 // everything lists and watches without a filter.
