@@ -65,6 +65,28 @@ func TestHeldRoundsDurationUp(t *testing.T) {
 	}
 }
 
+func TestStopped(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		StoppedText(7, 36214*time.Millisecond+3*time.Microsecond): 36214 * time.Millisecond,
+		StoppedText(6, time.Second):                               0, // of an earlier holder
+		"":                                                        0,
+		"7":                                                       0,
+		"7 soon":                                                  0,
+		"7 -5s":                                                   0,
+		"7 1000h":                                                 maxStopped,
+	} {
+		r := Record{Transitions: 7, Annotations: map[string]string{StoppedAnnotation: text}}
+		if got := r.Stopped(); got != want {
+			t.Errorf("%q: stopped for %v, want %v", text, got, want)
+		}
+	}
+	before := lease("", 4)
+	before.Annotations = map[string]string{StoppedAnnotation: StoppedText(4, time.Second)}
+	if next := (stamp{}).held(before, leaseName, self, 5, 15*time.Second, at(0)); next.Annotations[StoppedAnnotation] != "" {
+		t.Errorf("a new holder leaves what the last one said: %q", next.Annotations[StoppedAnnotation])
+	}
+}
+
 // TestDuty has a Lease change hands, and what it says then of whom its holder has to fence.
 func TestDuty(t *testing.T) {
 	on := func(holder string, owed string) *coordinationv1.Lease {

@@ -163,7 +163,7 @@ const (
 	EventBegun election.EventType = "begun"
 	// EventReady: the work is prepared and waits for shards of an older plan generation to be released.
 	EventReady election.EventType = "ready"
-	// EventRunning: the work is under way, and Acquisition says how the shard came here. Duration is for how long nobody ran it.
+	// EventRunning: the work is under way, and Acquisition says how the shard came here. Duration is Acquisition.Unowned.
 	EventRunning election.EventType = "running"
 	// EventRefused: a claim was given back before anything ran, because of Err; see Acquisition.
 	EventRefused election.EventType = "refused"

@@ -24,6 +24,8 @@ type preparation struct {
 	closeFence func()
 	// running is called once the instance's controllers run.
 	running func()
+	// stopped is called once the fence lets no write pass any more, before closed is closed.
+	stopped func()
 	// term is the one that was held when the preparation began: what was written before
 	// that term is in its caches.
 	term int32
@@ -58,8 +60,8 @@ func (r *shardRunner) newPreparation() (*preparation, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &preparation{fence: fence, closed: make(chan struct{}), done: make(chan struct{}), taken: make(chan struct{}), rejected: make(chan struct{}), cancel: func() {}, running: func() {}}
-	p.closeFence = sync.OnceFunc(func() { fence.Close(); close(p.closed) })
+	p := &preparation{fence: fence, closed: make(chan struct{}), done: make(chan struct{}), taken: make(chan struct{}), rejected: make(chan struct{}), cancel: func() {}, running: func() {}, stopped: func() {}}
+	p.closeFence = sync.OnceFunc(func() { fence.Close(); p.stopped(); close(p.closed) })
 	return p, nil
 }
 

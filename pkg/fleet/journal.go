@@ -63,8 +63,9 @@ type Transition struct {
 	From, To string
 	// Term is the shard's term that has begun or, if it was released, ended.
 	Term int32
-	// Gap is for how long nobody held the shard, of one that was handed over; of one that was taken over, for how long nothing
-	// had been heard of From.
+	// Gap is for how long From had not been able to write on the shard when To held it, as far as is known: since the fence of the
+	// former closed, of one that was handed over; of one that was taken over, since that or, usually, since From was heard of last. Of
+	// one that was released it is until then.
 	Gap time.Duration
 }
 
@@ -164,7 +165,7 @@ func (j *journal) joinRelease(t Transition) Transition {
 		}
 		if r.Kind == TransitionReleased && r.Term == t.Term-1 {
 			j.entries = slices.Delete(j.entries, i, i+1)
-			t.From, t.Gap = r.From, t.Seen.Sub(r.Seen)
+			t.From, t.Gap = r.From, r.Gap+t.Seen.Sub(r.Seen)
 			if t.From != t.To {
 				t.Kind = TransitionHandedOver
 			}
@@ -210,7 +211,7 @@ func transitions(fleet string, before, after election.Observation, now time.Time
 	case after.Holder == "" && before.Holder == "":
 		return nil
 	case after.Holder == "":
-		t.Kind = TransitionReleased
+		t.Kind, t.Gap = TransitionReleased, after.Stopped()
 		return []Transition{t}
 	case before.Holder == "" || before.Holder == after.Holder:
 		t.Kind = TransitionAcquired
@@ -220,7 +221,7 @@ func transitions(fleet string, before, after election.Observation, now time.Time
 		t.Kind = TransitionHandedOver
 		return []Transition{t}
 	default:
-		t.Kind, t.Gap = TransitionTakenOver, now.Sub(before.Seen)
+		t.Kind, t.Gap = TransitionTakenOver, before.Stopped()+now.Sub(before.Seen)
 		return []Transition{t}
 	}
 }

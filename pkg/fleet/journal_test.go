@@ -61,8 +61,16 @@ func TestTransitions(t *testing.T) {
 		"renewed":                 {seenShard("a_1", 3, time.Second, nil), seenShard("a_1", 3, 0, map[string]string{RunningAnnotation: "3"}), nil},
 		"created":                 {absent(shardLease), seenShard("a_1", 0, 0, nil), []Transition{{Kind: TransitionAcquired, Shard: id, To: "a"}}},
 		"released":                {seenShard("a_1", 3, 0, asked), seenShard("", 3, 0, asked), []Transition{{Kind: TransitionReleased, Shard: id, From: "a", Term: 3}}},
-		"acquired":                {seenShard("", 3, 0, asked), seenShard("b_2", 4, 0, nil), []Transition{{Kind: TransitionAcquired, Shard: id, To: "b", Term: 4}}},
-		"acquired anew":           {seenShard("a_1", 3, 0, nil), seenShard("a_1", 4, 0, nil), []Transition{{Kind: TransitionAcquired, Shard: id, From: "a", To: "a", Term: 4}}},
+		"released late": {
+			seenShard("a_1", 3, 0, asked), seenShard("", 3, 0, map[string]string{election.StoppedAnnotation: "3 36s"}),
+			[]Transition{{Kind: TransitionReleased, Shard: id, From: "a", Term: 3, Gap: 36 * time.Second}},
+		},
+		"taken over from one that could not write": {
+			seenShard("a_1", 3, 15*time.Second, map[string]string{election.StoppedAnnotation: "3 10s"}), seenShard("b_2", 4, 0, nil),
+			[]Transition{{Kind: TransitionTakenOver, Shard: id, From: "a", To: "b", Term: 4, Gap: 25 * time.Second}},
+		},
+		"acquired":      {seenShard("", 3, 0, asked), seenShard("b_2", 4, 0, nil), []Transition{{Kind: TransitionAcquired, Shard: id, To: "b", Term: 4}}},
+		"acquired anew": {seenShard("a_1", 3, 0, nil), seenShard("a_1", 4, 0, nil), []Transition{{Kind: TransitionAcquired, Shard: id, From: "a", To: "a", Term: 4}}},
 		"release unseen": {
 			seenShard("a_1", 3, 2*time.Second, asked), seenShard("b_2", 4, 0, nil),
 			[]Transition{{Kind: TransitionHandedOver, Shard: id, From: "a", To: "b", Term: 4}},
@@ -122,7 +130,7 @@ func TestJournalJoinsReleaseAndAcquisition(t *testing.T) {
 	one, two := shard.ID{Ring: "namespaces", Name: "00"}, shard.ID{Ring: "namespaces", Name: "01"}
 	fake := clocktesting.NewFakeClock(journalStart)
 	j := newJournal("flotilla", fake)
-	j.add(Transition{Kind: TransitionReleased, Shard: one, From: "a", Term: 3}, Transition{Kind: TransitionReleased, Shard: two, From: "a", Term: 7})
+	j.add(Transition{Kind: TransitionReleased, Shard: one, From: "a", Term: 3, Gap: 2 * time.Second}, Transition{Kind: TransitionReleased, Shard: two, From: "a", Term: 7})
 	fake.Step(20 * time.Millisecond)
 	j.add(Transition{Kind: TransitionAcquired, Shard: one, To: "b", Term: 4})
 	j.add(Transition{Kind: TransitionAcquired, Shard: two, To: "b", Term: 9}) // not the term that follows
@@ -130,7 +138,7 @@ func TestJournalJoinsReleaseAndAcquisition(t *testing.T) {
 	for _, e := range j.list() {
 		got = append(got, fmt.Sprintf("%s %s %s>%s %d %v", e.Kind, e.Shard, e.From, e.To, e.Term, e.Gap))
 	}
-	want := []string{"released namespaces/01 a> 7 0s", "handed-over namespaces/00 a>b 4 20ms", "acquired namespaces/01 >b 9 0s"}
+	want := []string{"released namespaces/01 a> 7 0s", "handed-over namespaces/00 a>b 4 2.02s", "acquired namespaces/01 >b 9 0s"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}

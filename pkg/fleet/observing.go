@@ -44,7 +44,8 @@ func (m *Member) leaves(incarnation string) bool {
 // handover says how the shard was given away that has just been released.
 func (r *shardRunner) handover() *Handover {
 	m := r.member
-	h := &Handover{Why: WhyUnwanted, To: m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)).NextHolder(), Drain: r.tenure.drained()}
+	h := &Handover{Why: WhyUnwanted, To: m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)).NextHolder()}
+	h.Drain, h.Overdue = r.tenure.drained()
 	switch plan := m.inForce.Load(); {
 	case !plan.has(r.shard.ID, r.extent):
 		h.Why, h.To = WhyPlan, ""

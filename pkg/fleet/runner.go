@@ -112,6 +112,10 @@ func (r *shardRunner) annotations() map[string]string {
 	}
 	if claim := r.claimant.Claim(); claim != nil {
 		maps.Copy(a, r.duty.annotation(claim.Term()))
+		a[election.StoppedAnnotation] = ""
+		if d, stopped := r.tenure.overdue(claim.Term(), r.member.config.Clock.Now()); stopped {
+			a[election.StoppedAnnotation] = election.StoppedText(claim.Term(), d)
+		}
 	}
 	if census := r.census.Load(); census != nil {
 		a[CensusAnnotation] = *census
@@ -122,6 +126,9 @@ func (r *shardRunner) annotations() map[string]string {
 // leave returns what to leave on the Lease of a term for the next holder.
 func (r *shardRunner) leave(term int32) map[string]string {
 	left := r.duty.annotation(term)
+	if d, known := r.tenure.unrun(term, r.member.config.Clock.Now()); known {
+		left[election.StoppedAnnotation] = election.StoppedText(term, d)
+	}
 	if writes := r.writes.Load(); writes != nil {
 		left[election.WritesAnnotation] = writes.Annotation()
 	}
@@ -217,7 +224,9 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 			return err
 		}
 	}
+	p.stopped = func() { r.tenure.stop(claim.Term(), m.config.Clock.Now()) }
 	defer p.closeFence()
+	r.tenure.resume(claim.Term())
 	p.fence.Open(claim)
 	if !claim.Valid(m.config.Clock.Now()) {
 		p.discard()
@@ -255,8 +264,10 @@ func (r *shardRunner) boundDrain(ctx context.Context, claim *election.Claim, p *
 		return
 	}
 	afterOrDone(r.member.config.Clock.NewTimer(r.member.config.HandoffTimeout), p.closed, func() {
+		r.tenure.overrun(claim.Term())
 		p.closeFence()
 		if claim.Context().Err() == nil {
+			r.claimant.Touch() // the Lease says so
 			r.report(election.Event{Type: EventOverdue, Term: claim.Term(), Duration: r.member.overtime()})
 		}
 	})

@@ -31,6 +31,9 @@ const (
 	WhyLeaving Why = "leaving"
 	// WhyPlan: the plan has changed, and other shards inherit from this one.
 	WhyPlan Why = "plan"
+	// WhyOverdue: nothing was heard of its holder for its Lease's duration, and its work had not returned before although it was
+	// asked to stop: its process has ended for that, or was killed.
+	WhyOverdue Why = "overdue"
 	// WhyExpired: nothing was heard of its holder for its Lease's duration.
 	WhyExpired Why = "expired"
 	// WhyNew: its Lease did not exist.
@@ -66,9 +69,9 @@ type Acquisition struct {
 	From string
 	// Cold is why its work began with empty caches; nil if they had been prepared.
 	Cold error
-	// Unowned is for how long nobody ran any part of the shard, as far as this member has seen it: from the release, or from the
-	// last renewal of a holder whose claim expired, or from when there was a shard that nobody had, until its controllers ran. It is
-	// 0 if they never did.
+	// Unowned is for how long nobody could write on some part of the shard, as far as this member knows, until its controllers
+	// ran: from when the fence of the last holder closed, as that has said on its Lease; or from the last renewal of a holder
+	// whose claim expired; or from when there was a shard that nobody had. It is 0 if they never ran.
 	Unowned time.Duration
 	// Phases are how long the phases have taken that there were.
 	Phases map[Phase]time.Duration
@@ -81,6 +84,8 @@ type Handover struct {
 	To string
 	// Drain is how long the work took to return; 0 if there was none.
 	Drain time.Duration
+	// Overdue is for how much of that, its last part, the work could not write any more; 0 if it returned within HandoffTimeout.
+	Overdue time.Duration
 }
 
 // tenure follows one holder's way from the request for a shard to its release. Its methods are safe for concurrent use.
@@ -92,13 +97,19 @@ type tenure struct {
 	// open is the acquisition of a claim that neither runs nor has ended; nil if there is none.
 	open *Acquisition
 	term int32
-	// since is when the shard became free, ready when its work could be started.
+	// since is from when on nobody ran the shard, ready when its work could be started.
 	since, ready time.Time
 	// started is set once the claim has work.
 	started bool
-	// draining is when the work was asked to stop, drain how long it took.
-	draining time.Time
-	drain    time.Duration
+	// draining is when the work was asked to stop, drain how long it took, and late for how much of that it could not write.
+	draining    time.Time
+	drain, late time.Duration
+	// planned is set if somebody ran the shard until it was handed over to this member.
+	planned bool
+	// ran is set once the controllers have run, and stopped is when their fence closed; zero while it is open. overran is set if it
+	// closed because they had not returned in time.
+	ran, overran bool
+	stopped      time.Time
 }
 
 // ask takes in that the holder is asked from now on.
@@ -124,7 +135,7 @@ func (t *tenure) acquire(self string, claim *election.Claim, took time.Duration,
 	defer t.mu.Unlock()
 	before := claim.Before()
 	a := &Acquisition{Phases: map[Phase]time.Duration{PhaseAcquire: took}}
-	t.since = before.Seen
+	t.since = before.Seen.Add(-before.Stopped())
 	switch {
 	case !before.Exists:
 		a.How, a.Why = HowVacant, WhyNew
@@ -132,7 +143,7 @@ func (t *tenure) acquire(self string, claim *election.Claim, took time.Duration,
 			t.since = born // there was no such shard before
 		}
 	case before.Holder != "":
-		a.How, a.Why, a.From = HowTakeover, WhyExpired, before.Holder
+		a.How, a.Why, a.From = HowTakeover, expiry(before), before.Holder
 	case before.NextHolder() == self:
 		a.How, a.Why, a.From = HowHandoff, WhyRebalance, t.holder
 		if leaving(t.holder) {
@@ -146,7 +157,17 @@ func (t *tenure) acquire(self string, claim *election.Claim, took time.Duration,
 	}
 	t.asked, t.holder = time.Time{}, ""
 	t.open, t.term, t.ready = a, claim.Term(), now
-	t.started, t.draining, t.drain = false, time.Time{}, 0
+	t.started, t.draining, t.drain, t.late = false, time.Time{}, 0, 0
+	t.ran, t.overran, t.stopped = false, false, time.Time{}
+	t.planned = a.How == HowHandoff
+}
+
+// expiry returns why a Lease was taken over.
+func expiry(o election.Observation) Why {
+	if o.Stopped() > 0 {
+		return WhyOverdue
+	}
+	return WhyExpired
 }
 
 // bereave takes in that the shard is new, and that those died who held what it inherits from.
@@ -164,8 +185,8 @@ func (t *tenure) bereave(dead []election.Observation) {
 			last = o
 		}
 	}
-	t.open.How, t.open.Why, t.open.From = HowTakeover, WhyExpired, last.Holder
-	t.since = last.Seen
+	t.open.How, t.open.Why, t.open.From = HowTakeover, expiry(last), last.Holder
+	t.since = last.Seen.Add(-last.Stopped())
 }
 
 // inherit takes in that the ancestors, for which the shard has waited since waited, are gone.
@@ -176,11 +197,12 @@ func (t *tenure) inherit(ancestors []election.Observation, waited, now time.Time
 		return
 	}
 	t.open.How, t.open.Why, t.open.From = HowHandoff, WhyPlan, ""
+	t.planned = true
 	t.open.Phases[PhaseAsk] = now.Sub(waited)
-	t.since, t.ready = ancestors[0].Seen, now
-	for _, o := range ancestors[1:] {
-		if o.Seen.Before(t.since) {
-			t.since = o.Seen
+	t.since, t.ready = now, now
+	for _, o := range ancestors {
+		if stopped := o.Seen.Add(-o.Stopped()); stopped.Before(t.since) {
+			t.since = stopped
 		}
 	}
 }
@@ -211,6 +233,7 @@ func (t *tenure) run(term int32, now time.Time) *Acquisition {
 	if t.open == nil || t.term != term {
 		return nil
 	}
+	t.ran = true
 	t.open.Unowned = max(0, now.Sub(t.since))
 	t.open.Phases[PhaseStart] = max(0, now.Sub(t.ready))
 	return t.closeLocked()
@@ -243,15 +266,68 @@ func (t *tenure) askedToStop(now time.Time) {
 func (t *tenure) end(reason election.Reason, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.drain = 0
+	t.drain, t.late = 0, 0
 	if reason == election.ReasonDrained && !t.draining.IsZero() {
 		t.drain = now.Sub(t.draining)
+		if t.overran {
+			t.late = now.Sub(t.stopped)
+		}
 	}
 }
 
-// drained returns how long the work of the last claim took to return.
-func (t *tenure) drained() time.Duration {
+// drained returns how long the work of the last claim took to return, and for how much of that it could not write.
+func (t *tenure) drained() (drain, late time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.drain
+	return t.drain, t.late
+}
+
+// resume takes in that the fence of the work is about to open.
+func (t *tenure) resume(term int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.term == term {
+		t.stopped = time.Time{}
+	}
+}
+
+// overrun takes in that the fence of the work is about to close because the work has not returned in time.
+func (t *tenure) overrun(term int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.overran = t.overran || t.term == term
+}
+
+// stop takes in that the fence of the work has closed.
+func (t *tenure) stop(term int32, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.term == term {
+		t.stopped = now
+	}
+}
+
+// overdue returns for how long work that does not return has not been able to write; false if there is none.
+func (t *tenure) overdue(term int32, now time.Time) (time.Duration, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.term != term || !t.overran || t.stopped.IsZero() {
+		return 0, false
+	}
+	return max(0, now.Sub(t.stopped)), true
+}
+
+// unrun returns for how long nobody has run a shard that this member does not run any more, or gives back before it ran; false if
+// that is not the time of planned moves alone.
+func (t *tenure) unrun(term int32, now time.Time) (time.Duration, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.term != term || t.ran && t.stopped.IsZero():
+		return 0, false
+	case t.ran:
+		return max(0, now.Sub(t.stopped)), true
+	default:
+		return max(0, now.Sub(t.since)), t.planned
+	}
 }

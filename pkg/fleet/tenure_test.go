@@ -23,9 +23,8 @@ import (
 const (
 	oneWay = 10 * time.Millisecond
 	lag    = 5 * time.Millisecond
-	// untilSeen is from when the work has returned until another member sees the release: the holder reads its Lease and then
-	// writes it.
-	untilSeen = 2*oneWay + oneWay + lag
+	// untilSeen is from when the holder writes the release until another member sees it. What was before, the release says.
+	untilSeen = oneWay + lag
 )
 
 // logbook has when work really ran, by whom ever, and what the members say of it.

@@ -146,7 +146,7 @@ func acquired(e fleet.Event) entry {
 		by += " from " + a.From
 	}
 	return line("Acquired shard", values...).
-		event("Acquired", "acquired for term %d %s (%s); nobody ran it for %v", e.Term, by, a.Why, a.Unowned)
+		event("Acquired", "acquired for term %d %s (%s); nobody could write on it for %v", e.Term, by, a.Why, a.Unowned)
 }
 
 func released(e fleet.Event) entry {
@@ -158,14 +158,20 @@ func released(e fleet.Event) entry {
 	if h.To != "" {
 		values = append(values, "to", h.To)
 	}
-	values = append(values, "drain", h.Drain, "duration", e.Duration)
+	values = append(values, "drain", h.Drain)
+	late := ""
+	if h.Overdue > 0 {
+		values = append(values, "overdue", h.Overdue)
+		late = fmt.Sprintf(", the last %v of it without the right to write", h.Overdue)
+	}
+	values = append(values, "duration", e.Duration)
 	switch {
 	case h.To != "":
 		return line("Handed over shard", values...).
-			event("HandedOver", "handed over to %s after term %d (%s); draining took %v", h.To, e.Term, h.Why, h.Drain)
+			event("HandedOver", "handed over to %s after term %d (%s); draining took %v%s", h.To, e.Term, h.Why, h.Drain, late)
 	case h.Why == fleet.WhyPlan:
 		return line("Handed over shard", values...).
-			event("HandedOver", "handed over to the shards that inherit from it after term %d (%s); draining took %v", e.Term, h.Why, h.Drain)
+			event("HandedOver", "handed over to the shards that inherit from it after term %d (%s); draining took %v%s", e.Term, h.Why, h.Drain, late)
 	default:
 		return line("Released shard", values...).event("Released", "released after term %d (%s)", e.Term, h.Why)
 	}

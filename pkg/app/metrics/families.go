@@ -68,7 +68,7 @@ var (
 	transitionsOf  = define("shard_transitions_total", counter, "Claims of this member that began (acquired) or ended, by the reason they ended for, and steps between: prepared, ready, warm, cold, refused, overdue.", "ring", "reason")
 	acquisitionsOf = define("shard_acquisitions_total", counter, "Shards that this member acquired, by how they came to it, why, and what became of it.", "ring", "how", "reason", "result")
 	phasesOf       = define("handoff_phase_seconds", histogram, "How long the phases of handoffs take, on the side of the new owner (prepare, ask, acquire, catch_up, start) and of the old holder (drain, release).", "ring", "phase")
-	unownedOf      = define("shard_unowned_seconds", histogram, "For how long nobody ran a shard, observed by the member that runs it next.", "ring", "how")
+	unownedOf      = define("shard_unowned_seconds", histogram, "For how long nobody could write on a shard, until its controllers ran, observed by the member that runs it next.", "ring", "how")
 
 	refusedWritesOf = define("fence_refused_writes_total", counter, "Writes of this member's controllers that the fence in the process refused.", "ring", "reason")
 	marksOf         = define("fence_marks_total", counter, "Dead members that this one has fenced (fenced), or that the API server did not let it fence (fence-refused).", "result")

@@ -109,7 +109,8 @@ type Transition struct {
 	From       string               `json:"from,omitempty"`
 	To         string               `json:"to,omitempty"`
 	Term       *int32               `json:"term,omitempty"`
-	// GapSeconds is how long nobody held a shard that was handed over, or nothing was heard of the holder of one that was taken over.
+	// GapSeconds is for how long the last holder had not been able to write on a shard that was handed over when the next one held it, or
+	// nothing had been heard of the holder of one that was taken over.
 	GapSeconds *float64 `json:"gapSeconds,omitempty"`
 }
 

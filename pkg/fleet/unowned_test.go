@@ -1,0 +1,121 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// acquisition returns the last acquisition of a shard that ran, as the members have said.
+func (s *sea) acquisition(id shard.ID) Acquisition {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.events) - 1; i >= 0; i-- {
+		if e := s.events[i]; e.Type == EventRunning && e.ID == id {
+			return *e.Acquisition
+		}
+	}
+	s.t.Fatalf("%s was never said to run", id)
+	return Acquisition{}
+}
+
+// within fails unless d is at least want and hardly more.
+func within(t *testing.T, what string, d, want time.Duration) {
+	t.Helper()
+	if d < want || d > want+100*time.Millisecond {
+		t.Errorf("%s is %v, want %v", what, d, want)
+	}
+}
+
+// TestUnownedCountsFromTheClosedFence has work go on behind a closed fence before the shard is released: that is as long as the user
+// waits, and nobody can write.
+func TestUnownedCountsFromTheClosedFence(t *testing.T) {
+	const linger = 12 * time.Second
+	id := shard.ID{Ring: "namespaces", Name: "00"}
+	lease := ShardLease("flotilla", id)
+	for name, tc := range map[string]struct {
+		move  func(s *sea, a *hull)
+		heirs []shard.ID
+		why   Why
+	}{
+		"drained": {func(s *sea, _ *hull) { s.drain("a", "x"); s.drain("b", "") }, []shard.ID{id}, WhyRebalance},
+		"stopped": {func(s *sea, a *hull) { s.drain("b", ""); a.stop() }, []shard.ID{id}, WhyLeaving},
+		"another plan": {func(s *sea, _ *hull) {
+			s.drain("b", "")
+			s.apply(s.next(func(r *shard.Ring) { split(r, 0) }))
+		}, []shard.ID{{Ring: "namespaces", Name: "g2-00"}, {Ring: "namespaces", Name: "00b"}}, WhyPlan},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, func(t *testing.T, s *sea) {
+				a := s.launchWedged("a", id, func(*Config) {})
+				pass(20 * time.Second)
+				s.launch("b", nil)
+				pass(time.Second)
+				s.drain("b", "x") // so that a keeps the shard until it is asked to stop
+				pass(20 * time.Second)
+				tc.move(s, a)
+				var draining time.Time
+				for range 300 {
+					pass(100 * time.Millisecond)
+					a.mu.Lock()
+					draining = a.draining
+					a.mu.Unlock()
+					if !draining.IsZero() {
+						break
+					}
+				}
+				pass(time.Until(draining.Add(linger)))
+				if stopped := election.RecordFrom(s.store.Get(lease)).Stopped(); stopped > 7*time.Second || stopped < 5*time.Second {
+					t.Errorf("the Lease says that nobody could write for %v, want what it was at the last renewal: 5 s to 7 s", stopped)
+				}
+				a.free()
+				pass(20 * time.Second)
+				for _, heir := range tc.heirs {
+					got := s.acquisition(heir)
+					if got.How != HowHandoff || got.Why != tc.why {
+						t.Errorf("%s came by %s/%s, want %s/%s", heir, got.How, got.Why, HowHandoff, tc.why)
+					}
+					within(t, "unowned time of "+heir.String(), got.Unowned, linger-5*time.Second)
+				}
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				for _, e := range s.events {
+					if e.Handover != nil && e.ID == id {
+						within(t, "drain", e.Handover.Drain, linger)
+						within(t, "its last part, without writes", e.Handover.Overdue, linger-5*time.Second)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestUnownedOfAProcessThatHadToEnd has the process of a drain that does not end killed, as Exit does.
+func TestUnownedOfAProcessThatHadToEnd(t *testing.T) {
+	id := shard.ID{Ring: "namespaces", Name: "00"}
+	inBubble(t, 2, func(t *testing.T, s *sea) {
+		a := s.launchWedged("a", id, func(c *Config) {})
+		pass(20 * time.Second)
+		s.launch("b", nil)
+		pass(time.Second)
+		s.drain("b", "x")
+		pass(20 * time.Second)
+		s.drain("b", "")
+		a.stop()
+		pass(15 * time.Second)
+		a.client.Block()
+		pass(30 * time.Second)
+		got := s.acquisition(id)
+		if got.How != HowTakeover || got.Why != WhyOverdue || got.From != a.Incarnation() {
+			t.Errorf("%s came by %s/%s from %s, want %s/%s from %s", id, got.How, got.Why, got.From, HowTakeover, WhyOverdue, a.Incarnation())
+		}
+		// A lease duration after its last renewal, which came up to a retry period before it died, and what was before.
+		if got.Unowned < 20*time.Second || got.Unowned > 26*time.Second {
+			t.Errorf("unowned for %v, want 20 s to 26 s", got.Unowned)
+		}
+		a.free()
+	})
+}
