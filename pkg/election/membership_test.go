@@ -197,14 +197,15 @@ func TestRosterFrom(t *testing.T) {
 		{Record: Record{Name: "g-member-a"}},   // another fleet's
 		member("w-1", "w-1_a-b", "bogus", 100), // hyphens and nonsense
 	}
+	all[0].AcquireTime = at(50)
 	r := RosterFrom("f", all, 15*time.Second, at(100))
 	said := func(state string) map[string]string { return map[string]string{StateAnnotation: state, "plan": "p"} }
 	want := []Member{
-		{"b", "b_1", MemberJoining, at(90), said("joining"), at(90)},
-		{"c", "c_1", MemberLeaving, at(99), said("leaving"), at(99)},
-		{"d", "d_1", MemberJoining, at(99), said(""), at(99)},
-		{"e", "e_1", MemberActive, at(98), said("active"), at(98)},
-		{"w-1", "w-1_a-b", MemberJoining, at(100), said("bogus"), at(100)},
+		{"b", "b_1", MemberJoining, at(90), time.Time{}, said("joining"), at(90)},
+		{"c", "c_1", MemberLeaving, at(99), time.Time{}, said("leaving"), at(99)},
+		{"d", "d_1", MemberJoining, at(99), time.Time{}, said(""), at(99)},
+		{"e", "e_1", MemberActive, at(98), at(50), said("active"), at(98)},
+		{"w-1", "w-1_a-b", MemberJoining, at(100), time.Time{}, said("bogus"), at(100)},
 	}
 	if diff := cmp.Diff(want, r.Members()); diff != "" {
 		t.Errorf("Members() is not as wanted (-want +got):\n%s", diff)

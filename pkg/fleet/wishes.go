@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -27,7 +28,9 @@ type Wishes struct {
 type ringWishes struct {
 	// members count for the ring, known are all that it has had of late, sorted.
 	members, known []string
-	homes, owners  shard.Placement
+	// newest are the members, those that came last first.
+	newest        []string
+	homes, owners shard.Placement
 }
 
 // Wish computes the wishes for a plan, from the members that are live, those that there
@@ -65,13 +68,26 @@ func Wish(plan shard.Plan, roster election.Roster, known []election.Member, hold
 				return Wishes{}, fmt.Errorf("placing ring %s: %w", ring.Name, err)
 			}
 		}
-		r.owners = shard.Settle(ring.IDs(), r.members, r.homes, holders)
+		r.newest = newestOf(active, r.members)
+		r.owners = plan.SettleRing(ring.Name, r.members, r.homes, holders, r.newest)
 		w.rings[ring.Name] = r
 		w.members = append(w.members, r.members...)
 	}
 	slices.Sort(w.members)
 	w.members = slices.Compact(w.members)
 	return w, nil
+}
+
+// newestOf returns those of the names that are among the members, the one first that came last, by the members' own stamps: all
+// that read them agree, whatever the clocks.
+func newestOf(members []election.Member, names []string) []string {
+	came := map[string]time.Time{}
+	for _, m := range members {
+		came[m.Name] = m.Acquired
+	}
+	names = slices.Clone(names)
+	slices.SortStableFunc(names, func(a, b string) int { return came[b].Compare(came[a]) })
+	return names
 }
 
 // successors returns for each shard who would own it if its holder failed: the member that its Lease names, expired or not.
@@ -83,7 +99,7 @@ func (w Wishes) successors(plan shard.Plan, named map[shard.ID]string) map[shard
 		for _, ring := range plan.Rings {
 			r := w.rings[ring.Name]
 			others := slices.DeleteFunc(slices.Clone(r.members), func(m string) bool { return m == failed })
-			without := shard.Settle(ring.IDs(), others, r.homes, left)
+			without := plan.SettleRing(ring.Name, others, r.homes, left, r.newest)
 			for _, s := range ring.Shards {
 				if named[s.ID] == failed {
 					next[s.ID], _ = without.Owner(s.ID)

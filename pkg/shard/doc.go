@@ -36,6 +36,8 @@
 //   - Bounded load: Place gives no member more than MaxLoad shards.
 //   - Place never panics and never leaves a shard without a member as long as
 //     there is one.
+//   - What is expensive to move stays: SettleRing moves a group that is bound to
+//     another by Beside only when its member goes, or for a pin.
 //   - Pins, then homes: HomesOf has a shard where its pin is, or else its home,
 //     while that is among the members; without pins and homes it is Homes.
 //   - The planner comes to an end: Propose on its own result, with the same

@@ -97,8 +97,8 @@ type Shard struct {
 	Pin, Home string
 	// Beside is the group of the same ring whose member this group goes to where
 	// neither Pin nor Home says otherwise, because both read the same objects;
-	// empty leaves it to the consistent hashing. As a wish it ends where members
-	// are away.
+	// empty leaves it to the consistent hashing. Groups that are bound so stay
+	// where they are held, together or not: see Plan.SettleRing.
 	Beside string
 	// Weight is how many objects the shard had when it was cut, for people to
 	// read; 0 if nobody has counted.

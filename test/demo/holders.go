@@ -62,11 +62,14 @@ func incarnation(leases []*coordinationv1.Lease, member string) string {
 }
 
 // owners returns the member that the rings want for each shard: with all members active, or after they were and only
-// those that are left are.
+// those that are left are. A ring with groups that stay wherever they are first held is left out.
 func owners(plan shard.Plan, members, left []string) (map[shard.ID]string, error) {
 	owners := map[shard.ID]string{}
 	for _, ring := range plan.Rings {
 		ids := ring.IDs()
+		if slices.ContainsFunc(ids, ring.Stays) {
+			continue
+		}
 		homes, err := plan.HomesOf(ring.Name, members)
 		if err != nil {
 			return nil, err
@@ -83,13 +86,18 @@ func owners(plan shard.Plan, members, left []string) (map[shard.ID]string, error
 	return owners, nil
 }
 
-// heldBy returns nil if the holders of all shards are as wanted, else an error that says how many are not, and which is
+// heldBy returns nil if the holders of all shards are as wanted, or, for what is not in want, one that is wanted for another
+// shard; else an error that says how many are not, and which is
 // the first.
 func heldBy(holds []hold, want map[shard.ID]string) error {
 	var others []string
 	for _, h := range holds {
-		if h.member() != want[h.id] {
-			others = append(others, fmt.Sprintf("%s is held by %q, not by %s", h.id, h.member(), want[h.id]))
+		owner, given := want[h.id]
+		if !given && slices.Contains(slices.Collect(maps.Values(want)), h.member()) {
+			continue
+		}
+		if !given || h.member() != owner {
+			others = append(others, fmt.Sprintf("%s is held by %q, not by %s", h.id, h.member(), cmp.Or(owner, "a member")))
 		}
 	}
 	if len(others) == 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -106,8 +107,8 @@ func lease(name, holder string, term int32) *coordinationv1.Lease {
 func TestHolds(t *testing.T) {
 	_, plan, owned := defaults(t)
 	var leases []*coordinationv1.Lease
-	for id, owner := range owned {
-		leases = append(leases, shardLease(id, owner+"_uid", 1))
+	for _, s := range plan.Shards() {
+		leases = append(leases, shardLease(s.ID, cmp.Or(owned[s.ID], "flotilla-0")+"_uid", 1))
 	}
 	all := holds(plan, leases)
 	if err := heldBy(all, owned); err != nil {

@@ -88,7 +88,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// planOf has n ranges and one group.
+// planOf has n ranges and two groups.
 func planOf(t *testing.T, n int) shard.Plan {
 	t.Helper()
 	ranges, err := shard.EqualRanges(n)
@@ -100,6 +100,7 @@ func planOf(t *testing.T, n int) shard.Plan {
 		namespaces.Shards = append(namespaces.Shards, shard.Shard{ID: shard.ID{Ring: "namespaces", Name: fmt.Sprintf("%02d", i)}, Range: r})
 	}
 	cluster := shard.Ring{Name: "cluster", Scope: shard.ScopeCluster, Shards: []shard.Shard{
+		{ID: shard.ID{Ring: "cluster", Name: "garbage"}, Group: "garbage", Controllers: []string{"garbage-controller"}, Beside: "nodes"},
 		{ID: shard.ID{Ring: "cluster", Name: "nodes"}, Group: "nodes", Controllers: []string{"node-controller"}},
 	}}
 	return shard.Plan{Generation: 1, Rings: []shard.Ring{namespaces, cluster}}

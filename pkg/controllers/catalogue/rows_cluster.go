@@ -29,7 +29,9 @@ func nodes() []Row {
 			"The rate of tainting depends on the share of unhealthy Nodes in a zone.",
 		Clients:        []Client{client("node-controller")},
 		RestartHazards: "Gauges per zone are set and never deleted: they stay in the process after the group has left it (nodelifecycle/metrics.go:38).",
-		Forgets:        "Since when a Node is silent: a successor waits the monitor grace period again.",
+		Forgets: "Since when a Node is silent: a successor waits the monitor grace period again. Which Nodes it knows: to a successor each is new, " +
+			"and it takes the NoExecute taints off every new one (node_lifecycle_controller.go, markNodeAsReachable). A Node that is unreachable gets " +
+			"its taint back, and the tolerationSeconds of its Pods begin again.",
 	}, {
 		Name:            names.NodeIpamController,
 		Why:             "Reads all Nodes; gives each a pod CIDR that no other has, from a map that it keeps in memory.",

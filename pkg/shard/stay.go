@@ -1,0 +1,119 @@
+package shard
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// SettleRing decides which member should own which shard of the ring, as Settle
+// does, but for groups that are bound to each other by Beside: those read the
+// most, and what they keep in memory is worth the most, so they stay where they
+// are held. One leaves its member only
+//
+//   - for its pin, or that of the group beside which it goes, while that is among
+//     the members;
+//   - when its holder is not among the members any more. It goes then to its
+//     home if that is there, else to the groups that it is bound to, else to the
+//     first of newest that is among the members.
+//
+// Neither count nor a member that comes back moves it. newest are members that
+// are there, those that came last first: in a rolling restart one that has been
+// restarted already.
+//
+// Like Settle it is a pure function, and stable while moves are carried out. The
+// others are placed by count with regard to where the bound groups are.
+func (p Plan) SettleRing(ring string, members []string, home Placement, holders map[ID]string, newest []string) Placement {
+	r, _ := p.Ring(ring)
+	members = sortedUnique(members, cmp.Compare[string])
+	seats := r.seats(members, holders, newest)
+	if len(seats) == 0 || len(members) == 0 {
+		return Settle(r.IDs(), members, home, holders)
+	}
+	// To Settle they are at home already.
+	holders, owners := maps.Clone(holders), maps.Clone(home.owners)
+	if holders == nil {
+		holders = map[ID]string{}
+	}
+	if owners == nil {
+		owners = map[ID]string{}
+	}
+	maps.Copy(holders, seats)
+	maps.Copy(owners, seats)
+	return Settle(r.IDs(), members, placementOf(owners), holders)
+}
+
+func placementOf(owners map[ID]string) Placement {
+	p := Placement{owners: owners, shards: map[string][]ID{}}
+	for id, owner := range owners {
+		p.shards[owner] = append(p.shards[owner], id)
+	}
+	for _, ids := range p.shards {
+		slices.SortFunc(ids, ID.Compare)
+	}
+	return p
+}
+
+// Stays reports whether the shard is a group that is bound to another of the ring
+// by Beside, and so stays where it is held; see Plan.SettleRing.
+func (r Ring) Stays(id ID) bool {
+	i := slices.IndexFunc(r.Shards, func(s Shard) bool { return s.ID == id })
+	return i >= 0 && slices.ContainsFunc(r.Shards, func(s Shard) bool {
+		return s.goesBeside(r.Shards[i]) || r.Shards[i].goesBeside(s)
+	})
+}
+
+// seats returns where each of the ring's groups is to be that are bound to each
+// other by Beside.
+func (r Ring) seats(members []string, holders map[ID]string, newest []string) map[ID]string {
+	seats := map[ID]string{}
+	for _, anchor := range r.Shards {
+		var beside []Shard
+		for _, s := range r.Shards {
+			if s.goesBeside(anchor) {
+				beside = append(beside, s)
+			}
+		}
+		if len(beside) == 0 || len(members) == 0 {
+			continue
+		}
+		slices.SortFunc(beside, func(a, b Shard) int { return a.Compare(b.ID) })
+		seat := anchor.seat(members, holders)
+		for _, s := range beside {
+			if seat == "" && s.homeAmong(members) == "" {
+				seat = s.seat(members, holders)
+			}
+		}
+		if seat == "" {
+			seat = newcomer(anchor.ID, members, newest)
+		}
+		seats[anchor.ID] = seat
+		for _, s := range beside {
+			if seats[s.ID] = s.seat(members, holders); s.homeAmong(members) == "" && (seats[s.ID] == "" || contains(members, anchor.Pin)) {
+				seats[s.ID] = seat
+			}
+		}
+	}
+	return seats
+}
+
+// seat returns the member that the group stays with or goes to of its own:
+// none if that is for others to say.
+func (s Shard) seat(members []string, holders map[ID]string) string {
+	for _, name := range []string{s.Pin, holders[s.ID], s.Home} {
+		if name != "" && contains(members, name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// newcomer returns the first of newest that is among the members, or any.
+func newcomer(id ID, members, newest []string) string {
+	for _, name := range newest {
+		if contains(members, name) {
+			return name
+		}
+	}
+	return slices.MaxFunc(members, func(a, b string) int { return cmp.Compare(affinity(id, a), affinity(id, b)) })
+}
