@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"time"
+
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -76,16 +78,28 @@ type GateState struct {
 	// Held tells whether the fleet holds it now; Holder is who the Lease names.
 	Held   bool
 	Holder string
+	// Live reports whether the Lease names a holder, the fleet or another, that this member has seen renew it within the lease
+	// duration, or within the one that the Lease declares, but not longer ago than a minute.
+	Live bool
 }
+
+// gateSilence is how long a holder of a gate may be silent and count as live, whatever its Lease declares.
+const gateSilence = time.Minute
 
 // Gates returns the state of every gate, in the order of Config.Gates.
 func (m *Member) Gates() []GateState {
 	now := m.config.Clock.Now()
 	states := make([]GateState, 0, len(m.gates.all))
 	for i, gate := range m.gates.all {
-		states = append(states, GateState{Lease: m.config.Gates[i], Held: gate.Valid(now), Holder: gate.Holder()})
+		name := m.config.Gates[i]
+		states = append(states, GateState{Lease: name, Held: gate.Valid(now), Holder: gate.Holder(), Live: m.isRenewed(m.observer.Get(name), now)})
 	}
 	return states
+}
+
+// isRenewed reports whether a gate has a holder that renews it.
+func (m *Member) isRenewed(gate election.Observation, now time.Time) bool {
+	return m.isHeld(gate, now) && now.Sub(gate.Seen) < max(gateSilence, m.config.Timing.LeaseDuration)
 }
 
 // Roster returns the live members, as this member sees them now.

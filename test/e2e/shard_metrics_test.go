@@ -83,6 +83,7 @@ func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 	f.eventuallySum(t, shards, "flotilla_shard_state", "state", "running")
 	f.eventuallySum(t, members*members, "flotilla_fleet_members", "state", "active")
 	f.eventuallySum(t, members, "flotilla_gate_held", "lease", stockName)
+	f.eventuallySum(t, members, "flotilla_gate_holder_live", "lease", stockName)
 	eventually(t, patience, "what holders count", func(ctx context.Context) error {
 		for _, name := range []string{"flotilla_shard_objects", "flotilla_shard_namespaces", "flotilla_ring_load_ratio"} {
 			if got, err := f.read(ctx, name); err != nil || got < 1 {

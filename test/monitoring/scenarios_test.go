@@ -78,8 +78,7 @@ func planned() []scenario {
 			f.set(members[2], "flotilla_shard_state", shardLabels("namespaces/00")+`,state="prepared"`, minute, length, 1)
 		}, always()},
 		{"the fleet waits for its gate for five minutes", func(f fleet) {
-			f.all("flotilla_gate_held", `lease="kube-controller-manager"`, 0, length, 1)
-			f.all("flotilla_gate_held", `lease="kube-controller-manager"`, 20*minute, 25*minute, 0)
+			f.all("flotilla_gate_held", stockGate, 20*minute, 25*minute, 0)
 			for id := range owners {
 				f.all("flotilla_shard_owned", shardLabels(id), 20*minute, 25*minute, 0)
 			}
@@ -146,12 +145,32 @@ func ownership() []scenario {
 			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="starting"`, from, to, 1)
 		}, []moment{quiet(from + 4*minute), fires(from+6*minute, "FlotillaShardNotStarting"), quiet(to)}},
 		{"the gate is held by others", func(f fleet) {
-			f.all("flotilla_gate_held", `lease="kube-controller-manager"`, 0, length, 1)
-			f.all("flotilla_gate_held", `lease="kube-controller-manager"`, from, to, 0)
+			f.all("flotilla_gate_held", stockGate, from, to, 0)
 			for id := range owners {
 				f.all("flotilla_shard_owned", shardLabels(id), from, to, 0)
 			}
 		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaGateNotHeld"), quiet(to)}},
+		{"the gate passes from a dead holder to the fleet", func(f fleet) {
+			f.all("flotilla_gate_held", stockGate, 0, from+minute, 0)
+			f.all("flotilla_gate_holder_live", stockGate, from, from+minute, 0)
+			for id := range owners {
+				f.all("flotilla_shard_owned", shardLabels(id), 0, from+minute, 0)
+			}
+		}, []moment{quiet(from - minute), quiet(from + 90*second), quiet(to)}},
+		{"the gate is held by who is dead", func(f fleet) {
+			f.all("flotilla_gate_held", stockGate, from, to, 0)
+			f.all("flotilla_gate_holder_live", stockGate, from+minute, to, 0)
+			for id := range owners {
+				f.all("flotilla_shard_owned", shardLabels(id), from, to, 0)
+			}
+		}, []moment{
+			quiet(from + 160*second), fires(from+200*second, "FlotillaGateWithoutHolder"),
+			fires(from+11*minute, "FlotillaGateWithoutHolder", "FlotillaGateNotHeld"),
+			fires(to-interval, "FlotillaGateWithoutHolder", "FlotillaGateNotHeld"), quiet(to),
+		}},
+		{"one member does not see that the gate is renewed", func(f fleet) {
+			f.set(members[1], "flotilla_gate_holder_live", stockGate, from, to, 0)
+		}, always()},
 	}
 }
 

@@ -89,6 +89,7 @@ func (m *Metrics) collectFleet(out samples) {
 	}
 	for _, gate := range member.Gates() {
 		out.gauge(gateHeld, toFloat(gate.Held), gate.Lease)
+		out.gauge(gateLive, toFloat(gate.Live), gate.Lease)
 	}
 }
 

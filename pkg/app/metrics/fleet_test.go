@@ -170,6 +170,7 @@ func TestLifeOfAFleet(t *testing.T) {
 		expect(a, 4, "flotilla_shard_namespaces")
 		expect(a, 1, "flotilla_ring_load_ratio", "ring", "namespaces")
 		expect(a, 1, "flotilla_gate_held", "lease", "kube-controller-manager")
+		expect(a, 1, "flotilla_gate_holder_live", "lease", "kube-controller-manager")
 		expect(a, 1, "flotilla_fleet_members", "state", "active")
 		expect(a, 1, "leader_election_master_status", "name", component)
 		expect(a, 4+1, "leader_election_master_status")

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
@@ -134,6 +135,27 @@ func heldGate(t *testing.T, w *world) func(*testing.T) {
 	}
 	return func(t *testing.T) {
 		stop()
+		if err := w.hold(t.Context(), gate, ""); err != nil {
+			t.Error(err)
+		}
+		w.settle(t)
+	}
+}
+
+// deadGate has the fleet start where the gate names who is dead, and says that it lasts for ten minutes.
+func deadGate(t *testing.T, w *world) func(*testing.T) {
+	w.stopAll(t)
+	if err := w.hold(t.Context(), gate, "stock"); err != nil {
+		t.Fatal(err)
+	}
+	patch := []byte(`{"spec":{"leaseDurationSeconds":600}}`)
+	if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), gate, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		w.start(t, name)
+	}
+	return func(t *testing.T) {
 		if err := w.hold(t.Context(), gate, ""); err != nil {
 			t.Error(err)
 		}

@@ -39,7 +39,11 @@ func allFaults() []fault {
 		{name: "the fleet starts with junk for a plan", alerts: []string{"FlotillaWithoutPlan", "FlotillaPlanRefused"}, happen: junkPlan},
 		{
 			name: "somebody else holds the gate", alerts: []string{"FlotillaGateNotHeld"},
-			never: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck", "FlotillaDown"}, happen: heldGate,
+			never: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck", "FlotillaDown", "FlotillaGateWithoutHolder"}, happen: heldGate,
+		},
+		{
+			name: "the gate names who is dead", alerts: []string{"FlotillaGateWithoutHolder"},
+			never: []string{"FlotillaShardWithoutOwner", "FlotillaDown"}, happen: deadGate,
 		},
 	}
 }

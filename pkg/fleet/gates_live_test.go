@@ -1,0 +1,46 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// TestGateHolderIsLive follows a gate through a stock leader that renews, dies, and declares a duration that no one waits for,
+// and the fleet after it.
+func TestGateHolderIsLive(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		dead := foreign("main", "stock") // for ten minutes, as it declares
+		s.store.Put(dead)
+		a := s.launch("a", gated("main"))
+		require := func(when string, want bool) {
+			t.Helper()
+			if got := a.Gates()[0].Live; got != want {
+				t.Errorf("%s: live %t, want %t", when, got, want)
+			}
+		}
+		require("nothing is known", false)
+		for range 30 {
+			pass(2 * time.Second)
+			s.store.Tamper("main", func(l *coordinationv1.Lease) { l.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Now())) })
+			pass(time.Second)
+			require("stock renews", true)
+		}
+		pass(50 * time.Second)
+		require("stock may renew once a minute", true)
+		pass(10 * time.Second)
+		require("stock is dead", false)
+		if held := a.Gates()[0].Held; held {
+			t.Error("the fleet has taken a Lease that has not expired")
+		}
+		pass(10 * time.Minute)
+		require("the fleet has it", true)
+		s.isHeld("main", "flotilla_fleet")
+		s.store.Remove("main")
+		pass(time.Minute)
+		require("the fleet has made it again", true)
+	})
+}
