@@ -67,6 +67,10 @@ type Row struct {
 	// Forgets says what an instance keeps in memory only and a successor starts
 	// afresh, where an operator could see it; empty when nothing.
 	Forgets string
+	// Picture says what it keeps in memory that others fill and that it decides by, and
+	// what it waits for before it does; zero when it decides by listers, by what it asks
+	// for and by its own writes.
+	Picture Picture
 
 	workers, threshold field
 }
@@ -157,6 +161,10 @@ const (
 // All returns the rows of all controllers, sorted by name.
 func All() []Row {
 	rows := slices.Concat(namespacedRows(), clusterRows())
+	pictures := pictures()
+	for i := range rows {
+		rows[i].Picture = pictures[rows[i].Name]
+	}
 	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.Name, b.Name) })
 	return rows
 }

@@ -19,6 +19,9 @@
 //   - A namespaced row is right under a filtered view: the instance decides
 //     nothing from the absence of an object of another namespace, provided that
 //     its Needs are met.
+//   - Every type of upstream's controllers that is made to be shared in memory is
+//     covered by the Picture of a row, or known to be none: a test goes through the
+//     source, and finds what Pictures refer to in it.
 //   - Clients is what the constructor asks of its client builder, and the
 //     factors it applies; a test builds every controller and compares.
 //   - Workers and Thresholds point into the configuration they are given and
@@ -50,6 +53,18 @@
 //     empty: whoever wants a short stop refuses their requests in the client.
 //   - The context given to a constructor must live until Run has returned, and end
 //     then: event broadcasters stop with it.
+//   - It begins when its caches have synced. An informer of a shard has synced when its
+//     cache is filled with the present and the handlers that were added before the start
+//     have returned from what there is; nobody waits for what these have queued.
+//     That is enough for most: a key in a queue says only what to look at, and
+//     the decision is made by the listers. Picture is set for those that keep more, and
+//     says why what may be missing does no harm, or what is done about it. Not counted
+//     as such are a controller's own writes that it waits to see again (expectations of
+//     replicaset, replication, daemonset and job, consistency stores, the
+//     trackers of endpoints and endpointslices), of which none are left at a start. Quota
+//     keeps no counts: each sync counts by the listers, and fails while one of them has
+//     not synced (k8s.io/apiserver/pkg/quota/v1/generic/evaluator.go:79). Disruption
+//     lists a budget's Pods in each sync (disruption/disruption.go:631).
 //   - Metrics are global to the process. Work queue metrics are labelled by the
 //     queue's name: instances add up, and what a stopped instance left in its
 //     queue stays counted.
