@@ -13,8 +13,8 @@ import (
 )
 
 // CheckPlan returns why this build could not work by a plan that is valid in itself: a controller that the catalogue does not
-// have, one whose scope is not the ring's, or one that is in no ring, so that nobody would run it. All faults are in one
-// error, each with the path of the field, its value and what is allowed.
+// have, one whose scope, or EarlierScope, is not the ring's, or one that is in no ring, so that nobody would run it. All faults
+// are in one error, each with the path of the field, its value and what is allowed.
 func CheckPlan(plan shard.Plan) error {
 	rows := map[string]catalogue.Row{}
 	for _, row := range catalogue.All() {
@@ -29,7 +29,7 @@ func CheckPlan(plan shard.Plan) error {
 			switch {
 			case !known:
 				faults = append(faults, field.Invalid(path.Index(i), name, "must be a controller that 'flotilla controllers' lists"))
-			case string(row.Scope) != string(scope):
+			case string(row.Scope) != string(scope) && string(row.EarlierScope) != string(scope):
 				faults = append(faults, field.Invalid(path.Index(i), name, fmt.Sprintf("must be in a ring of scope %q, because of what it decides over: see 'flotilla controllers --why'", row.Scope)))
 			}
 		}

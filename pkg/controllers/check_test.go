@@ -32,6 +32,15 @@ func TestCheckPlan(t *testing.T) {
 			},
 			want: []string{"rings[0].controllers[", "ttl-controller", `scope "cluster"`},
 		},
+		// So plans of an earlier build have it.
+		"the pod garbage collector in a namespaced ring": {
+			change: func(p *shard.Plan) {
+				nodes := &p.Rings[1].Shards[slices.IndexFunc(p.Rings[1].Shards, func(s shard.Shard) bool { return s.Group == "nodes" })]
+				nodes.Controllers = slices.DeleteFunc(slices.Clone(nodes.Controllers), func(c string) bool { return c == "pod-garbage-collector-controller" })
+				p.Rings[0].Controllers = append(p.Rings[0].Controllers, "pod-garbage-collector-controller")
+				slices.Sort(p.Rings[0].Controllers)
+			},
+		},
 		"in no ring": {
 			change: func(p *shard.Plan) {
 				p.Rings[0].Controllers = slices.DeleteFunc(p.Rings[0].Controllers, func(c string) bool { return c == "job-controller" })

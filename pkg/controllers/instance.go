@@ -43,9 +43,7 @@ type Spec struct {
 	// is expected to hold. Below 2 the workers are those of the flags.
 	Share int
 	// Shards is the number of shards in the ring; below 2 the instance is all there is.
-	// It divides thresholds over all objects of the cluster, which a controller holds
-	// against its own cache, and the limits of requests where the fleet shares them
-	// ([Process.ShareLimits]).
+	// It divides the limits of requests where the fleet shares them ([Process.ShareLimits]).
 	Shards int
 	// Unheld is since when, by [Process.Clock], nobody has been able to write on what the
 	// instance covers. Caches of the process that were filled later need not be held
@@ -434,8 +432,8 @@ func (i *Instance) cleanup() {
 	}
 }
 
-// shareOf returns the configuration for one shard: its share of the workers, and of
-// thresholds over all objects of the cluster. Neither falls below one.
+// shareOf returns the configuration for one shard, with its share of the workers: at least one. It has no interval between
+// the starts of controllers, which upstream would sleep for even in Close; see Process.startDelay.
 func shareOf(all kubectrlmgrconfig.KubeControllerManagerConfiguration, spec Spec) kubectrlmgrconfig.KubeControllerManagerConfiguration {
 	c := *all.DeepCopy()
 	for _, name := range spec.Controllers {
@@ -445,9 +443,6 @@ func shareOf(all kubectrlmgrconfig.KubeControllerManagerConfiguration, spec Spec
 		}
 		for _, workers := range row.Workers(&c) {
 			*workers = divide(*workers, spec.Share)
-		}
-		for _, threshold := range row.Thresholds(&c) {
-			*threshold = divide(*threshold, spec.Shards)
 		}
 	}
 	return c

@@ -1,12 +1,36 @@
 package controllers
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 )
+
+// TestTerminatedPodThreshold: one shard of the default plan counts terminated Pods, and by the flag's number.
+func TestTerminatedPodThreshold(t *testing.T) {
+	const ranges, threshold = 16, 100
+	plan, err := DefaultPlan(ranges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all kubectrlmgrconfig.KubeControllerManagerConfiguration
+	all.PodGCController.TerminatedPodGCThreshold = threshold
+	var counted []int32
+	for _, s := range plan.Shards() {
+		spec := Spec{ID: s.ID, Range: s.Range, Controllers: plan.ControllersOf(s.ID), Share: 4, Shards: ranges}
+		if slices.Contains(spec.Controllers, names.PodGarbageCollectorController) {
+			counted = append(counted, shareOf(all, spec).PodGCController.TerminatedPodGCThreshold)
+		}
+	}
+	if !slices.Equal(counted, []int32{threshold}) {
+		t.Errorf("shards that count terminated Pods keep %v, want %d in one", counted, threshold)
+	}
+}
 
 // TestConstructorThatEndsTheProcess ends the process as upstream's namespace controller does when discovery fails while
 // it is built.

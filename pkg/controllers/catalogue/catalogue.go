@@ -40,6 +40,9 @@ type Row struct {
 	Name string
 	// Scope says whether it runs once per range of namespaces or once in the fleet.
 	Scope Scope
+	// EarlierScope is another scope that plans of an earlier build give to the controller, empty for none. A plan may keep it
+	// there until an operator changes it.
+	EarlierScope Scope
 	// Group is the group of a cluster controller, empty for a namespaced one.
 	Group string
 	// Why says what one reconcile reads and writes, and why that makes Scope right.
@@ -72,7 +75,7 @@ type Row struct {
 	// for and by its own writes.
 	Picture Picture
 
-	workers, threshold field
+	workers field
 }
 
 // field gives a pointer to one field of a configuration.
@@ -82,11 +85,6 @@ type field func(*Config) *int32
 // controller runs; none where upstream hard-codes it. A runner divides them over the
 // shards that share the work, and leaves at least one.
 func (r Row) Workers(c *Config) []*int32 { return r.workers.of(c) }
-
-// Thresholds returns pointers to the fields of c that an instance compares with the
-// number of objects it sees; none for most. A runner divides them over the shards of
-// a ring. What was positive must stay positive: zero or less switches a limit off.
-func (r Row) Thresholds(c *Config) []*int32 { return r.threshold.of(c) }
 
 func (f field) of(c *Config) []*int32 {
 	if f == nil {

@@ -55,12 +55,15 @@ func TestRows(t *testing.T) {
 			if row.Group != "" {
 				t.Errorf("%s: namespaced, but in group %q", row.Name, row.Group)
 			}
+			if row.EarlierScope != "" {
+				t.Errorf("%s: namespaced, but plans may have it in a ring of scope %q", row.Name, row.EarlierScope)
+			}
 		case ScopeCluster:
 			if !slices.Contains(Groups(), row.Group) {
 				t.Errorf("%s: cluster, but its group %q is none of %v", row.Name, row.Group, Groups())
 			}
-			if row.Thresholds(&Config{}) != nil {
-				t.Errorf("%s: cluster, but has a threshold to divide over shards", row.Name)
+			if row.EarlierScope != "" && row.EarlierScope != ScopeNamespaced {
+				t.Errorf("%s: earlier scope %q", row.Name, row.EarlierScope)
 			}
 		default:
 			t.Errorf("%s: scope %q", row.Name, row.Scope)
@@ -141,9 +144,8 @@ func TestValuesAreTheCallers(t *testing.T) {
 	}
 }
 
-// Every flag for a number of workers must be the Workers of exactly one row, and
-// every flag for a number of objects the Thresholds of one.
-func TestWorkersAndThresholdsFollowFlags(t *testing.T) {
+// Every flag for a number of workers must be the Workers of exactly one row.
+func TestWorkersFollowFlags(t *testing.T) {
 	want := map[string]string{
 		"concurrent-cron-job-syncs":                           names.CronJobController,
 		"concurrent-daemonset-syncs":                          names.DaemonSetController,
@@ -166,7 +168,6 @@ func TestWorkersAndThresholdsFollowFlags(t *testing.T) {
 		"concurrent-validating-admission-policy-status-syncs": names.ValidatingAdmissionPolicyStatusController,
 		"concurrent_rc_syncs":                                 names.ReplicationControllerController,
 		"mirroring-concurrent-service-endpoint-syncs":         names.EndpointSliceMirroringController,
-		"terminated-pod-gc-threshold":                         names.PodGarbageCollectorController,
 	}
 	before := fields(parse(t))
 	for name, values := range before {
@@ -177,7 +178,7 @@ func TestWorkersAndThresholdsFollowFlags(t *testing.T) {
 		}
 	}
 	got := map[string]string{}
-	for _, flag := range flagsWithNumbers(t) {
+	for _, flag := range workerFlags(t) {
 		const odd = 7919
 		for name, values := range fields(parse(t, fmt.Sprintf("--%s=%d", flag, odd))) {
 			if slices.Equal(values, before[name]) {
@@ -201,34 +202,31 @@ func TestWorkersAndThresholdsFollowFlags(t *testing.T) {
 	}
 }
 
-func TestAccessorsPointIntoTheirArgument(t *testing.T) {
+func TestWorkersPointIntoTheirArgument(t *testing.T) {
 	for _, row := range All() {
 		var a, b Config
-		for _, accessor := range []func(*Config) []*int32{row.Workers, row.Thresholds} {
-			for _, field := range accessor(&a) {
-				*field = 3
+		for _, field := range row.Workers(&a) {
+			*field = 3
+		}
+		for _, field := range row.Workers(&b) {
+			if *field != 0 {
+				t.Errorf("%s: a change to one configuration is seen in another", row.Name)
 			}
-			for _, field := range accessor(&b) {
-				if *field != 0 {
-					t.Errorf("%s: a change to one configuration is seen in another", row.Name)
-				}
-			}
-			for _, field := range accessor(&a) {
-				if *field != 3 {
-					t.Errorf("%s: a change to the field is not seen in the configuration", row.Name)
-				}
+		}
+		for _, field := range row.Workers(&a) {
+			if *field != 3 {
+				t.Errorf("%s: a change to the field is not seen in the configuration", row.Name)
 			}
 		}
 	}
 }
 
-// flagsWithNumbers returns the flags that may set a number of workers or of objects.
-func flagsWithNumbers(t *testing.T) []string {
+// workerFlags returns the flags that may set a number of workers.
+func workerFlags(t *testing.T) []string {
 	t.Helper()
 	var result []string
 	flags(newOptions(t)).VisitAll(func(f *pflag.Flag) {
-		workers := strings.Contains(f.Name, "concurrent")
-		if f.Value.Type() == "int32" && (workers || strings.Contains(f.Name, "-gc-threshold")) {
+		if f.Value.Type() == "int32" && strings.Contains(f.Name, "concurrent") {
 			result = append(result, f.Name)
 		}
 	})
@@ -239,7 +237,7 @@ func flagsWithNumbers(t *testing.T) []string {
 func fields(c *Config) map[string][]int32 {
 	result := map[string][]int32{}
 	for _, row := range All() {
-		for _, field := range slices.Concat(row.Workers(c), row.Thresholds(c)) {
+		for _, field := range row.Workers(c) {
 			result[row.Name] = append(result[row.Name], *field)
 		}
 	}

@@ -24,8 +24,8 @@
 //     source, and finds what Pictures refer to in it.
 //   - Clients is what the constructor asks of its client builder, and the
 //     factors it applies; a test builds every controller and compares.
-//   - Workers and Thresholds point into the configuration they are given and
-//     nowhere else, and keep no reference to it.
+//   - Workers point into the configuration they are given and nowhere else, and
+//     keep no reference to it.
 //   - Every function returns values of its own: callers may change them.
 //
 // # Non-guarantees

@@ -46,6 +46,13 @@ func nodes() []Row {
 		Why:     "Counts all Nodes and writes to each how long its kubelet may cache secrets; the count sets the value.",
 		Clients: []Client{client("ttl-controller")},
 	}, {
+		Name: names.PodGarbageCollectorController,
+		Why: "Reads all Pods and Nodes; marks and deletes Pods of Nodes that are gone, and the oldest of the terminated ones beyond a number. " +
+			"That number is one for the whole cluster: an instance that sees part of the Pods cannot tell how many there are, or which are the oldest.",
+		Clients:      []Client{client("pod-garbage-collector")},
+		EarlierScope: ScopeNamespaced,
+		Forgets:      "Since when a Node is missing: a successor waits its 40 s of quarantine again.",
+	}, {
 		Name: names.DeviceTaintEvictionController,
 		Why: "Reads all ResourceSlices, DeviceTaintRules, ResourceClaims and Pods; evicts Pods and writes to each rule how many Pods of how many namespaces wait. " +
 			"In this group because it watches all Pods.",

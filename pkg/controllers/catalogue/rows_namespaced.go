@@ -186,13 +186,6 @@ func namespaces() []Row {
 
 func pods() []Row {
 	return []Row{{
-		Name: names.PodGarbageCollectorController,
-		Why: "Reads Pods one by one and all Nodes, and asks the server before it takes a Node for gone; marks and deletes Pods. " +
-			"Only its limit on terminated Pods is a count over all it sees, which Thresholds gives.",
-		Clients:   []Client{client("pod-garbage-collector")},
-		threshold: func(c *Config) *int32 { return &c.PodGCController.TerminatedPodGCThreshold },
-		Forgets:   "Since when a Node is missing: a successor waits its 40 s of quarantine again.",
-	}, {
 		Name: names.TaintEvictionController,
 		Why: "Reads all Nodes and one Pod; marks and deletes that Pod. A Node's change looks up the Pods on it in its own cache, " +
 			"and each of them is judged alone, so each range evicts its own.",
