@@ -23,7 +23,7 @@ import (
 type clientBuilder struct {
 	base  clientbuilder.ControllerClientBuilder
 	fence transport.WrapperFunc
-	// seeing is between the controller and all else.
+	// seeing is between the controller and all else; nil for none.
 	seeing     transport.WrapperFunc
 	controller string
 	limits     *limits

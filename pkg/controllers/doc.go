@@ -35,7 +35,8 @@
 //     shards it runs; with [Process.ShareLimits] it is the part of that which its
 //     running shards are of their ring. Its workers per controller are divided over the shards that a
 //     member is expected to hold, at least one each.
-//   - An update that a controller sends returns when the shard's cache has seen it, or after 50 ms.
+//   - An update of a controller that awaits its updates (catalogue: AwaitUpdates) returns when the shard's cache has seen it, or
+//     after 50 ms.
 //
 // # Non-guarantees
 //

@@ -233,8 +233,9 @@ func init() {
 }
 
 func (p *Process) fenced(i *Instance, base clientbuilder.ControllerClientBuilder, spec Spec, controller string) clientbuilder.ControllerClientBuilder {
-	return clientBuilder{
-		base: base, fence: spec.Fence, seeing: seeing(i.informers.See), controller: controller, limits: p.limits, shards: spec.Shards, closed: spec.Closed,
+	b := clientBuilder{base: base, fence: spec.Fence, controller: controller, limits: p.limits, shards: spec.Shards, closed: spec.Closed}
+	if row, _ := catalogue.Lookup(controller); row.AwaitUpdates {
+		b.seeing = seeing(i.informers.See)
 	}
 }
 

@@ -61,7 +61,7 @@ var (
 	fencePolicy = stateOf("fence_policy", gauge, "1 if the API server refuses the credentials of fenced members, else 0.")
 
 	discarded = stateOf("informer_discarded_total", counter, "Objects and events dropped because the API server sent them though they were outside the range.")
-	unseen    = stateOf("informer_unseen_updates_total", counter, "Updates that controllers sent and that the shard's cache had not seen after 50 ms, when they went on.")
+	unseen    = stateOf("informer_unseen_updates_total", counter, "Updates that the deployment controller sent and that the shard's cache had not seen after 50 ms, when it went on.")
 	watchMode = stateOf("informer_resources", gauge, "Resources by who filters them by range: the API server, this client, or this process out of what it caches whole.", "filtered_by")
 )
 

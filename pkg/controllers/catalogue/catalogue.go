@@ -57,6 +57,11 @@ type Row struct {
 	// Casts lists the resources whose objects it casts though it asks for them by resource and not by type. Of all
 	// others that it asks for so it reads the metadata alone.
 	Casts []schema.GroupResource
+	// AwaitUpdates says that the controller begins a sync from the cache without asking whether that has seen what the last one
+	// wrote: in a short queue it would often send an old version again. Its updates return when the cache has seen them. That is
+	// wrong for a controller that remembers its own writes to tell them from those of others, such as endpointslice: it
+	// remembers one when the update returns, and its handlers must not be called before.
+	AwaitUpdates bool
 	// BuildAfterClaim says that the constructor takes a snapshot of the cluster on
 	// which Run relies: build it only while the shard's claim is held, never to warm
 	// up.
