@@ -177,6 +177,17 @@ func migratedBy(migration *internal.LeaderMigrationConfiguration, how leadermigr
 	return all
 }
 
+// leavesTokens reports whether serviceaccount-token is left to whoever leads by another Lease: --gate-lease names the controllers
+// of this fleet, and not this one. Else it runs whatever --controllers says, as with the stock controller manager.
+func (o *Options) leavesTokens(gates []gate) bool {
+	return o.isGated() && !covered(gates, names.ServiceAccountTokenController)
+}
+
+// covered reports whether a gate stands for the controller.
+func covered(gates []gate, controller string) bool {
+	return slices.ContainsFunc(gates, func(g gate) bool { return len(g.controllers) == 0 || slices.Contains(g.controllers, controller) })
+}
+
 // checkGates returns an error for controllers that this process would run and that no gate covers, where there are gates: a
 // stock controller manager could run them as well.
 func checkGates(gates []gate, runs []string) error {
@@ -185,7 +196,8 @@ func checkGates(gates []gate, runs []string) error {
 	}
 	var bare []string
 	for _, name := range runs {
-		if !slices.ContainsFunc(gates, func(g gate) bool { return slices.Contains(g.controllers, name) }) {
+		// Nobody can disable serviceaccount-token by --controllers: see leavesTokens.
+		if name != names.ServiceAccountTokenController && !covered(gates, name) {
 			bare = append(bare, name)
 		}
 	}

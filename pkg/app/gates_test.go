@@ -65,6 +65,7 @@ func TestCheckGates(t *testing.T) {
 		"covered by two":       {[]gate{jobs, cron}, []string{"job-controller", "cronjob-controller"}, ""},
 		"covers what is off":   {[]gate{jobs, cron}, []string{"job-controller"}, ""},
 		"nothing runs":         {[]gate{jobs}, nil, ""},
+		"tokens":               {[]gate{jobs}, []string{"job-controller", "serviceaccount-token-controller"}, ""},
 		"one is bare":          {[]gate{jobs}, []string{"cronjob-controller", "job-controller"}, "enables cronjob-controller, which"},
 		"two are bare":         {[]gate{jobs}, []string{"a", "job-controller", "b"}, "enables a, b, which"},
 	} {
@@ -153,6 +154,34 @@ func TestGates(t *testing.T) {
 			t.Errorf("%s: got %v, want an error with %q", name, err, tc.fault)
 		case tc.fault == "" && (err != nil || !reflect.DeepEqual(got, tc.want)):
 			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, tc.want)
+		}
+	}
+}
+
+// TestTokensAreLeft: a fleet whose gates name its controllers runs serviceaccount-token only if they name it too, since the stock
+// leader of the others runs it.
+func TestTokensAreLeft(t *testing.T) {
+	jobs := gate{lease: "jobs", controllers: []string{"job-controller"}}
+	tokens := gate{lease: "tokens", controllers: []string{"serviceaccount-token-controller"}}
+	for name, tc := range map[string]struct {
+		flags []string
+		gates []gate
+		want  bool
+	}{
+		"by default":        {nil, []gate{{lease: "kube-controller-manager"}}, false},
+		"no gate":           {[]string{"none"}, nil, false},
+		"a migration alone": {[]string{"none"}, []gate{jobs}, false},
+		"a gate for all":    {[]string{"x"}, []gate{{lease: "x"}}, false},
+		"for others":        {[]string{"jobs=job-controller"}, []gate{jobs}, true},
+		"for it too":        {[]string{"jobs=job-controller", "tokens=serviceaccount-token-controller"}, []gate{jobs, tokens}, false},
+	} {
+		o, err := NewOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Fleet.Gates = tc.flags
+		if got := o.leavesTokens(tc.gates); got != tc.want {
+			t.Errorf("%s: left to others: %t, want %t", name, got, tc.want)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
 	"github.com/flotilla-kube/flotilla/pkg/app/events"
 	"github.com/flotilla-kube/flotilla/pkg/app/metrics"
@@ -115,13 +116,17 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		migration = &c.ComponentConfig.Generic.LeaderMigration
 	}
 	// As upstream: what the migration leaves to another component is not run at all.
-	process.Leave(migratedBy(migration, leadermigration.ControllerUnowned))
+	left := migratedBy(migration, leadermigration.ControllerUnowned)
+	process.Leave(left)
 	if o.Fleet.ShareKubeAPILimits {
 		process.ShareLimits()
 	}
 	gates, err := o.gates(migration, process.Runs(allControllers()))
 	if err != nil {
 		return err
+	}
+	if o.leavesTokens(gates) {
+		process.Leave(append(left, names.ServiceAccountTokenController))
 	}
 	var gateNames []string
 	for _, g := range gates {

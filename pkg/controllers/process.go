@@ -143,9 +143,14 @@ func (p *Process) ShareLimits() { p.limits.share() }
 func (p *Process) Runs(controllers []string) []string {
 	descriptors := app.NewControllerDescriptors()
 	enabled := app.ControllerContext{ComponentConfig: p.config.ComponentConfig}
+//
+// As upstream, it runs serviceaccount-token whatever --controllers says, if it has the key to sign tokens.
 	var runs []string
 	for _, name := range controllers {
-		if d, ok := descriptors[name]; ok && enabled.IsControllerEnabled(d) && !p.left.Has(name) {
+		d, known := descriptors[name]
+		switch {
+		case !known || p.left.Has(name):
+		case name == names.ServiceAccountTokenController && p.config.ComponentConfig.SAController.ServiceAccountKeyFile != "", enabled.IsControllerEnabled(d):
 			runs = append(runs, name)
 		}
 	}
