@@ -79,6 +79,8 @@ type Instance struct {
 	// count counts the instance among those that share the limits of requests, until
 	// what it returns is called.
 	count func() (discount func())
+	// start waits until a controller may begin, or ctx ends.
+	start func(ctx context.Context)
 	// late builds the controllers that may not be built before the claim is held.
 	late      func() error
 	started   chan struct{}
@@ -111,6 +113,7 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 		queues:    queues.NewGroup(spec.ID.Ring, spec.ID.Name),
 		running:   spec.Running,
 		shutdown:  spec.ShutdownTimeout,
+		start:     func(ctx context.Context) { pause(ctx, p.clock, p.startDelay()) },
 		count:     func() func() { return p.limits.count(spec.Controllers, spec.Shards) },
 	}
 	i.context = app.ControllerContext{
@@ -237,6 +240,7 @@ func (p *Process) fenced(i *Instance, base clientbuilder.ControllerClientBuilder
 	if row, _ := catalogue.Lookup(controller); row.AwaitUpdates {
 		b.seeing = seeing(i.informers.See)
 	}
+	return b
 }
 
 // add takes a controller in; nil is one that declined.
@@ -437,6 +441,7 @@ func (i *Instance) cleanup() {
 // the starts of controllers, which upstream would sleep for even in Close; see Process.startDelay.
 func shareOf(all kubectrlmgrconfig.KubeControllerManagerConfiguration, spec Spec) kubectrlmgrconfig.KubeControllerManagerConfiguration {
 	c := *all.DeepCopy()
+	c.Generic.ControllerStartInterval.Duration = 0
 	for _, name := range spec.Controllers {
 		row, ok := catalogue.Lookup(name)
 		if !ok {

@@ -43,6 +43,8 @@ type Process struct {
 	metrics    *controllersmetrics.ControllerManagerMetrics
 	endpoints  *Endpoints
 	clock      election.Clock
+	// began is when the process did, by clock.
+	began time.Time
 	// left are controllers that others run.
 	left sets.Set[string]
 }
@@ -63,6 +65,7 @@ func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, erro
 		endpoints: endpoints,
 		clock:     election.NewClock(),
 	}
+	p.began = p.clock.Now()
 	p.identities = p.root
 	if c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
 		var err error
@@ -140,11 +143,11 @@ func (p *Process) ShareLimits() { p.limits.share() }
 // Runs returns those of the controllers named that this process would run: enabled
 // by --controllers, and with their feature gates on. The order is kept. Some of them
 // may still decline when they are built, where other flags say so.
+//
+// As upstream, it runs serviceaccount-token whatever --controllers says, if it has the key to sign tokens.
 func (p *Process) Runs(controllers []string) []string {
 	descriptors := app.NewControllerDescriptors()
 	enabled := app.ControllerContext{ComponentConfig: p.config.ComponentConfig}
-//
-// As upstream, it runs serviceaccount-token whatever --controllers says, if it has the key to sign tokens.
 	var runs []string
 	for _, name := range controllers {
 		d, known := descriptors[name]
@@ -155,6 +158,16 @@ func (p *Process) Runs(controllers []string) []string {
 		}
 	}
 	return runs
+}
+
+// startDelay returns how long a controller is to wait before it begins: until --controller-start-interval, with upstream's
+// jitter, has passed since the process began. So it is for those that begin as the process does, and takes nothing from a handoff.
+func (p *Process) startDelay() time.Duration {
+	interval := p.config.ComponentConfig.Generic.ControllerStartInterval.Duration
+	if interval <= 0 {
+		return 0
+	}
+	return max(0, wait.Jitter(interval, app.ControllerStartJitter)-p.clock.Now().Sub(p.began))
 }
 
 // resyncPeriod is upstream's: between one and two times --min-resync-period, so that

@@ -3,10 +3,12 @@ package controllers
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // announce calls running once all caches are full, at once if they are: then the controllers have nothing more to wait for. What
@@ -26,11 +28,11 @@ func (i *Instance) announce(ctx context.Context) (wait func()) {
 	return waiting.Wait
 }
 
-// grouped returns the controllers such that queues which they make when they run count for the shard, too.
+// grouped returns the controllers such that each begins when it may, and queues which it makes when it runs count for the shard, too.
 func (i *Instance) grouped() []app.Controller {
 	all := make([]app.Controller, 0, len(i.controllers))
 	for _, c := range i.controllers {
-		all = append(all, groupedController{c, i.queues})
+		all = append(all, groupedController{c, i.queues, i.start})
 	}
 	return all
 }
@@ -38,7 +40,25 @@ func (i *Instance) grouped() []app.Controller {
 type groupedController struct {
 	app.Controller
 	queues *queues.Group
+	start  func(context.Context)
 }
 
-// Run implements app.Controller.
-func (c groupedController) Run(ctx context.Context) { c.queues.Do(func() { c.Controller.Run(ctx) }) }
+// Run implements app.Controller. A controller whose context has ended before it may begin is run all the same: only so does it end
+// what its constructor has started.
+func (c groupedController) Run(ctx context.Context) {
+	c.start(ctx)
+	c.queues.Do(func() { c.Controller.Run(ctx) })
+}
+
+// pause returns after d, or when ctx ends.
+func pause(ctx context.Context, clock election.Clock, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+}

@@ -45,6 +45,7 @@ func TestShutdownTimeout(t *testing.T) {
 				}
 				until := make(chan struct{})
 				i := &Instance{
+					start:     func(context.Context) {},
 					informers: pool.NewFactory(shard.Everything(), nil, time.Time{}),
 					started:   make(chan struct{}), endpoints: NewEndpoints(), cancel: func() {},
 					queues: queues.NewGroup("", ""), running: func() {}, count: func() func() { return func() {} }, late: func() error { return nil },

@@ -1,0 +1,47 @@
+package controllers
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
+)
+
+// TestStartInterval has controllers begin at their time in the life of the process: an interval and its jitter after it began, and
+// at once in every shard that comes later. Whoever is told to stop does not wait.
+func TestStartInterval(t *testing.T) {
+	const interval = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		p := withFlags(func(c *kubectrlmgrconfig.KubeControllerManagerConfiguration) {
+			c.Generic.ControllerStartInterval.Duration = interval
+		})
+		p.began = p.clock.Now()
+		took := func(ctx context.Context) time.Duration {
+			began := time.Now()
+			pause(ctx, p.clock, p.startDelay())
+			return time.Since(began)
+		}
+		stopped, cancel := context.WithCancel(t.Context())
+		cancel()
+		if d := took(stopped); d != 0 {
+			t.Errorf("told to stop, it waited %v", d)
+		}
+		if d := took(t.Context()); d < interval || d > 2*interval {
+			t.Errorf("with the process it began after %v, want %v to %v", d, interval, 2*interval)
+		}
+		time.Sleep(2 * interval)
+		if d := took(t.Context()); d != 0 {
+			t.Errorf("in a later shard it waited %v", d)
+		}
+	})
+	if c := shareOf(withFlags(func(c *kubectrlmgrconfig.KubeControllerManagerConfiguration) {
+		c.Generic.ControllerStartInterval.Duration = interval
+	}).config.ComponentConfig, Spec{}); c.Generic.ControllerStartInterval.Duration != 0 {
+		t.Errorf("upstream is told to sleep %v in each shard", c.Generic.ControllerStartInterval.Duration)
+	}
+	if d := withFlags(func(*kubectrlmgrconfig.KubeControllerManagerConfiguration) {}).startDelay(); d != 0 {
+		t.Errorf("without the flag there is a delay of %v", d)
+	}
+}
