@@ -32,9 +32,10 @@ func workloads() []Row {
 		Name: names.ReplicaSetController,
 		Why: "Reads one ReplicaSet and the Pods and sibling ReplicaSets of its namespace; creates, adopts and deletes Pods there. " +
 			"The index by owner UID crosses no namespace, because owners are of the same one.",
-		Clients:        []Client{client("replicaset-controller")},
-		workers:        func(c *Config) *int32 { return &c.ReplicaSetController.ConcurrentRSSyncs },
-		RestartHazards: "Each instance registers its metrics again and logs an error for it, nothing worse (replicaset/replica_set.go:158).",
+		Clients: []Client{client("replicaset-controller")},
+		workers: func(c *Config) *int32 { return &c.ReplicaSetController.ConcurrentRSSyncs },
+		RestartHazards: "Each instance registers the metrics again, which is an error in its log unless the registry lets the same metric pass " +
+			"(replicaset/replica_set.go:158).",
 	}, {
 		Name:    names.ReplicationControllerController,
 		Why:     "The ReplicaSet loop on ReplicationControllers: reads one and the Pods of its namespace, writes Pods there.",
