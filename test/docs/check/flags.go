@@ -16,17 +16,49 @@ var hostDependent = map[string]string{"member-name": "the host name"}
 const flagsHead = `# Flags
 
 For whoever writes a member's command line. You find every flag here, with its default: first the fleet's own, then those of
-kube-controller-manager, which mean what they mean there. [--controller-shutdown-timeout](design/fleet.md#when-upstreams-controllers-stop)
-counts for each shard, once its writes are refused. The flags of the commands that look at a fleet are in [cli.md](cli.md);
-what to set the fleet's flags to is in [tune.md](tune.md).
+kube-controller-manager. Those mean what they mean there, but for [a few](#where-a-flag-of-kube-controller-manager-differs). The
+flags of the commands that look at a fleet are in [cli.md](cli.md); what to set the fleet's flags to is in [tune.md](tune.md).
 
 This page is generated: ` + "`go test ./test/docs/check -run TestFlagsPage -rewrite`" + ` writes it, and a test fails when it is out of date.
+
+## Where a flag of kube-controller-manager differs
+
+A fleet is several processes, and a process runs several shards. So these say something else than with one process that runs
+everything:
+
+| flag | what it means in a fleet |
+|---|---|
 `
+
+// differences are the flags of kube-controller-manager that mean something else in a fleet. TestDifferencesNameFlags holds the names
+// against the flags.
+var differences = []struct {
+	flags []string
+	text  string
+}{
+	{[]string{"kube-api-qps", "kube-api-burst"}, "The limit of each controller of each member, whatever the number of its shards: ten members may send ten times as much " +
+		"as one stock leader. With [--share-kube-api-limits](#share-kube-api-limits) it is the fleet's. See [tune](tune.md#requests-a-replicas-share-and-the-sum)."},
+	{[]string{"concurrent-deployment-syncs", "concurrent-replicaset-syncs", "concurrent-job-syncs", "concurrent-service-endpoint-syncs"},
+		"And all others that set the number of workers of a controller that works by ranges: the workers of each member. A range gets its part of " +
+			"them, and at least one. A controller of a group has as many as its flag says. See [tune](tune.md#workers)."},
+	{[]string{"controllers"}, "Each member's own: members with different lists run different controllers in the shards that they hold."},
+	{[]string{"controller-start-interval"}, "Counts from the start of the process. Controllers of shards that a member takes over later begin at once."},
+	{[]string{"controller-shutdown-timeout"}, "Counts for each shard, once its writes are refused. See [the fleet's design](design/fleet.md#when-upstreams-controllers-stop)."},
+	{[]string{"leader-elect-lease-duration", "leader-elect-renew-deadline", "leader-elect-retry-period", "leader-elect-resource-namespace"},
+		"The timings and the namespace of all of the fleet's Leases."},
+}
 
 // flagsPage returns the page for flags in sections.
 func flagsPage(sections cliflag.NamedFlagSets) string {
 	var b strings.Builder
 	b.WriteString(flagsHead)
+	for _, d := range differences {
+		var links []string
+		for _, name := range d.flags {
+			links = append(links, fmt.Sprintf("[--%s](#%s)", name, name))
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(links, ", "), d.text)
+	}
 	for _, name := range sections.Order {
 		set := sections.FlagSets[name]
 		if !set.HasAvailableFlags() {

@@ -33,6 +33,24 @@ func sections(t *testing.T) cliflag.NamedFlagSets {
 	return all
 }
 
+// TestDifferencesNameFlags: what the page says to be different is a flag of kube-controller-manager, and not one of the fleet's own.
+func TestDifferencesNameFlags(t *testing.T) {
+	all := sections(t)
+	for _, d := range differences {
+		for _, name := range d.flags {
+			found := ""
+			for section, set := range all.FlagSets {
+				if set.Lookup(name) != nil {
+					found = section
+				}
+			}
+			if found == "" || found == "fleet" {
+				t.Errorf("--%s is in section %q, want one of kube-controller-manager's", name, found)
+			}
+		}
+	}
+}
+
 // TestFlagsPage holds docs/flags.md against the flags.
 func TestFlagsPage(t *testing.T) {
 	all := sections(t)
