@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/controller-manager/pkg/clientbuilder"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
 // clientBuilder gives one controller of one shard its clients: the identity from
@@ -38,6 +40,11 @@ var _ clientbuilder.ControllerClientBuilder = clientBuilder{}
 
 // Config implements clientbuilder.ControllerClientBuilder.
 func (b clientBuilder) Config(name string) (*rest.Config, error) {
+	return b.config(name, catalogue.ViaConfig)
+}
+
+// config returns the configuration for a client that the controller asks for by a method.
+func (b clientBuilder) config(name string, via catalogue.Via) (*rest.Config, error) {
 	config, err := b.base.Config(name)
 	if err != nil {
 		return nil, err
@@ -48,6 +55,8 @@ func (b clientBuilder) Config(name string) (*rest.Config, error) {
 	config.WrapTransport = transport.Wrappers(b.fence, config.WrapTransport, b.seeing)
 	if limiter := b.limits.limiter(b.controller, name, config, b.shards); limiter != nil {
 		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(b.controller, name)}
+	} else if own := ownLimiter(b.controller, name, via, config); own != nil {
+		config.RateLimiter = openLimiter{own, b.closed}
 	}
 	return config, nil
 }
@@ -57,7 +66,7 @@ func (b clientBuilder) ConfigOrDie(name string) *rest.Config { return orDie(b.Co
 
 // Client implements clientbuilder.ControllerClientBuilder.
 func (b clientBuilder) Client(name string) (kubernetes.Interface, error) {
-	config, err := b.Config(name)
+	config, err := b.config(name, catalogue.ViaClient)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +83,20 @@ func (b clientBuilder) ClientOrDie(name string) kubernetes.Interface { return or
 // rarely and much at once, so it has the limits that upstream gives it, apart from
 // the controller's.
 func (b clientBuilder) DiscoveryClient(name string) (discovery.DiscoveryInterface, error) {
-	config, err := b.Config(name)
+	config, err := b.discoveryConfig(name)
 	if err != nil {
 		return nil, err
 	}
-	config.RateLimiter, config.QPS, config.Burst = nil, 20, 200
 	return discovery.NewDiscoveryClientForConfig(config)
+}
+
+func (b clientBuilder) discoveryConfig(name string) (*rest.Config, error) {
+	config, err := b.config(name, catalogue.ViaDiscovery)
+	if err != nil {
+		return nil, err
+	}
+	config.RateLimiter = openLimiter{flowcontrol.NewTokenBucketRateLimiter(20, 200), b.closed}
+	return config, nil
 }
 
 // DiscoveryClientOrDie implements clientbuilder.ControllerClientBuilder.

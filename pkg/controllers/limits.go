@@ -9,6 +9,8 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
 // limits holds the rate limiters of the controllers that may run in several shards
@@ -31,6 +33,34 @@ type limits struct {
 
 type multiplier struct{ qps, burst float32 }
 
+// of returns the limits of a config, multiplied.
+func (m multiplier) of(config *rest.Config) (qps float32, burst int) {
+	qps, burst = config.QPS, config.Burst
+	if qps == 0 {
+		qps = rest.DefaultQPS
+	}
+	if burst == 0 {
+		burst = rest.DefaultBurst
+	}
+	return qps * m.qps, int(float32(burst) * m.burst)
+}
+
+// ownLimiter returns what a client of a controller that runs once limits itself to, with what upstream raises it by; nil for
+// no limit. Clients that are built from one config share it.
+func ownLimiter(controller, name string, via catalogue.Via, config *rest.Config) flowcontrol.RateLimiter {
+	if config.QPS < 0 {
+		return nil
+	}
+	m := multiplier{1, 1}
+	row, _ := catalogue.Lookup(controller)
+	for _, c := range row.Clients {
+		if c.Name == name && c.Via == via {
+			m = multiplier{float32(c.QPS), float32(c.Burst)}
+		}
+	}
+	return flowcontrol.NewTokenBucketRateLimiter(m.of(config))
+}
+
 // limiterKey names what has a limit of its own, as upstream: a controller may have several clients.
 type limiterKey struct{ controller, client string }
 
@@ -48,14 +78,7 @@ func (l *limits) limiter(controller, name string, config *rest.Config, shards in
 	if !several || config.QPS < 0 {
 		return nil
 	}
-	qps, burst := config.QPS, config.Burst
-	if qps == 0 {
-		qps = rest.DefaultQPS
-	}
-	if burst == 0 {
-		burst = rest.DefaultBurst
-	}
-	qps, burst = qps*m.qps, int(float32(burst)*m.burst)
+	qps, burst := m.of(config)
 	key := limiterKey{controller, name}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,11 +16,13 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -127,6 +129,49 @@ func TestWholeLimits(t *testing.T) {
 	defer each.count([]string{deployments}, 16)()
 	if limiter.QPS() != 20 || each.limiter(deployments, deployments, stock, 4) != limiter || len(each.parts) != 0 {
 		t.Errorf("where limits are each member's, there is %v a second of 20, parts %v", limiter.QPS(), each.parts)
+	}
+}
+
+// TestClosedFencesEndWaiting has requests wait for the limits of every kind of client that a controller of a group has. When the fence is
+// closed, they go on at once, to be refused.
+func TestClosedFencesEndWaiting(t *testing.T) {
+	for name, config := range map[string]func(clientBuilder) (*rest.Config, error){
+		"client": func(b clientBuilder) (*rest.Config, error) {
+			return b.config("generic-garbage-collector", catalogue.ViaClient)
+		},
+		"config":    func(b clientBuilder) (*rest.Config, error) { return b.Config("generic-garbage-collector") },
+		"discovery": func(b clientBuilder) (*rest.Config, error) { return b.discoveryConfig("generic-garbage-collector") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			closed := make(chan struct{})
+			c, err := config(clientBuilder{
+				base: clientbuilder.SimpleControllerClientBuilder{ClientConfig: stock}, fence: transport.Wrappers(), seeing: transport.Wrappers(),
+				controller: garbage, limits: newLimits(sharedLimits()), closed: closed,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]float32{"client": 20, "config": 40, "discovery": 20}[name]
+			if c.RateLimiter == nil || c.RateLimiter.QPS() != want {
+				t.Fatalf("%s: the limiter is %v, want %v requests a second", name, c.RateLimiter, want)
+			}
+			for c.RateLimiter.TryAccept() {
+			}
+			began := time.Now()
+			time.AfterFunc(time.Millisecond, func() { close(closed) })
+			var requests sync.WaitGroup
+			for range 1000 {
+				requests.Go(func() {
+					if err := c.RateLimiter.Wait(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			requests.Wait()
+			if took := time.Since(began); took > time.Millisecond { // virtual
+				t.Errorf("%s: requests waited %v, want no longer than until the fence was closed", name, took)
+			}
+		})
 	}
 }
 

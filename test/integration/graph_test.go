@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
@@ -45,24 +47,7 @@ const (
 // to be orphaned must be left, and owners that wait for their dependents must go after them. With -graph-stock it prints what becomes of
 // the same with a stock controller manager, which makes no such promise.
 func TestNothingIsDecidedByAnIncompleteGraph(t *testing.T) {
-	config := plane.AdminConfig()
-	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &graph{T: t, client: client}
-	space, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "graph-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.space = space.Name
-	t.Cleanup(g.clear)
-	g.inParallel(*graphObjects, func(i int) error {
-		_, err := client.CoreV1().ConfigMaps(g.space).Create(context.WithoutCancel(t.Context()), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("beside-%06d", i)}}, metav1.CreateOptions{})
-		return err
-	})
+	g := newGraph(t, *graphObjects)
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground} {
 		for name, collect := range map[string]collecting{"kill": startCold, "planned": handOver} {
 			t.Run(fmt.Sprintf("%s/%s", policy, name), func(t *testing.T) {
@@ -94,8 +79,8 @@ func startCold(t *testing.T, between func()) (stop func()) {
 
 // handOver is a planned handoff: the next owner has filled its caches beside the last one, which has begun to work.
 func handOver(t *testing.T, between func()) (stop func()) {
-	fence := &closing{}
-	last := start(t, newCollector(t), collector(fence.wrap))
+	fence := &closing{done: make(chan struct{})}
+	last := start(t, newCollector(t), collector(fence))
 	waitFor(t, "the last owner's caches", last.Informers().HasSynced)
 	next, err := newCollector(t, graphLimits...).Build(t.Context(), collector(nil))
 	if err != nil {
@@ -105,7 +90,7 @@ func handOver(t *testing.T, between func()) (stop func()) {
 		t.Fatal(err)
 	}
 	between()
-	fence.closed.Store(true)
+	fence.close()
 	last.stop()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -140,6 +125,28 @@ func startStock(t *testing.T, between func()) (stop func()) {
 	}
 }
 
+// TestBusyCollectorReturns has a garbage collector orphan more than its limits let through in a minute, and closes its fence: it must not
+// work that off, request by request, before it returns.
+func TestBusyCollectorReturns(t *testing.T) {
+	const bound = 20 * time.Second // of more than 45 s that the requests left would wait
+	g := newGraph(t, 0)
+	fence := &closing{done: make(chan struct{})}
+	var busy running
+	g.run(t, metav1.DeletePropagationOrphan, func(t *testing.T, between func()) (stop func()) {
+		busy = start(t, newCollector(t), collector(fence))
+		waitFor(t, "the caches", busy.Informers().HasSynced)
+		between()
+		waitFor(t, "the garbage collector to begin", func() bool { return g.orphans(t) > 0 })
+		fence.close()
+		began := time.Now()
+		busy.stop()
+		if took := time.Since(began); took > bound {
+			t.Errorf("the garbage collector returned %v after its fence had closed, want less than %v", took, bound)
+		}
+		return start(t, newCollector(t, graphLimits...), collector(nil)).stop
+	})
+}
+
 func newCollector(t *testing.T, flags ...string) *controllers.Process {
 	t.Helper()
 	c, _ := newConfig(t, flags...)
@@ -150,19 +157,28 @@ func newCollector(t *testing.T, flags ...string) *controllers.Process {
 	return p
 }
 
-func collector(fence func(http.RoundTripper) http.RoundTripper) controllers.Spec {
-	return controllers.Spec{Range: shard.Everything(), Controllers: []string{names.GarbageCollectorController}, Fence: fence}
+// collector is a garbage collector's shard; fence may be nil.
+func collector(fence *closing) controllers.Spec {
+	spec := controllers.Spec{Range: shard.Everything(), Controllers: []string{names.GarbageCollectorController}}
+	if fence != nil {
+		spec.Fence, spec.Closed = fence.wrap, fence.done
+	}
+	return spec
 }
 
 // closing is a fence that lets nothing pass once it is closed.
-type closing struct{ closed atomic.Bool }
+type closing struct{ done chan struct{} }
+
+func (c *closing) close() { close(c.done) }
 
 func (c *closing) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if c.closed.Load() {
-			return nil, errors.New("the fence is closed")
+		select {
+		case <-c.done:
+			return nil, &election.FencedError{Shard: "garbage"}
+		default:
+			return next.RoundTrip(r)
 		}
-		return next.RoundTrip(r)
 	})
 }
 
@@ -172,6 +188,43 @@ type graph struct {
 	client kubernetes.Interface
 	space  string
 	round  int
+}
+
+// newGraph makes so many ConfigMaps that have no owner, in a namespace of their own.
+func newGraph(t *testing.T, objects int) *graph {
+	config := plane.AdminConfig()
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	space, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "graph-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &graph{T: t, client: client, space: space.Name}
+	t.Cleanup(g.clear)
+	g.inParallel(objects, func(i int) error {
+		_, err := client.CoreV1().ConfigMaps(g.space).Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("beside-%06d", i)}}, metav1.CreateOptions{})
+		return err
+	})
+	return g
+}
+
+// orphans returns how many dependents of the last round refer to no owner any more.
+func (g *graph) orphans(t *testing.T) int {
+	left, err := g.client.CoreV1().ConfigMaps(g.space).List(t.Context(), metav1.ListOptions{LabelSelector: fmt.Sprintf("round=round-%d", g.round)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	orphans := 0
+	for i := range left.Items {
+		if len(left.Items[i].OwnerReferences) == 0 {
+			orphans++
+		}
+	}
+	return orphans
 }
 
 // run has owners with dependents deleted between one garbage collector and the next. It returns what has become of them that should
@@ -216,26 +269,15 @@ func (g *graph) run(t *testing.T, policy metav1.DeletionPropagation, collect col
 		return nil
 	})
 	if policy == metav1.DeletePropagationOrphan {
-		return g.checkOrphans(t, label)
+		return g.checkOrphans(t)
 	}
 	return g.checkOrder(t, label, began)
 }
 
 // checkOrphans wants all dependents to be there, and to refer to nobody: otherwise they are collected, if they have not been yet.
-func (g *graph) checkOrphans(t *testing.T, label string) (faults []string) {
-	left, err := g.client.CoreV1().ConfigMaps(g.space).List(t.Context(), metav1.ListOptions{LabelSelector: "round=" + label})
-	if err != nil {
-		t.Fatal(err)
-	}
-	referring := 0
-	for i := range left.Items {
-		if len(left.Items[i].OwnerReferences) > 0 {
-			referring++
-		}
-	}
-	if want := graphOwners * graphDependents; len(left.Items) != want || referring > 0 {
-		faults = append(faults, fmt.Sprintf("of %d dependents of owners that were deleted with orphaning %d are left, of which %d refer to their owner",
-			want, len(left.Items), referring))
+func (g *graph) checkOrphans(t *testing.T) (faults []string) {
+	if got, want := g.orphans(t), graphOwners*graphDependents; got != want {
+		faults = append(faults, fmt.Sprintf("of %d dependents of owners that were deleted with orphaning %d are left and refer to nobody", want, got))
 	}
 	return faults
 }

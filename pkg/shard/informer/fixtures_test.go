@@ -320,7 +320,9 @@ func (f *Factory) reading(gvr schema.GroupVersionResource, r reader, example run
 }
 
 // inner returns the informer that a factory has given.
-func inner(i cache.SharedIndexInformer) cache.SharedIndexInformer { return i.(*given).SharedIndexInformer }
+func inner(i cache.SharedIndexInformer) cache.SharedIndexInformer {
+	return i.(*given).SharedIndexInformer
+}
 
 func newNamespace(name string) *v1.Namespace {
 	return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}

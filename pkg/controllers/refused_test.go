@@ -1,0 +1,37 @@
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// TestFencedErrorsHoldNobodyUp reports as many errors as a deep queue has items: those of the fence at once, and others at upstream's pace.
+func TestFencedErrorsHoldNobodyUp(t *testing.T) {
+	const items = 500
+	refused := &election.FencedError{Shard: "cluster/garbage"}
+	for name, test := range map[string]struct {
+		err  error
+		held bool
+	}{
+		"wrapped": {fmt.Errorf("error syncing item: %w", refused), false},
+		"quoted":  {fmt.Errorf("error syncing item: %v", refused), false},
+		"another": {errors.New("error syncing item"), true},
+	} {
+		began := time.Now()
+		for range items {
+			for _, handle := range utilruntime.ErrorHandlers[1:] {
+				handle(t.Context(), test.err, "Failed")
+			}
+		}
+		// The pace of upstream's is a millisecond for each.
+		if took := time.Since(began); (took >= items*time.Millisecond/2) != test.held {
+			t.Errorf("%s: %d errors took %v, want them held up: %t", name, items, took, test.held)
+		}
+	}
+}
