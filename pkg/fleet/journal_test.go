@@ -185,6 +185,14 @@ func TestJournalOfAVoyage(t *testing.T) {
 		pass(time.Minute)
 
 		journal := a.Journal()
+		// While the members joined, shards may have moved from one of them to another.
+		leaving := slices.IndexFunc(journal, func(e Transition) bool { return e.Kind == TransitionLeaving && e.Member == "b" })
+		handedOver := 0
+		for _, e := range journal[max(leaving, 0):] {
+			if e.Kind == TransitionHandedOver && e.From == "b" {
+				handedOver++
+			}
+		}
 		count := func(kind TransitionKind, member, from string) int {
 			return len(slices.DeleteFunc(slices.Clone(journal), func(e Transition) bool {
 				return e.Kind != kind || e.Member != member || from != "" && e.From != from
@@ -195,7 +203,7 @@ func TestJournalOfAVoyage(t *testing.T) {
 			"both become active":      count(TransitionActive, "b", "") == 1 && count(TransitionActive, "c", "") == 1,
 			"one leaves":              count(TransitionLeaving, "b", "") == 1 && count(TransitionLeft, "b", "") == 1,
 			"one falls silent":        count(TransitionSilent, "c", "") == 1 && count(TransitionSilent, "b", "") == 0,
-			"b's are handed over":     count(TransitionHandedOver, "", "b") == theirs["b"] && theirs["b"] > 0,
+			"b's are handed over":     handedOver == theirs["b"] && theirs["b"] > 0,
 			"c's are taken over":      count(TransitionTakenOver, "", "c") == theirs["c"] && theirs["c"] > 0,
 			"nothing is in between":   count(TransitionReleased, "", "") == 0,
 			"the first plan is there": count(TransitionPlanChanged, "", "") == 1,
