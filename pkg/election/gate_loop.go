@@ -15,6 +15,10 @@ import (
 // the read after the second tells that another member has renewed.
 const gateConflicts = 4
 
+// heldFailures divides what is left of the right, and the usual pause: after a failure the next request of a holder follows
+// within a quarter of what is left, and no sooner than after a quarter of the usual pause.
+const heldFailures = 4
+
 // gateRun is one call of Gate.Run. All its fields belong to the goroutine of Run.
 type gateRun struct {
 	*Gate
@@ -201,6 +205,10 @@ func (r *gateRun) failed(answer gateAnswer) {
 		if r.failures%gateConflicts != 0 {
 			pause = 0
 		}
+	} else if r.state.phase == gateHeld {
+		// With the right the whole process ends, and one answer keeps it.
+		left := r.state.lastRenew.Add(r.cfg.Timing.RenewDeadline).Sub(answer.end)
+		pause = min(pause, max(left/heldFailures, pause/heldFailures))
 	}
 	// From its start: a request that hung until its time was up has waited long enough.
 	r.state.notBefore = answer.start.Add(pause)

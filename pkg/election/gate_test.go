@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,6 +201,31 @@ func TestGateIsKeptByReading(t *testing.T) {
 		w.sleep(11 * s)
 		a.expectLost(ReasonRenewDeadline)
 		b.expectLost(ReasonRenewDeadline)
+	})
+}
+
+// TestGateOutlastsErrors has an API server that answers and fails: five times in a row are no reason to end a process.
+func TestGateOutlastsErrors(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.put("", 4)
+		a := w.gate("a", quietly)
+		w.sleep(s)
+		a.expectHeld(true, true, false)
+		for range 20 {
+			a.client.Fail(5, "get")
+			w.sleep(30 * s)
+			a.expectHeld(true, true, false)
+		}
+		var sent atomic.Int32
+		a.client.Script(func(string) leasetest.Fault {
+			sent.Add(1)
+			return leasetest.Fault{Error: true}
+		})
+		w.sleep(11 * s)
+		a.expectLost(ReasonRenewDeadline)
+		if n := sent.Load(); n > 16 {
+			t.Errorf("%d requests before the right was lost", n)
+		}
 	})
 }
 

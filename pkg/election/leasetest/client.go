@@ -23,6 +23,8 @@ type Fault struct {
 	LoseReply bool
 	// Conflict: a create or update is refused as if another write had come first.
 	Conflict bool
+	// Error: the server answers at once that it has failed, and has done nothing.
+	Error bool
 }
 
 // Client is one member's connection to a Store. It serves the verbs that the fleet may use, and no others. The verbs of
@@ -77,6 +79,9 @@ func (c *Client) Delay(n int, out, back time.Duration, verbs ...string) {
 
 // Conflict refuses the next n creates and updates.
 func (c *Client) Conflict(n int) { c.queue(n, Fault{Conflict: true}, []string{"create", "update"}) }
+
+// Fail answers the next n requests of each verb with an error.
+func (c *Client) Fail(n int, verbs ...string) { c.queue(n, Fault{Error: true}, verbs) }
 
 // Script asks fault for each request that no other verb has provided for. nil ends it.
 func (c *Client) Script(fault func(verb string) Fault) {
@@ -182,6 +187,9 @@ func do[T any](ctx context.Context, c *Client, verb string, serve func() (T, err
 	}
 	if fault.Conflict {
 		return none, apierrors.NewConflict(resource, "", errors.New("injected"))
+	}
+	if fault.Error {
+		return none, apierrors.NewInternalError(errors.New("injected"))
 	}
 	type answer struct {
 		value T
