@@ -103,3 +103,15 @@ func TestPlanThatDoesNotFitIsRefused(t *testing.T) {
 		t.Errorf("written: %v, want what to do", err)
 	}
 }
+
+// TestWordOfAnOperator writes a plan over one that all may refuse, on a Lease that has lost the last good one: what was there must not
+// become that.
+func TestWordOfAnOperator(t *testing.T) {
+	lease := must(WithPlan("flotilla", nil, largestPlan(t)))
+	delete(lease.Annotations, LastGoodAnnotation)
+	plan := testPlan(t, 4)
+	plan.Generation = 7
+	if good, err := LastGoodOf(must(WithPlan("flotilla", lease, plan))); err != nil || good.Digest() != plan.Digest() || good.Generation != 7 {
+		t.Errorf("kept as the last good plan: generation %d, digest %s, %v; want the operator's", good.Generation, good.Digest(), err)
+	}
+}

@@ -63,8 +63,8 @@ func PlanOf(lease *coordinationv1.Lease) (shard.Plan, error) {
 }
 
 // WithPlan returns a copy of the plan's Lease, or a new one if it is nil, that has the plan. Written with an update, it is
-// refused by the API server if somebody else has written meanwhile. Where the Lease does not keep the last good plan, that
-// is the one that was there, or else this one.
+// refused by the API server if somebody else has written meanwhile. Where the Lease does not keep the last good plan, that is
+// this one, by the word of whoever writes it: what is there may be what all members refuse.
 func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coordinationv1.Lease, error) {
 	if err := plan.Validate(); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
@@ -85,11 +85,7 @@ func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coor
 		out.Annotations = map[string]string{}
 	}
 	if _, err := LastGoodOf(out); err != nil {
-		good, err := PlanOf(out)
-		if err != nil {
-			good = plan
-		}
-		if out.Annotations[LastGoodAnnotation], err = good.Packed(); err != nil {
+		if out.Annotations[LastGoodAnnotation], err = plan.Packed(); err != nil {
 			return nil, fmt.Errorf("plan: %w", err)
 		}
 	}

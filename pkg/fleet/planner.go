@@ -90,7 +90,10 @@ func (p *planner) plan(ctx context.Context) bool {
 	case there.Generation > current.Generation && m.Refused() == nil:
 		return false // not adopted yet
 	}
-	if p.keep(ctx, lease); m.Refused() != nil {
+	if m.Refused() == nil || !m.isFollowed(m.Roster()) { // else it is this member's plan that may be no good
+		p.keep(ctx, lease)
+	}
+	if m.Refused() != nil {
 		return false // an operator has to correct it
 	}
 	if generation, astray := p.astray(now); astray {
