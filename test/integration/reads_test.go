@@ -81,9 +81,9 @@ func (r *readings) names() []string {
 }
 
 // startReading starts the shards that are chosen, with the controllers that the flag says, and returns what they read.
-func startReading(t *testing.T, flag string, chosen func(controllers.Spec) bool) (*readings, []running) {
+func startReading(t *testing.T, flags []string, chosen func(controllers.Spec) bool) (*readings, []running) {
 	t.Helper()
-	c, _ := newConfig(t, flag)
+	c, _ := newConfig(t, flags...)
 	r := &readings{all: map[string]map[string]bool{}}
 	c.Kubeconfig = rest.CopyConfig(c.Kubeconfig)
 	c.Kubeconfig.Wrap(r.over)
@@ -105,7 +105,7 @@ func startReading(t *testing.T, flag string, chosen func(controllers.Spec) bool)
 
 // TestGarbageIsReadByMetadata: the group reads nothing whole but what its own controllers cast.
 func TestGarbageIsReadByMetadata(t *testing.T) {
-	r, _ := startReading(t, allOn, func(s controllers.Spec) bool { return s.ID.Name == catalogue.GroupGarbage })
+	r, _ := startReading(t, []string{allOn}, func(s controllers.Spec) bool { return s.ID.Name == catalogue.GroupGarbage })
 	waitFor(t, "all kinds to be read", func() bool { return len(r.names()) > 60 })
 	for _, name := range r.names() {
 		want := []string{"metadata"}
@@ -126,7 +126,7 @@ func TestGarbageIsReadByMetadata(t *testing.T) {
 // TestRangesReadNoMoreThanTheyNeed: of Secrets and ConfigMaps the parts that controllers read, by metadata what is only
 // counted, whole what is cast or reconciled. No kind is read both whole and by its metadata.
 func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
-	r, _ := startReading(t, allOn, func(s controllers.Spec) bool { return s.ID.Ring == controllers.NamespacesRing })
+	r, _ := startReading(t, []string{allOn}, func(s controllers.Spec) bool { return s.ID.Ring == controllers.NamespacesRing })
 	waitFor(t, "quota to have asked for all kinds", func() bool { return len(r.of("coordination.k8s.io/v1/leases")) > 0 && len(r.of("v1/secrets")) == 3 })
 	for name, want := range map[string][]string{
 		"v1/secrets":                         {"metadata", "metadata.namespace=kube-system,type=bootstrap.kubernetes.io/token", "type=kubernetes.io/service-account-token"},
@@ -157,9 +157,9 @@ func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
 }
 
 // TestQuotaAlone: with no other controller, which would read whole objects for it, quota measures by content and hears of
-// changes of content, and still reads all else by metadata.
+// changes of content, and still reads all else by metadata. Without a key no tokens are made, whatever --controllers says.
 func TestQuotaAlone(t *testing.T) {
-	r, _ := startReading(t, "--controllers=resourcequota-controller", func(s controllers.Spec) bool { return s.ID.Ring == controllers.NamespacesRing })
+	r, _ := startReading(t, []string{"--controllers=resourcequota-controller", "--service-account-private-key-file="}, func(s controllers.Spec) bool { return s.ID.Ring == controllers.NamespacesRing })
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestQuotaAlone(t *testing.T) {
 // TestControllersDoWithWhatTheyRead runs a whole plan: tokens are made, root CAs published and mended, quotas count what
 // there is, garbage is collected, and no other Secret or ConfigMap is cached whole.
 func TestControllersDoWithWhatTheyRead(t *testing.T) {
-	_, instances := startReading(t, allOn, func(controllers.Spec) bool { return true })
+	_, instances := startReading(t, []string{allOn}, func(controllers.Spec) bool { return true })
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
 	if err != nil {
 		t.Fatal(err)
