@@ -41,7 +41,7 @@
 //   - The wishes are a pure function of plan, roster and holders (see [Wishes]): members
 //     that see the same Leases wish the same.
 //   - Work that was prepared begins with caches that are no older than the last write of
-//     the shard's last holder. Where that cannot be shown, it begins with empty ones.
+//     the shard's last holder. Where that cannot be shown, it is thrown away and built again.
 //   - No shard's work runs without a claim, and Run returns only after all work has.
 //   - A member that joins changes nothing before it is active; a member that leaves
 //     or dies is out of the ring as soon as that is observed.
