@@ -23,7 +23,8 @@ type Edit struct {
 	// Kept are the shards that were given their holders as homes, so that they stay where they are.
 	Kept     []shard.ID
 	Warnings []string
-	// vouches tells that the Lease does not keep the last good plan: members that start may wait for an operator's word.
+	// vouches is set if the Lease does not keep the last good plan: members that start may wait for an
+	// operator's word.
 	vouches bool
 }
 

@@ -40,9 +40,9 @@ type ClaimantConfig struct {
 	// It is called before each, from one goroutine, and must not block. Call Touch when its answer changes. Default: none.
 	Annotations func() map[string]string
 	// Leave returns the annotations to leave on the Lease when it is released from a term, after Work has returned:
-	// WritesAnnotation and StoppedAnnotation, for who acquires it next. An empty value removes a key. It must not block. Default: none.
+	// WritesAnnotation and StoppedAnnotation, for the next holder. An empty value removes a key. It must not block. Default: none.
 	Leave func(term int32) map[string]string
-	// Fences reports whether an incarnation that did not release the Lease has to be fenced by who takes it over: its name is
+	// Fences reports whether an incarnation that did not release the Lease has to be fenced by the member that takes it over: its name is
 	// then written on the Lease with the acquisition, see UnfencedAnnotation. It must not block. Default: it does not have to.
 	Fences func() bool
 	// CreateAtOnce creates an absent Lease without waiting for LeaseDuration first. Set it only if no other process can

@@ -280,9 +280,9 @@ func renewed(self string, before, after Record) bool {
 		(before.Holder != self || before.Transitions != after.Transitions || before.RenewTime.Unix() != after.RenewTime.Unix())
 }
 
-// freeSince returns since when nobody but the fleet has kept the Lease, as far as this process knows: held is the Lease as
-// it names the fleet, before how it was last seen without it. A term that does not follow the one before was not the first
-// after it, so somebody else may have come and gone between the two.
+// freeSince returns the time since which nobody but the fleet has kept the Lease, as far as this
+// process knows. held is the Lease as it names the fleet, before is how it was last seen when it did
+// not. Where the terms do not follow each other, somebody else may have come and gone in between.
 func freeSince(before, held Observation, leaseDuration time.Duration) time.Time {
 	next := before.Known() && held.Transitions == before.HighTerm+1
 	kept := before.Exists && before.Holder != "" && !before.Expired(held.HolderSeen, leaseDuration)

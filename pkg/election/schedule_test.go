@@ -168,7 +168,7 @@ func (sc *schedule) run() {
 	sc.judge()
 }
 
-// restart starts the processes anew that were told to end.
+// restart starts the processes again that were told to end.
 func (sc *schedule) restart() {
 	for _, p := range sc.peers {
 		if closed(p.killed) {

@@ -40,9 +40,9 @@ func (d *duty) annotation(term int32) map[string]string {
 	return map[string]string{election.UnfencedAnnotation: strings.Join(d.owed, ",")}
 }
 
-// fenceOffAll fences whoever may still write on what the shard covers, although it does not hold it any more: the last holder, if it
+// fenceOffAll fences everybody who may still write on what the shard covers, although it does not hold it any more: the last holder, if it
 // did not release the Lease, those whom it had to fence itself, and those of dead, the Leases of others. The duty is on the Lease since
-// the acquisition, and is removed from there once the marks are acknowledged: until then whoever holds the shard next has it. False
+// the acquisition, and is removed from there once the marks are acknowledged: until then the next holder has it. False
 // says that ctx has ended.
 func (r *shardRunner) fenceOffAll(ctx context.Context, claim *election.Claim, dead []election.Observation) bool {
 	for _, o := range dead {

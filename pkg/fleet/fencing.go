@@ -115,8 +115,9 @@ func (m *Member) fenceOff(ctx context.Context, dead string) (acknowledged, ok bo
 	return acknowledged && ok, ok
 }
 
-// mark fences a dead incarnation and returns since when it is: long since, if there was nothing to fence. It tries until it has got an
-// answer, or ctx ends, and returns false if it has none, or no right to mark.
+// mark fences a dead incarnation and returns the time since which it is fenced: long ago, if there was
+// nothing to fence. It tries until it has an answer, or ctx ends. It returns false if it has none, or
+// no right to mark.
 func (m *Member) mark(ctx context.Context, dead string) (time.Time, bool) {
 	f := m.fencing
 	select {

@@ -86,7 +86,7 @@ func (g *gates) run(ctx context.Context) error {
 }
 
 // wait closes opened once all gates are held and, if no other member runs anything, nobody else has kept one of them for
-// GateDelay: who has just let go of a gate may still be stopping. It returns then or when ctx has ended.
+// GateDelay: a holder that has just let go of a gate may still be stopping. It returns then or when ctx has ended.
 func (g *gates) wait(ctx context.Context) {
 	for i, gate := range g.all {
 		if name := g.member.config.Gates[i]; !gate.Valid(g.member.config.Clock.Now()) {
@@ -108,7 +108,8 @@ func (g *gates) wait(ctx context.Context) {
 	}
 }
 
-// freeSince returns since when nobody but the fleet has kept any of the gates, all of which are held.
+// freeSince returns the time since which nobody but the fleet has kept any of the gates, all of
+// which are held.
 func (g *gates) freeSince() time.Time {
 	var since time.Time
 	for _, gate := range g.all {

@@ -63,9 +63,9 @@ type Transition struct {
 	From, To string
 	// Term is the shard's term that has begun or, if it was released, ended.
 	Term int32
-	// Gap is for how long From had not been able to write on the shard when To held it, as far as is known: since the fence of the
-	// former closed, of one that was handed over; of one that was taken over, since that or, usually, since From was heard of last. Of
-	// one that was released it is until then.
+	// Gap is how long From had been unable to write on the shard when To held it, as far as is known.
+	// In a handoff it counts from when From's fence closed; in a takeover from that or, usually, from
+	// when From was last heard of. For a shard that was released it ends with the release.
 	Gap time.Duration
 }
 

@@ -112,14 +112,14 @@ type tenure struct {
 	stopped      time.Time
 }
 
-// ask takes in that the holder is asked from now on.
+// ask records that the holder is asked from now on.
 func (t *tenure) ask(holder string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked, t.holder = now, holder
 }
 
-// askedOf takes in that a holder was asked: another one than before, if it has changed.
+// askedOf records that a holder was asked: another one than before, if it has changed.
 func (t *tenure) askedOf(holder string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,7 +170,7 @@ func expiry(o election.Observation) Why {
 	return WhyExpired
 }
 
-// bereave takes in that the shard is new, and that those died who held what it inherits from.
+// bereave records that the shard is new, and that those died who held what it inherits from.
 func (t *tenure) bereave(dead []election.Observation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,7 +189,7 @@ func (t *tenure) bereave(dead []election.Observation) {
 	t.since = last.Seen.Add(-last.Stopped())
 }
 
-// inherit takes in that the ancestors, for which the shard has waited since waited, are gone.
+// inherit records that the ancestors, for which the shard has waited since waited, are gone.
 func (t *tenure) inherit(ancestors []election.Observation, waited, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,7 +207,7 @@ func (t *tenure) inherit(ancestors []election.Observation, waited, now time.Time
 	}
 }
 
-// warm takes in that prepared caches were fit for use after so long, or why none were.
+// warm records that prepared caches were fit for use after so long, or why none were.
 func (t *tenure) warm(took time.Duration, cold error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -219,14 +219,14 @@ func (t *tenure) warm(took time.Duration, cold error) {
 	}
 }
 
-// start takes in that the claim has work.
+// start records that the claim has work.
 func (t *tenure) start() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.started = true
 }
 
-// run takes in that the controllers run, and returns what has come to its end by that; nil if it had before.
+// run records that the controllers run, and returns what has come to its end by that; nil if it had before.
 func (t *tenure) run(term int32, now time.Time) *Acquisition {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -255,14 +255,14 @@ func (t *tenure) closeLocked() *Acquisition {
 	return a
 }
 
-// askedToStop takes in that the work was asked to stop.
+// askedToStop records that the work was asked to stop.
 func (t *tenure) askedToStop(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.draining = now
 }
 
-// end takes in that the claim has ended.
+// end records that the claim has ended.
 func (t *tenure) end(reason election.Reason, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -282,7 +282,7 @@ func (t *tenure) drained() (drain, late time.Duration) {
 	return t.drain, t.late
 }
 
-// resume takes in that the fence of the work is about to open.
+// resume records that the fence of the work is about to open.
 func (t *tenure) resume(term int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -291,14 +291,14 @@ func (t *tenure) resume(term int32) {
 	}
 }
 
-// overrun takes in that the fence of the work is about to close because the work has not returned in time.
+// overrun records that the fence of the work is about to close: the work has not returned in time.
 func (t *tenure) overrun(term int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.overran = t.overran || t.term == term
 }
 
-// stop takes in that the fence of the work has closed.
+// stop records that the fence of the work has closed.
 func (t *tenure) stop(term int32, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,7 +14,7 @@ const (
 	stock    = "cp-1_0000"
 )
 
-// gate is a write of the stock controller manager's Lease, by whomever.
+// gate is a write of the stock controller manager's Lease, by anybody.
 func gate(holder string, version int, second float64) line {
 	l := lease("x/y", holder, 1, version, second)
 	l["objectRef"] = map[string]any{"apiGroup": "coordination.k8s.io", "resource": "leases", "namespace": "kube-system", "name": gateName}

@@ -27,7 +27,7 @@ type expectation struct {
 	unharmed bool
 	// ends: the victims' processes must end by themselves, other than with status 0.
 	ends bool
-	// gateMoves: the gate may change hands or be written anew. Otherwise the fleet must hold it all the while in one term,
+	// gateMoves: the gate may change hands or be written again. Otherwise the fleet must hold it all the while in one term,
 	// unless everybody is hit.
 	gateMoves bool
 	// progress: while it lasts, the canaries must move all the same.

@@ -88,7 +88,7 @@ func (w *world) replan() {
 		return
 	}
 	if w.isBad(lease) {
-		// What the operator goes by is what was there before.
+		// The operator works from the plan that was there before.
 		generation := current.Generation
 		current = w.latest
 		current.Generation = max(generation, current.Generation)
@@ -174,7 +174,7 @@ func (w *world) misplan() {
 	w.notef("somebody writes plan generation %d, which may not follow, and %s the last good one", plan.Generation, good)
 }
 
-// isBad tells whether what is on the plan's Lease is what misplan wrote there.
+// isBad reports whether what is on the plan's Lease is what misplan wrote there.
 func (w *world) isBad(lease *coordinationv1.Lease) bool {
 	return w.bad != "" && lease != nil && lease.Annotations[fleet.DocumentAnnotation] == w.bad
 }

@@ -54,7 +54,7 @@
 //     that was delivered. (As client-go's shared informers.)
 //   - The informers of a factory sync with what is at least as new as the moment when
 //     it was made, whether they read, follow or are shared: what was written before
-//     has been seen. A shared informer whose watch has stalled is read anew. What [Pool.NewFactory] is told that nobody could write counts as seen.
+//     has been seen. A shared informer whose watch has stalled lists again. What [Pool.NewFactory] is told that nobody could write counts as seen.
 //   - Where handlers were added before the start, controllers find an informer synced only once these have returned from
 //     what there is, or after a minute.
 //   - An informer never goes back in time, also not when what fills it changes.

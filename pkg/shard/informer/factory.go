@@ -76,7 +76,8 @@ func (e *entry) cache() *Informer {
 	return e.SharedIndexInformer.(*Informer)
 }
 
-// checker tells whether the cache is full and, once the informer has been started, its handlers have been told so.
+// checker reports whether the cache is full and, once the informer has been started, whether its
+// handlers have been told so.
 func (e *entry) checker() cache.DoneChecker {
 	if e.given.hasStarted() {
 		return e.given.HasSyncedChecker()

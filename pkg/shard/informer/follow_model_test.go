@@ -310,7 +310,7 @@ func (v *voyage) part() {
 		return
 	}
 	h := v.harbour
-	time.Sleep(probeFor) // virtual: who reads now asks the server.
+	time.Sleep(probeFor) // virtual: the next reader asks the server.
 	h.write()
 	v.toggleWhole()
 	lists, _ := h.listed()

@@ -49,7 +49,7 @@ type freshness struct {
 	ended bool
 	// checking is one for each check under way.
 	checking sync.WaitGroup
-	// restart has the informer list anew; nil where it does not read. listing says that it will list, or does.
+	// restart has the informer list again; nil where it does not read. listing says that it will list, or does.
 	restart context.CancelFunc
 	listing bool
 }
@@ -91,7 +91,7 @@ func (s *shared) noteListed() {
 	s.known.listing = false
 }
 
-// rereading is read as a source that lists anew when it is told to.
+// rereading is read as a source that lists again when it is told to.
 func (s *shared) rereading(read source) source {
 	return func(ctx context.Context, into *sink) {
 		for ctx.Err() == nil {
@@ -111,7 +111,7 @@ func (k *freshness) reads(restart context.CancelFunc, lists bool) {
 	k.restart, k.listing = restart, lists
 }
 
-// readAnew has the informer list anew, unless it does so already. What it holds is served meanwhile.
+// readAnew has the informer list again, unless it does so already. What it holds is served meanwhile.
 func (s *shared) readAnew() {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *shared) readAnew() {
 	}
 }
 
-// awaitFresh returns nil once the cache, which must have synced, has seen all of a past. It has the informer read anew where
+// awaitFresh returns nil once the cache, which must have synced, has seen all of a past. It has the informer list again where
 // that takes long: its watch may have stalled. It does not give up before ctx ends, or the informer.
 func (s *shared) awaitFresh(ctx context.Context, p past) error {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: freshPatience}
@@ -140,7 +140,7 @@ func (s *shared) awaitFresh(ctx context.Context, p past) error {
 		}
 		logger := klog.FromContext(ctx)
 		if errors.Is(err, context.DeadlineExceeded) {
-			logger.Info("A cache that shards of the process share has not been found to be of the present, and is read anew", "resource", s.key.resource, "err", err)
+			logger.Info("A cache that shards of the process share has not been found to be of the present, and is read again", "resource", s.key.resource, "err", err)
 			from.readAnew()
 		} else {
 			logger.Info("Could not tell whether a cache that shards of the process share is of the present, trying again", "resource", s.key.resource, "err", err)

@@ -212,7 +212,7 @@ type shared struct {
 }
 
 // acquire returns the pool's informer for key, which is not started yet if nobody
-// has. Each acquire needs one release, and one forget after that. past is that of who acquires it, and counts for the first.
+// has. Each acquire needs one release, and one forget after that. past is the acquirer's; only the first one's counts.
 func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past past) *shared {
 	p.mu.Lock()
 	defer p.mu.Unlock()

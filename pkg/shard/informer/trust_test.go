@@ -56,7 +56,7 @@ func fromTheBeginning() time.Time     { return time.Now() }
 func (s *second) took() time.Duration { return time.Since(s.began) }
 
 // TestGroupTrustsNoStalledCache has a group come to a process that has cached what it reads, through a watch that has stalled
-// since. It begins with what there was when it came, and lists anew only where it has to.
+// since. It begins with what there was when it came, and lists again only where it has to.
 func TestGroupTrustsNoStalledCache(t *testing.T) {
 	for _, test := range []struct {
 		name   string

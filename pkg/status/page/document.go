@@ -109,8 +109,8 @@ type Transition struct {
 	From       string               `json:"from,omitempty"`
 	To         string               `json:"to,omitempty"`
 	Term       *int32               `json:"term,omitempty"`
-	// GapSeconds is for how long the last holder had not been able to write on a shard that was handed over when the next one held it, or
-	// nothing had been heard of the holder of one that was taken over.
+	// GapSeconds of a handoff is how long the old holder had been unable to write when the new one
+	// held the shard. Of a takeover it is how long nothing had been heard of the old holder.
 	GapSeconds *float64 `json:"gapSeconds,omitempty"`
 }
 
