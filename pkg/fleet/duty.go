@@ -45,12 +45,8 @@ func (d *duty) annotation(term int32) map[string]string {
 // the acquisition, and is removed from there once the marks are acknowledged: until then the next holder has it. False
 // says that ctx has ended.
 func (r *shardRunner) fenceOffAll(ctx context.Context, claim *election.Claim, dead []election.Observation) bool {
-	for _, o := range dead {
-		for _, incarnation := range append(o.Unfenced(), o.Holder) {
-			if _, ok := r.member.fenceOff(ctx, incarnation); !ok {
-				return false
-			}
-		}
+	if !r.fenceOffDead(ctx, dead) {
+		return false
 	}
 	owed := r.owed(claim.Before())
 	if len(owed) > 0 && r.member.config.Enforced() {
@@ -63,6 +59,19 @@ func (r *shardRunner) fenceOffAll(ctx context.Context, claim *election.Claim, de
 		}
 		if !ok {
 			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// fenceOffDead fences whoever may still write under the Leases of other shards, which nobody
+// holds any more. It returns false if ctx has ended.
+func (r *shardRunner) fenceOffDead(ctx context.Context, dead []election.Observation) bool {
+	for _, o := range dead {
+		for _, incarnation := range append(o.Unfenced(), o.Holder) {
+			if _, ok := r.member.fenceOff(ctx, incarnation); !ok {
+				return false
+			}
 		}
 	}
 	return ctx.Err() == nil

@@ -43,12 +43,13 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 	r.setReady(claim.Term())
 	defer r.setReady(0)
 	r.report(election.Event{Type: EventReady, Term: claim.Term()})
+	var dead []election.Observation
 	for len(rivals) > 0 {
 		if !r.waitForRelease(ctx) {
 			p.discard()
 			return nil, nil
 		}
-		if rivals, _, err = m.look(ctx, r); err != nil {
+		if rivals, dead, err = m.look(ctx, r); err != nil {
 			p.discard()
 			return nil, err
 		}
@@ -61,6 +62,11 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 		gone = append(gone, m.observer.Get(name))
 	}
 	r.tenure.inherit(gone, began, released)
+	// All of them, even if what is prepared turns out to be of no use.
+	if !r.fenceOffDead(ctx, dead) {
+		p.discard()
+		return nil, nil
+	}
 	err = r.catchUpWith(ctx, p, ancestors)
 	if ctx.Err() != nil {
 		p.discard()
@@ -159,17 +165,12 @@ func (m *Member) nextExpiry(leases []election.Observation) time.Time {
 }
 
 // catchUpWith returns nil once the caches of p have seen what the ancestors, by their terms, wrote last. Those that died
-// have to be fenced before.
+// have been fenced before.
 func (r *shardRunner) catchUpWith(ctx context.Context, p *preparation, ancestors map[string]int32) error {
 	m := r.member
 	var unknown error
 	for _, name := range slices.Sorted(maps.Keys(ancestors)) {
 		lease := m.observer.Get(name)
-		for _, incarnation := range append(lease.Unfenced(), lease.Holder) {
-			if _, ok := m.fenceOff(ctx, incarnation); !ok {
-				return context.Cause(ctx)
-			}
-		}
 		writes, left := election.WritesOf(lease)
 		if !left || writes.Term != ancestors[name] || len(writes.Unknown()) > 0 {
 			unknown = fmt.Errorf("the last holder of %s did not leave what it wrote last", name)
