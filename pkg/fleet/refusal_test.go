@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -271,5 +272,36 @@ func TestShardThatIsNotInThePlan(t *testing.T) {
 		s.apply(s.next(func(r *shard.Ring) { r.Shards[0].Pin = "a" }))
 		pass(10 * time.Second)
 		s.requireWorked()
+	})
+}
+
+// TestMemberWithoutPlanIsLeftOut has a member that can work neither by a plan that all refuse nor by
+// the last good one: it owns nothing, so that another one takes over what a dead member held.
+func TestMemberWithoutPlanIsLeftOut(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		a, b := s.launch("a", picky), s.launch("b", picky)
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		first := true // its own
+		c := s.launch("c", func(c *Config) {
+			c.Check = func(shard.Plan) error {
+				if first {
+					first = false
+					return nil
+				}
+				return errors.New("rings[0].controllers[0]: unknown")
+			}
+		})
+		pass(time.Minute)
+		s.applyBad(badPlans["rings[0].controllers[1]"])
+		pass(30 * time.Second)
+		if got := a.Wishes().Foreign(); !slices.Equal(got, []string{"c"}) {
+			t.Errorf("foreign members %v, want [c], which works by no plan", got)
+		}
+		if plan, found := c.Plan(); found {
+			t.Errorf("c works by generation %d", plan.Generation)
+		}
+		b.die()
+		s.allHeld("a")
 	})
 }

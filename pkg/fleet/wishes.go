@@ -19,7 +19,7 @@ type Wishes struct {
 	digest string
 	// members count for some ring, sorted.
 	members []string
-	// foreign are live members that refuse the plan, sorted.
+	// foreign are live members that refuse the plan, or work by none, sorted.
 	foreign []string
 	rings   map[string]ringWishes
 }
@@ -34,17 +34,13 @@ type ringWishes struct {
 }
 
 // Wish computes the wishes for a plan, from the members that are live, those that there
-// have been (known), and who holds each shard. Members that refuse a plan of this generation are left out, and so is
-// each from the rings that it does not serve. It is a pure function; last, the wishes of
+// have been (known), and who holds each shard. Members that refuse a plan of this generation are left out, as are those that
+// refuse another and work by none, and so is each from the rings that it does not serve. It is a pure function; last, the wishes of
 // before, only saves it work: placing takes long with many members. An
 // error means that the plan has more shards than can be placed.
 func Wish(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
 	w := Wishes{digest: plan.Digest(), rings: map[string]ringWishes{}}
-	refuses := func(m election.Member) bool {
-		// Who works by this plan may refuse something else under its number.
-		generation := strconv.FormatInt(plan.Generation, 10)
-		return m.Annotations[GenerationAnnotation] != generation && strings.HasPrefix(m.Annotations[RefusedAnnotation], generation+":")
-	}
+	refuses := func(m election.Member) bool { return refusesPlan(m, plan.Generation) }
 	var active []election.Member
 	for _, m := range roster.Members() {
 		if refuses(m) {
@@ -76,6 +72,19 @@ func Wish(plan shard.Plan, roster election.Roster, known []election.Member, hold
 	slices.Sort(w.members)
 	w.members = slices.Compact(w.members)
 	return w, nil
+}
+
+// refusesPlan reports whether a member refuses the plan of this generation, or refuses another one
+// and works by none: either way it claims nothing.
+func refusesPlan(m election.Member, generation int64) bool {
+	works, refused := m.Annotations[GenerationAnnotation], m.Annotations[RefusedAnnotation]
+	switch works {
+	case "":
+		return refused != "" // A member that has just started says neither.
+	case strconv.FormatInt(generation, 10):
+		return false // It may refuse something else under that number.
+	}
+	return strings.HasPrefix(refused, strconv.FormatInt(generation, 10)+":")
 }
 
 // newestOf returns those of the names that are among the members, the one first that came last, by the members' own stamps: all
