@@ -17,7 +17,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// noGate is what --gate-lease says for a fleet that is to hold no Lease of an election while it runs.
+// noGate is what --gate-lease says for a fleet that is to hold no Lease of an election while it
+// runs.
 const noGate = "none"
 
 // gate is a foreign Lease that the fleet holds while it runs.
@@ -55,8 +56,8 @@ func (o *Options) isGated() bool {
 	return o.Generic.LeaderElection.LeaderElect && !slices.Contains(o.Fleet.Gates, noGate)
 }
 
-// gatesAsked returns the gates that the flags ask for: those of --gate-lease in their order, and without that flag the Lease
-// that the stock controller manager would lead by.
+// gatesAsked returns the gates that the flags ask for: those of --gate-lease in their order, and
+// without that flag the Lease that the stock controller manager would lead by.
 func (o *Options) gatesAsked() ([]gate, error) {
 	switch {
 	case !o.isGated():
@@ -75,7 +76,8 @@ func (o *Options) gatesAsked() ([]gate, error) {
 	return all, nil
 }
 
-// checkGateFlags returns the faults of --gate-lease, and of upstream's flags that name the gate without it.
+// checkGateFlags returns the faults of --gate-lease, and of upstream's flags that name the gate
+// without it.
 func (o *Options) checkGateFlags() []error {
 	errs := o.checkElection()
 	if slices.Contains(o.Fleet.Gates, noGate) {
@@ -98,7 +100,8 @@ func (o *Options) checkGateFlags() []error {
 	return errs
 }
 
-// checkElection returns what keeps the fleet from holding the Lease that the stock controller manager would lead by.
+// checkElection returns what keeps the fleet from holding the Lease that the stock controller
+// manager would lead by.
 func (o *Options) checkElection() []error {
 	if !o.isGated() {
 		return nil
@@ -122,8 +125,9 @@ func (o *Options) checkElection() []error {
 
 func (o *Options) ownLease(name string) bool { return strings.HasPrefix(name, o.Fleet.Name+"-") }
 
-// gates returns all gates, each Lease once: those that the flags ask for, and the Lease of a leader migration, last as with the
-// stock controller manager. runs are the controllers that this process would run.
+// gates returns all gates, each Lease once: those that the flags ask for, and the Lease of a leader
+// migration, last as with the stock controller manager. runs are the controllers that this process
+// would run.
 func (o *Options) gates(migration *internal.LeaderMigrationConfiguration, runs []string) ([]gate, error) {
 	all, err := o.gatesAsked()
 	if err != nil {
@@ -177,8 +181,9 @@ func migratedBy(migration *internal.LeaderMigrationConfiguration, how leadermigr
 	return all
 }
 
-// leavesTokens reports whether serviceaccount-token is left to whoever leads by another Lease: --gate-lease names the controllers
-// of this fleet, and not this one. Else it runs whatever --controllers says, as with the stock controller manager.
+// leavesTokens reports whether serviceaccount-token is left to whoever leads by another Lease:
+// --gate-lease names the controllers of this fleet, and not this one. Else it runs whatever
+// --controllers says, as with the stock controller manager.
 func (o *Options) leavesTokens(gates []gate) bool {
 	return o.isGated() && !covered(gates, names.ServiceAccountTokenController)
 }

@@ -158,8 +158,8 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// TestTokensAreLeft: a fleet whose gates name its controllers runs serviceaccount-token only if they name it too, since the stock
-// leader of the others runs it.
+// TestTokensAreLeft: a fleet whose gates name its controllers runs serviceaccount-token only if
+// they name it too, since the stock leader of the others runs it.
 func TestTokensAreLeft(t *testing.T) {
 	jobs := gate{lease: "jobs", controllers: []string{"job-controller"}}
 	tokens := gate{lease: "tokens", controllers: []string{"serviceaccount-token-controller"}}
@@ -216,7 +216,8 @@ func TestGateFlagsAreChecked(t *testing.T) {
 
 func withoutElection(o *Options) { o.Generic.LeaderElection.LeaderElect = false }
 
-// requireFaults fails unless options with these gates are refused for these faults, and accepted if there are none.
+// requireFaults fails unless options with these gates are refused for these faults, and accepted if
+// there are none.
 func requireFaults(t *testing.T, gates []string, change func(*Options), faults ...string) {
 	t.Helper()
 	o, err := NewOptions()
@@ -238,7 +239,8 @@ func requireFaults(t *testing.T, gates []string, change func(*Options), faults .
 	}
 }
 
-// A member takes its gate by itself. One that said it were a candidate for an API server to choose would not be true.
+// A member takes its gate by itself. One that said it were a candidate for an API server to choose
+// would not be true.
 func TestCoordinatedElectionIsRefused(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CoordinatedLeaderElection, true)
 	for name, tc := range map[string]struct {

@@ -79,10 +79,11 @@ type FleetOptions struct {
 	Standby bool
 	// ShareKubeAPILimits has --kube-api-qps and --kube-api-burst be the fleet's limits, not each member's.
 	ShareKubeAPILimits bool
-	// Gates are the Leases that the fleet must hold while it runs, each NAME or NAME=CONTROLLER,..., or "none" alone. Default:
-	// the Lease of --leader-elect-resource-name.
+	// Gates are the Leases that the fleet must hold while it runs, each NAME or
+	// NAME=CONTROLLER,..., or "none" alone. Default: the Lease of --leader-elect-resource-name.
 	Gates []string
-	// GateDelay is how long nobody else must have kept a gate before a fleet of which nothing runs begins; 0 to one minute.
+	// GateDelay is how long nobody else must have kept a gate before a fleet of which nothing runs
+	// begins; 0 to one minute.
 	GateDelay time.Duration
 	// FenceDelay is how long the API server is given to see that a dead member is fenced, before its shards run; 0 to
 	// one minute.

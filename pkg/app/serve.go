@@ -90,12 +90,13 @@ var errNotReady = errors.New("waiting for the API server")
 const (
 	// electionName is upstream's name of the health check of its election.
 	electionName = "leaderElection"
-	// electionTolerance is how long after the end of a lease duration upstream's check fails that a leader has not renewed.
+	// electionTolerance is how long after the end of a lease duration upstream's check fails that a
+	// leader has not renewed.
 	electionTolerance = 20 * time.Second
 )
 
-// probes are what /readyz, /livez and /healthz/leaderElection ask, set once there is something to ask. Until then the process
-// is live and not ready.
+// probes are what /readyz, /livez and /healthz/leaderElection ask, set once there is something to
+// ask. Until then the process is live and not ready.
 type probes struct {
 	ready, live, renewing atomic.Pointer[func() error]
 }
@@ -106,8 +107,8 @@ func (p *probes) set(ready, live, renewing func() error) {
 	p.renewing.Store(&renewing)
 }
 
-// election returns the check that Leases which are held are renewed. As with the stock controller manager's, it fails only of a
-// process that is wedged.
+// election returns the check that Leases which are held are renewed. As with the stock controller
+// manager's, it fails only of a process that is wedged.
 func (p *probes) election() healthz.HealthChecker {
 	return healthz.NamedCheck(electionName, func(*http.Request) error {
 		if f := p.renewing.Load(); f != nil {

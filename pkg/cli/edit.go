@@ -23,8 +23,8 @@ type Edit struct {
 	// Kept are the shards that were given their holders as homes, so that they stay where they are.
 	Kept     []shard.ID
 	Warnings []string
-	// vouches is set if the Lease does not keep the last good plan: members that start may wait for an
-	// operator's word.
+	// vouches is set if the Lease does not keep the last good plan: members that start may wait for
+	// an operator's word.
 	vouches bool
 }
 
@@ -113,9 +113,9 @@ func (e *Edit) keepHomes(r *status.Reading) {
 	}
 }
 
-// replacement returns the edited plan with a generation that is greater than any that the Leases tell of. Its shards are named
-// as in the last good plan; where the Lease does not keep that, they keep their names, if they have any: which there were,
-// nobody can tell.
+// replacement returns the edited plan with a generation that is greater than any that the Leases
+// tell of. Its shards are named as in the last good plan; where the Lease does not keep that, they
+// keep their names, if they have any: which there were, nobody can tell.
 func replacement(r *status.Reading, edited shard.Plan) (shard.Plan, error) {
 	latest, witness := int64(0), ""
 	for _, o := range r.Leases() {

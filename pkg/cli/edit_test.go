@@ -126,8 +126,9 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// TestPrepareByTheLastGoodPlan: where the plan cannot be used, the one that takes its place must be able to follow the last good
-// one, by which members judge it; and where the Lease does not keep that, an operator's word is written though nothing changes.
+// TestPrepareByTheLastGoodPlan: where the plan cannot be used, the one that takes its place must be
+// able to follow the last good one, by which members judge it; and where the Lease does not keep
+// that, an operator's word is written though nothing changes.
 func TestPrepareByTheLastGoodPlan(t *testing.T) {
 	plan := testPlan(t)
 	l := newLeases(t, plan)

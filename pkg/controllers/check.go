@@ -13,8 +13,9 @@ import (
 )
 
 // CheckPlan returns why this build could not work by a plan that is valid in itself: a controller that the catalogue does not
-// have, one whose scope, or EarlierScope, is not the ring's, or one that is in no ring, so that nobody would run it. All faults
-// are in one error, each with the path of the field, its value and what is allowed.
+// have, one whose scope, or EarlierScope, is not the ring's, or one that is in no ring, so that
+// nobody would run it. All faults are in one error, each with the path of the field, its value and
+// what is allowed.
 func CheckPlan(plan shard.Plan) error {
 	rows := map[string]catalogue.Row{}
 	for _, row := range catalogue.All() {

@@ -35,10 +35,10 @@
 //     shards it runs; with [Process.ShareLimits] it is the part of that which its
 //     running shards are of their ring. Its workers per controller are divided over the shards that a
 //     member is expected to hold, at least one each.
-//   - Once the fence is closed, no request waits for a rate limit, and errors of the fence are not paced: controllers with deep
-//     queues return soon.
-//   - An update of a controller that awaits its updates (catalogue: AwaitUpdates) returns when the shard's cache has seen it, or
-//     after 50 ms.
+//   - Once the fence is closed, no request waits for a rate limit, and errors of the fence are not
+//     paced: controllers with deep queues return soon.
+//   - An update of a controller that awaits its updates (catalogue: AwaitUpdates) returns when the
+//     shard's cache has seen it, or after 50 ms.
 //
 // # Non-guarantees
 //

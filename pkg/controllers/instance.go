@@ -262,8 +262,9 @@ func (i *Instance) index(wanted []string) error {
 	return nil
 }
 
-// graphQueue is what the garbage collector's graph is built from (garbagecollector/graph_builder.go: NewDependencyGraphBuilder). One
-// worker takes its items in their order, and each is an event of its own.
+// graphQueue is what the garbage collector's graph is built from
+// (garbagecollector/graph_builder.go: NewDependencyGraphBuilder). One worker takes its items in
+// their order, and each is an event of its own.
 const graphQueue = "garbage_collector_graph_changes"
 
 // buildGraph gives the context what the garbage collector is built from.
@@ -287,7 +288,8 @@ func (i *Instance) buildGraph(ctx context.Context, root clientbuilder.Controller
 	settle := func(ctx context.Context) error { return i.queues.Settle(ctx, graphQueue) }
 	i.context.GraphBuilder = garbagecollector.NewDependencyGraphBuilder(
 		ctx, client, i.context.RESTMapper, ignored, i.informers.ObjectOrMetadata().OwnersFirst(settle), i.started)
-	// Without the queue nobody could tell when the graph is complete: better to have no garbage collector.
+	// Without the queue nobody could tell when the graph is complete: better to have no garbage
+	// collector.
 	return settle(ctx)
 }
 
@@ -409,9 +411,9 @@ func (i *Instance) Run(ctx context.Context) error {
 	return nil
 }
 
-// Forget gives up what the instance's caches hold. Call it when the fence has closed: some goroutines outlive
-// their controller, and might act on finding nothing. It does nothing before Run or Close has returned,
-// nor where Run has left controllers behind.
+// Forget gives up what the instance's caches hold. Call it when the fence has closed: some
+// goroutines outlive their controller, and might act on finding nothing. It does nothing before Run
+// or Close has returned, nor where Run has left controllers behind.
 func (i *Instance) Forget() { i.informers.Forget() }
 
 // Close cleans up an instance that is not to be run. Upstream's controllers end
@@ -437,8 +439,9 @@ func (i *Instance) cleanup() {
 	}
 }
 
-// shareOf returns the configuration for one shard, with its share of the workers: at least one. It has no interval between
-// the starts of controllers, which upstream would sleep for even in Close; see Process.startDelay.
+// shareOf returns the configuration for one shard, with its share of the workers: at least one. It
+// has no interval between the starts of controllers, which upstream would sleep for even in Close;
+// see Process.startDelay.
 func shareOf(all kubectrlmgrconfig.KubeControllerManagerConfiguration, spec Spec) kubectrlmgrconfig.KubeControllerManagerConfiguration {
 	c := *all.DeepCopy()
 	c.Generic.ControllerStartInterval.Duration = 0

@@ -11,7 +11,8 @@ import (
 	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 )
 
-// TestTerminatedPodThreshold: one shard of the default plan counts terminated Pods, and by the flag's number.
+// TestTerminatedPodThreshold: one shard of the default plan counts terminated Pods, and by the
+// flag's number.
 func TestTerminatedPodThreshold(t *testing.T) {
 	const ranges, threshold = 16, 100
 	plan, err := DefaultPlan(ranges)

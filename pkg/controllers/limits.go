@@ -45,8 +45,8 @@ func (m multiplier) of(config *rest.Config) (qps float32, burst int) {
 	return qps * m.qps, int(float32(burst) * m.burst)
 }
 
-// ownLimiter returns what a client of a controller that runs once limits itself to, with what upstream raises it by; nil for
-// no limit. Clients that are built from one config share it.
+// ownLimiter returns what a client of a controller that runs once limits itself to, with what
+// upstream raises it by; nil for no limit. Clients that are built from one config share it.
 func ownLimiter(controller, name string, via catalogue.Via, config *rest.Config) flowcontrol.RateLimiter {
 	if config.QPS < 0 {
 		return nil

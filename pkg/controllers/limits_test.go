@@ -132,8 +132,8 @@ func TestWholeLimits(t *testing.T) {
 	}
 }
 
-// TestClosedFencesEndWaiting has requests wait for the limits of every kind of client that a controller of a group has. When the fence is
-// closed, they go on at once, to be refused.
+// TestClosedFencesEndWaiting has requests wait for the limits of every kind of client that a
+// controller of a group has. When the fence is closed, they go on at once, to be refused.
 func TestClosedFencesEndWaiting(t *testing.T) {
 	for name, config := range map[string]func(clientBuilder) (*rest.Config, error){
 		"client": func(b clientBuilder) (*rest.Config, error) {

@@ -144,7 +144,8 @@ func (p *Process) ShareLimits() { p.limits.share() }
 // by --controllers, and with their feature gates on. The order is kept. Some of them
 // may still decline when they are built, where other flags say so.
 //
-// As upstream, it runs serviceaccount-token whatever --controllers says, if it has the key to sign tokens.
+// As upstream, it runs serviceaccount-token whatever --controllers says, if it has the key to sign
+// tokens.
 func (p *Process) Runs(controllers []string) []string {
 	descriptors := app.NewControllerDescriptors()
 	enabled := app.ControllerContext{ComponentConfig: p.config.ComponentConfig}
@@ -160,8 +161,9 @@ func (p *Process) Runs(controllers []string) []string {
 	return runs
 }
 
-// startDelay returns how long a controller is to wait before it begins: until --controller-start-interval, with upstream's
-// jitter, has passed since the process began. So it is for those that begin as the process does, and takes nothing from a handoff.
+// startDelay returns how long a controller is to wait before it begins: until
+// --controller-start-interval, with upstream's jitter, has passed since the process began. So it is
+// for those that begin as the process does, and takes nothing from a handoff.
 func (p *Process) startDelay() time.Duration {
 	interval := p.config.ComponentConfig.Generic.ControllerStartInterval.Duration
 	if interval <= 0 {

@@ -17,7 +17,8 @@ func withFlags(set func(*kubectrlmgrconfig.KubeControllerManagerConfiguration)) 
 	return &Process{config: c.Complete(), clock: clock.RealClock{}}
 }
 
-// TestTokensWhateverControllersSays: upstream builds serviceaccount-token although --controllers leaves it out.
+// TestTokensWhateverControllersSays: upstream builds serviceaccount-token although --controllers
+// leaves it out.
 func TestTokensWhateverControllersSays(t *testing.T) {
 	all := []string{names.JobController, names.ServiceAccountTokenController}
 	for name, tc := range map[string]struct {

@@ -10,8 +10,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// Upstream's controllers report every item that fails to utilruntime.HandleError, which lets one a millisecond pass in the whole
-// process. When a shard goes, what is left in its queues fails at once, and would hold up all other shards as well.
+// Upstream's controllers report every item that fails to utilruntime.HandleError, which lets one a
+// millisecond pass in the whole process. When a shard goes, what is left in its queues fails at
+// once, and would hold up all other shards as well.
 func init() {
 	// The first one logs, and counts stack frames to find its caller.
 	for i, handle := range utilruntime.ErrorHandlers[1:] {

@@ -11,7 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// TestFencedErrorsHoldNobodyUp reports as many errors as a deep queue has items: those of the fence at once, and others at upstream's pace.
+// TestFencedErrorsHoldNobodyUp reports as many errors as a deep queue has items: those of the fence
+// at once, and others at upstream's pace.
 func TestFencedErrorsHoldNobodyUp(t *testing.T) {
 	const items = 500
 	refused := &election.FencedError{Shard: "cluster/garbage"}

@@ -8,13 +8,15 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// The stock controller manager builds each controller once. A process of a fleet builds one for each shard, and a constructor that
-// registers its metrics every time would log an error from the second one on.
+// The stock controller manager builds each controller once. A process of a fleet builds one for
+// each shard, and a constructor that registers its metrics every time would log an error from the
+// second one on.
 func init() {
 	legacyregistry.Register = registerOnce(legacyregistry.Register)
 }
 
-// registerOnce has it be no error that a metric is in the registry already. That another one of its name is there stays an error.
+// registerOnce has it be no error that a metric is in the registry already. That another one of its
+// name is there stays an error.
 func registerOnce(register func(metrics.Registerable) error) func(metrics.Registerable) error {
 	return func(m metrics.Registerable) error {
 		err := register(m)

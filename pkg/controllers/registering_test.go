@@ -8,7 +8,8 @@ import (
 	replicasets "k8s.io/kubernetes/pkg/controller/replicaset/metrics"
 )
 
-// TestMetricsRegisteredAgain: a constructor may register the same metrics for each instance, but not others of the same name.
+// TestMetricsRegisteredAgain: a constructor may register the same metrics for each instance, but
+// not others of the same name.
 func TestMetricsRegisteredAgain(t *testing.T) {
 	for range 3 {
 		if err := replicasets.Register(legacyregistry.Register); err != nil {

@@ -28,7 +28,8 @@ func (i *Instance) announce(ctx context.Context) (wait func()) {
 	return waiting.Wait
 }
 
-// grouped returns the controllers such that each begins when it may, and queues which it makes when it runs count for the shard, too.
+// grouped returns the controllers such that each begins when it may, and queues which it makes when
+// it runs count for the shard, too.
 func (i *Instance) grouped() []app.Controller {
 	all := make([]app.Controller, 0, len(i.controllers))
 	for _, c := range i.controllers {
@@ -43,8 +44,8 @@ type groupedController struct {
 	start  func(context.Context)
 }
 
-// Run implements app.Controller. A controller whose context has ended before it may begin is run all the same: only so does it end
-// what its constructor has started.
+// Run implements app.Controller. A controller whose context has ended before it may begin is run
+// all the same: only so does it end what its constructor has started.
 func (c groupedController) Run(ctx context.Context) {
 	c.start(ctx)
 	c.queues.Do(func() { c.Controller.Run(ctx) })

@@ -16,12 +16,13 @@ import (
 // workers must not stand still for it.
 const seeingLimit = 50 * time.Millisecond
 
-// seeing has updates return when the shard's cache has seen them, or after seeingLimit. It is for controllers whose row in the
-// catalogue says AwaitUpdates.
+// seeing has updates return when the shard's cache has seen them, or after seeingLimit. It is for
+// controllers whose row in the catalogue says AwaitUpdates.
 //
-// Such a controller updates status at the end of a sync and begins the next one of the same object from the cache. Between the two
-// lies the rest of the queue. A shard's queue is short: the next sync would begin before the cache has seen the update of the last
-// one, and send the same old version again, which is a conflict, a request and its part of the rate limit for nothing.
+// Such a controller updates status at the end of a sync and begins the next one of the same object
+// from the cache. Between the two lies the rest of the queue. A shard's queue is short: the next
+// sync would begin before the cache has seen the update of the last one, and send the same old
+// version again, which is a conflict, a request and its part of the rate limit for nothing.
 //
 // see is informer.Factory.See.
 func seeing(see func(context.Context, schema.GroupResource, string) error) transport.WrapperFunc {

@@ -32,8 +32,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// TestUpdatesAwaited: the controllers that remember their own writes go on as soon as the API server has answered, and those of
-// groups as well.
+// TestUpdatesAwaited: the controllers that remember their own writes go on as soon as the API
+// server has answered, and those of groups as well.
 func TestUpdatesAwaited(t *testing.T) {
 	for _, row := range catalogue.All() {
 		if row.AwaitUpdates && row.Scope != catalogue.ScopeNamespaced {
@@ -50,9 +50,10 @@ func TestUpdatesAwaited(t *testing.T) {
 	}
 }
 
-// TestSyncsOfEndpointSlices counts the syncs of upstream's controller of EndpointSlices for each change of a Pod. It takes a slice
-// for changed by somebody else when its handlers see a generation that no answer has told it of. So where the answer waits for the
-// handlers, each change costs a second sync.
+// TestSyncsOfEndpointSlices counts the syncs of upstream's controller of EndpointSlices for each
+// change of a Pod. It takes a slice for changed by somebody else when its handlers see a generation
+// that no answer has told it of. So where the answer waits for the handlers, each change costs a
+// second sync.
 func TestSyncsOfEndpointSlices(t *testing.T) {
 	const changes = 5
 	for name, tc := range map[string]struct {
@@ -189,7 +190,8 @@ func (w *sliceWorld) syncs(t *testing.T) float64 {
 
 const sliceName = "slice"
 
-// sliceServer is an API server with room for one EndpointSlice. Watches bring what was written a little after the answer.
+// sliceServer is an API server with room for one EndpointSlice. Watches bring what was written a
+// little after the answer.
 type sliceServer struct {
 	watched *fake.Clientset
 

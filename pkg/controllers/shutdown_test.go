@@ -23,8 +23,8 @@ type lingering struct{ until <-chan struct{} }
 func (lingering) Name() string          { return "lingering-controller" }
 func (c lingering) Run(context.Context) { <-c.until }
 
-// TestShutdownTimeout has a controller go on, in a process that is to end then and in a shard, whose Run may not return before
-// all of it has ended.
+// TestShutdownTimeout has a controller go on, in a process that is to end then and in a shard,
+// whose Run may not return before all of it has ended.
 func TestShutdownTimeout(t *testing.T) {
 	const linger = time.Minute
 	for name, tc := range map[string]struct {

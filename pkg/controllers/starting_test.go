@@ -9,8 +9,9 @@ import (
 	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 )
 
-// TestStartInterval has controllers begin at their time in the life of the process: an interval and its jitter after it began, and
-// at once in every shard that comes later. Whoever is told to stop does not wait.
+// TestStartInterval has controllers begin at their time in the life of the process: an interval and
+// its jitter after it began, and at once in every shard that comes later. Whoever is told to stop
+// does not wait.
 func TestStartInterval(t *testing.T) {
 	const interval = time.Minute
 	synctest.Test(t, func(t *testing.T) {

@@ -39,11 +39,13 @@ type ClaimantConfig struct {
 	// Annotations returns what to write on the Lease with every acquisition and renewal; an empty value removes a key.
 	// It is called before each, from one goroutine, and must not block. Call Touch when its answer changes. Default: none.
 	Annotations func() map[string]string
-	// Leave returns the annotations to leave on the Lease when it is released from a term, after Work has returned:
-	// WritesAnnotation and StoppedAnnotation, for the next holder. An empty value removes a key. It must not block. Default: none.
+	// Leave returns the annotations to leave on the Lease when it is released from a term, after
+	// Work has returned: WritesAnnotation and StoppedAnnotation, for the next holder. An empty
+	// value removes a key. It must not block. Default: none.
 	Leave func(term int32) map[string]string
-	// Fences reports whether an incarnation that did not release the Lease has to be fenced by the member that takes it over: its name is
-	// then written on the Lease with the acquisition, see UnfencedAnnotation. It must not block. Default: it does not have to.
+	// Fences reports whether an incarnation that did not release the Lease has to be fenced by the
+	// member that takes it over: its name is then written on the Lease with the acquisition, see
+	// UnfencedAnnotation. It must not block. Default: it does not have to.
 	Fences func() bool
 	// CreateAtOnce creates an absent Lease without waiting for LeaseDuration first. Set it only if no other process can
 	// hold this Lease: the Lease may have been deleted under a holder. Default false.
@@ -57,13 +59,14 @@ type ClaimantConfig struct {
 	Work func(ctx context.Context, claim *Claim)
 	// OnEvent is called for every event, in order, from the claimant's own goroutine. It must not block. Default: none.
 	OnEvent func(Event)
-	// DrainTimeout returns how long Work may take to return once it has been asked to stop as planned. It is called for every
-	// step and must not block; call SetWish when its answer changes. Default: LeaseDuration.
+	// DrainTimeout returns how long Work may take to return once it has been asked to stop as
+	// planned. It is called for every step and must not block; call SetWish when its answer
+	// changes. Default: LeaseDuration.
 	DrainTimeout func() time.Duration
-	// OnStuck is called at most once per claim, from the claimant's own goroutine, when Work has not returned in time:
-	// DrainTimeout after it was asked to stop, or, when the claim was lost, LeaseDuration after the last renewal. It must end
-	// the process. Others may hold a lost claim; one that drains is renewed until then, because a Lease is never released while
-	// its work runs.
+	// OnStuck is called at most once per claim, from the claimant's own goroutine, when Work has
+	// not returned in time: DrainTimeout after it was asked to stop, or, when the claim was lost,
+	// LeaseDuration after the last renewal. It must end the process. Others may hold a lost claim;
+	// one that drains is renewed until then, because a Lease is never released while its work runs.
 	OnStuck func(StuckClaim)
 	// Jitter lengthens the pause after a failed request. Default: by up to a fifth, at random.
 	Jitter func(time.Duration) time.Duration

@@ -390,8 +390,9 @@ func TestStuckWork(t *testing.T) {
 	})
 }
 
-// TestDrainIsBounded has work that was asked to stop go on. Its claimant says so once, goes on renewing, and never releases
-// the Lease before the work has returned: nobody else gets it while the process lives.
+// TestDrainIsBounded has work that was asked to stop go on. Its claimant says so once, goes on
+// renewing, and never releases the Lease before the work has returned: nobody else gets it while
+// the process lives.
 func TestDrainIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		within time.Duration

@@ -9,7 +9,8 @@
 //     the Lease. Deletion alone is tolerated too, see below.
 //   - Stop, then release. A planned end cancels the work, waits until it has returned while it keeps renewing, ends
 //     the claim, and only then clears the holder, in an update of a freshly fetched Lease that still names this
-//     incarnation. Work that does not return in time ends the process ([ClaimantConfig.OnStuck]), and the Lease expires.
+//     incarnation. Work that does not return in time ends the process ([ClaimantConfig.OnStuck]),
+//     and the Lease expires.
 //   - A claim ends at once when another holder is seen in its Lease, and at the latest RenewDeadline after the start
 //     of the last request that renewed it. It never comes back to life: a new right is a new claim with a higher term.
 //   - Terms never repeat. Every acquisition counts leaseTransitions up, the same incarnation's included, from the
@@ -20,8 +21,9 @@
 //     the Lease on this side of the connection.
 //   - Credentials. What a member has published is on its Lease when [Membership.Publish] returns, and cannot be lost to
 //     who fences it: [Mark] is written on the Lease as it was read, and an incarnation that has been marked publishes nothing.
-//   - Duty. Where dead holders are fenced ([ClaimantConfig.Fences]), the write that takes a Lease over from one says so on it
-//     ([UnfencedAnnotation]). The duty outlives lost answers, releases and takeovers, until a holder has removed it.
+//   - Duty. Where dead holders are fenced ([ClaimantConfig.Fences]), the write that takes a Lease
+//     over from one says so on it ([UnfencedAnnotation]). The duty outlives lost answers, releases
+//     and takeovers, until a holder has removed it.
 //   - Leases are read and written by get, list, watch, create and update alone, and never deleted.
 //
 // # Not guaranteed
@@ -29,9 +31,11 @@
 //   - A request that has left the process cannot be called back: the server may carry it out until it gives up on it.
 //     The fence bounds how long the client waits, not what the server does. A goroutine that is suspended between the
 //     fence's check and the system call writes when it wakes up.
-//   - A clock that stands still, as a virtual machine's does that is paused, moved live, or restored from a snapshot. By it the
-//     claim is valid on waking, and the fence lets writes pass until the next renewal finds another holder: within a
-//     RetryPeriod, or, if nothing is answered, until the RenewDeadline, by that clock. A fence in the API server covers it; see [Mark].
+//   - A clock that stands still, as a virtual machine's does that is paused, moved live, or
+//     restored from a snapshot. By it the claim is valid on waking, and the fence lets writes pass
+//     until the next renewal finds another holder: within a RetryPeriod, or, if nothing is
+//     answered, until the RenewDeadline, by that clock. A fence in the API server covers it; see
+//     [Mark].
 //   - Whoever edits a held Lease by hand (clears the holder, writes another name) makes a second holder possible until
 //     the first has seen it, which takes one watch event.
 //   - Whoever deletes a Lease that has just been created makes a second holder possible: a rival that has not heard of
@@ -53,8 +57,9 @@
 //	holder  |start of renewal ------- RenewDeadline: claim ends, fence closed ---- work must have returned|
 //	rival        |sees the renewal ------------------------------------------------- LeaseDuration: may acquire|
 //
-// Time in which the process is stopped or the machine suspends itself counts on Linux (CLOCK_BOOTTIME), but timers stand
-// still meanwhile. Every decision therefore reads the clock again, and the fence does for every request.
+// Time in which the process is stopped or the machine suspends itself counts on Linux
+// (CLOCK_BOOTTIME), but timers stand still meanwhile. Every decision therefore reads the clock
+// again, and the fence does for every request.
 //
 // # Absent and deleted Leases
 //
@@ -104,9 +109,9 @@
 // suspended. What is said above of who edits or deletes Leases by hand holds here too, and more: stock standbys create an
 // absent Lease at once, and nothing can be done about it but to end.
 //
-// A Lease of a coordinated election is held in the same way. An API server that coordinates names its candidate as
-// preferredHolder of a Lease that the fleet holds, which changes neither holder nor term, and is left as it is: a fleet gives
-// a gate up when its last member leaves.
+// A Lease of a coordinated election is held in the same way. An API server that coordinates names
+// its candidate as preferredHolder of a Lease that the fleet holds, which changes neither holder
+// nor term, and is left as it is: a fleet gives a gate up when its last member leaves.
 //
 // The last member to leave clears the holder ([Gate.Release]); that it is the last, its caller must know. A member that is
 // starting just then, and holds already, is in the position of one whose Lease was cleared.

@@ -55,7 +55,8 @@ type StuckClaim struct {
 	Name string
 	// Term of the claim.
 	Term int32
-	// Reason the claim ended for; empty if it has not: the work was asked to stop as planned, and the claim still holds.
+	// Reason the claim ended for; empty if it has not: the work was asked to stop as planned, and
+	// the claim still holds.
 	Reason Reason
 	// Since is how long ago the claim ended, or the work was asked to stop.
 	Since time.Duration

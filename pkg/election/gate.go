@@ -133,9 +133,10 @@ func (g *Gate) Holder() string {
 	return g.cfg.Observer.Get(g.cfg.Name).Holder
 }
 
-// FreeSince returns a time, by Clock, since which this process knows that nobody but the fleet has kept the Lease: the
-// last sign of life of a holder whose Lease expired, or when the Lease was seen to be absent or without a holder, or at the
-// latest when it was first seen to name the fleet. It is zero before Held is closed.
+// FreeSince returns a time, by Clock, since which this process knows that nobody but the fleet has
+// kept the Lease: the last sign of life of a holder whose Lease expired, or when the Lease was seen
+// to be absent or without a holder, or at the latest when it was first seen to name the fleet. It
+// is zero before Held is closed.
 func (g *Gate) FreeSince() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()

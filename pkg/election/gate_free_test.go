@@ -65,8 +65,8 @@ func (w *world) nameHolder(holder string) {
 	w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = holder })
 }
 
-// An API server that coordinates elections writes spec.strategy and spec.preferredHolder on a Lease that the fleet holds. The
-// right goes on, and what it wrote stays.
+// An API server that coordinates elections writes spec.strategy and spec.preferredHolder on a Lease
+// that the fleet holds. The right goes on, and what it wrote stays.
 func TestGateWithPreferredHolder(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)

@@ -15,8 +15,9 @@ import (
 // the read after the second tells that another member has renewed.
 const gateConflicts = 4
 
-// heldFailures divides what is left of the right, and the usual pause: after a failure the next request of a holder follows
-// within a quarter of what is left, and no sooner than after a quarter of the usual pause.
+// heldFailures divides what is left of the right, and the usual pause: after a failure the next
+// request of a holder follows within a quarter of what is left, and no sooner than after a quarter
+// of the usual pause.
 const heldFailures = 4
 
 // gateRun is one call of Gate.Run. All its fields belong to the goroutine of Run.

@@ -281,8 +281,9 @@ func renewed(self string, before, after Record) bool {
 }
 
 // freeSince returns the time since which nobody but the fleet has kept the Lease, as far as this
-// process knows. held is the Lease as it names the fleet, before is how it was last seen when it did
-// not. Where the terms do not follow each other, somebody else may have come and gone in between.
+// process knows. held is the Lease as it names the fleet, before is how it was last seen when it
+// did not. Where the terms do not follow each other, somebody else may have come and gone in
+// between.
 func freeSince(before, held Observation, leaseDuration time.Duration) time.Time {
 	next := before.Known() && held.Transitions == before.HighTerm+1
 	kept := before.Exists && before.Holder != "" && !before.Expired(held.HolderSeen, leaseDuration)

@@ -204,7 +204,8 @@ func TestGateIsKeptByReading(t *testing.T) {
 	})
 }
 
-// TestGateOutlastsErrors has an API server that answers and fails: five times in a row are no reason to end a process.
+// TestGateOutlastsErrors has an API server that answers and fails: five times in a row are no
+// reason to end a process.
 func TestGateOutlastsErrors(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)

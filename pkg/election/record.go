@@ -84,17 +84,18 @@ const (
 	NextHolderAnnotation = "flotilla.dev/next-holder"
 	// WritesAnnotation has what the holder that released the Lease wrote last, see Writes.
 	WritesAnnotation = "flotilla.dev/last-writes"
-	// StoppedAnnotation has for how long the holder had not been able to write on what the Lease stands for when it wrote this:
-	// the term and a duration by its own clock, "7 36.2s". It is there while the holder's work does not return behind a closed
-	// fence, and is left with the release.
+	// StoppedAnnotation has for how long the holder had not been able to write on what the Lease
+	// stands for when it wrote this: the term and a duration by its own clock, "7 36.2s". It is
+	// there while the holder's work does not return behind a closed fence, and is left with the
+	// release.
 	StoppedAnnotation = "flotilla.dev/stopped"
 )
 
 // maxStopped bounds what is believed of StoppedAnnotation.
 const maxStopped = time.Hour
 
-// Stopped returns for how long the Lease's last holder had not been able to write when it was heard of last; 0 if it could, or does
-// not say.
+// Stopped returns for how long the Lease's last holder had not been able to write when it was heard
+// of last; 0 if it could, or does not say.
 func (r Record) Stopped() time.Duration {
 	of, text, _ := strings.Cut(r.Annotations[StoppedAnnotation], " ")
 	d, err := time.ParseDuration(text)
@@ -109,16 +110,17 @@ func StoppedText(term int32, d time.Duration) string {
 	return fmt.Sprintf("%d %v", term, d.Round(time.Millisecond))
 }
 
-// UnfencedAnnotation lists the incarnations from which the Lease was taken over, and that nobody has fenced yet, comma separated:
-// the duty to do so. It is written with the acquisition, stays when the Lease changes hands, and is removed by a holder that has
-// fenced them.
+// UnfencedAnnotation lists the incarnations from which the Lease was taken over, and that nobody
+// has fenced yet, comma separated: the duty to do so. It is written with the acquisition, stays
+// when the Lease changes hands, and is removed by a holder that has fenced them.
 const UnfencedAnnotation = "flotilla.dev/unfenced"
 
-// Unfenced returns the incarnations that the holder of the Lease has to fence before it runs anything, the last one last.
+// Unfenced returns the incarnations that the holder of the Lease has to fence before it runs
+// anything, the last one last.
 func (r Record) Unfenced() []string { return list(r.Annotations[UnfencedAnnotation]) }
 
-// dutyOf returns the annotation for self as the next holder: whom the last one had to fence, and the last one, if it has not
-// released the Lease.
+// dutyOf returns the annotation for self as the next holder: whom the last one had to fence, and
+// the last one, if it has not released the Lease.
 func (r Record) dutyOf(self string) string {
 	var owed []string
 	if r.Holder != "" {

@@ -33,7 +33,8 @@ type Member struct {
 	State MemberState
 	// Since is when this process first saw the incarnation hold its Lease.
 	Since time.Time
-	// Acquired is when it acquired its Lease, by its own clock: to be compared with nothing but what others say of themselves.
+	// Acquired is when it acquired its Lease, by its own clock: to be compared with nothing but
+	// what others say of themselves.
 	Acquired time.Time
 	// Annotations of its Lease, with what else the member says. They must not be changed.
 	Annotations map[string]string

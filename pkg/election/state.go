@@ -64,7 +64,8 @@ const (
 	End
 	// Rest: the work of a lost claim has returned.
 	Rest
-	// Stuck: work that was asked to stop, or whose claim was lost, has not returned in time: the process must end.
+	// Stuck: work that was asked to stop, or whose claim was lost, has not returned in time: the
+	// process must end.
 	Stuck
 )
 

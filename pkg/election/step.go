@@ -25,7 +25,8 @@ type Input struct {
 	Busy bool
 	// Returned is set once the work that was started has returned.
 	Returned bool
-	// DrainTimeout is how long the work may take to return once it has been asked to stop, see ClaimantConfig.
+	// DrainTimeout is how long the work may take to return once it has been asked to stop, see
+	// ClaimantConfig.
 	DrainTimeout time.Duration
 	// Touch asks for a renewal now, to write changed annotations.
 	Touch bool
@@ -80,7 +81,8 @@ type Output struct {
 //	Lost      LeaseDuration since LastRenew, once                 Stuck            Lost
 //	Lost      otherwise                                           Wait             Lost
 //
-// held is Acquired, Running or Draining. Draining goes on renewing after Stuck: the Lease is not released while work runs.
+// held is Acquired, Running or Draining. Draining goes on renewing after Stuck: the Lease is not
+// released while work runs.
 func Step(in Input) Output {
 	switch in.State.Phase {
 	case Idle:

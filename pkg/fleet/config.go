@@ -31,9 +31,10 @@ type Config struct {
 	Rings []string
 	// Gates are the names of foreign Leases that the fleet must hold while any member runs. Default: none.
 	Gates []string
-	// GateDelay is how long nobody else must have kept a gate before a fleet of which nothing runs begins: the stock controller
-	// manager releases its Lease as it begins to stop, and not when it has stopped. A Lease that was absent, or that expired, has
-	// been free for longer. Default 0; must not be negative.
+	// GateDelay is how long nobody else must have kept a gate before a fleet of which nothing runs
+	// begins: the stock controller manager releases its Lease as it begins to stop, and not when it
+	// has stopped. A Lease that was absent, or that expired, has been free for longer. Default 0;
+	// must not be negative.
 	GateDelay time.Duration
 	// Replanning is what this member does as the planner.
 	Replanning Replanning
@@ -109,15 +110,16 @@ type Refresher interface {
 
 // Forgetter is an Instance that can give up what its caches hold.
 type Forgetter interface {
-	// Forget is called once Run or Close has returned and the fence lets nothing pass any more: upstream's metrics and some
-	// goroutines outlive their controller, and might read that nothing is there.
+	// Forget is called once Run or Close has returned and the fence lets nothing pass any more:
+	// upstream's metrics and some goroutines outlive their controller, and might read that nothing
+	// is there.
 	Forget()
 }
 
 // Weigher is an Instance that can tell how much each namespace weighs, so that ranges can be balanced.
 type Weigher interface {
-	// Weigh returns how many objects its caches hold, by namespace; nil once the instance has ended. It may be called while Run is
-	// under way.
+	// Weigh returns how many objects its caches hold, by namespace; nil once the instance has
+	// ended. It may be called while Run is under way.
 	Weigh() map[string]int64
 }
 
@@ -163,7 +165,8 @@ const (
 	EventBegun election.EventType = "begun"
 	// EventReady: the work is prepared and waits for shards of an older plan generation to be released.
 	EventReady election.EventType = "ready"
-	// EventRunning: the work is under way, and Acquisition says how the shard came here. Duration is Acquisition.Unowned.
+	// EventRunning: the work is under way, and Acquisition says how the shard came here. Duration
+	// is Acquisition.Unowned.
 	EventRunning election.EventType = "running"
 	// EventRefused: a claim was given back before anything ran, because of Err; see Acquisition.
 	EventRefused election.EventType = "refused"
@@ -172,8 +175,9 @@ const (
 	// EventWriteRefused: a fence has refused a write of the shard's work; Reason is an election.Refusal. It may come many times a
 	// second and from any goroutine.
 	EventWriteRefused election.EventType = "write-refused"
-	// EventOverdue: the work was asked to stop and has not returned within HandoffTimeout: its writes are refused from now on.
-	// Duration is for how long it may still go on before the process ends.
+	// EventOverdue: the work was asked to stop and has not returned within HandoffTimeout: its
+	// writes are refused from now on. Duration is for how long it may still go on before the
+	// process ends.
 	EventOverdue election.EventType = "overdue"
 	// EventForgotten: the member has nothing to do with the shard any more, because it has left the plan or because the member
 	// stops. Nothing but EventWriteRefused comes after it, unless the shard comes back.
@@ -184,8 +188,9 @@ const (
 	EventPlanAdopted election.EventType = "plan-adopted"
 	// EventPlanRestored: this member has put the last good plan back where somebody had spoilt it.
 	EventPlanRestored election.EventType = "plan-restored"
-	// EventPlanRefused: the plan on the plan's Lease cannot be used because of Err. The last good one stays in force, or comes
-	// into force if the member has just started; Err wraps ErrWithoutPlan if none is known.
+	// EventPlanRefused: the plan on the plan's Lease cannot be used because of Err. The last good
+	// one stays in force, or comes into force if the member has just started; Err wraps
+	// ErrWithoutPlan if none is known.
 	EventPlanRefused election.EventType = "plan-refused"
 )
 

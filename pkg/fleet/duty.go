@@ -9,7 +9,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// duty is whom the holder of a shard has still to fence: what its Lease says of it. Its methods are safe for concurrent use.
+// duty is whom the holder of a shard has still to fence: what its Lease says of it. Its methods are
+// safe for concurrent use.
 type duty struct {
 	mu   sync.Mutex
 	term int32
@@ -30,7 +31,8 @@ func (d *duty) done(incarnation string) {
 	d.owed = slices.DeleteFunc(slices.Clone(d.owed), func(owed string) bool { return owed == incarnation })
 }
 
-// annotation returns what the Lease has to say of the duty in a term; nothing, which leaves it as it is, if another one began it.
+// annotation returns what the Lease has to say of the duty in a term; nothing, which leaves it as
+// it is, if another one began it.
 func (d *duty) annotation(term int32) map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,10 +42,11 @@ func (d *duty) annotation(term int32) map[string]string {
 	return map[string]string{election.UnfencedAnnotation: strings.Join(d.owed, ",")}
 }
 
-// fenceOffAll fences everybody who may still write on what the shard covers, although it does not hold it any more: the last holder, if it
-// did not release the Lease, those whom it had to fence itself, and those of dead, the Leases of others. The duty is on the Lease since
-// the acquisition, and is removed from there once the marks are acknowledged: until then the next holder has it. False
-// says that ctx has ended.
+// fenceOffAll fences everybody who may still write on what the shard covers, although it does not
+// hold it any more: the last holder, if it did not release the Lease, those whom it had to fence
+// itself, and those of dead, the Leases of others. The duty is on the Lease since the acquisition,
+// and is removed from there once the marks are acknowledged: until then the next holder has it.
+// False says that ctx has ended.
 func (r *shardRunner) fenceOffAll(ctx context.Context, claim *election.Claim, dead []election.Observation) bool {
 	if !r.fenceOffDead(ctx, dead) {
 		return false

@@ -18,7 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// clumsy is a client whose marks fail, or that hears nothing of the first Lease that it acquires from c, until it is told to do better.
+// clumsy is a client whose marks fail, or that hears nothing of the first Lease that it acquires
+// from c, until it is told to do better.
 type clumsy struct {
 	*leasetest.Client
 	cannotMark, deaf atomic.Bool
@@ -49,7 +50,8 @@ func (s *sea) unfenced() map[string][]string {
 	return found
 }
 
-// TestDutyToFenceIsNotLost has c die with all shards, and a, who takes them over, not get to fence it.
+// TestDutyToFenceIsNotLost has c die with all shards, and a, who takes them over, not get to fence
+// it.
 func TestDutyToFenceIsNotLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		deaf bool
@@ -61,7 +63,8 @@ func TestDutyToFenceIsNotLost(t *testing.T) {
 		"given up before the mark":             {next: func(_ *sea, a *guarded) { a.stop() }, by: "b"},
 		"the taker dies before the mark":       {next: func(_ *sea, a *guarded) { a.client.Block() }, by: "b"},
 		"the taker dies, and the Lease is acquired without the duty being known to it": {next: func(s *sea, a *guarded) {
-			// As a member of an older version would, that does not know the annotation: it leaves it as it is.
+			// As a member of an older version would, that does not know the annotation: it leaves
+			// it as it is.
 			a.client.Block()
 			for _, sh := range s.plan.Shards() {
 				s.store.Tamper(ShardLease("flotilla", sh.ID), func(l *coordinationv1.Lease) {
@@ -126,7 +129,8 @@ func TestDutyToFenceIsNotLost(t *testing.T) {
 	}
 }
 
-// TestDutyStaysWhereMarksAreRefused has nobody allowed to fence: the shards run, and the Leases go on saying whom.
+// TestDutyStaysWhereMarksAreRefused has nobody allowed to fence: the shards run, and the Leases go
+// on saying whom.
 func TestDutyStaysWhereMarksAreRefused(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, s *sea) {
 		c := s.guard("c", true, nil)
@@ -152,9 +156,9 @@ type behind struct{ Instance }
 
 func (behind) CatchUp(context.Context, election.Writes) error { return errors.New("it is behind") }
 
-// TestHeirFencesThoseThatDiedWhileItWaited has a shard inherit from one that is released and from one
-// whose holder dies. Its caches do not catch up with the former, so that it begins with empty ones,
-// and nothing is begun before the latter is fenced.
+// TestHeirFencesThoseThatDiedWhileItWaited has a shard inherit from one that is released and from
+// one whose holder dies. Its caches do not catch up with the former, so that it begins with empty
+// ones, and nothing is begun before the latter is fenced.
 func TestHeirFencesThoseThatDiedWhileItWaited(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, s *sea) {
 		for i := range s.plan.Rings {

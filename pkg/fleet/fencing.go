@@ -101,8 +101,9 @@ func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 
 // fenceOff returns once the API server refuses what a dead holder may still send: nobody runs
 // its shard before. It returns at once when the holder had released the shard and so is empty, when the API server enforces nothing, or
-// when it does not let this member mark a Lease; then the Lease's expiry is all there is. It returns whether the
-// mark is acknowledged and in force, or there is nothing to mark, so that nobody has to try again; ok is false if ctx has ended.
+// when it does not let this member mark a Lease; then the Lease's expiry is all there is. It
+// returns whether the mark is acknowledged and in force, or there is nothing to mark, so that
+// nobody has to try again; ok is false if ctx has ended.
 func (m *Member) fenceOff(ctx context.Context, dead string) (acknowledged, ok bool) {
 	if dead == "" || dead == m.incarnation || !m.config.Enforced() {
 		return false, ctx.Err() == nil
@@ -115,9 +116,9 @@ func (m *Member) fenceOff(ctx context.Context, dead string) (acknowledged, ok bo
 	return acknowledged && ok, ok
 }
 
-// mark fences a dead incarnation and returns the time since which it is fenced: long ago, if there was
-// nothing to fence. It tries until it has an answer, or ctx ends. It returns false if it has none, or
-// no right to mark.
+// mark fences a dead incarnation and returns the time since which it is fenced: long ago, if there
+// was nothing to fence. It tries until it has an answer, or ctx ends. It returns false if it has
+// none, or no right to mark.
 func (m *Member) mark(ctx context.Context, dead string) (time.Time, bool) {
 	f := m.fencing
 	select {

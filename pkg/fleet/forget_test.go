@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestWhatHasEndedForgets: each instance gives up its caches once it has run, or was given up, and cannot write any more.
+// TestWhatHasEndedForgets: each instance gives up its caches once it has run, or was given up, and
+// cannot write any more.
 func TestWhatHasEndedForgets(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *sea) {
 		a := s.launch("a", nil)

@@ -85,8 +85,9 @@ func (g *gates) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// wait closes opened once all gates are held and, if no other member runs anything, nobody else has kept one of them for
-// GateDelay: a holder that has just let go of a gate may still be stopping. It returns then or when ctx has ended.
+// wait closes opened once all gates are held and, if no other member runs anything, nobody else has
+// kept one of them for GateDelay: a holder that has just let go of a gate may still be stopping. It
+// returns then or when ctx has ended.
 func (g *gates) wait(ctx context.Context) {
 	for i, gate := range g.all {
 		if name := g.member.config.Gates[i]; !gate.Valid(g.member.config.Clock.Now()) {

@@ -7,8 +7,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// TestFreshFleetIsNotHeldUpByGate starts three members at once where no fleet has ever been, and measures how long it is
-// until every shard is worked on: without a gate, and with one that nobody keeps.
+// TestFreshFleetIsNotHeldUpByGate starts three members at once where no fleet has ever been, and
+// measures how long it is until every shard is worked on: without a gate, and with one that nobody
+// keeps.
 func TestFreshFleetIsNotHeldUpByGate(t *testing.T) {
 	begins := func(lease *coordinationv1.Lease, gates ...string) (took time.Duration) {
 		inBubble(t, 16, func(t *testing.T, s *sea) {

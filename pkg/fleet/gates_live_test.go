@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestGateHolderIsLive follows a gate through a stock leader that renews, dies, and declares a duration that no one waits for,
-// and the fleet after it.
+// TestGateHolderIsLive follows a gate through a stock leader that renews, dies, and declares a
+// duration that no one waits for, and the fleet after it.
 func TestGateHolderIsLive(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *sea) {
 		dead := foreign("main", "stock") // for ten minutes, as it declares

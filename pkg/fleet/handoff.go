@@ -40,8 +40,8 @@ type preparation struct {
 	taken, rejected chan struct{}
 }
 
-// drainTimeout is how long the work of a shard may take to return once it has been asked to stop. For the first part of it
-// the work may still write.
+// drainTimeout is how long the work of a shard may take to return once it has been asked to stop.
+// For the first part of it the work may still write.
 func (m *Member) drainTimeout() time.Duration { return m.config.HandoffTimeout + m.overtime() }
 
 // overtime is how long work may go on behind a closed fence.

@@ -63,9 +63,10 @@ type Transition struct {
 	From, To string
 	// Term is the shard's term that has begun or, if it was released, ended.
 	Term int32
-	// Gap is how long From had been unable to write on the shard when To held it, as far as is known.
-	// In a handoff it counts from when From's fence closed; in a takeover from that or, usually, from
-	// when From was last heard of. For a shard that was released it ends with the release.
+	// Gap is how long From had been unable to write on the shard when To held it, as far as is
+	// known. In a handoff it counts from when From's fence closed; in a takeover from that or,
+	// usually, from when From was last heard of. For a shard that was released it ends with the
+	// release.
 	Gap time.Duration
 }
 

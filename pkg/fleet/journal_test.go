@@ -69,7 +69,7 @@ func TestTransitions(t *testing.T) {
 			seenShard("a_1", 3, 15*time.Second, map[string]string{election.StoppedAnnotation: "3 10s"}), seenShard("b_2", 4, 0, nil),
 			[]Transition{{Kind: TransitionTakenOver, Shard: id, From: "a", To: "b", Term: 4, Gap: 25 * time.Second}},
 		},
-		"acquired":      {seenShard("", 3, 0, asked), seenShard("b_2", 4, 0, nil), []Transition{{Kind: TransitionAcquired, Shard: id, To: "b", Term: 4}}},
+		"acquired":       {seenShard("", 3, 0, asked), seenShard("b_2", 4, 0, nil), []Transition{{Kind: TransitionAcquired, Shard: id, To: "b", Term: 4}}},
 		"acquired again": {seenShard("a_1", 3, 0, nil), seenShard("a_1", 4, 0, nil), []Transition{{Kind: TransitionAcquired, Shard: id, From: "a", To: "a", Term: 4}}},
 		"release unseen": {
 			seenShard("a_1", 3, 2*time.Second, asked), seenShard("b_2", 4, 0, nil),

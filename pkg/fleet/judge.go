@@ -12,15 +12,16 @@ import (
 type verdict struct {
 	// plan is the one to work by; nil if there is none.
 	plan *inForce
-	// err says why that is not the plan on the Lease, whose generation and digest these are: zero if it cannot be read.
+	// err says why that is not the plan on the Lease, whose generation and digest these are: zero
+	// if it cannot be read.
 	err        error
 	generation int64
 	digest     string
 }
 
-// judge returns what to make of the plan's Lease. Everything that looks at a plan asks it, so that a plan that is refused
-// changes nothing anywhere. A member that has just started, current is nil then, judges by the last good plan that the Lease
-// keeps, and so as those do that work by it.
+// judge returns what to make of the plan's Lease. Everything that looks at a plan asks it, so that
+// a plan that is refused changes nothing anywhere. A member that has just started, current is nil
+// then, judges by the last good plan that the Lease keeps, and so as those do that work by it.
 func (m *Member) judge(current *inForce, lease election.Observation, roster election.Roster) verdict {
 	next, err := m.planOf(lease.Lease)
 	v := verdict{plan: current}
@@ -74,9 +75,9 @@ func (m *Member) admit(current *inForce, next shard.Plan, digest string, roster 
 	return nil
 }
 
-// vouched returns why a plan may not be worked by that cannot be held against the last good one, because the Lease does not
-// have that any more: a live member must work by it; where none works by any, it must be the latest that a Lease tells of.
-// Where no Lease tells of one, it is the first.
+// vouched returns why a plan may not be worked by that cannot be held against the last good one,
+// because the Lease does not have that any more: a live member must work by it; where none works by
+// any, it must be the latest that a Lease tells of. Where no Lease tells of one, it is the first.
 func (m *Member) vouched(v verdict, noGood error, roster election.Roster) error {
 	said, by := saidPlan{}, ""
 	for _, member := range roster.Members() {
@@ -107,7 +108,8 @@ type saidPlan struct {
 	digest     string
 }
 
-// planSaid reads the annotations of a Lease. The result is not known where they say nothing, or nonsense.
+// planSaid reads the annotations of a Lease. The result is not known where they say nothing, or
+// nonsense.
 func planSaid(annotations map[string]string) saidPlan {
 	generation, err := strconv.ParseInt(annotations[GenerationAnnotation], 10, 64)
 	if err != nil || generation < 1 || generation >= maxGeneration || annotations[PlanAnnotation] == "" {
@@ -123,8 +125,9 @@ func (s saidPlan) is(v verdict) bool {
 	return s.known() && s.generation == v.generation && s.digest == v.digest
 }
 
-// isFollowed reports whether a live member other than this one works by the plan that this one refuses. Its shards inherit
-// from those of the plan in force: what is free of these must stay so, or each would wait for the other.
+// isFollowed reports whether a live member other than this one works by the plan that this one
+// refuses. Its shards inherit from those of the plan in force: what is free of these must stay so,
+// or each would wait for the other.
 func (m *Member) isFollowed(roster election.Roster) bool {
 	r := m.refused.Load()
 	if r == nil {

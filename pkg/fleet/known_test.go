@@ -19,8 +19,8 @@ type aheadClock struct {
 func (c aheadClock) Now() time.Time                  { return c.RealClock.Now().Add(c.by) }
 func (c aheadClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// TestOneClockIsAhead has a member whose clock is an hour ahead, as another's is behind: who is away is remembered for as long
-// as with clocks that are right, and not longer.
+// TestOneClockIsAhead has a member whose clock is an hour ahead, as another's is behind: who is
+// away is remembered for as long as with clocks that are right, and not longer.
 func TestOneClockIsAhead(t *testing.T) {
 	for name, by := range map[string]time.Duration{"right": 0, "ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {

@@ -15,21 +15,24 @@ import (
 )
 
 const (
-	// maxAnnotations is what the API server allows for all annotations of an object: names and values, in bytes.
+	// maxAnnotations is what the API server allows for all annotations of an object: names and
+	// values, in bytes.
 	maxAnnotations = 256 << 10
-	// spareAnnotations are left to what others write on the plan's Lease, requests for it among them.
+	// spareAnnotations are left to what others write on the plan's Lease, requests for it among
+	// them.
 	spareAnnotations = 8 << 10
 	// maxDocument is how long the plan may be for people to read. A longer one is packed.
 	maxDocument = 128 << 10
-	// lastApplied is what 'kubectl apply' keeps: all that somebody applied once, so for a plan's Lease as much again.
+	// lastApplied is what 'kubectl apply' keeps: all that somebody applied once, so for a plan's
+	// Lease as much again.
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 )
 
 // errNoLastGood says that the plan's Lease does not keep the last good plan.
 var errNoLastGood = fmt.Errorf("annotation %s is missing", LastGoodAnnotation)
 
-// LastGoodOf reads the last good plan from the plan's Lease: the one that the planner has worked by, whatever is in its place
-// on the Lease now. The error says why there is none.
+// LastGoodOf reads the last good plan from the plan's Lease: the one that the planner has worked
+// by, whatever is in its place on the Lease now. The error says why there is none.
 func LastGoodOf(lease *coordinationv1.Lease) (shard.Plan, error) {
 	if lease == nil || lease.Annotations[LastGoodAnnotation] == "" {
 		return shard.Plan{}, errNoLastGood
@@ -41,7 +44,8 @@ func LastGoodOf(lease *coordinationv1.Lease) (shard.Plan, error) {
 	return plan, nil
 }
 
-// documentOf returns the plan as it is written on its Lease: for people to read, unless that is too long.
+// documentOf returns the plan as it is written on its Lease: for people to read, unless that is too
+// long.
 func documentOf(plan shard.Plan) (string, error) {
 	document, err := plan.Document()
 	if err != nil || len(document) <= shard.MaxPacked {
@@ -54,7 +58,8 @@ func documentOf(plan shard.Plan) (string, error) {
 	return packed, nil
 }
 
-// fit makes the annotations of the plan's Lease small enough for the API server, by what can best be spared.
+// fit makes the annotations of the plan's Lease small enough for the API server, by what can best
+// be spared.
 func fit(annotations map[string]string) error {
 	for _, spare := range []func(over int){
 		func(int) { delete(annotations, lastApplied) },
@@ -87,8 +92,8 @@ func fit(annotations map[string]string) error {
 	return fmt.Errorf("the plan's Lease would have more than %d bytes of annotations: remove what is not the fleet's", maxAnnotations-spareAnnotations)
 }
 
-// keep has the plan's Lease keep the plan in force as the last good one, for members that start after somebody has written
-// another in its place.
+// keep has the plan's Lease keep the plan in force as the last good one, for members that start
+// after somebody has written another in its place.
 func (p *planner) keep(ctx context.Context, lease election.Observation) {
 	good := p.lastGood()
 	if good == "" || lease.Annotations[LastGoodAnnotation] == good {

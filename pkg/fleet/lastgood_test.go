@@ -50,7 +50,8 @@ func atHelm(t *testing.T, plan shard.Plan, lease *coordinationv1.Lease) (*planne
 	return &planner{member: m}, client
 }
 
-// TestLargestPlanFitsItsLease has the largest plan spoilt in many ways, and wants it put back and kept all the same.
+// TestLargestPlanFitsItsLease has the largest plan spoilt in many ways, and wants it put back and
+// kept all the same.
 func TestLargestPlanFitsItsLease(t *testing.T) {
 	plan := largestPlan(t)
 	junk := strings.Repeat("junk ", maxRejected)
@@ -104,8 +105,8 @@ func TestPlanThatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// TestWordOfAnOperator writes a plan over one that all may refuse, on a Lease that has lost the last good one: what was there must not
-// become that.
+// TestWordOfAnOperator writes a plan over one that all may refuse, on a Lease that has lost the
+// last good one: what was there must not become that.
 func TestWordOfAnOperator(t *testing.T) {
 	lease := must(WithPlan("flotilla", nil, largestPlan(t)))
 	delete(lease.Annotations, LastGoodAnnotation)

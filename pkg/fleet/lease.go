@@ -100,8 +100,9 @@ const memory = 15 * time.Minute
 
 // KnownMembers returns the members that there are, and those that have been away for so short a time that they count as ones
 // that will come back: until a while after the last sign of life of any, each with its name and annotations. Shards have
-// their homes among them. What is compared stands on the Leases, so that all members know the same ones, and is of the API
-// server's clock: a member whose own is wrong, or was when its process began, makes no other be forgotten.
+// their homes among them. What is compared stands on the Leases, so that all members know the same
+// ones, and is of the API server's clock: a member whose own is wrong, or was when its process
+// began, makes no other be forgotten.
 func KnownMembers(fleet string, observations []election.Observation) []election.Member {
 	var all []election.Observation
 	var last time.Time
@@ -123,8 +124,8 @@ func KnownMembers(fleet string, observations []election.Observation) []election.
 	return known
 }
 
-// lastSign returns when a Lease was renewed last, as the API server has noted beside the fields that the writer changed; or
-// else what the writer says itself.
+// lastSign returns when a Lease was renewed last, as the API server has noted beside the fields
+// that the writer changed; or else what the writer says itself.
 func lastSign(o election.Observation) time.Time {
 	var last time.Time
 	if o.Lease != nil {

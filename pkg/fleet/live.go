@@ -34,9 +34,9 @@ func (p *pulse) check(clock election.Clock, timing election.Timing) error {
 	return nil
 }
 
-// Renewing returns nil unless the member still counts on a Lease that it has not renewed for a lease duration and tolerance.
-// A claim ends long before that, so the process is wedged, and to end it is all that helps. A member that holds nothing is
-// well.
+// Renewing returns nil unless the member still counts on a Lease that it has not renewed for a
+// lease duration and tolerance. A claim ends long before that, so the process is wedged, and to end
+// it is all that helps. A member that holds nothing is well.
 func (m *Member) Renewing(tolerance time.Duration) error {
 	now := m.config.Clock.Now()
 	claims := []*election.Claim{m.membership.Claim()}

@@ -69,8 +69,9 @@ var errNotInPlan = errors.New("the shard is not in the plan")
 
 // look reads plan and Leases as they are now, in one list, before a claim is used. It returns the Leases that have to go
 // before the shard may run: live ones that cover some of its controllers on some of its range; and such Leases whose
-// holder has died, or whose earlier ones nobody has fenced. The error says that the shard may not run at all. The claim is on its Lease already, so of two that look at least one sees the other. It tries until it
-// has read them, or ctx ends.
+// holder has died, or whose earlier ones nobody has fenced. The error says that the shard may not
+// run at all. The claim is on its Lease already, so of two that look at least one sees the other.
+// It tries until it has read them, or ctx ends.
 func (m *Member) look(ctx context.Context, r *shardRunner) (rivals, dead []election.Observation, err error) {
 	backoff := m.retrySoon()
 	for {

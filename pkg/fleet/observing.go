@@ -71,8 +71,8 @@ func (r *shardRunner) conclude(kind election.EventType, term int32, a *Acquisiti
 	m.config.Observe(Event{Event: e, ID: r.shard.ID, Acquisition: a})
 }
 
-// refuse says that the claim is given back before anything ran, because of err. A shard that the plan does not have is not
-// wanted again until that changes.
+// refuse says that the claim is given back before anything ran, because of err. A shard that the
+// plan does not have is not wanted again until that changes.
 func (r *shardRunner) refuse(term int32, err error) {
 	if errors.Is(err, errNotInPlan) {
 		r.shun()

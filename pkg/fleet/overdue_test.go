@@ -30,7 +30,8 @@ type hull struct {
 
 	mu       sync.Mutex
 	draining time.Time
-	// overdue and exits are how long after that there were such events, and the process was told to end.
+	// overdue and exits are how long after that there were such events, and the process was told to
+	// end.
 	overdue, exits []time.Duration
 	reason         string
 	released       int
@@ -76,8 +77,8 @@ func (s *sea) launchWedged(name string, id shard.ID, change func(*Config)) *hull
 	return h
 }
 
-// TestDrainThatDoesNotEnd has a controller never return, in a shard that moves away and in a process that is told to stop. The
-// process has to end; the Lease stays its own until then.
+// TestDrainThatDoesNotEnd has a controller never return, in a shard that moves away and in a
+// process that is told to stop. The process has to end; the Lease stays its own until then.
 func TestDrainThatDoesNotEnd(t *testing.T) {
 	const handoff, leaseDuration = 5 * time.Second, 15 * time.Second
 	for name, tc := range map[string]struct {

@@ -27,8 +27,9 @@ const (
 	DocumentAnnotation = "flotilla.dev/plan-document"
 	// RejectedAnnotation has what was written in the plan's place and could not be used, once the planner has put the plan back.
 	RejectedAnnotation = "flotilla.dev/rejected-plan"
-	// LastGoodAnnotation has the plan that the planner works by, as [shard.Plan.Packed] writes it: what members that start
-	// judge the plan by, and work by where that cannot be used. The planner keeps it up to date.
+	// LastGoodAnnotation has the plan that the planner works by, as [shard.Plan.Packed] writes it:
+	// what members that start judge the plan by, and work by where that cannot be used. The planner
+	// keeps it up to date.
 	LastGoodAnnotation = "flotilla.dev/last-good-plan"
 )
 
@@ -44,7 +45,8 @@ func PlanLease(fleet string) string { return fleet + "-plan" }
 // ErrNoPlan says that nobody has written a plan yet.
 var ErrNoPlan = errors.New("there is no plan")
 
-// ErrWithoutPlan is wrapped by the error of an EventPlanRefused where the member knows no good plan to work by instead.
+// ErrWithoutPlan is wrapped by the error of an EventPlanRefused where the member knows no good plan
+// to work by instead.
 var ErrWithoutPlan = errors.New("no plan is in force, so no shard runs")
 
 // PlanOf reads the plan from its Lease. The error is ErrNoPlan if there is none, and else names the fault.
@@ -63,8 +65,9 @@ func PlanOf(lease *coordinationv1.Lease) (shard.Plan, error) {
 }
 
 // WithPlan returns a copy of the plan's Lease, or a new one if it is nil, that has the plan. Written with an update, it is
-// refused by the API server if somebody else has written meanwhile. Where the Lease does not keep the last good plan, that is
-// this one, by the word of whoever writes it: what is there may be what all members refuse.
+// refused by the API server if somebody else has written meanwhile. Where the Lease does not keep
+// the last good plan, that is this one, by the word of whoever writes it: what is there may be what
+// all members refuse.
 func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coordinationv1.Lease, error) {
 	if err := plan.Validate(); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
@@ -183,8 +186,9 @@ func (m *Member) Refused() error {
 	return nil
 }
 
-// adopt takes the plan that is on its Lease into force, if it may be, and reports whether the plan in force has changed. A
-// plan that it refuses leaves the one in force as it is; a member that has just started then works by the last good one.
+// adopt takes the plan that is on its Lease into force, if it may be, and reports whether the plan
+// in force has changed. A plan that it refuses leaves the one in force as it is; a member that has
+// just started then works by the last good one.
 func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
 	lease := m.observer.Get(PlanLease(m.config.Fleet))
 	if !lease.Exists {

@@ -15,7 +15,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// badPlans are changes of a plan that no member may follow, by what the reason names. Some of them pass Check.
+// badPlans are changes of a plan that no member may follow, by what the reason names. Some of them
+// pass Check.
 var badPlans = map[string]func(*shard.Plan){
 	"rings[0].shards[1].range": func(p *shard.Plan) {
 		p.Rings[0].Shards[1].Range.End++
@@ -64,7 +65,8 @@ func (sh *ship) die() {
 	pass(40 * time.Second)
 }
 
-// requireRefused fails unless the member refuses what is on the Lease, for this reason, and works by the good plan.
+// requireRefused fails unless the member refuses what is on the Lease, for this reason, and works
+// by the good plan.
 func (s *sea) requireRefused(sh *ship, reason string, good shard.Plan) {
 	s.t.Helper()
 	if err := sh.Refused(); err == nil || !strings.Contains(err.Error(), reason) {
@@ -85,8 +87,9 @@ func (s *sea) requireTerms(before map[shard.ID]int32, more int32, when string) {
 	}
 }
 
-// TestPlanThatMayNotFollow is refused by all, and changes nothing: not for those who run, not for what a member leaves that
-// dies, not for those who start, not even when nobody was left who knew better. An operator has to correct it.
+// TestPlanThatMayNotFollow is refused by all, and changes nothing: not for those who run, not for
+// what a member leaves that dies, not for those who start, not even when nobody was left who knew
+// better. An operator has to correct it.
 func TestPlanThatMayNotFollow(t *testing.T) {
 	for want, change := range badPlans {
 		t.Run(want, func(t *testing.T) {
@@ -211,8 +214,8 @@ func (s *sea) workersAt(controller string, hash uint64) int {
 	return n
 }
 
-// TestSomeRefuse has members that cannot work by a plan which another works by: they keep what they run, and claim nothing
-// else by the old plan, or each would wait for the other's shards.
+// TestSomeRefuse has members that cannot work by a plan which another works by: they keep what they
+// run, and claim nothing else by the old plan, or each would wait for the other's shards.
 func TestSomeRefuse(t *testing.T) {
 	inBubble(t, 6, func(t *testing.T, s *sea) {
 		s.launch("a", nil)
@@ -275,8 +278,8 @@ func TestShardThatIsNotInThePlan(t *testing.T) {
 	})
 }
 
-// TestMemberWithoutPlanIsLeftOut has a member that can work neither by a plan that all refuse nor by
-// the last good one: it owns nothing, so that another one takes over what a dead member held.
+// TestMemberWithoutPlanIsLeftOut has a member that can work neither by a plan that all refuse nor
+// by the last good one: it owns nothing, so that another one takes over what a dead member held.
 func TestMemberWithoutPlanIsLeftOut(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *sea) {
 		a, b := s.launch("a", picky), s.launch("b", picky)

@@ -256,7 +256,8 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 	return err
 }
 
-// boundDrain closes the fence of work that goes on for HandoffTimeout after ctx has ended. It returns once the fence is closed.
+// boundDrain closes the fence of work that goes on for HandoffTimeout after ctx has ended. It
+// returns once the fence is closed.
 func (r *shardRunner) boundDrain(ctx context.Context, claim *election.Claim, p *preparation) {
 	select {
 	case <-ctx.Done():

@@ -78,12 +78,14 @@ type GateState struct {
 	// Held tells whether the fleet holds it now; Holder is who the Lease names.
 	Held   bool
 	Holder string
-	// Live reports whether the Lease names a holder, the fleet or another, that this member has seen renew it within the lease
-	// duration, or within the one that the Lease declares, but not longer ago than a minute.
+	// Live reports whether the Lease names a holder, the fleet or another, that this member has
+	// seen renew it within the lease duration, or within the one that the Lease declares, but not
+	// longer ago than a minute.
 	Live bool
 }
 
-// gateSilence is how long a holder of a gate may be silent and count as live, whatever its Lease declares.
+// gateSilence is how long a holder of a gate may be silent and count as live, whatever its Lease
+// declares.
 const gateSilence = time.Minute
 
 // Gates returns the state of every gate, in the order of Config.Gates.

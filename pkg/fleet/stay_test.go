@@ -8,8 +8,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestBoundGroupsStay has members come, restart and be drained: a group that is bound to another moves only when its own
-// member goes.
+// TestBoundGroupsStay has members come, restart and be drained: a group that is bound to another
+// moves only when its own member goes.
 func TestBoundGroupsStay(t *testing.T) {
 	inBubble(t, 6, func(t *testing.T, s *sea) {
 		s.plan.Rings[1].Shards[0].Beside = "nodes" // garbage

@@ -31,8 +31,8 @@ const (
 	WhyLeaving Why = "leaving"
 	// WhyPlan: the plan has changed, and other shards inherit from this one.
 	WhyPlan Why = "plan"
-	// WhyOverdue: nothing was heard of its holder for its Lease's duration, and its work had not returned before although it was
-	// asked to stop: its process has ended for that, or was killed.
+	// WhyOverdue: nothing was heard of its holder for its Lease's duration, and its work had not
+	// returned before although it was asked to stop: its process has ended for that, or was killed.
 	WhyOverdue Why = "overdue"
 	// WhyExpired: nothing was heard of its holder for its Lease's duration.
 	WhyExpired Why = "expired"
@@ -69,9 +69,10 @@ type Acquisition struct {
 	From string
 	// Cold is why its work began with empty caches; nil if they had been prepared.
 	Cold error
-	// Unowned is for how long nobody could write on some part of the shard, as far as this member knows, until its controllers
-	// ran: from when the fence of the last holder closed, as that has said on its Lease; or from the last renewal of a holder
-	// whose claim expired; or from when there was a shard that nobody had. It is 0 if they never ran.
+	// Unowned is for how long nobody could write on some part of the shard, as far as this member
+	// knows, until its controllers ran: from when the fence of the last holder closed, as that has
+	// said on its Lease; or from the last renewal of a holder whose claim expired; or from when
+	// there was a shard that nobody had. It is 0 if they never ran.
 	Unowned time.Duration
 	// Phases are how long the phases have taken that there were.
 	Phases map[Phase]time.Duration
@@ -84,7 +85,8 @@ type Handover struct {
 	To string
 	// Drain is how long the work took to return; 0 if there was none.
 	Drain time.Duration
-	// Overdue is for how much of that, its last part, the work could not write any more; 0 if it returned within HandoffTimeout.
+	// Overdue is for how much of that, its last part, the work could not write any more; 0 if it
+	// returned within HandoffTimeout.
 	Overdue time.Duration
 }
 
@@ -101,13 +103,14 @@ type tenure struct {
 	since, ready time.Time
 	// started is set once the claim has work.
 	started bool
-	// draining is when the work was asked to stop, drain how long it took, and late for how much of that it could not write.
+	// draining is when the work was asked to stop, drain how long it took, and late for how much of
+	// that it could not write.
 	draining    time.Time
 	drain, late time.Duration
 	// planned is set if somebody ran the shard until it was handed over to this member.
 	planned bool
-	// ran is set once the controllers have run, and stopped is when their fence closed; zero while it is open. overran is set if it
-	// closed because they had not returned in time.
+	// ran is set once the controllers have run, and stopped is when their fence closed; zero while
+	// it is open. overran is set if it closed because they had not returned in time.
 	ran, overran bool
 	stopped      time.Time
 }
@@ -226,7 +229,8 @@ func (t *tenure) start() {
 	t.started = true
 }
 
-// run records that the controllers run, and returns what has come to its end by that; nil if it had before.
+// run records that the controllers run, and returns what has come to its end by that; nil if it had
+// before.
 func (t *tenure) run(term int32, now time.Time) *Acquisition {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -275,7 +279,8 @@ func (t *tenure) end(reason election.Reason, now time.Time) {
 	}
 }
 
-// drained returns how long the work of the last claim took to return, and for how much of that it could not write.
+// drained returns how long the work of the last claim took to return, and for how much of that it
+// could not write.
 func (t *tenure) drained() (drain, late time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -307,7 +312,8 @@ func (t *tenure) stop(term int32, now time.Time) {
 	}
 }
 
-// overdue returns for how long work that does not return has not been able to write; false if there is none.
+// overdue returns for how long work that does not return has not been able to write; false if there
+// is none.
 func (t *tenure) overdue(term int32, now time.Time) (time.Duration, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -317,8 +323,8 @@ func (t *tenure) overdue(term int32, now time.Time) (time.Duration, bool) {
 	return max(0, now.Sub(t.stopped)), true
 }
 
-// unrun returns for how long nobody has run a shard that this member does not run any more, or gives back before it ran; false if
-// that is not the time of planned moves alone.
+// unrun returns for how long nobody has run a shard that this member does not run any more, or
+// gives back before it ran; false if that is not the time of planned moves alone.
 func (t *tenure) unrun(term int32, now time.Time) (time.Duration, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,7 +23,8 @@ import (
 const (
 	oneWay = 10 * time.Millisecond
 	lag    = 5 * time.Millisecond
-	// untilSeen is from when the holder writes the release until another member sees it. What was before, the release says.
+	// untilSeen is from when the holder writes the release until another member sees it. What was
+	// before, the release says.
 	untilSeen = oneWay + lag
 )
 

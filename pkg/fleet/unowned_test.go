@@ -30,8 +30,8 @@ func within(t *testing.T, what string, d, want time.Duration) {
 	}
 }
 
-// TestUnownedCountsFromTheClosedFence has work go on behind a closed fence before the shard is released: that is as long as the user
-// waits, and nobody can write.
+// TestUnownedCountsFromTheClosedFence has work go on behind a closed fence before the shard is
+// released: that is as long as the user waits, and nobody can write.
 func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 	const linger = 12 * time.Second
 	id := shard.ID{Ring: "namespaces", Name: "00"}
@@ -93,7 +93,8 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 	}
 }
 
-// TestUnownedOfAProcessThatHadToEnd has the process of a drain that does not end killed, as Exit does.
+// TestUnownedOfAProcessThatHadToEnd has the process of a drain that does not end killed, as Exit
+// does.
 func TestUnownedOfAProcessThatHadToEnd(t *testing.T) {
 	id := shard.ID{Ring: "namespaces", Name: "00"}
 	inBubble(t, 2, func(t *testing.T, s *sea) {
@@ -112,7 +113,8 @@ func TestUnownedOfAProcessThatHadToEnd(t *testing.T) {
 		if got.How != HowTakeover || got.Why != WhyOverdue || got.From != a.Incarnation() {
 			t.Errorf("%s came by %s/%s from %s, want %s/%s from %s", id, got.How, got.Why, got.From, HowTakeover, WhyOverdue, a.Incarnation())
 		}
-		// A lease duration after its last renewal, which came up to a retry period before it died, and what was before.
+		// A lease duration after its last renewal, which came up to a retry period before it died,
+		// and what was before.
 		if got.Unowned < 20*time.Second || got.Unowned > 26*time.Second {
 			t.Errorf("unowned for %v, want 20 s to 26 s", got.Unowned)
 		}

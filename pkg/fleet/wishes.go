@@ -34,10 +34,10 @@ type ringWishes struct {
 }
 
 // Wish computes the wishes for a plan, from the members that are live, those that there
-// have been (known), and who holds each shard. Members that refuse a plan of this generation are left out, as are those that
-// refuse another and work by none, and so is each from the rings that it does not serve. It is a pure function; last, the wishes of
-// before, only saves it work: placing takes long with many members. An
-// error means that the plan has more shards than can be placed.
+// have been (known), and who holds each shard. Members that refuse a plan of this generation are
+// left out, as are those that refuse another and work by none, and so is each from the rings that
+// it does not serve. It is a pure function; last, the wishes of before, only saves it work: placing
+// takes long with many members. An error means that the plan has more shards than can be placed.
 func Wish(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
 	w := Wishes{digest: plan.Digest(), rings: map[string]ringWishes{}}
 	refuses := func(m election.Member) bool { return refusesPlan(m, plan.Generation) }
@@ -87,8 +87,8 @@ func refusesPlan(m election.Member, generation int64) bool {
 	return strings.HasPrefix(refused, strconv.FormatInt(generation, 10)+":")
 }
 
-// newestOf returns those of the names that are among the members, the one first that came last, by the members' own stamps: all
-// that read them agree, whatever the clocks.
+// newestOf returns those of the names that are among the members, the one first that came last, by
+// the members' own stamps: all that read them agree, whatever the clocks.
 func newestOf(members []election.Member, names []string) []string {
 	came := map[string]time.Time{}
 	for _, m := range members {

@@ -94,7 +94,8 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	return m.config.Timing.RetryPeriod
 }
 
-// shun gives the shard up until the plan on its Lease is another one: the one that is there does not have it.
+// shun gives the shard up until the plan on its Lease is another one: the one that is there does
+// not have it.
 func (r *shardRunner) shun() {
 	m := r.member
 	text := m.observer.Get(PlanLease(m.config.Fleet)).Annotations[DocumentAnnotation]
@@ -106,7 +107,8 @@ func (r *shardRunner) shun() {
 	}
 }
 
-// isShunned reports whether the plan is there still for which the shard was given up, and can be used.
+// isShunned reports whether the plan is there still for which the shard was given up, and can be
+// used.
 func (r *shardRunner) isShunned() bool {
 	m, shunned := r.member, r.shunned.Load()
 	return shunned != nil && m.Refused() == nil && m.observer.Get(PlanLease(m.config.Fleet)).Annotations[DocumentAnnotation] == *shunned

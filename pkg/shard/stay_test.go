@@ -48,8 +48,8 @@ func (c *crew) settle(homes Placement) Placement {
 	return c.plan.SettleRing("cluster", members, homes, c.holders, c.newest)
 }
 
-// carryOut moves one group after the other, in random order, and sees that the placement stays the same meanwhile. What leaves
-// a member is held by nobody for a while.
+// carryOut moves one group after the other, in random order, and sees that the placement stays the
+// same meanwhile. What leaves a member is held by nobody for a while.
 func (c *crew) carryOut() {
 	c.t.Helper()
 	homes := c.homes()
@@ -83,8 +83,8 @@ func (c *crew) bound() []ID {
 	return slices.DeleteFunc(c.ring().IDs(), func(id ID) bool { return !c.ring().Stays(id) })
 }
 
-// TestBoundGroupsStay has members come and go at random: groups that are bound to each other leave a member only when it goes,
-// or for a pin, and stay together.
+// TestBoundGroupsStay has members come and go at random: groups that are bound to each other leave
+// a member only when it goes, or for a pin, and stay together.
 func TestBoundGroupsStay(t *testing.T) {
 	for seed := range uint64(150) {
 		random := rand.New(rand.NewPCG(seed, 3))

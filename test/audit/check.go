@@ -113,7 +113,8 @@ type checker struct {
 	planWrites []planWrite
 	facts      map[shard.ID]fact
 	works      map[Identity]*work
-	// gates are the foreign Leases of the log by name, gated the gates that an incarnation said that it waits for.
+	// gates are the foreign Leases of the log by name, gated the gates that an incarnation said
+	// that it waits for.
 	gates  map[string]*gateLog
 	gated  map[string][]string
 	writes []write

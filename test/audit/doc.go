@@ -17,14 +17,16 @@
 //   - Controller: the one that sent it, by its identity, is among those that the Lease named in that term; refused requests too.
 //     Identities that several controllers share stand for each of them. ByController counts what was judged.
 //   - Lease: (member, term) is what the shard's Lease said when the write took effect; see below.
-//   - Gate: where the member said on its own Lease that it waits for a foreign Lease, such as that of the stock controller
-//     manager's leader election (flotilla.dev/gates), that Lease named the fleet when the write took effect; see below.
+//   - Gate: where the member said on its own Lease that it waits for a foreign Lease, such as that
+//     of the stock controller manager's leader election (flotilla.dev/gates), that Lease named the
+//     fleet when the write took effect; see below.
 //   - No overlap: a write under the claim of a shard does not take effect while another shard that covers some of the same is
 //     held by a claim that has begun to work; see below.
 //
 // Of the Leases themselves: a new holder has a greater term than the one before, no term ends before the Lease was
 // released or its spec had stood still for its duration by the API server's clock, no term goes on after another has begun,
-// and no shard's Lease is deleted, nor that of the plan. The fleet takes no gate from a holder whose hold has not run out. Overlaps lists the pairs of terms that these rules found in force at
+// and no shard's Lease is deleted, nor that of the plan. The fleet takes no gate from a holder
+// whose hold has not run out. Overlaps lists the pairs of terms that these rules found in force at
 // once.
 //
 // A write that arrived before the Lease write that ended its term was answered, and took effect after it, was on the wire
@@ -48,10 +50,11 @@
 //
 // # Gates
 //
-// A gate is no claim of one member: all hold it under the fleet's identity, so no write says by which term of the gate it was
-// made, and it is held against any. Somebody who clears or deletes the gate while the fleet runs convicts the members of what
-// they write until they hear of it: that is what the rule is to show, and who did it must know. A write that was on the wire
-// then is in flight. That a gate has run out while nobody else took it is not judged.
+// A gate is no claim of one member: all hold it under the fleet's identity, so no write says by
+// which term of the gate it was made, and it is held against any. Somebody who clears or deletes
+// the gate while the fleet runs convicts the members of what they write until they hear of it: that
+// is what the rule is to show, and who did it must know. A write that was on the wire then is in
+// flight. That a gate has run out while nobody else took it is not judged.
 //
 // # Changes of the plan
 //

@@ -124,7 +124,8 @@ func (g *gateLog) finish(identity string) {
 	g.holds = append(g.holds, *open)
 }
 
-// deletedBetween returns the first deletion between a time and a create; the create if the log has none.
+// deletedBetween returns the first deletion between a time and a create; the create if the log has
+// none.
 func (g *gateLog) deletedBetween(since time.Time, create moment) moment {
 	for _, d := range g.deletions {
 		if d.answered.After(since) && d.received.Before(create.answered) {
@@ -134,7 +135,8 @@ func (g *gateLog) deletedBetween(since time.Time, create moment) moment {
 	return create
 }
 
-// judgeGateLeases convicts the fleet of each time that it took a gate from somebody whose hold had not run out.
+// judgeGateLeases convicts the fleet of each time that it took a gate from somebody whose hold had
+// not run out.
 func (c *checker) judgeGateLeases() {
 	identity := fleet.GateIdentity(c.fleet)
 	for name, g := range c.gates {
@@ -153,7 +155,8 @@ func (c *checker) judgeGateLeases() {
 	}
 }
 
-// judgeGates convicts a write by a member that waits for gates if one of them did not name the fleet when it took effect.
+// judgeGates convicts a write by a member that waits for gates if one of them did not name the
+// fleet when it took effect.
 func (c *checker) judgeGates(w write) {
 	for _, name := range c.gated[w.by.Member] {
 		g, d := c.gates[name], w.event.moment(w.version)

@@ -30,7 +30,8 @@ const (
 	Unfenced Kind = "unfenced"
 	// TermReused: a Lease got a new holder without a greater term, or its term went back.
 	TermReused Kind = "term reused"
-	// TakenEarly: a Lease got a new holder before that of the old one had run out; of a gate, the fleet for its holder.
+	// TakenEarly: a Lease got a new holder before that of the old one had run out; of a gate, the
+	// fleet for its holder.
 	TakenEarly Kind = "taken early"
 	// Overlapping: the Lease went on with a term although another one had begun.
 	Overlapping Kind = "overlapping terms"
@@ -46,7 +47,8 @@ const (
 	WantedPodDeleted Kind = "wanted pod deleted"
 	// OwnedDeleted: the garbage collector deleted what had an owner.
 	OwnedDeleted Kind = "owned object deleted"
-	// NotGated: the member waits for a gate, a Lease of somebody else, which did not name the fleet.
+	// NotGated: the member waits for a gate, a Lease of somebody else, which did not name the
+	// fleet.
 	NotGated Kind = "gate not held"
 	// LeaseDeleted: a shard's Lease, or that of the plan, was deleted, by whomever.
 	LeaseDeleted Kind = "Lease deleted"

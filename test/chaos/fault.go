@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// fault is one thing that goes wrong. Begin and End are called once each, in this order, End also after Begin has failed.
+// fault is one thing that goes wrong. Begin and End are called once each, in this order, End also
+// after Begin has failed.
 type fault interface {
 	// Begin makes it happen. It returns what must be true then.
 	Begin(ctx context.Context) (expectation, error)
@@ -27,14 +28,16 @@ type expectation struct {
 	unharmed bool
 	// ends: the victims' processes must end by themselves, other than with status 0.
 	ends bool
-	// gateMoves: the gate may change hands or be written again. Otherwise the fleet must hold it all the while in one term,
-	// unless everybody is hit.
+	// gateMoves: the gate may change hands or be written again. Otherwise the fleet must hold it
+	// all the while in one term, unless everybody is hit.
 	gateMoves bool
 	// progress: while it lasts, the canaries must move all the same.
 	progress bool
-	// tampered is the Lease that somebody else writes. What becomes of its holder is for verify to judge.
+	// tampered is the Lease that somebody else writes. What becomes of its holder is for verify to
+	// judge.
 	tampered *tampering
-	// verify, if not nil, is asked once the fleet is whole again, for what this fault alone can tell.
+	// verify, if not nil, is asked once the fleet is whole again, for what this fault alone can
+	// tell.
 	verify func(context.Context) error
 }
 

@@ -15,12 +15,13 @@ import (
 // errNoGate is for faults of the gate where -replica-flags has turned it off.
 var errNoGate = errors.New("this fleet has no gate")
 
-// gateFault changes the Lease that the stock controller manager would lead by, which the fleet holds.
+// gateFault changes the Lease that the stock controller manager would lead by, which the fleet
+// holds.
 type gateFault struct {
 	world *world
 	how   leaseEdit
-	// taken is set if the Lease then names somebody else: the members must end, and may not write until that has run out. If
-	// not, the fleet writes the Lease again and goes on.
+	// taken is set if the Lease then names somebody else: the members must end, and may not write
+	// until that has run out. If not, the fleet writes the Lease again and goes on.
 	taken  bool
 	before gateState
 	began  time.Time
@@ -64,8 +65,8 @@ func (f *gateFault) verifyKept(context.Context) error {
 	return nil
 }
 
-// verifyTaken returns an error unless the fleet waited until the forgery had run out, wrote nothing meanwhile, and then began a
-// new term.
+// verifyTaken returns an error unless the fleet waited until the forgery had run out, wrote nothing
+// meanwhile, and then began a new term.
 func (f *gateFault) verifyTaken(context.Context) error {
 	w, timing := f.world, f.world.opts.timing
 	now := w.journal.gateNow()
@@ -89,7 +90,8 @@ func (f *gateFault) verifyTaken(context.Context) error {
 	return nil
 }
 
-// stockFault starts a stock controller manager with its own flags beside the fleet, as on a node that was not swapped yet.
+// stockFault starts a stock controller manager with its own flags beside the fleet, as on a node
+// that was not swapped yet.
 type stockFault struct {
 	world  *world
 	stock  *controlplane.Process

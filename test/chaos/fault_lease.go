@@ -42,9 +42,9 @@ func spoilLease(l *coordinationv1.Lease) *coordinationv1.Lease {
 	return l
 }
 
-// aftermath returns an error if a shard's Lease has not come to what the fleet promises of how it was tampered with. before
-// is what it said, after what it says now that the fleet is whole again; taken is how long after the tampering somebody
-// acquired it, zero if nobody has.
+// aftermath returns an error if a shard's Lease has not come to what the fleet promises of how it
+// was tampered with. before is what it said, after what it says now that the fleet is whole again;
+// taken is how long after the tampering somebody acquired it, zero if nobody has.
 type aftermath func(before, after hold, taken time.Duration, timing election.Timing) error
 
 // keepsClaim: the holder writes the Lease again, and its claim goes on.
@@ -63,7 +63,8 @@ func newClaim(before, after hold, _ time.Duration, _ election.Timing) error {
 	return nil
 }
 
-// runsOut: the holder's claim ends, and another one begins, not before what stands on the Lease has run out.
+// runsOut: the holder's claim ends, and another one begins, not before what stands on the Lease has
+// run out.
 func runsOut(before, after hold, taken time.Duration, timing election.Timing) error {
 	if taken < timing.LeaseDuration {
 		return fmt.Errorf("%s took it %v after the forgery: must be %v or later", after.holder, taken, timing.LeaseDuration)
@@ -95,7 +96,8 @@ func (f *tamperFault) Begin(ctx context.Context) (expectation, error) {
 // End implements fault.
 func (f *tamperFault) End(context.Context) error { return nil }
 
-// verify holds what has become of the Lease against what is promised, and what is written on it against what makes sense.
+// verify holds what has become of the Lease against what is promised, and what is written on it
+// against what makes sense.
 func (f *tamperFault) verify(ctx context.Context) error {
 	var taken time.Duration
 	for _, c := range f.world.journal.changesSince(f.began) {

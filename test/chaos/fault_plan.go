@@ -36,7 +36,8 @@ func (w *world) strays(ctx context.Context) error {
 	return strayLeases(leases.Items, w.plan)
 }
 
-// strayLeases returns an error for every Lease that is of no shard of the plan, or says that its shard covers something else.
+// strayLeases returns an error for every Lease that is of no shard of the plan, or says that its
+// shard covers something else.
 func strayLeases(leases []coordinationv1.Lease, plan shard.Plan) error {
 	extents := map[string]shard.Extent{}
 	for id, e := range plan.Extents() {
@@ -59,7 +60,8 @@ func strayLeases(leases []coordinationv1.Lease, plan shard.Plan) error {
 // junkPlan is what an editor leaves that was closed too early.
 const junkPlan = `{"generation": 7, "rings": [`
 
-// planFault writes something on the plan's Lease that is no plan. The fleet must go on by the last good one and put it back.
+// planFault writes something on the plan's Lease that is no plan. The fleet must go on by the last
+// good one and put it back.
 type planFault struct {
 	world *world
 	was   shard.Plan
@@ -121,8 +123,8 @@ func samePlan(before, after shard.Plan) error {
 	return nil
 }
 
-// shardsFault starts a member with another --shards. There is a plan, so that means nothing: the member must take its part in
-// the plan there is.
+// shardsFault starts a member with another --shards. There is a plan, so that means nothing: the
+// member must take its part in the plan there is.
 type shardsFault struct {
 	world *world
 	other *manager
@@ -173,7 +175,8 @@ func (f *shardsFault) adopted(ctx context.Context) error {
 	return nil
 }
 
-// verify returns an error if the plan has changed, or another division of the namespaces has left a trace.
+// verify returns an error if the plan has changed, or another division of the namespaces has left a
+// trace.
 func (f *shardsFault) verify(ctx context.Context) error {
 	lease, _, err := f.world.planNow(ctx)
 	if err != nil {
@@ -193,8 +196,8 @@ func (f *shardsFault) End(ctx context.Context) error {
 	return f.other.leave(ctx)
 }
 
-// memberFault writes another holder on the Lease of a member itself. Its process must end: it may not be the only one of its
-// name. The others take over what it had.
+// memberFault writes another holder on the Lease of a member itself. Its process must end: it may
+// not be the only one of its name. The others take over what it had.
 type memberFault struct {
 	world  *world
 	victim *manager

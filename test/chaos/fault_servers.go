@@ -35,8 +35,8 @@ func (f *apiServerFault) End(ctx context.Context) error {
 	return f.world.cp.StartAPIServer(ctx)
 }
 
-// etcdPause is how long etcd stands still without harm to anybody: with a renewal that has just missed it, less than the renew
-// deadline.
+// etcdPause is how long etcd stands still without harm to anybody: with a renewal that has just
+// missed it, less than the renew deadline.
 const etcdPause = time.Second
 
 // etcdFault stops etcd: for a pause, or for longer than the right to a Lease lasts.

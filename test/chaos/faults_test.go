@@ -89,7 +89,8 @@ func TestAftermath(t *testing.T) {
 	}
 }
 
-// TestAnotherDivisionLeavesTraces: Leases of another number of shards are found, by name or by what they cover.
+// TestAnotherDivisionLeavesTraces: Leases of another number of shards are found, by name or by what
+// they cover.
 func TestAnotherDivisionLeavesTraces(t *testing.T) {
 	plan, err := controllers.DefaultPlan(4)
 	if err != nil {

@@ -27,7 +27,8 @@ func gateDeletion(t *testing.T, after time.Duration) entry {
 	return line(t, after, "delete", "leases", "kube-system", stockName, "", "chaos", `{"kind":"Status"}`)
 }
 
-// TestJournalOfGate has the fleet's term, a forgery, and a deletion that is logged after what it was answered with.
+// TestJournalOfGate has the fleet's term, a forgery, and a deletion that is logged after what it
+// was answered with.
 func TestJournalOfGate(t *testing.T) {
 	j := newJournal(map[string]shard.ID{testLease: testShard}, stockName)
 	for _, e := range []entry{

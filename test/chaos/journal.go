@@ -53,7 +53,8 @@ type journal struct {
 	total    int
 	latest   time.Time
 	canaries *latencies
-	// gateName is the Lease that the fleet holds beside its own, empty for none; gate is what it says.
+	// gateName is the Lease that the fleet holds beside its own, empty for none; gate is what it
+	// says.
 	gateName    string
 	gate        gateState
 	gateChanges []gateChange
@@ -266,8 +267,9 @@ func (j *journal) progressed(namespaces []string, since time.Time) error {
 	return j.canaries.progressed(namespaces, since)
 }
 
-// takeSlowest returns the longest that a write of a Lease took since the last call: one of the order of the retry period says
-// that the machine's disk or processors were busy with something else, and claims that were lost then say little.
+// takeSlowest returns the longest that a write of a Lease took since the last call: one of the
+// order of the retry period says that the machine's disk or processors were busy with something
+// else, and claims that were lost then say little.
 func (j *journal) takeSlowest() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -19,10 +19,12 @@ func (t gateTerm) equal(other gateTerm) bool {
 	return t.holder == other.holder && t.transitions == other.transitions && t.acquired.Equal(other.acquired)
 }
 
-// gateState is what the audit log has told of a gate's Lease so far. A Lease that was deleted has no holder.
+// gateState is what the audit log has told of a gate's Lease so far. A Lease that was deleted has
+// no holder.
 type gateState struct {
 	gateTerm
-	// written is when the request arrived that made it so, renewed when the last renewal was answered.
+	// written is when the request arrived that made it so, renewed when the last renewal was
+	// answered.
 	written, renewed time.Time
 	stamp            time.Time // the renewal's own
 	version          uint64
@@ -89,7 +91,8 @@ func (j *journal) gateChangesSince(since time.Time) []gateChange {
 	return found
 }
 
-// writesBetween returns how many writes the fleet's members have made that arrived between two times.
+// writesBetween returns how many writes the fleet's members have made that arrived between two
+// times.
 func (j *journal) writesBetween(from, to time.Time) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

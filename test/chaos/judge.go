@@ -12,8 +12,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/audit"
 )
 
-// tampering is the time in which somebody else wrote a Lease. Violations of the Lease's rules in it are no fault of the
-// fleet's; see the guarantees of package election.
+// tampering is the time in which somebody else wrote a Lease. Violations of the Lease's rules in it
+// are no fault of the fleet's; see the guarantees of package election.
 type tampering struct {
 	lease string
 	// shard is the one whose Lease it is; zero for a gate.
@@ -38,7 +38,8 @@ func (t tampering) excuses(v audit.Violation) bool {
 }
 
 // judge holds the audit log against the Leases, and returns what it has found in words, and an error if there is a
-// violation that no tampering excuses, or if the fleet is to have a gate and not all writes were held against it.
+// violation that no tampering excuses, or if the fleet is to have a gate and not all writes were
+// held against it.
 func judge(log, copied string, plan shard.Plan, gated bool, tamperings []tampering) ([]string, error) {
 	broken, err := copyWhole(log, copied)
 	if err != nil {

@@ -3,18 +3,20 @@
 //
 //	go run ./test/chaos [-seed N] [-rounds K | -minutes M] [-faults list] [-target fleet|stock]
 //
-// Each fault of the list comes once, and then they come at random for as long as -minutes says. A fault that does not hold
-// makes the run a failure; it goes on as soon as the fleet is whole again, and a table in the end has all of them.
+// Each fault of the list comes once, and then they come at random for as long as -minutes says. A
+// fault that does not hold makes the run a failure; it goes on as soon as the fleet is whole again,
+// and a table in the end has all of them.
 //
 // A round is one fault. It begins with a fleet that is whole: every shard is held by a live member, every member is ready
 // and holds something, and in every namespaced shard a canary moves: a ReplicaSet whose specification changes once a
 // second, and whose status.observedGeneration says when its controller has seen that. The fault hits a replica that is at
 // work, and says so. While it lasts, and after it, what must be true is waited for, with a limit: the others take over
-// within the lease duration and a margin, nobody else loses a claim or ends, the fleet holds its gate in one term, the fleet
-// is whole again. In the end the load stops, everything settles, the replicas leave, and the API server's audit log is judged
-// by package audit.
+// within the lease duration and a margin, nobody else loses a claim or ends, the fleet holds its
+// gate in one term, the fleet is whole again. In the end the load stops, everything settles, the
+// replicas leave, and the API server's audit log is judged by package audit.
 //
-// The replicas have the gate that a member has by default: the Lease that a stock controller manager would lead by.
+// The replicas have the gate that a member has by default: the Lease that a stock controller
+// manager would lead by.
 //
 // The seed decides which fault comes when, and whom it hits among those at work; how the processes answer is up to the
 // machine, so a seed repeats a schedule and not a run.

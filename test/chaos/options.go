@@ -159,8 +159,8 @@ func (o options) members() []string {
 
 func memberName(i int) string { return fmt.Sprintf("flotilla-%d", i) }
 
-// gate returns the name of the Lease that the fleet must hold: that of the stock controller manager, unless the replicas' flags
-// say otherwise. It is empty where there is none.
+// gate returns the name of the Lease that the fleet must hold: that of the stock controller
+// manager, unless the replicas' flags say otherwise. It is empty where there is none.
 func (o options) gate() string {
 	if o.target == stockTarget {
 		return ""

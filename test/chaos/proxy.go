@@ -64,7 +64,8 @@ type proxy struct {
 	hindered atomic.Int64
 }
 
-// Hindered returns how many pieces of data were held back or dropped, and how many connections ended or left to hang.
+// Hindered returns how many pieces of data were held back or dropped, and how many connections
+// ended or left to hang.
 func (p *proxy) Hindered() int64 { return p.hindered.Load() }
 
 // newProxy listens on a free port of 127.0.0.1. Its handler answers in mode storm, under the certificate.

@@ -27,8 +27,8 @@ func (c *chaos) report(loadEnded time.Time) {
 	}
 }
 
-// outcomeTable returns a line for each fault of the list, in its order: how often it came, what came of it, and how long it took
-// until the fleet was whole again.
+// outcomeTable returns a line for each fault of the list, in its order: how often it came, what
+// came of it, and how long it took until the fleet was whole again.
 func outcomeTable(names []string, outcomes []outcome) string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)

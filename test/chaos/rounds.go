@@ -9,8 +9,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
-// faults does as many rounds as the options say. After one that has failed it goes on once the fleet is whole again, and
-// ends if that cannot be: what comes after would be judged by a fleet that was not. The error has all that failed.
+// faults does as many rounds as the options say. After one that has failed it goes on once the
+// fleet is whole again, and ends if that cannot be: what comes after would be judged by a fleet
+// that was not. The error has all that failed.
 func (c *chaos) faults(ctx context.Context) error {
 	took, err := c.awaitWhole(ctx, time.Now())
 	if err != nil {
@@ -97,7 +98,8 @@ func (c *chaos) recover(ctx context.Context) error {
 	return err
 }
 
-// goesOn reports whether another fault is to come after so many. dealt is when each of the list had come.
+// goesOn reports whether another fault is to come after so many. dealt is when each of the list had
+// come.
 func (c *chaos) goesOn(done int, dealt time.Time) bool {
 	switch {
 	case c.opts.rounds > 0:

@@ -225,7 +225,8 @@ func (w *world) whole(ctx context.Context, since time.Time) error {
 	return errors.Join(w.held(since), w.gateHeld(since), w.spreadOut(), w.journal.progressed(w.namespaces, since), w.ready(ctx))
 }
 
-// gateHeld returns nil if the fleet holds its gate, if it has one, and somebody has renewed it since a time.
+// gateHeld returns nil if the fleet holds its gate, if it has one, and somebody has renewed it
+// since a time.
 func (w *world) gateHeld(since time.Time) error {
 	if w.opts.gate() == "" {
 		return nil
@@ -240,8 +241,9 @@ func (w *world) gateHeld(since time.Time) error {
 	return nil
 }
 
-// restore brings everything back to what it was before the first fault, after one that did not end as it should: every way to
-// the API server is open, and the members of the beginning run, and no others.
+// restore brings everything back to what it was before the first fault, after one that did not end
+// as it should: every way to the API server is open, and the members of the beginning run, and no
+// others.
 func (w *world) restore(ctx context.Context) error {
 	var errs []error
 	for _, m := range w.all() {
@@ -260,8 +262,8 @@ func (w *world) restore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// wholeLimit is how long the fleet may take to be whole, with room for Leases to run out twice: those of a member that ended,
-// and then those of its next incarnation's predecessor.
+// wholeLimit is how long the fleet may take to be whole, with room for Leases to run out twice:
+// those of a member that ended, and then those of its next incarnation's predecessor.
 func (w *world) wholeLimit() time.Duration {
 	return 2*w.opts.timing.LeaseDuration + rebalanceDelay + 4*w.opts.margin
 }

@@ -86,9 +86,9 @@ func owners(plan shard.Plan, members, left []string) (map[shard.ID]string, error
 	return owners, nil
 }
 
-// heldBy returns nil if the holders of all shards are as wanted, or, for what is not in want, one that is wanted for another
-// shard; else an error that says how many are not, and which is
-// the first.
+// heldBy returns nil if the holders of all shards are as wanted, or, for what is not in want, one
+// that is wanted for another shard; else an error that says how many are not, and which is the
+// first.
 func heldBy(holds []hold, want map[shard.ID]string) error {
 	var others []string
 	for _, h := range holds {

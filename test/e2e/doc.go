@@ -7,8 +7,9 @@
 //     that is suspended for longer than its Leases last.
 //   - TestStockToFleetAndBack, TestWayInWithoutRelease, TestGateStandbyTakesOver, TestGatePerController: from the stock leader to the
 //     fleet and back, all controllers or some, by the stock leader's Lease; gatelog_test.go judges them.
-//   - TestSwappedImage, TestFreshFleetBegins, TestCoordinatedElection, TestElectionsThatAreRefused: members with the stock one's flags,
-//     in a cluster that has a stock leader, in a new one, and where API servers choose the leader.
+//   - TestSwappedImage, TestFreshFleetBegins, TestCoordinatedElection, TestElectionsThatAreRefused:
+//     members with the stock one's flags, in a cluster that has a stock leader, in a new one, and
+//     where API servers choose the leader.
 //   - TestFleetLeaderMigration, TestStockLeaderMigration: leader migrations, of the fleet and of the stock one beside it.
 //   - TestEndpoints: what the secure port serves, and to whom.
 //   - The tests of badinput_test.go: what is said and done about flags, files and surroundings that are not as they

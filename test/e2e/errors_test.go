@@ -19,13 +19,13 @@ import (
 // loggedError is a line of level error or above.
 var loggedError = regexp.MustCompile(`(?m)^[EF]\d{4} .*$`)
 
-// logsAnyway is what every component of this version of Kubernetes logs as an error when it starts without
-// --allow-metric-labels-manifest.
+// logsAnyway is what every component of this version of Kubernetes logs as an error when it starts
+// without --allow-metric-labels-manifest.
 var logsAnyway = regexp.MustCompile(` options\.go:\d+\] The manifest file is empty, ignoring\.$`)
 
-// TestHealthyStartLogsNoError starts a fleet, and a member that takes half of it over, and looks for errors in their logs. The API
-// server has what those of real clusters have and the tests' other ones do without: an authority for aggregated API servers, for
-// which each component looks.
+// TestHealthyStartLogsNoError starts a fleet, and a member that takes half of it over, and looks
+// for errors in their logs. The API server has what those of real clusters have and the tests'
+// other ones do without: an authority for aggregated API servers, for which each component looks.
 func TestHealthyStartLogsNoError(t *testing.T) {
 	t.Parallel()
 	plan, err := controllers.DefaultPlan(defaultShards)

@@ -20,7 +20,8 @@ import (
 // stockTimings are flags of both sides.
 var stockTimings = quick[:3]
 
-// heldThroughout requires that a stock standby or a waiting fleet, given two lease durations, leaves the gate where it is.
+// heldThroughout requires that a stock standby or a waiting fleet, given two lease durations,
+// leaves the gate where it is.
 func (m *migration) heldThroughout(t *testing.T, by string) {
 	t.Helper()
 	began := time.Now()
@@ -35,7 +36,8 @@ func (m *migration) heldThroughout(t *testing.T, by string) {
 	})
 }
 
-// startSwapped starts a member with exactly the flags of the stock replicas: the image was swapped, and nothing else.
+// startSwapped starts a member with exactly the flags of the stock replicas: the image was swapped,
+// and nothing else.
 func (m *migration) startSwapped(t *testing.T) {
 	t.Helper()
 	host, err := os.Hostname()
@@ -58,8 +60,9 @@ func (m *migration) holdsNothing(t *testing.T) {
 	}
 }
 
-// TestSwappedImage swaps the binary on one node of a control plane where another has a stock leader. The member runs nothing until
-// that has gone, and then a stock replica that is started beside it never leads.
+// TestSwappedImage swaps the binary on one node of a control plane where another has a stock
+// leader. The member runs nothing until that has gone, and then a stock replica that is started
+// beside it never leads.
 func TestSwappedImage(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease, stockTimings...)
@@ -87,8 +90,9 @@ func TestSwappedImage(t *testing.T) {
 	}
 }
 
-// TestFreshFleetBegins measures how long members that are started in a new cluster take until they run every shard, with the gate
-// that they have by default and without one: nobody waits for the gate, or for another member that has it.
+// TestFreshFleetBegins measures how long members that are started in a new cluster take until they
+// run every shard, with the gate that they have by default and without one: nobody waits for the
+// gate, or for another member that has it.
 func TestFreshFleetBegins(t *testing.T) {
 	took := map[string]time.Duration{}
 	for _, gate := range []string{"none", "default"} {
@@ -106,7 +110,8 @@ func TestFreshFleetBegins(t *testing.T) {
 		m.stopFleet(t)
 	}
 	t.Logf("three new members run everything after %v without a gate, after %v with the default one", took["none"], took["default"])
-	// What a machine under load may add is less than waiting for the gate first and for the shards then would.
+	// What a machine under load may add is less than waiting for the gate first and for the shards
+	// then would.
 	if took["default"] > took["none"]+quickLease/2 {
 		t.Errorf("the gate costs %v", took["default"]-took["none"])
 	}
@@ -115,8 +120,9 @@ func TestFreshFleetBegins(t *testing.T) {
 // quickLease is the lease duration of stockTimings.
 const quickLease = 10 * time.Second
 
-// TestCoordinatedElection has API servers that choose the leader among stock candidates. A fleet waits for the one they have
-// chosen, takes its place, and keeps the Lease though they prefer a candidate; when it leaves, they choose one.
+// TestCoordinatedElection has API servers that choose the leader among stock candidates. A fleet
+// waits for the one they have chosen, takes its place, and keeps the Lease though they prefer a
+// candidate; when it leaves, they choose one.
 func TestCoordinatedElection(t *testing.T) {
 	t.Parallel()
 	const on = "--feature-gates=CoordinatedLeaderElection=true"
@@ -163,8 +169,8 @@ func (m *migration) leaseSpec(t *testing.T) coordinationv1.LeaseSpec {
 	return lease.Spec
 }
 
-// TestElectionsThatAreRefused gives both binaries a lock that is no Lease, which both refuse, and a member a coordinated election,
-// which it takes no part in.
+// TestElectionsThatAreRefused gives both binaries a lock that is no Lease, which both refuse, and a
+// member a coordinated election, which it takes no part in.
 func TestElectionsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	plane := startPlane(t, controlplane.Options{})

@@ -42,10 +42,11 @@ const (
 	graphDependents = 50 // of each owner
 )
 
-// TestNothingIsDecidedByAnIncompleteGraph deletes owners while nobody collects garbage, or one that is about to end does, and has a
-// garbage collector begin with that: one that starts with empty caches, and one whose caches were filled beside the last one. What is
-// to be orphaned must be left, and owners that wait for their dependents must go after them. With -graph-stock it prints what becomes of
-// the same with a stock controller manager, which makes no such promise.
+// TestNothingIsDecidedByAnIncompleteGraph deletes owners while nobody collects garbage, or one that
+// is about to end does, and has a garbage collector begin with that: one that starts with empty
+// caches, and one whose caches were filled beside the last one. What is to be orphaned must be
+// left, and owners that wait for their dependents must go after them. With -graph-stock it prints
+// what becomes of the same with a stock controller manager, which makes no such promise.
 func TestNothingIsDecidedByAnIncompleteGraph(t *testing.T) {
 	g := newGraph(t, *graphObjects)
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground} {
@@ -68,7 +69,8 @@ func TestNothingIsDecidedByAnIncompleteGraph(t *testing.T) {
 	}
 }
 
-// collecting calls between while no garbage collector, or one that is about to end, runs; then one runs until stop.
+// collecting calls between while no garbage collector, or one that is about to end, runs; then one
+// runs until stop.
 type collecting func(t *testing.T, between func()) (stop func())
 
 // startCold is what follows the death of a member without a standby.
@@ -77,7 +79,8 @@ func startCold(t *testing.T, between func()) (stop func()) {
 	return start(t, newCollector(t, graphLimits...), collector(nil)).stop
 }
 
-// handOver is a planned handoff: the next owner has filled its caches beside the last one, which has begun to work.
+// handOver is a planned handoff: the next owner has filled its caches beside the last one, which
+// has begun to work.
 func handOver(t *testing.T, between func()) (stop func()) {
 	fence := &closing{done: make(chan struct{})}
 	last := start(t, newCollector(t), collector(fence))
@@ -125,8 +128,8 @@ func startStock(t *testing.T, between func()) (stop func()) {
 	}
 }
 
-// TestBusyCollectorReturns has a garbage collector orphan more than its limits let through in a minute, and closes its fence: it must not
-// work that off, request by request, before it returns.
+// TestBusyCollectorReturns has a garbage collector orphan more than its limits let through in a
+// minute, and closes its fence: it must not work that off, request by request, before it returns.
 func TestBusyCollectorReturns(t *testing.T) {
 	const bound = 20 * time.Second // of more than 45 s that the requests left would wait
 	g := newGraph(t, 0)
@@ -227,8 +230,8 @@ func (g *graph) orphans(t *testing.T) int {
 	return orphans
 }
 
-// run has owners with dependents deleted between one garbage collector and the next. It returns what has become of them that should
-// not.
+// run has owners with dependents deleted between one garbage collector and the next. It returns
+// what has become of them that should not.
 func (g *graph) run(t *testing.T, policy metav1.DeletionPropagation, collect collecting) (faults []string) {
 	t.Helper()
 	ctx := t.Context()
@@ -274,7 +277,8 @@ func (g *graph) run(t *testing.T, policy metav1.DeletionPropagation, collect col
 	return g.checkOrder(t, label, began)
 }
 
-// checkOrphans wants all dependents to be there, and to refer to nobody: otherwise they are collected, if they have not been yet.
+// checkOrphans wants all dependents to be there, and to refer to nobody: otherwise they are
+// collected, if they have not been yet.
 func (g *graph) checkOrphans(t *testing.T) (faults []string) {
 	if got, want := g.orphans(t), graphOwners*graphDependents; got != want {
 		faults = append(faults, fmt.Sprintf("of %d dependents of owners that were deleted with orphaning %d are left and refer to nobody", want, got))

@@ -15,8 +15,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
-// TestTerminatedPodsKept runs the pod garbage collector wherever the default plan with 16 ranges has it, with one terminated
-// Pod more than the threshold, most of them of one Job. Like the stock controller manager, it deletes the oldest and no other.
+// TestTerminatedPodsKept runs the pod garbage collector wherever the default plan with 16 ranges
+// has it, with one terminated Pod more than the threshold, most of them of one Job. Like the stock
+// controller manager, it deletes the oldest and no other.
 func TestTerminatedPodsKept(t *testing.T) {
 	const threshold, completions = 100, 90
 	c, _ := newConfig(t, fmt.Sprintf("--terminated-pod-gc-threshold=%d", threshold), "--kube-api-qps=1000", "--kube-api-burst=1000")

@@ -157,7 +157,8 @@ func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
 }
 
 // TestQuotaAlone: with no other controller, which would read whole objects for it, quota measures by content and hears of
-// changes of content, and still reads all else by metadata. Without a key no tokens are made, whatever --controllers says.
+// changes of content, and still reads all else by metadata. Without a key no tokens are made,
+// whatever --controllers says.
 func TestQuotaAlone(t *testing.T) {
 	r, _ := startReading(t, []string{"--controllers=resourcequota-controller", "--service-account-private-key-file="}, func(s controllers.Spec) bool { return s.ID.Ring == controllers.NamespacesRing })
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())

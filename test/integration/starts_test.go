@@ -9,8 +9,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
-// TestStartIntervalHoldsUpNothing gives an instance up, and stops another, while their controllers would still wait for
-// --controller-start-interval.
+// TestStartIntervalHoldsUpNothing gives an instance up, and stops another, while their controllers
+// would still wait for --controller-start-interval.
 func TestStartIntervalHoldsUpNothing(t *testing.T) {
 	c, _ := newConfig(t, "--controller-start-interval=1h")
 	process, err := controllers.NewProcess(c, controllers.NewEndpoints())

@@ -140,8 +140,8 @@ func (w *world) replan() {
 	}
 }
 
-// misplan has somebody write a plan that no member may follow: a shard in it covers something else than before. What members
-// would judge it by may go with it.
+// misplan has somebody write a plan that no member may follow: a shard in it covers something else
+// than before. What members would judge it by may go with it.
 func (w *world) misplan() {
 	lease := w.store.Get(fleet.PlanLease(fleetName))
 	plan, err := fleet.PlanOf(lease)

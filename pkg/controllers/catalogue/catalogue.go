@@ -40,8 +40,8 @@ type Row struct {
 	Name string
 	// Scope says whether it runs once per range of namespaces or once in the fleet.
 	Scope Scope
-	// EarlierScope is another scope that plans of an earlier build give to the controller, empty for none. A plan may keep it
-	// there until an operator changes it.
+	// EarlierScope is another scope that plans of an earlier build give to the controller, empty
+	// for none. A plan may keep it there until an operator changes it.
 	EarlierScope Scope
 	// Group is the group of a cluster controller, empty for a namespaced one.
 	Group string
@@ -57,9 +57,10 @@ type Row struct {
 	// Casts lists the resources whose objects it casts though it asks for them by resource and not by type. Of all
 	// others that it asks for so it reads the metadata alone.
 	Casts []schema.GroupResource
-	// AwaitUpdates says that the controller begins a sync from the cache without asking whether that has seen what the last one
-	// wrote: in a short queue it would often send an old version again. Its updates return when the cache has seen them. That is
-	// wrong for a controller that remembers its own writes to tell them from those of others, such as endpointslice: it
+	// AwaitUpdates says that the controller begins a sync from the cache without asking whether
+	// that has seen what the last one wrote: in a short queue it would often send an old version
+	// again. Its updates return when the cache has seen them. That is wrong for a controller that
+	// remembers its own writes to tell them from those of others, such as endpointslice: it
 	// remembers one when the update returns, and its handlers must not be called before.
 	AwaitUpdates bool
 	// BuildAfterClaim says that the constructor takes a snapshot of the cluster on

@@ -22,7 +22,8 @@ import (
 // none says why a type that can keep something is nobody's picture.
 type none string
 
-// sharedTypes are upstream's types that may keep a picture, with the row whose Picture covers each, or why it is none.
+// sharedTypes are upstream's types that may keep a picture, with the row whose Picture covers each,
+// or why it is none.
 var sharedTypes = map[string]any{
 	"cronjob.fakeJobControl":                             none("is for upstream's tests"),
 	"devicetainteviction.Controller":                     names.DeviceTaintEvictionController,
@@ -73,7 +74,8 @@ var sharedTypes = map[string]any{
 	"volume/selinuxwarning/cache.volumeCache":            names.SELinuxWarningController,
 }
 
-// A controller may not keep what nobody has thought about: with warm caches it may begin to act before it is complete.
+// A controller may not keep what nobody has thought about: with warm caches it may begin to act
+// before it is complete.
 func TestPicturesAreKnown(t *testing.T) {
 	found := map[string]bool{}
 	kubernetes := moduleDir(t, "k8s.io/kubernetes")
@@ -155,8 +157,8 @@ func hasName(file, line, name string) error {
 	return nil
 }
 
-// sharedIn returns the struct types below a directory that can keep something from one sync to the next: those with a
-// lock, a store or a cache. Configuration, metrics and tests are passed over.
+// sharedIn returns the struct types below a directory that can keep something from one sync to the
+// next: those with a lock, a store or a cache. Configuration, metrics and tests are passed over.
 func sharedIn(t *testing.T, dir, top string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}

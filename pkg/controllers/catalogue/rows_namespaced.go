@@ -26,7 +26,8 @@ func workloads() []Row {
 		Why:     "Reads one Deployment and the ReplicaSets and Pods of its namespace; writes the Deployment and its ReplicaSets there.",
 		Clients: []Client{client("deployment-controller")},
 		workers: func(c *Config) *int32 { return &c.DeploymentController.ConcurrentDeploymentSyncs },
-		// It writes status at the end of a sync, and waits for nothing before the next one (deployment/sync.go:488).
+		// It writes status at the end of a sync, and waits for nothing before the next one
+		// (deployment/sync.go:488).
 		AwaitUpdates: true,
 	}, {
 		Name: names.ReplicaSetController,

@@ -69,9 +69,10 @@ func (g *Group) Close() {
 	g.parts = nil
 }
 
-// Settle returns once every item that the group's queue of this name held when Settle was called, waiting or being processed, has
-// been processed. The queue must be one that a single worker processes in the order of the items' coming. The error says that the
-// group has no such queue, or is the cause of ctx's end.
+// Settle returns once every item that the group's queue of this name held when Settle was called,
+// waiting or being processed, has been processed. The queue must be one that a single worker
+// processes in the order of the items' coming. The error says that the group has no such queue, or
+// is the cause of ctx's end.
 func (g *Group) Settle(ctx context.Context, name string) error {
 	w := works.get(name, g)
 	if w == nil {

@@ -326,7 +326,8 @@ func BenchmarkGoroutine(b *testing.B) {
 	}
 }
 
-// TestSettle waits for the items that a queue has at that moment, in the queue and in the worker's hands, and for no others.
+// TestSettle waits for the items that a queue has at that moment, in the queue and in the worker's
+// hands, and for no others.
 func TestSettle(t *testing.T) {
 	g := queues.NewGroup("settle", "a")
 	defer g.Close()

@@ -2,8 +2,10 @@
 // faults as verbs. It is meant for testing/synctest bubbles, where all delays pass at once.
 //
 // What it is true to: optimistic concurrency by resourceVersion, versions that count up over all Leases, uids, lists and
-// watches from a version, watch-list with its bookmark, the server's own time of the last renewal, the limit on annotations,
-// and requests that the server carries out although the client has given up on them. What it is not: there is one namespace, no selectors, and a watch never expires by age.
+// watches from a version, watch-list with its bookmark, the server's own time of the last renewal,
+// the limit on annotations, and requests that the server carries out although the client has given
+// up on them. What it is not: there is one namespace, no selectors, and a watch never expires by
+// age.
 package leasetest
 
 import (

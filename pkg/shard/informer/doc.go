@@ -40,8 +40,8 @@
 // What the API server does not filter it sends whole to everyone who watches. So the ranges of a process then share one list
 // and watch of a kind, which stores nothing and passes on to each what is in its range. Ranges that come at the same time begin together;
 // a later one lists by itself, and goes over to the oldest watch when it has seen as much. When the server comes to filter, they
-// part at the next request, and go on from where they are; when it ceases to, each reads on and joins the others where it would
-// have to list.
+// part at the next request, and go on from where they are; when it ceases to, each reads on and
+// joins the others where it would have to list.
 //
 // # Guarantees
 //
@@ -54,9 +54,11 @@
 //     that was delivered. (As client-go's shared informers.)
 //   - The informers of a factory sync with what is at least as new as the moment when
 //     it was made, whether they read, follow or are shared: what was written before
-//     has been seen. A shared informer whose watch has stalled lists again. What [Pool.NewFactory] is told that nobody could write counts as seen.
-//   - Where handlers were added before the start, controllers find an informer synced only once these have returned from
-//     what there is, or after a minute.
+//     has been seen. A shared informer whose watch has stalled lists again. A list
+//     that was made when nobody could write any more, as [Pool.NewFactory] is told, is new
+//     enough.
+//   - Where handlers were added before the start, controllers find an informer synced only once
+//     these have returned from what there is, or after a minute.
 //   - An informer never goes back in time, also not when what fills it changes.
 //   - Shutdown returns only after every goroutine, handler, index registration
 //     and pool reference of the factory has gone; informers that other shards use

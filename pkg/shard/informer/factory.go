@@ -85,8 +85,8 @@ func (e *entry) checker() cache.DoneChecker {
 	return e.HasSyncedChecker()
 }
 
-// warm fills the cache of an informer that need not be run for that. trust is what then shows that it is filled; nil for other
-// informers.
+// warm fills the cache of an informer that need not be run for that. trust is what then shows that
+// it is filled; nil for other informers.
 func (e *entry) warm(ctx context.Context) (trust func(ctx context.Context)) {
 	if v, shared := e.SharedIndexInformer.(*view); shared {
 		v.warm(ctx)
@@ -357,9 +357,10 @@ func (f *Factory) Shutdown() {
 	}
 }
 
-// Forget gives up what the factory's caches hold, after Shutdown. Call it when nothing that reads from them can do harm any
-// more: it finds nothing then. Who keeps a lister all the same, as upstream's metrics do with those of the first instance in a
-// process, keeps no objects alive. It may be called more than once.
+// Forget gives up what the factory's caches hold, after Shutdown. Call it when nothing that reads
+// from them can do harm any more: it finds nothing then. Who keeps a lister all the same, as
+// upstream's metrics do with those of the first instance in a process, keeps no objects alive. It
+// may be called more than once.
 func (f *Factory) Forget() {
 	f.mu.Lock()
 	entries := f.informers
@@ -378,8 +379,9 @@ func (f *Factory) WaitForCacheSync(stopCh <-chan struct{}) map[reflect.Type]bool
 	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stopCh)).Synced
 }
 
-// WaitForCacheSyncWithContext waits until all informers that are started or being filled have synced, metadata informers included,
-// or ctx ends. The handlers of those that are started have been told what there is then.
+// WaitForCacheSyncWithContext waits until all informers that are started or being filled have
+// synced, metadata informers included, or ctx ends. The handlers of those that are started have
+// been told what there is then.
 func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
 	entries := f.filling()
 	checkers := make([]cache.DoneChecker, 0, len(entries))

@@ -22,8 +22,8 @@ const gatherPatience = 50 * time.Millisecond
 // would be sent everything. It stores nothing; what is outside the ranges is dropped as it comes.
 //
 // Ranges that come together share a reading from its list on. Those that come later have one of their own, which lists after the
-// one before has, and then go over to the oldest one. Those that have followed, or read alone, go on from where they are: a
-// reading of such ranges lists nothing.
+// one before has, and then go over to the oldest one. Those that have followed, or read alone, go
+// on from where they are: a reading of such ranges lists nothing.
 type feed struct {
 	pool    *Pool
 	key     sharedKey
@@ -62,7 +62,8 @@ func (p *portion) takes(version string) bool {
 }
 
 // readTogether fills into, which must be of a range, from what the process reads of all of the resource. It returns when ctx has
-// ended or the API server has been found to filter; nothing is passed on after that. lost says that it was about to list.
+// ended or the API server has been found to filter; nothing is passed on after that. lost says that
+// it was about to list.
 func (p *Pool) readTogether(ctx context.Context, key sharedKey, read reader, into *sink) (lost bool) {
 	f := p.enter(key, read, into.i.example)
 	defer p.leave(f)
@@ -113,8 +114,8 @@ func (p *Pool) retireLocked(f *feed) {
 	}
 }
 
-// join adds a range to the newest reading if that has not begun, or else to a new one. Ranges that go on from where they are
-// and those that have to list do not share one.
+// join adds a range to the newest reading if that has not begun, or else to a new one. Ranges that
+// go on from where they are and those that have to list do not share one.
 func (f *feed) join(p *portion) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,7 +133,8 @@ func (f *feed) join(p *portion) {
 	p.reading = newest
 }
 
-// quit takes a range out, and reports whether its reading was about to list. Nothing is passed on to it after that.
+// quit takes a range out, and reports whether its reading was about to list. Nothing is passed on
+// to it after that.
 func (f *feed) quit(p *portion) (lost bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,7 +176,8 @@ type reading struct {
 	portions map[*portion]struct{}
 	// resumes says that its ranges go on from where they are. Otherwise they have to list.
 	resumes bool
-	// began says that it has begun to read, listing that a list is under way: that has nothing for ranges which come later.
+	// began says that it has begun to read, listing that a list is under way: that has nothing for
+	// ranges which come later.
 	began, listing bool
 	// lost says that it was about to list when the server had come to filter.
 	lost bool
@@ -296,8 +299,8 @@ func (r *reading) setLost(lost bool) {
 	r.lost = lost
 }
 
-// askAgain asks until the API server has said whether it filters, as nobody knows so far. A watch that
-// has begun without that would go on without it for minutes.
+// askAgain asks until the API server has said whether it filters, as nobody knows so far. A watch
+// that has begun without that would go on without it for minutes.
 func (r *reading) askAgain() {
 	timer := time.NewTimer(probeAgain)
 	defer timer.Stop()

@@ -205,8 +205,8 @@ func TestServerComesToFilter(t *testing.T) {
 	})
 }
 
-// TestServerFiltersThoughTheFirstProbeFailed: ranges that have begun to read together while nobody could tell whether the
-// server filters part as soon as it says so, and not when the watch ends.
+// TestServerFiltersThoughTheFirstProbeFailed: ranges that have begun to read together while nobody
+// could tell whether the server filters part as soon as it says so, and not when the watch ends.
 func TestServerFiltersThoughTheFirstProbeFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)

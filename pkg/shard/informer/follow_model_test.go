@@ -304,7 +304,8 @@ func (v *voyage) arrive() {
 	}
 }
 
-// part ends the informer of everything while things happen: the ranges that followed it are told of them, and list nothing.
+// part ends the informer of everything while things happen: the ranges that followed it are told of
+// them, and list nothing.
 func (v *voyage) part() {
 	if v.whole == nil {
 		return

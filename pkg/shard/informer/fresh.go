@@ -34,8 +34,9 @@ type past struct {
 
 // freshness is what is known of how new a cache is, and finds it out.
 type freshness struct {
-	// asked is when the last list of the present was sent that the cache was filled from; nil if it was filled by following.
-	// sent is when the one was sent that is under way; nil if that need not be of the present.
+	// asked is when the last list of the present was sent that the cache was filled from; nil if it
+	// was filled by following. sent is when the one was sent that is under way; nil if that need
+	// not be of the present.
 	asked, sent atomic.Pointer[asked]
 	// leader is the informer that this one follows; nil for none.
 	leader atomic.Pointer[shared]
@@ -49,7 +50,8 @@ type freshness struct {
 	ended bool
 	// checking is one for each check under way.
 	checking sync.WaitGroup
-	// restart has the informer list again; nil where it does not read. listing says that it will list, or does.
+	// restart has the informer list again; nil where it does not read. listing says that it will
+	// list, or does.
 	restart context.CancelFunc
 	listing bool
 }
@@ -111,7 +113,8 @@ func (k *freshness) reads(restart context.CancelFunc, lists bool) {
 	k.restart, k.listing = restart, lists
 }
 
-// readAnew has the informer list again, unless it does so already. What it holds is served meanwhile.
+// readAnew has the informer list again, unless it does so already. What it holds is served
+// meanwhile.
 func (s *shared) readAnew() {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
@@ -121,8 +124,9 @@ func (s *shared) readAnew() {
 	}
 }
 
-// awaitFresh returns nil once the cache, which must have synced, has seen all of a past. It has the informer list again where
-// that takes long: its watch may have stalled. It does not give up before ctx ends, or the informer.
+// awaitFresh returns nil once the cache, which must have synced, has seen all of a past. It has the
+// informer list again where that takes long: its watch may have stalled. It does not give up before
+// ctx ends, or the informer.
 func (s *shared) awaitFresh(ctx context.Context, p past) error {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: freshPatience}
 	for {

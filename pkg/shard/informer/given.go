@@ -10,15 +10,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// toldPatience is how long an informer waits for handlers that do not return before it says that it has synced all the same.
+// toldPatience is how long an informer waits for handlers that do not return before it says that it
+// has synced all the same.
 const toldPatience = time.Minute
 
-// given is an informer as a factory gives it to controllers. It has synced once its cache has, and the handlers that were added
-// before it was started have returned from what they were told there is.
+// given is an informer as a factory gives it to controllers. It has synced once its cache has, and
+// the handlers that were added before it was started have returned from what they were told there
+// is.
 //
-// Controllers that act on what their handlers have gathered wait for no more than that their informers have synced. Stock's do so
-// while their handlers are told of the first list. A cache that is full before the start would have synced at once, with handlers that
-// have heard of nothing yet.
+// Controllers that act on what their handlers have gathered wait for no more than that their
+// informers have synced. Stock's do so while their handlers are told of the first list. A cache
+// that is full before the start would have synced at once, with handlers that have heard of nothing
+// yet.
 type given struct {
 	cache.SharedIndexInformer
 

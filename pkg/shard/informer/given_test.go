@@ -11,7 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// warmed is a factory with full caches, a range's and a shared one, to each of which a handler that blocks has been added.
+// warmed is a factory with full caches, a range's and a shared one, to each of which a handler that
+// blocks has been added.
 type warmed struct {
 	*Factory
 	t       *testing.T
@@ -54,8 +55,8 @@ func (w *warmed) check(when string, synced bool) {
 	}
 }
 
-// TestInformersSyncOnceHandlersHaveBeenTold fills caches before the start: controllers must not find them synced before their handlers
-// have gathered what there is.
+// TestInformersSyncOnceHandlersHaveBeenTold fills caches before the start: controllers must not
+// find them synced before their handlers have gathered what there is.
 func TestInformersSyncOnceHandlersHaveBeenTold(t *testing.T) {
 	t.Run("when they return", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// heavy has so many large objects in two namespaces, which it makes for each list. It implements reader.
+// heavy has so many large objects in two namespaces, which it makes for each list. It implements
+// reader.
 type heavy struct {
 	namespaces    [2]string
 	objects, size int
@@ -55,8 +56,8 @@ func liveHeap() float64 {
 	return float64(stats.HeapAlloc) / (1 << 20)
 }
 
-// TestWhatHasEndedHoldsNothing has a group and ranges leave a process in which something keeps their listers, as upstream's
-// metrics keep those of the first instance for ever, and come back.
+// TestWhatHasEndedHoldsNothing has a group and ranges leave a process in which something keeps
+// their listers, as upstream's metrics keep those of the first instance for ever, and come back.
 func TestWhatHasEndedHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const megabytes = 32

@@ -16,18 +16,21 @@ import (
 )
 
 const (
-	// ownersPatience is how long those that have synced wait for the others, which may be owners of theirs. It is well below
-	// the 30 s after which the garbage collector begins without those that have not synced (garbagecollector.go: Run).
+	// ownersPatience is how long those that have synced wait for the others, which may be owners of
+	// theirs. It is well below the 30 s after which the garbage collector begins without those that
+	// have not synced (garbagecollector.go: Run).
 	ownersPatience = 10 * time.Second
-	// dependentsPatience is how long deletions that depend on dependents wait for kinds that cannot be read, in which there may
-	// be some: as long as the garbage collector waits for them with stock.
+	// dependentsPatience is how long deletions that depend on dependents wait for kinds that cannot
+	// be read, in which there may be some: as long as the garbage collector waits for them with
+	// stock.
 	dependentsPatience = 30 * time.Second
 	// settlePatience is how long a graph may take to grow before the log says so.
 	settlePatience = time.Minute
 )
 
 // OwnersFirst is an ObjectOrMetadata for the garbage collector. It tells handlers of what there is at the start kind by kind,
-// owners before what they own, and makes sure that nothing is decided by a graph that lacks dependents.
+// owners before what they own, and makes sure that nothing is decided by a graph that lacks
+// dependents.
 //
 // The garbage collector asks the API server for each owner that it first hears of from a dependent, and for that owner's own
 // owners, under its client's limit (graph_builder.go: addDependentToOwners); what is to be collected waits behind that. With stock,
@@ -38,10 +41,11 @@ const (
 // after 10 s of those that have; the rest follow as they sync. Who owns whom is read from the objects, once. Where kinds own
 // each other in a circle, one of them is told first all the same. What comes later has no order.
 //
-// The garbage collector's handlers only put what they are told into a queue, from which one worker builds the graph. So a
-// controller has synced only when the worker has dealt with what its handlers were told: then garbage is collected.
-// Deletions that depend on dependents are withheld from the handlers longer where a kind cannot be read, for 30 s at most, and
-// whenever kinds are added later. See withheld.
+// The garbage collector's handlers only put what they are told into a queue, from which one worker
+// builds the graph. So a controller has synced only when the worker has dealt with what its
+// handlers were told: then garbage is collected. Deletions that depend on dependents are withheld
+// from the handlers longer where a kind cannot be read, for 30 s at most, and whenever kinds are
+// added later. See withheld.
 type OwnersFirst struct {
 	ObjectOrMetadata
 
@@ -53,14 +57,16 @@ type OwnersFirst struct {
 	asked []*turn
 }
 
-// OwnersFirst returns o for the garbage collector. settle returns once the graph contains everything that the handlers had been told
-// when it was called, or returns the cause of its context's end.
+// OwnersFirst returns o for the garbage collector. settle returns once the graph contains
+// everything that the handlers had been told when it was called, or returns the cause of its
+// context's end.
 func (o ObjectOrMetadata) OwnersFirst(settle func(context.Context) error) *OwnersFirst {
 	return &OwnersFirst{ObjectOrMetadata: o, settle: settle}
 }
 
 // ForResource returns an informer for any resource, as ObjectOrMetadata does. Its handlers are told nothing before the next
-// Start. Its controller has synced once they have been told what there is, and the graph contains it.
+// Start. Its controller has synced once they have been told what there is, and the graph contains
+// it.
 func (o *OwnersFirst) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	i, err := o.ObjectOrMetadata.ForResource(gvr)
 	if err != nil {
@@ -99,7 +105,8 @@ func (f *Factory) alongside(stopCh <-chan struct{}, run func(ctx context.Context
 	return true
 }
 
-// tell gives handlers their turns. release ends the withholding for them, and is not called when ctx ends before.
+// tell gives handlers their turns. release ends the withholding for them, and is not called when
+// ctx ends before.
 func (o *OwnersFirst) tell(ctx context.Context, turns []*turn, release func()) {
 	patience, cancel := context.WithTimeout(ctx, dependentsPatience)
 	defer cancel()
@@ -132,7 +139,8 @@ func (o *OwnersFirst) tell(ctx context.Context, turns []*turn, release func()) {
 	o.tellLate(ctx, patience, late, release)
 }
 
-// tellLate gives handlers their turns as their informers sync, and calls release when all have been told, or when patience ends.
+// tellLate gives handlers their turns as their informers sync, and calls release when all have been
+// told, or when patience ends.
 func (o *OwnersFirst) tellLate(ctx, patience context.Context, late []*turn, release func()) {
 	var telling sync.WaitGroup
 	told := make([]cache.DoneChecker, 0, len(late))
@@ -163,7 +171,8 @@ func (o *OwnersFirst) tellOne(ctx context.Context, t *turn) {
 	close(t.told)
 }
 
-// settled returns true once the graph contains everything that the handlers have been told; false when ctx has ended before.
+// settled returns true once the graph contains everything that the handlers have been told; false
+// when ctx has ended before.
 func (o *OwnersFirst) settled(ctx context.Context) bool {
 	for began := time.Now(); ; {
 		patience, cancel := context.WithTimeout(ctx, settlePatience)
@@ -182,7 +191,8 @@ func (o *OwnersFirst) settled(ctx context.Context) bool {
 	}
 }
 
-// awaitOwners returns true when all kinds have synced, or after ownersPatience; false when ctx has ended before.
+// awaitOwners returns true when all kinds have synced, or after ownersPatience; false when ctx has
+// ended before.
 func awaitOwners(ctx context.Context, turns []*turn) bool {
 	patience, cancel := context.WithTimeout(ctx, ownersPatience)
 	defer cancel()

@@ -202,7 +202,8 @@ type shared struct {
 	// users and running are guarded by pool.mu; the informer leaves the pool when its users fall to 0.
 	users   int
 	running bool
-	// readers are users, and those that have released it and may still read what it holds; guarded by pool.mu.
+	// readers are users, and those that have released it and may still read what it holds; guarded
+	// by pool.mu.
 	readers int
 
 	start sync.Once
@@ -212,7 +213,8 @@ type shared struct {
 }
 
 // acquire returns the pool's informer for key, which is not started yet if nobody
-// has. Each acquire needs one release, and one forget after that. past is the acquirer's; only the first one's counts.
+// has. Each acquire needs one release, and one forget after that. past is the acquirer's; only the
+// first one's counts.
 func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past past) *shared {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -95,8 +95,8 @@ func TestProbeIsRepeated(t *testing.T) {
 	checkProbe(t, p, s, configMaps, true, 1)
 }
 
-// TestFailedProbeChangesNothing: a server that refuses, as one does that has just started, has not said that it filters no
-// more. It is asked again soon, and believed when it answers.
+// TestFailedProbeChangesNothing: a server that refuses, as one does that has just started, has not
+// said that it filters no more. It is asked again soon, and believed when it answers.
 func TestFailedProbeChangesNothing(t *testing.T) {
 	s := &apiServer{shards: true}
 	p, pool, clock := newTestProber(t, s)

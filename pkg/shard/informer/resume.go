@@ -27,8 +27,9 @@ type reflection struct {
 	name, description string
 }
 
-// run fills into until ctx ends. Where from is not empty, into holds what there was at that version: run watches from
-// there and lists nothing, unless the server does not know that version any more.
+// run fills into until ctx ends. Where from is not empty, into holds what there was at that
+// version: run watches from there and lists nothing, unless the server does not know that version
+// any more.
 func (r reflection) run(ctx context.Context, into store, from string) {
 	lw := r.lw
 	if from != "" {
@@ -51,8 +52,9 @@ func (r reflection) run(ctx context.Context, into store, from string) {
 // errResumes makes a Reflector ask for a list that is not a watch.
 var errResumes = errors.New("there is nothing to list: the store is the list")
 
-// resuming answers the first list by itself, with nothing but the version from, so that a Reflector's first watch begins
-// there. A list in the form of a watch is refused before, and asked for as a list then.
+// resuming answers the first list by itself, with nothing but the version from, so that a
+// Reflector's first watch begins there. A list in the form of a watch is refused before, and asked
+// for as a list then.
 func resuming(lw cache.ListerWatcherWithContext, from string) *cache.ListWatch {
 	var listed atomic.Bool
 	return &cache.ListWatch{
@@ -86,8 +88,9 @@ func (r *resumed) Replace(list []any, version string) error {
 	return r.store.Replace(list, version)
 }
 
-// place returns the version from which a source can go on, which is the one that the store is at. It is empty where the source
-// has to list: before the informer has synced, and where the server has said that it does not know that version any more.
+// place returns the version from which a source can go on, which is the one that the store is at.
+// It is empty where the source has to list: before the informer has synced, and where the server
+// has said that it does not know that version any more.
 func (s *sink) place() string {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
@@ -97,7 +100,8 @@ func (s *sink) place() string {
 	return s.i.lastRV
 }
 
-// shed has an informer of metadata keep nothing else of the whole objects that it was given while it followed.
+// shed has an informer of metadata keep nothing else of the whole objects that it was given while
+// it followed.
 func (s *sink) shed() {
 	if _, metadata := s.i.example.(*metav1.PartialObjectMetadata); !metadata {
 		return

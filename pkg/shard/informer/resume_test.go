@@ -63,8 +63,9 @@ func (r *fakeResource) sortedLedger() string {
 	return strings.Join(slices.Sorted(slices.Values(strings.Fields(r.ledger()))), " ")
 }
 
-// TestRangesGoOnWithoutTheWhole has the informer that four ranges follow end. They list nothing, whether they read alone or
-// together then, and are told what happens meanwhile; only where the server has forgotten their version do they list, at once.
+// TestRangesGoOnWithoutTheWhole has the informer that four ranges follow end. They list nothing,
+// whether they read alone or together then, and are told what happens meanwhile; only where the
+// server has forgotten their version do they list, at once.
 func TestRangesGoOnWithoutTheWhole(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -124,7 +125,8 @@ func TestRangesGoOnWithoutTheWhole(t *testing.T) {
 	}
 }
 
-// TestRangesPartWithoutAList: ranges that read together each go on from where they are when the server has come to filter.
+// TestRangesPartWithoutAList: ranges that read together each go on from where they are when the
+// server has come to filter.
 func TestRangesPartWithoutAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -155,8 +157,8 @@ func TestRangesPartWithoutAList(t *testing.T) {
 	})
 }
 
-// TestResumedRangesAreNotTakenBack: ranges that go on together may be at different versions. Each takes what it has not seen,
-// also after they have gone over to a reading that is behind them.
+// TestResumedRangesAreNotTakenBack: ranges that go on together may be at different versions. Each
+// takes what it has not seen, also after they have gone over to a reading that is behind them.
 func TestResumedRangesAreNotTakenBack(t *testing.T) {
 	f := &feed{pool: newTestPool(t, &apiServer{}, clock.RealClock{}, 0), key: sharedKey{resource: configMaps}}
 	begin := func(resumes bool, versions ...string) (*reading, []*Informer) {
@@ -240,8 +242,8 @@ func TestWhatResumes(t *testing.T) {
 	check("at a version that stands for any", "")
 }
 
-// TestReflectionResumes holds the requests of a Reflector that goes on from a version against what they are to be, with a
-// server that streams lists.
+// TestReflectionResumes holds the requests of a Reflector that goes on from a version against what
+// they are to be, with a server that streams lists.
 func TestReflectionResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := func(version string) *v1.ConfigMap {

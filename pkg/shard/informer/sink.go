@@ -21,7 +21,8 @@ type sink struct {
 	stored bool
 	// lost says that its source has lost its place, and has to list. Only the source uses it.
 	lost bool
-	// listed is called after each list, before the first one syncs the informer; nil for nothing. The informer's mutex is held.
+	// listed is called after each list, before the first one syncs the informer; nil for nothing.
+	// The informer's mutex is held.
 	listed func()
 }
 

@@ -193,7 +193,8 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	}
 }
 
-// readAlone reads, from where the informer is, until ctx ends or there is an informer to follow that has seen as much as this one.
+// readAlone reads, from where the informer is, until ctx ends or there is an informer to follow
+// that has seen as much as this one.
 func (f *follower) readAlone(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup

@@ -25,8 +25,8 @@ type second struct {
 	began    time.Time
 }
 
-// newSecond has the first group fill its cache from r, and an object be written, which the cache has seen unless r is deaf.
-// Since unheld nobody could write; zero if that is not known.
+// newSecond has the first group fill its cache from r, and an object be written, which the cache
+// has seen unless r is deaf. Since unheld nobody could write; zero if that is not known.
 func newSecond(t *testing.T, r func(*fakeResource) reader, unheld func() time.Time) *second {
 	t.Helper()
 	s := &second{server: &apiServer{takes: time.Millisecond}, resource: newFakeResource(t)}
@@ -55,8 +55,9 @@ func unknown() time.Time              { return time.Time{} }
 func fromTheBeginning() time.Time     { return time.Now() }
 func (s *second) took() time.Duration { return time.Since(s.began) }
 
-// TestGroupTrustsNoStalledCache has a group come to a process that has cached what it reads, through a watch that has stalled
-// since. It begins with what there was when it came, and lists again only where it has to.
+// TestGroupTrustsNoStalledCache has a group come to a process that has cached what it reads,
+// through a watch that has stalled since. It begins with what there was when it came, and lists
+// again only where it has to.
 func TestGroupTrustsNoStalledCache(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -102,8 +103,8 @@ func TestGroupTrustsNoStalledCache(t *testing.T) {
 	}
 }
 
-// TestGroupWaitsForAnAnswer: while nobody can tell whether a cache is of the present, a group does not begin, its handlers are
-// told nothing, and a watch that may be sound is left alone.
+// TestGroupWaitsForAnAnswer: while nobody can tell whether a cache is of the present, a group does
+// not begin, its handlers are told nothing, and a watch that may be sound is left alone.
 func TestGroupWaitsForAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSecond(t, hears, unknown)
@@ -134,7 +135,8 @@ func TestGroupEndsWhileItWaits(t *testing.T) {
 	})
 }
 
-// TestStalledWholeIsReadAnewForMetadata: what holds nothing of its own is as new as what it follows.
+// TestStalledWholeIsReadAnewForMetadata: what holds nothing of its own is as new as what it
+// follows.
 func TestStalledWholeIsReadAnewForMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)

@@ -42,8 +42,9 @@ func (t *turn) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, res
 	return t.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &resync})
 }
 
-// AddEventHandlerWithOptions implements cache.SharedInformer. The registration of a handler that waits for its turn can be asked whether it
-// has synced, and cannot be removed; it goes with the factory.
+// AddEventHandlerWithOptions implements cache.SharedInformer. The registration of a handler that
+// waits for its turn can be asked whether it has synced, and cannot be removed; it goes with the
+// factory.
 func (t *turn) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,7 +56,8 @@ func (t *turn) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.
 	return state{t}, nil
 }
 
-// tell adds the handlers and returns true when they have been told what there is; false when ctx has ended before.
+// tell adds the handlers and returns true when they have been told what there is; false when ctx
+// has ended before.
 func (t *turn) tell(ctx context.Context) bool {
 	checkers, err := t.come()
 	if err != nil {

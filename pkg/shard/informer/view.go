@@ -124,8 +124,8 @@ func (v *view) start(ctx context.Context) {
 	}
 }
 
-// trust finds out whether the informer has seen the factory's past, unless another call does. It returns when it
-// has, or ctx ends.
+// trust finds out whether the informer has seen the factory's past, unless another call does. It
+// returns when it has, or ctx ends.
 func (v *view) trust(ctx context.Context) {
 	v.mu.Lock()
 	trusting := v.trusting

@@ -55,8 +55,8 @@ func TestGivenUpShardHearsNothing(t *testing.T) {
 	})
 }
 
-// TestIndexersOfAViewAreACopy has one shard look which indexes there are while another one adds some, as constructors of
-// several groups do.
+// TestIndexersOfAViewAreACopy has one shard look which indexes there are while another one adds
+// some, as constructors of several groups do.
 func TestIndexersOfAViewAreACopy(t *testing.T) {
 	low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
 	reader := low.reading(nodes, newFakeResource(t), &v1.Node{}).GetIndexer()

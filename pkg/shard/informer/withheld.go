@@ -10,13 +10,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// withheld keeps from the garbage collector, while its graph is incomplete, the deletions that it decides by the dependents
-// in the graph: those of owners that are to be orphaned, and those that wait for their dependents to go first
-// (graph_builder.go: processTransitions). A dependent that is missing there is neither orphaned nor waited for, and is
-// collected once its owner is gone.
+// withheld keeps from the garbage collector, while its graph is incomplete, the deletions that it
+// decides by the dependents in the graph: those of owners that are to be orphaned, and those that
+// wait for their dependents to go first (graph_builder.go: processTransitions). A dependent that is
+// missing there is neither orphaned nor waited for, and is collected once its owner is gone.
 //
-// Notifications of one object keep their order: those that follow one that is withheld are withheld too. The zero value
-// withholds nothing. All methods may be called concurrently.
+// Notifications of one object keep their order: those that follow one that is withheld are withheld
+// too. The zero value withholds nothing. All methods may be called concurrently.
 type withheld struct {
 	mu sync.RWMutex
 	// incomplete counts the reasons to withhold.
@@ -26,8 +26,8 @@ type withheld struct {
 	objects map[types.UID]struct{}
 }
 
-// hold withholds until release is called, and until everybody else who holds has released. Calls of release after the first do
-// nothing.
+// hold withholds until release is called, and until everybody else who holds has released. Calls of
+// release after the first do nothing.
 func (w *withheld) hold() (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,7 +35,8 @@ func (w *withheld) hold() (release func()) {
 	return sync.OnceFunc(w.release)
 }
 
-// release makes the calls that have been withheld, in the order of their coming, when nobody holds any more.
+// release makes the calls that have been withheld, in the order of their coming, when nobody holds
+// any more.
 func (w *withheld) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +83,8 @@ func (w *withheld) passes(call func()) bool {
 	return true
 }
 
-// decidesByDependents returns an object's UID, and whether it is being deleted in a way that depends on its dependents.
+// decidesByDependents returns an object's UID, and whether it is being deleted in a way that
+// depends on its dependents.
 func decidesByDependents(obj any) (types.UID, bool) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj

@@ -22,8 +22,8 @@ func deletedMap(name, finalizer string) *v1.ConfigMap {
 	return m
 }
 
-// TestDeletionsWaitForTheGraph has owners that are being deleted when the garbage collector begins: it hears of those whose
-// dependents matter only when the graph contains what there is.
+// TestDeletionsWaitForTheGraph has owners that are being deleted when the garbage collector begins:
+// it hears of those whose dependents matter only when the graph contains what there is.
 func TestDeletionsWaitForTheGraph(t *testing.T) {
 	for finalizer, waits := range map[string]bool{
 		metav1.FinalizerOrphanDependents: true,
@@ -54,7 +54,8 @@ func TestDeletionsWaitForTheGraph(t *testing.T) {
 	}
 }
 
-// TestDeletionsWaitForDependentsThatCannotBeRead for 30 s, as with stock, and again when these can be read.
+// TestDeletionsWaitForDependentsThatCannotBeRead for 30 s, as with stock, and again when these can
+// be read.
 func TestDeletionsWaitForDependentsThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollected(t)
@@ -130,8 +131,9 @@ func (c *collected) checkUpdates(t *testing.T, when string, want ...string) {
 	}
 }
 
-// TestWithheldKeepsOrder has objects change in every way while it holds and releases: each one's notifications arrive in their
-// order, whole, and no deletion that depends on dependents arrives while it holds.
+// TestWithheldKeepsOrder has objects change in every way while it holds and releases: each one's
+// notifications arrive in their order, whole, and no deletion that depends on dependents arrives
+// while it holds.
 func TestWithheldKeepsOrder(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))

@@ -30,8 +30,8 @@ everything:
 |---|---|
 `
 
-// differences are the flags of kube-controller-manager that mean something else in a fleet. TestDifferencesNameFlags holds the names
-// against the flags.
+// differences are the flags of kube-controller-manager that mean something else in a fleet.
+// TestDifferencesNameFlags holds the names against the flags.
 var differences = []struct {
 	flags []string
 	text  string

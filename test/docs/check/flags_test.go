@@ -33,7 +33,8 @@ func sections(t *testing.T) cliflag.NamedFlagSets {
 	return all
 }
 
-// TestDifferencesNameFlags: what the page says to be different is a flag of kube-controller-manager, and not one of the fleet's own.
+// TestDifferencesNameFlags: what the page says to be different is a flag of
+// kube-controller-manager, and not one of the fleet's own.
 func TestDifferencesNameFlags(t *testing.T) {
 	all := sections(t)
 	for _, d := range differences {

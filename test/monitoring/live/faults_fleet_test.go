@@ -92,7 +92,8 @@ func away(t *testing.T, w *world) func(*testing.T) {
 	return func(t *testing.T) { w.startAll(t) }
 }
 
-// junkPlan spoils the plan, and the last good one with it, while no member runs that could put it back.
+// junkPlan spoils the plan, and the last good one with it, while no member runs that could put it
+// back.
 func junkPlan(t *testing.T, w *world) func(*testing.T) {
 	w.stopAll(t)
 	good := w.writePlan(t, "{junk")
@@ -105,7 +106,8 @@ func junkPlan(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// writePlan writes what is to be the plan, on a Lease that keeps no last good one, and returns what was there.
+// writePlan writes what is to be the plan, on a Lease that keeps no last good one, and returns what
+// was there.
 func (w *world) writePlan(t *testing.T, document string) (before string) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -142,7 +144,8 @@ func heldGate(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// deadGate has the fleet start where the gate names who is dead, and says that it lasts for ten minutes.
+// deadGate has the fleet start where the gate names who is dead, and says that it lasts for ten
+// minutes.
 func deadGate(t *testing.T, w *world) func(*testing.T) {
 	w.stopAll(t)
 	if err := w.hold(t.Context(), gate, "stock"); err != nil {
