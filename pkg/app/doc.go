@@ -18,8 +18,9 @@
 //
 // # Guarantees
 //
-//   - Every flag of kube-controller-manager is accepted with its meaning and its
-//     validation. Lease timings are those of the --leader-elect-* flags.
+//   - Every flag of kube-controller-manager is accepted with its validation and its
+//     meaning, but for what docs/flags.md lists as different in a fleet. Lease timings are those of
+//     the --leader-elect-* flags.
 //   - Whatever a stock controller manager with the same flags would do under its Lease, a
 //     member does only while the fleet holds that Lease, unless --gate-lease says otherwise.
 //   - The process ends with a status other than 0 when it could not start, or lost

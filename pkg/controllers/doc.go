@@ -18,7 +18,8 @@
 //     accounts that upstream's client builder creates where they are missing. Health
 //     checks and debug handlers are mounted last, when nothing can fail any more.
 //  2. Run: the informers start, then all controllers run at once, as upstream's do;
-//     each waits for the caches that it needs.
+//     each waits for the caches that it needs. While the process is young, they wait for
+//     --controller-start-interval first.
 //  3. The end of Run's context: every controller returns; then the informers stop;
 //     then health checks, debug handlers and handlers on shared informers go. The
 //     informers outlive the controllers, so that a controller that finishes its work
@@ -27,7 +28,8 @@
 // # Guarantees
 //
 //   - Run returns only after every goroutine that the instance started has ended,
-//     and leaves nothing of it behind in the process. An instance that is never run
+//     and leaves nothing of it behind in the process; only with [Spec].ShutdownTimeout, for a
+//     process that then ends, may it leave controllers behind. An instance that is never run
 //     is cleaned up by Close.
 //   - Every request of the instance goes through the transport of its [Spec], the
 //     fence.
@@ -42,8 +44,8 @@
 //
 // # Non-guarantees
 //
-//   - Run does not return before every controller has; how long that may take is
-//     the caller's business.
+//   - Without [Spec].ShutdownTimeout, Run does not return before every controller has;
+//     how long that may take is the caller's business.
 //   - Upstream keeps some state per process; package catalogue lists it under
 //     RestartHazards.
 package controllers

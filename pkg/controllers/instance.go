@@ -381,8 +381,8 @@ func (i *Instance) CatchUp(ctx context.Context, writes election.Writes) error {
 func (i *Instance) Refresh(ctx context.Context) error { return i.informers.Refresh(ctx) }
 
 // Run runs the controllers until ctx ends, and returns when all of them have
-// returned and nothing of the instance is left. The error is [ErrShutdownTimeout], or says
-// that one could not be built; nothing has run then.
+// returned and nothing of the instance is left. The error is [ErrShutdownTimeout] if some
+// have not, or says that one could not be built; nothing has run then.
 func (i *Instance) Run(ctx context.Context) error {
 	defer i.count()()
 	if err := i.late(); err != nil {

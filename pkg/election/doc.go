@@ -39,7 +39,7 @@
 //   - Whoever edits a held Lease by hand (clears the holder, writes another name) makes a second holder possible until
 //     the first has seen it, which takes one watch event.
 //   - Whoever deletes a Lease that has just been created makes a second holder possible: a rival that has not heard of
-//     it yet goes on counting how long it has been absent. Until the news are there, which takes one watch event.
+//     it yet goes on counting how long it has been absent, until the watch event arrives.
 //   - Exactly once. A write may be repeated by the next holder.
 //   - Progress while the API server cannot be reached: claims end, and nobody acquires.
 //
@@ -75,8 +75,9 @@
 // ([Claimant.SetAsk]): it writes its name into an annotation of the Lease, which is no sign of life of anybody. Nothing
 // makes the holder give the Lease up. Its owner sees the request ([Record.NextHolder]), decides whether to believe it, and
 // changes its wish from [Keep], which holds on and acquires nothing, to [Leave]. With the release it may leave what it has
-// written last ([Writes]), so that the next holder knows when its caches have seen all of it. Both annotations go with
-// the next acquisition.
+// written last ([Writes]), so that the next holder knows when its caches have seen all of it, and
+// for how long its fence had been closed ([StoppedAnnotation]). These annotations go with the next
+// acquisition.
 //
 // # Gates
 //
@@ -100,9 +101,11 @@
 // For a standby to see it, a renewal must look different: client-go's elector compares Leases with their times cut to seconds,
 // so within a term every renewTime is a later second than the one before, ahead of the writer's clock if need be.
 //
-// A member reads about once per RetryPeriod, and writes only if it finds that nobody has renewed since it looked before. It
-// acquires a Lease without a holder at once, with the next term; one of another holder when it has expired; an absent one when it
-// has been absent for LeaseDuration. If it names the fleet already, a right begins by the same rule as it is extended.
+// A member reads about once per RetryPeriod, sooner after a failure the less is left of its right,
+// and writes only if it finds that nobody has renewed since it looked before. It acquires a Lease
+// without a holder at once, with the next term; one of another holder when it has expired; an
+// absent one when it has been absent for LeaseDuration. If it names the fleet already, a right
+// begins by the same rule as it is extended.
 //
 // A term of a gate is known by leaseTransitions and acquireTime, and whoever else acquires changes them. So if somebody clears
 // or deletes the Lease, members may write it again in its term and all of them go on; until they see it done, their right is

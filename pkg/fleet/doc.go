@@ -50,8 +50,8 @@
 //   - No two shards run that cover some of the same controllers on some of the same namespaces, of whatever plans.
 //   - A plan that cannot be used leaves the last good one in force, also for members that start
 //     later: the plan's Lease keeps it. Live members that refuse a plan which others work by are
-//     left out of the rings, keep what they run and claim nothing else; the log and
-//     flotilla_fleet_foreign_members say so.
+//     left out of the rings, keep what they run and claim nothing else. So are those that refuse
+//     the plan on the Lease and work by none. The log and flotilla_fleet_foreign_members say so.
 //   - While any shard's work runs, every gate is held, and no write passes the fence while one is not.
 //   - Where the API server enforces the fence of deploy/fence, no shard of a dead member
 //     runs before that member has been fenced for FenceDelay, and no credential is used

@@ -131,7 +131,7 @@ func (w Wishes) Members() []string { return w.members }
 // MembersOf returns the members that count for the ring, sorted.
 func (w Wishes) MembersOf(ring string) []string { return w.rings[ring].members }
 
-// Foreign returns the live members that refuse the plan, sorted.
+// Foreign returns the live members that refuse the plan, or work by none, sorted.
 func (w Wishes) Foreign() []string { return w.foreign }
 
 // Digest returns the digest of a ring's placement.
