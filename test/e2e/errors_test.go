@@ -5,11 +5,13 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/pem"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
@@ -36,8 +38,11 @@ func TestHealthyStartLogsNoError(t *testing.T) {
 	f := &fleetRun{
 		plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()), members: map[string]*manager{},
 	}
+	anonymous := httpClient(t, rest.AnonymousClientConfig(plane.AdminConfig()))
 	for _, name := range []string{"fleet-0", "fleet-1"} {
 		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s")
+		// A certificate that is shown to a member before it has read the authority is an error there.
+		eventually(t, leaseDuration+patience, name+" is ready", f.members[name].answers(anonymous, "/readyz", http.StatusOK))
 		f.settle(t, leaseDuration+patience)
 	}
 	for name, m := range f.members {
