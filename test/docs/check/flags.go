@@ -43,9 +43,12 @@ var differences = []struct {
 			"them, and at least one. A controller of a group has as many as its flag says. See [tune](tune.md#workers)."},
 	{[]string{"controllers"}, "Each member's own: members with different lists run different controllers in the shards that they hold."},
 	{[]string{"controller-start-interval"}, "Counts from the start of the process. Controllers of shards that a member takes over later begin at once."},
-	{[]string{"controller-shutdown-timeout"}, "Counts for each shard, once its writes are refused. See [the fleet's design](design/fleet.md#when-upstreams-controllers-stop)."},
+	{[]string{"controller-shutdown-timeout"}, "In a process that was told to stop it counts for each shard, once its writes are refused, and is at most the " +
+		"lease duration. See [the fleet's design](design/fleet.md#when-upstreams-controllers-stop)."},
 	{[]string{"leader-elect-lease-duration", "leader-elect-renew-deadline", "leader-elect-retry-period", "leader-elect-resource-namespace"},
 		"The timings and the namespace of all of the fleet's Leases."},
+	{[]string{"leader-elect-resource-name"}, "The Lease that all members hold together while any of them runs something, unless [--gate-lease](#gate-lease) says otherwise. " +
+		"Which member runs what is on the fleet's own Leases. See [the gate](concepts.md#gate)."},
 }
 
 // flagsPage returns the page for flags in sections.
