@@ -36,7 +36,7 @@ func (r reflection) run(ctx context.Context, into store, from string) {
 		lw, into = resuming(cache.ToListerWatcherWithContext(lw), from), &resumed{store: into}
 	}
 	reflector := cache.NewReflectorWithOptions(lw, r.example, into, cache.ReflectorOptions{
-		Name: r.name, TypeDescription: r.description,
+		Name: r.name, TypeDescription: r.description, Clock: ending{ctx: ctx},
 	})
 	if from != "" {
 		// Once without the Reflector's pause: a list that turns out to be needed is needed at once.

@@ -1,0 +1,29 @@
+package informer
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// ending is the clock of a Reflector: no pause by it outlasts ctx.
+//
+// A Reflector that is refused a list in the form of a watch pauses before the next attempt, for up
+// to a minute, without asking whether it has to end meanwhile (reflector.go: watchList). Whoever
+// waits for a shard's informers to end would wait for that.
+type ending struct {
+	clock.RealClock
+	ctx context.Context // that of the Reflector's run
+}
+
+// After implements clock.Clock.
+func (e ending) After(d time.Duration) <-chan time.Time {
+	over := make(chan time.Time, 1)
+	pause, cancel := context.WithTimeout(e.ctx, d)
+	context.AfterFunc(pause, func() {
+		cancel()
+		over <- e.Now()
+	})
+	return over
+}
