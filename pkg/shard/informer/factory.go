@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -341,10 +343,7 @@ func (f *Factory) goLocked(ctx context.Context, run func(context.Context)) {
 func (f *Factory) Shutdown() {
 	f.mu.Lock()
 	f.shutdown = true
-	entries := make([]*entry, 0, len(f.informers))
-	for _, e := range f.informers {
-		entries = append(entries, e)
-	}
+	entries := slices.Collect(maps.Values(f.informers))
 	f.mu.Unlock()
 	f.cancel()
 	f.running.Wait()
@@ -363,11 +362,11 @@ func (f *Factory) Shutdown() {
 // may be called more than once.
 func (f *Factory) Forget() {
 	f.mu.Lock()
-	entries := f.informers
-	if f.forgotten || !f.shutdown {
-		entries = nil
+	var entries []*entry
+	if f.shutdown && !f.forgotten {
+		f.forgotten = true
+		entries = slices.Collect(maps.Values(f.informers))
 	}
-	f.forgotten = f.forgotten || f.shutdown
 	f.mu.Unlock()
 	for _, e := range entries {
 		e.forget()

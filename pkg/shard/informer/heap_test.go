@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -120,4 +121,30 @@ func TestWhatHasEndedHoldsNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestForgetWhileSomebodyAsks has a goroutine that has outlived its controller ask for informers
+// while the factory forgets: what reads and writes a map at the same time ends the process.
+func TestForgetWhileSomebodyAsks(t *testing.T) {
+	pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+	resource := func(n int) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: "test.flotilla.dev", Version: "v1", Resource: fmt.Sprint("kind-", n)}
+	}
+	for range 5 {
+		f := pool.NewFactory(shard.Range{Start: 1, End: 0}, nil, time.Time{})
+		const kinds = 500
+		for n := range kinds {
+			f.metadata(resource(n))
+		}
+		f.Shutdown()
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			for n := range kinds {
+				f.metadata(resource(kinds + n))
+			}
+		}()
+		f.Forget()
+		<-asked
+	}
 }
