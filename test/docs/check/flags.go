@@ -15,16 +15,17 @@ var hostDependent = map[string]string{"member-name": "the host name"}
 
 const flagsHead = `# Flags
 
-For whoever writes a member's command line. You find every flag here, with its default: first the fleet's own, then those of
-kube-controller-manager. Those mean what they mean there, but for [a few](#where-a-flag-of-kube-controller-manager-differs). The
-flags of the commands that look at a fleet are in [cli.md](cli.md); what to set the fleet's flags to is in [tune.md](tune.md).
+Every flag of a member, with its default: first the fleet's own, then those of
+kube-controller-manager. Those mean what they mean there, but for
+[a few](#where-a-flag-of-kube-controller-manager-differs). The flags of the commands that look at a
+fleet are in [cli.md](cli.md); what to set the fleet's flags to is in [tune.md](tune.md).
 
 This page is generated: ` + "`go test ./test/docs/check -run TestFlagsPage -rewrite`" + ` writes it, and a test fails when it is out of date.
 
 ## Where a flag of kube-controller-manager differs
 
-A fleet is several processes, and a process runs several shards. So these say something else than with one process that runs
-everything:
+A fleet is several processes, and a process runs several shards. So these flags mean something else
+than for one process that runs everything:
 
 | flag | what it means in a fleet |
 |---|---|
