@@ -125,16 +125,18 @@ func (s saidPlan) is(v verdict) bool {
 	return s.known() && s.generation == v.generation && s.digest == v.digest
 }
 
-// isFollowed reports whether a live member other than this one works by the plan that this one
-// refuses. Its shards inherit from those of the plan in force: what is free of these must stay so,
-// or each would wait for the other.
+// isFollowed reports whether this member refuses the plan on the Lease, and a live member other than
+// this one works by that plan, or by another one that is newer than the one in force here. Its shards
+// inherit from those of the plan in force: what is free of these must stay so, or each would wait for
+// the other.
 func (m *Member) isFollowed(roster election.Roster) bool {
-	r := m.refused.Load()
-	if r == nil {
+	r, current := m.refused.Load(), m.inForce.Load()
+	if r == nil || current == nil {
 		return false
 	}
 	for _, member := range roster.Members() {
-		if member.Incarnation != m.incarnation && planSaid(member.Annotations).is(r.verdict) {
+		says := planSaid(member.Annotations)
+		if member.Incarnation != m.incarnation && (says.is(r.verdict) || says.generation > current.plan.Generation) {
 			return true
 		}
 	}

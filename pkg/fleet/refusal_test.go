@@ -217,6 +217,15 @@ func (s *sea) workersAt(controller string, hash uint64) int {
 // TestSomeRefuse has members that cannot work by a plan which another works by: they keep what they
 // run, and claim nothing else by the old plan, or each would wait for the other's shards.
 func TestSomeRefuse(t *testing.T) {
+	t.Run("it is the plan on the Lease", func(t *testing.T) { someRefuse(t, func(*sea) {}) })
+	t.Run("all refuse the one after it", func(t *testing.T) {
+		someRefuse(t, func(s *sea) { s.applyBad(badPlans["rings[0].shards[1].range"]) })
+	})
+}
+
+// someRefuse has a member work by a plan that the others refuse, and those die. next comes before.
+func someRefuse(t *testing.T, next func(s *sea)) {
+	t.Helper()
 	inBubble(t, 6, func(t *testing.T, s *sea) {
 		s.launch("a", nil)
 		b, c := s.launch("b", picky), s.launch("c", picky)
@@ -247,6 +256,8 @@ func TestSomeRefuse(t *testing.T) {
 				}
 			}
 		}
+		next(s)
+		pass(5 * time.Second)
 		requireKept("refused", b, c)
 		c.die()
 		requireKept("one of them died", b)
