@@ -319,3 +319,29 @@ func TestMemberWithoutPlanIsLeftOut(t *testing.T) {
 		s.allHeld("a")
 	})
 }
+
+// TestFollowersCountOnEachOther has two members work by a plan that a third refuses, and all refuse
+// the one after it. What one of the two leaves is the other's: the third would not claim it.
+func TestFollowersCountOnEachOther(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		a, b, c := s.launch("a", nil), s.launch("b", nil), s.launch("c", picky)
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		s.apply(s.next(func(r *shard.Ring) { r.Controllers = append(r.Controllers, "strange-controller") }))
+		pass(30 * time.Second)
+		s.applyBad(badPlans["rings[0].shards[1].range"])
+		pass(5 * time.Second)
+		if err := c.Refused(); err == nil {
+			t.Error("c refuses nothing")
+		}
+		if got := b.Wishes().Foreign(); !slices.Equal(got, []string{"c"}) {
+			t.Errorf("foreign members %v, want [c], which works by an older plan", got)
+		}
+		a.die()
+		for i := range uint64(64) {
+			if n := s.workersAt("job-controller", i<<58); n != 1 {
+				t.Errorf("%d shards are worked on that cover %d/64 of the keyspace", n, i)
+			}
+		}
+	})
+}

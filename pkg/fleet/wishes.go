@@ -19,7 +19,8 @@ type Wishes struct {
 	digest string
 	// members count for some ring, sorted.
 	members []string
-	// foreign are live members that refuse the plan, or work by none, sorted.
+	// foreign are live members that refuse the plan, or a later one and work by an older or none,
+	// sorted.
 	foreign []string
 	rings   map[string]ringWishes
 }
@@ -74,17 +75,22 @@ func Wish(plan shard.Plan, roster election.Roster, known []election.Member, hold
 	return w, nil
 }
 
-// refusesPlan reports whether a member refuses the plan of this generation, or refuses another one
-// and works by none: either way it claims nothing.
+// refusesPlan reports whether a member claims nothing by the plan of this generation: because it
+// refuses that, or refuses another and works by none, or by one that is older than both.
 func refusesPlan(m election.Member, generation int64) bool {
-	works, refused := m.Annotations[GenerationAnnotation], m.Annotations[RefusedAnnotation]
-	switch works {
-	case "":
-		return refused != "" // A member that has just started says neither.
-	case strconv.FormatInt(generation, 10):
+	number, _, refuses := strings.Cut(m.Annotations[RefusedAnnotation], ":")
+	works := m.Annotations[GenerationAnnotation]
+	switch {
+	case !refuses:
+		return false
+	case works == "":
+		return true // A member that has just started says neither.
+	case works == strconv.FormatInt(generation, 10):
 		return false // It may refuse something else under that number.
 	}
-	return strings.HasPrefix(refused, strconv.FormatInt(generation, 10)+":")
+	refused, err := strconv.ParseInt(number, 10, 64)
+	older := planSaid(m.Annotations).generation < generation
+	return err == nil && (refused == generation || refused > generation && older)
 }
 
 // newestOf returns those of the names that are among the members, the one first that came last, by
