@@ -36,9 +36,10 @@ type ringWishes struct {
 
 // Wish computes the wishes for a plan, from the members that are live, those that there
 // have been (known), and who holds each shard. Members that refuse a plan of this generation are
-// left out, as are those that refuse another and work by none, and so is each from the rings that
-// it does not serve. It is a pure function; last, the wishes of before, only saves it work: placing
-// takes long with many members. An error means that the plan has more shards than can be placed.
+// left out, as are those that refuse another and work by none or by an older one, and so is each
+// from the rings that it does not serve. It is a pure function; last, the wishes of before, only
+// saves it work: placing takes long with many members. An error means that the plan has more shards
+// than can be placed.
 func Wish(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
 	w := Wishes{digest: plan.Digest(), rings: map[string]ringWishes{}}
 	refuses := func(m election.Member) bool { return refusesPlan(m, plan.Generation) }
