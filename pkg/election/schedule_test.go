@@ -280,7 +280,11 @@ func (p *peer) stop() {
 	}
 	if closed(p.killed) {
 		p.client.Heal() // for its successor
+		return
 	}
+	// Work that has been left behind ends here, and is judged.
+	close(p.killed)
+	synctest.Wait()
 }
 
 func (p *peer) event(e Event) {
