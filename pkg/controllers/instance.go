@@ -133,6 +133,7 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 	i.queues.Do(func() { err = p.buildControllers(ctx, i, spec) })
 	if err != nil {
 		i.Close()
+		i.Forget() // nothing of it has run, and the caller gets nothing to forget
 		return nil, err
 	}
 	return i, nil

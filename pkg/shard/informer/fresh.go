@@ -3,11 +3,13 @@ package informer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
@@ -15,6 +17,8 @@ import (
 const (
 	// firstPage is how many objects are listed to see the present version: enough for most kinds to be listed whole.
 	firstPage = 100
+	// listPatience is how long the metadata of all objects of a kind may take to be listed.
+	listPatience = time.Minute
 	// passPatience is how long the cache of a busy resource may take to pass the present version, before all of it is listed.
 	passPatience = 50 * time.Millisecond
 )
@@ -143,7 +147,7 @@ func (s *shared) awaitFresh(ctx context.Context, p past) error {
 			return err
 		}
 		logger := klog.FromContext(ctx)
-		if errors.Is(err, context.DeadlineExceeded) {
+		if errors.Is(err, errBehind) {
 			logger.Info("A cache that shards of the process share has not been found to be of the present, and is read again", "resource", s.key.resource, "err", err)
 			from.readAnew()
 		} else {
@@ -202,9 +206,7 @@ func (s *shared) join(p past) (*check, error) {
 	c := &check{began: s.pool.now(), done: make(chan struct{})}
 	s.known.check = c
 	s.known.checking.Go(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, freshPatience)
-		defer cancel()
-		c.err = s.pool.upToDate(ctx, s)
+		c.err = s.pool.upToDate(s.ctx, s)
 		s.known.mu.Lock()
 		defer s.known.mu.Unlock()
 		if s.known.check = nil; c.err == nil {
@@ -223,23 +225,40 @@ func (s *shared) endChecks() {
 	s.known.checking.Wait()
 }
 
-// upToDate returns nil once s has seen all that was written before the call.
+// errBehind says that a cache has not come, in time, to what was there when a check began.
+var errBehind = errors.New("the cache has not seen all that is there")
+
+// upToDate returns nil once s has seen all that was written before the call. The error is errBehind, or says that the API server
+// has not answered.
 func (p *Pool) upToDate(ctx context.Context, s *shared) error {
 	options := metav1.ListOptions{Limit: firstPage, FieldSelector: s.key.narrow}
-	present, err := p.present(ctx, s.key.resource, options, nil)
+	present, err := p.presentWithin(ctx, freshPatience, s.key.resource, options)
 	if err != nil {
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, passPatience)
-	defer cancel()
-	if present.seenBy(soon, s) == nil {
+	if seenWithin(ctx, passPatience, present, s) {
 		return nil
 	}
 	if !present.whole {
 		options.Limit = 0
-		if present, err = p.present(ctx, s.key.resource, options, nil); err != nil {
+		if present, err = p.presentWithin(ctx, listPatience, s.key.resource, options); err != nil {
 			return err
 		}
 	}
-	return present.seenBy(ctx, s)
+	if !seenWithin(ctx, freshPatience, present, s) {
+		return fmt.Errorf("%w, at version %s: it is at %s", errBehind, present.version, s.LastSyncResourceVersion())
+	}
+	return nil
+}
+
+func (p *Pool) presentWithin(ctx context.Context, patience time.Duration, gvr schema.GroupVersionResource, options metav1.ListOptions) (present, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return p.present(ctx, gvr, options, nil)
+}
+
+func seenWithin(ctx context.Context, patience time.Duration, p present, s *shared) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return p.seenBy(ctx, s) == nil
 }

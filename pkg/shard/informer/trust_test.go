@@ -106,21 +106,30 @@ func TestGroupTrustsNoStalledCache(t *testing.T) {
 // TestGroupWaitsForAnAnswer: while nobody can tell whether a cache is of the present, a group does
 // not begin, its handlers are told nothing, and a watch that may be sound is left alone.
 func TestGroupWaitsForAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSecond(t, hears, unknown)
-		s.server.set(func(server *apiServer) { server.fails = http.StatusServiceUnavailable })
-		s.group.StartWithContext(t.Context())
-		patience, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer cancel()
-		if err := s.group.WaitForCacheSyncWithContext(patience).Err; err == nil || s.handle.HasSynced() {
-			t.Error("has synced though nobody could tell whether it may")
-		}
-		checkCalls(t, "a handler", &s.told)
-		checkAsked(t, "the group", s.resource, "")
-		s.server.set(func(server *apiServer) { server.fails = 0 })
-		time.Sleep(2 * freshPatience) // virtual
-		checkCalls(t, "a handler", &s.told, "add a/one@1 initial=true", "add a/two@2 initial=true")
-	})
+	for name, fails := range map[string]func(server *apiServer, fails bool){
+		"an error": func(server *apiServer, fails bool) {
+			server.fails = map[bool]int{true: http.StatusServiceUnavailable}[fails]
+		},
+		"no answer": func(server *apiServer, fails bool) { server.hangs = fails },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSecond(t, hears, unknown)
+				s.server.set(func(server *apiServer) { fails(server, true) })
+				s.group.StartWithContext(t.Context())
+				patience, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				if err := s.group.WaitForCacheSyncWithContext(patience).Err; err == nil || s.handle.HasSynced() {
+					t.Error("has synced though nobody could tell whether it may")
+				}
+				checkCalls(t, "a handler", &s.told)
+				checkAsked(t, "the group", s.resource, "")
+				s.server.set(func(server *apiServer) { fails(server, false) })
+				time.Sleep(3 * freshPatience) // virtual
+				checkCalls(t, "a handler", &s.told, "add a/one@1 initial=true", "add a/two@2 initial=true")
+			})
+		})
+	}
 }
 
 // TestGroupEndsWhileItWaits leaves nothing behind, which the bubble would tell.
