@@ -43,8 +43,9 @@ func (s *sea) launchWedged(name string, id shard.ID, change func(*Config)) *hull
 	h.free = sync.OnceFunc(func() { close(free) })
 	h.ship = s.launch(name, func(c *Config) {
 		change(c)
+		build := c.Build
 		c.Build = func(ctx context.Context, w Work) (Instance, error) {
-			instance, err := h.build(ctx, w)
+			instance, err := build(ctx, w)
 			if w.Shard.ID == id && err == nil {
 				instance = wedged{instance, free}
 			}
