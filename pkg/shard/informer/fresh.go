@@ -228,8 +228,8 @@ func (s *shared) endChecks() {
 // errBehind says that a cache has not come, in time, to what was there when a check began.
 var errBehind = errors.New("the cache has not seen all that is there")
 
-// upToDate returns nil once s has seen all that was written before the call. The error is errBehind, or says that the API server
-// has not answered.
+// upToDate returns nil once s has seen all that was written before the call. The error is
+// errBehind, or says that the API server has not answered.
 func (p *Pool) upToDate(ctx context.Context, s *shared) error {
 	options := metav1.ListOptions{Limit: firstPage, FieldSelector: s.key.narrow}
 	present, err := p.presentWithin(ctx, freshPatience, s.key.resource, options)
@@ -251,7 +251,9 @@ func (p *Pool) upToDate(ctx context.Context, s *shared) error {
 	return nil
 }
 
-func (p *Pool) presentWithin(ctx context.Context, patience time.Duration, gvr schema.GroupVersionResource, options metav1.ListOptions) (present, error) {
+func (p *Pool) presentWithin(
+	ctx context.Context, patience time.Duration, gvr schema.GroupVersionResource, options metav1.ListOptions,
+) (present, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return p.present(ctx, gvr, options, nil)
