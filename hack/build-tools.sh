@@ -5,10 +5,10 @@
 #   hack/build-tools.sh              all of them
 #   hack/build-tools.sh etcd kwok    only these
 #   hack/build-tools.sh staticcheck  the linter, which is built only when it is named
-#   hack/build-tools.sh promtool     so are promtool, prometheus and promexpr, for `make monitoring`
+#   hack/build-tools.sh promtool     so are promtool, prometheus and promexpr, for the tests of deploy/monitoring
 #   hack/build-tools.sh plot         the plotter of benchmark results, for `make bench-report`
-#   hack/build-tools.sh helm         the same for who renders deploy/chart
-#   hack/build-tools.sh e2e.test ginkgo   upstream's end-to-end specs and their runner, for `make conformance`
+#   hack/build-tools.sh helm         helm, for the tests of deploy/chart
+#   hack/build-tools.sh e2e.test ginkgo   upstream's end-to-end specs and their runner, for the step conformance
 #
 # A binary is built when it is missing, or when its stamp in bin/.stamps is not that of the present go.mod,
 # go.sum, build flags and Go version. Needs go, git and a POSIX shell.

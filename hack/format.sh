@@ -1,16 +1,14 @@
 #!/bin/sh
-# Checks that the Go files below some folders are formatted, or formats them.
-#
-#   hack/format.sh [-w] FOLDER...
+# Checks that every Go file is formatted, or with -w formats them.
 set -eu
 
 cd "$(dirname "$0")/.."
 # Beside the go command, for it is not always on the PATH.
 gofmt=$(go env GOROOT)/bin/gofmt
-if [ "$1" = -w ]; then
-	exec "$gofmt" -l "$@"
+if [ "${1:-}" = -w ]; then
+	exec "$gofmt" -l -w cmd deploy docs hack pkg test
 fi
-files=$("$gofmt" -l "$@")
+files=$("$gofmt" -l cmd deploy docs hack pkg test)
 if [ -n "$files" ]; then
 	echo "format: not formatted; 'make fmt' does it:" >&2
 	echo "$files" >&2

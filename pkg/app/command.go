@@ -24,6 +24,7 @@ import (
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 )
 
 // Main runs the command with the process's arguments and returns its exit status.
@@ -115,12 +116,9 @@ func run(cmd *cobra.Command, o *Options) error {
 		return err
 	}
 	cliflag.PrintFlags(cmd.Flags())
-	if err := o.Validate(); err != nil {
-		return err
-	}
 	// Controllers and event broadcasters must outlive the signal: stopping is a
 	// sequence. Only Run hears it.
-	config, err := o.Config(context.Background(), kcm.KnownControllers(), kcm.ControllersDisabledByDefault(), kcm.ControllerAliases())
+	completed, err := o.complete(context.Background())
 	if err != nil {
 		return err
 	}
@@ -129,7 +127,19 @@ func run(cmd *cobra.Command, o *Options) error {
 		mutable.AddMetrics()
 	}
 	o.ComponentGlobalsRegistry.AddMetrics()
-	return Run(server.SetupSignalContext(), config.Complete(), o)
+	return Run(server.SetupSignalContext(), completed, o)
+}
+
+// complete returns the configuration that the flags ask for, or what is wrong with them.
+func (o *Options) complete(ctx context.Context) (*config.CompletedConfig, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := o.Config(ctx, kcm.KnownControllers(), kcm.ControllersDisabledByDefault(), kcm.ControllerAliases())
+	if err != nil {
+		return nil, err
+	}
+	return c.Complete(), nil
 }
 
 // exit ends the process at once: what it still does must not go on.

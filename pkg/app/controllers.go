@@ -9,7 +9,6 @@ import (
 
 	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
@@ -25,9 +24,9 @@ func newControllersCommand() *cobra.Command {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 			fmt.Fprintln(w, "NAME\tSCOPE\tSHARD\tDEFAULT")
 			for _, row := range catalogue.All() {
-				where := controllers.NamespacesRing + "/*"
+				where := catalogue.NamespacesRing + "/*"
 				if row.Group != "" {
-					where = controllers.ClusterRing + "/" + row.Group
+					where = catalogue.ClusterRing + "/" + row.Group
 				}
 				enabled := "on"
 				if slices.Contains(off, row.Name) {

@@ -4,8 +4,8 @@
 // # Start and stop order of a process
 //
 //  1. Flags are validated, upstream's and the fleet's, and the files that
-//     controllers need are read. What is wrong here ends the process with an error
-//     that names the flag.
+//     controllers need are read, without asking a server. What is wrong here ends the
+//     process with an error that names the flag.
 //  2. The secure port serves: health, metrics, the fleet's status page, configz, flagz, statusz,
 //     debug handlers. A process that waits for something can be asked what for.
 //  3. The API server is waited for, as upstream does.

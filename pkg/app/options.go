@@ -16,7 +16,7 @@ import (
 	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -138,7 +138,7 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 }
 
 func maxShards() int {
-	plan, err := controllers.DefaultPlan(1)
+	plan, err := catalogue.DefaultPlan(1)
 	if err != nil {
 		return shard.MaxShards
 	}

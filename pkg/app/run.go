@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -13,11 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/version"
 	genericcontrollermanager "k8s.io/controller-manager/app"
-	internal "k8s.io/controller-manager/config"
-	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
 	"github.com/flotilla-kube/flotilla/pkg/app/events"
 	"github.com/flotilla-kube/flotilla/pkg/app/metrics"
@@ -31,6 +29,10 @@ import (
 
 // apiServerPatience is how long the API server is waited for, as upstream does.
 const apiServerPatience = 10 * time.Second
+
+// dialTimeout is how long a connection for Leases may take to be opened, and the time between
+// probes of one that is silent: client-go's own.
+const dialTimeout = 30 * time.Second
 
 // Run runs the process until ctx ends. It returns after everything that it started
 // has ended, but for event recording, which is given no time to finish.
@@ -51,7 +53,7 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 		always = append(always, probes.election())
 	}
 	endpoints := controllers.NewEndpoints(always...)
-	process, err := controllers.NewProcess(c, endpoints)
+	process, gates, err := newProcess(c, o, endpoints)
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,7 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 		fleetPage.Say("There is no fleet: with --leader-elect=false this process runs every controller on everything, by itself.")
 		return runAlone(ctx, process, c.ControllerShutdownTimeout, probes)
 	}
-	return runMember(ctx, c, o, process, fleetPage, probes)
+	return runMember(ctx, c, o, process, gates, fleetPage, probes)
 }
 
 // runAlone runs every controller on everything, without Leases.
@@ -105,32 +107,11 @@ func allControllers() []string {
 	return all
 }
 
-// runMember runs what the fleet gives to this process.
-func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, fleetPage *page.Page, probes *probes) error {
-	plan, err := controllers.DefaultPlan(o.Fleet.Shards)
+// runMember runs what the fleet gives to this process while the fleet holds its gates.
+func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, gates []string, fleetPage *page.Page, probes *probes) error {
+	plan, err := catalogue.DefaultPlan(o.Fleet.Shards)
 	if err != nil {
 		return fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
-	}
-	var migration *internal.LeaderMigrationConfiguration
-	if leadermigration.Enabled(&c.ComponentConfig.Generic) {
-		migration = &c.ComponentConfig.Generic.LeaderMigration
-	}
-	// As upstream: what the migration leaves to another component is not run at all.
-	left := migratedBy(migration, leadermigration.ControllerUnowned)
-	process.Leave(left)
-	if o.Fleet.ShareKubeAPILimits {
-		process.ShareLimits()
-	}
-	gates, err := o.gates(migration, process.Runs(allControllers()))
-	if err != nil {
-		return err
-	}
-	if o.leavesTokens(gates) {
-		process.Leave(append(left, names.ServiceAccountTokenController))
-	}
-	var gateNames []string
-	for _, g := range gates {
-		gateNames = append(gateNames, g.lease)
 	}
 	namespace := c.ComponentConfig.Generic.LeaderElection.ResourceNamespace
 	client, err := leaseClient(c.Kubeconfig, o)
@@ -145,9 +126,9 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	})
 	member, err := fleet.New(fleet.Config{
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Plan: plan,
-		Check:          controllers.CheckPlan,
+		Check:          catalogue.CheckPlan,
 		Rings:          o.Fleet.rings(),
-		Gates:          gateNames,
+		Gates:          gates,
 		GateDelay:      o.Fleet.GateDelay,
 		Replanning:     fleet.Replanning{Interval: o.Fleet.ReplanInterval},
 		Leases:         client.CoordinationV1().Leases(namespace),
@@ -172,7 +153,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	if !plant.Bare {
 		counted.Register(metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced})
 	}
-	fleetPage.Show(member, gateNames)
+	fleetPage.Show(member, gates)
 	probes.set(member.Ready, member.Live, func() error { return member.Renewing(electionTolerance) })
 	return member.Run(ctx)
 }
@@ -202,12 +183,17 @@ func (i shardInstance) Run(ctx context.Context) error {
 	return i.Instance.Run(ctx)
 }
 
-// leaseClient is for Leases alone: neither the controllers' rate limits nor their
-// connections' troubles must hold up a renewal.
+// leaseClient is for Leases alone: neither the controllers' rate limits nor what their connections
+// are busy with must hold up a renewal. A dialer is what makes client-go open connections of their
+// own: clients without one share those of every other client with the same certificate, and there
+// an answer waits for all that was sent to informers before it.
 func leaseClient(kubeconfig *rest.Config, o *Options) (kubernetes.Interface, error) {
 	c := rest.CopyConfig(kubeconfig)
 	c.QPS = -1
 	c.Timeout = 0 // each request has its own, watches have none
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
+	}
 	rest.AddUserAgent(c, "fleet-member/"+o.Fleet.Member)
 	client, err := kubernetes.NewForConfig(c)
 	if err != nil {

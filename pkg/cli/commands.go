@@ -20,7 +20,7 @@ func Commands(config Config) []*cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	plan.AddCommand(config.showCommand(), config.diffCommand(), config.applyCommand(), config.rebalanceCommand(), config.simulateCommand())
-	return []*cobra.Command{config.statusCommand(), config.eventsCommand(), config.drainCommand(), config.undrainCommand(), plan, config.explainCommand()}
+	return []*cobra.Command{config.statusCommand(), config.eventsCommand(), config.drainCommand(), config.undrainCommand(), plan, config.explainCommand(), config.auditCommand()}
 }
 
 // newCommand returns a command that is run with a connection, within the time that its flags give it. run may be nil if the
@@ -88,7 +88,7 @@ func (c Config) diffCommand() *cobra.Command {
 			if err := output.validate(); err != nil {
 				return err
 			}
-			edited, err := readDocument(file, cmd.InOrStdin())
+			edited, err := readDocument("--filename", file, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -120,7 +120,7 @@ that those which they inherit from have stopped.`,
 			if err := checkWait(cmd, wait, dryRun); err != nil {
 				return err
 			}
-			edited, err := readDocument(file, cmd.InOrStdin())
+			edited, err := readDocument("--filename", file, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}

@@ -1,5 +1,5 @@
 // Package cli has the operator's commands: flotilla status, events, drain and undrain, plan show, diff, apply, rebalance and
-// simulate, and explain.
+// simulate, explain, and audit, which reads audit logs and no cluster.
 //
 // Each command reads the fleet's Leases with a list, and turns plan, Leases and the time of reading into a view: a
 // struct that is printed as a table, as JSON or as YAML. The views are pure functions, those of the fleet itself in package

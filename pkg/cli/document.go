@@ -18,9 +18,9 @@ func addFile(command *cobra.Command, file *string) {
 // maxDocument is as much as fits on a Lease, and much more.
 const maxDocument = 4 << 20
 
-// readDocument reads an edited plan.
-func readDocument(file string, in io.Reader) (shard.Plan, error) {
-	name := fmt.Sprintf("--filename %q", file)
+// readDocument reads a plan from the file that a flag names.
+func readDocument(flag, file string, in io.Reader) (shard.Plan, error) {
+	name := fmt.Sprintf("%s %q", flag, file)
 	switch file {
 	case "":
 		return shard.Plan{}, errors.New(`--filename "": must be the file with the edited plan, or - for the standard input`)

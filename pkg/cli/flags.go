@@ -36,6 +36,9 @@ const (
 type Config struct {
 	// Check returns why this build could not work by a plan that is valid in itself. Required.
 	Check func(shard.Plan) error
+	// Identities names the controllers behind each identity that controllers of this build have, for 'flotilla audit'. Default:
+	// none are known, and it does not judge which controller wrote.
+	Identities map[string][]string
 	// Limits are the planner's. Default: shard.DefaultLimits().
 	Limits shard.Limits
 	// Connect returns the Leases of a cluster for the flags that were given. Default: by kubeconfig.

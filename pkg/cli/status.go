@@ -24,7 +24,7 @@ const (
 const statusAnnotation = "flotilla.dev/exit-status"
 
 // ExitStatus returns the status that a process whose command has succeeded is to end with: that of 'flotilla status' says how
-// the fleet is.
+// the fleet is, that of 'flotilla audit' how it was.
 func ExitStatus(root *cobra.Command) int {
 	switch root.Annotations[statusAnnotation] {
 	case string(status.Error):
@@ -36,12 +36,12 @@ func ExitStatus(root *cobra.Command) int {
 	}
 }
 
-func setExitStatus(command *cobra.Command, findings []status.Finding) {
+func setExitStatus(command *cobra.Command, worst status.Severity) {
 	root := command.Root()
 	if root.Annotations == nil {
 		root.Annotations = map[string]string{}
 	}
-	root.Annotations[statusAnnotation] = string(status.Worst(findings))
+	root.Annotations[statusAnnotation] = string(worst)
 }
 
 // lookInterval is how often the Leases are read again while it is to be told whether something lasts.
@@ -84,7 +84,7 @@ there are warnings only. With --watch it is 0 once the command is interrupted.`,
 				return err
 			}
 			v := status.Of(r)
-			setExitStatus(cmd, v.Findings)
+			setExitStatus(cmd, status.Worst(v.Findings))
 			return printOn(cmd.OutOrStdout(), output.value, v, tableStatus(all))
 		})
 	}

@@ -9,13 +9,15 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
 // TestTerminatedPodThreshold: one shard of the default plan counts terminated Pods, and by the
 // flag's number.
 func TestTerminatedPodThreshold(t *testing.T) {
 	const ranges, threshold = 16, 100
-	plan, err := DefaultPlan(ranges)
+	plan, err := catalogue.DefaultPlan(ranges)
 	if err != nil {
 		t.Fatal(err)
 	}

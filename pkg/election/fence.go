@@ -174,9 +174,9 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.next.RoundTrip(req)
 	switch {
-	case err != nil:
+	case err != nil && !plant.UnansweredForgotten:
 		t.fence.written.unanswered(req)
-	case resp.Body != nil:
+	case err == nil && resp.Body != nil:
 		resp.Body = t.fence.written.answered(req, resp)
 	}
 	return t.bounded(ctx, cancel, resp, err)

@@ -12,7 +12,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
@@ -422,7 +421,7 @@ func (c *stock) live(ctx context.Context) {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: leasetest.Namespace, Name: gateName},
-			Client:     stockLeases{client: c.client},
+			Client:     leasetest.ElectorLeases{Client: c.client},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: c.name},
 		},
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
@@ -470,32 +469,6 @@ func (c *stock) stop(planned bool) {
 			}
 		})
 	}
-}
-
-// stockLeases is what the elector needs of a clientset, with its timeout.
-type stockLeases struct {
-	coordinationv1client.LeaseInterface
-	client *leasetest.Client
-}
-
-func (l stockLeases) Leases(string) coordinationv1client.LeaseInterface { return l }
-
-func (l stockLeases) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return l.client.Get(ctx, name, opts)
-}
-
-func (l stockLeases) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return l.client.Create(ctx, lease, opts)
-}
-
-func (l stockLeases) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return l.client.Update(ctx, lease, opts)
 }
 
 // valid returns the members whose gate is valid now. mu must be held.

@@ -114,7 +114,9 @@ func (r *run) do(in Input, out Output) bool {
 		if r.state.Phase == Draining {
 			stuck.Reason, stuck.Since = "", in.Now.Sub(r.state.DrainingSince)
 		}
-		r.cfg.OnStuck(stuck)
+		if !plant.StuckUntold {
+			r.cfg.OnStuck(stuck)
+		}
 	}
 	return true
 }

@@ -6,6 +6,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // Observation is what this process knows of one Lease, and since when by its own clock. It is a value; what Lease and
@@ -39,6 +41,8 @@ func (o Observation) ExpiresAt(atLeast time.Duration) time.Time {
 		return o.Seen.Add(atLeast)
 	case o.Holder == "":
 		return o.Seen
+	case plant.ExpiryEarly:
+		return o.Seen.Add(atLeast / 2)
 	default:
 		return o.Seen.Add(max(o.Duration, atLeast))
 	}

@@ -7,6 +7,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // conflictPause is the pause after every second conflict in a row, as a part of RetryPeriod. After the others the request
@@ -171,7 +173,9 @@ func (r *run) renewed(answer reply) {
 		return // Too late, or not for this claim.
 	}
 	r.Claim().extend(answer.start, now)
-	r.touchedDone = answer.touched
+	if !plant.TouchForever {
+		r.touchedDone = answer.touched
+	}
 	r.report(Event{Type: EventRenewed, Term: answer.term, Action: answer.action, Holder: r.cfg.Identity, Duration: answer.end.Sub(answer.start)})
 }
 

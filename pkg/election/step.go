@@ -3,6 +3,8 @@ package election
 import (
 	"math"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // Input is everything a step depends on.
@@ -119,10 +121,10 @@ func (in Input) idle() Output {
 		wait.Reason = ReasonTermsExhausted
 		return wait
 	case !obs.Exists && in.CreateAtOnce:
-		return in.request(Create, obs.HighTerm+1)
+		return in.request(Create, in.nextTerm())
 	case obs.Exists && obs.Holder == in.Self:
 		// An earlier claim of this incarnation, or one whose answer was lost. Its work has returned or never began.
-		return in.request(Acquire, obs.HighTerm+1)
+		return in.request(Acquire, in.nextTerm())
 	case !obs.Expired(in.Now, in.Timing.LeaseDuration):
 		wait.Wake = obs.ExpiresAt(in.Timing.LeaseDuration)
 		wait.Reason = ReasonHeld
@@ -134,10 +136,18 @@ func (in Input) idle() Output {
 		}
 		return wait
 	case !obs.Exists:
-		return in.request(Create, obs.HighTerm+1)
+		return in.request(Create, in.nextTerm())
 	default:
-		return in.request(Acquire, obs.HighTerm+1)
+		return in.request(Acquire, in.nextTerm())
 	}
+}
+
+// nextTerm is the term of a new claim.
+func (in Input) nextTerm() int32 {
+	if plant.TermKept {
+		return max(1, in.Observation.HighTerm)
+	}
+	return in.Observation.HighTerm + 1
 }
 
 func (in Input) held() Output {
@@ -192,7 +202,12 @@ func (in Input) held() Output {
 }
 
 // drainEnd is when work that has been asked to stop must have returned.
-func (in Input) drainEnd() time.Time { return in.State.DrainingSince.Add(in.DrainTimeout) }
+func (in Input) drainEnd() time.Time {
+	if plant.StuckEarly {
+		return in.State.DrainingSince
+	}
+	return in.State.DrainingSince.Add(in.DrainTimeout)
+}
 
 func (in Input) lost() Output {
 	s := in.State

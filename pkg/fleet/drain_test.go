@@ -10,6 +10,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
+// joins waits until a member that was launched has its Lease, which takes it a second or two.
+func (s *sea) joins(name string) {
+	for i := 0; i < 100 && s.store.Get(election.MemberLease("flotilla", name)) == nil; i++ {
+		pass(100 * time.Millisecond)
+	}
+}
+
 // drain does what an operator does.
 func (s *sea) drain(member, value string) {
 	s.t.Helper()

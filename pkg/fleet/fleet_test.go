@@ -604,6 +604,40 @@ func TestNobodyAsks(t *testing.T) {
 	})
 }
 
+// TestStoppedWhileItIsBuilt: work that was asked to stop before it was there never begins, so that HandoffTimeout bounds how
+// long it may write.
+func TestStoppedWhileItIsBuilt(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, s *sea) {
+		a := s.launch("a", func(c *Config) {
+			build := c.Build
+			c.Build = func(ctx context.Context, w Work) (Instance, error) {
+				time.Sleep(3 * time.Second) // virtual
+				return build(ctx, w)
+			}
+		})
+		pass(17 * time.Second)
+		if len(s.leases(a)) == 0 {
+			t.Fatal("holds nothing yet")
+		}
+		a.stop()
+		<-a.ended
+		if s.begun > 0 || s.built == 0 || s.cargoes > 0 {
+			t.Errorf("%d of %d have begun, %d are left", s.begun, s.built, s.cargoes)
+		}
+	})
+}
+
+// leases returns the Leases of shards that name the member.
+func (s *sea) leases(of *ship) []string {
+	var names []string
+	for _, sh := range s.plan.Shards() {
+		if lease := ShardLease("flotilla", sh.ID); s.holderOf(lease) == of.Incarnation() {
+			names = append(names, lease)
+		}
+	}
+	return names
+}
+
 func TestStoppingReleasesEverything(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *sea) {
 		a := s.launch("a", nil)
@@ -770,7 +804,7 @@ func TestWorkThatCannotStartIsTriedAgain(t *testing.T) {
 // TestRandomVoyages starts, stops and cuts off members at random. The work itself
 // judges that no shard has two workers; in the end every shard must have one.
 func TestRandomVoyages(t *testing.T) {
-	for range *seeds {
+	for range voyages() {
 		seed := rand.Uint64()
 		if *seedFlag != 0 {
 			seed = *seedFlag
@@ -779,6 +813,14 @@ func TestRandomVoyages(t *testing.T) {
 			inBubble(t, 6, func(t *testing.T, s *sea) { voyage(t, s, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
+}
+
+// voyages is how many random voyages a test makes.
+func voyages() int {
+	if testing.Short() {
+		return min(*seeds, 5)
+	}
+	return *seeds
 }
 
 func voyage(t *testing.T, s *sea, random *rand.Rand) {

@@ -147,6 +147,26 @@ func TestLostGateEndsMembers(t *testing.T) {
 	})
 }
 
+// TestLostGateEndsWhoWaitsForItsLease: a member whose Lease an earlier incarnation still holds is ended by a lost gate as well.
+func TestLostGateEndsWhoWaitsForItsLease(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.store.Put(foreign(election.MemberLease("flotilla", "a"), election.NewIncarnation("a")))
+		a := s.launch("a", gated("main"))
+		pass(time.Minute)
+		s.isHeld("main", "flotilla_fleet")
+		s.store.Tamper("main", func(lease *coordinationv1.Lease) { lease.Spec.HolderIdentity = ptr.To("stock") })
+		pass(5 * time.Second)
+		select {
+		case <-a.ended:
+		default:
+			t.Fatal("the member goes on, and can never join")
+		}
+		if !errors.Is(a.err, election.ErrGateLost) {
+			t.Errorf("ended with %v", a.err)
+		}
+	})
+}
+
 // stockWrites has the stock controller manager write on everything.
 func (s *sea) stockWrites() {
 	s.mu.Lock()

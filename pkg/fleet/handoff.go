@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // preparation is an instance that is built ahead of the claim, behind a fence that is
@@ -47,7 +48,7 @@ func (m *Member) drainTimeout() time.Duration { return m.config.HandoffTimeout +
 // overtime is how long work may go on behind a closed fence.
 func (m *Member) overtime() time.Duration {
 	most, shutdown := m.config.Timing.LeaseDuration, m.config.ShutdownTimeout
-	if m.membership.State() == election.MemberLeaving && shutdown > 0 {
+	if m.membership.State() == election.MemberLeaving && shutdown > 0 && !plant.ShutdownIgnored {
 		return min(most, shutdown)
 	}
 	return most
@@ -91,7 +92,7 @@ func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Tim
 // discard gives the instance up.
 func (p *preparation) discard() {
 	p.closeFence()
-	if p.instance != nil {
+	if p.instance != nil && !plant.PreparedLeaked {
 		p.instance.Close()
 		forget(p.instance)
 		p.instance = nil
@@ -172,6 +173,9 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	began := m.config.Clock.Now()
 	if p.err = p.build(context.WithoutCancel(ctx), r, r.unheldByOthers(lease)); p.err == nil {
 		p.err = p.instance.Warm(warming)
+	}
+	if plant.RunUnclaimed && p.err == nil {
+		p.err = p.instance.Run(warming)
 	}
 	close(p.done)
 	err = p.err
@@ -326,6 +330,9 @@ func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *prepa
 		return p.instance.CatchUp(ctx, writes)
 	}
 	if standby, ok := p.instance.(Refresher); ok {
+		if plant.StandbyStale {
+			return nil
+		}
 		return standby.Refresh(ctx)
 	}
 	return unknown

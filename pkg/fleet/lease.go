@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -142,14 +143,16 @@ func lastSign(o election.Observation) time.Time {
 }
 
 // IsDrained tells whether an operator has asked that the member gets no shards.
-func IsDrained(m election.Member) bool { return m.Annotations[DrainAnnotation] != "" }
+func IsDrained(m election.Member) bool {
+	return m.Annotations[DrainAnnotation] != "" && !plant.DrainIgnored
+}
 
 // ServersOf returns the names of those members that serve the ring, sorted. Drained members are among them only where
 // all are drained: that a shard has an owner is worth more than what was asked for.
 func ServersOf(members []election.Member, ring string) []string {
 	var names, drained []string
 	for _, m := range members {
-		if rings := m.Annotations[RingsAnnotation]; rings != "" && !slices.Contains(strings.Split(rings, ","), ring) {
+		if rings := m.Annotations[RingsAnnotation]; rings != "" && !plant.RingsIgnored && !slices.Contains(strings.Split(rings, ","), ring) {
 			continue
 		}
 		if IsDrained(m) {

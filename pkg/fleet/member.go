@@ -176,6 +176,8 @@ func (m *Member) lead(ctx context.Context) error {
 	case <-m.membership.Joined():
 	case <-m.membership.Lost():
 		return nil
+	case <-m.gates.lost:
+		return nil // its Lease, which another incarnation may hold still, is not wanted any more
 	case <-ctx.Done():
 		return nil
 	}

@@ -99,7 +99,7 @@ func TestDrainThatDoesNotEnd(t *testing.T) {
 				a := s.launchWedged("a", id, func(c *Config) { c.ShutdownTimeout, c.HandoffTimeout = tc.shutdown, handoff })
 				pass(20 * time.Second)
 				s.launch("b", nil)
-				pass(time.Second)
+				s.joins("b")
 				s.drain("b", "x") // so that a keeps the shard until it is asked to stop
 				pass(20 * time.Second)
 				if tc.leaves {

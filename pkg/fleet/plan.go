@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -313,6 +314,9 @@ func (m *Member) liveShard(now time.Time) election.Observation {
 
 // writePlan writes the plan on its Lease as that was read, nil if there is none, and takes in what it has written.
 func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, plan shard.Plan) error {
+	if plant.GenerationKept && plan.Generation > 1 {
+		plan.Generation--
+	}
 	next, err := WithPlan(m.config.Fleet, lease, plan)
 	if err != nil {
 		return err

@@ -355,7 +355,7 @@ func TestMembersThatMissedGenerations(t *testing.T) {
 
 // TestVoyagesOfPlans starts, stops and cuts off members at random while plans follow each other.
 func TestVoyagesOfPlans(t *testing.T) {
-	for range *seeds {
+	for range voyages() {
 		seed := rand.Uint64()
 		if *seedFlag != 0 {
 			seed = *seedFlag

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -145,7 +146,7 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 	members := Stayers(KnownMembers(m.config.Fleet, observations), roster, ring.Name)
 	census, complete := CensusOf(m.config.Fleet, ring, m.observer.Get)
-	due := now.Sub(p.last) >= m.config.Replanning.Interval
+	due := now.Sub(p.last) >= m.config.Replanning.Interval || plant.ReplanRestless
 	if !complete || !due && (rosterSettled(ring, members) || slices.Equal(p.content[ring.Name], members)) {
 		return shard.Proposal{}, false
 	}

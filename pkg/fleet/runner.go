@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -104,7 +105,7 @@ func (r *shardRunner) annotations() map[string]string {
 	if r.shard.Namespaced() {
 		a[RangeAnnotation] = r.shard.Range.String()
 	}
-	if term := r.ready.Load(); term > 0 {
+	if term := r.ready.Load(); term > 0 && !plant.ReadyUnsaid {
 		a[ReadyAnnotation] = strconv.Itoa(int(term))
 	}
 	if term := r.runs.Load(); term > 0 {
@@ -224,6 +225,10 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 			return err
 		}
 	}
+	if ctx.Err() != nil {
+		p.discard()
+		return nil // asked to stop while it was built
+	}
 	p.stopped = func() { r.tenure.stop(claim.Term(), m.config.Clock.Now()) }
 	defer p.closeFence()
 	r.tenure.resume(claim.Term())
@@ -262,6 +267,9 @@ func (r *shardRunner) boundDrain(ctx context.Context, claim *election.Claim, p *
 	select {
 	case <-ctx.Done():
 	case <-p.closed:
+		return
+	}
+	if plant.DrainUnbounded {
 		return
 	}
 	afterOrDone(r.member.config.Clock.NewTimer(r.member.config.HandoffTimeout), p.closed, func() {

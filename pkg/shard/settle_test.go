@@ -142,10 +142,14 @@ func TestSettleMovesNoMoreThanItWants(t *testing.T) {
 // TestRollingRestart restarts every member of fleets of three to ten, the highest first as a StatefulSet does.
 func TestRollingRestart(t *testing.T) {
 	const most = 2
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 4
+	}
 	for _, size := range []int{3, 5, 10} {
 		for _, perMember := range []int{1, 4, 8} {
 			total, worst, runs := 0, 0, 0
-			for seed := range uint64(40) {
+			for seed := range seeds {
 				random := rand.New(rand.NewPCG(seed, 2))
 				names := podNames(size, random)
 				f := newFleetOf(t, size*perMember, names)

@@ -30,6 +30,9 @@ var growth = []struct {
 // TestStabilityInGrowth asks the planner after each namespace up to 500, and
 // after every tenth from then on, each time with a census as of then.
 func TestStabilityInGrowth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out: thousands of plans for each way to name namespaces")
+	}
 	const n = 5000
 	for _, s := range schemes {
 		for _, limit := range growth {

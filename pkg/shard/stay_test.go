@@ -86,7 +86,11 @@ func (c *crew) bound() []ID {
 // TestBoundGroupsStay has members come and go at random: groups that are bound to each other leave
 // a member only when it goes, or for a pin, and stay together.
 func TestBoundGroupsStay(t *testing.T) {
-	for seed := range uint64(150) {
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 3))
 		c := newCrew(t, random, "nodes", "volumes:nodes", "garbage:nodes", "policy", "certificates")
 		if len(c.bound()) != 3 {

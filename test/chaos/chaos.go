@@ -12,13 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
@@ -46,19 +44,17 @@ type chaos struct {
 
 // newChaos returns a run that has not started anything.
 func newChaos(opts options, dir string) (*chaos, error) {
-	plan, err := controllers.DefaultPlan(opts.shards)
+	plan, err := catalogue.DefaultPlan(opts.shards)
 	if err != nil {
 		return nil, err
 	}
 	w := &world{
 		opts: opts, out: newPrinter(os.Stdout), random: newRandom(opts.seed, faultChance), plan: plan,
-		http: newHTTPClient(), leaders: map[string]*manager{},
+		http: newHTTPClient(), leaders: map[string]*manager{}, retired: map[string]bool{},
 	}
 	w.namespaces, w.homes = spreadNamespaces(plan)
-	leases := map[string]shard.ID{}
-	for _, s := range plan.Shards() {
-		leases[fleet.ShardLease(fleetName, s.ID)] = s.ID
-	}
+	w.first = plan
+	leases := shardLeases(plan)
 	if opts.target == stockTarget {
 		leases = map[string]shard.ID{stockName: {}}
 	}
@@ -78,7 +74,7 @@ func (c *chaos) Run(ctx context.Context) (err error) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer stop()
-	group.Go(func() { _ = (&tail{path: c.cp.AuditLog(), journal: c.journal}).Run(background) })
+	group.Go(func() { _ = harness.Follow(background, c.cp.AuditLog(), c.journal.add) })
 	group.Go(func() { c.stall.Run(background) })
 	c.add = func(m *manager) {
 		group.Go(func() { m.proxy.Run(background) })
@@ -136,18 +132,7 @@ func (c *chaos) connect() error {
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
-	path, err := c.cp.Kubeconfig("system:kube-controller-manager")
-	if err != nil {
-		return err
-	}
-	identity, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return err
-	}
-	if err := rest.LoadTLSFiles(identity); err != nil {
-		return err
-	}
-	c.config = managerConfig{cp: c.cp, opts: c.opts, config: identity, path: path, dir: c.dir}
+	c.config = managerConfig{cp: c.cp, opts: c.opts, dir: c.dir}
 	c.load = &load{client: c.client, namespaces: c.namespaces, rate: c.opts.load, random: newRandom(c.opts.seed, loadChance)}
 	c.canaries = &canaries{client: c.client, namespaces: c.namespaces}
 	return nil
@@ -195,9 +180,9 @@ func (c *chaos) prepare(ctx context.Context) error {
 // finish lets everything settle, ends the replicas in good order, and judges.
 func (c *chaos) finish(ctx context.Context, loadEnded time.Time) error {
 	c.report(loadEnded)
-	errs := []error{c.rateError(loadEnded), c.settle(ctx), c.leaveAll(ctx)}
+	errs := []error{c.rateError(loadEnded), c.handoffs(), c.settle(ctx), c.leaveAll(ctx)}
 	if c.opts.target == fleetTarget {
-		lines, err := judge(c.cp.AuditLog(), filepath.Join(c.dir, "audit-whole.log"), c.plan, c.opts.gate() != "", c.tamperings)
+		lines, err := judge(c.cp.AuditLog(), filepath.Join(c.dir, "audit-whole.log"), c.first, c.opts.gate() != "", c.tamperings)
 		for _, line := range lines {
 			c.out.printf("audit: %s", line)
 		}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
-	"github.com/flotilla-kube/flotilla/test/audit"
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
 func TestScheduleDealsAll(t *testing.T) {
@@ -34,7 +34,7 @@ func TestScheduleDealsAll(t *testing.T) {
 
 func TestEveryShardHasACanary(t *testing.T) {
 	for _, shards := range []int{1, 3, 16, 64} {
-		plan, err := controllers.DefaultPlan(shards)
+		plan, err := catalogue.DefaultPlan(shards)
 		if err != nil {
 			t.Fatal(err)
 		}

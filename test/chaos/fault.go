@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // fault is one thing that goes wrong. Begin and End are called once each, in this order, End also
@@ -50,22 +52,24 @@ type faultKind struct {
 	cheap bool
 	// named: is done only if it is asked for by name, because the fleet does not promise to get over it unharmed.
 	named bool
-	make  func(*world) fault
+	// orderly: all that it moves is moved as planned, in good weather, so that it tells how long a handoff takes.
+	orderly bool
+	make    func(*world) fault
 }
 
 // faultKinds returns the catalogue.
 func faultKinds() []faultKind {
-	return []faultKind{
+	return append([]faultKind{
 		{name: "kill", stock: true, cheap: true, make: func(w *world) fault { return &killFault{world: w} }},
 		{name: "stop", stock: true, cheap: true, make: func(w *world) fault { return &stopFault{world: w} }},
 		{name: "stop-in-burst", stock: true, make: func(w *world) fault { return &stopFault{world: w, burst: true} }},
-		{name: "rolling", stock: true, cheap: true, make: func(w *world) fault { return &rollingFault{world: w} }},
-		{name: "scale", cheap: true, make: func(w *world) fault { return &scaleFault{world: w} }},
-		{name: "cut", cheap: true, make: func(w *world) fault { return &networkFault{world: w, mode: cut} }},
-		{name: "cut-late", named: true, make: func(w *world) fault { return &networkFault{world: w, mode: late} }},
-		{name: "cut-replies", make: func(w *world) fault { return &networkFault{world: w, mode: cutReplies} }},
-		{name: "half-open", make: func(w *world) fault { return &networkFault{world: w, mode: halfOpen} }},
-		{name: "slow", make: func(w *world) fault { return &networkFault{world: w, mode: slow} }},
+		{name: "rolling", stock: true, cheap: true, orderly: true, make: func(w *world) fault { return &rollingFault{world: w} }},
+		{name: "scale", cheap: true, orderly: true, make: func(w *world) fault { return &scaleFault{world: w} }},
+		{name: "cut", cheap: true, make: func(w *world) fault { return &networkFault{world: w, mode: harness.Cut} }},
+		{name: "cut-late", named: true, make: func(w *world) fault { return &networkFault{world: w, mode: harness.Late} }},
+		{name: "cut-replies", make: func(w *world) fault { return &networkFault{world: w, mode: harness.CutReplies} }},
+		{name: "half-open", make: func(w *world) fault { return &networkFault{world: w, mode: harness.HalfOpen} }},
+		{name: "slow", make: func(w *world) fault { return &networkFault{world: w, mode: harness.Slow} }},
 		{name: "apiserver-kill", cheap: true, make: func(w *world) fault { return &apiServerFault{world: w} }},
 		{name: "apiserver-outage", make: func(w *world) fault { return &apiServerFault{world: w, outage: true} }},
 		{name: "etcd-pause", make: func(w *world) fault { return &etcdFault{world: w} }},
@@ -84,7 +88,8 @@ func faultKinds() []faultKind {
 		{name: "stock-beside", make: func(w *world) fault { return &stockFault{world: w} }},
 		{name: "twin", make: func(w *world) fault { return &twinFault{world: w} }},
 		{name: "other-shards", cheap: true, make: func(w *world) fault { return &shardsFault{world: w} }},
-	}
+		{name: "versions", orderly: true, make: func(w *world) fault { return &versionFault{world: w} }},
+	}, operatorKinds()...)
 }
 
 func anyFault(faultKind) bool { return true }

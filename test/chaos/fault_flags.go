@@ -5,17 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"strings"
 
-	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // twinFault starts a second process under the name of a member that is there.
 type twinFault struct {
 	world   *world
 	twin    *manager
-	process *controlplane.Process
+	process *harness.Manager
 }
 
 // Begin implements fault.
@@ -33,9 +31,7 @@ func (f *twinFault) Begin(ctx context.Context) (expectation, error) {
 	}
 	f.process = p
 	limit := f.world.opts.timing.LeaseDuration + 2*f.world.opts.margin
-	_, err = f.world.await(ctx, limit, "the twin says that it waits", func(context.Context) error {
-		return logHas(p, "Waiting for the member's Lease")
-	})
+	_, err = f.world.await(ctx, limit, "the twin says that it waits", p.Logs("Waiting for the member's Lease"))
 	if err != nil {
 		return expectation{}, err
 	}
@@ -44,10 +40,8 @@ func (f *twinFault) Begin(ctx context.Context) (expectation, error) {
 
 // waits returns an error unless the twin's process is there and says that it is not ready.
 func (f *twinFault) waits(ctx context.Context) error {
-	select {
-	case <-f.process.Done():
-		return fmt.Errorf("the twin ended by itself: %w, see %s", f.process.Wait(), f.process.LogPath())
-	default:
+	if err := f.process.Running(); err != nil {
+		return err
 	}
 	status, err := f.world.status(ctx, f.twin)
 	if err == nil && status < http.StatusInternalServerError {
@@ -62,22 +56,4 @@ func (f *twinFault) End(ctx context.Context) error {
 		return nil
 	}
 	return errors.Join(f.waits(ctx), f.twin.leave(ctx))
-}
-
-// logHas returns nil if a line of the process's log has all of the texts.
-func logHas(p *controlplane.Process, texts ...string) error {
-	log, err := os.ReadFile(p.LogPath())
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(log)) {
-		missing := false
-		for _, text := range texts {
-			missing = missing || !strings.Contains(line, text)
-		}
-		if !missing {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s has no line with %q", p.LogPath(), texts)
 }

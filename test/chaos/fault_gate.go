@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
-	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/calibrate"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // errNoGate is for faults of the gate where -replica-flags has turned it off.
@@ -61,8 +61,8 @@ func (f *gateFault) verifyKept(context.Context) error {
 	if len(changes) == 0 {
 		return errors.New("the log has no change of the gate")
 	}
-	f.world.out.printf("      the fleet had written the gate again after %v", millis(changes[len(changes)-1].at.Sub(f.began)))
-	return nil
+	took := changes[len(changes)-1].at.Sub(f.began)
+	return f.world.hold("the fleet had written the gate again", took, calibrate.GateWritten, calibrate.TakeoverSteps, f.world.machine)
 }
 
 // verifyTaken returns an error unless the fleet waited until the forgery had run out, wrote nothing
@@ -80,21 +80,21 @@ func (f *gateFault) verifyTaken(context.Context) error {
 		}
 	}
 	waited := taken.Sub(f.began)
-	w.out.printf("      the fleet had the gate again after %v", millis(waited))
 	if waited < timing.LeaseDuration {
 		return fmt.Errorf("the fleet took the gate %v after the forgery: must be %v or later", waited, timing.LeaseDuration)
 	}
 	if n := w.journal.writesBetween(f.began.Add(timing.RenewDeadline), taken); n > 0 {
 		return fmt.Errorf("%d writes of members arrived while somebody else had the gate, later than %v after the forgery", n, timing.RenewDeadline)
 	}
-	return nil
+	// The members are started again, and count from what they see then.
+	return w.hold("the fleet had the gate again", waited, restartPause+timing.LeaseDuration+calibrate.Takeover, calibrate.StartSteps, w.machine)
 }
 
 // stockFault starts a stock controller manager with its own flags beside the fleet, as on a node
 // that was not swapped yet.
 type stockFault struct {
 	world  *world
-	stock  *controlplane.Process
+	stock  *harness.Manager
 	before int
 }
 
@@ -107,23 +107,14 @@ func (f *stockFault) Begin(ctx context.Context) (expectation, error) {
 	if _, err := w.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
-	binary, err := w.cp.Binary(stockName)
-	if err != nil {
-		return expectation{}, err
-	}
-	port, err := controlplane.FreePort()
-	if err != nil {
-		return expectation{}, err
-	}
 	f.before = w.journal.writesEver(stockName)
-	args := append(w.cp.ControllerManagerArgs(), timingFlags(w.opts.timing)...)
-	f.stock, err = w.cp.StartProcess("stock", binary, append(args, fmt.Sprintf("--secure-port=%d", port), "--v=4"), controlplane.WithGrace(grace))
+	var err error
+	f.stock, err = harness.Start(w.cp, harness.Spec{Name: "stock", Binary: stockName, Flags: append(timingFlags(w.opts.timing), "--v=4"), Grace: grace})
 	if err != nil {
 		return expectation{}, err
 	}
-	_, err = w.await(ctx, loadedLimit, "the stock controller manager waits for the fleet", func(context.Context) error {
-		return logHas(f.stock, "is held by", fleet.GateIdentity(fleetName))
-	})
+	waits := f.stock.Logs("is held by", fleet.GateIdentity(fleetName))
+	_, err = w.await(ctx, loadedLimit, "the stock controller manager waits for the fleet", waits)
 	return expectation{lasts: w.opts.timing.LeaseDuration + beyondLease, progress: true, verify: f.verify}, err
 }
 
@@ -132,21 +123,19 @@ func (f *stockFault) End(ctx context.Context) error {
 	if f.stock == nil {
 		return nil
 	}
-	select {
-	case <-f.stock.Done():
-		return fmt.Errorf("the stock controller manager ended by itself: %w, see %s", f.stock.Wait(), f.stock.LogPath())
-	default:
-		return f.stock.Stop(ctx)
+	if err := f.stock.Running(); err != nil {
+		return err
 	}
+	return f.stock.Stop(ctx)
 }
 
 // verify returns an error if the stock controller manager has led or written anything.
 func (f *stockFault) verify(context.Context) error {
-	log, err := os.ReadFile(f.stock.LogPath())
+	log, err := f.stock.Log()
 	if err != nil {
 		return err
 	}
-	if strings.Contains(string(log), "became leader") {
+	if strings.Contains(log, "became leader") {
 		return fmt.Errorf("the stock controller manager became leader beside the fleet, see %s", f.stock.LogPath())
 	}
 	if n := f.world.journal.writesEver(stockName) - f.before; n > 0 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/test/command"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 // networkFault spoils the way of one replica to the API server.
 type networkFault struct {
 	world  *world
-	mode   mode
+	mode   harness.Mode
 	victim *manager
 	// before is how often the proxy had interfered.
 	before int64
@@ -38,7 +39,7 @@ func (f *networkFault) Begin(ctx context.Context) (expectation, error) {
 	f.before = f.victim.proxy.Hindered()
 	f.victim.proxy.Set(f.mode)
 	e := expectation{victims: []string{f.victim.name}}
-	if f.mode == slow {
+	if f.mode == harness.Slow {
 		e.lasts, e.unharmed, e.progress = slowLasts, true, true
 		return e, nil
 	}
@@ -51,7 +52,7 @@ func (f *networkFault) End(context.Context) error {
 	if f.victim == nil {
 		return nil
 	}
-	f.victim.proxy.Set(pass)
+	f.victim.proxy.Set(harness.Pass)
 	n := f.victim.proxy.Hindered() - f.before
 	f.world.out.printf("      hindered %d times", n)
 	if n == 0 {
@@ -81,7 +82,7 @@ func (f *stormFault) Begin(ctx context.Context) (expectation, error) {
 	}
 	for _, m := range f.world.wanted() {
 		m.weather.Set(refused, gone)
-		m.proxy.Set(storm)
+		m.proxy.Set(harness.Terminate)
 	}
 	ctx, f.stop = context.WithCancel(ctx)
 	f.done = make(chan struct{})
@@ -118,7 +119,7 @@ func (f *stormFault) End(context.Context) error {
 	<-f.done
 	for _, m := range f.world.all() {
 		m.weather.Set(0, 0)
-		m.proxy.Set(pass)
+		m.proxy.Set(harness.Pass)
 	}
 	n := f.injected() - f.before
 	f.world.out.printf("      %d answers made up, watches ended included", n)

@@ -9,53 +9,11 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
-
-// planNow returns the plan's Lease and the plan on it.
-func (w *world) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan, error) {
-	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, fleet.PlanLease(fleetName), metav1.GetOptions{})
-	if err != nil {
-		return nil, shard.Plan{}, err
-	}
-	plan, err := fleet.PlanOf(lease)
-	return lease, plan, err
-}
-
-// strays returns an error if there is a Lease of a shard that is not in the plan.
-func (w *world) strays(ctx context.Context) error {
-	selector := labels.Set{fleet.FleetLabel: fleetName}.String() + "," + fleet.ShardLabel
-	leases, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return err
-	}
-	return strayLeases(leases.Items, w.plan)
-}
-
-// strayLeases returns an error for every Lease that is of no shard of the plan, or says that its
-// shard covers something else.
-func strayLeases(leases []coordinationv1.Lease, plan shard.Plan) error {
-	extents := map[string]shard.Extent{}
-	for id, e := range plan.Extents() {
-		extents[fleet.ShardLease(fleetName, id)] = e
-	}
-	var errs []error
-	for _, lease := range leases {
-		extent, planned := extents[lease.Name]
-		text, ranged := lease.Annotations[fleet.RangeAnnotation]
-		switch {
-		case !planned:
-			errs = append(errs, fmt.Errorf("%s is of no shard of the plan", lease.Name))
-		case ranged && text != extent.Range.String():
-			errs = append(errs, fmt.Errorf("%s covers %s, and by the plan %s", lease.Name, text, extent.Range))
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // junkPlan is what an editor leaves that was closed too early.
 const junkPlan = `{"generation": 7, "rings": [`

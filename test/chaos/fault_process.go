@@ -89,19 +89,10 @@ func (f *rollingFault) Begin(ctx context.Context) (expectation, error) {
 	if _, err := f.world.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
-	limit := 2*f.world.opts.timing.LeaseDuration + 2*f.world.opts.margin
 	for _, m := range f.world.wanted() {
-		if err := m.leave(ctx); err != nil {
+		if err := f.world.restart(ctx, m); err != nil {
 			return expectation{}, err
 		}
-		if err := m.up(); err != nil {
-			return expectation{}, err
-		}
-		took, err := f.world.await(ctx, limit, m.name+" is ready again", func(ctx context.Context) error { return f.world.readyOne(ctx, m) })
-		if err != nil {
-			return expectation{}, err
-		}
-		f.world.out.printf("      %s restarted, ready %.1f s after it was started", m.name, took.Seconds())
 	}
 	// The stock controller manager does not release.
 	if f.world.opts.target == stockTarget {
@@ -112,6 +103,20 @@ func (f *rollingFault) Begin(ctx context.Context) (expectation, error) {
 
 // End implements fault.
 func (f *rollingFault) End(context.Context) error { return nil }
+
+// restart ends a replica in good order, starts it again and waits until it is ready.
+func (w *world) restart(ctx context.Context, m *manager) error {
+	if err := m.leave(ctx); err != nil {
+		return err
+	}
+	if err := m.up(); err != nil {
+		return err
+	}
+	limit := 2*w.opts.timing.LeaseDuration + 2*w.opts.margin
+	took, err := w.await(ctx, limit, m.name+" is ready again", func(ctx context.Context) error { return w.readyOne(ctx, m) })
+	w.out.printf("      %s restarted, ready %.1f s after it was started", m.name, took.Seconds())
+	return err
+}
 
 // scaleFault adds replicas under load, and takes as many away.
 type scaleFault struct {

@@ -9,7 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -92,18 +92,18 @@ func TestAftermath(t *testing.T) {
 // TestAnotherDivisionLeavesTraces: Leases of another number of shards are found, by name or by what
 // they cover.
 func TestAnotherDivisionLeavesTraces(t *testing.T) {
-	plan, err := controllers.DefaultPlan(4)
+	plan, err := catalogue.DefaultPlan(4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := controllers.DefaultPlan(5)
+	other, err := catalogue.DefaultPlan(5)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := strayLeases(leasesOf(plan), plan); err != nil {
+	if err := strayLeases(leasesOf(plan), plan, nil); err != nil {
 		t.Errorf("the plan's own: %v", err)
 	}
-	err = strayLeases(leasesOf(other), plan)
+	err = strayLeases(leasesOf(other), plan, nil)
 	if err == nil || !strings.Contains(err.Error(), "flotilla-namespaces-04 is of no shard") || !strings.Contains(err.Error(), "flotilla-namespaces-01 covers") {
 		t.Errorf("another's: %v", err)
 	}
@@ -118,7 +118,9 @@ func TestAnotherDivisionLeavesTraces(t *testing.T) {
 func leasesOf(plan shard.Plan) []coordinationv1.Lease {
 	var leases []coordinationv1.Lease
 	for id, e := range plan.Extents() {
-		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: fleet.ShardLease(fleetName, id)}}
+		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Name: fleet.ShardLease(fleetName, id), Labels: map[string]string{fleet.ShardLabel: id.Name},
+		}}
 		if s, _ := plan.Shard(id); s.Namespaced() {
 			lease.Annotations = map[string]string{fleet.RangeAnnotation: e.Range.String()}
 		}

@@ -7,14 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/test/audit"
+	"github.com/flotilla-kube/flotilla/test/calibrate"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const gateHolder = "flotilla_fleet"
 
 // gateLine is a write of the gate's Lease, acquired by its holder so long after the epoch.
-func gateLine(t *testing.T, after time.Duration, version int, holder string, term int, acquired time.Duration) entry {
+func gateLine(t *testing.T, after time.Duration, version int, holder string, term int, acquired time.Duration) *harness.Event {
 	t.Helper()
 	stamp := func(d time.Duration) string { return epoch.Add(d).Format("2006-01-02T15:04:05.000000Z") }
 	return line(t, after, "update", "leases", "kube-system", stockName, "", "flotilla/v1", fmt.Sprintf(
@@ -22,7 +24,7 @@ func gateLine(t *testing.T, after time.Duration, version int, holder string, ter
 		version, holder, term, stamp(acquired), stamp(after)))
 }
 
-func gateDeletion(t *testing.T, after time.Duration) entry {
+func gateDeletion(t *testing.T, after time.Duration) *harness.Event {
 	t.Helper()
 	return line(t, after, "delete", "leases", "kube-system", stockName, "", "chaos", `{"kind":"Status"}`)
 }
@@ -31,7 +33,7 @@ func gateDeletion(t *testing.T, after time.Duration) entry {
 // was answered with.
 func TestJournalOfGate(t *testing.T) {
 	j := newJournal(map[string]shard.ID{testLease: testShard}, stockName)
-	for _, e := range []entry{
+	for _, e := range []*harness.Event{
 		gateLine(t, 0, 10, gateHolder, 1, 0),
 		gateLine(t, 1*time.Second, 12, gateHolder, 1, 0),
 		gateLine(t, 900*time.Millisecond, 11, gateHolder, 1, 0), // logged late
@@ -69,15 +71,15 @@ func TestJournalOfGate(t *testing.T) {
 // TestRoundWantsGateKept: what is not for the gate must leave it alone, and renewals are no change.
 func TestRoundWantsGateKept(t *testing.T) {
 	for name, test := range map[string]struct {
-		log  []entry
+		log  []*harness.Event
 		e    expectation
 		want string // of the error
 	}{
-		"renewed":             {log: []entry{gateLine(t, 2*time.Second, 11, gateHolder, 1, 0)}},
-		"released":            {log: []entry{gateLine(t, 2*time.Second, 11, "", 1, 0)}, want: `the gate went from "flotilla_fleet" (term 1) to "" (term 1)`},
-		"another term":        {log: []entry{gateLine(t, 2*time.Second, 11, gateHolder, 2, 2*time.Second)}, want: `to "flotilla_fleet" (term 2)`},
-		"the fault is for it": {log: []entry{gateLine(t, 2*time.Second, 11, "", 1, 0)}, e: expectation{gateMoves: true}},
-		"everyone was hit":    {log: []entry{gateLine(t, 2*time.Second, 11, "", 1, 0)}, e: expectation{everyone: true}},
+		"renewed":             {log: []*harness.Event{gateLine(t, 2*time.Second, 11, gateHolder, 1, 0)}},
+		"released":            {log: []*harness.Event{gateLine(t, 2*time.Second, 11, "", 1, 0)}, want: `the gate went from "flotilla_fleet" (term 1) to "" (term 1)`},
+		"another term":        {log: []*harness.Event{gateLine(t, 2*time.Second, 11, gateHolder, 2, 2*time.Second)}, want: `to "flotilla_fleet" (term 2)`},
+		"the fault is for it": {log: []*harness.Event{gateLine(t, 2*time.Second, 11, "", 1, 0)}, e: expectation{gateMoves: true}},
+		"everyone was hit":    {log: []*harness.Event{gateLine(t, 2*time.Second, 11, "", 1, 0)}, e: expectation{everyone: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{journal: newJournal(nil, stockName)}
@@ -96,26 +98,29 @@ func TestRoundWantsGateKept(t *testing.T) {
 // TestGateFaultsJudge has what may become of a gate that was cleared, and of one that was forged.
 func TestGateFaultsJudge(t *testing.T) {
 	timing := testOptions(t).timing
-	forged := func(t *testing.T) entry { return gateLine(t, 1*time.Second, 11, forgedHolder, 1, 0) }
-	cleared := func(t *testing.T) entry { return gateLine(t, 1*time.Second, 11, "", 1, 0) }
-	write := func(t *testing.T, after time.Duration) entry {
+	forged := func(t *testing.T) *harness.Event { return gateLine(t, 1*time.Second, 11, forgedHolder, 1, 0) }
+	cleared := func(t *testing.T) *harness.Event { return gateLine(t, 1*time.Second, 11, "", 1, 0) }
+	write := func(t *testing.T, after time.Duration) *harness.Event {
 		return line(t, after, "update", "replicasets", "a", "b", "", "flotilla/v1 flotilla (member=m_1; shard=namespaces/00; term=1)", `{}`)
 	}
 	late := time.Second + timing.LeaseDuration + time.Millisecond
+	tooLate := late + restartPause + calibrate.Takeover
 	for name, test := range map[string]struct {
-		log   []entry
+		log   []*harness.Event
 		taken bool
 		want  string
 	}{
-		"cleared, written again":   {log: []entry{cleared(t), gateLine(t, 2*time.Second, 12, gateHolder, 1, 0)}},
-		"cleared, a new term":      {log: []entry{cleared(t), gateLine(t, 2*time.Second, 12, gateHolder, 2, 2*time.Second)}, want: "must be back in term 1"},
-		"cleared, somebody else's": {log: []entry{cleared(t), gateLine(t, 2*time.Second, 12, "cp-1_1", 2, 2*time.Second)}, want: `the gate went to "cp-1_1"`},
+		"cleared, written again":   {log: []*harness.Event{cleared(t), gateLine(t, 1400*time.Millisecond, 12, gateHolder, 1, 0)}},
+		"cleared, written late":    {log: []*harness.Event{cleared(t), gateLine(t, 2*time.Second, 12, gateHolder, 1, 0)}, want: "must be at most 500ms"},
+		"cleared, a new term":      {log: []*harness.Event{cleared(t), gateLine(t, 2*time.Second, 12, gateHolder, 2, 2*time.Second)}, want: "must be back in term 1"},
+		"cleared, somebody else's": {log: []*harness.Event{cleared(t), gateLine(t, 2*time.Second, 12, "cp-1_1", 2, 2*time.Second)}, want: `the gate went to "cp-1_1"`},
 		"nothing":                  {want: "no change"},
-		"forged, taken":            {taken: true, log: []entry{forged(t), write(t, 1500*time.Millisecond), gateLine(t, late, 12, gateHolder, 2, late)}},
-		"forged, taken early":      {taken: true, log: []entry{forged(t), gateLine(t, 4*time.Second, 12, gateHolder, 2, 4*time.Second)}, want: "must be 6s or later"},
-		"forged, the old term":     {taken: true, log: []entry{forged(t), gateLine(t, late, 12, gateHolder, 1, 0)}, want: "must be the fleet's, above term 1"},
-		"forged, not taken":        {taken: true, log: []entry{forged(t)}, want: "must be the fleet's"},
-		"forged, written under":    {taken: true, log: []entry{forged(t), write(t, 6*time.Second), gateLine(t, late, 12, gateHolder, 2, late)}, want: "1 writes of members arrived"},
+		"forged, taken":            {taken: true, log: []*harness.Event{forged(t), write(t, 1500*time.Millisecond), gateLine(t, late, 12, gateHolder, 2, late)}},
+		"forged, taken late":       {taken: true, log: []*harness.Event{forged(t), gateLine(t, tooLate, 12, gateHolder, 2, tooLate)}, want: "must be at most 8s"},
+		"forged, taken early":      {taken: true, log: []*harness.Event{forged(t), gateLine(t, 4*time.Second, 12, gateHolder, 2, 4*time.Second)}, want: "must be 6s or later"},
+		"forged, the old term":     {taken: true, log: []*harness.Event{forged(t), gateLine(t, late, 12, gateHolder, 1, 0)}, want: "must be the fleet's, above term 1"},
+		"forged, not taken":        {taken: true, log: []*harness.Event{forged(t)}, want: "must be the fleet's"},
+		"forged, written under":    {taken: true, log: []*harness.Event{forged(t), write(t, 6*time.Second), gateLine(t, late, 12, gateHolder, 2, late)}, want: "1 writes of members arrived"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{opts: testOptions(t), out: newPrinter(io.Discard), journal: newJournal(nil, stockName)}

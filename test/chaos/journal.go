@@ -3,15 +3,20 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/test/audit"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // hold is what a Lease says, and when its holder's last write was answered. Others may write on it too, to ask for it.
@@ -42,9 +47,13 @@ func (c change) String() string { return fmt.Sprintf("%s from %q to %q", c.lease
 // journal is what the audit log has told so far. It is fed by a tail, and all of its methods are safe for concurrent use.
 type journal struct {
 	mu sync.Mutex
-	// leases are the shards' Leases by name, nil for the stock Lease alone.
-	leases  map[string]shard.ID
-	holds   map[string]hold
+	// leases are those that matter: of the plan's shards, or the stock one. Those of other shards
+	// are recorded as well.
+	leases map[string]shard.ID
+	holds  map[string]hold
+	// retired are Leases that mattered once. For how long nobody held one before it matters again
+	// is no gap.
+	retired map[string]bool
 	changes []change
 	// members counts writes by member and second; all counts those of everybody.
 	members  map[string]map[int64]int
@@ -60,47 +69,46 @@ type journal struct {
 	gateChanges []gateChange
 	// slowest is the longest that a write of a Lease took the API server; see takeSlowest.
 	slowest time.Duration
+	// builds are the members' binaries and versions, by what they wrote last.
+	builds map[string]string
 	// fleetWrites are when the members' writes arrived.
 	fleetWrites []time.Time
-	// changed is closed at the next entry.
-	changed chan struct{}
 }
 
 func newJournal(leases map[string]shard.ID, gate string) *journal {
 	return &journal{
 		leases: leases, gateName: gate, holds: map[string]hold{}, members: map[string]map[int64]int{}, writes: map[shard.ID]map[int64]int{},
-		all: map[int64]int{}, canaries: newLatencies(), changed: make(chan struct{}),
+		all: map[int64]int{}, builds: map[string]string{}, retired: map[string]bool{}, canaries: newLatencies(),
 	}
 }
 
 // add takes in one line of the log.
-func (j *journal) add(e entry) {
-	if !e.wrote() {
+func (j *journal) add(e *harness.Event) {
+	if !e.Succeeded() || !e.Mutating() {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.latest = e.Answered.Time
+	j.latest = e.StageTimestamp.Time
 	switch {
-	case e.isLease():
+	case e.IsLease():
 		j.addLease(e)
-	case e.counts():
+	case counts(e):
 		j.addWrite(e)
 	}
-	close(j.changed)
-	j.changed = make(chan struct{})
 }
 
-func (j *journal) addWrite(e entry) {
-	second := e.Answered.Unix()
+func (j *journal) addWrite(e *harness.Event) {
+	second := e.StageTimestamp.Unix()
 	j.all[second]++
 	j.total++
-	if e.isCanary() {
-		if set, ok := e.replicaSet(); ok {
-			j.canaries.add(e, set)
+	if isCanary(e) {
+		var set appsv1.ReplicaSet
+		if e.Answer(&set) == nil {
+			j.canaries.add(e, &set)
 		}
 	}
-	if e.fromStock() {
+	if e.Process() == stockName {
 		j.count(stockName, second)
 		return
 	}
@@ -108,8 +116,9 @@ func (j *journal) addWrite(e entry) {
 	if !ok || err != nil {
 		return
 	}
-	j.fleetWrites = append(j.fleetWrites, e.Received.Time)
+	j.fleetWrites = append(j.fleetWrites, e.RequestReceivedTimestamp.Time)
 	j.count(election.MemberOf(by.Member), second)
+	j.builds[election.MemberOf(by.Member)], _, _ = strings.Cut(e.UserAgent, " ")
 	if j.writes[by.Shard] == nil {
 		j.writes[by.Shard] = map[int64]int{}
 	}
@@ -123,34 +132,33 @@ func (j *journal) count(member string, second int64) {
 	j.members[member][second]++
 }
 
-func (j *journal) addLease(e entry) {
-	j.slowest = max(j.slowest, e.Answered.Sub(e.Received.Time))
+func (j *journal) addLease(e *harness.Event) {
+	j.slowest = max(j.slowest, e.StageTimestamp.Sub(e.RequestReceivedTimestamp.Time))
 	name := e.ObjectRef.Name
 	if name == j.gateName {
 		j.addGate(e)
 		return
 	}
-	if _, ok := j.leases[name]; !ok {
+	before, recorded := j.holds[name]
+	_, planned := j.leases[name]
+	if e.Verb == "delete" && (recorded || planned) {
+		j.holds[name] = hold{version: before.version, renewed: e.StageTimestamp.Time}
 		return
 	}
-	before := j.holds[name]
-	if e.Verb == "delete" {
-		j.holds[name] = hold{version: before.version, renewed: e.Answered.Time}
-		return
-	}
-	lease, version, ok := e.lease()
-	if !ok {
+	var lease coordinationv1.Lease
+	version := e.Version()
+	if version == 0 || e.Answer(&lease) != nil || !recorded && !planned && lease.Labels[fleet.ShardLabel] == "" {
 		return
 	}
 	if version <= before.version {
 		if ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
-			j.addLateRelease(name, version, e.Answered.Time)
+			j.addLateRelease(name, version, e.StageTimestamp.Time)
 		}
 		return
 	}
 	now := hold{
 		holder: ptr.Deref(lease.Spec.HolderIdentity, ""), term: ptr.Deref(lease.Spec.LeaseTransitions, 0),
-		renewed: e.Answered.Time, version: version, stamp: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
+		renewed: e.StageTimestamp.Time, version: version, stamp: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
 	}
 	if now.holder == before.holder && now.term == before.term && now.stamp.Equal(before.stamp) {
 		now.renewed = before.renewed
@@ -163,6 +171,10 @@ func (j *journal) addLease(e entry) {
 	if now.holder != "" && !before.renewed.IsZero() {
 		c.gap = now.renewed.Sub(before.renewed)
 		c.lost = before.holder != ""
+	}
+	if now.holder != "" && j.retired[name] {
+		c.gap = 0
+		delete(j.retired, name)
 	}
 	j.changes = append(j.changes, c)
 }
@@ -177,14 +189,19 @@ func (j *journal) addLateRelease(name string, version uint64, answered time.Time
 	}
 }
 
-// next returns a channel that is closed at the next entry.
-func (j *journal) next() <-chan struct{} {
+// follow has the snapshots be of these Leases.
+func (j *journal) follow(leases map[string]shard.ID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.changed
+	for name := range j.leases {
+		if _, stays := leases[name]; !stays {
+			j.retired[name] = true
+		}
+	}
+	j.leases = leases
 }
 
-// snapshot returns what all known Leases say.
+// snapshot returns what the Leases that matter say.
 func (j *journal) snapshot() map[string]hold {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -222,6 +239,13 @@ func (j *journal) writesFor(id shard.ID, seconds int64) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return recent(j.writes[id], j.latest, seconds)
+}
+
+// buildOf returns with which binary and version a member has made its last write, empty if it has made none.
+func (j *journal) buildOf(member string) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.builds[member]
 }
 
 // writesEver returns how many writes a member has made since the log began.

@@ -3,8 +3,11 @@ package main
 import (
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // gateTerm is what a gate is known by: whoever acquires it changes one of these.
@@ -37,17 +40,18 @@ type gateChange struct {
 }
 
 // addGate records a write of the gate's Lease.
-func (j *journal) addGate(e entry) {
+func (j *journal) addGate(e *harness.Event) {
 	before := j.gate
 	if e.Verb == "delete" {
-		if before.written.After(e.Received.Time) {
+		if before.written.After(e.RequestReceivedTimestamp.Time) {
 			return // It has been written again, which was logged first.
 		}
-		j.changeGate(gateState{written: e.Received.Time, renewed: before.renewed, version: before.version}, e)
+		j.changeGate(gateState{written: e.RequestReceivedTimestamp.Time, renewed: before.renewed, version: before.version}, e)
 		return
 	}
-	lease, version, ok := e.lease()
-	if !ok || version <= before.version {
+	var lease coordinationv1.Lease
+	version := e.Version()
+	if version == 0 || e.Answer(&lease) != nil || version <= before.version {
 		return
 	}
 	now := gateState{
@@ -55,7 +59,7 @@ func (j *journal) addGate(e entry) {
 			holder: ptr.Deref(lease.Spec.HolderIdentity, ""), transitions: ptr.Deref(lease.Spec.LeaseTransitions, 0),
 			acquired: ptr.Deref(lease.Spec.AcquireTime, metav1.MicroTime{}).Time,
 		},
-		written: e.Received.Time, renewed: e.Answered.Time, version: version,
+		written: e.RequestReceivedTimestamp.Time, renewed: e.StageTimestamp.Time, version: version,
 		stamp: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
 	}
 	if now.equal(before.gateTerm) && now.stamp.Equal(before.stamp) {
@@ -64,9 +68,9 @@ func (j *journal) addGate(e entry) {
 	j.changeGate(now, e)
 }
 
-func (j *journal) changeGate(now gateState, e entry) {
+func (j *journal) changeGate(now gateState, e *harness.Event) {
 	if !now.equal(j.gate.gateTerm) {
-		j.gateChanges = append(j.gateChanges, gateChange{from: j.gate.gateTerm, to: now.gateTerm, at: e.Answered.Time})
+		j.gateChanges = append(j.gateChanges, gateChange{from: j.gate.gateTerm, to: now.gateTerm, at: e.StageTimestamp.Time})
 	}
 	j.gate = now
 }

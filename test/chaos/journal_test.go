@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 var (
@@ -18,27 +19,27 @@ var (
 const testLease = "flotilla-namespaces-00"
 
 // line returns an entry of the log, answered so long after the epoch.
-func line(t *testing.T, after time.Duration, verb, resource, namespace, name, subresource, agent, object string) entry {
+func line(t *testing.T, after time.Duration, verb, resource, namespace, name, subresource, agent, object string) *harness.Event {
 	t.Helper()
 	stamp := epoch.Add(after).Format("2006-01-02T15:04:05.000000Z")
 	text := fmt.Sprintf(`{"verb":%q,"userAgent":%q,"stage":"ResponseComplete","responseStatus":{"code":200},
 		"objectRef":{"resource":%q,"namespace":%q,"name":%q,"subresource":%q},
 		"responseObject":%s,"requestReceivedTimestamp":%q,"stageTimestamp":%q}`,
 		verb, agent, resource, namespace, name, subresource, object, stamp, stamp)
-	var e entry
-	if err := json.Unmarshal([]byte(text), &e); err != nil {
+	e := &harness.Event{}
+	if err := json.Unmarshal([]byte(text), e); err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
 
-func leaseLine(t *testing.T, after time.Duration, version int, holder string, term int) entry {
+func leaseLine(t *testing.T, after time.Duration, version int, holder string, term int) *harness.Event {
 	t.Helper()
 	return stampedLine(t, after, after, version, holder, term)
 }
 
 // stampedLine is a Lease that its holder has renewed at another time than it was written.
-func stampedLine(t *testing.T, after, renewed time.Duration, version int, holder string, term int) entry {
+func stampedLine(t *testing.T, after, renewed time.Duration, version int, holder string, term int) *harness.Event {
 	t.Helper()
 	stamp := epoch.Add(renewed).Format("2006-01-02T15:04:05.000000Z")
 	return line(t, after, "update", "leases", "kube-system", testLease, "", "flotilla/v1", fmt.Sprintf(
@@ -47,7 +48,7 @@ func stampedLine(t *testing.T, after, renewed time.Duration, version int, holder
 
 func TestJournalTellsLostFromHandedOver(t *testing.T) {
 	j := newJournal(map[string]shard.ID{testLease: testShard}, "")
-	for _, e := range []entry{
+	for _, e := range []*harness.Event{
 		leaseLine(t, 0, 10, "a_1", 1),
 		leaseLine(t, 1*time.Second, 12, "a_1", 1),
 		leaseLine(t, 900*time.Millisecond, 11, "a_1", 1), // logged late
@@ -130,7 +131,7 @@ func TestHeldBy(t *testing.T) {
 	}
 }
 
-func canaryLine(t *testing.T, after time.Duration, verb, subresource string, generation, seen int) entry {
+func canaryLine(t *testing.T, after time.Duration, verb, subresource string, generation, seen int) *harness.Event {
 	t.Helper()
 	return line(t, after, verb, "replicasets", "x", canaryName, subresource, "any", fmt.Sprintf(
 		`{"metadata":{"generation":%d},"status":{"observedGeneration":%d}}`, generation, seen))
@@ -140,7 +141,7 @@ func TestLatencies(t *testing.T) {
 	j := newJournal(nil, "")
 	j.phase("kill", epoch.Add(2*time.Second))
 	j.phase(calm, epoch.Add(5*time.Second))
-	for _, e := range []entry{
+	for _, e := range []*harness.Event{
 		canaryLine(t, 0, "patch", "", 2, 1),
 		canaryLine(t, 10*time.Millisecond, "update", "status", 2, 2),
 		canaryLine(t, 1*time.Second, "patch", "", 3, 2), // waits until the fault has begun

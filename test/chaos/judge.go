@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/test/audit"
 )
 
 // tampering is the time in which somebody else wrote a Lease. Violations of the Lease's rules in it
@@ -50,7 +51,7 @@ func judge(log, copied string, plan shard.Plan, gated bool, tamperings []tamperi
 		return nil, err
 	}
 	defer file.Close()
-	report, err := audit.Check(fleetName, plan, file)
+	report, err := audit.Judge(audit.Options{Fleet: fleetName, Plan: &plan, Controllers: catalogue.Identities()}, audit.Log{Reader: file})
 	if err != nil {
 		return nil, err
 	}
@@ -73,10 +74,17 @@ func judge(log, copied string, plan shard.Plan, gated bool, tamperings []tamperi
 		"without a holder when handed over:             " + durations(released),
 		"without a holder when lost, since last renewal: " + durations(expired),
 		fmt.Sprintf("held against the gate: %d", report.Gated),
+		fmt.Sprintf("undecided: %d", len(report.Undecided)),
 		fmt.Sprintf("violations: %d, and %d more that tampering explains", len(report.Violations), all-len(report.Violations)),
+	}
+	for _, doubt := range report.Undecided {
+		lines = append(lines, "undecided: "+doubt.String())
 	}
 	if err := report.Err(); err != nil {
 		return lines, err
+	}
+	if report.Objects.Creates == 0 {
+		return lines, errors.New("no pod that the fleet created was judged")
 	}
 	if writes := report.ByVersion + report.ByTime; gated && report.Gated < writes {
 		return lines, fmt.Errorf("%d of %d writes were held against the gate: do all members say that they wait for it?", report.Gated, writes)

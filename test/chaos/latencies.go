@@ -7,6 +7,8 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // calm is the phase in which no fault acts.
@@ -45,7 +47,7 @@ func newLatencies() *latencies {
 }
 
 // add takes in a write of a canary.
-func (l *latencies) add(e entry, set *appsv1.ReplicaSet) {
+func (l *latencies) add(e *harness.Event, set *appsv1.ReplicaSet) {
 	c := l.canaries[e.ObjectRef.Namespace]
 	if c == nil {
 		c = &canaryState{}
@@ -53,11 +55,11 @@ func (l *latencies) add(e entry, set *appsv1.ReplicaSet) {
 	}
 	switch {
 	case e.Verb == "patch" && e.ObjectRef.Subresource == "":
-		c.pending = append(c.pending, patched{generation: set.Generation, at: e.Received.Time})
+		c.pending = append(c.pending, patched{generation: set.Generation, at: e.RequestReceivedTimestamp.Time})
 		// Lines are in the order of the answers, so the status may have come first.
 		l.resolve(c, c.seenAt)
 	case e.ObjectRef.Subresource == "status" && set.Status.ObservedGeneration > c.seen:
-		c.seen, c.seenAt = set.Status.ObservedGeneration, e.Answered.Time
+		c.seen, c.seenAt = set.Status.ObservedGeneration, e.StageTimestamp.Time
 		l.resolve(c, c.seenAt)
 	}
 }

@@ -15,6 +15,15 @@
 // gate in one term, the fleet is whole again. In the end the load stops, everything settles, the
 // replicas leave, and the API server's audit log is judged by package audit.
 //
+// Some rounds have an operator do something with the flotilla command (split a shard, move
+// controllers to a ring of their own, drain a member) and change the weather as soon as the fleet has
+// begun with it: the API server is killed and started again, etcd stands still, a member is cut off.
+// What was asked for must be done in the end, and the plan of before is put back. One round has two
+// builds of different versions in the fleet: see make earlier.
+//
+// Between two rounds the machine is measured by package calibrate. How long handoffs, takeovers and
+// the gate take is held against what is promised, with regard to that.
+//
 // The replicas have the gate that a member has by default: the Lease that a stock controller
 // manager would lead by.
 //

@@ -1,23 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/test/command"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
@@ -43,17 +41,16 @@ func (e ending) String() string {
 type manager struct {
 	name string
 	// member is the name that it has in the fleet, which may be another one's too.
-	member     string
-	binary     string
-	cp         *controlplane.ControlPlane
-	proxy      *proxy
-	weather    *weather
-	kubeconfig string
-	port       int
-	flags      []string
+	member string
+	// spec is of what is started next, usual its binary unless a fault wants another one.
+	spec    harness.Spec
+	usual   string
+	cp      *controlplane.ControlPlane
+	proxy   *harness.Proxy
+	weather *weather
 
 	mu      sync.Mutex
-	process *controlplane.Process
+	process *harness.Manager
 	// wanted is set while the process is to run; frozen while it is stopped by a signal.
 	wanted, frozen bool
 	endings        []ending
@@ -64,66 +61,31 @@ type manager struct {
 
 // managerConfig is what managers have in common.
 type managerConfig struct {
-	cp     *controlplane.ControlPlane
-	opts   options
-	config *rest.Config // of the identity that all managers have
-	path   string       // its kubeconfig
-	dir    string
+	cp   *controlplane.ControlPlane
+	opts options
+	dir  string
 }
 
 // newManager returns a manager that does not run yet.
 func newManager(c managerConfig, name, member string, seed uint64, extra ...string) (*manager, error) {
-	m := &manager{name: name, member: member, cp: c.cp, poke: make(chan struct{}, 1)}
-	binaryName := fleetName
+	m := &manager{name: name, member: member, cp: c.cp, weather: newWeather(seed), poke: make(chan struct{}, 1)}
+	m.spec = harness.Spec{Name: name, Flags: append(m.flags(c.opts), extra...), Grace: grace, Kubeconfig: filepath.Join(c.dir, name+".kubeconfig")}
 	if c.opts.target == stockTarget {
-		binaryName = stockName
+		m.usual = stockName
 	}
+	m.spec.Binary = m.usual
 	var err error
-	if m.binary, err = c.cp.Binary(binaryName); err != nil {
+	if m.spec.Port, err = controlplane.FreePort(); err != nil {
 		return nil, err
 	}
-	if m.port, err = controlplane.FreePort(); err != nil {
+	if m.proxy, err = harness.NewProxy(c.cp, m.weather.between); err != nil {
 		return nil, err
 	}
-	if m.weather, err = newWeather(c.config, seed); err != nil {
-		return nil, err
-	}
-	certificate, err := c.cp.ServingCertificate("chaos-proxy")
-	if err != nil {
-		return nil, err
-	}
-	if m.proxy, err = newProxy(strings.TrimPrefix(c.config.Host, "https://"), certificate, m.weather); err != nil {
-		return nil, err
-	}
-	if m.kubeconfig, err = redirect(c.path, filepath.Join(c.dir, name+".kubeconfig"), m.proxy.URL()); err != nil {
-		return nil, err
-	}
-	m.flags = append(m.arguments(c.opts), extra...)
-	return m, nil
+	return m, m.proxy.WriteKubeconfig(m.spec.Kubeconfig)
 }
 
-// redirect writes a copy of a kubeconfig that leads to another address.
-func redirect(from, to, url string) (string, error) {
-	config, err := clientcmd.LoadFromFile(from)
-	if err != nil {
-		return "", err
-	}
-	for _, cluster := range config.Clusters {
-		cluster.Server = url
-	}
-	return to, clientcmd.WriteToFile(*config, to)
-}
-
-func (m *manager) arguments(o options) []string {
-	var args []string
-	for _, arg := range m.cp.ControllerManagerArgs() {
-		if name, _, _ := strings.Cut(arg, "="); strings.HasSuffix(name, "kubeconfig") {
-			arg = name + "=" + m.kubeconfig
-		}
-		args = append(args, arg)
-	}
-	args = append(args, timingFlags(o.timing)...)
-	args = append(args, fmt.Sprintf("--secure-port=%d", m.port), "--v=2")
+func (m *manager) flags(o options) []string {
+	args := append(timingFlags(o.timing), "--v=2")
 	if o.target == fleetTarget {
 		args = append(args,
 			"--fleet-name="+fleetName,
@@ -171,7 +133,7 @@ func (m *manager) Run(ctx context.Context) {
 }
 
 // again starts the process again if it has ended by itself.
-func (m *manager) again(ctx context.Context, p *controlplane.Process) {
+func (m *manager) again(ctx context.Context, p *harness.Manager) {
 	m.mu.Lock()
 	if m.process != p || !m.wanted {
 		m.mu.Unlock()
@@ -191,7 +153,7 @@ func (m *manager) again(ctx context.Context, p *controlplane.Process) {
 }
 
 func (m *manager) startLocked() error {
-	p, err := m.cp.StartProcess(m.name, m.binary, m.flags, controlplane.WithGrace(grace))
+	p, err := harness.Start(m.cp, m.spec)
 	if err != nil {
 		return err
 	}
@@ -213,7 +175,7 @@ func (m *manager) up() error {
 }
 
 // upOnce starts the process, which may end for good.
-func (m *manager) upOnce() (*controlplane.Process, error) {
+func (m *manager) upOnce() (*harness.Manager, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.startLocked(); err != nil {
@@ -229,8 +191,18 @@ func (m *manager) wake() {
 	}
 }
 
+// use has another binary started from now on, the usual one if path is empty. It reports whether
+// that is another one than before.
+func (m *manager) use(path string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.spec.Binary
+	m.spec.Binary = cmp.Or(path, m.usual)
+	return m.spec.Binary != before
+}
+
 // unwanted notes that the process may end, and returns it.
-func (m *manager) unwanted() *controlplane.Process {
+func (m *manager) unwanted() *harness.Manager {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.wanted = false
@@ -253,19 +225,14 @@ func (m *manager) leave(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	select {
-	case <-p.Done():
+	if p.Running() != nil {
 		return nil // killed, or it failed before and that is known
-	default:
-	}
-	if err := p.Stop(ctx); err != nil {
-		return err
 	}
 	// The stock controller manager ends with status 1 whenever it has led.
-	if err := p.Wait(); err != nil && !m.stock() {
-		return fmt.Errorf("%s was told to end and ended with %w, see %s", m.name, err, p.LogPath())
+	if m.stock() {
+		return p.Stop(ctx)
 	}
-	return nil
+	return p.Leave(ctx)
 }
 
 // freeze and thaw stop the process and let it go on.
@@ -289,15 +256,7 @@ func (m *manager) signal(s syscall.Signal, frozen bool) error {
 func (m *manager) running() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.process == nil || !m.wanted || m.frozen {
-		return false
-	}
-	select {
-	case <-m.process.Done():
-		return false
-	default:
-		return true
-	}
+	return m.process != nil && m.wanted && !m.frozen && m.process.Running() == nil
 }
 
 // isWanted tells whether the process is to run.
@@ -316,21 +275,25 @@ func (m *manager) endingsSince(since time.Time) []ending {
 
 // logPath is where its output goes; empty before the first start.
 func (m *manager) logPath() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.process == nil {
-		return ""
+	if p := m.current(); p != nil {
+		return p.LogPath()
 	}
-	return m.process.LogPath()
+	return ""
 }
 
-func (m *manager) stock() bool { return filepath.Base(m.binary) == stockName }
+func (m *manager) stock() bool { return m.usual == stockName }
 
-// readyURL answers 200 when the replica serves.
-func (m *manager) readyURL() string {
-	path := "readyz"
+// current returns the process that was started last; nil if none was.
+func (m *manager) current() *harness.Manager {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.process
+}
+
+// readyPath answers 200 when the replica serves.
+func (m *manager) readyPath() string {
 	if m.stock() {
-		path = "healthz"
+		return "/healthz"
 	}
-	return fmt.Sprintf("https://127.0.0.1:%d/%s", m.port, path)
+	return "/readyz"
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
@@ -48,6 +48,8 @@ type options struct {
 	keep     bool
 	failFast bool
 	shard    bool
+	bounds   bool
+	earlier  string
 	extra    []string
 }
 
@@ -76,6 +78,8 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	flags.StringVar(&o.dir, "dir", "", "working directory, empty or not there; default a fresh one")
 	flags.BoolVar(&o.keep, "keep", false, "leave the working directory with all logs in any case")
 	flags.BoolVar(&o.shard, "sharded-list-watch", true, "turn on the API server's alpha feature ShardedListAndWatch")
+	flags.BoolVar(&o.bounds, "bounds", true, "fail if handoffs, takeovers or the gate take longer than is promised, and than this machine explains")
+	flags.StringVar(&o.earlier, "earlier", "", "binary of another version for the fault versions; default earlier/flotilla in the folder of the binaries")
 	flags.StringVar(&extra, "replica-flags", "", "more flags for every replica, separated by spaces")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -123,7 +127,7 @@ func (o options) validate() error {
 	if err := o.timing.Validate(); err != nil {
 		return err
 	}
-	_, err := controllers.DefaultPlan(o.shards)
+	_, err := catalogue.DefaultPlan(o.shards)
 	if err != nil {
 		return fmt.Errorf("-shards: %w", err)
 	}

@@ -46,7 +46,7 @@ func (r *round) Run(ctx context.Context) (*tampering, error) {
 		err = expect.verify(ctx)
 	}
 	w.out.printf("      whole again %.1f s after its end; %s", took.Seconds(), r.summary(began))
-	return expect.tampered, errors.Join(err, r.bystanders(expect, began), r.gate(expect, began), w.panicked())
+	return expect.tampered, errors.Join(err, r.bystanders(expect, began), r.gate(expect, began), r.bounds(expect, began), w.panicked())
 }
 
 // endings waits until the victims' processes have ended by themselves, if they must.
@@ -157,17 +157,8 @@ func (r *round) bystanders(e expectation, began time.Time) error {
 // summary says what became of claims and processes since the beginning of the fault.
 func (r *round) summary(began time.Time) string {
 	var parts []string
-	var handed, lost []time.Duration
-	for _, c := range r.world.journal.changesSince(began) {
-		switch {
-		case c.to == "":
-		case c.lost:
-			lost = append(lost, c.gap)
-		case c.gap > 0:
-			handed = append(handed, c.gap)
-		}
-	}
-	parts = append(parts, "handed over "+durations(slices.Sorted(slices.Values(handed))), "lost "+durations(slices.Sorted(slices.Values(lost))))
+	handed, lost := gaps(r.world.journal.changesSince(began))
+	parts = append(parts, "handed over "+durations(handed), "lost "+durations(lost))
 	for _, m := range r.world.all() {
 		for _, ending := range m.endingsSince(began) {
 			parts = append(parts, "process ended: "+ending.String())

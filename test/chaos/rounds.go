@@ -29,8 +29,8 @@ func (c *chaos) faults(ctx context.Context) error {
 		if !c.goesOn(i, dealt) {
 			break
 		}
-		if !command.Pause(ctx, calmTime) {
-			return ctx.Err()
+		if err := c.calibrate(ctx); err != nil {
+			return errors.Join(append(errs, err)...)
 		}
 		err := errors.Join(c.quiet(), c.fault(ctx, i+1, faultByName(deck.next())))
 		if err == nil {

@@ -2,29 +2,16 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
-	"io"
-	"log"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
-
-	"k8s.io/client-go/rest"
 )
 
 // weather answers some requests in the API server's place and ends watches, for the proxies that end TLS.
 type weather struct {
-	// asUser forwards with the client certificate of the manager, asBearer without: a request that carries a token would
-	// otherwise be the manager's own.
-	asUser, asBearer http.Handler
-
 	mu       sync.Mutex
 	random   *rand.Rand
 	errors   float64
@@ -34,37 +21,8 @@ type weather struct {
 	injected atomic.Int64
 }
 
-// newWeather forwards to the API server of this configuration, with its client certificate where the request has no
-// credentials of its own.
-func newWeather(config *rest.Config, seed uint64) (*weather, error) {
-	target, err := url.Parse(config.Host)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(config.CAData) {
-		return nil, errors.New("the configuration has no certificate authority")
-	}
-	certificate, err := tls.X509KeyPair(config.CertData, config.KeyData)
-	if err != nil {
-		return nil, err
-	}
-	forward := func(certificates ...tls.Certificate) http.Handler {
-		return &httputil.ReverseProxy{
-			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = target.Host },
-			Transport: &http.Transport{
-				TLSClientConfig:     &tls.Config{RootCAs: roots, Certificates: certificates, MinVersion: tls.VersionTLS12},
-				ForceAttemptHTTP2:   true,
-				MaxIdleConnsPerHost: 32,
-			},
-			FlushInterval: -1, // watches
-			ErrorLog:      silent(),
-		}
-	}
-	return &weather{
-		asUser: forward(certificate), asBearer: forward(),
-		random: rand.New(rand.NewPCG(seed, seed)), watches: map[int]context.CancelFunc{},
-	}, nil
+func newWeather(seed uint64) *weather {
+	return &weather{random: rand.New(rand.NewPCG(seed, seed)), watches: map[int]context.CancelFunc{}}
 }
 
 // Set says which part of all requests is answered with an error, and which part of new watches with 410.
@@ -88,24 +46,22 @@ func (w *weather) EndWatches() {
 	}
 }
 
-// ServeHTTP implements http.Handler.
-func (w *weather) ServeHTTP(out http.ResponseWriter, r *http.Request) {
-	watch := isWatch(r)
-	if code := w.draw(watch); code != 0 {
-		w.injected.Add(1)
-		refuse(out, code)
-		return
-	}
-	if watch {
-		ctx, done := w.watching(r.Context())
-		defer done()
-		r = r.WithContext(ctx)
-	}
-	if r.Header.Get("Authorization") != "" {
-		w.asBearer.ServeHTTP(out, r)
-		return
-	}
-	w.asUser.ServeHTTP(out, r)
+// between returns a handler that forwards what the weather lets through.
+func (w *weather) between(forward http.Handler) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		watch := isWatch(r)
+		if code := w.draw(watch); code != 0 {
+			w.injected.Add(1)
+			refuse(out, code)
+			return
+		}
+		if watch {
+			ctx, done := w.watching(r.Context())
+			defer done()
+			r = r.WithContext(ctx)
+		}
+		forward.ServeHTTP(out, r)
+	})
 }
 
 func isWatch(r *http.Request) bool {
@@ -165,6 +121,3 @@ func refuse(out http.ResponseWriter, code int) {
 	fmt.Fprintf(out, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%s,"reason":%q,"code":%d}`,
 		strconv.Quote("made up by the chaos proxy"), reasons[code], code)
 }
-
-// silent is a log for what libraries complain about when connections are cut, which is all the time.
-func silent() *log.Logger { return log.New(io.Discard, "", 0) }

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,8 +18,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/test/command"
+	"github.com/flotilla-kube/flotilla/test/calibrate"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // world is all that a fault can act upon and look at.
@@ -28,9 +28,12 @@ type world struct {
 	opts   options
 	out    *printer
 	random *rand.Rand
-	plan   shard.Plan
-	cp     *controlplane.ControlPlane
-	client kubernetes.Interface
+	// plan is the one in force, first that which the fleet began with.
+	plan, first shard.Plan
+	// retired are the Leases of shards that are in the plan no more.
+	retired map[string]bool
+	cp      *controlplane.ControlPlane
+	client  kubernetes.Interface
 	// namespaces have one canary each; homes says in which shard each lies.
 	namespaces []string
 	homes      map[string]shard.ID
@@ -38,6 +41,10 @@ type world struct {
 	load       *load
 	config     managerConfig
 	stall      stallWatch
+	// machine is how slow this one was before the fault; handed is for how long nobody held what was
+	// moved as planned, and slowest how slow the machine was before those faults.
+	machine, slowest calibrate.Machine
+	handed           []time.Duration
 	// http asks the managers whether they are ready.
 	http *http.Client
 
@@ -88,38 +95,10 @@ func (w *world) join(name, member string, extra ...string) (*manager, error) {
 	return m, nil
 }
 
-// await returns once the condition returns nil. It is asked after every write to the API server, and from time to time
-// where none come.
-func (w *world) await(ctx context.Context, within time.Duration, what string, condition func(context.Context) error) (time.Duration, error) {
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	for {
-		next := w.journal.next()
-		last := condition(ctx)
-		if last == nil {
-			return time.Since(began), nil
-		}
-		if errors.Is(last, errGiveUp) {
-			return time.Since(began), fmt.Errorf("%s: %w", what, last)
-		}
-		if ctx.Err() == nil {
-			command.Pause(ctx, lookInterval)
-		}
-		select {
-		case <-next:
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return time.Since(began), fmt.Errorf("%s: not within %v: %w", what, within, last)
-		}
-	}
+// await is harness.Await.
+func (w *world) await(ctx context.Context, within time.Duration, what string, condition harness.Condition) (time.Duration, error) {
+	return harness.Await(ctx, within, what, condition)
 }
-
-// lookInterval is between two looks at a condition.
-const lookInterval = 50 * time.Millisecond
-
-// errGiveUp ends await at once.
-var errGiveUp = errors.New("giving up")
 
 // held returns nil if every shard is held by a running member that has renewed its Lease since a time. Those in without
 // must hold none.
@@ -191,15 +170,12 @@ func (w *world) readyOne(ctx context.Context, m *manager) error {
 
 // status returns what the manager answers to the question whether it is ready.
 func (w *world) status(ctx context.Context, m *manager) (int, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.readyURL(), nil)
-	if err != nil {
-		return 0, err
+	p := m.current()
+	if p == nil {
+		return 0, fmt.Errorf("%s has not been started", m.name)
 	}
-	response, err := w.http.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	return response.StatusCode, response.Body.Close()
+	code, _, err := p.As(w.http).Get(ctx, m.readyPath())
+	return code, err
 }
 
 // spreadOut returns nil if every member that is to run holds a shard.
@@ -242,22 +218,28 @@ func (w *world) gateHeld(since time.Time) error {
 }
 
 // restore brings everything back to what it was before the first fault, after one that did not end
-// as it should: every way to the API server is open, and the members of the beginning run, and no
-// others.
+// as it should: every way to the API server is open, the members of the beginning run, and no
+// others, none of them is drained, and the plan is the first one.
 func (w *world) restore(ctx context.Context) error {
 	var errs []error
 	for _, m := range w.all() {
 		m.weather.Set(0, 0)
-		m.proxy.Set(pass)
+		m.proxy.Set(harness.Pass)
 		if err := m.thaw(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			errs = append(errs, err)
 		}
 		switch wanted := slices.Contains(w.opts.members(), m.name); {
-		case wanted && !m.isWanted():
+		case wanted && (!m.isWanted() || m.use("")):
 			errs = append(errs, m.kill(), m.up())
 		case !wanted:
 			_ = m.leave(ctx) // How it ends is not what is asked here.
 		}
+	}
+	if w.opts.target == fleetTarget {
+		_, err := w.await(ctx, w.wholeLimit(), "what an operator asked for is taken back", func(ctx context.Context) error {
+			return errors.Join(w.undrain(ctx), w.putBack(ctx))
+		})
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -273,8 +255,6 @@ func (w *world) awaitWhole(ctx context.Context, since time.Time) (time.Duration,
 	return w.await(ctx, w.wholeLimit(), "the fleet is whole again", func(ctx context.Context) error { return w.whole(ctx, since) })
 }
 
-var panics = regexp.MustCompile(`(?m)^(panic: |fatal error: |E.*Observed a panic)`)
-
 // panicked returns an error if a log of a manager has a panic in it.
 func (w *world) panicked() error {
 	for _, m := range w.all() {
@@ -282,12 +262,8 @@ func (w *world) panicked() error {
 		if path == "" {
 			continue
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
+		if err := harness.Panicked(path); err != nil {
 			return err
-		}
-		if at := panics.FindIndex(text); at != nil {
-			return fmt.Errorf("%s panicked, see %s:\n%s", m.name, path, text[at[0]:min(len(text), at[0]+1000)])
 		}
 	}
 	return nil

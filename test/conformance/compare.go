@@ -87,7 +87,12 @@ func runOn(ctx context.Context, o options, name string, list []string) (_ verdic
 	if err != nil {
 		return verdict.Run{}, err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
+	defer func() {
+		err = errors.Join(err, s.stop())
+		if err == nil && len(s.members) > 0 {
+			err = s.judge()
+		}
+	}()
 	fmt.Printf("%s: ready after %.0f s, running %d specs, %d at a time; logs in %s\n",
 		name, time.Since(began).Seconds(), len(list), o.procs, s.dir)
 	run := s.runList

@@ -77,7 +77,7 @@ func (s *system) kill(ctx context.Context, d disturbance) error {
 	}
 	for _, ring := range status.Rings {
 		for _, shard := range ring.Shards {
-			if shard.Holder == m.name {
+			if shard.Holder == m.name() {
 				s.gone[shard.Incarnation] = true
 			}
 		}

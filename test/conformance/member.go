@@ -2,39 +2,36 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // member is one member of the fleet: a process that may be ended and started again. Its methods may be called from any
 // goroutine, those that start or end it from one at a time.
 type member struct {
-	name, binary string
-	plane        *controlplane.ControlPlane
-	args         []string
+	plane *controlplane.ControlPlane
+	spec  harness.Spec
 
 	mu      sync.Mutex
-	process *controlplane.Process
+	process *harness.Manager
 	// away is set while the process has been ended on purpose.
 	away bool
 }
 
 func newMember(plane *controlplane.ControlPlane, name string) (*member, error) {
-	binary, err := plane.Binary(fleetName)
-	if err != nil {
-		return nil, fmt.Errorf("%w: run 'make build'", err)
-	}
 	port, err := controlplane.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	return &member{name: name, binary: binary, plane: plane, args: append(managerArgs(plane, port), "--member-name="+name)}, nil
+	return &member{plane: plane, spec: harness.Spec{Name: name, Port: port, Flags: append(managerFlags(), "--member-name="+name)}}, nil
 }
 
+func (m *member) name() string { return m.spec.Name }
+
 func (m *member) start() error {
-	p, err := m.plane.StartProcess(m.name, m.binary, m.args)
+	p, err := harness.Start(m.plane, m.spec)
 	if err != nil {
 		return err
 	}
@@ -45,7 +42,7 @@ func (m *member) start() error {
 }
 
 // leaving notes that the process may end, and returns it.
-func (m *member) leaving() *controlplane.Process {
+func (m *member) leaving() *harness.Manager {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.away = true
@@ -56,16 +53,7 @@ func (m *member) leaving() *controlplane.Process {
 func (m *member) kill() error { return m.leaving().Kill() }
 
 // leave ends the member in good order, which must be with status 0.
-func (m *member) leave(ctx context.Context) error {
-	p := m.leaving()
-	if err := p.Stop(ctx); err != nil {
-		return err
-	}
-	if err := p.Wait(); err != nil {
-		return fmt.Errorf("%s left with %w, see %s", m.name, err, p.LogPath())
-	}
-	return nil
-}
+func (m *member) leave(ctx context.Context) error { return m.leaving().Leave(ctx) }
 
 // alive returns an error if the process has ended by itself.
 func (m *member) alive() error {
@@ -74,10 +62,5 @@ func (m *member) alive() error {
 	if m.away {
 		return nil
 	}
-	select {
-	case <-m.process.Done():
-		return fmt.Errorf("%s has ended by itself: %v, see %s", m.name, m.process.Wait(), m.process.LogPath())
-	default:
-		return nil
-	}
+	return m.process.Running()
 }

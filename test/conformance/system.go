@@ -11,17 +11,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
-
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
-	stockName = "kube-controller-manager"
 	fleetName = "flotilla"
 
-	poll = 200 * time.Millisecond
 	// wholeLimit is how long a fleet may take until every shard runs and every member has some, on a busy machine. The
 	// shipped rebalance delay of 10 s and, after a kill, the Lease duration of 15 s are part of it.
 	wholeLimit = 3 * time.Minute
@@ -35,7 +31,7 @@ type system struct {
 	dir   string
 	// members are the fleet's, nil for stock.
 	members []*member
-	stock   *controlplane.Process
+	stock   *harness.Manager
 	// gone are the incarnations that were killed: their Leases name them as holders until they expire.
 	gone map[string]bool
 }
@@ -46,7 +42,7 @@ func startSystem(ctx context.Context, o options, name, dir string) (_ *system, e
 		return nil, err
 	}
 	plane, err := controlplane.Start(ctx, controlplane.Options{
-		BinDir: o.binDir, Dir: filepath.Join(dir, "controlplane"), Nodes: o.nodes, Scheduler: true,
+		BinDir: o.binDir, Dir: filepath.Join(dir, "controlplane"), Nodes: o.nodes, Scheduler: true, AuditObjects: true,
 	})
 	if err != nil {
 		return nil, err
@@ -76,46 +72,31 @@ func startSystem(ctx context.Context, o options, name, dir string) (_ *system, e
 	return s, s.whole(ctx)
 }
 
-// managerArgs are the flags that both systems get.
-func managerArgs(plane *controlplane.ControlPlane, port int) []string {
-	return append(plane.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port),
+// managerFlags are the flags that both systems get.
+func managerFlags() []string {
+	return []string{
 		// The suite makes in minutes what a cluster sees in hours: limits of the client would make it a test of waiting.
 		"--kube-api-qps=200", "--kube-api-burst=400",
 		// The default storage class is its.
-		"--enable-hostpath-provisioner=true")
+		"--enable-hostpath-provisioner=true",
+	}
 }
 
 func (s *system) startStock(ctx context.Context) error {
-	binary, err := s.plane.Binary(stockName)
-	if err != nil {
+	var err error
+	if s.stock, err = harness.Start(s.plane, harness.Spec{Name: harness.Stock, Binary: harness.Stock, Flags: managerFlags()}); err != nil {
 		return err
 	}
-	port, err := controlplane.FreePort()
-	if err != nil {
-		return err
-	}
-	if s.stock, err = s.plane.StartProcess(stockName, binary, managerArgs(s.plane, port)); err != nil {
-		return err
-	}
-	client, err := insecureClient(s.plane.AdminConfig())
-	if err != nil {
-		return err
-	}
-	return until(ctx, stockName+" is healthy", func(ctx context.Context) error {
-		return get(ctx, client, fmt.Sprintf("https://127.0.0.1:%d/healthz", port))
-	})
+	_, err = harness.Await(ctx, wholeLimit, "the stock controller manager is healthy", s.stock.Answers("/healthz", http.StatusOK))
+	return err
 }
 
 // alive returns an error if a process that runs controllers has ended.
 func (s *system) alive() error {
-	if s.stock != nil {
-		select {
-		case <-s.stock.Done():
-			return fmt.Errorf("%s has ended: %v, see %s", stockName, s.stock.Wait(), s.stock.LogPath())
-		default:
-		}
-	}
 	var errs []error
+	if s.stock != nil {
+		errs = append(errs, s.stock.Running())
+	}
 	for _, m := range s.members {
 		errs = append(errs, m.alive())
 	}
@@ -131,7 +112,7 @@ type fleetStatus struct {
 
 // whole returns once every shard runs and every member has one.
 func (s *system) whole(ctx context.Context) error {
-	return until(ctx, "the fleet is whole", func(ctx context.Context) error {
+	_, err := harness.Await(ctx, wholeLimit, "the fleet is whole", func(ctx context.Context) error {
 		if err := s.alive(); err != nil {
 			return err
 		}
@@ -141,6 +122,7 @@ func (s *system) whole(ctx context.Context) error {
 		}
 		return status.whole(len(s.members), s.gone)
 	})
+	return err
 }
 
 func (s *system) status(ctx context.Context) (status fleetStatus, err error) {
@@ -181,40 +163,3 @@ func (f fleetStatus) whole(members int, gone map[string]bool) error {
 
 // stop ends everything.
 func (s *system) stop() error { return s.plane.Stop() }
-
-// until waits for a condition; the error says what was missing last.
-func until(ctx context.Context, what string, condition func(context.Context) error) error {
-	last := errors.New("not tried")
-	err := wait.PollUntilContextTimeout(ctx, poll, wholeLimit, true, func(ctx context.Context) (bool, error) {
-		last = condition(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w: %w", what, err, last)
-	}
-	return nil
-}
-
-// insecureClient speaks to a component whose serving certificate is its own.
-func insecureClient(config *rest.Config) (*http.Client, error) {
-	config = rest.CopyConfig(config)
-	config.TLSClientConfig.Insecure = true
-	config.TLSClientConfig.CAData, config.TLSClientConfig.CAFile = nil, ""
-	return rest.HTTPClientFor(config)
-}
-
-func get(ctx context.Context, client *http.Client, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
-	}
-	return nil
-}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // requireCertificate has the controller manager sign a client certificate, and uses it: signer and client CA are one.
@@ -55,7 +56,7 @@ func requireCertificate(t *testing.T, cp *controlplane.ControlPlane) {
 	if _, err := requests.UpdateApproval(t.Context(), "signed", csr, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "certificate", func(ctx context.Context) (err error) {
+	harness.Eventually(t, harness.Patience, "certificate", func(ctx context.Context) (err error) {
 		if csr, err = requests.Get(ctx, "signed", metav1.GetOptions{}); err == nil && len(csr.Status.Certificate) == 0 {
 			err = errors.New("not signed")
 		}

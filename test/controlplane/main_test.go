@@ -11,39 +11,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
-
-// patience is for steps that take seconds on an idle machine.
-const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(orphanVariable) != "" {
 		os.Exit(runOrphan(context.Background()))
 	}
 	os.Exit(m.Run())
-}
-
-// start starts a control plane that is stopped, at the latest, at the end of the test.
-func start(t *testing.T, opts controlplane.Options) *controlplane.ControlPlane {
-	t.Helper()
-	opts.Log = t.Output()
-	cp, err := controlplane.Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return cp
 }
 
 func client(t *testing.T, config *rest.Config) kubernetes.Interface {
@@ -53,20 +30,6 @@ func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 		t.Fatal(err)
 	}
 	return client
-}
-
-// eventually waits until the condition returns nil, and fails with its last error otherwise.
-func eventually(t *testing.T, what string, condition func(ctx context.Context) error) {
-	t.Helper()
-	last := errors.New("not tried")
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true,
-		func(ctx context.Context) (bool, error) {
-			last = condition(ctx)
-			return last == nil, nil
-		})
-	if err != nil {
-		t.Fatalf("%s: %v, last: %v", what, err, last)
-	}
 }
 
 // pids returns the numbers of the running processes, by name.

@@ -15,12 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // TestOutage has a bare API server in a directory of the caller's: no gate, API server down and up again, processes.
 func TestOutage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "it's here")
-	cp := start(t, controlplane.Options{
+	cp := harness.StartPlane(t, controlplane.Options{
 		Dir:           dir,
 		AuditObjects:  true,
 		FeatureGates:  map[string]bool{"AllAlpha": false},
@@ -99,7 +100,7 @@ func requireOutage(t *testing.T, cp *controlplane.ControlPlane) {
 			if err := stop(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "server down", func(ctx context.Context) error {
+			harness.Eventually(t, harness.Patience, "server down", func(ctx context.Context) error {
 				if _, err := configMaps.Get(ctx, "before", metav1.GetOptions{}); err == nil {
 					return errors.New("the API server answers")
 				}
@@ -129,7 +130,7 @@ func requireProcesses(t *testing.T, cp *controlplane.ControlPlane) {
 	if _, err := cp.StartProcess("stubborn", "/bin/sh", nil); err == nil {
 		t.Error("two processes have the same name")
 	}
-	eventually(t, "output", func(context.Context) error {
+	harness.Eventually(t, harness.Patience, "output", func(context.Context) error {
 		content, err := os.ReadFile(stubborn.LogPath())
 		if err == nil && string(content) != "never\n" {
 			err = fmt.Errorf("the log holds %q", content)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 func TestMissingBinaries(t *testing.T) {
@@ -136,7 +137,7 @@ func TestParentKilled(t *testing.T) {
 	if err := parent.Wait(); err == nil {
 		t.Error("the process ended by itself")
 	}
-	eventually(t, "directory removed", func(context.Context) error {
+	harness.Eventually(t, harness.Patience, "directory removed", func(context.Context) error {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%s is still there: %w", dir, err)
 		}
@@ -144,8 +145,8 @@ func TestParentKilled(t *testing.T) {
 	})
 	// A process that was killed is there until the kernel has torn it down, and its files may go before it does. Its
 	// first thread may be gone before the others, and the last of them keeps its sockets.
-	eventually(t, "processes gone", func(context.Context) error { return gone(pids) })
-	eventually(t, "nobody answers", func(context.Context) error {
+	harness.Eventually(t, harness.Patience, "processes gone", func(context.Context) error { return gone(pids) })
+	harness.Eventually(t, harness.Patience, "nobody answers", func(context.Context) error {
 		connection, err := net.Dial("tcp", server.Host)
 		if err != nil {
 			return nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
@@ -31,15 +32,19 @@ const (
 
 // TestWorkload runs the stock controller manager with everything that the package has, and then checks each promise.
 func TestWorkload(t *testing.T) {
-	cp := start(t, controlplane.Options{Nodes: 3, Scheduler: true, ShardedListAndWatch: true})
-	manager := startControllerManager(t, cp)
+	cp := harness.StartPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, ShardedListAndWatch: true})
+	// Without a Cleanup, for cp.Stop is to end it.
+	manager, err := harness.Start(cp, harness.Spec{Name: managerName, Binary: managerName})
+	if err != nil {
+		t.Fatal(err)
+	}
 	config := cp.AdminConfig()
 	config.UserAgent = userAgent
 	client := client(t, config)
 	create(t, client)
 
 	t.Run("deployment", func(t *testing.T) {
-		eventually(t, "deployment available", func(ctx context.Context) error { return requireReady(ctx, client) })
+		harness.Eventually(t, harness.Patience, "deployment available", func(ctx context.Context) error { return requireReady(ctx, client) })
 		requireAddresses(t, client)
 	})
 	t.Run("jobs", func(t *testing.T) { requireJobs(t, client) })
@@ -73,24 +78,6 @@ func TestWorkload(t *testing.T) {
 			t.Error("a process was started on a stopped control plane")
 		}
 	})
-}
-
-func startControllerManager(t *testing.T, cp *controlplane.ControlPlane) *controlplane.Process {
-	t.Helper()
-	binary, err := cp.Binary(managerName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := controlplane.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := append(cp.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port))
-	p, err := cp.StartProcess(managerName, binary, args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 func create(t *testing.T, client kubernetes.Interface) {
@@ -162,7 +149,7 @@ func requireJobs(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	for _, name := range []string{"quick", "exact"} {
 		var job *batchv1.Job
-		eventually(t, "job "+name, func(ctx context.Context) (err error) {
+		harness.Eventually(t, harness.Patience, "job "+name, func(ctx context.Context) (err error) {
 			if job, err = client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
 				return err
 			}
@@ -189,7 +176,7 @@ func requireDeletion(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	pods := client.CoreV1().Pods(namespace)
 	var old []corev1.Pod
-	eventually(t, "running pods", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "running pods", func(ctx context.Context) error {
 		list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
 		if err != nil {
 			return err
@@ -202,7 +189,7 @@ func requireDeletion(t *testing.T, client kubernetes.Interface) {
 	if err := pods.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "replaced pods", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "replaced pods", func(ctx context.Context) error {
 		for _, pod := range old {
 			if _, err := pods.Get(ctx, pod.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("pod %s: %v, want it gone", pod.Name, err)
@@ -232,7 +219,7 @@ func requireReady(ctx context.Context, client kubernetes.Interface) error {
 
 func requireNodeLeases(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
-	eventually(t, "node leases", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "node leases", func(ctx context.Context) error {
 		leases, err := client.CoordinationV1().Leases("kube-node-lease").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
@@ -108,7 +108,7 @@ func run(parent context.Context, opts options, dir string) (err error) {
 // place computes beforehand who will own what: it depends on the names alone.
 func (d *demo) place() error {
 	var err error
-	if d.plan, err = controllers.DefaultPlan(d.opts.shards); err != nil {
+	if d.plan, err = catalogue.DefaultPlan(d.opts.shards); err != nil {
 		return err
 	}
 	members := d.opts.members()

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -22,7 +22,7 @@ func defaults(t *testing.T) (options, shard.Plan, map[shard.ID]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := controllers.DefaultPlan(opts.shards)
+	plan, err := catalogue.DefaultPlan(opts.shards)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestSpread(t *testing.T) {
 		}
 		inShard[id]++
 	}
-	ring, _ := plan.Ring(controllers.NamespacesRing)
+	ring, _ := plan.Ring(catalogue.NamespacesRing)
 	for _, id := range ring.IDs() {
 		if n := inShard[id]; n < 1 || n > 3 {
 			t.Errorf("%s has %d namespaces, want 1 to 3", id, n)

@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
@@ -53,7 +53,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	if o.replicas < 2 || o.replicas > 9 {
 		return o, fmt.Errorf("-replicas is %d, must be from 2 to 9", o.replicas)
 	}
-	if _, err := controllers.DefaultPlan(o.shards); err != nil {
+	if _, err := catalogue.DefaultPlan(o.shards); err != nil {
 		return o, fmt.Errorf("-shards: %w", err)
 	}
 	return o, nil

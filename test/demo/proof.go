@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/test/audit"
 )
 
 // prove reads the audit log and returns what it proves, or an error if it does not.
@@ -20,7 +21,7 @@ func prove(log string, plan shard.Plan, moved []string, killed loss) ([]string, 
 		return nil, err
 	}
 	defer file.Close()
-	report, err := audit.Check(fleetName, plan, file)
+	report, err := audit.Judge(audit.Options{Fleet: fleetName, Plan: &plan, Controllers: catalogue.Identities()}, audit.Log{Reader: file})
 	if err != nil {
 		return nil, err
 	}
@@ -30,11 +31,11 @@ func prove(log string, plan shard.Plan, moved []string, killed loss) ([]string, 
 	return summary(report, moved, killed), nil
 }
 
-// faults returns nil if the report proves that every write was made by the holder of its shard, that the fleet wrote in
+// faults returns nil if the report proves that every write was made by the holder of its shard, none late or in flight, that the fleet wrote in
 // every tenant's namespace, and that the moved namespaces were served by the incarnation that was killed, by another
 // member, and by the next incarnation of the killed member.
 func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) error {
-	errs := []error{report.Err()}
+	errs := []error{report.Err(), report.Undisturbed()}
 	if none := report.Unwritten(namespaces); len(none) > 0 {
 		errs = append(errs, fmt.Errorf("nobody wrote in %s", strings.Join(none, ", ")))
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/flotilla-kube/flotilla/test/audit"
+	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
 var (
@@ -45,6 +45,7 @@ func TestFaults(t *testing.T) {
 		want  string
 	}{
 		"violation":     {func(r *audit.Report) { r.Violations = []audit.Violation{{Kind: audit.NotHolder}} }, "not the holder"},
+		"late":          {func(r *audit.Report) { r.Late = 1 }, "1 writes came after their Lease had run out"},
 		"silence":       {func(r *audit.Report) { delete(r.Namespaces, namespaces[9]) }, "nobody wrote in " + namespaces[9]},
 		"another shard": {func(r *audit.Report) { r.Namespaces[first][0].Shard.Name = "99" }, "but was written by"},
 		"no successor":  {func(r *audit.Report) { r.Namespaces[first] = r.Namespaces[first][:1] }, "was not served by"},

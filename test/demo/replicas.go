@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // replicas are the flotilla processes.
@@ -20,37 +21,26 @@ type replicas struct {
 	ended func(error)
 
 	mu        sync.Mutex
-	processes map[string]*controlplane.Process
+	processes map[string]*harness.Manager
 	killed    map[string]bool
 }
 
 func newReplicas(cp *controlplane.ControlPlane, opts options, ended func(error)) *replicas {
-	return &replicas{cp: cp, opts: opts, ended: ended, processes: map[string]*controlplane.Process{}, killed: map[string]bool{}}
+	return &replicas{cp: cp, opts: opts, ended: ended, processes: map[string]*harness.Manager{}, killed: map[string]bool{}}
 }
 
 // start starts the replica of this name.
 func (r *replicas) start(name string) error {
-	binary, err := r.cp.Binary("flotilla")
-	if err != nil {
-		return fmt.Errorf("%w: run 'make build'", err)
-	}
-	port, err := controlplane.FreePort()
-	if err != nil {
-		return err
-	}
-	args := append(r.cp.ControllerManagerArgs(),
+	spec := harness.Member(name,
 		"--fleet-name="+fleetName,
-		"--member-name="+name,
-		"--replan-interval=0s", // what moves is what the steps are about
 		fmt.Sprintf("--shards=%d", r.opts.shards),
 		fmt.Sprintf("--rebalance-delay=%v", rebalanceDelay),
 		fmt.Sprintf("--leader-elect-lease-duration=%v", timing.LeaseDuration),
 		fmt.Sprintf("--leader-elect-renew-deadline=%v", timing.RenewDeadline),
 		fmt.Sprintf("--leader-elect-retry-period=%v", timing.RetryPeriod),
-		fmt.Sprintf("--secure-port=%d", port),
-		"--v=2",
-	)
-	p, err := r.cp.StartProcess(name, binary, args, controlplane.WithGrace(leaveLimit))
+		"--v=2")
+	spec.Grace = leaveLimit
+	p, err := harness.Start(r.cp, spec)
 	if err != nil {
 		return err
 	}
@@ -61,7 +51,7 @@ func (r *replicas) start(name string) error {
 	return nil
 }
 
-func (r *replicas) watch(name string, p *controlplane.Process) {
+func (r *replicas) watch(name string, p *harness.Manager) {
 	err := p.Wait()
 	r.mu.Lock()
 	killed := r.processes[name] == p && r.killed[name]
@@ -99,13 +89,7 @@ func (r *replicas) stop(ctx context.Context) error {
 	var group sync.WaitGroup
 	for i, name := range names {
 		group.Go(func() {
-			p := processes[name]
-			if errs[i] = p.Stop(ctx); errs[i] != nil {
-				return
-			}
-			if err := p.Wait(); err != nil {
-				errs[i] = fmt.Errorf("%s ended with %w, see %s", name, err, p.LogPath())
-			}
+			errs[i] = processes[name].Leave(ctx)
 		})
 	}
 	group.Wait()

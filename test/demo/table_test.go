@@ -8,14 +8,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // smallTable is of four ranges and five groups; one member has been killed and one has not begun.
 func smallTable(t *testing.T) table {
 	t.Helper()
-	plan, err := controllers.DefaultPlan(4)
+	plan, err := catalogue.DefaultPlan(4)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,12 @@
 package deploy
 
 import (
-	"bufio"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // auditPolicy logs every request, reads as well: a right that is missing may be one to read.
@@ -35,22 +33,11 @@ func writeAuditPolicy(t *testing.T) string {
 // accounts of kube-system.
 func (c *cluster) requireRights(t *testing.T, user string) {
 	t.Helper()
-	file, err := os.Open(c.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 64<<20)
 	refused := map[string]int{}
 	requests, own := 0, 0
-	for lines.Scan() {
-		var e auditv1.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			t.Fatal(err)
-		}
+	err := harness.EventsOf(c.AuditLog(), func(e *harness.Event) error {
 		if e.User.Username != user && !strings.HasPrefix(e.User.Username, "system:serviceaccount:kube-system:") {
-			continue
+			return nil
 		}
 		requests++
 		if e.User.Username == user {
@@ -59,8 +46,9 @@ func (c *cluster) requireRights(t *testing.T, user string) {
 		if e.ResponseStatus != nil && (e.ResponseStatus.Code == 403 || e.ResponseStatus.Code == 401) {
 			refused[e.User.Username+" "+e.Verb+" "+e.RequestURI+" by "+e.UserAgent+": "+e.ResponseStatus.Message]++
 		}
-	}
-	if err := lines.Err(); err != nil {
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	for request, n := range refused {

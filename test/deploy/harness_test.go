@@ -3,20 +3,18 @@ package deploy
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 	"github.com/flotilla-kube/flotilla/test/kubelet"
 )
 
@@ -25,11 +23,6 @@ const (
 	stockName = "kube-controller-manager"
 	fleetName = "flotilla"
 	system    = "kube-system"
-
-	// patience is for what takes seconds on an idle machine, and half a minute at most.
-	patience       = 4 * time.Minute
-	pollInterval   = 200 * time.Millisecond
-	requestTimeout = 20 * time.Second
 )
 
 // cluster is a control plane with nodes whose kubelets run processes.
@@ -42,33 +35,21 @@ type cluster struct {
 // startCluster starts a control plane that is stopped at the end of the test.
 func startCluster(t *testing.T, opts controlplane.Options) *cluster {
 	t.Helper()
-	opts.Log = t.Output()
 	opts.APIServerArgs = append(opts.APIServerArgs, "--audit-policy-file="+writeAuditPolicy(t))
-	plane, err := controlplane.Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plane := harness.StartPlane(t, opts)
 	t.Cleanup(func() {
 		if t.Failed() {
 			showLogs(t, plane)
 		}
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
 	})
-	client, err := kubernetes.NewForConfig(plane.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &cluster{ControlPlane: plane, client: client, image: buildImage(t)}
+	return &cluster{ControlPlane: plane, client: harness.Client(t, plane), image: buildImage(t)}
 }
 
 // showLogs prints what the members said last.
 func showLogs(t *testing.T, plane *controlplane.ControlPlane) {
 	logs, _ := filepath.Glob(filepath.Join(plane.Dir(), "pod-*.log"))
 	for _, name := range logs {
-		text := readFile(t, name)
-		t.Logf("end of %s:\n%s", name, text[max(0, len(text)-3000):])
+		t.Log(harness.Tail(name))
 	}
 }
 
@@ -159,25 +140,8 @@ func readFile(t *testing.T, path string) string {
 	return string(text)
 }
 
-// errGiveUp ends eventually at once.
-var errGiveUp = errors.New("giving up")
-
 // eventually waits until the condition returns nil.
-func eventually(t *testing.T, what string, condition func(context.Context) error) {
+func eventually(t *testing.T, what string, condition harness.Condition) {
 	t.Helper()
-	began, last := time.Now(), errors.New("not tried")
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(context.Context) (bool, error) {
-		// Its own time, so that its error does not say that the time was over.
-		ctx, cancel := context.WithTimeout(t.Context(), requestTimeout)
-		defer cancel()
-		last = condition(ctx)
-		if errors.Is(last, errGiveUp) {
-			return false, last
-		}
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: not within %v: %v", what, patience, last)
-	}
-	t.Logf("%s after %v", what, time.Since(began).Round(100*time.Millisecond))
+	t.Logf("%s after %v", what, harness.Eventually(t, harness.Patience, what, condition))
 }

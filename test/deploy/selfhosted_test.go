@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,10 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
-	"github.com/flotilla-kube/flotilla/test/audit"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
@@ -51,7 +51,7 @@ func TestSelfHosted(t *testing.T) {
 	c.createCronJob(t)
 
 	c.kubectl(t, "", "-n", system, "rollout", "restart", "statefulset/flotilla")
-	c.kubectl(t, "", "-n", system, "rollout", "status", "statefulset/flotilla", "--timeout="+patience.String())
+	c.kubectl(t, "", "-n", system, "rollout", "status", "statefulset/flotilla", "--timeout="+harness.Patience.String())
 	c.work(t, 3)
 	for _, n := range []int{4, 3} {
 		c.kubectl(t, "", "-n", system, "scale", "statefulset/flotilla", fmt.Sprintf("--replicas=%d", n))
@@ -126,13 +126,15 @@ func freePort(t *testing.T) int {
 // startStock starts the stock controller manager, and waits until it leads.
 func (c *cluster) startStock(t *testing.T) *controlplane.Process {
 	t.Helper()
-	args := append(c.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", freePort(t)))
-	stock := c.start(t, stockName, stockName, args)
+	stock, err := harness.Start(c.ControlPlane, harness.Spec{Name: stockName, Binary: stockName})
+	if err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the stock controller manager leads", func(ctx context.Context) error {
 		_, err := c.client.CoordinationV1().Leases(system).Get(ctx, stockName, metav1.GetOptions{})
 		return err
 	})
-	return stock
+	return stock.Process
 }
 
 func (c *cluster) start(t *testing.T, binary, name string, args []string) *controlplane.Process {
@@ -198,7 +200,7 @@ func (c *cluster) ready(n int) func(context.Context) error {
 	return c.pods(n, func(_ context.Context, pod corev1.Pod) error {
 		for _, s := range pod.Status.ContainerStatuses {
 			if s.RestartCount > 0 {
-				return fmt.Errorf("%w: restarted %d times: %+v", errGiveUp, s.RestartCount, s.LastTerminationState.Terminated)
+				return fmt.Errorf("%w: restarted %d times: %+v", harness.ErrGiveUp, s.RestartCount, s.LastTerminationState.Terminated)
 			}
 		}
 		if !isReady(pod) {
@@ -256,12 +258,10 @@ func (c *cluster) address(t *testing.T) string {
 	return pods[0].Status.PodIP
 }
 
-var panicked = regexp.MustCompile(`(?m)^panic: |^goroutine \d+ \[running\]|Observed a panic|^fatal error: `)
-
 // judge holds all writes against the Leases, and looks for panics.
 func (c *cluster) judge(t *testing.T) {
 	t.Helper()
-	plan, err := controllers.DefaultPlan(16)
+	plan, err := catalogue.DefaultPlan(16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,12 +269,15 @@ func (c *cluster) judge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := audit.Check(fleetName, plan, bytes.NewReader(log))
+	report, err := audit.Judge(audit.Options{Fleet: fleetName, Plan: &plan, Controllers: catalogue.Identities()}, audit.Log{Reader: bytes.NewReader(log)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := report.Err(); err != nil {
+	if err := errors.Join(report.Err(), report.Undisturbed()); err != nil {
 		t.Error(err)
+	}
+	if report.Objects.Creates == 0 {
+		t.Errorf("judged of objects: %+v; want pods that were created among them", report.Objects)
 	}
 	t.Logf("%d writes, each by the holder of its shard", report.ByVersion+report.ByTime)
 	logs, err := filepath.Glob(filepath.Join(c.Dir(), "pod-*.log"))
@@ -282,9 +285,8 @@ func (c *cluster) judge(t *testing.T) {
 		t.Errorf("%d logs of pods: %v", len(logs), err)
 	}
 	for _, name := range logs {
-		text := readFile(t, name)
-		if at := panicked.FindStringIndex(text); at != nil {
-			t.Errorf("%s: a panic:\n%s", name, text[at[0]:min(len(text), at[0]+3000)])
+		if err := harness.Panicked(name); err != nil {
+			t.Error(err)
 		}
 	}
 }

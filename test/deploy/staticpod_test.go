@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // TestStaticPod runs kubeadm's manifest with another image, on a node whose keys only root may read.
@@ -40,7 +41,7 @@ func TestStaticPod(t *testing.T) {
 		_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
-	c.kubectl(t, "", "-n", system, "delete", "pod", stockName, "--timeout="+patience.String())
+	c.kubectl(t, "", "-n", system, "delete", "pod", stockName, "--timeout="+harness.Patience.String())
 	if n := log.requireOrder(t); n != 1 {
 		t.Errorf("%d processes have ended, want one", n)
 	}

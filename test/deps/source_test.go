@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -43,10 +44,24 @@ func parse(t *testing.T, name string, src any) file {
 	return file{path: name, fset: fset, ast: parsed}
 }
 
-// sources parses every Go file of the module, whatever its build constraints.
+// sources returns every Go file of the module, whatever its build constraints. They are parsed once for all tests.
 func sources(t *testing.T) []file {
 	t.Helper()
-	var files []file
+	parsed.Do(func() { files = parseAll(t) })
+	if len(files) < 50 {
+		t.Fatalf("Only %d Go files found below %s: the rules would check next to nothing", len(files), root)
+	}
+	return files
+}
+
+var (
+	parsed sync.Once
+	files  []file
+)
+
+func parseAll(t *testing.T) []file {
+	t.Helper()
+	var all []file
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -59,17 +74,14 @@ func sources(t *testing.T) []file {
 			return skip(name, rel, entry)
 		}
 		if strings.HasSuffix(rel, ".go") {
-			files = append(files, parse(t, filepath.ToSlash(rel), nil))
+			all = append(all, parse(t, filepath.ToSlash(rel), nil))
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 50 {
-		t.Fatalf("Only %d Go files found below %s: the rules would check next to nothing", len(files), root)
-	}
-	return files
+	return all
 }
 
 // skip leaves out what the go command leaves out, other modules, and what is built.

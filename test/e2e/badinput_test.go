@@ -2,64 +2,63 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
-	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestBadInputIsRefused starts a member with input that cannot work and requires that it ends with an error that names
-// the field, the value and what is allowed.
+// TestBadInputIsRefused runs the binary with flags that cannot work: one that is not parsed, one
+// that is not valid, and one that only the last of the checks refuses. The process ends by itself,
+// though there is no API server, with a line that names the flag and the value. pkg/app tries the
+// other flags in process.
 func TestBadInputIsRefused(t *testing.T) {
 	t.Parallel()
-	plane := startPlane(t, controlplane.Options{})
-	garbage := filepath.Join(t.TempDir(), "garbage.pem")
-	if err := os.WriteFile(garbage, []byte("no PEM at all\n"), 0o600); err != nil {
+	flotilla, err := filepath.Abs("../../bin/flotilla")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nowhere := clientcmdapi.NewConfig()
+	nowhere.Clusters["nowhere"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	nowhere.Contexts["nowhere"] = &clientcmdapi.Context{Cluster: "nowhere"}
+	nowhere.CurrentContext = "nowhere"
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*nowhere, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		name  string
-		flags []string
-		// want must all be in one line of the output.
+		name string
+		flag string
+		// want must all be in one line of the output, where quotes are escaped.
 		want []string
 	}{
-		{"unknown flag", []string{"--sharts=3"}, []string{"unknown flag: --sharts"}},
-		{"unknown controller", []string{"--controllers=*,replicaste-controller"}, []string{"replicaste-controller", "not in the list of known controllers"}},
-		{"no shards", []string{"--shards=0"}, []string{"--shards 0: must be from 1 to"}},
-		{"negative shards", []string{"--shards=-1"}, []string{"--shards -1: must be from 1 to"}},
-		{"absurd shards", []string{"--shards=1000000"}, []string{"--shards 1000000: must be from 1 to"}},
-		{"shards not a number", []string{"--shards=many"}, []string{"many", "--shards"}},
-		{"fleet name", []string{"--fleet-name=My_Fleet"}, []string{"--fleet-name", "My_Fleet", "DNS label"}},
-		{"member name", []string{"--member-name=a/b"}, []string{"--member-name", "a/b", "DNS subdomain"}},
-		{"rebalance delay", []string{"--rebalance-delay=-1s"}, []string{"--rebalance-delay -1s: must be from 0s to"}},
-		{"lease timings", []string{"--leader-elect-lease-duration=5s", "--leader-elect-renew-deadline=10s"}, []string{"--leader-elect-renew-deadline 10s", "5s"}},
-		{"resource lock", []string{"--leader-elect-resource-lock=endpoints"}, []string{"--leader-elect-resource-lock", "endpoints", "leases"}},
-		{"leader migration", []string{"--enable-leader-migration", "--leader-migration-config=" + garbage}, []string{"couldn't get version/kind"}},
-		{"missing key", []string{"--service-account-private-key-file=/nowhere/sa.key"}, []string{"--service-account-private-key-file", "/nowhere/sa.key", "PEM"}},
-		{"unreadable key", []string{"--service-account-private-key-file=" + t.TempDir()}, []string{"--service-account-private-key-file", "is a directory"}},
-		{"garbage key", []string{"--service-account-private-key-file=" + garbage}, []string{"--service-account-private-key-file", garbage, "PEM"}},
-		{"missing CA", []string{"--root-ca-file=/nowhere/ca.crt"}, []string{"--root-ca-file", "/nowhere/ca.crt", "certificate"}},
-		{"garbage CA", []string{"--root-ca-file=" + garbage}, []string{"--root-ca-file", garbage, "certificate"}},
-		{"missing kubeconfig", []string{"--kubeconfig=/nowhere/kubeconfig"}, []string{"/nowhere/kubeconfig"}},
-		{"garbage kubeconfig", []string{"--kubeconfig=" + garbage}, []string{"error loading config"}},
+		{"unknown flag", "--sharts=3", []string{"unknown flag: --sharts"}},
+		{"no shards", "--shards=0", []string{"command failed", "--shards 0: must be from 1 to"}},
+		{"not covered", "--gate-lease=kcm-jobs=job-controller", []string{"command failed", "--controllers enables", "deployment-controller", "no --gate-lease covers"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m := startMember(t, plane, "m-"+strings.ToLower(strings.ReplaceAll(test.name, " ", "-")), test.flags...)
-			if code := m.exit(t, patience); code == 0 {
-				t.Error("ended with status 0")
+			ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+			defer cancel()
+			command := exec.CommandContext(ctx, flotilla, "--kubeconfig="+kubeconfig, "--secure-port=0", "--member-name=m", test.flag)
+			output, err := command.CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() < 1 {
+				t.Errorf("it ended with %v, want a status above 0", err)
 			}
-			if !hasLine(m.log(t), test.want...) {
-				t.Errorf("no line of the output has %q:\n%s", test.want, m.log(t))
+			if !harness.HasLine(string(output), test.want...) {
+				t.Errorf("no line of the output has %q:\n%s", test.want, output)
 			}
 		})
 	}
@@ -68,47 +67,62 @@ func TestBadInputIsRefused(t *testing.T) {
 // TestAPIServerAbsent waits as upstream does, and says what for.
 func TestAPIServerAbsent(t *testing.T) {
 	t.Parallel()
-	plane := startPlane(t, controlplane.Options{})
-	if err := plane.StopAPIServer(); err != nil {
+	plane := sharedPlane(t)
+	port, err := controlplane.FreePort()
+	if err != nil {
 		t.Fatal(err)
 	}
-	// Delegated authentication would fail even earlier, as upstream's does; without it the waiting is seen.
-	m := startMember(t, plane, "absent", "--authentication-skip-lookup", "--secure-port=0")
-	if code := m.exit(t, patience); code == 0 {
-		t.Error("ended with status 0")
+	address := fmt.Sprintf("https://127.0.0.1:%d", port)
+	good, err := plane.Kubeconfig("system:kube-controller-manager")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !hasLine(m.log(t), "waited 10s for the API server at https://127.0.0.1") {
-		t.Errorf("the log does not say what was waited for:\n%s", m.log(t))
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := harness.Redirect(good, kubeconfig, address); err != nil {
+		t.Fatal(err)
 	}
-	for name, binaryName := range map[string]string{"plain": fleetName, "stock": stockName} {
-		m := startManager(t, plane, binaryName, name)
-		if code := m.exit(t, patience); code == 0 {
-			t.Errorf("%s ended with status 0", name)
+	start := func(spec harness.Spec) *harness.Manager {
+		spec.Kubeconfig = kubeconfig
+		return harness.Run(t, plane, spec)
+	}
+	for m, want := range map[*harness.Manager][]string{
+		// Delegated authentication would fail even earlier, as upstream's does; without it the waiting is seen.
+		start(harness.Member("absent", "--authentication-skip-lookup", "--secure-port=0")): {"waited 10s for the API server at https://127.0.0.1"},
+		start(harness.Spec{Name: "plain"}):                                                 {address, "connection refused"},
+		start(harness.Spec{Name: "stock", Binary: harness.Stock}):                          {address, "connection refused"},
+	} {
+		if code := m.MustExit(t, harness.Patience); code == 0 {
+			t.Errorf("%s ended with status 0", m.Name())
 		}
-		if !hasLine(m.log(t), plane.AdminConfig().Host, "connection refused") {
-			t.Errorf("the log of %s does not say what cannot be reached:\n%s", name, m.log(t))
+		if !harness.HasLine(m.MustLog(t), want...) {
+			t.Errorf("the log of %s does not say what cannot be reached, %q:\n%s", m.Name(), want, m.MustLog(t))
 		}
 	}
 }
 
-// TestLeaseNamespaceMissing is waited for, and said.
+// TestLeaseNamespaceMissing is waited for, and said. The member has an identity of its own, for it needs Leases where the stock
+// controller manager may not have them.
 func TestLeaseNamespaceMissing(t *testing.T) {
 	t.Parallel()
-	plane := startPlane(t, controlplane.Options{})
-	client := newClient(t, plane)
-	allowLeases(t, plane, "fleet-leases", "system:kube-controller-manager")
-	m := startMember(t, plane, "early", append([]string{"--leader-elect-resource-namespace=fleet-leases"}, quick...)...)
-	eventually(t, patience, "the log says that the namespace is missing", m.logs(t, "Request for the Lease failed", `namespaces \"fleet-leases\" not found`))
-	ready := httpClient(t, plane.AdminConfig())
-	eventually(t, patience, "not ready", m.answers(ready, "/readyz", http.StatusInternalServerError))
-	eventually(t, patience, "the reason", m.says(ready, "/readyz/fleet", "has not joined", `namespaces "fleet-leases" not found`))
-	eventually(t, patience, "but alive", m.answers(ready, "/livez", http.StatusOK))
+	plane := sharedPlane(t)
+	client := harness.Client(t, plane)
+	kubeconfig, err := plane.Kubeconfig("early")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bind(t, plane, "early", "system:kube-controller-manager")
+	allowLeases(t, plane, "fleet-leases", "early")
+	m := harness.Run(t, plane, harness.Member("early", append([]string{"--kubeconfig=" + kubeconfig, "--leader-elect-resource-namespace=fleet-leases"}, quick...)...))
+	harness.Eventually(t, harness.Patience, "the log says that the namespace is missing", m.Logs("Request for the Lease failed", `namespaces \"fleet-leases\" not found`))
+	harness.Eventually(t, harness.Patience, "not ready", m.Answers("/readyz", http.StatusInternalServerError))
+	harness.Eventually(t, harness.Patience, "the reason", m.Says("/readyz/fleet", "has not joined", `namespaces "fleet-leases" not found`))
+	harness.Eventually(t, harness.Patience, "but alive", m.Answers("/livez", http.StatusOK))
 
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet-leases"}}
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	took := eventually(t, patience, "ready once the namespace is there", m.answers(ready, "/readyz", http.StatusOK))
+	took := harness.Eventually(t, harness.Patience, "ready once the namespace is there", m.Ready)
 	t.Logf("ready %v after the namespace was created", took)
 }
 
@@ -116,35 +130,34 @@ func TestLeaseNamespaceMissing(t *testing.T) {
 // its own Lease cannot be kept.
 func TestNoPermissionOnLeases(t *testing.T) {
 	t.Parallel()
-	plane := startPlane(t, controlplane.Options{})
+	plane := sharedPlane(t)
 	nobody, err := plane.Kubeconfig("nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ready := httpClient(t, plane.AdminConfig())
-	m := startMember(t, plane, "nobody", append([]string{"--kubeconfig=" + nobody}, quick...)...)
-	eventually(t, patience, "the log names what is forbidden", m.logs(t, "Waiting to list and watch Leases", "cannot list resource", "leases"))
-	eventually(t, patience, "not ready", m.answers(ready, "/readyz", http.StatusInternalServerError))
-	eventually(t, patience, "the reason", m.says(ready, "/readyz/fleet", "has not joined", "cannot list resource"))
+	m := harness.Run(t, plane, memberOf("nobodies", "nobody", append([]string{"--kubeconfig=" + nobody}, quick...)...))
+	harness.Eventually(t, harness.Patience, "the log names what is forbidden", m.Logs("Waiting to list and watch Leases", "cannot list resource", "leases"))
+	harness.Eventually(t, harness.Patience, "not ready", m.Answers("/readyz", http.StatusInternalServerError))
+	harness.Eventually(t, harness.Patience, "the reason", m.Says("/readyz/fleet", "has not joined", "cannot list resource"))
 	allowLeases(t, plane, "anywhere", "nobody")
 	// It has the Lease then, and may do nothing else.
-	took := eventually(t, patience, "Leases are taken once it is allowed", m.logs(t, "Could not start the shard's work", "flotilla-namespaces-"))
+	took := harness.Eventually(t, harness.Patience, "Leases are taken once it is allowed", m.Logs("Could not start the shard's work", "nobodies-namespaces-"))
 	t.Logf("the first shard was acquired %v after Leases were allowed", took)
 
 	// Upstream's roles let it create Leases everywhere, and update them in kube-system only.
-	m = startMember(t, plane, "stranger", append([]string{"--leader-elect-resource-namespace=default"}, quick...)...)
-	if code := m.exit(t, patience); code == 0 {
+	m = harness.Run(t, plane, harness.Member("stranger", append([]string{"--leader-elect-resource-namespace=default"}, quick...)...))
+	if code := m.MustExit(t, harness.Patience); code == 0 {
 		t.Error("a member that cannot keep its Lease ended with status 0")
 	}
-	if !hasLine(m.log(t), "command failed", "membership lost", "flotilla-member-stranger", "is forbidden") {
-		t.Errorf("the log does not say why:\n%s", m.log(t))
+	if !harness.HasLine(m.MustLog(t), "command failed", "membership lost", "flotilla-member-stranger", "is forbidden") {
+		t.Errorf("the log does not say why:\n%s", m.MustLog(t))
 	}
 }
 
 // allowLeases grants a user what the controller manager has in kube-system, in all namespaces.
 func allowLeases(t *testing.T, plane *controlplane.ControlPlane, name, user string) {
 	t.Helper()
-	rbac := newClient(t, plane).RbacV1()
+	rbac := harness.Client(t, plane).RbacV1()
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "leases-" + name},
 		Rules: []rbacv1.PolicyRule{{
@@ -155,57 +168,18 @@ func allowLeases(t *testing.T, plane *controlplane.ControlPlane, name, user stri
 	if _, err := rbac.ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}
-	if _, err := rbac.ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	bind(t, plane, user, role.Name)
 }
 
-// TestAnotherShardCountAndASecondProcess has members whose flags differ from those of a fleet that runs: another number of shards
-// counts for nothing, since the fleet has a plan, and a name that is taken is waited for.
-func TestAnotherShardCountAndASecondProcess(t *testing.T) {
-	t.Parallel()
-	plane := startPlane(t, controlplane.Options{})
-	client := httpClient(t, plane.AdminConfig())
-	first := startMember(t, plane, "first", append([]string{"--shards=4"}, quick...)...)
-	eventually(t, patience, "the first member is ready", first.answers(client, "/readyz", http.StatusOK))
-
-	other := startMember(t, plane, "other", append([]string{"--shards=8"}, quick...)...)
-	eventually(t, patience, "a member with another number of shards is ready", other.answers(client, "/readyz", http.StatusOK))
-	plan, err := controllers.DefaultPlan(4)
-	if err != nil {
+// bind gives a user a ClusterRole.
+func bind(t *testing.T, plane *controlplane.ControlPlane, user, role string) {
+	t.Helper()
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user + "-" + strings.ReplaceAll(role, ":", "-")},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	if _, err := harness.Client(t, plane).RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	f := &fleetRun{plane: plane, plan: plan, client: newClient(t, plane), members: map[string]*manager{"first": first, "other": other}}
-	eventually(t, patience, "both hold shards of the fleet's plan", func(ctx context.Context) error {
-		holders, err := f.readHolders(ctx)
-		if err != nil {
-			return err
-		}
-		return f.checkHolders(holders)
-	})
-	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := len(leases.Items), len(plan.Shards()); got != want {
-		t.Errorf("there are Leases of %d shards, want those %d of the fleet's plan", got, want)
-	}
-	other.stop(t)
-
-	second := startManager(t, plane, fleetName, "second", append([]string{"--member-name=first", "--shards=4"}, quick...)...)
-	eventually(t, patience, "the second process of a name says that it waits", second.logs(t, "Waiting for the member's Lease", "first_"))
-	eventually(t, patience, "and is not ready", second.answers(client, "/readyz", http.StatusInternalServerError))
-	eventually(t, patience, "for this reason", second.says(client, "/readyz/fleet", "its Lease is held by first_"))
-	if status, body, err := first.get(t.Context(), client, "/readyz"); err != nil || status != http.StatusOK {
-		t.Errorf("the first member is not ready any more: %d %s %v", status, body, err)
-	}
-	began := time.Now()
-	first.stop(t)
-	eventually(t, patience, "the second takes the first one's place", second.answers(client, "/readyz", http.StatusOK))
-	t.Logf("the second process was ready %v after the first was told to stop", time.Since(began).Round(10*time.Millisecond))
 }

@@ -11,11 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 var balanced = flag.Int("balanced", 0, "namespaces ns-0, ns-1, ... that TestBalance creates; 0 leaves it out")
@@ -30,21 +31,21 @@ const mostOverMean = 1.10
 // members' weights even, as the holders count them.
 func TestBalance(t *testing.T) {
 	if *balanced == 0 {
-		t.Skip("takes minutes: make balance")
+		t.Skip("left out: takes minutes, make long RUN=balance")
 	}
-	plan, err := controllers.DefaultPlan(defaultShards)
+	plan, err := catalogue.DefaultPlan(defaultShards)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane := startPlane(t, controlplane.Options{AuditObjects: true})
-	f := &fleetRun{plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()), members: map[string]*manager{}}
+	plane := harness.StartPlane(t, controlplane.Options{AuditObjects: true})
+	f := newFleetRun(t, plane, plan, "--rebalance-delay=1s", "--replan-interval=20s", "--handoff-timeout=30s")
 	f.createNamespaces(t, *balanced)
 	for _, name := range []string{"balance-0", "balance-1", "balance-2"} {
-		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s", "--replan-interval=20s", "--handoff-timeout=30s")
+		f.start(t, name)
 	}
-	f.settle(t, leaseDuration+patience)
+	f.settle(t, leaseDuration+harness.Patience)
 	began, first := time.Now(), ""
-	eventually(t, 3*patience, "weight even", func(ctx context.Context) error {
+	harness.Eventually(t, 3*harness.Patience, "weight even", func(ctx context.Context) error {
 		loads, ratio, generation, err := f.weights(ctx)
 		if err != nil {
 			return err
@@ -95,7 +96,7 @@ func (f *fleetRun) createNamespaces(t *testing.T, n int) {
 // weights returns what each member's shards weigh by their Leases, the greatest over the mean, and the generation. It fails
 // while a shard is not held, or has not been weighed by its holder.
 func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio float64, generation int64, err error) {
-	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + fleetName})
+	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + harness.Fleet})
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -104,17 +105,17 @@ func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio f
 	for i := range leases.Items {
 		lease := &leases.Items[i]
 		records[lease.Name] = election.RecordFrom(lease)
-		if lease.Name == fleet.PlanLease(fleetName) {
+		if lease.Name == fleet.PlanLease(harness.Fleet) {
 			if plan, err = fleet.PlanOf(lease); err != nil {
 				return nil, 0, 0, err
 			}
 		}
 	}
-	ring, _ := plan.Ring(controllers.NamespacesRing)
+	ring, _ := plan.Ring(catalogue.NamespacesRing)
 	loads = map[string]int64{}
 	var total, most int64
 	for _, s := range ring.Shards {
-		record := records[fleet.ShardLease(fleetName, s.ID)]
+		record := records[fleet.ShardLease(harness.Fleet, s.ID)]
 		census, weighed := fleet.CensusOn(election.Observation{Record: record})
 		if record.Holder == "" || !weighed {
 			return nil, 0, 0, fmt.Errorf("%s is held by %q, weighed %t", s.ID, record.Holder, weighed)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 //go:embed testdata/*.yaml
@@ -77,7 +78,7 @@ func (c *cluster) create(t *testing.T, file string) {
 		} else if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		eventually(t, patience, "create "+object.GetKind()+" "+object.GetName(), func(ctx context.Context) error {
+		harness.Eventually(t, harness.Patience, "create "+object.GetKind()+" "+object.GetName(), func(ctx context.Context) error {
 			return c.createOne(ctx, object)
 		})
 	}
@@ -102,7 +103,7 @@ func (c *cluster) createOne(ctx context.Context, object *unstructured.Unstructur
 	if err == nil || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", errGiveUp, err)
+	return fmt.Errorf("%w: %w", harness.ErrGiveUp, err)
 }
 
 func (c *cluster) clientFor(kind schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
@@ -195,7 +196,7 @@ func (c *cluster) read(ctx context.Context, t *testing.T, e expectation) (string
 	}
 	template := jsonpath.New(e.object).AllowMissingKeys(true)
 	if err := template.Parse(e.path); err != nil {
-		return "", fmt.Errorf("%w: %w", errGiveUp, err)
+		return "", fmt.Errorf("%w: %w", harness.ErrGiveUp, err)
 	}
 	var text bytes.Buffer
 	if err := template.Execute(&text, object.Object); err != nil {

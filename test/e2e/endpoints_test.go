@@ -17,8 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
@@ -38,47 +39,47 @@ var paths = []string{
 // TestEndpoints compares the secure port of a member with that of the stock controller manager, and reads what is on it.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
-	plane := startPlane(t, controlplane.Options{})
+	plane := sharedPlane(t)
 	callers := newCallers(t, plane)
-	master := callers["master"]
 
-	stock := startManager(t, plane, stockName, stockName, pages)
-	eventually(t, patience, "stock runs", stock.answers(master, graphOfStock, http.StatusOK))
-	eventually(t, patience, "stock has checks", stock.says(master, "/healthz?verbose", "garbage-collector-controller"))
-	want, stockChecks := stock.table(t, callers, graphOfStock), stock.checks(t, master)
-	stock.stop(t)
+	stock := harness.Run(t, plane, harness.Spec{Name: harness.Stock, Binary: harness.Stock, Flags: []string{pages}})
+	harness.Eventually(t, harness.Patience, "stock runs", stock.Answers(graphOfStock, http.StatusOK))
+	harness.Eventually(t, harness.Patience, "stock has checks", stock.Says("/healthz?verbose", "garbage-collector-controller"))
+	want, stockChecks := askAll(t, stock, callers, graphOfStock), checks(t, stock)
+	stock.MustStop(t)
 
-	one := startMember(t, plane, "one", append([]string{"--shards=2", pages}, quick...)...)
+	one := harness.Run(t, plane, harness.Member("one", append([]string{"--shards=2", pages}, quick...)...))
+	anonymous := one.As(callers["anonymous"])
 	t.Run("not ready without shards", func(t *testing.T) {
-		eventually(t, patience, "alive", one.answers(master, "/livez", http.StatusOK))
-		status, _, err := one.get(t.Context(), callers["anonymous"], "/readyz")
+		harness.Eventually(t, harness.Patience, "alive", one.Answers("/livez", http.StatusOK))
+		status, _, err := anonymous.Get(t.Context(), "/readyz")
 		if err != nil || status != http.StatusInternalServerError {
 			t.Errorf("/readyz answers %d, %v", status, err)
 		}
-		eventually(t, patience, "the reason", one.says(master, "/readyz/fleet", "member one has not joined", "the gate, Lease kube-controller-manager, is held by"))
-		eventually(t, patience, "ready", one.answers(callers["anonymous"], "/readyz", http.StatusOK))
+		harness.Eventually(t, harness.Patience, "the reason", one.Says("/readyz/fleet", "member one has not joined", "the gate, Lease kube-controller-manager, is held by"))
+		harness.Eventually(t, harness.Patience, "ready", anonymous.Ready)
 	})
 	t.Run("same answers as stock", func(t *testing.T) {
-		eventually(t, patience, "the collector runs", one.answers(master, graphOfMember, http.StatusOK))
+		harness.Eventually(t, harness.Patience, "the collector runs", one.Answers(graphOfMember, http.StatusOK))
 		// The API server is asked who the callers are, and may be slow to answer.
-		eventually(t, patience, "the same answers", func(context.Context) error {
-			if diff := cmp.Diff(want, one.table(t, callers, graphOfMember)); diff != "" {
+		harness.Eventually(t, harness.Patience, "the same answers", func(context.Context) error {
+			if diff := cmp.Diff(want, askAll(t, one, callers, graphOfMember)); diff != "" {
 				return fmt.Errorf("stock (-), member (+):\n%s", diff)
 			}
 			return nil
 		})
 		t.Logf("%d answers are the same as those of the stock controller manager", len(want))
 	})
-	t.Run("health checks", func(t *testing.T) { requireChecks(t, one, master, stockChecks) })
-	t.Run("contents", func(t *testing.T) { requireContents(t, one, master) })
-	two := startMember(t, plane, "two", append([]string{"--shards=2", pages}, quick...)...)
-	t.Run("moved shards", func(t *testing.T) { requireMoved(t, one, two, master) })
+	t.Run("health checks", func(t *testing.T) { requireChecks(t, one, stockChecks) })
+	t.Run("contents", func(t *testing.T) { requireContents(t, one) })
+	two := harness.Run(t, plane, harness.Member("two", append([]string{"--shards=2", pages}, quick...)...))
+	t.Run("moved shards", func(t *testing.T) { requireMoved(t, one, two) })
 }
 
 // newCallers returns who asks: nobody, somebody without any right, and somebody who may read.
 func newCallers(t *testing.T, plane *controlplane.ControlPlane) map[string]*http.Client {
 	t.Helper()
-	client := newClient(t, plane)
+	client := harness.Client(t, plane)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "reader"}}
 	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -109,19 +110,19 @@ func newCallers(t *testing.T, plane *controlplane.ControlPlane) map[string]*http
 	withToken := func(token string) *http.Client {
 		config := rest.AnonymousClientConfig(plane.AdminConfig())
 		config.BearerToken = token
-		return httpClient(t, config)
+		return harness.Caller(t, config)
 	}
 	return map[string]*http.Client{
-		"anonymous":   httpClient(t, rest.AnonymousClientConfig(plane.AdminConfig())),
+		"anonymous":   harness.Caller(t, rest.AnonymousClientConfig(plane.AdminConfig())),
 		"wrong token": withToken("nonsense"),
 		"reader":      withToken(token.Status.Token),
-		"stranger":    httpClient(t, stranger),
-		"master":      httpClient(t, plane.AdminConfig()),
+		"stranger":    harness.Caller(t, stranger),
+		"master":      harness.Caller(t, plane.AdminConfig()),
 	}
 }
 
-// table asks all paths as all callers. The path of the garbage collector's graph differs between the two managers.
-func (m *manager) table(t *testing.T, callers map[string]*http.Client, graph string) map[string]int {
+// askAll asks all paths as all callers. The path of the garbage collector's graph differs between the two managers.
+func askAll(t *testing.T, m *harness.Manager, callers map[string]*http.Client, graph string) map[string]int {
 	t.Helper()
 	table := map[string]int{}
 	for caller, client := range callers {
@@ -130,7 +131,7 @@ func (m *manager) table(t *testing.T, callers map[string]*http.Client, graph str
 			if path == graphOfStock {
 				ask = graph
 			}
-			status, _, err := m.get(t.Context(), client, ask)
+			status, _, err := m.As(client).Get(t.Context(), ask)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,17 +144,17 @@ func (m *manager) table(t *testing.T, callers map[string]*http.Client, graph str
 var checkLine = regexp.MustCompile(`(?m)^\[\+\](\S+) ok$`)
 
 // checks returns the names of the health checks, all of which must be well.
-func (m *manager) checks(t *testing.T, client *http.Client) []string {
+func checks(t *testing.T, m *harness.Manager) []string {
 	t.Helper()
-	names, err := m.readChecks(t.Context(), client)
+	names, err := readChecks(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return names
 }
 
-func (m *manager) readChecks(ctx context.Context, client *http.Client) ([]string, error) {
-	status, body, err := m.get(ctx, client, "/healthz?verbose")
+func readChecks(ctx context.Context, m *harness.Manager) ([]string, error) {
+	status, body, err := m.Get(ctx, "/healthz?verbose")
 	if err != nil {
 		return nil, err
 	}
@@ -167,29 +168,13 @@ func (m *manager) readChecks(ctx context.Context, client *http.Client) ([]string
 	return names, nil
 }
 
-// says returns a condition for eventually: the answer contains the texts.
-func (m *manager) says(client *http.Client, path string, texts ...string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, body, err := m.get(ctx, client, path)
-		if err != nil {
-			return err
-		}
-		for _, text := range texts {
-			if !strings.Contains(body, text) {
-				return fmt.Errorf("%s of %s does not say %q: %s", path, m.Name(), text, body)
-			}
-		}
-		return nil
-	}
-}
-
 // electionCheck is the check of the election of either.
 const electionCheck = "leaderElection"
 
 // requireChecks wants every check of the stock controller manager once for each shard that runs the controller, and each
 // by itself.
-func requireChecks(t *testing.T, m *manager, client *http.Client, stock []string) {
-	checks := m.checks(t, client)
+func requireChecks(t *testing.T, m *harness.Manager, stock []string) {
+	checks := checks(t, m)
 	for _, name := range stock {
 		if name == electionCheck && slices.Contains(checks, name) {
 			continue
@@ -205,7 +190,7 @@ func requireChecks(t *testing.T, m *manager, client *http.Client, stock []string
 		if !strings.Contains(name, "@") && name != electionCheck {
 			t.Errorf("check %s does not say of which shard", name)
 		}
-		status, body, err := m.get(t.Context(), client, "/healthz/"+name)
+		status, body, err := m.Get(t.Context(), "/healthz/"+name)
 		if err != nil || status != http.StatusOK {
 			t.Errorf("/healthz/%s: %d %s %v", name, status, body, err)
 		}
@@ -213,7 +198,7 @@ func requireChecks(t *testing.T, m *manager, client *http.Client, stock []string
 	t.Logf("%d health checks of the stock controller manager, %d of a member with all shards", len(stock), len(checks))
 }
 
-func requireContents(t *testing.T, m *manager, client *http.Client) {
+func requireContents(t *testing.T, m *harness.Manager) {
 	for path, texts := range map[string][]string{
 		"/configz":      {`"kubecontrollermanager.config.k8s.io"`, `"leaseDuration":"10s"`},
 		"/metrics":      {`kubernetes_build_info{`, `git_version="v1.37.1"`, "flotilla_shard_owned{"},
@@ -224,24 +209,24 @@ func requireContents(t *testing.T, m *manager, client *http.Client) {
 		"/debug/pprof/goroutine?debug=1": {"goroutine profile: total"},
 		graphOfMember:                    {"strict digraph full"},
 	} {
-		if err := m.says(client, path, texts...)(t.Context()); err != nil {
+		if err := m.Says(path, texts...)(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
 // requireMoved wants the checks and debug handlers of a shard where it runs, and nowhere else.
-func requireMoved(t *testing.T, one, two *manager, client *http.Client) {
-	plan, err := controllers.DefaultPlan(2)
+func requireMoved(t *testing.T, one, two *harness.Manager) {
+	plan, err := catalogue.DefaultPlan(2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	took := eventually(t, patience, "every shard's checks at one member", func(ctx context.Context) error {
-		ones, err := one.readChecks(ctx, client)
+	took := harness.Eventually(t, harness.Patience, "every shard's checks at one member", func(ctx context.Context) error {
+		ones, err := readChecks(ctx, one)
 		if err != nil {
 			return err
 		}
-		twos, err := two.readChecks(ctx, client)
+		twos, err := readChecks(ctx, two)
 		if err != nil {
 			return err
 		}
@@ -258,10 +243,10 @@ func requireMoved(t *testing.T, one, two *manager, client *http.Client) {
 	})
 	t.Logf("checks moved with their shards %v after the second member was started", took)
 	graphs := map[int]int{}
-	eventually(t, patience, "the garbage collector's graph at one member alone", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the garbage collector's graph at one member alone", func(ctx context.Context) error {
 		clear(graphs)
-		for _, m := range []*manager{one, two} {
-			status, _, err := m.get(ctx, client, graphOfMember)
+		for _, m := range []*harness.Manager{one, two} {
+			status, _, err := m.Get(ctx, graphOfMember)
 			if err != nil {
 				return err
 			}

@@ -5,17 +5,12 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/pem"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
-
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
-	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
 // loggedError is a line of level error or above.
@@ -25,28 +20,13 @@ var loggedError = regexp.MustCompile(`(?m)^[EF]\d{4} .*$`)
 // without --allow-metric-labels-manifest.
 var logsAnyway = regexp.MustCompile(` options\.go:\d+\] The manifest file is empty, ignoring\.$`)
 
-// TestHealthyStartLogsNoError starts a fleet, and a member that takes half of it over, and looks
-// for errors in their logs. The API server has what those of real clusters have and the tests'
-// other ones do without: an authority for aggregated API servers, for which each component looks.
-func TestHealthyStartLogsNoError(t *testing.T) {
-	t.Parallel()
-	plan, err := controllers.DefaultPlan(defaultShards)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plane := startPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, APIServerArgs: []string{"--requestheader-client-ca-file=" + newAuthority(t)}})
-	f := &fleetRun{
-		plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()), members: map[string]*manager{},
-	}
-	anonymous := httpClient(t, rest.AnonymousClientConfig(plane.AdminConfig()))
-	for _, name := range []string{"fleet-0", "fleet-1"} {
-		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s")
-		// A certificate that is shown to a member before it has read the authority is an error there.
-		eventually(t, leaseDuration+patience, name+" is ready", f.members[name].answers(anonymous, "/readyz", http.StatusOK))
-		f.settle(t, leaseDuration+patience)
-	}
+// requireNoErrors looks for errors in the logs of members that have started, and handed over, in good order. The API server
+// must have what those of real clusters have and the tests' other ones do without: an authority for aggregated API servers,
+// for which each component looks.
+func (f *fleetRun) requireNoErrors(t *testing.T) {
+	t.Helper()
 	for name, m := range f.members {
-		for _, line := range loggedError.FindAllString(m.log(t), -1) {
+		for _, line := range loggedError.FindAllString(m.MustLog(t), -1) {
 			if !logsAnyway.MatchString(line) {
 				t.Errorf("%s logged an error: %s", name, line)
 			}

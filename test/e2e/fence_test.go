@@ -25,6 +25,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
@@ -42,8 +43,8 @@ const (
 // TestFenceRefusesCredentials has no fleet: a token of a controller's service account is listed on a member's Lease and
 // then fenced, and the policy of deploy/fence is all that stands between it and the objects.
 func TestFenceRefusesCredentials(t *testing.T) {
-	plane := startPlane(t, controlplane.Options{BinDir: os.Getenv(binVariable)})
-	admin := newClient(t, plane)
+	plane := harness.StartPlane(t, controlplane.Options{BinDir: os.Getenv(binVariable)})
+	admin := harness.Client(t, plane)
 	c := &credential{t: t, admin: admin, plane: plane}
 	c.mint("deployment-controller")
 	t.Logf("a write without the policy: %s", c.cost())
@@ -60,7 +61,7 @@ func TestFenceRefusesCredentials(t *testing.T) {
 	dead := probe.memberLease("probe", election.NewIncarnation("probe"))
 	t.Logf("a write with the policy, 11 members, none of them fenced: %s", c.cost())
 	probe.mark(dead, *dead.Spec.HolderIdentity)
-	took := eventually(t, patience, "policy in force", func(context.Context) error { return probe.refused() })
+	took := harness.Eventually(t, harness.Patience, "policy in force", func(context.Context) error { return probe.refused() })
 	t.Logf("the policy refused a fenced credential %v after it was marked", took)
 	t.Logf("a write with the policy, 11 members, one of them fenced: %s", c.cost())
 
@@ -96,7 +97,7 @@ func TestFenceRefusesCredentials(t *testing.T) {
 		holder = election.NewIncarnation("one")
 		c.mint("deployment-controller")
 		lease = c.publish(marked, holder)
-		eventually(t, patience, "a new credential passes", func(context.Context) error { return c.write() })
+		harness.Eventually(t, harness.Patience, "a new credential passes", func(context.Context) error { return c.write() })
 		if err := old.write(); !apierrors.IsForbidden(err) {
 			t.Fatalf("round %d: the fenced credential, once the Lease is another incarnation's: %v, want 403", round, err)
 		}
@@ -108,7 +109,7 @@ func TestFenceRefusesCredentials(t *testing.T) {
 // installFence applies deploy/fence as an operator would.
 func installFence(t *testing.T, plane *controlplane.ControlPlane) {
 	t.Helper()
-	kubectl := exec.CommandContext(t.Context(), binary(t, plane, "kubectl"), "--kubeconfig", plane.AdminKubeconfig(), "apply", "-k", "../../deploy/fence")
+	kubectl := exec.CommandContext(t.Context(), harness.Binary(t, plane, "kubectl"), "--kubeconfig", plane.AdminKubeconfig(), "apply", "-k", "../../deploy/fence")
 	if out, err := kubectl.CombinedOutput(); err != nil {
 		t.Fatalf("kubectl apply: %v\n%s", err, out)
 	}
@@ -159,7 +160,7 @@ func (c *credential) mint(account string) {
 // memberLease creates the Lease of a member that has published this credential.
 func (c *credential) memberLease(member, holder string) *coordinationv1.Lease {
 	c.t.Helper()
-	return c.leaseIn(fleetName, member, holder)
+	return c.leaseIn(harness.Fleet, member, holder)
 }
 
 // leaseIn is memberLease for any fleet.

@@ -4,21 +4,19 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
@@ -30,21 +28,19 @@ const (
 // asks the audit log: each credential was on the member's Lease before it was used, the dead member was fenced before
 // others ran its shards, and nothing that it sent later was accepted.
 func TestFencedByAPIServer(t *testing.T) {
-	plan, err := controllers.DefaultPlan(defaultShards)
+	plan, err := catalogue.DefaultPlan(defaultShards)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane := startPlane(t, controlplane.Options{BinDir: os.Getenv(binVariable)})
+	plane := harness.StartPlane(t, controlplane.Options{BinDir: os.Getenv(binVariable), AuditObjects: true})
 	installFence(t, plane)
-	f := &fleetRun{
-		plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()),
-		members: map[string]*manager{},
-	}
+	f := newFleetRun(t, plane, plan)
+	f.disturbed = true
 	for _, name := range []string{"one", "two", "three"} {
-		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s", "--leader-elect-lease-duration="+fencedLeaseDuration.String(),
-			"--leader-elect-renew-deadline=7s", "--leader-elect-retry-period=1s", "--fence-delay="+fencedDelay.String())
+		f.members[name] = harness.Run(t, plane, harness.Member(name, "--rebalance-delay=1s", "--leader-elect-lease-duration="+fencedLeaseDuration.String(),
+			"--leader-elect-renew-deadline=7s", "--leader-elect-retry-period=1s", "--fence-delay="+fencedDelay.String()))
 	}
-	t.Logf("three members ready after %v", eventually(t, patience, "every shard held", f.allHeld))
+	t.Logf("three members ready after %v", harness.Eventually(t, harness.Patience, "every shard held", f.allHeld))
 	f.createWork(t)
 	stop := f.burst(t)
 	defer stop()
@@ -55,20 +51,20 @@ func TestFencedByAPIServer(t *testing.T) {
 	delete(f.members, "two")
 	held := f.heldBy(t, "two")
 	began := time.Now()
-	if err := victim.Signal(syscall.SIGSTOP); err != nil {
+	if err := victim.Suspend(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = victim.Signal(syscall.SIGCONT) })
-	eventually(t, fencedLeaseDuration+patience, "its shards held by others", f.allHeld)
+	t.Cleanup(func() { _ = victim.Resume() })
+	harness.Eventually(t, fencedLeaseDuration+harness.Patience, "its shards held by others", f.allHeld)
 	t.Logf("two was suspended; its %d shards were held by others after %.2f s", held, time.Since(began).Seconds())
 	f.awaitMark(t, incarnation)
 	f.awaitFence(t)
 	acts := time.Now() // whatever is accepted from now on is a fault, however busy the machine is
-	if err := victim.Signal(syscall.SIGCONT); err != nil {
+	if err := victim.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	resumed := time.Now()
-	if status := victim.exit(t, grace); status == 0 {
+	if status := victim.MustExit(t, grace); status == 0 {
 		t.Error("a fenced member ended with status 0")
 	}
 	t.Logf("two ended %.2f s after it was resumed", time.Since(resumed).Seconds())
@@ -92,7 +88,7 @@ func (f *fleetRun) allHeld(ctx context.Context) error {
 // incarnation returns the holder of a member's Lease.
 func (f *fleetRun) incarnation(t *testing.T, member string) string {
 	t.Helper()
-	lease, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), election.MemberLease(fleetName, member), metav1.GetOptions{})
+	lease, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), election.MemberLease(harness.Fleet, member), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,13 +98,16 @@ func (f *fleetRun) incarnation(t *testing.T, member string) string {
 // awaitMark waits until the incarnation is fenced. The test goes on without: then the audit log has more to say.
 func (f *fleetRun) awaitMark(t *testing.T, incarnation string) {
 	t.Helper()
-	name := election.MemberLease(fleetName, election.MemberOf(incarnation))
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+	name := election.MemberLease(harness.Fleet, election.MemberOf(incarnation))
+	_, err := harness.Await(t.Context(), harness.Patience, incarnation+" is fenced", func(ctx context.Context) error {
 		lease, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
-		return err == nil && election.RecordFrom(lease).Fenced(incarnation), nil
+		if err == nil && !election.RecordFrom(lease).Fenced(incarnation) {
+			err = fmt.Errorf("%s has no mark", name)
+		}
+		return err
 	})
 	if err != nil {
-		t.Errorf("%s is not fenced on %s: %v", incarnation, name, err)
+		t.Error(err)
 	}
 }
 
@@ -120,7 +119,7 @@ func (f *fleetRun) awaitFence(t *testing.T) {
 	probe.mint("replicaset-controller")
 	holder := election.NewIncarnation("probe")
 	probe.mark(probe.leaseIn("another-fleet", "probe", holder), holder)
-	eventually(t, patience, "a credential that was fenced later is refused", func(context.Context) error { return probe.refused() })
+	harness.Eventually(t, harness.Patience, "a credential that was fenced later is refused", func(context.Context) error { return probe.refused() })
 }
 
 // burst scales all Deployments up and down until stop is called, which may be more than once.
@@ -143,7 +142,7 @@ func (f *fleetRun) burst(t *testing.T) (stop func()) {
 func (f *fleetRun) caughtUp(t *testing.T) time.Duration {
 	t.Helper()
 	want := map[string]int64{}
-	return eventually(t, patience, "the work of every namespace goes on", func(ctx context.Context) error {
+	return harness.Eventually(t, harness.Patience, "the work of every namespace goes on", func(ctx context.Context) error {
 		for _, namespace := range namespaces {
 			deployment, err := f.client.AppsV1().Deployments(namespace).Get(ctx, "work", metav1.GetOptions{})
 			if err != nil {
@@ -167,15 +166,15 @@ func (f *fleetRun) checkFenceMetrics(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
 		m := f.members[name]
 		// A shard without work may still be filling its caches.
-		eventually(t, patience, name+" is ready", m.answers(f.admin, "/readyz", http.StatusOK))
-		metrics, err := m.metrics(t.Context(), f.admin)
+		harness.Eventually(t, harness.Patience, name+" is ready", m.Ready)
+		metrics, err := m.Metrics(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if policy := metrics["flotilla_fence_policy"]; len(policy) != 1 || policy[0].Value != 1 {
 			t.Errorf("%s says of the policy: %v, want 1", name, policy)
 		}
-		for _, sample := range labelled(metrics["flotilla_fence_marks_total"], "result", "fenced") {
+		for _, sample := range harness.Labelled(metrics["flotilla_fence_marks_total"], "result", "fenced") {
 			marks += float64(sample.Value)
 		}
 	}

@@ -1,43 +1,25 @@
 package e2e
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/test/audit"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// fenceEvent is what is read of an audit event.
-type fenceEvent struct {
-	Stage, Verb, RequestURI, UserAgent string
-	User                               struct {
-		Extra map[string][]string
-	}
-	ObjectRef *struct {
-		Resource, Subresource, Name string
-	}
-	ResponseStatus *struct {
-		Code   int
-		Reason string
-	}
-	ResponseObject json.RawMessage
-	Received       metav1.MicroTime `json:"requestReceivedTimestamp"`
-	Answered       metav1.MicroTime `json:"stageTimestamp"`
-
+// fenceWrite is a write that came through a member's fence.
+type fenceWrite struct {
+	*harness.Event
 	// claim is what the User-Agent says.
 	claim audit.Identity
 }
@@ -45,7 +27,7 @@ type fenceEvent struct {
 // fenceLog is what the audit log says of the fence.
 type fenceLog struct {
 	// writes are those that came through a member's fence, in the order in which they were answered.
-	writes []fenceEvent
+	writes []fenceWrite
 	// published is when a write that put a credential on a member's Lease was answered, by incarnation and credential.
 	published map[[2]string]time.Time
 	// marked is when each incarnation was fenced.
@@ -54,65 +36,46 @@ type fenceLog struct {
 
 func readFenceLog(t *testing.T, path string) *fenceLog {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
+	log := &fenceLog{published: map[[2]string]time.Time{}, marked: map[string]time.Time{}}
+	if err := harness.EventsOf(path, log.add); err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	log := &fenceLog{published: map[[2]string]time.Time{}, marked: map[string]time.Time{}}
-	lines := bufio.NewReader(file)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return log // the server may be writing a line that nobody waits for
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var e fenceEvent
-		if err := json.Unmarshal(line, &e); err != nil {
-			t.Fatal(err)
-		}
-		if err := log.add(e); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return log
 }
 
-func (l *fenceLog) add(e fenceEvent) error {
-	if e.Stage != "ResponseComplete" || e.ObjectRef == nil || e.ResponseStatus == nil {
+func (l *fenceLog) add(e *harness.Event) error {
+	if e.Stage != auditv1.StageResponseComplete || e.ObjectRef == nil || e.ResponseStatus == nil {
 		return nil
 	}
-	if e.ObjectRef.Resource == "leases" && e.ResponseStatus.Code < http.StatusBadRequest && strings.HasPrefix(e.ObjectRef.Name, election.MemberLease(fleetName, "")) {
+	if e.ObjectRef.Resource == "leases" && e.ResponseStatus.Code < http.StatusBadRequest && strings.HasPrefix(e.ObjectRef.Name, election.MemberLease(harness.Fleet, "")) {
 		return l.addLease(e)
 	}
 	id, fenced, err := audit.ParseAgent(e.UserAgent)
 	if err != nil || !fenced || e.Verb == "get" || e.Verb == "list" || e.Verb == "watch" {
 		return err
 	}
-	e.claim = id
-	l.writes = append(l.writes, e)
+	l.writes = append(l.writes, fenceWrite{Event: e, claim: id})
 	return nil
 }
 
-func (l *fenceLog) addLease(e fenceEvent) error {
-	if len(e.ResponseObject) == 0 {
+func (l *fenceLog) addLease(e *harness.Event) error {
+	if e.ResponseObject == nil {
 		return nil // a read
 	}
 	var lease coordinationv1.Lease
-	if err := json.Unmarshal(e.ResponseObject, &lease); err != nil {
+	if err := e.Answer(&lease); err != nil {
 		return err
 	}
 	record := election.RecordFrom(&lease)
 	for id := range strings.SplitSeq(record.Annotations[election.CredentialsAnnotation], ",") {
 		// The answer was sent at that time, and whoever has published may go on then.
 		if key := [2]string{record.Holder, id}; l.published[key].IsZero() {
-			l.published[key] = e.Received.Time
+			l.published[key] = e.RequestReceivedTimestamp.Time
 		}
 	}
 	for _, incarnation := range record.FencedIncarnations() {
 		if l.marked[incarnation].IsZero() {
-			l.marked[incarnation] = e.Answered.Time
+			l.marked[incarnation] = e.StageTimestamp.Time
 		}
 	}
 	return nil
@@ -129,29 +92,29 @@ func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 	var complaints []string
 	terms := map[string]int32{} // the dead member's last, by shard
 	denied, accepted, refused, members := 0, 0, map[string]int{}, map[string]int{}
-	var before fenceEvent
+	var before time.Time
 	for _, e := range log.writes {
 		members[election.MemberOf(e.claim.Member)]++
 		id := strings.Join(e.User.Extra["authentication.kubernetes.io/credential-id"], " ")
 		published, known := log.published[[2]string{e.claim.Member, id}]
-		if strings.HasPrefix(id, "JTI=") && (!known || e.Received.Time.Before(published)) {
+		if strings.HasPrefix(id, "JTI=") && (!known || e.RequestReceivedTimestamp.Time.Before(published)) {
 			complaints = append(complaints, fmt.Sprintf("%s: %s %s with a credential that is not on its Lease", e.claim, e.Verb, e.RequestURI))
 		}
 		if e.claim.Member != dead {
 			continue
 		}
 		terms[e.claim.Shard.String()] = max(terms[e.claim.Shard.String()], e.claim.Term)
-		late := !marked.IsZero() && e.Received.After(marked)
+		late := !marked.IsZero() && e.RequestReceivedTimestamp.After(marked)
 		switch {
 		case !late:
-			before = e
+			before = e.RequestReceivedTimestamp.Time
 		case e.ResponseStatus.Code == http.StatusForbidden:
 			denied++
 			refused[e.ObjectRef.Resource]++
 		case e.ResponseStatus.Code < http.StatusBadRequest:
 			accepted++
-			if e.Received.After(acts) {
-				complaints = append(complaints, fmt.Sprintf("%s: %s %s was accepted %v after the mark", e.claim, e.Verb, e.RequestURI, e.Received.Sub(marked)))
+			if e.RequestReceivedTimestamp.After(acts) {
+				complaints = append(complaints, fmt.Sprintf("%s: %s %s was accepted %v after the mark", e.claim, e.Verb, e.RequestURI, e.RequestReceivedTimestamp.Sub(marked)))
 			}
 		}
 	}
@@ -168,7 +131,7 @@ func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 	t.Logf("writes by member: %v; credentials published: %d", members, len(log.published))
 	if ok {
 		t.Logf("the dead member wrote last %.2f s before it was fenced; after that %d writes were denied (%v), %d accepted",
-			marked.Sub(before.Received.Time).Seconds(), denied, refused, accepted)
+			marked.Sub(before).Seconds(), denied, refused, accepted)
 	}
 }
 
@@ -182,8 +145,8 @@ func (l *fenceLog) early(dead string, terms map[string]int32, marked time.Time) 
 		if last, was := terms[shard]; !was || e.claim.Member == dead || e.claim.Term <= last {
 			continue
 		}
-		if at, seen := first[shard]; !seen || e.Received.Time.Before(at) {
-			first[shard] = e.Received.Time
+		if at, seen := first[shard]; !seen || e.RequestReceivedTimestamp.Time.Before(at) {
+			first[shard] = e.RequestReceivedTimestamp.Time
 		}
 	}
 	for _, shard := range slices.Sorted(maps.Keys(first)) {

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,15 +18,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/test/audit"
+	"github.com/flotilla-kube/flotilla/test/calibrate"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
@@ -42,31 +43,59 @@ const (
 	slack = 30 * time.Second
 )
 
-// TestFleet has three members with upstream's identity and default flags. One leaves, comes back, another is killed; and
-// in the end the API server's audit log is asked whether any write was made by who should not have.
+// TestFleet takes one fleet through all that is planned, under work, and then through a death: members join, one leaves, one
+// is drained and taken back, all are restarted one after the other, one more comes and goes, and one is killed. What the
+// members log and count of it must be right each time. In the end the API server's audit log is asked whether any write was
+// made by who should not have, and whose Leases ran out: those of the killed member alone.
 func TestFleet(t *testing.T) {
-	plan, err := controllers.DefaultPlan(defaultShards)
+	t.Parallel()
+	plan, err := catalogue.DefaultPlan(defaultShards)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane := startPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
-	f := &fleetRun{
-		plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()),
-		members: map[string]*manager{},
-	}
-	for _, name := range []string{"one", "two", "three"} {
-		f.start(t, name)
-	}
-	t.Logf("three members ready after %v", f.settle(t, leaseDuration+patience))
+	plane := harness.StartPlane(t, controlplane.Options{
+		Nodes: 3, Scheduler: true, AuditObjects: true, APIServerArgs: []string{"--requestheader-client-ca-file=" + newAuthority(t)},
+	})
+	f := newFleetRun(t, plane, plan)
+	// On a busy machine, filling caches may take longer than the default handoff timeout, and the move would be cold.
+	f.flags = []string{"--rebalance-delay=1s", "--handoff-timeout=30s"}
+	f.join(t, "fleet-0")
+	cold := f.begun(t, "cold")
+	f.join(t, "fleet-1")
+	f.join(t, "fleet-2")
+	f.requireNoErrors(t)
 	f.createWork(t)
-	t.Logf("first work done after %v", f.workDone(t, 3))
+	f.fill(t, *objects)
+	t.Logf("first work done after %v", f.workDone(t, f.replicas))
+	f.requireBegun(t)
 
-	f.leave(t, "three")
-	f.start(t, "three")
-	t.Logf("three holds shards again %v after it was started", f.settle(t, patience))
-	lost := f.kill(t, "two")
+	f.leave(t, "fleet-2")
+	f.drain(t, "fleet-0", "fleet-1")
+	f.start(t, "fleet-2")
+	t.Logf("fleet-2 holds shards again %v after it was started", f.settle(t, harness.Patience))
+	var machine measured
+	for range *rollouts {
+		machine.again(t, f.client)
+		f.roll(t)
+	}
+	f.start(t, "fleet-3")
+	f.settle(t, harness.Patience)
+	f.stop(t, "fleet-3")
+	f.settle(t, harness.Patience)
+	t.Logf("%d shards began with warm caches", f.begun(t, "warm"))
+	if n := f.begun(t, "cold") - cold; n > 0 {
+		t.Errorf("%d planned moves were cold", n)
+	}
+
+	lost := f.kill(t, "fleet-1")
+	f.requireTakenOver(t, lost)
 	f.end(t)
-	_, expired := f.judge(t).Gaps()
+	report := f.judge(t)
+	released, expired := report.Gaps()
+	t.Logf("unowned time of %d handoffs: p50 %v, p99 %v, worst %v; %d overlaps, %d writes in flight at a release", len(released),
+		audit.Percentile(released, 50), audit.Percentile(released, 99), audit.Percentile(released, 100), len(report.Overlaps), len(report.InFlight))
+	machine.require(t, "handoffs, p99", audit.Percentile(released, 99), calibrate.Handoff, calibrate.HandoffSteps)
+	machine.require(t, "takeover, from the last renewal", audit.Percentile(expired, 100), calibrate.AfterRenewal(leaseDuration, retryPeriod), calibrate.TakeoverSteps)
 	if len(expired) != lost {
 		t.Errorf("the Leases of %d shards ran out, want those of the %d that the killed member held: all others were handed over", len(expired), lost)
 	}
@@ -77,52 +106,89 @@ func TestFleet(t *testing.T) {
 
 // fleetRun is a fleet and the members of it that should run.
 type fleetRun struct {
-	plane   *controlplane.ControlPlane
-	plan    shard.Plan
-	client  kubernetes.Interface
-	admin   *http.Client
-	members map[string]*manager
+	plane  *controlplane.ControlPlane
+	plan   shard.Plan
+	client kubernetes.Interface
+	// name is that of the fleet, flags are what all members get.
+	name  string
+	flags []string
+	// members run; logs has the last process of each name, whose log is that of all of them.
+	members, logs map[string]*harness.Manager
+	// replicas is what every Deployment of the work is to have.
+	replicas int32
+	// disturbed is set where a member is suspended: what it sends on waking may come late.
+	disturbed bool
+}
+
+func newFleetRun(t *testing.T, plane *controlplane.ControlPlane, plan shard.Plan, flags ...string) *fleetRun {
+	t.Helper()
+	return &fleetRun{
+		plane: plane, plan: plan, client: harness.Client(t, plane), name: harness.Fleet, flags: flags,
+		members: map[string]*harness.Manager{}, logs: map[string]*harness.Manager{}, replicas: 3,
+	}
 }
 
 func (f *fleetRun) start(t *testing.T, name string) {
 	t.Helper()
-	f.members[name] = startMember(t, f.plane, name)
+	f.members[name] = harness.Run(t, f.plane, harness.Member(name, f.flags...))
+	f.logs[name] = f.members[name]
 }
 
+// join starts a member, and waits until the fleet has given it shards.
+func (f *fleetRun) join(t *testing.T, name string) {
+	t.Helper()
+	f.start(t, name)
+	// A certificate that is shown to a member before it has read the authority is an error in its log.
+	anonymous := harness.Caller(t, rest.AnonymousClientConfig(f.plane.AdminConfig()))
+	harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", f.members[name].As(anonymous).Ready)
+	f.settle(t, leaseDuration+harness.Patience)
+}
+
+// leave ends a member while there is a change in every namespace.
 func (f *fleetRun) leave(t *testing.T, name string) {
+	t.Helper()
 	m := f.members[name]
 	delete(f.members, name)
 	held := f.heldBy(t, name)
 	began := time.Now()
-	if err := m.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	f.scale(t, 4)
-	if status := m.exit(t, grace); status != 0 {
+	m.MustTerminate(t)
+	f.change(t)
+	if status := m.MustExit(t, grace); status != 0 {
 		t.Errorf("%s ended with status %d, want 0", name, status)
 	}
 	ended := time.Since(began)
 	// That nobody had to wait for a Lease to run out is for the audit log to say: this may take long on a busy machine.
-	f.settle(t, patience)
+	f.settle(t, harness.Patience)
 	t.Logf("told to end, %s ended after %.2f s and its %d shards were held by others after %.2f s",
 		name, ended.Seconds(), held, time.Since(began).Seconds())
-	f.workDone(t, 4)
+	f.workDone(t, f.replicas)
 	t.Logf("a change in every namespace, made as it was told to end, was carried out after %.2f s", time.Since(began).Seconds())
+	f.eventuallySum(t, float64(held), "flotilla_shard_acquisitions_total", "how", "handoff", "reason", "leaving", "result", "running")
+}
+
+// stop ends a member and waits for it.
+func (f *fleetRun) stop(t *testing.T, name string) {
+	t.Helper()
+	m := f.members[name]
+	delete(f.members, name)
+	m.MustTerminate(t)
+	if status := m.MustExit(t, harness.Patience); status != 0 {
+		t.Errorf("%s ended with status %d, want 0", name, status)
+	}
 }
 
 // kill kills a member and returns how many shards it held.
 func (f *fleetRun) kill(t *testing.T, name string) (held int) {
+	t.Helper()
 	m := f.members[name]
 	delete(f.members, name)
 	held = f.heldBy(t, name)
 	began := time.Now()
-	if err := m.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	f.scale(t, 3)
-	f.settle(t, leaseDuration+patience)
+	m.MustKill(t)
+	f.change(t)
+	f.settle(t, leaseDuration+harness.Patience)
 	t.Logf("%s was killed; its %d shards were held by others after %.2f s", name, held, time.Since(began).Seconds())
-	f.workDone(t, 3)
+	f.workDone(t, f.replicas)
 	t.Logf("a change in every namespace, made as it was killed, was carried out after %.2f s", time.Since(began).Seconds())
 	return held
 }
@@ -131,12 +197,10 @@ func (f *fleetRun) kill(t *testing.T, name string) (held int) {
 func (f *fleetRun) end(t *testing.T) {
 	t.Helper()
 	for _, m := range f.members {
-		if err := m.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		m.MustTerminate(t)
 	}
 	for name, m := range f.members {
-		if status := m.exit(t, grace); status != 0 {
+		if status := m.MustExit(t, grace); status != 0 {
 			t.Errorf("%s ended with status %d, want 0", name, status)
 		}
 	}
@@ -150,9 +214,9 @@ func (f *fleetRun) end(t *testing.T) {
 // settle waits until every shard is held by the member that all say should hold it, and every member is ready.
 func (f *fleetRun) settle(t *testing.T, within time.Duration) time.Duration {
 	t.Helper()
-	return eventually(t, within, "every shard held as wished", func(ctx context.Context) error {
+	return harness.Eventually(t, within, "every shard held as wished", func(ctx context.Context) error {
 		for _, m := range f.members {
-			if err := m.answers(f.admin, "/readyz", http.StatusOK)(ctx); err != nil {
+			if err := m.Ready(ctx); err != nil {
 				return err
 			}
 		}
@@ -166,7 +230,7 @@ func (f *fleetRun) settle(t *testing.T, within time.Duration) time.Duration {
 
 // readHolders returns who the Lease of each shard of the plan names, without the incarnation.
 func (f *fleetRun) readHolders(ctx context.Context) (map[string]string, error) {
-	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + fleetName})
+	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + f.name})
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +240,7 @@ func (f *fleetRun) readHolders(ctx context.Context) (map[string]string, error) {
 	}
 	holders := map[string]string{}
 	for _, s := range f.plan.Shards() {
-		holder, ok := held[fleet.ShardLease(fleetName, s.ID)]
+		holder, ok := held[fleet.ShardLease(f.name, s.ID)]
 		if !ok {
 			return nil, fmt.Errorf("%s has no Lease", s.ID)
 		}
@@ -224,7 +288,7 @@ func (f *fleetRun) checkHolders(holders map[string]string) error {
 func (f *fleetRun) checkMetrics(ctx context.Context, holders map[string]string) error {
 	hashes := map[string]string{}
 	for name, m := range f.members {
-		metrics, err := m.metrics(ctx, f.admin)
+		metrics, err := m.Metrics(ctx)
 		if err != nil {
 			return err
 		}
@@ -234,11 +298,11 @@ func (f *fleetRun) checkMetrics(ctx context.Context, holders map[string]string) 
 				want = 1
 			}
 			ring, shardName, _ := strings.Cut(id, "/")
-			owned, desired := labelled(metrics["flotilla_shard_owned"], "ring", ring, "shard", shardName), labelled(metrics["flotilla_shard_desired"], "ring", ring, "shard", shardName)
+			owned, desired := harness.Labelled(metrics["flotilla_shard_owned"], "ring", ring, "shard", shardName), harness.Labelled(metrics["flotilla_shard_desired"], "ring", ring, "shard", shardName)
 			if len(owned) != 1 || len(desired) != 1 || float64(owned[0].Value) != want || float64(desired[0].Value) != want {
 				return fmt.Errorf("%s says of %s, held by %s: owned %v, desired %v", name, id, holder, owned, desired)
 			}
-			ages := labelled(metrics["flotilla_shard_lease_renew_age_seconds"], "ring", ring, "shard", shardName)
+			ages := harness.Labelled(metrics["flotilla_shard_lease_renew_age_seconds"], "ring", ring, "shard", shardName)
 			if len(ages) != int(want) || len(ages) == 1 && (ages[0].Value < 0 || float64(ages[0].Value) > leaseDuration.Seconds()) {
 				return fmt.Errorf("%s says of %s, held by %s: renewed %v ago", name, id, holder, ages)
 			}
@@ -252,11 +316,11 @@ func (f *fleetRun) checkMetrics(ctx context.Context, holders map[string]string) 
 
 func (f *fleetRun) checkOneMetrics(name string, metrics testutil.Metrics, hashes map[string]string) error {
 	for _, ring := range f.plan.Rings {
-		members := labelled(metrics["flotilla_ring_members"], "ring", ring.Name)
+		members := harness.Labelled(metrics["flotilla_ring_members"], "ring", ring.Name)
 		if len(members) != 1 || int(members[0].Value) != len(f.members) {
 			return fmt.Errorf("%s says that ring %s has the members %v, want %d", name, ring.Name, members, len(f.members))
 		}
-		hash := labelled(metrics["flotilla_ring_hash_info"], "ring", ring.Name)
+		hash := harness.Labelled(metrics["flotilla_ring_hash_info"], "ring", ring.Name)
 		if len(hash) != 1 || hash[0].Value != 1 {
 			return fmt.Errorf("%s says of the hash of ring %s: %v", name, ring.Name, hash)
 		}
@@ -265,38 +329,23 @@ func (f *fleetRun) checkOneMetrics(name string, metrics testutil.Metrics, hashes
 			return fmt.Errorf("%s has hash %s for ring %s, another member %s", name, value, ring.Name, other)
 		}
 		hashes[ring.Name] = value
-		if acquired := labelled(metrics["flotilla_shard_transitions_total"], "ring", ring.Name, "reason", "acquired"); len(acquired) > 1 {
+		if acquired := harness.Labelled(metrics["flotilla_shard_transitions_total"], "ring", ring.Name, "reason", "acquired"); len(acquired) > 1 {
 			return fmt.Errorf("%s counts acquisitions in ring %s as %v", name, ring.Name, acquired)
 		}
 	}
 	if len(metrics["flotilla_shard_transitions_total"]) == 0 {
 		return fmt.Errorf("%s has counted no transition", name)
 	}
-	if status := labelled(metrics["leader_election_master_status"], "name", stockName); len(status) != 1 || status[0].Value != 1 {
+	if status := harness.Labelled(metrics["leader_election_master_status"], "name", harness.Stock); len(status) != 1 || status[0].Value != 1 {
 		return fmt.Errorf("%s says that it leads: %v", name, status)
 	}
 	if foreign := metrics["flotilla_fleet_foreign_members"]; len(foreign) != 1 || foreign[0].Value != 0 {
 		return fmt.Errorf("%s sees foreign members: %v", name, foreign)
 	}
-	if len(labelled(metrics["workqueue_depth"], "name", "deployment")) != 1 {
+	if len(harness.Labelled(metrics["workqueue_depth"], "name", "deployment")) != 1 {
 		return fmt.Errorf("%s has no workqueue_depth of the deployment controller", name)
 	}
 	return nil
-}
-
-// labelled returns the samples with these labels, given as name, value, name, value.
-func labelled(samples testutil.Samples, labels ...string) testutil.Samples {
-	var found testutil.Samples
-	for _, s := range samples {
-		match := true
-		for i := 0; i < len(labels); i += 2 {
-			match = match && string(s.Metric[testutil.LabelName(labels[i])]) == labels[i+1]
-		}
-		if match {
-			found = append(found, s)
-		}
-	}
-	return found
 }
 
 // namespaces of the work lie in eight different ranges.
@@ -330,6 +379,13 @@ func (f *fleetRun) createWork(t *testing.T) {
 	}
 }
 
+// change gives all Deployments another number of replicas.
+func (f *fleetRun) change(t *testing.T) {
+	t.Helper()
+	f.replicas = 7 - f.replicas
+	f.scale(t, int(f.replicas))
+}
+
 // scale changes all Deployments.
 func (f *fleetRun) scale(t *testing.T, replicas int) {
 	t.Helper()
@@ -344,7 +400,7 @@ func (f *fleetRun) scale(t *testing.T, replicas int) {
 // workDone waits until every Deployment has its replicas and every Job has succeeded.
 func (f *fleetRun) workDone(t *testing.T, replicas int32) time.Duration {
 	t.Helper()
-	return eventually(t, patience, "work done", func(ctx context.Context) error {
+	return harness.Eventually(t, harness.Patience, "work done", func(ctx context.Context) error {
 		for _, namespace := range namespaces {
 			deployment, err := f.client.AppsV1().Deployments(namespace).Get(ctx, "work", metav1.GetOptions{})
 			if err != nil {
@@ -372,6 +428,9 @@ func (f *fleetRun) judge(t *testing.T) audit.Report {
 	if none := report.Unwritten(namespaces); len(none) > 0 {
 		t.Errorf("nobody wrote in %v", none)
 	}
+	if report.Objects.Creates == 0 || report.Objects.Deletes == 0 {
+		t.Errorf("judged of objects: %+v; want pods that were created and deleted among them", report.Objects)
+	}
 	released, expired := report.Gaps()
 	t.Logf("%d writes, each by the holder of its shard", report.ByVersion+report.ByTime)
 	t.Logf("without a holder after a release: %s", spread(released))
@@ -386,11 +445,14 @@ func (f *fleetRun) judgeAlone(t *testing.T) audit.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := audit.Check(fleetName, f.plan, bytes.NewReader(log))
+	report, err := audit.Judge(audit.Options{Fleet: harness.Fleet, Plan: &f.plan, Controllers: catalogue.Identities()}, audit.Log{Reader: bytes.NewReader(log)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := report.Err(); err != nil {
+		t.Error(err)
+	}
+	if err := report.Undisturbed(); err != nil && !f.disturbed {
 		t.Error(err)
 	}
 	return report

@@ -1,51 +1,22 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
-
-// gateEvent is what is read of an event of the audit log.
-type gateEvent struct {
-	RequestURI string `json:"requestURI"`
-	Verb       string `json:"verb"`
-	UserAgent  string `json:"userAgent"`
-	User       struct {
-		Username string `json:"username"`
-	} `json:"user"`
-	ObjectRef *struct {
-		Resource    string `json:"resource"`
-		Namespace   string `json:"namespace"`
-		Name        string `json:"name"`
-		APIGroup    string `json:"apiGroup"`
-		Subresource string `json:"subresource"`
-	} `json:"objectRef"`
-	ResponseStatus *struct {
-		Code int32 `json:"code"`
-	} `json:"responseStatus"`
-	ResponseObject json.RawMessage  `json:"responseObject"`
-	Received       metav1.MicroTime `json:"requestReceivedTimestamp"`
-	Answered       metav1.MicroTime `json:"stageTimestamp"`
-	Stage          string           `json:"stage"`
-}
 
 // managerUser is the identity of the process itself: for its election, and for the service accounts of its controllers.
 const managerUser = "system:kube-controller-manager"
@@ -53,37 +24,18 @@ const managerUser = "system:kube-controller-manager"
 // apiServerUser is who names the holder of a Lease in a coordinated election.
 const apiServerUser = "system:apiserver"
 
-// process returns the name of the binary, with which client-go begins the User-Agent.
-func (e gateEvent) process() string {
-	name, _, _ := strings.Cut(e.UserAgent, "/")
-	return name
-}
-
-func (e gateEvent) accepted() bool {
-	return e.Stage == "ResponseComplete" && e.ResponseStatus != nil && e.ResponseStatus.Code < 300 && e.ObjectRef != nil
-}
-
-func (e gateEvent) mutating() bool {
-	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb) && !strings.Contains(e.RequestURI, "dryRun=")
-}
-
 // ofController tells whether a controller sent it: neither the process for its election or for the identities of its
 // controllers, nor a question, nor an Event, which is recorded late.
-func (e gateEvent) ofController() bool {
+func ofController(e *harness.Event) bool {
 	r := e.ObjectRef
 	switch {
-	case !e.mutating(), r.Resource == "events", r.APIGroup == "authentication.k8s.io", r.APIGroup == "authorization.k8s.io", r.Resource == "serviceaccounts" && r.Subresource == "token":
+	case !e.Mutating(), r.Resource == "events", r.APIGroup == "authentication.k8s.io", r.APIGroup == "authorization.k8s.io", r.Resource == "serviceaccounts" && r.Subresource == "token":
 		return false
 	case e.User.Username == managerUser:
 		return r.Resource != "leases" && r.Resource != "leasecandidates" && r.Resource != "serviceaccounts"
 	default:
 		return true
 	}
-}
-
-func (e gateEvent) String() string {
-	r := e.ObjectRef
-	return fmt.Sprintf("%s %s %s/%s by %s as %s at %s", e.Verb, r.Resource, r.Namespace, r.Name, e.process(), e.User.Username, e.Received.Format("15:04:05.000"))
 }
 
 // gateState is what one write made of the Lease. It took effect between received and answered.
@@ -110,7 +62,7 @@ func (t gateTerm) released() bool { return t.ended() && t.end.holder == "" }
 
 // gateWrite is one write of a controller.
 type gateWrite struct {
-	gateEvent
+	*harness.Event
 	process string
 	version uint64 // 0 if the answer has none
 }
@@ -124,7 +76,7 @@ type gateFault struct {
 }
 
 func (f gateFault) String() string {
-	return fmt.Sprintf("%s, %v after its term had ended; the Lease named %q", f.write.gateEvent, f.late.Round(time.Millisecond), f.holder)
+	return fmt.Sprintf("%s, %v after its term had ended; the Lease named %q", f.write.Event, f.late.Round(time.Millisecond), f.holder)
 }
 
 type answeredVersion struct {
@@ -145,64 +97,42 @@ type gateLog struct {
 
 // readGateLog reads who held the Lease of kube-system and what the controllers of the processes that ever did have written. counts
 // tells which of their writes need the Lease.
-func readGateLog(log io.Reader, lease string, counts func(gateEvent) bool) (*gateLog, error) {
+func readGateLog(log io.Reader, lease string, counts func(*harness.Event) bool) (*gateLog, error) {
 	g := &gateLog{judged: map[string]bool{}}
 	processes := map[string]string{} // by holder
-	reader := bufio.NewReaderSize(log, 1<<20)
-	for {
-		line, err := reader.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			break // A line without its end is being written.
+	err := harness.Events(log, func(e *harness.Event) error {
+		if !e.Succeeded() || !e.Mutating() {
+			return nil
 		}
-		if err != nil {
-			return nil, err
+		version := e.Version()
+		if version > 0 {
+			g.versions = append(g.versions, answeredVersion{e.StageTimestamp.Time, version})
 		}
-		var e gateEvent
-		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, fmt.Errorf("audit log: %w", err)
+		if e.IsLease() && e.ObjectRef.Name == lease {
+			return g.addState(e, processes)
 		}
-		if !e.accepted() || !e.mutating() {
-			continue
+		if ofController(e) && counts(e) {
+			e.ResponseObject, e.RequestObject = nil, nil
+			g.writes = append(g.writes, gateWrite{Event: e, process: e.Process(), version: version})
 		}
-		if v := e.version(); v > 0 {
-			g.versions = append(g.versions, answeredVersion{e.Answered.Time, v})
-		}
-		if r := e.ObjectRef; r.Resource == "leases" && r.Namespace == metav1.NamespaceSystem && r.Name == lease {
-			if err := g.addState(e, processes); err != nil {
-				return nil, err
-			}
-		} else if e.ofController() && counts(e) {
-			w := gateWrite{gateEvent: e, process: e.process(), version: e.version()}
-			w.ResponseObject = nil
-			g.writes = append(g.writes, w)
-		}
-	}
+		return nil
+	})
 	g.finish(processes)
-	return g, nil
+	return g, err
 }
 
-// version returns the resourceVersion that the write made; 0 if the answer has none.
-func (e gateEvent) version() uint64 {
-	var object metav1.PartialObjectMetadata
-	if e.Verb == "deletecollection" || e.ResponseObject == nil || json.Unmarshal(e.ResponseObject, &object) != nil || object.Kind == "Status" {
-		return 0
-	}
-	version, _ := strconv.ParseUint(object.ResourceVersion, 10, 64)
-	return version
-}
-
-func (g *gateLog) addState(e gateEvent, processes map[string]string) error {
+func (g *gateLog) addState(e *harness.Event, processes map[string]string) error {
 	var lease coordinationv1.Lease
-	if err := json.Unmarshal(e.ResponseObject, &lease); err != nil {
+	if err := e.Answer(&lease); err != nil {
 		return fmt.Errorf("%s: %w", e, err)
 	}
-	s := gateState{version: e.version(), holder: ptr.Deref(lease.Spec.HolderIdentity, ""), received: e.Received.Time, answered: e.Answered.Time}
+	s := gateState{version: e.Version(), holder: ptr.Deref(lease.Spec.HolderIdentity, ""), received: e.RequestReceivedTimestamp.Time, answered: e.StageTimestamp.Time}
 	s.duration = time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 	if e.Verb == "delete" {
 		s.holder = ""
 	}
 	if s.holder != "" && processes[s.holder] == "" && e.User.Username != apiServerUser {
-		processes[s.holder] = e.process() // Who writes a name first has it, unless it chooses others.
+		processes[s.holder] = e.Process() // Who writes a name first has it, unless it chooses others.
 	}
 	g.states = append(g.states, s)
 	return nil
@@ -251,7 +181,7 @@ func (g *gateLog) covers(t gateTerm, w gateWrite) bool {
 	if g.isNew(w) {
 		return t.first.version < w.version && (!t.ended() || w.version < t.end.version)
 	}
-	return !w.Answered.Time.Before(t.first.received) && (!t.ended() || !w.Received.After(t.end.answered))
+	return !w.StageTimestamp.Time.Before(t.first.received) && (!t.ended() || !w.RequestReceivedTimestamp.After(t.end.answered))
 }
 
 // isNew tells whether the answer's version is the write's own: a write that changes nothing is answered with that of the last change.
@@ -259,7 +189,7 @@ func (g *gateLog) isNew(w gateWrite) bool {
 	if w.version == 0 {
 		return false
 	}
-	i, _ := slices.BinarySearchFunc(g.versions, w.Received.Time, func(v answeredVersion, t time.Time) int { return v.answered.Compare(t) })
+	i, _ := slices.BinarySearchFunc(g.versions, w.RequestReceivedTimestamp.Time, func(v answeredVersion, t time.Time) int { return v.answered.Compare(t) })
 	return i == 0 || g.versions[i-1].highest < w.version
 }
 
@@ -268,10 +198,10 @@ const never = time.Duration(math.MaxInt64)
 
 // succeeded tells whether the write arrived after the first write of somebody who held the Lease after its process did.
 func (g *gateLog) succeeded(w gateWrite) bool {
-	ended := w.Received.Add(-g.late(w))
+	ended := w.RequestReceivedTimestamp.Add(-g.late(w))
 	return slices.ContainsFunc(g.terms, func(t gateTerm) bool {
 		first := g.firstWrite(t)
-		return t.process != w.process && !t.first.answered.Before(ended) && !first.IsZero() && first.Before(w.Received.Time)
+		return t.process != w.process && !t.first.answered.Before(ended) && !first.IsZero() && first.Before(w.RequestReceivedTimestamp.Time)
 	})
 }
 
@@ -279,8 +209,8 @@ func (g *gateLog) succeeded(w gateWrite) bool {
 func (g *gateLog) late(w gateWrite) time.Duration {
 	late := never
 	for _, t := range g.terms {
-		if t.process == w.process && t.ended() && !t.first.received.After(w.Answered.Time) {
-			late = w.Received.Sub(t.end.answered)
+		if t.process == w.process && t.ended() && !t.first.received.After(w.StageTimestamp.Time) {
+			late = w.RequestReceivedTimestamp.Sub(t.end.answered)
 		}
 	}
 	return late
@@ -291,7 +221,7 @@ func (g *gateLog) at(w gateWrite) gateState {
 	var state gateState
 	isNew := g.isNew(w)
 	for _, s := range g.states {
-		if isNew && s.version > w.version || !isNew && s.answered.After(w.Received.Time) {
+		if isNew && s.version > w.version || !isNew && s.answered.After(w.RequestReceivedTimestamp.Time) {
 			break
 		}
 		state = s
@@ -348,8 +278,8 @@ func (g *gateLog) moves() []move {
 func (g *gateLog) lastWrite(t gateTerm) time.Time {
 	var last time.Time
 	for _, w := range g.writes {
-		if w.process == t.process && !w.Received.Time.After(t.end.answered) && w.Answered.After(last) {
-			last = w.Answered.Time
+		if w.process == t.process && !w.RequestReceivedTimestamp.Time.After(t.end.answered) && w.StageTimestamp.After(last) {
+			last = w.StageTimestamp.Time
 		}
 	}
 	return last
@@ -359,18 +289,18 @@ func (g *gateLog) lastWrite(t gateTerm) time.Time {
 func (g *gateLog) firstWrite(t gateTerm) time.Time {
 	var first time.Time
 	for _, w := range g.writes {
-		if w.process != t.process || w.Received.Time.Before(t.first.received) || t.ended() && w.Received.After(t.end.answered) {
+		if w.process != t.process || w.RequestReceivedTimestamp.Time.Before(t.first.received) || t.ended() && w.RequestReceivedTimestamp.After(t.end.answered) {
 			continue
 		}
-		if first.IsZero() || w.Answered.Time.Before(first) {
-			first = w.Answered.Time
+		if first.IsZero() || w.StageTimestamp.Time.Before(first) {
+			first = w.StageTimestamp.Time
 		}
 	}
 	return first
 }
 
 // gateLogOf reads the log of a control plane.
-func gateLogOf(t *testing.T, plane *controlplane.ControlPlane, lease string, counts func(gateEvent) bool) *gateLog {
+func gateLogOf(t *testing.T, plane *controlplane.ControlPlane, lease string, counts func(*harness.Event) bool) *gateLog {
 	t.Helper()
 	log, err := os.ReadFile(plane.AuditLog())
 	if err != nil {

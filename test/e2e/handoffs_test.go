@@ -4,126 +4,67 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
-	"github.com/flotilla-kube/flotilla/test/audit"
-	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 var (
-	rollouts = flag.Int("rollouts", 1, "rolling restarts that TestHandoffs makes")
-	objects  = flag.Int("objects", 400, "ConfigMaps that TestHandoffs fills the caches with")
+	rollouts = flag.Int("rollouts", 1, "rolling restarts that TestFleet makes")
+	objects  = flag.Int("objects", 400, "ConfigMaps that TestFleet fills the caches with")
 )
 
 // mostTrips is how many times a shard may move in one rolling restart: away, and back.
 const mostTrips = 2
 
-// TestHandoffs restarts all members of a fleet one after the other under changes, then scales it out and in, with default
-// Lease timings. Every move must be a handoff with warm caches, no shard may make more trips than it must, and the audit
-// log says how long shards had no holder.
-func TestHandoffs(t *testing.T) {
-	plan, err := controllers.DefaultPlan(defaultShards)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plane := startPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
-	f := &fleetRun{
-		plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()),
-		members: map[string]*manager{},
-	}
-	names := []string{"fleet-0", "fleet-1", "fleet-2"}
-	logs := map[string]*manager{} // a process that is started again writes on in the log of its name
-	start := func(name string) {
-		// On a busy machine, filling caches may take longer than the default handoff timeout, and the move would be cold.
-		f.members[name] = startMember(t, plane, name, "--rebalance-delay=1s", "--handoff-timeout=30s")
-		logs[name] = f.members[name]
-	}
+// roll restarts all members one after the other under changes. No shard may make more trips than it must.
+func (f *fleetRun) roll(t *testing.T) {
+	t.Helper()
+	before := f.terms(t)
+	names := slices.Sorted(maps.Keys(f.members))
+	slices.Reverse(names)
 	for _, name := range names {
-		start(name)
-	}
-	f.settle(t, leaseDuration+patience)
-	f.createWork(t)
-	f.fill(t, *objects)
-	f.workDone(t, 3)
-	coldBefore := begun(t, logs, `caches="cold"`)
-
-	replicas := 3
-	for round := range *rollouts {
-		before := f.terms(t)
-		for i := len(names) - 1; i >= 0; i-- {
-			m := f.members[names[i]]
-			delete(f.members, names[i])
-			if err := m.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			replicas = 7 - replicas
-			f.scale(t, replicas)
-			if status := m.exit(t, patience); status != 0 {
-				t.Errorf("%s ended with status %d, want 0", names[i], status)
-			}
-			start(names[i])
-			f.settle(t, patience)
+		m := f.members[name]
+		delete(f.members, name)
+		m.MustTerminate(t)
+		f.change(t)
+		if status := m.MustExit(t, harness.Patience); status != 0 {
+			t.Errorf("%s ended with status %d, want 0", name, status)
 		}
-		for id, term := range f.terms(t) {
-			if trips := term - before[id]; trips > mostTrips {
-				t.Errorf("%s made %d trips in rolling restart %d, want at most %d", id, trips, round+1, mostTrips)
-			}
+		f.start(t, name)
+		f.settle(t, harness.Patience)
+	}
+	for id, term := range f.terms(t) {
+		if trips := term - before[id]; trips > mostTrips {
+			t.Errorf("%s made %d trips in a rolling restart, want at most %d", id, trips, mostTrips)
 		}
-		f.workDone(t, int32(replicas))
 	}
-	start("fleet-3")
-	f.settle(t, patience)
-	f.stop(t, "fleet-3")
-	f.settle(t, patience)
-	f.end(t)
-
-	warm, cold := begun(t, logs, `caches="warm"`), begun(t, logs, `caches="cold"`)-coldBefore
-	t.Logf("%d shards began with warm caches, %d with empty ones", warm, cold)
-	if cold > 0 {
-		t.Errorf("%d planned moves were cold", cold)
-	}
-	report := f.judge(t)
-	released, _ := report.Gaps()
-	t.Logf("unowned time of %d handoffs: p50 %v, p99 %v, worst %v; %d overlaps, %d writes in flight at a release", len(released),
-		audit.Percentile(released, 50), audit.Percentile(released, 99), audit.Percentile(released, 100), len(report.Overlaps), len(report.InFlight))
+	f.workDone(t, f.replicas)
 }
 
-// begun counts the lines with this text in all logs.
-func begun(t *testing.T, logs map[string]*manager, text string) int {
+// begun counts in all logs the shards that began with such caches, "warm" or "cold".
+func (f *fleetRun) begun(t *testing.T, caches string) int {
 	t.Helper()
 	n := 0
-	for _, m := range logs {
-		n += strings.Count(m.log(t), text)
+	for _, m := range f.logs {
+		n += strings.Count(m.MustLog(t), fmt.Sprintf("caches=%q", caches))
 	}
 	return n
-}
-
-// stop ends a member and waits for it.
-func (f *fleetRun) stop(t *testing.T, name string) {
-	t.Helper()
-	m := f.members[name]
-	delete(f.members, name)
-	if err := m.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if status := m.exit(t, patience); status != 0 {
-		t.Errorf("%s ended with status %d, want 0", name, status)
-	}
 }
 
 // terms returns the term of each shard's Lease.
 func (f *fleetRun) terms(t *testing.T) map[string]int32 {
 	t.Helper()
-	list, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel})
+	list, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel + "," + fleet.FleetLabel + "=" + f.name})
 	if err != nil {
 		t.Fatal(err)
 	}

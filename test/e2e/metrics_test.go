@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"k8s.io/component-base/metrics/testutil"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // families returns the names of all metric families of all controller managers of the run.
@@ -19,7 +18,7 @@ func (r *run) families(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
 	for _, m := range r.managers {
-		for line := range strings.Lines(m.metricsText(t, httpClient(t, r.plane.AdminConfig()))) {
+		for line := range strings.Lines(metricsText(t, m)) {
 			if family, ok := strings.CutPrefix(line, "# TYPE "); ok {
 				name, _, _ := strings.Cut(family, " ")
 				names[name] = true
@@ -56,7 +55,7 @@ var withoutUnlessItHappens = regexp.MustCompile(`_(skips|retries|errors|releases
 // which come with what is done from time to time.
 func (r *run) requireFamilies(t *testing.T, stock map[string]bool, sharded bool) {
 	t.Helper()
-	eventually(t, patience, "metric families of the stock controller manager", func(context.Context) error {
+	harness.Eventually(t, harness.Patience, "metric families of the stock controller manager", func(context.Context) error {
 		return missingFamilies(stock, r.families(t), sharded)
 	})
 	may := reasons(sharded)
@@ -85,24 +84,11 @@ func missingFamilies(stock, fleet map[string]bool, sharded bool) error {
 	return errors.Join(errs...)
 }
 
-func (m *manager) metricsText(t *testing.T, client *http.Client) string {
+func metricsText(t *testing.T, m *harness.Manager) string {
 	t.Helper()
-	status, text, err := m.get(t.Context(), client, "/metrics")
-	if err != nil || status != http.StatusOK {
-		t.Fatalf("/metrics of %s: status %d, %v", m.Name(), status, err)
+	text, err := m.MetricsText(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
 	return text
-}
-
-// metrics returns the samples of a manager by the metric's name.
-func (m *manager) metrics(ctx context.Context, client *http.Client) (testutil.Metrics, error) {
-	status, text, err := m.get(ctx, client, "/metrics")
-	if err != nil {
-		return nil, err
-	}
-	if status != http.StatusOK {
-		return nil, fmt.Errorf("/metrics of %s: status %d", m.Name(), status)
-	}
-	metrics := testutil.NewMetrics()
-	return metrics, testutil.ParseMetrics(text, &metrics)
 }

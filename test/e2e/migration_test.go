@@ -21,22 +21,24 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // migration is a control plane with stock replicas and members of a fleet.
 type migration struct {
 	plane  *controlplane.ControlPlane
 	client kubernetes.Interface
-	admin  *http.Client
 	lease  string
 	dir    string
 	// stockFlags are those of all stock replicas.
 	stockFlags []string
-	stock      []*manager // that run, in the order of their start
-	members    []*manager
+	stock      []*harness.Manager // that run, in the order of their start
+	members    []*harness.Manager
 	killed     []string // incarnations
 	started    int      // stock replicas
 	marks      int      // objects of works
@@ -50,9 +52,9 @@ func startMigration(t *testing.T, lease string, stockFlags ...string) *migration
 // startMigrationOn is startMigration on a control plane of other options.
 func startMigrationOn(t *testing.T, opts controlplane.Options, lease string, stockFlags ...string) *migration {
 	t.Helper()
-	plane := startPlane(t, opts)
+	plane := harness.StartPlane(t, opts)
 	return &migration{
-		plane: plane, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()), lease: lease, dir: t.TempDir(), stockFlags: stockFlags,
+		plane: plane, client: harness.Client(t, plane), lease: lease, dir: t.TempDir(), stockFlags: stockFlags,
 	}
 }
 
@@ -62,57 +64,38 @@ func (m *migration) startStock(t *testing.T) {
 	m.started++
 	name := fmt.Sprintf("stock-%d", m.started)
 	path := filepath.Join(m.dir, name)
-	if err := os.Symlink(binary(t, m.plane, stockName), path); err != nil {
+	if err := os.Symlink(harness.Binary(t, m.plane, harness.Stock), path); err != nil {
 		t.Fatal(err)
 	}
-	replica := startBinary(t, m.plane, path, name, m.stockFlags...)
+	replica := harness.Run(t, m.plane, harness.Spec{Name: name, Binary: path, Flags: m.stockFlags})
 	m.stock = append(m.stock, replica)
-	eventually(t, patience, name+" serves", replica.answers(m.admin, "/healthz", http.StatusOK))
+	harness.Eventually(t, harness.Patience, name+" serves", replica.Answers("/healthz", http.StatusOK))
 }
 
 // startFleet starts members; if a stock replica leads, it waits until they say that they wait for it.
 func (m *migration) startFleet(t *testing.T, n int, flags ...string) {
 	t.Helper()
 	for i := range n {
-		m.members = append(m.members, startMember(t, m.plane, fmt.Sprintf("fleet-%d", i), flags...))
+		m.members = append(m.members, harness.Run(t, m.plane, harness.Member(fmt.Sprintf("fleet-%d", i), flags...)))
 	}
 	if m.stockLeads(t.Context()) == nil {
 		m.fleetWaits(t)
 	}
 }
 
-// waitedLongEnough waits until the members have known for a lease duration which shards have no Lease: those they create at once.
-func (m *migration) waitedLongEnough(t *testing.T, lasting time.Duration) {
-	t.Helper()
-	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(leases.Items) > 0 {
-		return
-	}
-	began := time.Now()
-	eventually(t, patience, "the fleet has waited for a lease duration", func(context.Context) error {
-		if waited := time.Since(began); waited < lasting {
-			return fmt.Errorf("it waits since %v", waited)
-		}
-		return nil
-	})
-}
-
 // fleetWaits requires that every member says who holds the gate, and that no shard is held.
 func (m *migration) fleetWaits(t *testing.T) {
 	t.Helper()
 	for _, member := range m.members {
-		eventually(t, patience, "the fleet waits for the gate", func(ctx context.Context) error {
+		harness.Eventually(t, harness.Patience, "the fleet waits for the gate", func(ctx context.Context) error {
 			holder, err := m.holder(ctx)
 			if err != nil {
 				return err
 			}
 			return errors.Join(
 				m.joined(ctx, member.Name()),
-				member.answers(m.admin, "/readyz", http.StatusInternalServerError)(ctx),
-				member.says(m.admin, "/readyz/fleet", fmt.Sprintf("the gate, Lease %s, is held by %q", m.lease, holder))(ctx))
+				member.Answers("/readyz", http.StatusInternalServerError)(ctx),
+				member.Says("/readyz/fleet", fmt.Sprintf("the gate, Lease %s, is held by %q", m.lease, holder))(ctx))
 		})
 	}
 	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel})
@@ -128,7 +111,7 @@ func (m *migration) fleetWaits(t *testing.T) {
 
 // joined tells whether the member has its own Lease: it may see who holds the gate some time before that.
 func (m *migration) joined(ctx context.Context, member string) error {
-	name := election.MemberLease(fleetName, member)
+	name := election.MemberLease(harness.Fleet, member)
 	lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -143,9 +126,9 @@ func (m *migration) joined(ctx context.Context, member string) error {
 func (m *migration) fleetRuns(t *testing.T) {
 	t.Helper()
 	for _, member := range m.members {
-		eventually(t, patience, "the fleet runs", member.answers(m.admin, "/readyz", http.StatusOK))
+		harness.Eventually(t, harness.Patience, "the fleet runs", member.Ready)
 	}
-	if holder, err := m.holder(t.Context()); err != nil || holder != fleet.GateIdentity(fleetName) {
+	if holder, err := m.holder(t.Context()); err != nil || holder != fleet.GateIdentity(harness.Fleet) {
 		t.Errorf("the fleet runs, and %s is held by %q: %v", m.lease, holder, err)
 	}
 }
@@ -153,12 +136,10 @@ func (m *migration) fleetRuns(t *testing.T) {
 func (m *migration) stopFleet(t *testing.T) {
 	t.Helper()
 	for _, member := range m.members {
-		if err := member.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		member.MustTerminate(t)
 	}
 	for _, member := range m.members {
-		if status := member.exit(t, patience); status != 0 {
+		if status := member.MustExit(t, harness.Patience); status != 0 {
 			t.Errorf("%s ended with status %d, want 0", member.Name(), status)
 		}
 	}
@@ -169,7 +150,7 @@ func (m *migration) stopFleet(t *testing.T) {
 func (m *migration) killFleet(t *testing.T) {
 	t.Helper()
 	for _, member := range m.members {
-		lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), election.MemberLease(fleetName, member.Name()), metav1.GetOptions{})
+		lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), election.MemberLease(harness.Fleet, member.Name()), metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +181,7 @@ func (m *migration) holder(ctx context.Context) (string, error) {
 // stockLeads is a condition for eventually.
 func (m *migration) stockLeads(ctx context.Context) error {
 	holder, err := m.holder(ctx)
-	if err == nil && (holder == "" || holder == fleet.GateIdentity(fleetName)) {
+	if err == nil && (holder == "" || holder == fleet.GateIdentity(harness.Fleet)) {
 		err = fmt.Errorf("%s is held by %q", m.lease, holder)
 	}
 	return err
@@ -228,9 +209,9 @@ func (m *migration) wayIn(t *testing.T) int {
 func (m *migration) stopStockLeader(t *testing.T) bool {
 	t.Helper()
 	var leader int
-	eventually(t, patience, "a stock replica says that it leads", func(context.Context) error {
-		leader = slices.IndexFunc(m.stock, func(r *manager) bool {
-			return hasLine(r.log(t), "uccessfully acquired lease", "kube-system/"+m.lease)
+	harness.Eventually(t, harness.Patience, "a stock replica says that it leads", func(context.Context) error {
+		leader = slices.IndexFunc(m.stock, func(r *harness.Manager) bool {
+			return harness.HasLine(r.MustLog(t), "uccessfully acquired lease", "kube-system/"+m.lease)
 		})
 		if leader < 0 {
 			return errors.New("none does")
@@ -243,18 +224,16 @@ func (m *migration) stopStockLeader(t *testing.T) bool {
 	}
 	replica := m.stock[leader]
 	m.stock = slices.Delete(m.stock, leader, leader+1)
-	if err := replica.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	replica.MustTerminate(t)
 	var after string
-	eventually(t, patience, "the gate has another holder", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the gate has another holder", func(ctx context.Context) error {
 		if after, err = m.holder(ctx); err == nil && (after == "" || after == before) {
 			err = fmt.Errorf("%s is held by %q", m.lease, after)
 		}
 		return err
 	})
-	replica.exit(t, patience)
-	if after == fleet.GateIdentity(fleetName) {
+	replica.MustExit(t, harness.Patience)
+	if after == fleet.GateIdentity(harness.Fleet) {
 		return true
 	}
 	m.startStock(t)
@@ -276,7 +255,7 @@ func (m *migration) works(t *testing.T) {
 	if _, err := m.client.BatchV1().Jobs(name).Create(ctx, newJob("work"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, patience, "new work in "+name+" is carried out", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "new work in "+name+" is carried out", func(ctx context.Context) error {
 		deployment, err := m.client.AppsV1().Deployments(name).Get(ctx, "work", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -314,8 +293,8 @@ func newJob(name string) *batchv1.Job {
 // takes over follows at once.
 const loadPeriod = 200 * time.Millisecond
 
-// load scales Deployments and creates Jobs in turn until the test ends.
-func (m *migration) load(t *testing.T) {
+// load scales Deployments and creates Jobs in turn until the test ends, or stop is called.
+func (m *migration) load(t *testing.T) (stop func()) {
 	t.Helper()
 	for _, namespace := range namespaces {
 		if _, err := m.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
@@ -325,7 +304,7 @@ func (m *migration) load(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
 		ticker := time.NewTicker(loadPeriod)
@@ -342,7 +321,9 @@ func (m *migration) load(t *testing.T) {
 			}
 		}
 	})
-	t.Cleanup(func() { stop(); running.Wait() })
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	return stop
 }
 
 func (m *migration) change(ctx context.Context, i int) error {
@@ -364,12 +345,12 @@ func (m *migration) change(ctx context.Context, i int) error {
 }
 
 // everyWrite needs the stock leader's Lease.
-func everyWrite(gateEvent) bool { return true }
+func everyWrite(*harness.Event) bool { return true }
 
 // judge asks the audit log whether every write that needs the gate was made by who held it. What the stock controller manager sends
 // when it has released its Lease is printed: it releases and stops at the same time. But nothing may take effect after a
 // successor's first write.
-func (m *migration) judge(t *testing.T, lease string, counts func(gateEvent) bool) *gateLog {
+func (m *migration) judge(t *testing.T, lease string, counts func(*harness.Event) bool) *gateLog {
 	t.Helper()
 	log := gateLogOf(t, m.plane, lease, counts)
 	byProcess := map[string]int{}
@@ -380,7 +361,7 @@ func (m *migration) judge(t *testing.T, lease string, counts func(gateEvent) boo
 	var flying, trailing []time.Duration
 	for _, f := range log.faults() {
 		switch {
-		case f.write.process == fleetName || f.late == never || log.succeeded(f.write):
+		case f.write.process == harness.Fleet || f.late == never || log.succeeded(f.write):
 			t.Errorf("%v", f)
 		case f.late <= 0:
 			flying = append(flying, -f.late)
@@ -390,5 +371,28 @@ func (m *migration) judge(t *testing.T, lease string, counts func(gateEvent) boo
 	}
 	slices.Sort(trailing)
 	t.Logf("writes of stock replicas that were on the wire when they released %s: %d; sent after that: %s", lease, len(flying), spread(trailing))
+	m.judgeFleet(t)
 	return log
+}
+
+// judgeFleet asks the audit log whether the fleet kept its promises besides: by the Leases of its shards, and its gate.
+func (m *migration) judgeFleet(t *testing.T) {
+	t.Helper()
+	file, err := os.Open(m.plane.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	report, err := audit.Judge(audit.Options{Fleet: harness.Fleet, Controllers: catalogue.Identities()}, audit.Log{Reader: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(report.Err(), report.Undisturbed()); err != nil {
+		t.Error(err)
+	}
+	writes := report.ByVersion + report.ByTime
+	if writes == 0 || report.Gated < writes || report.Objects.Creates == 0 {
+		t.Errorf("%d writes of the fleet were judged, %d against its gate, of objects %+v; want some, all, and pods that were created", writes, report.Gated, report.Objects)
+	}
+	t.Logf("%d writes of the fleet, each by the holder of its shard and under its gate", writes)
 }

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,26 +20,38 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/flotilla-kube/flotilla/pkg/cli"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/status"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // operator runs the commands as somebody with a kubeconfig would.
 type operator struct {
 	binary, kubeconfig, home string
+	// fleet is the name of the fleet that the commands are about, unless they name another.
+	fleet string
 }
 
-func newOperator(t *testing.T, plane *controlplane.ControlPlane) *operator {
+func newOperator(t *testing.T, plane *controlplane.ControlPlane, fleetName string) *operator {
 	t.Helper()
-	return &operator{binary: binary(t, plane, fleetName), kubeconfig: plane.AdminKubeconfig(), home: t.TempDir()}
+	return &operator{binary: harness.Binary(t, plane, harness.Fleet), kubeconfig: plane.AdminKubeconfig(), home: t.TempDir(), fleet: fleetName}
+}
+
+// about has the arguments of a command name the fleet.
+func (o *operator) about(args []string) []string {
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--fleet-name=") }) {
+		return args
+	}
+	return append(slices.Clone(args), "--fleet-name="+o.fleet)
 }
 
 // try runs a command, and returns what it prints; its error has what it says of its failure.
 func (o *operator) try(ctx context.Context, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
-	command := exec.CommandContext(ctx, o.binary, args...)
+	command := exec.CommandContext(ctx, o.binary, o.about(args)...)
 	command.Env = []string{"KUBECONFIG=" + o.kubeconfig, "HOME=" + o.home}
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
@@ -107,18 +121,30 @@ func (o *operator) settled(generation int64) func(context.Context) error {
 	}
 }
 
-// TestPlanCommands has an operator look at a fleet of two members, split a shard under a namespace, and make mistakes.
+// TestPlanCommands has an operator look at a fleet of two members, split a shard under a namespace, and make mistakes. The
+// second member's flags differ from those of the fleet: another number of shards counts for nothing, since the fleet has a plan.
+// A third process has a name that is taken.
 func TestPlanCommands(t *testing.T) {
 	t.Parallel()
-	plane := startPlane(t, controlplane.Options{})
-	client := newClient(t, plane)
-	o := newOperator(t, plane)
-	o.refused(t, []string{`fleet "flotilla" has no plan on Lease flotilla-plan`}, "plan", "show")
-	for _, name := range []string{"fleet-0", "fleet-1"} {
-		// The planner is to leave the plan to this test.
-		startMember(t, plane, name, append([]string{"--shards=4", "--replan-interval=0"}, quick...)...)
+	const name = "plans"
+	plane := sharedPlane(t)
+	client := harness.Client(t, plane)
+	o := newOperator(t, plane, name)
+	o.refused(t, []string{`fleet "plans" has no plan on Lease plans-plan`}, "plan", "show")
+	first := harness.Run(t, plane, memberOf(name, "fleet-0", append([]string{"--shards=4"}, quick...)...))
+	harness.Eventually(t, harness.Patience, "the first member is ready", first.Ready)
+	other := harness.Run(t, plane, memberOf(name, "fleet-1", append([]string{"--shards=8"}, quick...)...))
+	harness.Eventually(t, harness.Patience, "a member with another number of shards is ready", other.Ready)
+	harness.Eventually(t, leaseDuration+harness.Patience, "two members run the first plan", o.settled(1))
+	plan, err := catalogue.DefaultPlan(4)
+	if err != nil {
+		t.Fatal(err)
 	}
-	eventually(t, leaseDuration+patience, "two members run the first plan", o.settled(1))
+	f := &fleetRun{name: name, plan: plan, client: client, members: map[string]*harness.Manager{"fleet-0": first, "fleet-1": other}}
+	harness.Eventually(t, harness.Patience, "both hold shards of the fleet's plan", f.allHeld)
+	if got, want := len(f.terms(t)), len(plan.Shards()); got != want {
+		t.Errorf("there are Leases of %d shards, want those %d of the fleet's plan", got, want)
+	}
 	createNamespace(t, client, "web")
 
 	table := o.run(t, "plan", "show")
@@ -133,14 +159,14 @@ func TestPlanCommands(t *testing.T) {
 	after := o.explain(t, "web")
 	compareSplit(t, before, after)
 	t.Logf("the split was done %v after it was applied", took)
-	eventually(t, patience, "and all runs", o.settled(2))
+	harness.Eventually(t, harness.Patience, "and all runs", o.settled(2))
 
 	o.refused(t, []string{"generation 1", "generation 2", "plan show -o document"}, "plan", "apply", "-f", file)
 	o.mistakes(t)
-	eventually(t, patience, "the census is complete", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the census is complete", func(ctx context.Context) error {
 		out, err := o.try(ctx, "plan", "rebalance", "--dry-run")
 		if err == nil && !strings.Contains(out, "Ring namespaces: ") {
-			return fmt.Errorf("%w: %s", errGiveUp, out)
+			return fmt.Errorf("%w: %s", harness.ErrGiveUp, out)
 		}
 		return err
 	})
@@ -150,6 +176,25 @@ func TestPlanCommands(t *testing.T) {
 	if err := o.settled(2)(t.Context()); err != nil {
 		t.Errorf("after the dry run: %v", err)
 	}
+	secondProcess(t, plane, name, first)
+}
+
+// secondProcess starts a process under the name of a member, which must wait until that has gone.
+func secondProcess(t *testing.T, plane *controlplane.ControlPlane, fleetName string, first *harness.Manager) {
+	t.Helper()
+	spec := memberOf(fleetName, "fleet-0", append([]string{"--shards=4"}, quick...)...)
+	spec.Name = fleetName + "-second"
+	second := harness.Run(t, plane, spec)
+	harness.Eventually(t, harness.Patience, "the second process of a name says that it waits", second.Logs("Waiting for the member's Lease", "fleet-0_"))
+	harness.Eventually(t, harness.Patience, "and is not ready", second.Answers("/readyz", http.StatusInternalServerError))
+	harness.Eventually(t, harness.Patience, "for this reason", second.Says("/readyz/fleet", "its Lease is held by fleet-0_"))
+	if status, body, err := first.Get(t.Context(), "/readyz"); err != nil || status != http.StatusOK {
+		t.Errorf("the first member is not ready any more: %d %s %v", status, body, err)
+	}
+	began := time.Now()
+	first.MustStop(t)
+	harness.Eventually(t, harness.Patience, "the second takes the first one's place", second.Ready)
+	t.Logf("the second process was ready %v after the first was told to stop", time.Since(began).Round(10*time.Millisecond))
 }
 
 func createNamespace(t *testing.T, client kubernetes.Interface, name string) {

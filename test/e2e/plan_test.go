@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -18,12 +17,13 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/test/audit"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 var (
@@ -41,21 +41,17 @@ func TestPlanChanges(t *testing.T) {
 	seed := cmp.Or(*replanSeed, rand.Uint64())
 	t.Logf("-replan-seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	plan, err := controllers.DefaultPlan(6)
+	plan, err := catalogue.DefaultPlan(6)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane := startPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
-	f := &fleetRun{plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()), members: map[string]*manager{}}
-	start := func(name string) {
-		flags := append([]string{"--shards=6", "--rebalance-delay=1s", "--handoff-timeout=30s", "--replan-interval=0s"}, quick...)
-		f.members[name] = startMember(t, plane, name, flags...)
-	}
+	plane := harness.StartPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
+	f := newFleetRun(t, plane, plan, append([]string{"--shards=6", "--handoff-timeout=30s"}, quick...)...)
 	names := []string{"plan-0", "plan-1", "plan-2"}
 	for _, name := range names {
-		start(name)
+		f.start(t, name)
 	}
-	f.settle(t, leaseDuration+patience)
+	f.settle(t, leaseDuration+harness.Patience)
 	f.createWork(t)
 	f.workDone(t, 3)
 
@@ -75,7 +71,7 @@ func TestPlanChanges(t *testing.T) {
 		kill()
 		if victim != "" {
 			delete(f.members, victim)
-			start(victim)
+			f.start(t, victim)
 		}
 		f.followed(t)
 		t.Logf("change %d to generation %d, kill of %q: %d shards, settled after %.2f s", round, next.Generation, victim, len(next.Shards()), time.Since(began).Seconds())
@@ -109,19 +105,19 @@ func TestPlanChanges(t *testing.T) {
 // followed waits until every shard of the plan is run, and no other. Members may have none of a ring: operators give homes.
 func (f *fleetRun) followed(t *testing.T) {
 	t.Helper()
-	eventually(t, leaseDuration+patience, "the plan is followed", func(ctx context.Context) error {
+	harness.Eventually(t, leaseDuration+harness.Patience, "the plan is followed", func(ctx context.Context) error {
 		for _, m := range f.members {
-			if err := m.answers(f.admin, "/readyz", http.StatusOK)(ctx); err != nil {
+			if err := m.Ready(ctx); err != nil {
 				return err
 			}
 		}
-		leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + fleetName})
+		leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + f.name})
 		if err != nil {
 			return err
 		}
 		live := map[string]bool{}
 		for i := range leases.Items {
-			if record := election.RecordFrom(&leases.Items[i]); strings.HasPrefix(record.Name, election.MemberLease(fleetName, "")) {
+			if record := election.RecordFrom(&leases.Items[i]); strings.HasPrefix(record.Name, election.MemberLease(harness.Fleet, "")) {
 				live[record.Holder] = true
 			}
 		}
@@ -133,7 +129,7 @@ func (f *fleetRun) followed(t *testing.T) {
 			}
 		}
 		for _, s := range f.plan.Shards() {
-			name := fleet.ShardLease(fleetName, s.ID)
+			name := fleet.ShardLease(harness.Fleet, s.ID)
 			if !held[name] {
 				return fmt.Errorf("%s is not held", s.ID)
 			}
@@ -152,8 +148,8 @@ func (f *fleetRun) followed(t *testing.T) {
 func (f *fleetRun) changed(t *testing.T, random *rand.Rand, round int) shard.Plan {
 	t.Helper()
 	holders := f.holders(t)
-	edited := fleet.KeepHomes(f.plan, controllers.NamespacesRing, func(id shard.ID) string { return holders[id.String()] })
-	ring := &edited.Rings[slices.IndexFunc(edited.Rings, func(r shard.Ring) bool { return r.Name == controllers.NamespacesRing })]
+	edited := fleet.KeepHomes(f.plan, catalogue.NamespacesRing, func(id shard.ID) string { return holders[id.String()] })
+	ring := &edited.Rings[slices.IndexFunc(edited.Rings, func(r shard.Ring) bool { return r.Name == catalogue.NamespacesRing })]
 	ring.Shards = slices.Clone(ring.Shards)
 	slices.SortFunc(ring.Shards, func(a, b shard.Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
 	i := random.IntN(len(ring.Shards) - 1)
@@ -206,11 +202,11 @@ func (f *fleetRun) apply(t *testing.T, plan shard.Plan) {
 	t.Helper()
 	leases := f.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		lease, err := leases.Get(t.Context(), fleet.PlanLease(fleetName), metav1.GetOptions{})
+		lease, err := leases.Get(t.Context(), fleet.PlanLease(harness.Fleet), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if lease, err = fleet.WithPlan(fleetName, lease, plan); err != nil {
+		if lease, err = fleet.WithPlan(harness.Fleet, lease, plan); err != nil {
 			return err
 		}
 		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
@@ -230,7 +226,7 @@ func (f *fleetRun) spoil(t *testing.T) {
 	before := f.terms(t)
 	leases := f.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		lease, err := leases.Get(t.Context(), fleet.PlanLease(fleetName), metav1.GetOptions{})
+		lease, err := leases.Get(t.Context(), fleet.PlanLease(harness.Fleet), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -241,8 +237,8 @@ func (f *fleetRun) spoil(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, patience, "the plan is put back", func(ctx context.Context) error {
-		lease, err := leases.Get(ctx, fleet.PlanLease(fleetName), metav1.GetOptions{})
+	harness.Eventually(t, harness.Patience, "the plan is put back", func(ctx context.Context) error {
+		lease, err := leases.Get(ctx, fleet.PlanLease(harness.Fleet), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -270,7 +266,7 @@ func (f *fleetRun) killAfter(t *testing.T, name string, events int) func() {
 		return func() {}
 	}
 	watch, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(t.Context(),
-		metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + fleetName, TimeoutSeconds: ptr.To[int64](8)})
+		metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + f.name, TimeoutSeconds: ptr.To[int64](8)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +282,7 @@ func (f *fleetRun) killAfter(t *testing.T, name string, events int) func() {
 			says := record.Holder + record.Annotations[fleet.ReadyAnnotation] + record.Annotations[fleet.DocumentAnnotation]
 			before, known := said[lease.Name]
 			said[lease.Name] = says
-			changed = changed || known && says != before && lease.Name == fleet.PlanLease(fleetName)
+			changed = changed || known && says != before && lease.Name == fleet.PlanLease(harness.Fleet)
 			if !changed || says == before {
 				continue
 			}
@@ -305,7 +301,7 @@ func (f *fleetRun) requireUnstopped(t *testing.T, before map[string]int32) {
 	t.Helper()
 	after := f.terms(t)
 	for _, s := range f.plan.Shards() {
-		name := fleet.ShardLease(fleetName, s.ID)
+		name := fleet.ShardLease(harness.Fleet, s.ID)
 		if term, known := before[name]; known && after[name] != term {
 			t.Errorf("%s is in both plans and was stopped: term %d became %d", s.ID, term, after[name])
 		}

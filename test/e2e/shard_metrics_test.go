@@ -13,37 +13,16 @@ import (
 
 	"k8s.io/component-base/metrics/testutil"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
-	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestShardMetrics takes a fleet through its first acquisitions, a rebalance, a departure and a takeover, and reads what the
-// members say of it.
-func TestShardMetrics(t *testing.T) {
-	t.Parallel()
-	const shards = 4
-	plan, err := controllers.DefaultPlan(shards)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := float64(len(plan.Shards()))
-	plane := startPlane(t, controlplane.Options{Nodes: 2, Scheduler: true})
-	f := &fleetRun{
-		plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()),
-		members: map[string]*manager{},
-	}
-	start := func(name string) {
-		f.members[name] = startMember(t, plane, name, append([]string{fmt.Sprintf("--shards=%d", shards)}, quick...)...)
-		f.settle(t, patience)
-	}
-	start("one")
-	f.createWork(t)
-	f.workDone(t, 3)
+// requireBegun reads what three members say of their beginning: the first has made all Leases, and the others have been
+// given shards.
+func (f *fleetRun) requireBegun(t *testing.T) {
+	t.Helper()
+	all := float64(len(f.plan.Shards()))
 	f.eventuallySum(t, all, "flotilla_shard_acquisitions_total", "how", "vacant", "reason", "new", "result", "running")
 	f.eventuallySum(t, all, "flotilla_shard_state", "state", "running")
-
-	start("two")
-	start("three")
 	moved := f.sum(t, "flotilla_shard_acquisitions_total", "how", "handoff", "reason", "rebalance", "result", "running")
 	if moved == 0 {
 		t.Error("two members have joined, and no acquisition counts as a handoff to rebalance")
@@ -53,27 +32,19 @@ func TestShardMetrics(t *testing.T) {
 		f.eventuallySum(t, moved, "flotilla_handoff_phase_seconds_count", "phase", phase)
 	}
 	f.requireQuietStates(t, all)
-	f.keepMetrics(t, "two")
+	f.keepMetrics(t, "fleet-1")
+}
 
-	held := float64(f.heldBy(t, "three"))
-	f.stop(t, "three") // with what it has counted
-	f.settle(t, patience)
-	f.eventuallySum(t, held, "flotilla_shard_acquisitions_total", "how", "handoff", "reason", "leaving", "result", "running")
-
-	held = float64(f.heldBy(t, "two"))
-	two := f.members["two"]
-	delete(f.members, "two")
-	if err := two.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	f.settle(t, patience)
+// requireTakenOver reads what is said of the shards of a member that was killed.
+func (f *fleetRun) requireTakenOver(t *testing.T, lost int) {
+	t.Helper()
+	held := float64(lost)
 	f.eventuallySum(t, held, "flotilla_shard_acquisitions_total", "how", "takeover", "reason", "expired", "result", "running")
 	if mean := f.sum(t, "flotilla_shard_unowned_seconds_sum", "how", "takeover") / held; mean < 1 || mean > leaseDuration.Seconds()+slack.Seconds() {
 		t.Errorf("shards of a dead member were unowned for %v s on average; no takeover is faster than a lease duration", mean)
 	}
-	f.requireQuietStates(t, all)
-	f.keepMetrics(t, "one")
-	f.end(t)
+	f.requireQuietStates(t, float64(len(f.plan.Shards())))
+	f.keepMetrics(t, "fleet-0")
 }
 
 // requireQuietStates is about what is read and not counted.
@@ -82,9 +53,9 @@ func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 	members := float64(len(f.members))
 	f.eventuallySum(t, shards, "flotilla_shard_state", "state", "running")
 	f.eventuallySum(t, members*members, "flotilla_fleet_members", "state", "active")
-	f.eventuallySum(t, members, "flotilla_gate_held", "lease", stockName)
-	f.eventuallySum(t, members, "flotilla_gate_holder_live", "lease", stockName)
-	eventually(t, patience, "what holders count", func(ctx context.Context) error {
+	f.eventuallySum(t, members, "flotilla_gate_held", "lease", harness.Stock)
+	f.eventuallySum(t, members, "flotilla_gate_holder_live", "lease", harness.Stock)
+	harness.Eventually(t, harness.Patience, "what holders count", func(ctx context.Context) error {
 		for _, name := range []string{"flotilla_shard_objects", "flotilla_shard_namespaces", "flotilla_ring_load_ratio"} {
 			if got, err := f.read(ctx, name); err != nil || got < 1 {
 				return fmt.Errorf("%s is %v in all: %w", name, got, err)
@@ -98,7 +69,7 @@ func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 		}
 	}
 	// Whatever queue a controller has, it is found: the series by shard and those by queue count the same things.
-	eventually(t, patience, "all that is worked off counts for a shard", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "all that is worked off counts for a shard", func(ctx context.Context) error {
 		for shards, stock := range map[string]string{
 			"flotilla_shard_queue_duration_seconds_count":     "workqueue_queue_duration_seconds_count",
 			"flotilla_shard_reconcile_duration_seconds_count": "workqueue_work_duration_seconds_count",
@@ -117,7 +88,7 @@ var processQueues = []string{"DynamicCABundle-", "DynamicServingCertificateContr
 // sameQueues compares what the members have counted by shard and by queue.
 func (f *fleetRun) sameQueues(ctx context.Context, byShard, byName string) error {
 	for name, m := range f.members {
-		metrics, err := m.metrics(ctx, f.admin)
+		metrics, err := m.Metrics(ctx)
 		if err != nil {
 			return err
 		}
@@ -143,9 +114,9 @@ func (f *fleetRun) sameQueues(ctx context.Context, byShard, byName string) error
 func (f *fleetRun) read(ctx context.Context, name string, labels ...string) (float64, error) {
 	sum, errs := 0.0, []error{}
 	for _, m := range f.members {
-		metrics, err := m.metrics(ctx, f.admin)
+		metrics, err := m.Metrics(ctx)
 		errs = append(errs, err)
-		for _, s := range labelled(metrics[name], labels...) {
+		for _, s := range harness.Labelled(metrics[name], labels...) {
 			sum += float64(s.Value)
 		}
 	}
@@ -164,7 +135,7 @@ func (f *fleetRun) sum(t *testing.T, name string, labels ...string) float64 {
 // eventuallySum waits until the sum over all members is this. A shard is seen to be held a moment before its controllers run.
 func (f *fleetRun) eventuallySum(t *testing.T, want float64, name string, labels ...string) {
 	t.Helper()
-	eventually(t, patience, fmt.Sprint(name, labels, " is ", want), func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, fmt.Sprint(name, labels, " is ", want), func(ctx context.Context) error {
 		if got, err := f.read(ctx, name, labels...); err != nil || got != want {
 			return fmt.Errorf("%s%v is %v in all, want %v: %w", name, labels, got, want, err)
 		}
@@ -172,10 +143,10 @@ func (f *fleetRun) eventuallySum(t *testing.T, want float64, name string, labels
 	})
 }
 
-// keepMetrics writes a member's /metrics where FLOTILLA_E2E_LOGS says, and requires that it has no label of a namespace.
+// keepMetrics writes a member's /metrics where FLOTILLA_TEST_LOGS says, and requires that it has no label of a namespace.
 func (f *fleetRun) keepMetrics(t *testing.T, name string) {
 	t.Helper()
-	text := f.members[name].metricsText(t, f.admin)
+	text := metricsText(t, f.members[name])
 	metrics := testutil.NewMetrics()
 	if err := testutil.ParseMetrics(text, &metrics); err != nil {
 		t.Fatal(err)
@@ -187,7 +158,7 @@ func (f *fleetRun) keepMetrics(t *testing.T, name string) {
 			}
 		}
 	}
-	if dir := os.Getenv("FLOTILLA_E2E_LOGS"); dir != "" {
+	if dir := os.Getenv("FLOTILLA_TEST_LOGS"); dir != "" {
 		if err := os.WriteFile(filepath.Join(dir, t.Name()+"-"+name+".metrics"), []byte(text), 0o644); err != nil {
 			t.Error(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,22 +23,23 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/cli"
-	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/status"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // TestStatus makes what may go wrong in a fleet go wrong, and requires that 'flotilla status' names it and ends with the status
 // that says so; that it says of the same fleet before and after that all is well; and that --watch has told of all of it.
 func TestStatus(t *testing.T) {
 	t.Parallel()
-	plane := startPlane(t, controlplane.Options{})
-	s := &statusRun{operator: newOperator(t, plane), plane: plane, client: newClient(t, plane)}
-	for name, ring := range map[string]string{"fleet-0": controllers.NamespacesRing, "fleet-1": controllers.NamespacesRing, "fleet-2": controllers.ClusterRing} {
-		if m := s.start(t, name, ring); ring == controllers.ClusterRing {
+	plane := sharedPlane(t)
+	s := &statusRun{operator: newOperator(t, plane, "status"), plane: plane, client: harness.Client(t, plane)}
+	for name, ring := range map[string]string{"fleet-0": catalogue.NamespacesRing, "fleet-1": catalogue.NamespacesRing, "fleet-2": catalogue.ClusterRing} {
+		if m := s.start(t, name, ring); ring == catalogue.ClusterRing {
 			s.dead = m
 		}
 	}
@@ -62,7 +61,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("status --watch has not said %q:\n%s", want, lines())
 		}
 	}
-	for _, want := range []string{"PlanWritten: plan flotilla-plan: plan generation 3 after 2", "Silent: member fleet-2", "TakenOver: shard cluster/nodes: "} {
+	for _, want := range []string{"PlanWritten: plan status-plan: plan generation 3 after 2", "Silent: member fleet-2", "TakenOver: shard cluster/nodes: "} {
 		if !strings.Contains(events(), want) {
 			t.Errorf("events --watch has not said %q:\n%s", want, events())
 		}
@@ -77,23 +76,23 @@ type statusRun struct {
 	plane  *controlplane.ControlPlane
 	client kubernetes.Interface
 	// dead is to be killed; watched returns what --watch has said.
-	dead    *manager
+	dead    *harness.Manager
 	watched func() string
 }
 
-func (s *statusRun) start(t *testing.T, name, ring string) *manager {
+func (s *statusRun) start(t *testing.T, name, ring string) *harness.Manager {
 	t.Helper()
-	return startMember(t, s.plane, name, append([]string{"--shards=4", "--rebalance-delay=1s", "--rings=" + ring}, quick...)...)
+	return harness.Run(t, s.plane, memberOf(s.fleet, name, append([]string{"--shards=4", "--rebalance-delay=1s", "--rings=" + ring}, quick...)...))
 }
 
 // watch starts a command, and returns what it has printed. At the end of the test it is interrupted, and must end well.
 func (s *statusRun) watch(t *testing.T, args ...string) func() string {
 	t.Helper()
-	process, err := s.plane.StartProcess(strings.Join(args, ""), s.binary, append(args, "--kubeconfig="+s.kubeconfig))
+	process, err := s.plane.StartProcess(strings.Join(args, ""), s.binary, append(s.about(args), "--kubeconfig="+s.kubeconfig))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &manager{Process: process}
+	m := &harness.Manager{Process: process}
 	t.Cleanup(func() {
 		if err := m.Signal(syscall.SIGINT); err != nil {
 			t.Error(err)
@@ -110,7 +109,7 @@ func (s *statusRun) watch(t *testing.T, args ...string) func() string {
 			t.Errorf("flotilla %s was interrupted and ended with %v", strings.Join(args, " "), err)
 		}
 	})
-	return func() string { return m.log(t) }
+	return func() string { return m.MustLog(t) }
 }
 
 // look runs 'flotilla status', and returns what it says and ends with.
@@ -129,7 +128,7 @@ func (s *statusRun) look(ctx context.Context, args ...string) (v status.View, co
 // well waits until status says that all is well.
 func (s *statusRun) well(t *testing.T) {
 	t.Helper()
-	eventually(t, leaseDuration+patience, "all is well", func(ctx context.Context) error {
+	harness.Eventually(t, leaseDuration+harness.Patience, "all is well", func(ctx context.Context) error {
 		v, code, err := s.look(ctx)
 		if err == nil && (code != 0 || len(v.Findings) > 0 || len(v.Rings) != 2) {
 			err = fmt.Errorf("status %d, findings %+v", code, v.Findings)
@@ -150,7 +149,7 @@ func (s *statusRun) well(t *testing.T) {
 func (s *statusRun) finds(t *testing.T, want int, findings ...string) status.View {
 	t.Helper()
 	var last status.View
-	took := eventually(t, leaseDuration+patience, strings.Join(findings, ", "), func(ctx context.Context) error {
+	took := harness.Eventually(t, leaseDuration+harness.Patience, strings.Join(findings, ", "), func(ctx context.Context) error {
 		v, code, err := s.look(ctx)
 		if err != nil {
 			return err
@@ -171,10 +170,10 @@ func (s *statusRun) finds(t *testing.T, want int, findings ...string) status.Vie
 		return nil
 	})
 	t.Logf("%s: named after %v", strings.Join(findings, ", "), took)
-	eventually(t, patience, "so does --watch", func(context.Context) error {
+	harness.Eventually(t, harness.Patience, "so does --watch", func(context.Context) error {
 		for _, f := range findings {
 			kind, object, _ := strings.Cut(f, " ")
-			if !hasLine(s.watched(), ": "+kind+": ", object) {
+			if !harness.HasLine(s.watched(), ": "+kind+": ", object) {
 				return fmt.Errorf("it has not said %q", f)
 			}
 		}
@@ -214,7 +213,7 @@ func (s *statusRun) disagreeing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.change(t, fleet.PlanLease(fleetName), func(lease *coordinationv1.Lease) { lease.Annotations[fleet.DocumentAnnotation] = edit(document) })
+		s.change(t, fleet.PlanLease(s.fleet), func(lease *coordinationv1.Lease) { lease.Annotations[fleet.DocumentAnnotation] = edit(document) })
 	}
 	write(2, func(text string) string {
 		return strings.Replace(text, `"cronjob-controller"`, `"cronjobs-of-tomorrow"`, 1)
@@ -242,7 +241,7 @@ func (s *statusRun) forge(t *testing.T, of, by string) *coordinationv1.Lease {
 			fleet.RunningAnnotation: "1", fleet.GenerationAnnotation: "1",
 		}},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: get(election.MemberLease(fleetName, by)).Spec.HolderIdentity, LeaseDurationSeconds: ptr.To[int32](600), LeaseTransitions: ptr.To[int32](1),
+			HolderIdentity: get(election.MemberLease(s.fleet, by)).Spec.HolderIdentity, LeaseDurationSeconds: ptr.To[int32](600), LeaseTransitions: ptr.To[int32](1),
 			AcquireTime: ptr.To(metav1.NowMicro()), RenewTime: ptr.To(metav1.NowMicro()),
 		},
 	}
@@ -253,7 +252,7 @@ func (s *statusRun) forge(t *testing.T, of, by string) *coordinationv1.Lease {
 	return forged
 }
 
-const forgedShard = "flotilla-namespaces-00"
+const forgedShard = "status-namespaces-00"
 
 func (s *statusRun) twoHolders(t *testing.T) {
 	t.Helper()
@@ -270,7 +269,7 @@ func (s *statusRun) stuck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := shard.ID{Ring: controllers.NamespacesRing, Name: "00"}
+	id := shard.ID{Ring: catalogue.NamespacesRing, Name: "00"}
 	was, _ := plan.Shard(id)
 	middle := was.Range.Start + 1<<61
 	ring := &plan.Rings[slices.IndexFunc(plan.Rings, func(r shard.Ring) bool { return r.Name == id.Ring })]
@@ -297,7 +296,7 @@ func (s *statusRun) orphans(t *testing.T) {
 	t.Helper()
 	var leases *coordinationv1.LeaseList
 	var err error
-	if leases, err = s.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.RingLabel + "=" + controllers.ClusterRing}); err != nil {
+	if leases, err = s.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.RingLabel + "=" + catalogue.ClusterRing + "," + fleet.FleetLabel + "=" + s.fleet}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.dead.Kill(); err != nil {
@@ -311,7 +310,7 @@ func (s *statusRun) orphans(t *testing.T) {
 	if f := v.Findings[0]; f.Severity != status.Error || f.Runbook == "" {
 		t.Errorf("first of all it says %+v", f)
 	}
-	s.start(t, "fleet-2", controllers.ClusterRing)
+	s.start(t, "fleet-2", catalogue.ClusterRing)
 	s.well(t)
 }
 
@@ -322,7 +321,7 @@ func (s *statusRun) asPlugin(t *testing.T) {
 	if err := os.Symlink(s.binary, filepath.Join(dir, "kubectl-flotilla")); err != nil {
 		t.Fatal(err)
 	}
-	kubectl := binary(t, s.plane, "kubectl")
+	kubectl := harness.Binary(t, s.plane, "kubectl")
 	run := func(args ...string) string {
 		command := exec.CommandContext(t.Context(), kubectl, args...)
 		command.Env = []string{"KUBECONFIG=" + s.kubeconfig, "HOME=" + s.home, "PATH=" + dir}
@@ -335,10 +334,10 @@ func (s *statusRun) asPlugin(t *testing.T) {
 	if out := run("flotilla", "drain", "--help"); !strings.Contains(out, "\n  kubectl flotilla drain MEMBER [flags]\n") {
 		t.Errorf("the usage is\n%s", out)
 	}
-	if out := run("flotilla", "status"); !strings.Contains(out, "\nAll is well\n") {
+	if out := run("flotilla", "status", "--fleet-name="+s.fleet); !strings.Contains(out, "\nAll is well\n") {
 		t.Errorf("status says\n%s", out)
 	}
-	if out := run("flotilla", "__complete", "drain", ""); !strings.HasPrefix(out, "fleet-0\nfleet-1\nfleet-2\n") {
+	if out := run("flotilla", "__complete", "drain", "--fleet-name="+s.fleet, ""); !strings.HasPrefix(out, "fleet-0\nfleet-1\nfleet-2\n") {
 		t.Errorf("the completion is\n%s", out)
 	}
 }
@@ -367,11 +366,11 @@ func (s *statusRun) asViewer(t *testing.T) {
 	for _, user := range config.AuthInfos {
 		user.Impersonate = "viewer"
 	}
-	viewer := &operator{binary: s.binary, home: s.home, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	viewer := &operator{binary: s.binary, home: s.home, fleet: s.fleet, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	if err := clientcmd.WriteToFile(*config, viewer.kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, patience, "the viewer may look", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the viewer may look", func(ctx context.Context) error {
 		_, err := viewer.try(ctx, "status")
 		return err
 	})
@@ -380,111 +379,8 @@ func (s *statusRun) asViewer(t *testing.T) {
 	if out := viewer.run(t, "events"); !strings.Contains(out, "may not list them in namespace kube-system") || !strings.Contains(out, "fleet-0") {
 		t.Errorf("events says\n%s", out)
 	}
-	viewer.refused(t, []string{"flotilla-member-fleet-0", "forbidden"}, "drain", "fleet-0")
+	viewer.refused(t, []string{"status-member-fleet-0", "forbidden"}, "drain", "fleet-0")
 	if out := s.run(t, "events", "--since=1h"); strings.Contains(out, "left out") {
 		t.Errorf("events says to who may list them\n%s", out)
 	}
-}
-
-// TestDrain drains one of two members under work, and takes it back: all of its shards are handed over, nobody's Lease runs
-// out, it stays ready, and gets shards again.
-func TestDrain(t *testing.T) {
-	t.Parallel()
-	plan, err := controllers.DefaultPlan(6)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plane := startPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
-	f := &fleetRun{plane: plane, plan: plan, client: newClient(t, plane), admin: httpClient(t, plane.AdminConfig()), members: map[string]*manager{}}
-	o := newOperator(t, plane)
-	for _, name := range []string{"fleet-0", "fleet-1"} {
-		f.members[name] = startMember(t, plane, name, append([]string{"--shards=6", "--rebalance-delay=1s", "--handoff-timeout=30s"}, quick...)...)
-	}
-	f.settle(t, leaseDuration+patience)
-	f.createWork(t)
-	f.workDone(t, 3)
-	before, held := f.terms(t), f.holders(t)
-	ready, stopLooking := f.staysReady(t)
-
-	o.refused(t, []string{`"fleet-7"`, "fleet-0, fleet-1"}, "drain", "fleet-7")
-	if out := o.run(t, "drain", "fleet-1", "--dry-run"); !strings.Contains(out, "Dry run: member fleet-1 would be drained") || !strings.Contains(out, "go to fleet-0") {
-		t.Errorf("the dry run says\n%s", out)
-	}
-	f.scale(t, 4)
-	out := o.run(t, "drain", "fleet-1")
-	t.Logf("flotilla drain fleet-1:\n%s", out)
-	if !strings.Contains(out, "Member fleet-1 is drained") || !strings.Contains(out, "Member fleet-1 holds no shards, after ") {
-		t.Errorf("drain says\n%s", out)
-	}
-	for id, holder := range f.holders(t) {
-		if holder != "fleet-0" {
-			t.Errorf("%s is held by %q after the drain", id, holder)
-		}
-	}
-	f.workDone(t, 4)
-	for _, s := range plan.Shards() {
-		moved := int32(0)
-		if held[s.ID.String()] == "fleet-1" {
-			moved = 1
-		}
-		if name := fleet.ShardLease(fleetName, s.ID); f.terms(t)[name]-before[name] != moved {
-			t.Errorf("%s went through %d terms, want %d", s.ID, f.terms(t)[name]-before[name], moved)
-		}
-	}
-	s := &statusRun{operator: o}
-	if v, code, err := s.look(t.Context()); err != nil || code != 0 || len(v.Findings) != 1 || v.Findings[0].Kind != status.MemberDrained {
-		t.Errorf("of a drained member status says %+v, and ends with %d, %v", v.Findings, code, err)
-	}
-	o.refused(t, []string{"the last that serves ring", "--force"}, "drain", "fleet-0")
-	if out := o.run(t, "drain", "fleet-1"); !strings.Contains(out, "is drained already, since 20") {
-		t.Errorf("drained again, it says\n%s", out)
-	}
-	stopLooking()
-	if err := ready(); err != nil {
-		t.Error(err)
-	}
-	if out := o.run(t, "undrain", "fleet-1"); !strings.Contains(out, "Member fleet-1 is undrained") {
-		t.Errorf("undrain says\n%s", out)
-	}
-	t.Logf("fleet-1 has shards again after %v", f.settle(t, patience))
-	f.scale(t, 3)
-	f.workDone(t, 3)
-	f.end(t)
-	if _, expired := f.judge(t).Gaps(); len(expired) > 0 {
-		t.Errorf("the Leases of %d shards ran out, want all handed over", len(expired))
-	}
-}
-
-// staysReady asks fleet-1 over and over whether it is ready, until it is told to stop; then ready returns what was wrong. While
-// it gets shards, a member is not ready, so this has to end before it is undrained.
-func (f *fleetRun) staysReady(t *testing.T) (ready func() error, stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	result := make(chan error, 1)
-	go func() {
-		ticker := time.NewTicker(pollInterval)
-		defer ticker.Stop()
-		asked := 0
-		for {
-			select {
-			case <-ctx.Done():
-				if asked == 0 {
-					result <- errors.New("it was never asked whether it is ready")
-				}
-				close(result)
-				return
-			case <-ticker.C:
-			}
-			request, cancelRequest := context.WithTimeout(ctx, requestTimeout)
-			code, body, err := f.members["fleet-1"].get(request, f.admin, "/readyz")
-			cancelRequest()
-			if err == nil && code != http.StatusOK {
-				result <- fmt.Errorf("while it is drained, fleet-1 answers %d: %s", code, body)
-				close(result)
-				return
-			}
-			asked++
-		}
-	}()
-	return func() error { return <-result }, cancel
 }

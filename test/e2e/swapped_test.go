@@ -15,6 +15,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // stockTimings are flags of both sides.
@@ -25,9 +26,9 @@ var stockTimings = quick[:3]
 func (m *migration) heldThroughout(t *testing.T, by string) {
 	t.Helper()
 	began := time.Now()
-	eventually(t, patience, "two lease durations pass", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "two lease durations pass", func(ctx context.Context) error {
 		if holder, err := m.holder(ctx); err != nil || holder != by {
-			return fmt.Errorf("%w: %s is held by %q, want %q: %w", errGiveUp, m.lease, holder, by, err)
+			return fmt.Errorf("%w: %s is held by %q, want %q: %w", harness.ErrGiveUp, m.lease, holder, by, err)
 		}
 		if waited := time.Since(began); waited < 2*quickLease {
 			return fmt.Errorf("%v have passed", waited)
@@ -44,7 +45,7 @@ func (m *migration) startSwapped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.members = append(m.members, startManager(t, m.plane, fleetName, strings.ToLower(host), m.stockFlags...))
+	m.members = append(m.members, harness.Run(t, m.plane, harness.Spec{Name: strings.ToLower(host), Flags: m.stockFlags}))
 }
 
 // holdsNothing requires that no Lease of a shard has a holder.
@@ -62,7 +63,8 @@ func (m *migration) holdsNothing(t *testing.T) {
 
 // TestSwappedImage swaps the binary on one node of a control plane where another has a stock
 // leader. The member runs nothing until that has gone, and then a stock replica that is started
-// beside it never leads.
+// beside it never leads; until all members are killed at once: then it leads when the fleet's Lease
+// has expired, and a fleet that is started again waits.
 func TestSwappedImage(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease, stockTimings...)
@@ -82,32 +84,56 @@ func TestSwappedImage(t *testing.T) {
 	m.fleetRuns(t)
 	m.works(t)
 	m.startStock(t)
-	m.heldThroughout(t, fleet.GateIdentity(fleetName))
+	m.startFleet(t, 1, quick...)
+	m.heldThroughout(t, fleet.GateIdentity(harness.Fleet))
 	m.works(t)
+	m.fleetRuns(t)
 
+	began := time.Now()
+	m.killFleet(t)
+	harness.Eventually(t, harness.Patience, "the stock standby leads", m.stockLeads)
+	t.Logf("the stock standby led %v after the fleet was killed", time.Since(began).Round(10*time.Millisecond))
+	m.works(t)
+	m.startFleet(t, 2, quick...)
+	m.works(t)
+	m.fleetWaits(t)
 	for _, v := range m.judge(t, stockLease, everyWrite).moves() {
 		t.Log(v)
+		if v.released || v.early {
+			t.Errorf("%s: whoever took over did not wait until the Lease had expired", v)
+		}
 	}
 }
 
-// TestFreshFleetBegins measures how long members that are started in a new cluster take until they
-// run every shard, with the gate that they have by default and without one: nobody waits for the
-// gate, or for another member that has it.
+// TestFreshFleetBegins measures how long members that are started in a cluster that has seen no
+// fleet take until they run every shard, with the gate that they have by default and without one:
+// nobody waits for the gate, or for another member that has it.
 func TestFreshFleetBegins(t *testing.T) {
+	plane := sharedPlane(t)
 	took := map[string]time.Duration{}
 	for _, gate := range []string{"none", "default"} {
-		m := startMigration(t, stockLease)
-		flags := slices.Clone(stockTimings)
+		name := "fresh-" + gate
+		flags := append([]string{"--fleet-name=" + name}, stockTimings...)
 		if gate == "none" {
 			flags = append(flags, "--gate-lease=none")
 		}
 		began := time.Now()
-		m.startFleet(t, 3, flags...)
-		for _, member := range m.members {
-			eventually(t, patience, "the fleet runs", member.answers(m.admin, "/readyz", 200))
+		var members []*harness.Manager
+		for i := range 3 {
+			members = append(members, harness.Run(t, plane, harness.Member(fmt.Sprintf("%s-%d", name, i), flags...)))
+		}
+		for _, member := range members {
+			harness.Eventually(t, harness.Patience, "the fleet runs", member.Ready)
 		}
 		took[gate] = time.Since(began)
-		m.stopFleet(t)
+		for _, member := range members {
+			member.MustTerminate(t)
+		}
+		for _, member := range members {
+			if status := member.MustExit(t, harness.Patience); status != 0 {
+				t.Errorf("%s ended with status %d, want 0", member.Name(), status)
+			}
+		}
 	}
 	t.Logf("three new members run everything after %v without a gate, after %v with the default one", took["none"], took["default"])
 	// What a machine under load may add is less than waiting for the gate first and for the shards
@@ -143,17 +169,17 @@ func TestCoordinatedElection(t *testing.T) {
 	m.wayIn(t)
 	m.works(t)
 	m.startStock(t)
-	eventually(t, patience, "the API server prefers a stock candidate", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the API server prefers a stock candidate", func(ctx context.Context) error {
 		if spec := m.leaseSpec(t); ptr.Deref(spec.PreferredHolder, "") == "" {
 			return fmt.Errorf("it prefers nobody: %+v", spec)
 		}
 		return nil
 	})
-	m.heldThroughout(t, fleet.GateIdentity(fleetName))
+	m.heldThroughout(t, fleet.GateIdentity(harness.Fleet))
 	m.works(t)
 
 	m.stopFleet(t)
-	eventually(t, patience, "the API server has chosen a stock candidate", m.stockLeads)
+	harness.Eventually(t, harness.Patience, "the API server has chosen a stock candidate", m.stockLeads)
 	m.works(t)
 	for _, v := range m.judge(t, stockLease, everyWrite).moves() {
 		t.Log(v)
@@ -173,24 +199,24 @@ func (m *migration) leaseSpec(t *testing.T) coordinationv1.LeaseSpec {
 // member a coordinated election, which it takes no part in.
 func TestElectionsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	plane := startPlane(t, controlplane.Options{})
+	plane := sharedPlane(t)
 	for _, tc := range []struct {
 		binary, name string
 		flags, want  []string
 	}{
-		{stockName, "stock-endpoints", []string{"--leader-elect-resource-lock=endpoints"}, []string{`resourceLock value must be \"leases\"`}},
-		{fleetName, "endpoints", []string{"--leader-elect-resource-lock=endpoints"}, []string{`--leader-elect-resource-lock \"endpoints\": must be \"leases\"`}},
-		{fleetName, "coordinated", []string{"--feature-gates=CoordinatedLeaderElection=true"}, []string{"--feature-gates=CoordinatedLeaderElection=true: must be false"}},
-		{fleetName, "fleets-own", []string{"--fleet-name=kube"}, []string{`--leader-elect-resource-name \"kube-controller-manager\"`, "the fleet's own Leases"}},
-		{fleetName, "none-and-more", []string{"--gate-lease=none", "--gate-lease=x"}, []string{`--gate-lease \"none\": must be the only one`}},
+		{harness.Stock, "stock-endpoints", []string{"--leader-elect-resource-lock=endpoints"}, []string{`resourceLock value must be \"leases\"`}},
+		{harness.Fleet, "endpoints", []string{"--leader-elect-resource-lock=endpoints"}, []string{`--leader-elect-resource-lock \"endpoints\": must be \"leases\"`}},
+		{harness.Fleet, "coordinated", []string{"--feature-gates=CoordinatedLeaderElection=true"}, []string{"--feature-gates=CoordinatedLeaderElection=true: must be false"}},
+		{harness.Fleet, "fleets-own", []string{"--fleet-name=kube"}, []string{`--leader-elect-resource-name \"kube-controller-manager\"`, "the fleet's own Leases"}},
+		{harness.Fleet, "none-and-more", []string{"--gate-lease=none", "--gate-lease=x"}, []string{`--gate-lease \"none\": must be the only one`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m := startManager(t, plane, tc.binary, tc.name, tc.flags...)
-			if code := m.exit(t, patience); code == 0 {
+			m := harness.Run(t, plane, harness.Spec{Name: tc.name, Binary: tc.binary, Flags: tc.flags})
+			if code := m.MustExit(t, harness.Patience); code == 0 {
 				t.Error("ended with status 0")
 			}
-			if !hasLine(m.log(t), tc.want...) {
-				t.Errorf("no line of the output has %q:\n%s", tc.want, m.log(t))
+			if !harness.HasLine(m.MustLog(t), tc.want...) {
+				t.Errorf("no line of the output has %q:\n%s", tc.want, m.MustLog(t))
 			}
 		})
 	}

@@ -70,7 +70,7 @@ func waitFor(t testing.TB, what string, condition func() bool) {
 // specs are the shards of the default plan with so many ranges.
 func specs(t testing.TB, ranges int) []controllers.Spec {
 	t.Helper()
-	plan, err := controllers.DefaultPlan(ranges)
+	plan, err := catalogue.DefaultPlan(ranges)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestIdleShardIsCheap(t *testing.T) {
 	all := specs(t, more+1)
 	var namespaced []controllers.Spec
 	for _, s := range all {
-		if s.ID.Ring == controllers.NamespacesRing {
+		if s.ID.Ring == catalogue.NamespacesRing {
 			namespaced = append(namespaced, s)
 		}
 	}

@@ -126,7 +126,7 @@ func TestGarbageIsReadByMetadata(t *testing.T) {
 // TestRangesReadNoMoreThanTheyNeed: of Secrets and ConfigMaps the parts that controllers read, by metadata what is only
 // counted, whole what is cast or reconciled. No kind is read both whole and by its metadata.
 func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
-	r, _ := startReading(t, []string{allOn}, func(s controllers.Spec) bool { return s.ID.Ring == controllers.NamespacesRing })
+	r, _ := startReading(t, []string{allOn}, func(s controllers.Spec) bool { return s.ID.Ring == catalogue.NamespacesRing })
 	waitFor(t, "quota to have asked for all kinds", func() bool { return len(r.of("coordination.k8s.io/v1/leases")) > 0 && len(r.of("v1/secrets")) == 3 })
 	for name, want := range map[string][]string{
 		"v1/secrets":                         {"metadata", "metadata.namespace=kube-system,type=bootstrap.kubernetes.io/token", "type=kubernetes.io/service-account-token"},
@@ -160,7 +160,7 @@ func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
 // changes of content, and still reads all else by metadata. Without a key no tokens are made,
 // whatever --controllers says.
 func TestQuotaAlone(t *testing.T) {
-	r, _ := startReading(t, []string{"--controllers=resourcequota-controller", "--service-account-private-key-file="}, func(s controllers.Spec) bool { return s.ID.Ring == controllers.NamespacesRing })
+	r, _ := startReading(t, []string{"--controllers=resourcequota-controller", "--service-account-private-key-file="}, func(s controllers.Spec) bool { return s.ID.Ring == catalogue.NamespacesRing })
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
 // TestStandbyIsCheap tells what a standby of an idle shard costs: everything but workers and queues that fill. It also
@@ -24,7 +25,7 @@ func TestStandbyIsCheap(t *testing.T) {
 	}
 	var namespaced []controllers.Spec
 	for _, s := range specs(t, more+1) {
-		if s.ID.Ring == controllers.NamespacesRing {
+		if s.ID.Ring == catalogue.NamespacesRing {
 			namespaced = append(namespaced, s)
 		}
 	}

@@ -12,20 +12,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
-
-const patience = 2 * time.Minute
 
 // world is a control plane and one node of processes.
 type world struct {
@@ -51,27 +48,14 @@ func (w *world) logged() string {
 func showLogs(t *testing.T, plane *controlplane.ControlPlane) {
 	logs, _ := filepath.Glob(filepath.Join(plane.Dir(), "pod-*.log"))
 	for _, name := range logs {
-		text, err := os.ReadFile(name)
-		t.Logf("end of %s (%v):\n%s", name, err, text[max(0, len(text)-2000):])
+		t.Log(harness.Tail(name))
 	}
 }
 
 func startWorld(t *testing.T) *world {
 	t.Helper()
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	client, err := kubernetes.NewForConfig(plane.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{client: client}
+	plane := harness.StartPlane(t, controlplane.Options{})
+	w := &world{client: harness.Client(t, plane)}
 	config, err := plane.ConfigFor("system:node:n", "system:nodes")
 	if err != nil {
 		t.Fatal(err)
@@ -166,17 +150,16 @@ func (w *world) start(t *testing.T, pod *corev1.Pod) {
 func (w *world) eventually(t *testing.T, name, what string, condition func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		var err error
-		if pod, err = w.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-			pod = nil
-			return condition(nil), nil
+	harness.Eventually(t, harness.Patience, name+": "+what, func(ctx context.Context) (err error) {
+		pod, err = w.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			pod, err = nil, nil
 		}
-		return err == nil && condition(pod), nil
+		if err == nil && !condition(pod) {
+			err = fmt.Errorf("it is %+v", pod)
+		}
+		return err
 	})
-	if err != nil {
-		t.Fatalf("%s: %s: %v, it is %+v", name, what, err, pod)
-	}
 	return pod
 }
 

@@ -77,6 +77,14 @@ func promtools(t *testing.T) []string {
 	return all
 }
 
+// needPromtool leaves a test out with -short: promtool takes minutes to build.
+func needPromtool(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: needs promtool, make long RUN=monitoring")
+	}
+}
+
 func run(t *testing.T, name string, args ...string) {
 	t.Helper()
 	output, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
@@ -94,6 +102,7 @@ func tail(text string) string {
 }
 
 func TestRulesAreValid(t *testing.T) {
+	needPromtool(t)
 	dir := t.TempDir()
 	rules := shipped(t)
 	if err := rules.WriteFile(filepath.Join(dir, "rules.yaml")); err != nil {
@@ -108,6 +117,20 @@ func TestRulesAreValid(t *testing.T) {
 	}
 	for _, promtool := range promtools(t) {
 		run(t, promtool, "check", "rules", "--lint=all", "--lint-fatal", filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "faster.yaml"))
+	}
+}
+
+// TestExpressionsParse is the part of TestRulesAreValid that needs no promtool.
+func TestExpressionsParse(t *testing.T) {
+	var all []string
+	for _, rule := range shipped(t).All() {
+		all = append(all, rule.Expr)
+	}
+	if len(all) < 10 {
+		t.Errorf("only %d rules", len(all))
+	}
+	if _, err := Read(tool(t, "promexpr"), all); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -129,6 +152,7 @@ func TestFaster(t *testing.T) {
 // TestScenarios has promtool run the shipped rules over what would be scraped of a fleet. Each scenario starts with a healthy
 // fleet of three, says what happens to it, and which alerts fire at which moments.
 func TestScenarios(t *testing.T) {
+	needPromtool(t)
 	dir := t.TempDir()
 	if err := shipped(t).WriteFile(filepath.Join(dir, "rules.yaml")); err != nil {
 		t.Fatal(err)

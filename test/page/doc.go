@@ -2,6 +2,5 @@
 // way that a suspended holder holds up for as long as the test wants. What the page shows is held against the Leases and
 // against the page's own JSON.
 //
-// It needs bin/, which `make build tools` fills, and Chromium: where there is none, everything but the browser's part is tested,
-// and the last line says what was not. With -shots it writes the pictures of docs/img.
+// It needs bin/, which `make build tools` fills, and Chromium: where there is none, the browser's part is skipped. With -shots it writes the pictures of docs/img.
 package page

@@ -3,35 +3,27 @@ package page
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/status/page"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
-)
-
-const (
-	patience     = 4 * time.Minute
-	pollInterval = 200 * time.Millisecond
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 var (
@@ -45,31 +37,16 @@ var (
 type world struct {
 	plane  *controlplane.ControlPlane
 	client kubernetes.Interface
-	binary string
 	// callers are HTTP clients by who they are.
 	callers map[string]*http.Client
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{Log: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	w := &world{plane: plane, callers: map[string]*http.Client{}}
-	if w.binary, err = plane.Binary("flotilla"); err != nil {
-		t.Fatalf("bin/flotilla is missing: run 'make build' (%v)", err)
-	}
-	if w.client, err = kubernetes.NewForConfig(plane.AdminConfig()); err != nil {
-		t.Fatal(err)
-	}
-	w.callers["anonymous"] = httpClient(t, rest.AnonymousClientConfig(plane.AdminConfig()))
-	w.callers["admin"] = httpClient(t, plane.AdminConfig())
+	plane := harness.StartPlane(t, controlplane.Options{})
+	w := &world{plane: plane, client: harness.Client(t, plane), callers: map[string]*http.Client{}}
+	w.callers["anonymous"] = harness.Caller(t, rest.AnonymousClientConfig(plane.AdminConfig()))
+	w.callers["admin"] = harness.Caller(t, plane.AdminConfig())
 	w.allow(t, "of-metrics", "/metrics")
 	w.allow(t, "of-fleet", "/fleet")
 	return w
@@ -97,20 +74,7 @@ func (w *world) allow(t *testing.T, user, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.callers[user] = httpClient(t, config)
-}
-
-// httpClient returns a client with the credentials of a configuration, for any server.
-func httpClient(t *testing.T, config *rest.Config) *http.Client {
-	t.Helper()
-	c := rest.CopyConfig(config)
-	c.TLSClientConfig.Insecure = true
-	c.TLSClientConfig.CAData, c.TLSClientConfig.CAFile = nil, ""
-	client, err := rest.HTTPClientFor(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	w.callers[user] = harness.Caller(t, config)
 }
 
 // work gives the controllers something to count.
@@ -140,37 +104,16 @@ func (w *world) work(t *testing.T) {
 
 // member is a process of the flotilla binary.
 type member struct {
-	*controlplane.Process
+	*harness.Manager
 	world *world
 	url   string
 }
 
 func (w *world) start(t *testing.T, name string, flags ...string) *member {
 	t.Helper()
-	port, err := controlplane.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := append(w.plane.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port), "--member-name="+name, "--shards=12", "--replan-interval=0s", "--rebalance-delay=0s")
-	process, err := w.plane.StartProcess(name, w.binary, append(args, flags...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &member{Process: process, world: w, url: fmt.Sprintf("https://127.0.0.1:%d/fleet", port)}
-	t.Cleanup(func() { m.stop(t) })
-	return m
-}
-
-func (m *member) stop(t *testing.T) {
-	t.Helper()
-	// Cleanup functions run when the test's context has ended.
-	if err := m.Stop(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
-	}
-	if t.Failed() {
-		text, err := os.ReadFile(m.LogPath())
-		t.Logf("end of the log of %s (%v):\n%s", m.Name(), err, text[max(0, len(text)-4000):])
-	}
+	flags = append([]string{"--shards=12", "--rebalance-delay=0s"}, flags...)
+	m := harness.Run(t, w.plane, harness.Member(name, flags...))
+	return &member{Manager: m, world: w, url: m.URL + "/fleet"}
 }
 
 // ask sends a request for the page as somebody, and returns the answer with its body read.
@@ -207,25 +150,15 @@ func (m *member) document(ctx context.Context) (page.Document, error) {
 func (m *member) until(t *testing.T, what string, holds func(page.Document) error) page.Document {
 	t.Helper()
 	var d page.Document
-	last := errors.New("not tried")
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-m.Done():
-			return false, fmt.Errorf("%s has ended: %w", m.Name(), m.Wait())
-		default:
+	harness.Eventually(t, harness.Patience, what, func(ctx context.Context) (err error) {
+		if err := m.Running(); err != nil {
+			return err
 		}
-		var err error
 		if d, err = m.document(ctx); err == nil {
 			err = holds(d)
 		}
-		if ctx.Err() == nil {
-			last = err
-		}
-		return err == nil, nil
+		return err
 	})
-	if err != nil {
-		t.Fatalf("%s: %v: %v", what, err, last)
-	}
 	return d
 }
 

@@ -5,12 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,20 +31,8 @@ const (
 	mostBytes = 200_000
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	status := m.Run()
-	if findBrowser() == "" {
-		fmt.Println("==> page: NOT CHECKED: how the status page looks in a browser (layout, contrast, what it loads): there is no Chromium.")
-		fmt.Println("    Install it ('apt-get install chromium'), or name one in $CHROMIUM.")
-	}
-	return status
-}
-
-// TestAlone: a process that is in no fleet says so.
-func TestAlone(t *testing.T) {
-	w := newWorld(t)
+// requireAlone: a process that is in no fleet says so.
+func requireAlone(t *testing.T, w *world) {
 	alone := w.start(t, "alone", "--leader-elect=false", "--controllers=ttl-controller")
 	alone.until(t, "a page without a fleet", func(d page.Document) error {
 		if !strings.Contains(d.Note, "--leader-elect=false") || len(d.Members)+len(d.Rings) > 0 {
@@ -59,10 +45,11 @@ func TestAlone(t *testing.T) {
 // TestPage has a fleet of three, of which one is suspended and drained, so that its shards are asked for and not released.
 func TestPage(t *testing.T) {
 	w := newWorld(t)
+	t.Run("alone", func(t *testing.T) { requireAlone(t, w) })
 	w.work(t)
 	founder := w.start(t, "flotilla-0", quick...)
 	founder.until(t, "a first plan and every Lease", allRun(1))
-	founder.stop(t)
+	founder.MustStop(t)
 	var members []*member
 	for i := range 3 {
 		members = append(members, w.start(t, fmt.Sprintf("flotilla-%d", i), slow...))
@@ -71,7 +58,7 @@ func TestPage(t *testing.T) {
 	first.until(t, "a fleet of three at rest", allRun(3))
 	t.Run("access", func(t *testing.T) { requireAccess(t, first) })
 
-	if err := holder.Signal(syscall.SIGSTOP); err != nil {
+	if err := holder.Suspend(); err != nil {
 		t.Fatal(err)
 	}
 	drain := fmt.Sprintf(`{"metadata":{"annotations":{%q:"for the picture"}}}`, fleet.DrainAnnotation)
@@ -80,21 +67,24 @@ func TestPage(t *testing.T) {
 	}
 	d := first.until(t, "every shard of the drained member asked for", allAsked(holder.Name()))
 	t.Run("same as Leases", func(t *testing.T) { requireLeases(t, w, d) })
-	path := findBrowser()
-	if path != "" {
+	t.Run("browser", func(t *testing.T) {
+		path := findBrowser()
+		if path == "" {
+			t.Skip(noBrowser)
+		}
 		b := startBrowser(t, path)
 		url := first.proxy(t)
 		b.resize(t, wide, 900, false)
-		t.Run("browser", func(t *testing.T) { requireInBrowser(t, b, url, first) })
+		requireInBrowser(t, b, url, first)
 		if *shots != "" {
 			shoot(t, b, url)
 		}
-	}
+	})
 
 	if again, err := first.document(t.Context()); err != nil || len(again.Transitions) != len(d.Transitions) {
 		t.Errorf("something has moved meanwhile, so that nothing above is of use: %v, %v", err, again.Transitions)
 	}
-	if err := holder.Signal(syscall.SIGCONT); err != nil {
+	if err := holder.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	d = first.until(t, "all handed over", allRun(2))
@@ -244,9 +234,7 @@ func requireInBrowser(t *testing.T, b *browser, url string, m *member) {
 		b.resize(t, narrow, 800, true)
 		defer b.resize(t, wide, 900, false)
 		b.open(t, url)
-		var width int
-		b.evaluate(t, "document.documentElement.scrollWidth", &width)
-		if width > narrow {
+		if width := evaluate[int](t, b, "document.documentElement.scrollWidth"); width > narrow {
 			t.Errorf("the page is %d px wide where there are %d", width, narrow)
 		}
 	})
@@ -262,9 +250,8 @@ const cells = `(id => [...document.querySelectorAll('#' + id + ' tbody tr')].map
 // requireTables compares what can be read in the tables with the JSON, but for what changes from second to second.
 func requireTables(t *testing.T, b *browser, d page.Document) {
 	read := func(id string, columns ...int) [][]string {
-		var rows, picked [][]string
-		b.evaluate(t, cells+"("+strconv.Quote(id)+")", &rows)
-		for _, row := range rows {
+		var picked [][]string
+		for _, row := range evaluate[[][]string](t, b, cells+"("+strconv.Quote(id)+")") {
 			var some []string
 			for _, column := range columns {
 				some = append(some, row[column])
@@ -329,15 +316,15 @@ func requirePicture(t *testing.T, b *browser, d page.Document) {
 				moving++
 			}
 		}
-		var got struct {
+		type drawing struct {
 			Arcs, Marked int
 			Label        string
 			Titles       []string
 		}
-		b.evaluate(t, `(drawing => ({
+		got := evaluate[drawing](t, b, `(drawing => ({
 			Arcs: drawing.querySelectorAll('a > path.arc').length, Marked: drawing.querySelectorAll('a > path.over').length,
 			Label: drawing.getAttribute('aria-label'), Titles: [...drawing.querySelectorAll('a > title')].map(title => title.textContent),
-		}))(document.querySelector('svg.ring'))`, &got)
+		}))(document.querySelector('svg.ring'))`)
 		if got.Arcs != len(ring.Shards) || got.Marked != moving || moving == 0 {
 			t.Errorf("%d arcs of which %d are marked, want %d and %d", got.Arcs, got.Marked, len(ring.Shards), moving)
 		}
@@ -389,12 +376,12 @@ const contrasts = `(() => {
 })()`
 
 func requireContrast(t *testing.T, b *browser) {
-	var got struct {
+	type contrast struct {
 		Texts int
 		Poor  []string
 		Back  string
 	}
-	b.evaluate(t, contrasts, &got)
+	got := evaluate[contrast](t, b, contrasts)
 	if got.Texts < 100 || len(got.Poor) > 0 {
 		t.Errorf("%d texts, too little contrast:\n%s", got.Texts, strings.Join(got.Poor, "\n"))
 	}
@@ -406,8 +393,7 @@ func shoot(t *testing.T, b *browser, url string) {
 	for _, scheme := range []string{"light", "dark"} {
 		b.scheme(t, scheme)
 		b.open(t, url)
-		var height int
-		b.evaluate(t, "Math.ceil(document.getElementById('happened').closest('section').getBoundingClientRect().bottom + 16)", &height)
+		height := evaluate[float64](t, b, "Math.ceil(document.getElementById('happened').closest('section').getBoundingClientRect().bottom + 16)")
 		if size := b.picture(t, filepath.Join(*shots, "fleet-"+scheme+".png"), wide, height); size > mostBytes {
 			t.Errorf("fleet-%s.png has %d bytes, must not have more than %d", scheme, size, mostBytes)
 		}

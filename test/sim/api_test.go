@@ -19,30 +19,31 @@ const resource = "pods"
 // longestWire is how long a write can be on its way: shorter than any lease duration by any clock.
 const longestWire = 3 * time.Second
 
-// api is the API server: it takes every write, and remembers it.
+// api is the API server: it takes writes, and remembers them.
 type api struct {
 	version int
-	written map[shard.ID][]written
+	written map[part][]written
 }
 
 // written is a write that was accepted.
 type written struct {
-	process  *process
-	term     int32
+	process *process
+	// claim is the one that it was sent under; nil if there was none.
+	claim    *claim
 	version  int
 	sent, at time.Time
 	// late: the claim behind it had ended when it arrived.
 	late bool
 }
 
-func (a *api) init() { a.written = map[shard.ID][]written{} }
+func (a *api) init() { a.written = map[part][]written{} }
 
-// versionAt returns the version of the last write to what a shard covers that was accepted at or before t.
-func (w *world) versionAt(id shard.ID, t time.Time) int {
+// versionAt returns the version of the last write to what a part covers that was accepted at or before t.
+func (w *world) versionAt(p part, t time.Time) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	last := 0
-	for _, overlapping := range w.overlappingLocked(id) {
+	for _, overlapping := range w.overlappingLocked(p) {
 		for _, write := range slices.Backward(w.written[overlapping]) {
 			if !write.at.After(t) {
 				last = max(last, write.version)
@@ -57,17 +58,20 @@ func (w *world) versionAt(id shard.ID, t time.Time) int {
 type wire struct {
 	process *process
 	shard   shard.ID
+	part    part
 }
 
 // RoundTrip implements http.RoundTripper. A request is sent when this is called; whether anybody waits for its answer makes
 // no difference to the server.
 func (r *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	w, p, sent := r.process.world, r.process, time.Now()
-	term := termOf(req)
-	w.judgeSent(p, r.shard, term)
+	held := w.judgeSent(p, r.shard, termOf(req))
 	out, back := p.upTo(20*time.Millisecond), p.upTo(20*time.Millisecond)
 	if p.chance(0.02) {
 		out = p.upTo(longestWire)
+	}
+	if *mistake == "slow_wire" {
+		out += longestWire
 	}
 	lost, refused, mute := p.fails(), p.fails(), p.fails()
 	answers := make(chan int, 1)
@@ -76,7 +80,7 @@ func (r *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 			return
 		}
 		<-time.After(out)
-		version := w.accept(p, r.shard, term, sent)
+		version := w.accept(r.part, written{process: p, claim: held, sent: sent})
 		<-time.After(back)
 		if !mute {
 			answers <- version
@@ -84,15 +88,18 @@ func (r *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	})
 	select {
 	case version := <-answers:
-		if err := p.gate.pass(); err != nil {
+		if err := p.barrier.pass(); err != nil {
 			return nil, err
 		}
-		if refused {
+		switch {
+		case version == 0:
+			return answer(http.StatusForbidden, `{"kind":"Status"}`), nil
+		case refused:
 			return answer(http.StatusGatewayTimeout, `{"kind":"Status"}`), nil
 		}
 		return answer(http.StatusOK, fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, version)), nil
 	case <-req.Context().Done():
-		if err := p.gate.pass(); err != nil {
+		if err := p.barrier.pass(); err != nil {
 			return nil, err
 		}
 		return nil, context.Cause(req.Context())
@@ -116,19 +123,26 @@ func termOf(req *http.Request) int32 {
 	return int32(term)
 }
 
-// accept takes a write and returns its version.
-func (w *world) accept(p *process, id shard.ID, term int32, sent time.Time) int {
+// accept takes a write and returns its version, or 0 if it is refused.
+func (w *world) accept(p part, write written) int {
+	refused := w.enforced && w.admission.refuses(write.process.id())
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if refused {
+		w.countLocked(serverRefusals)
+		return 0
+	}
 	w.version++
-	late := !w.validLocked(p, id, term)
-	w.count.writes++
-	if late {
-		w.count.late++
+	write.version, write.at = w.version, time.Now()
+	write.late = write.claim == nil || !write.claim.valid()
+	w.countLocked(writes)
+	if write.late {
+		w.countLocked(lateWrites)
 	}
-	w.written[id] = append(w.written[id], written{process: p, term: term, version: w.version, sent: sent, at: time.Now(), late: late})
-	if took := time.Since(sent); took > longestWire {
-		w.failLockedf("a write of %s to %s was accepted %v after it was sent", p.name(), id, took)
+	w.written[p] = append(w.written[p], write)
+	if took := write.at.Sub(write.sent); took > longestWire {
+		w.failLockedf(wireTime, "a write of %s to %s was accepted %v after it was sent", write.process.name(), p.id, took)
 	}
+	w.judgeAcceptedLocked(p, write)
 	return w.version
 }

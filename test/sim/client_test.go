@@ -15,7 +15,7 @@ import (
 // deadConnection is when a connection on which nothing is answered is given up: client-go pings it.
 const deadConnection = 45 * time.Second
 
-// gatedClient is a process's client for Leases. What it sends and what it is answered passes the process's gate.
+// gatedClient is a process's client for Leases. What it sends and what it is answered passes the process's barrier.
 type gatedClient struct {
 	process *process
 	client  *leasetest.Client
@@ -24,12 +24,12 @@ type gatedClient struct {
 // gated sends a request. While the process is suspended after that, the server carries it out, and the answer waits.
 func gated[T any](c gatedClient, request func() (T, error)) (T, error) {
 	var none T
-	if err := c.process.gate.pass(); err != nil {
+	if err := c.process.barrier.pass(); err != nil {
 		return none, err
 	}
 	c.process.world.step()
 	value, err := request()
-	if dead := c.process.gate.pass(); dead != nil {
+	if dead := c.process.barrier.pass(); dead != nil {
 		return none, dead
 	}
 	return value, err
@@ -96,15 +96,16 @@ func (w *gatedWatch) pump(p *process) {
 	defer w.cancel()
 	defer close(w.events)
 	for event := range w.Interface.ResultChan() {
-		if p.gate.pass() != nil {
+		if p.barrier.pass() != nil {
 			w.Interface.Stop()
 			return
 		}
+		<-time.After(p.blind())
 		select {
 		case w.events <- event:
 		case <-w.done:
 			return
 		}
 	}
-	_ = p.gate.pass() // A suspended process does not see its connection end.
+	_ = p.barrier.pass() // A suspended process does not see its connection end.
 }

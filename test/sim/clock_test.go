@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -9,23 +10,71 @@ import (
 )
 
 // skewedClock is a process's clock: it runs at a rate of its own, from a time of its own, and its timers do not fire while
-// the process is suspended.
+// the process is suspended. Frozen, it stands still, as that of a virtual machine does that is paused.
 type skewedClock struct {
-	gate  *gate
-	begin time.Time
-	rate  float64
-	shift atomic.Int64
+	barrier *barrier
+	begin   time.Time
+	rate    float64
 	// held is how long timers that came due in suspend fire late, as those of a suspended machine do.
 	held atomic.Int64
+
+	mu     sync.Mutex
+	shift  time.Duration
+	frozen time.Time // what it shows while it stands still; else zero
 }
 
 // Now implements election.Clock.
 func (c *skewedClock) Now() time.Time {
-	return c.begin.Add(time.Duration(c.shift.Load() + int64(float64(time.Since(c.begin))*c.rate)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.frozen.IsZero() {
+		return c.frozen
+	}
+	return c.readingLocked()
+}
+
+func (c *skewedClock) readingLocked() time.Time {
+	elapsed := time.Since(c.begin)
+	if c.rate != 1 {
+		elapsed = time.Duration(float64(elapsed) * c.rate)
+	}
+	return c.begin.Add(c.shift + elapsed)
 }
 
 // jump moves the clock.
-func (c *skewedClock) jump(d time.Duration) { c.shift.Add(int64(d)) }
+func (c *skewedClock) jump(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shift += d
+}
+
+// freeze has the clock stand still until thaw.
+func (c *skewedClock) freeze() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.frozen.IsZero() {
+		c.frozen = c.readingLocked()
+	}
+}
+
+// thaw has the clock go on from where it stands, and reports whether it stood still.
+func (c *skewedClock) thaw() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.frozen.IsZero() {
+		return false
+	}
+	c.shift -= c.readingLocked().Sub(c.frozen)
+	c.frozen = time.Time{}
+	return true
+}
+
+// isFrozen reports whether the clock stands still.
+func (c *skewedClock) isFrozen() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.frozen.IsZero()
+}
 
 // NewTimer implements election.Clock.
 func (c *skewedClock) NewTimer(d time.Duration) clock.Timer {
@@ -37,7 +86,7 @@ func (c *skewedClock) NewTimer(d time.Duration) clock.Timer {
 // virtual returns how long d takes. It is rounded up: a timer that fires before its time by the clock that set it would be
 // set again and again, without any time passing.
 func (c *skewedClock) virtual(d time.Duration) time.Duration {
-	if d <= 0 {
+	if d <= 0 || *mistake == "hasty_timers" {
 		return 0
 	}
 	return time.Duration(math.Ceil(float64(d)/c.rate)) + 1
@@ -54,18 +103,14 @@ func (t *skewedTimer) Stop() bool                 { return t.timer.Stop() }
 func (t *skewedTimer) Reset(d time.Duration) bool { return t.timer.Reset(t.clock.virtual(d)) }
 
 func (t *skewedTimer) due() {
-	suspended := false
-	fire := func() {
-		if late := time.Duration(t.clock.held.Load()); suspended && late > 0 {
-			time.AfterFunc(late, t.fire)
+	suspended := t.clock.barrier.isClosed()
+	t.clock.barrier.whenOpen(func() {
+		if held := time.Duration(t.clock.held.Load()); suspended && held > 0 {
+			time.AfterFunc(held, t.fire)
 			return
 		}
 		t.fire()
-	}
-	t.clock.gate.mu.Lock()
-	suspended = t.clock.gate.closed != nil
-	t.clock.gate.mu.Unlock()
-	t.clock.gate.whenOpen(fire)
+	})
 }
 
 func (t *skewedTimer) fire() {

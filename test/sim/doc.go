@@ -4,30 +4,43 @@
 // # What is simulated
 //
 // Three to five members, each a fleet.Member with a client, a clock and work of its own. Between them stand a Lease store
-// (pkg/election/leasetest) and an API server that takes the writes of the work and remembers who sent them, in which term,
-// and when. Faults: a process that is killed (what it had sent arrives later) or suspended (the world goes on), with timers
-// that may have stood still; requests and answers that are lost, slow, or refused; watches that lag and break; clocks that
-// differ in speed by up to 1.45; members that come and go within seconds; Leases that somebody deletes, empties, forges or
-// fills with nonsense, that of the plan included; planned stops; an operator who splits and merges ranges, moves their
-// boundaries, and drains members and takes that back while all of this goes on; work that does not start, does not get ready, or does not end.
+// (pkg/election/leasetest) and an API server that takes the writes of the work and remembers who sent them, under which
+// claim, and when. Faults: a process that is killed (what it had sent arrives later) or suspended (the world goes on), with
+// timers that may have stood still; requests and answers that are lost, slow, or refused; watches that lag and break; members
+// that come and go within seconds; Leases that somebody deletes, empties, forges or fills with nonsense, that of the plan
+// included; planned stops; an operator who splits and merges ranges, moves their boundaries, and drains members and takes
+// that back while all of this goes on; work that does not start, does not get ready, or does not end.
+//
+// Some worlds have more, see features:
+//
+//   - clocks that differ in speed by up to 1.45;
+//   - gates: stock controller managers, which are client-go's own elector, compete for the Lease that the fleet waits for, and
+//     go on for a while after they have let go of it;
+//   - the API server's fence (deploy/fence): it refuses the credentials of marked incarnations as far as its own watch has
+//     brought the marks, and machines are paused with their clocks, so that a member believes in claims that others have;
+//   - standbys, whose caches are held against the present;
+//   - rings: a second one of namespaces, members that serve some, and controllers that the operator moves between them;
+//   - the planner, with namespaces whose weights change;
+//   - a shutdown timeout.
 //
 // # What is judged
 //
-// After every step, and what it takes to be excused:
+// After every step. Each invariant has a name, which a failure prints, and is listed in invariants; each has a planted bug
+// that it, and no other, must find, see docs/design/planted.md. What it takes to be excused:
 //
-//   - No two members hold valid claims on one shard. Excused for [excuse] after somebody cleared or forged the holder, or
-//     deleted the Lease twice: package election documents that.
-//   - No work begins while other work runs on some of the same controllers and namespaces, whichever plan it is of, unless
-//     that one's claim has ended and its clock runs at another speed, or it had been suspended.
-//   - No write leaves a process after its claim has ended. Those on the way are counted.
-//   - Nobody clears a Lease while its own work runs.
-//   - Work that begins with caches that were prepared has seen every write that was accepted before.
-//   - Terms rise with every acquisition. Excused after a deletion, and after somebody has lowered the term.
-//   - No process is told to exit, unless its work ignores its context or it had been suspended.
-//   - In the end, within a bounded time, each shard is run by exactly one member, and by none that is drained if there are others; what was built has been run or
-//     closed, everybody can leave, and no goroutine is left.
+//   - For [excuse] after somebody cleared or forged a holder, or deleted a Lease twice: package election documents that. So
+//     does what shards of different plans owe each other after the Lease of one of them was deleted.
+//   - Work may go on beside its successor's only by clocks that differ, and for no longer than the difference between a lease
+//     duration by the one and by the other.
+//   - A write may be taken beside a successor's work only if it was on the wire when the Lease was released, and the holder
+//     said that it did not know what became of it; or if it died, by clocks so different that the time on the wire does not fit
+//     between its renew deadline and the successor's lease duration.
+//   - For [unwell] after a process was suspended or resumed its work may be late to end. Its writes are not excused.
+//   - Where the API server enforces the fence, not even those of a process whose clock stood still.
 //
-// What shards of different plans owe each other is excused as well for [excuse] after the Lease of one of them was deleted.
+// In the end, within a bounded time, each shard is run by exactly one member, the one that the rings want; everybody can leave
+// in the time that the handoff timeout and the shutdown timeout say; what was built has been run or closed, and no goroutine is
+// left. The totals over all seeds have floors: a kind of event that is not reached any more fails as well.
 //
 // # What a seed decides
 //

@@ -1,14 +1,10 @@
 package sim
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
@@ -23,86 +19,73 @@ const excuse = 16 * time.Second
 // one that a claim is measured by.
 type judge struct {
 	claims map[shard.ID][]*claim
-	works  map[shard.ID][]*work
-	// disturbed is when somebody last gave away a Lease, removed when it was last deleted.
-	disturbed, removed map[string]time.Time
-	instances          map[*process]int
-	// extents has what each shard of any plan covers.
-	extents map[shard.ID]shard.Extent
-	count   counts
+	works  map[part][]*work
+	// disturbed is when somebody last gave away a Lease, removed when it was last deleted, touched when anything was done to it.
+	disturbed, removed, touched map[string]time.Time
+	instances                   map[*process]int
+	// extents has what each part covers, and near which parts overlap with it.
+	extents map[part]shard.Extent
+	near    map[part][]part
+	counts  [kinds]int
+	// settled is how long it took after the last fault until all shards were run.
+	settled time.Duration
+	// sentPlans is when a member first sent each plan.
+	sentPlans map[string]time.Time
+	// lostGate is set once a gate was lost.
+	lostGate bool
+	// gaveUp is when a process exited last because its work did not end.
+	gaveUp time.Time
 }
 
-type counts struct {
-	writes, late, refused, warm, cold, takeovers, exits, plans int
-	settled                                                    time.Duration
-}
-
-// claim is a claim as its holder sees it.
-type claim struct {
-	process *process
-	term    int32
-	// renewed is when the last request that renewed it was started, by the holder's clock.
-	renewed time.Time
-	ended   bool
+// part is a shard as one plan has it: of another plan that began anew, one of the same name may cover something else.
+type part struct {
+	id     shard.ID
+	covers string
 }
 
 func (j *judge) init() {
-	j.claims, j.works = map[shard.ID][]*claim{}, map[shard.ID][]*work{}
-	j.disturbed, j.removed = map[string]time.Time{}, map[string]time.Time{}
+	j.claims, j.works = map[shard.ID][]*claim{}, map[part][]*work{}
+	j.disturbed, j.removed, j.touched = map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}
+	j.sentPlans = map[string]time.Time{}
 	j.instances = map[*process]int{}
-	j.extents = map[shard.ID]shard.Extent{}
+	j.extents, j.near = map[part]shard.Extent{}, map[part][]part{}
 }
 
-// know takes in what the shards of a plan cover.
-func (w *world) know(plan shard.Plan) {
+// know takes in what a shard covers.
+func (w *world) know(given fleet.Work) part {
+	p := part{id: given.Shard.ID, covers: given.Shard.Range.String() + " " + strings.Join(given.Controllers, ",")}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.Copy(w.extents, plan.Extents())
+	if _, known := w.extents[p]; !known {
+		w.extents[p] = shard.Extent{Range: given.Shard.Range, Controllers: given.Controllers}
+		clear(w.near)
+	}
+	return p
 }
 
-// overlappingLocked returns the shard and all others, of any plan, that cover some of what it covers.
-func (w *world) overlappingLocked(id shard.ID) []shard.ID {
-	ids := []shard.ID{id}
+// overlappingLocked returns the part and all others, of any plan, that cover some of what it covers.
+func (w *world) overlappingLocked(p part) []part {
+	if near, known := w.near[p]; known {
+		return near
+	}
+	near := []part{p}
 	for other, extent := range w.extents {
-		if other != id && extent.Overlaps(w.extents[id]) {
-			ids = append(ids, other)
+		if other != p && extent.Overlaps(w.extents[p]) {
+			near = append(near, other)
 		}
 	}
-	slices.SortFunc(ids, shard.ID.Compare)
-	return ids
-}
-
-// valid tells whether a write may start now.
-func (c *claim) valid() bool {
-	return !c.ended && !c.process.isDead() && c.process.clock.Now().Before(c.renewed.Add(election.DefaultTiming().RenewDeadline))
-}
-
-func (w *world) claimLocked(p *process, id shard.ID, term int32) *claim {
-	for _, c := range w.claims[id] {
-		if c.process == p && c.term == term {
-			return c
-		}
-	}
-	return nil
-}
-
-func (w *world) validLocked(p *process, id shard.ID, term int32) bool {
-	c := w.claimLocked(p, id, term)
-	return c != nil && c.valid()
-}
-
-// entitledLocked tells whether a process has a valid claim on a shard.
-func (w *world) entitledLocked(p *process, id shard.ID) bool {
-	return slices.ContainsFunc(w.claims[id], func(c *claim) bool { return c.process == p && c.valid() })
+	slices.SortFunc(near[1:], func(a, b part) int { return strings.Compare(a.id.String()+a.covers, b.id.String()+b.covers) })
+	w.near[p] = near
+	return near
 }
 
 // excusedLocked tells whether somebody has given the Lease of the shard, or of one that it overlaps, away of late. To delete
 // that of an ancestor is to give it away: who inherits sees nobody hold it.
-func (w *world) excusedLocked(id shard.ID) bool {
-	return slices.ContainsFunc(w.overlappingLocked(id), func(other shard.ID) bool {
-		given, ok := w.disturbed[w.leaseOf(other)]
-		removed, gone := w.removed[w.leaseOf(other)]
-		return ok && time.Since(given) < excuse || other != id && gone && time.Since(removed) < excuse
+func (w *world) excusedLocked(p part) bool {
+	return slices.ContainsFunc(w.overlappingLocked(p), func(other part) bool {
+		given, ok := w.disturbed[w.leaseOf(other.id)]
+		removed, gone := w.removed[w.leaseOf(other.id)]
+		return ok && time.Since(given) < excuse || other.id != p.id && gone && time.Since(removed) < excuse
 	})
 }
 
@@ -113,25 +96,23 @@ func (w *world) observe(p *process, e fleet.Event) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.Type != election.EventRenewed {
+	if e.Type != election.EventRenewed && e.Type != fleet.EventGate+election.EventRenewed {
 		w.noteLockedf("%s %s %s term %d %s%s", p.name(), e.Name, e.Type, e.Term, e.Reason, errorText(e.Err))
 	}
-	if e.ID == (shard.ID{}) {
-		return
-	}
 	switch e.Type {
-	case election.EventAcquired:
-		w.count.takeovers++
-		w.claims[e.ID] = append(w.claims[e.ID], &claim{process: p, term: e.Term, renewed: p.clock.Now().Add(-e.Duration)})
-		w.judgeClaimsLocked(e.ID)
-	case election.EventRenewed:
-		if c := w.claimLocked(p, e.ID, e.Term); c != nil {
-			c.renewed = p.clock.Now().Add(-e.Duration)
+	case fleet.EventGate + election.EventAcquired:
+		w.countLocked(gatesHeld)
+		if w.lostGate {
+			w.countLocked(gatesRegained)
 		}
-	case election.EventEnded:
-		if c := w.claimLocked(p, e.ID, e.Term); c != nil {
-			c.ended = true
-		}
+	case fleet.EventGate + election.EventEnded:
+		w.countLocked(gatesLost)
+		w.lostGate = true
+	case fleet.EventFenced:
+		w.countLocked(marks)
+	}
+	if e.ID != (shard.ID{}) {
+		w.observeClaimLocked(p, e)
 	}
 }
 
@@ -142,126 +123,36 @@ func errorText(err error) string {
 	return " (" + err.Error() + ")"
 }
 
-// judgeClaimsLocked holds that no two claims on a shard are valid.
-func (w *world) judgeClaimsLocked(id shard.ID) {
-	var holders []string
-	w.claims[id] = slices.DeleteFunc(w.claims[id], func(c *claim) bool { return c.ended || c.process.isDead() })
-	for _, c := range w.claims[id] {
-		if c.valid() {
-			holders = append(holders, fmt.Sprintf("%s in term %d", c.process.name(), c.term))
-		}
-	}
-	if len(holders) > 1 && !w.excusedLocked(id) {
-		w.failLockedf("two claims on %s are valid: %s", id, strings.Join(holders, ", "))
-	}
-}
-
-// judgeSent holds that a write starts under a valid claim.
-func (w *world) judgeSent(p *process, id shard.ID, term int32) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !p.isDead() && !w.validLocked(p, id, term) {
-		w.failLockedf("%s writes to %s in term %d, and has no valid claim", p.name(), id, term)
-	}
-	w.judgeClaimsLocked(id)
-}
-
-// judgeUpdate holds that nobody clears a Lease while its own work runs.
-func (w *world) judgeUpdate(p *process, lease *coordinationv1.Lease) {
-	if ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for id, works := range w.works {
-		for _, k := range works {
-			if k.process == p && w.leaseOf(id) == lease.Name {
-				w.failLockedf("%s releases %s while its work runs", p.name(), lease.Name)
-			}
-		}
-	}
-}
-
-// beginWork holds that nobody else works on what the shard covers, and that caches are fresh.
-func (w *world) beginWork(k *work) {
-	id, seen := k.given.Shard.ID, k.seen()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.noteLockedf("%s works on %s, warm %t", k.process.name(), id, k.warmed)
-	entitled := w.entitledLocked(k.process, id)
-	if !entitled && !k.process.wasSuspended() {
-		w.failLockedf("%s begins to work on %s without a valid claim", k.process.name(), id)
-	}
-	for _, overlapping := range w.overlappingLocked(id) {
-		for _, other := range w.works[overlapping] {
-			excused := w.drift || k.process.wasSuspended() || other.process.wasSuspended() || other.stubborn
-			if entitled && w.entitledLocked(other.process, overlapping) {
-				excused = false
-			}
-			if !excused && !w.excusedLocked(id) {
-				w.failLockedf("%s begins to work on %s while %s does on %s", k.process.name(), id, other.process.name(), overlapping)
-			}
-		}
-	}
-	w.works[id] = append(w.works[id], k)
-	if !k.warmed {
-		w.count.cold++
-		return
-	}
-	w.count.warm++
-	if !entitled {
-		return // It has been suspended, and its fence lets nothing pass any more.
-	}
-	for _, overlapping := range w.overlappingLocked(id) {
-		for _, last := range slices.Backward(w.written[overlapping]) {
-			if last.late {
-				continue
-			}
-			if seen < last.version && (overlapping == id || !w.excusedLocked(id)) {
-				w.failLockedf("%s begins to work on %s with a cache at %d, and %s wrote %d to %s in term %d at %.3f", k.process.name(), id, seen,
-					last.process.name(), last.version, overlapping, last.term, last.at.Sub(w.begin).Seconds())
-			}
-			break
-		}
-	}
-}
-
-func (w *world) endWork(k *work) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	id := k.given.Shard.ID
-	w.noteLockedf("%s ends its work on %s", k.process.name(), id)
-	w.works[id] = slices.DeleteFunc(w.works[id], func(other *work) bool { return other == k })
-}
-
-// forget takes out what a process did, because it is dead.
-func (w *world) forget(p *process) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for id := range w.works {
-		w.works[id] = slices.DeleteFunc(w.works[id], func(k *work) bool { return k.process == p })
-	}
-}
-
 // exit is told that a process must end.
 func (w *world) exit(p *process, reason string) {
 	if p.isDead() {
 		return
 	}
 	w.mu.Lock()
-	w.count.exits++
+	w.countLocked(processExits)
 	w.noteLockedf("%s exits: %s", p.name(), reason)
 	excused := p.wasSuspended()
 	for _, works := range w.works {
 		for _, k := range works {
-			excused = excused || k.process == p && k.stubborn
+			if k.process == p && k.stubborn {
+				excused, w.gaveUp = true, time.Now()
+			}
 		}
 	}
 	if !excused {
-		w.failLockedf("%s was told to exit: %s", p.name(), reason)
+		w.failLockedf(exit, "%s was told to exit: %s", p.name(), reason)
 	}
 	w.mu.Unlock()
 	p.kill()
+}
+
+// forget takes out what a process did, because it is dead.
+func (w *world) forget(p *process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for part := range w.works {
+		w.works[part] = slices.DeleteFunc(w.works[part], func(k *work) bool { return k.process == p })
+	}
 }
 
 func (w *world) built(k *work, n int) {
@@ -270,83 +161,21 @@ func (w *world) built(k *work, n int) {
 	w.instances[k.process] += n
 }
 
-func (w *world) refused() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.count.refused++
-}
-
-// unsettled says what is not as it is to be after the last fault; empty if all is well.
-func (w *world) unsettled() string {
-	plan, err := fleet.PlanOf(w.store.Get(fleet.PlanLease(fleetName)))
-	if err != nil {
-		return fmt.Sprintf("the plan cannot be read: %v", err)
-	}
-	spare := slices.ContainsFunc(w.seats, func(s *seat) bool {
-		return s.process != nil && !s.process.over() && !s.process.unwanted.Load() && !w.isDrained(s.name)
-	})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for id, works := range w.works {
-		if _, planned := plan.Shard(id); !planned && len(works) > 0 {
-			return fmt.Sprintf("%s works on %s, which is not in the plan", works[0].process.name(), id)
-		}
-	}
-	for _, s := range plan.Shards() {
-		works := w.works[s.ID]
-		if len(works) != 1 {
-			return fmt.Sprintf("%d members work on %s", len(works), s.ID)
-		}
-		if name := works[0].process.seat.name; spare && w.isDrained(name) {
-			return fmt.Sprintf("%s is drained and works on %s, though others are there", name, s.ID)
-		}
-		valid := 0
-		for _, c := range w.claims[s.ID] {
-			if c.valid() && c.process == works[0].process {
-				valid++
-			}
-		}
-		if valid != 1 {
-			return fmt.Sprintf("%s works on %s under %d valid claims", works[0].process.name(), s.ID, valid)
-		}
-	}
-	return ""
-}
-
 // judgeEnd looks at what is left, and at the history of the Leases as a whole.
 func (w *world) judgeEnd() {
+	if *mistake == "goroutine_left" {
+		go func() { <-make(chan struct{}) }()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.failed {
-		return
-	}
 	for p, n := range w.instances {
 		if n != 0 && !p.isDead() {
-			w.failLockedf("%s has built %d instances that it neither ran nor closed", p.name(), n)
+			w.failLockedf(closes, "%s has built %d instances that it neither ran nor closed", p.name(), n)
 		}
 	}
-	highest := map[string]int32{}
-	for _, write := range w.store.History() {
-		before, after := election.RecordFrom(write.Before), election.RecordFrom(write.After)
-		name := after.Name
-		switch {
-		case write.After == nil:
-			delete(highest, before.Name)
-			continue
-		case write.Client == "":
-			// Somebody else wrote: from here on that is the term to beat.
-			highest[name] = after.Transitions
-			continue
-		case after.Holder == "" || after.Holder == before.Holder && after.Transitions == before.Transitions:
-			continue
-		}
-		last, known := highest[name]
-		if known && after.Transitions <= last {
-			w.failLockedf("%s was acquired by %s at %.3f in term %d after term %d", name, after.Holder,
-				write.Time.Sub(w.begin).Seconds(), after.Transitions, last)
-		}
-		highest[name] = after.Transitions
-	}
+	history := w.store.History()
+	w.judgeTermsLocked(history)
+	w.judgePlansLocked(history)
 }
 
 // disturb notes that somebody has given a Lease away.
@@ -356,6 +185,13 @@ func (w *world) disturb(name string) {
 	w.disturbed[name] = time.Now()
 }
 
+// touch notes that somebody has written a Lease.
+func (w *world) touch(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.touched[name] = time.Now()
+}
+
 // remove deletes a Lease. Soon after it was created, or a second time, that is like giving it away: whoever has not heard of
 // what was between counts from before. The comment of package election says so.
 func (w *world) remove(name string) bool {
@@ -363,7 +199,7 @@ func (w *world) remove(name string) bool {
 	at, before := w.removed[name]
 	w.removed[name] = time.Now()
 	lease := w.store.Get(name)
-	if before && time.Since(at) < time.Minute || lease != nil && time.Since(lease.CreationTimestamp.Time) < time.Minute {
+	if name == gateName || before && time.Since(at) < time.Minute || lease != nil && time.Since(lease.CreationTimestamp.Time) < time.Minute {
 		w.disturbed[name] = time.Now()
 	}
 	w.mu.Unlock()
@@ -374,8 +210,8 @@ func (w *world) remove(name string) bool {
 func (w *world) leases() []string {
 	names := map[string]bool{}
 	w.mu.Lock()
-	for id := range w.extents {
-		names[w.leaseOf(id)] = true
+	for p := range w.extents {
+		names[w.leaseOf(p.id)] = true
 	}
 	w.mu.Unlock()
 	names[fleet.PlanLease(fleetName)] = true

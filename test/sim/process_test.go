@@ -13,25 +13,33 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
+// unwell is for how long after it was suspended or resumed a process is excused: it notices what it has lost within a renew
+// deadline, its timers may be late by as much, and so may what it was about to do.
+const unwell = 20 * time.Second
+
 // process is one start of a member.
 type process struct {
 	*fleet.Member
-	world  *world
-	seat   *seat
-	client *leasetest.Client
-	clock  *skewedClock
-	gate   *gate
-	cancel context.CancelFunc
-	ended  chan struct{}
+	world   *world
+	seat    *seat
+	rings   []string
+	started time.Time
+	client  *leasetest.Client
+	clock   *skewedClock
+	barrier *barrier
+	cancel  context.CancelFunc
+	ended   chan struct{}
 	// unwanted tells the supervisor that the process was ended on purpose.
 	unwanted atomic.Bool
 	buried   sync.Once
+	// credential is what its work writes with, once it is published.
+	credential credential
 
 	mu     sync.Mutex
 	random *rand.Rand
-	// resumed is when it was last suspended or resumed.
-	resumed time.Time
-	dead    bool
+	// resumed is when it was last suspended or resumed, thawed when that ended with a clock that had stood still.
+	resumed, thawed time.Time
+	dead            bool
 	// outage is what happens to its writes to the API server: the share that is lost or refused.
 	outage float64
 }
@@ -39,28 +47,29 @@ type process struct {
 // launch starts a process for a seat.
 func (w *world) launch(s *seat) {
 	s.start = time.Time{}
-	g := &gate{}
+	b := &barrier{}
 	p := &process{
-		world: w, seat: s, gate: g, ended: make(chan struct{}), client: w.store.Client(s.name),
-		clock:  &skewedClock{gate: g, begin: w.begin, rate: s.rate},
-		random: rand.New(rand.NewPCG(w.seed, uint64(1+len(w.all)))),
+		world: w, seat: s, barrier: b, ended: make(chan struct{}), client: w.store.Client(s.name), rings: s.rings, started: time.Now(),
+		clock:  &skewedClock{barrier: b, begin: w.begin, rate: s.rate},
+		random: rand.New(rand.NewPCG(w.seed, uint64(1+len(w.all)))), credential: credential{turn: make(chan struct{}, 1)},
 	}
 	p.clock.jump(time.Duration(w.random.Int64N(int64(100 * time.Hour))))
 	p.client.Script(func(string) leasetest.Fault {
 		return leasetest.Fault{Out: p.upTo(20 * time.Millisecond), Back: p.upTo(20 * time.Millisecond)}
 	})
-	var err error
-	p.Member, err = fleet.New(fleet.Config{
+	config := fleet.Config{
 		Fleet: fleetName, Member: s.name, Plan: w.plan, Leases: gatedClient{p, p.client}, Clock: p.clock,
 		Timing: election.DefaultTiming(), RebalanceDelay: rebalanceDelay, HandoffTimeout: handoffTimeout,
 		Build: p.build, Observe: func(e fleet.Event) { w.observe(p, e) }, Exit: func(reason string) { w.exit(p, reason) },
-	})
-	if err != nil {
+	}
+	w.configure(&config, s)
+	var err error
+	if p.Member, err = fleet.New(config); err != nil {
 		w.t.Fatal(err)
 	}
 	s.process = p
 	w.all = append(w.all, p)
-	w.notef("%s starts, rate %.2f", p.name(), s.rate)
+	w.notef("%s starts, rate %.2f, rings %v", p.name(), s.rate, s.rings)
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(w.t.Context())
 	go func() {
@@ -109,12 +118,12 @@ func (p *process) isDead() bool {
 // stop is SIGTERM. A suspended process notices when it is resumed.
 func (p *process) stop() {
 	p.unwanted.Store(true)
-	p.gate.whenOpen(p.cancel)
+	p.barrier.whenOpen(p.cancel)
 }
 
 // kill is SIGKILL: the work is gone at once. What was sent arrives.
 func (p *process) kill() {
-	p.gate.kill()
+	p.barrier.kill()
 	p.mu.Lock()
 	p.dead = true
 	p.mu.Unlock()
@@ -127,37 +136,68 @@ func (p *process) bury() {
 		return
 	}
 	p.cancel()
+	p.clock.thaw()
 	p.buried.Do(func() { p.clock.jump(24 * time.Hour) })
-	p.gate.bury()
+	p.barrier.bury()
 }
 
-// suspend is SIGSTOP, or a machine that sleeps, whose timers then are late.
-func (p *process) suspend(d, late time.Duration) {
+// suspend is SIGSTOP, or a machine that sleeps, whose timers then are late; or, frozen, a virtual machine that is paused
+// with its clock.
+func (p *process) suspend(d, late time.Duration, frozen bool) {
+	if frozen {
+		p.clock.freeze()
+	}
 	p.clock.held.Store(int64(late))
-	p.touch()
-	p.gate.close()
+	p.touch(false)
+	p.barrier.close()
 	time.AfterFunc(d, p.resume)
 }
 
 func (p *process) resume() {
-	p.touch()
-	p.gate.open()
+	thawed := p.clock.thaw()
+	if thawed {
+		p.world.tally(thaws)
+	}
+	p.touch(thawed)
+	p.barrier.open()
 }
 
-func (p *process) touch() {
+func (p *process) touch(thawed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.resumed = time.Now()
+	if thawed {
+		p.thawed = p.resumed
+	}
 }
 
 // wasSuspended tells whether the process is suspended, or was of late.
 func (p *process) wasSuspended() bool {
-	p.gate.mu.Lock()
-	closed := p.gate.closed != nil
-	p.gate.mu.Unlock()
+	closed := p.barrier.isClosed()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return closed || !p.resumed.IsZero() && time.Since(p.resumed) < 20*time.Second
+	return closed || !p.resumed.IsZero() && time.Since(p.resumed) < unwell
+}
+
+// wasFrozen reports whether the process's clock stands still, or has of late.
+func (p *process) wasFrozen() bool {
+	if p.clock.isFrozen() {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.thawed.IsZero() && time.Since(p.thawed) < unwell
+}
+
+// blind is for how long events do not reach the process yet, because its machine was paused: its connections are dead, and it
+// does not know.
+func (p *process) blind() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.thawed.IsZero() {
+		return 0
+	}
+	return max(0, 2*time.Second-time.Since(p.thawed))
 }
 
 // fail says which share of the writes to the API server is lost or refused.

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,21 +15,20 @@ import (
 )
 
 var (
-	seeds  = flag.Uint64("seeds", 2000, "how many seeds to try")
-	first  = flag.Uint64("first-seed", 1, "the seed to begin with")
-	only   = flag.Uint64("seed", 0, "try this seed alone and print its trace")
-	repeat = flag.Int("repeat", 1, "how often to try each seed")
+	seeds     = flag.Uint64("seeds", 2000, "how many seeds to try")
+	first     = flag.Uint64("first-seed", 1, "the seed to begin with")
+	only      = flag.Uint64("seed", 0, "try this seed alone and print its trace")
+	repeat    = flag.Int("repeat", 1, "how often to try each seed")
+	until     = flag.String("until", "", "go on until a seed fails by this invariant")
+	realLimit = flag.Duration("real-limit", 5*time.Minute, "how long one seed may take in real time; most take 100 ms")
 )
 
-const (
-	// lanes run beside each other.
-	lanes = 2
-	// realLimit is how long one seed may take in real time. Most take 20 ms.
-	realLimit = 60 * time.Second
-)
+// lanes run beside each other.
+const lanes = 2
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
+	debug.SetGCPercent(400) // A seed takes a few megabytes.
 	os.Exit(m.Run())
 }
 
@@ -44,60 +44,55 @@ func TestSim(t *testing.T) {
 	var total totals
 	t.Run("lanes", func(t *testing.T) {
 		var next atomic.Uint64
+		var found atomic.Bool
 		for lane := range lanes {
 			t.Run(fmt.Sprint(lane), func(t *testing.T) {
 				t.Parallel()
-				for i := next.Add(1) - 1; i < n && !t.Failed(); i = next.Add(1) - 1 {
-					for n := 0; n < *repeat && !t.Failed(); n++ {
-						simulate(t, from+i, &total)
+				for i := next.Add(1) - 1; i < n && !found.Load(); i = next.Add(1) - 1 {
+					for n := 0; n < *repeat && !found.Load(); n++ {
+						broken := simulate(t, from+i, &total)
+						if broken != "" && (*until == "" || *until == string(broken)) {
+							found.Store(true)
+						}
 					}
 				}
 			})
 		}
 	})
 	t.Log(&total)
+	if *only == 0 && !t.Failed() {
+		for _, complaint := range total.complaints() {
+			t.Error(complaint)
+		}
+	}
 }
 
-// simulate runs one seed in a bubble, watched from outside it: virtual time does not pass in a livelock.
-func simulate(t *testing.T, seed uint64, total *totals) {
+// simulate runs one seed in a bubble, watched from outside it: virtual time does not pass in a livelock. It returns the
+// invariant that does not hold.
+func simulate(t *testing.T, seed uint64, total *totals) (broken invariant) {
 	var current atomic.Pointer[world]
-	watchdog := time.AfterFunc(realLimit, func() {
-		panic(fmt.Sprintf("%s\nseed %#x takes more than %v: a livelock?", current.Load().report(), seed, realLimit))
+	watchdog := time.AfterFunc(*realLimit, func() {
+		w := current.Load()
+		w.failf(livelock, "the seed takes more than %v", *realLimit)
+		panic(w.report())
 	})
 	defer watchdog.Stop()
+	defer func() {
+		if problem := recover(); problem != nil {
+			w := current.Load()
+			w.failf(goroutines, "%v", problem)
+			panic(w.report())
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seed)
 		current.Store(w)
 		w.run()
 		total.add(w)
+		broken = w.failed
 	})
-}
-
-// totals shows that the simulation reaches what it is about.
-type totals struct {
-	seeds, writes, late, refused, warm, cold, takeovers, exits, plans, slowest atomic.Int64
-}
-
-func (s *totals) add(w *world) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s.seeds.Add(1)
-	s.writes.Add(int64(w.count.writes))
-	s.late.Add(int64(w.count.late))
-	s.refused.Add(int64(w.count.refused))
-	s.warm.Add(int64(w.count.warm))
-	s.cold.Add(int64(w.count.cold))
-	s.takeovers.Add(int64(w.count.takeovers))
-	s.exits.Add(int64(w.count.exits))
-	s.plans.Add(int64(w.count.plans))
-	for slowest := s.slowest.Load(); int64(w.count.settled) > slowest; slowest = s.slowest.Load() {
-		s.slowest.CompareAndSwap(slowest, int64(w.count.settled))
+	if broken != "" {
+		t.Error(current.Load().report()) // From outside of the bubble, so that other seeds may follow.
 	}
-}
-
-func (s *totals) String() string {
-	return fmt.Sprintf("%d seeds: %d writes, %d of them late, %d refused by a fence; %d warm starts, %d cold ones; "+
-		"%d claims, %d exits, %d changes of plan; all shards were run again at most %v after the last fault",
-		s.seeds.Load(), s.writes.Load(), s.late.Load(), s.refused.Load(), s.warm.Load(), s.cold.Load(),
-		s.takeovers.Load(), s.exits.Load(), s.plans.Load(), time.Duration(s.slowest.Load()))
+	return broken
 }

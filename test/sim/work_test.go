@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -23,41 +24,61 @@ var (
 type work struct {
 	process *process
 	given   fleet.Work
+	part    part
 	client  http.RoundTripper
 	// warmed is set once its cache has been filled; it lags behind the API server, and is never older than when it began to
 	// be filled: a list is.
-	warmed bool
-	listed int
-	lag    time.Duration
+	warmed   bool
+	listed   int
+	listedAt time.Time
+	lag      time.Duration
 	// stubborn work never ends: its process has to.
 	stubborn bool
 	linger   time.Duration
+	// trusted is what the last holder left, if that was all that the cache was held against; refreshed is when it was held
+	// against the present, zero if it was not.
+	trusted   *election.Writes
+	refreshed time.Time
+	// began is when it began to run, and term that of its claim then.
+	began time.Time
+	term  int32
+	over  atomic.Bool
 }
 
+// refreshing is work whose cache can be held against the present.
+type refreshing struct{ *work }
+
 // build is fleet.Config.Build.
-func (p *process) build(_ context.Context, given fleet.Work) (fleet.Instance, error) {
-	if err := p.gate.pass(); err != nil {
+func (p *process) build(ctx context.Context, given fleet.Work) (fleet.Instance, error) {
+	if err := p.barrier.pass(); err != nil {
 		return nil, err
 	}
 	if p.chance(0.03) {
 		return nil, errBuild
 	}
-	k := &work{process: p, given: given, lag: p.upTo(300 * time.Millisecond), linger: p.upTo(300 * time.Millisecond)}
+	if err := p.mint(ctx); err != nil {
+		return nil, err
+	}
+	k := &work{process: p, given: given, part: p.world.know(given), lag: p.upTo(300 * time.Millisecond), linger: p.upTo(300 * time.Millisecond)}
 	switch {
 	case p.chance(0.05):
 		k.linger = p.upTo(2 * time.Second)
 	case p.chance(0.03):
 		k.lag = p.upTo(10 * time.Second)
 	}
-	k.stubborn = p.chance(0.01)
-	k.client = given.Fence(&wire{process: p, shard: given.Shard.ID})
+	k.stubborn = p.chance(0.01) && !p.world.healed.Load()
+	k.client = given.Fence(&wire{process: p, shard: given.Shard.ID, part: k.part})
 	p.world.built(k, 1)
+	if p.world.refresh {
+		return refreshing{k}, nil
+	}
 	return k, nil
 }
 
 // Warm implements fleet.Instance.
 func (k *work) Warm(ctx context.Context) error {
-	k.listed = k.process.world.versionAt(k.given.Shard.ID, time.Now())
+	k.listedAt = time.Now()
+	k.listed = k.process.world.versionAt(k.part, k.listedAt)
 	took := k.process.upTo(time.Second)
 	if k.process.chance(0.03) {
 		took = 20 * time.Second
@@ -65,21 +86,33 @@ func (k *work) Warm(ctx context.Context) error {
 	select {
 	case <-time.After(took):
 		k.warmed = true
-		return k.process.gate.pass()
+		return k.process.barrier.pass()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
 // CatchUp implements fleet.Instance: a cache has seen what was written before its lag.
-func (k *work) CatchUp(ctx context.Context, writes election.Writes) error {
-	last := writes.Resources[resource]
+func (k *work) CatchUp(ctx context.Context, left election.Writes) error {
+	last := left.Resources[resource]
 	if last.Unknown {
 		return errUnknown
 	}
+	k.trusted = &left
 	version, _ := strconv.Atoi(last.Version)
+	return k.await(ctx, version)
+}
+
+// Refresh implements fleet.Refresher.
+func (k refreshing) Refresh(ctx context.Context) error {
+	k.trusted, k.refreshed = nil, time.Now()
+	return k.await(ctx, k.process.world.versionAt(k.part, k.refreshed))
+}
+
+// await returns once the cache has come to a version.
+func (k *work) await(ctx context.Context, version int) error {
 	for {
-		if err := k.process.gate.pass(); err != nil {
+		if err := k.process.barrier.pass(); err != nil {
 			return err
 		}
 		if k.seen() >= version {
@@ -95,13 +128,14 @@ func (k *work) CatchUp(ctx context.Context, writes election.Writes) error {
 
 // seen is the version that the cache has come to.
 func (k *work) seen() int {
-	return max(k.listed, k.process.world.versionAt(k.given.Shard.ID, time.Now().Add(-k.lag)))
+	return max(k.listed, k.process.world.versionAt(k.part, time.Now().Add(-k.lag)))
 }
 
 // Run implements fleet.Instance.
 func (k *work) Run(ctx context.Context) error {
 	defer k.process.world.built(k, -1)
-	if err := k.process.gate.pass(); err != nil {
+	defer k.over.Store(true)
+	if err := k.process.barrier.pass(); err != nil {
 		return err
 	}
 	if k.process.chance(0.02) {
@@ -132,7 +166,10 @@ func (k *work) Run(ctx context.Context) error {
 }
 
 // Close implements fleet.Instance.
-func (k *work) Close() { k.process.world.built(k, -1) }
+func (k *work) Close() {
+	k.over.Store(true)
+	k.process.world.built(k, -1)
+}
 
 func (k *work) pause(ctx context.Context, d time.Duration) {
 	select {
@@ -143,7 +180,7 @@ func (k *work) pause(ctx context.Context, d time.Duration) {
 
 // write makes one write and returns false if the process was killed.
 func (k *work) write(ctx context.Context) bool {
-	if k.process.gate.pass() != nil {
+	if k.process.barrier.pass() != nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -154,11 +191,11 @@ func (k *work) write(ctx context.Context) bool {
 	}
 	response, err := k.client.RoundTrip(request)
 	if errors.Is(err, election.ErrFenced) {
-		k.process.world.refused()
+		k.process.world.tally(fenceRefusals)
 	}
 	if err == nil {
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 	}
-	return k.process.gate.pass() == nil
+	return k.process.barrier.pass() == nil
 }

@@ -48,7 +48,7 @@ func TestClientsAreUpstreams(t *testing.T) {
 				if !app.NewControllerDescriptors()[row.Name].RequiresSpecialHandling() {
 					t.Fatal("upstream builds it like any other controller: remove NeedRootClient")
 				}
-				t.Skip("its constructor has no client builder to ask")
+				return // its constructor has no client builder to ask
 			}
 			asked, err := w.build(t, w.context(t), row.Name)
 			if err != nil {

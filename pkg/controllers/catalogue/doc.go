@@ -1,7 +1,9 @@
 // Package catalogue says how each controller of upstream's controller manager
 // is sharded: the table of all controllers of k8s.io/kubernetes v1.37.1, one
 // Row each, with the reason and with what a runner must know to build and run
-// it. Pure data; file names in the rows are upstream's, below pkg/controller
+// it. [DefaultPlan] is made of the table, and [CheckPlan] holds any plan against it.
+//
+// Pure data; file names in the rows are upstream's, below pkg/controller
 // unless they say otherwise.
 //
 //	scope namespaced   one reconcile reads and writes one namespace

@@ -93,7 +93,7 @@ func TestIsTheProvider(t *testing.T) {
 
 // TestSameAsStock holds the series of one queue against those that component-base's provider makes of one.
 func TestSameAsStock(t *testing.T) {
-	command := exec.CommandContext(t.Context(), "go", "run", "./testdata/stock")
+	command := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "-buildvcs=false", "./testdata/stock")
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	stock, err := command.Output()

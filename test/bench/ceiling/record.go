@@ -1,10 +1,8 @@
 package ceiling
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -13,6 +11,8 @@ import (
 	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // Recording is the writes of a run. It does not change, and may be replayed several times, also at once.
@@ -57,24 +57,17 @@ const uidLength = 36
 // request has no body, which is so in a log without objects.
 func Record(log io.Reader) (Recording, error) {
 	r := Recording{places: map[string]string{}, Left: map[string]int{}}
-	reader := bufio.NewReaderSize(log, 1<<20)
-	for line := 1; ; line++ {
-		text, err := reader.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			r.forgetUnknown()
-			return r, nil
+	err := harness.Events(log, func(e *harness.Event) error {
+		if err := r.add(e.Event); err != nil {
+			return fmt.Errorf("%s of %s: %w", e.Verb, e.RequestURI, err)
 		}
-		if err != nil {
-			return Recording{}, fmt.Errorf("audit log, line %d: %w", line, err)
-		}
-		var e auditv1.Event
-		if err := json.Unmarshal(text, &e); err != nil {
-			return Recording{}, fmt.Errorf("audit log, line %d: %w", line, err)
-		}
-		if err := r.add(e); err != nil {
-			return Recording{}, fmt.Errorf("audit log, line %d: %s of %s: %w", line, e.Verb, e.RequestURI, err)
-		}
+		return nil
+	})
+	if err != nil {
+		return Recording{}, err
 	}
+	r.forgetUnknown()
+	return r, nil
 }
 
 // Len returns how many requests there are, Events included.

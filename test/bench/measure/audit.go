@@ -1,12 +1,12 @@
 package measure
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"strings"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // AuditPolicy has the API server log what Audit reads, and nothing else: watches as they begin and end, and writes of the
@@ -44,60 +44,44 @@ func (c Client) Open() int {
 	return n
 }
 
-// auditEvent is the part of an audit event that is read here.
-type auditEvent struct {
-	Stage     string   `json:"stage"`
-	Verb      string   `json:"verb"`
-	UserAgent string   `json:"userAgent"`
-	SourceIPs []string `json:"sourceIPs"`
-	Object    struct {
-		Resource string `json:"resource"`
-		Group    string `json:"apiGroup"`
-	} `json:"objectRef"`
-}
-
 // Audit reads a log by AuditPolicy and returns what each address has done. A last line that is still being written is left
 // out.
 func Audit(log io.Reader) (map[string]Client, error) {
 	clients := map[string]Client{}
-	reader := bufio.NewReader(log)
-	for {
-		line, err := reader.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return clients, nil
+	err := harness.Events(log, func(e *harness.Event) error {
+		if len(e.SourceIPs) > 0 {
+			clients[e.SourceIPs[0]] = clients[e.SourceIPs[0]].with(e)
 		}
-		if err != nil {
-			return nil, err
-		}
-		var event auditEvent
-		if err := json.Unmarshal(line, &event); err != nil {
-			return nil, fmt.Errorf("audit log: %w", err)
-		}
-		if len(event.SourceIPs) > 0 {
-			clients[event.SourceIPs[0]] = clients[event.SourceIPs[0]].with(event)
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return clients, nil
 }
 
-func (c Client) with(event auditEvent) Client {
+func (c Client) with(event *harness.Event) Client {
 	if c.Watches == nil {
 		c.Watches = map[string]int{}
 	}
 	switch {
-	case event.Verb == "watch" && event.Stage == "ResponseStarted":
-		c.Watches[event.resource()]++
-	case event.Verb == "watch" && c.Watches[event.resource()] > 0: // one that was refused has not begun
-		c.Watches[event.resource()]--
-	case event.Verb != "watch" && event.Stage == "ResponseComplete":
+	case event.Verb == "watch" && event.Stage == auditv1.StageResponseStarted:
+		c.Watches[resource(event)]++
+	case event.Verb == "watch" && c.Watches[resource(event)] > 0: // one that was refused has not begun
+		c.Watches[resource(event)]--
+	case event.Verb != "watch" && event.Stage == auditv1.StageResponseComplete:
 		c.LeaseWrites++
 	}
 	return c
 }
 
-func (e auditEvent) resource() string {
-	name := e.Object.Resource
-	if e.Object.Group != "" {
-		name += "." + e.Object.Group
+func resource(e *harness.Event) string {
+	var name string
+	if r := e.ObjectRef; r != nil {
+		name = r.Resource
+		if r.APIGroup != "" {
+			name += "." + r.APIGroup
+		}
 	}
 	if strings.Contains(e.UserAgent, "metadata-informers") {
 		name += " (metadata)"

@@ -22,10 +22,10 @@ import (
 
 	"github.com/flotilla-kube/flotilla/test/bench/measure"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
-	poll = 200 * time.Millisecond
 	// patience is for one step of the work, on a busy machine.
 	patience = 5 * time.Minute
 	// writers is how many requests are under way at a time.
@@ -267,15 +267,7 @@ func (w *work) settled(ctx context.Context, replicas int) error {
 	return nil
 }
 
-// until waits for a condition; the error says what was missing last.
-func (w *work) until(ctx context.Context, what string, condition func(context.Context) error) error {
-	last := errors.New("not tried")
-	err := wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
-		last = condition(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w: %w", what, err, last)
-	}
-	return nil
+func (w *work) until(ctx context.Context, what string, condition harness.Condition) error {
+	_, err := harness.Await(ctx, patience, what, condition)
+	return err
 }

@@ -11,17 +11,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 	"github.com/flotilla-kube/flotilla/test/command"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
-	poll = 100 * time.Millisecond
 	// writers is how many requests of the benchmark are under way at a time.
 	writers = 16
 )
@@ -183,20 +182,15 @@ func Each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 	return context.Cause(ctx)
 }
 
-// until waits for a condition; the error says what was missing last.
-func (e *Env) until(ctx context.Context, what string, condition func(context.Context) error) error {
-	last := errors.New("not tried")
-	err := wait.PollUntilContextTimeout(ctx, poll, e.Limit, true, func(ctx context.Context) (bool, error) {
+// until waits for a condition, as long as the system runs.
+func (e *Env) until(ctx context.Context, what string, condition harness.Condition) error {
+	_, err := harness.Await(ctx, e.Limit, what, func(ctx context.Context) error {
 		if err := e.Ended(); err != nil {
-			return false, err
+			return fmt.Errorf("%w: %w", harness.ErrGiveUp, err)
 		}
-		last = condition(ctx)
-		return last == nil, nil
+		return condition(ctx)
 	})
-	if err != nil {
-		return fmt.Errorf("%s: %w: %w", what, err, last)
-	}
-	return nil
+	return err
 }
 
 // gone returns nil if what was asked for is not there.

@@ -3,13 +3,11 @@ package system
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/flotilla-kube/flotilla/test/bench/measure"
 	"github.com/flotilla-kube/flotilla/test/bench/result"
-	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // DefaultQPS and DefaultBurst are upstream's defaults of --kube-api-qps and --kube-api-burst, requests a second and at once of
@@ -22,78 +20,53 @@ const highQPS, highBurst = 1000, 2000
 // Process is one controller manager and its way to the API server.
 type Process struct {
 	Name    string
-	process *controlplane.Process
+	process *harness.Manager
 	proxy   *measure.Proxy
-	// source is the address that the API server sees, url where the process serves.
-	source, url string
+	// source is the address that the API server sees.
+	source string
 	// last is what was seen before it was killed; nil while nobody has.
 	last *Sample
 }
 
 // start starts the i-th process.
 func (r *Running) start(proxies context.Context, name string, i int) (*Process, error) {
-	port, err := controlplane.FreePort()
-	if err != nil {
-		return nil, err
-	}
 	upstream, err := r.upstream()
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{Name: name, url: fmt.Sprintf("https://127.0.0.1:%d", port), source: fmt.Sprintf("127.0.1.%d", i+1)}
+	p := &Process{Name: name, source: fmt.Sprintf("127.0.1.%d", i+1)}
 	if p.proxy, err = measure.NewProxy(upstream, p.source); err != nil {
 		return nil, err
 	}
 	r.done.Go(func() { _ = p.proxy.Run(proxies) })
-	args, err := r.arguments(p, port)
+	spec := harness.Spec{Name: name, Binary: r.config.Stock, Flags: r.flags(name), Kubeconfig: filepath.Join(r.config.Plane.Dir(), "proxied-"+name+".yaml")}
+	if r.config.fleet() {
+		spec.Binary = r.config.Flotilla
+	}
+	kubeconfig, err := r.config.Plane.Kubeconfig("system:kube-controller-manager")
 	if err != nil {
 		return nil, err
 	}
-	binary := r.config.Stock
-	if r.config.fleet() {
-		binary = r.config.Flotilla
+	if err := harness.Redirect(kubeconfig, spec.Kubeconfig, "https://"+p.proxy.Addr()); err != nil {
+		return nil, err
 	}
-	p.process, err = r.config.Plane.StartProcess(name, binary, args)
+	p.process, err = harness.Start(r.config.Plane, spec)
 	return p, err
 }
 
-// arguments are the flags of a process: the control plane's, by way of the process's proxy, and those of the system.
-func (r *Running) arguments(p *Process, port int) ([]string, error) {
+// flags are those of the system for a process.
+func (r *Running) flags(name string) []string {
 	c := r.config
-	args := c.Plane.ControllerManagerArgs()
-	kubeconfig := ""
-	for _, arg := range args {
-		if value, found := strings.CutPrefix(arg, "--kubeconfig="); found {
-			kubeconfig = value
-		}
-	}
-	content, err := os.ReadFile(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	upstream, err := r.upstream()
-	if err != nil {
-		return nil, err
-	}
-	if !strings.Contains(string(content), upstream) {
-		return nil, fmt.Errorf("%s does not name the API server %s", kubeconfig, upstream)
-	}
-	proxied := filepath.Join(filepath.Dir(kubeconfig), "proxied-"+p.Name+".yaml")
-	if err := os.WriteFile(proxied, []byte(strings.ReplaceAll(string(content), upstream, p.proxy.Addr())), 0o600); err != nil {
-		return nil, err
-	}
-	args = replaceAll(args, func(arg string) string { return strings.ReplaceAll(arg, kubeconfig, proxied) })
-	args = append(args, fmt.Sprintf("--secure-port=%d", port))
-	args = append(args, RateFlags(c.System.Rate, c.fleet())...)
+	flags := RateFlags(c.System.Rate, c.fleet())
 	if !c.fleet() {
-		return args, nil
+		return flags
 	}
 	// The plan is to stand still while something is measured: Balance has it changed before.
-	args = append(args, "--member-name="+p.Name, "--replan-interval=0s", fmt.Sprintf("--rebalance-delay=%v", c.RebalanceDelay))
+	flags = append(flags, "--member-name="+name, "--replan-interval=0s", fmt.Sprintf("--rebalance-delay=%v", c.RebalanceDelay))
 	if c.Shards > 0 {
-		args = append(args, fmt.Sprintf("--shards=%d", c.Shards))
+		flags = append(flags, fmt.Sprintf("--shards=%d", c.Shards))
 	}
-	return args, nil
+	return flags
 }
 
 // RateFlags returns the flags that limit the requests of a process: of stock, or of each member of a fleet of any size.

@@ -87,7 +87,7 @@ func (r *Running) used(_ context.Context, p *Process, s *Sample) (err error) {
 }
 
 func (r *Running) scrape(ctx context.Context, p *Process, s *Sample) error {
-	body, err := r.open(ctx, p.url+"/metrics")
+	body, err := r.open(ctx, p.process.URL+"/metrics")
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (r *Running) scrape(ctx context.Context, p *Process, s *Sample) error {
 
 // Heap returns the live heap of a process, after a collection that this starts.
 func (r *Running) Heap(ctx context.Context, p *Process) (uint64, error) {
-	text, err := r.get(ctx, p.url+"/debug/pprof/heap?gc=1&debug=1")
+	text, err := r.get(ctx, p.process.URL+"/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {
 		return 0, err
 	}

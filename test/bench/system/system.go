@@ -7,15 +7,14 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // Config says what to start.
@@ -52,10 +51,7 @@ func Start(ctx context.Context, c Config) (r *Running, err error) {
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	config = rest.CopyConfig(config)
-	config.TLSClientConfig.Insecure = true // the processes' serving certificates are their own
-	config.TLSClientConfig.CAData, config.TLSClientConfig.CAFile = nil, ""
-	if r.http, err = rest.HTTPClientFor(config); err != nil {
+	if r.http, err = harness.HTTPClient(config); err != nil {
 		return nil, err
 	}
 	proxies, stop := context.WithCancel(ctx)
@@ -119,12 +115,8 @@ func (r *Running) Kill(ctx context.Context, p *Process) error {
 // Ended returns an error once a process has ended that nobody has killed.
 func (r *Running) Ended() error {
 	for _, p := range r.processes {
-		select {
-		case <-p.process.Done():
-			if p.last == nil {
-				return fmt.Errorf("%s has ended by itself: %v, see %s", p.Name, p.process.Wait(), p.process.LogPath())
-			}
-		default:
+		if err := p.process.Running(); err != nil && p.last == nil {
+			return err
 		}
 	}
 	return nil
@@ -154,13 +146,4 @@ func (r *Running) upstream() (string, error) {
 		return r.config.Plane.AdminConfig().Host, nil
 	}
 	return u.Host, nil
-}
-
-// replaceAll replaces a text in each of the arguments.
-func replaceAll(args []string, replace func(string) string) []string {
-	args = slices.Clone(args)
-	for i := range args {
-		args[i] = replace(args[i])
-	}
-	return args
 }

@@ -9,19 +9,17 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/status"
 	"github.com/flotilla-kube/flotilla/test/bench/measure"
 	"github.com/flotilla-kube/flotilla/test/bench/result"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
 	fleetName  = "flotilla"
 	stockLease = "kube-controller-manager"
-
-	poll = 200 * time.Millisecond
 	// wholeLimit is for a system to start, quietLimit for it to fill its caches and come to rest, on a busy machine.
 	wholeLimit, quietLimit = 2 * time.Minute, 5 * time.Minute
 	// Each rebalancing goes a part of the way.
@@ -33,7 +31,7 @@ const (
 func (r *Running) Whole(ctx context.Context) error {
 	return r.until(ctx, "the system is whole", wholeLimit, func(ctx context.Context) error {
 		for _, p := range r.processes {
-			if _, err := r.get(ctx, p.url+"/healthz"); err != nil {
+			if _, err := r.get(ctx, p.process.URL+"/healthz"); err != nil {
 				return err
 			}
 		}
@@ -197,20 +195,15 @@ func (r *Running) Quiet(ctx context.Context) error {
 	return nil
 }
 
-// until waits for a condition; the error says what was missing last.
-func (r *Running) until(ctx context.Context, what string, limit time.Duration, condition func(context.Context) error) error {
-	last := errors.New("not tried")
-	err := wait.PollUntilContextTimeout(ctx, poll, limit, true, func(ctx context.Context) (bool, error) {
+// until waits for a condition, as long as no process ends that nobody has killed.
+func (r *Running) until(ctx context.Context, what string, limit time.Duration, condition harness.Condition) error {
+	_, err := harness.Await(ctx, limit, r.config.System.Kind+" "+what, func(ctx context.Context) error {
 		if err := r.Ended(); err != nil {
-			return false, err
+			return err
 		}
-		last = condition(ctx)
-		return last == nil, nil
+		return condition(ctx)
 	})
-	if err != nil {
-		return fmt.Errorf("%s %s: %w: %w", r.config.System.Kind, what, err, last)
-	}
-	return nil
+	return err
 }
 
 // Name returns a system as the command's flags name it: "stock", "fleet-4", "ceiling-4".

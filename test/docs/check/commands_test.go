@@ -55,7 +55,11 @@ func TestCommandsExist(t *testing.T) {
 func commandComplaints(b page.Block, command *cobra.Command) (int, []string) {
 	var complaints []string
 	found := 0
-	for _, c := range b.Commands() {
+	commands, err := b.Commands()
+	if err != nil {
+		complaints = append(complaints, fmt.Sprintf("%s: %v", b.Page, err))
+	}
+	for _, c := range commands {
 		args, ok := argumentsOf(c.Words)
 		if !ok {
 			continue
@@ -95,12 +99,6 @@ func argumentsOf(words []string) ([]string, bool) {
 
 // accepts returns an error if there is no such command, or it has no such flag.
 func accepts(root *cobra.Command, args []string) error {
-	// Find goes by the first words that are no flags; a redirection of the shell is none of ours.
-	if i := slices.IndexFunc(args, func(arg string) bool {
-		return strings.HasPrefix(arg, ">") || strings.HasPrefix(arg, "2>") || arg == "<"
-	}); i >= 0 {
-		args = args[:i]
-	}
 	at, rest, err := root.Find(args)
 	if err != nil {
 		return err

@@ -37,6 +37,7 @@ func TestRulesComplain(t *testing.T) {
 		{"picture", "<img src=\"img/none.svg\">", "does not exist"},
 		{"web", "[a](https://example.org/#b)", ""},
 		{"command", "```sh\nflotilla plan show -o document > x\n```\n", ""},
+		{"no bash", "```sh\nif flotilla status; then true\n```\n", "in the block below line 1"},
 		{"plugin", "```sh\nkubectl flotilla explain web --context=a\n```\n", ""},
 		{"no such command", "```sh\nflotilla plan list\n```\n", "list"},
 		{"no such flag", "```sh\nkubectl -n a exec b -- flotilla explain web --colour\n```\n", "no flag --colour"},

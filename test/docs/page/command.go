@@ -1,8 +1,11 @@
 package page
 
 import (
-	"regexp"
+	"fmt"
+	"slices"
 	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
 )
 
 // Command is one simple command of a block.
@@ -14,121 +17,73 @@ type Command struct {
 // prompt begins the lines with commands in an example.
 const prompt = "$ "
 
-// Commands returns the simple commands in the block: all of those in one of language sh, those after a prompt in any other.
-func (b Block) Commands() []Command {
-	var commands []Command
-	lines := b.Lines
-	for i := 0; i < len(lines); i++ {
-		number, text := b.Line+1+i, lines[i]
-		if b.Language() != "sh" {
-			shown, ok := strings.CutPrefix(strings.TrimSpace(text), prompt)
-			if !ok {
-				continue
-			}
-			text = shown
+// Commands returns the simple commands in the block, those in substitutions included: all of a block of language sh, those after
+// a prompt in any other. Redirections and assignments are left out; a word is what the shell makes of it, but for
+// expansions, which stay as they are written. An error says what is no bash.
+func (b Block) Commands() ([]Command, error) {
+	if b.Language() == "sh" {
+		return parse(b.Page, b.Line, strings.Join(b.Lines, "\n"))
+	}
+	var all []Command
+	for i := 0; i < len(b.Lines); i++ {
+		text, shown := strings.CutPrefix(strings.TrimSpace(b.Lines[i]), prompt)
+		if !shown {
+			continue
 		}
-		for strings.HasSuffix(text, `\`) && i+1 < len(lines) {
+		before := b.Line + i
+		for strings.HasSuffix(text, `\`) && i+1 < len(b.Lines) {
 			i++
-			text = strings.TrimSuffix(text, `\`) + " " + lines[i]
+			text += "\n" + b.Lines[i]
 		}
-		for _, words := range split(text) {
-			commands = append(commands, Command{number, words})
+		commands, err := parse(b.Page, before, text)
+		if err != nil {
+			return nil, err
 		}
-		if match := hereDocument.FindStringSubmatch(text); match != nil {
-			for i++; i < len(lines) && strings.TrimSpace(lines[i]) != match[1]; i++ {
-			}
-		}
+		all = append(all, commands...)
 	}
-	return commands
+	return all, nil
 }
 
-var hereDocument = regexp.MustCompile(`<<-?\s*["']?([A-Za-z_]+)["']?`)
+// parse reads a script that begins on the line after another.
+func parse(name string, before int, text string) ([]Command, error) {
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), name)
+	if err != nil {
+		return nil, fmt.Errorf("in the block below line %d: %w", before, err)
+	}
+	var commands []Command
+	for node := range syntax.Preorder(file) {
+		call, ok := node.(*syntax.CallExpr)
+		if !ok || len(call.Args) == 0 {
+			continue
+		}
+		c := Command{Line: before + int(call.Args[0].Pos().Line())}
+		for _, word := range call.Args {
+			c.Words = append(c.Words, unquoted(word.Parts))
+		}
+		// They run what follows.
+		for len(c.Words) > 1 && slices.Contains([]string{"exec", "sudo", "command", "env"}, c.Words[0]) {
+			c.Words = c.Words[1:]
+		}
+		commands = append(commands, c)
+	}
+	return commands, nil
+}
 
-// keywords of the shell stand before commands.
-var keywords = map[string]bool{"if": true, "then": true, "else": true, "elif": true, "while": true, "until": true, "do": true, "!": true, "time": true, "exec": true, "{": true, "sudo": true}
-
-// split cuts one line into commands of words. A substitution is seen as a command too, also in double quotes.
-func split(text string) [][]string {
-	var s splitter
-	runes := []rune(text)
-	var quote rune
-	for i := 0; i < len(runes); i++ {
-		r := runes[i]
-		substitutes := r == '$' && i+1 < len(runes) && runes[i+1] == '('
-		switch {
-		case quote == '\'' && r != '\'', quote == '"' && r != '"' && !substitutes:
-			s.add(r)
-		case r == quote:
-			quote = 0
-		case quote == 0 && (r == '"' || r == '\''):
-			quote, s.inWord = r, true
-		case substitutes:
-			inner, length := substitution(runes[i+2:])
-			s.commands = append(s.commands, split(inner)...)
-			i += 1 + length
-			s.add('x')
-		case r == '#' && !s.inWord:
-			s.endCommand()
-			return s.commands
-		case strings.ContainsRune("|;&()", r):
-			s.endCommand()
-		case r == ' ' || r == '\t':
-			s.endWord()
+// unquoted returns the text of a word without its quotes.
+func unquoted(parts []syntax.WordPart) string {
+	var b strings.Builder
+	for _, part := range parts {
+		switch part := part.(type) {
+		case *syntax.Lit:
+			b.WriteString(part.Value)
+		case *syntax.SglQuoted:
+			b.WriteString(part.Value)
+		case *syntax.DblQuoted:
+			b.WriteString(unquoted(part.Parts))
 		default:
-			s.add(r)
+			// Writing to a strings.Builder does not fail.
+			_ = syntax.NewPrinter().Print(&b, part)
 		}
 	}
-	s.endCommand()
-	return s.commands
-}
-
-// splitter has what split has read so far.
-type splitter struct {
-	commands [][]string
-	words    []string
-	word     strings.Builder
-	inWord   bool
-}
-
-func (s *splitter) add(r rune) {
-	s.word.WriteRune(r)
-	s.inWord = true
-}
-
-func (s *splitter) endWord() {
-	if !s.inWord {
-		return
-	}
-	text := s.word.String()
-	s.word.Reset()
-	s.inWord = false
-	if len(s.words) > 0 || !keywords[text] && !assignment.MatchString(text) {
-		s.words = append(s.words, text)
-	}
-}
-
-func (s *splitter) endCommand() {
-	s.endWord()
-	if len(s.words) > 0 {
-		s.commands = append(s.commands, s.words)
-	}
-	s.words = nil
-}
-
-var assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
-
-// substitution returns what stands before the parenthesis that closes a substitution, and how many runes that takes.
-func substitution(runes []rune) (inner string, length int) {
-	depth := 1
-	for i, r := range runes {
-		switch r {
-		case '(':
-			depth++
-		case ')':
-			if depth--; depth == 0 {
-				return string(runes[:i]), i + 1
-			}
-		}
-	}
-	return string(runes), len(runes)
+	return b.String()
 }

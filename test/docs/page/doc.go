@@ -19,6 +19,5 @@
 //
 //   - This is no Markdown parser: headings are those with #, links those in one line, and of HTML only attributes id and name
 //     are seen.
-//   - Commands are read as far as such pages need it: quotes, continued lines, pipes, lists, substitutions and here documents. It is no
-//     shell.
+//   - Expansions in commands are not carried out: "$x" is the word $x.
 package page

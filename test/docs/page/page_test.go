@@ -53,8 +53,8 @@ func TestParse(t *testing.T) {
 	if !run.Runs() || run.At() != "docs/a.md:14" || run.Lines[0] != `kubectl get leases \` {
 		t.Errorf("the block to run: %+v", run)
 	}
-	if want := []Command{{15, []string{"kubectl", "get", "leases", "-A"}}}; !reflect.DeepEqual(run.Commands(), want) {
-		t.Errorf("its commands: %v, want %v", run.Commands(), want)
+	if got, want := commands(t, run), []Command{{15, []string{"kubectl", "get", "leases", "-A"}}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("its commands: %v, want %v", got, want)
 	}
 	if !slices.Equal(text.Lines, []string{"```"}) {
 		t.Errorf("the block of text: %q", text.Lines)
@@ -64,29 +64,53 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func commands(t *testing.T, b Block) []Command {
+	t.Helper()
+	all, err := b.Commands()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
 func TestCommands(t *testing.T) {
 	for text, want := range map[string][]string{
-		`flotilla plan show -o document > plan.json`:   {"flotilla plan show -o document > plan.json"},
+		`flotilla plan show -o document > plan.json`:   {"flotilla plan show -o document"},
 		`A=1 kubectl get x | grep "a b; c" && echo no`: {"kubectl get x", "grep a b; c", "echo no"},
 		`x="$(flotilla status -o json)" # comment`:     {"flotilla status -o json"},
-		`if ! flotilla explain a; then exit 1; fi`:     {"flotilla explain a", "exit 1", "fi"},
+		`if ! flotilla explain a; then exit 1; fi`:     {"flotilla explain a", "exit 1"},
 		`kubectl get lease -o jsonpath='{.a(b)}'`:      {"kubectl get lease -o jsonpath={.a(b)}"},
+		`sudo flotilla explain "$x/y"`:                 {"flotilla explain $x/y"},
+		`for m in a b; do flotilla drain "$m"; done`:   {"flotilla drain $m"},
+		`echo "at $(flotilla explain a | head -n 1)"`:  {"echo at $(flotilla explain a | head -n 1)", "flotilla explain a", "head -n 1"},
 		"": nil,
 	} {
 		var got []string
-		for _, words := range split(text) {
-			got = append(got, strings.Join(words, " "))
+		for _, c := range commands(t, Block{Info: "sh", Lines: []string{text}}) {
+			got = append(got, strings.Join(c.Words, " "))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
-	shown := Block{Line: 3, Lines: []string{"$ flotilla plan show", "flotilla is no command here"}}
-	if got := shown.Commands(); len(got) != 1 || got[0].Line != 4 || got[0].Words[2] != "show" {
-		t.Errorf("an example's commands: %v", got)
+	shown := Block{Line: 3, Lines: []string{"$ flotilla plan show", "flotilla is no command here", "$ flotilla explain \\", "    a"}}
+	want := []Command{{4, []string{"flotilla", "plan", "show"}}, {6, []string{"flotilla", "explain", "a"}}}
+	if got := commands(t, shown); !reflect.DeepEqual(got, want) {
+		t.Errorf("an example's commands: %v, want %v", got, want)
 	}
-	here := Block{Info: "sh", Lines: []string{"kubectl apply -f - <<EOF", "kind: x", "EOF", "true"}}
-	if got := here.Commands(); len(got) != 2 || got[1].Words[0] != "true" {
-		t.Errorf("commands beside a here document: %v", got)
+	here := Block{Info: "sh", Line: 1, Lines: []string{"kubectl apply -f - <<EOF", "kind: x", "EOF", "true"}}
+	want = []Command{{2, []string{"kubectl", "apply", "-f", "-"}}, {5, []string{"true"}}}
+	if got := commands(t, here); !reflect.DeepEqual(got, want) {
+		t.Errorf("commands beside a here document: %v, want %v", got, want)
+	}
+}
+
+// TestWhatIsNoBash: a block that the shell would not even begin is an error that says where.
+func TestWhatIsNoBash(t *testing.T) {
+	for _, lines := range [][]string{{"true", "if true; then ls"}, {"true", "echo 'never closed"}, {"true", "kubectl get x |"}} {
+		_, err := Block{Page: "docs/a.md", Line: 7, Info: "sh", Lines: lines}.Commands()
+		if err == nil || !strings.Contains(err.Error(), "in the block below line 7: docs/a.md:2:") {
+			t.Errorf("%q: %v", lines, err)
+		}
 	}
 }

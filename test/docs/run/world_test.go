@@ -16,18 +16,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 	"github.com/flotilla-kube/flotilla/test/kubelet"
 )
 
 const (
-	stockName = "kube-controller-manager"
-	nodeName  = "control-plane-0"
-	// patience is for what takes seconds on an idle machine.
-	patience = 2 * time.Minute
+	nodeName = "control-plane-0"
 )
 
 // world is what the reader of the handbook has before the first command.
@@ -35,7 +32,7 @@ type world struct {
 	*controlplane.ControlPlane
 	client kubernetes.Interface
 	bin    string
-	stock  *controlplane.Process
+	stock  *harness.Manager
 }
 
 // newWorld starts a cluster with a stock leader. It is stopped at the end of the test.
@@ -44,26 +41,15 @@ func newWorld(t *testing.T, log io.Writer) *world {
 	if err := kubelet.Supported(); err != nil {
 		t.Fatal(err)
 	}
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{Scheduler: true, Nodes: 3, ShardedListAndWatch: true, Dir: *keep, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	w := &world{ControlPlane: plane, bin: t.TempDir()}
-	if w.client, err = kubernetes.NewForConfig(plane.AdminConfig()); err != nil {
-		t.Fatal(err)
-	}
+	plane := harness.StartPlane(t, controlplane.Options{Scheduler: true, Nodes: 3, ShardedListAndWatch: true, Dir: *keep})
+	w := &world{ControlPlane: plane, bin: t.TempDir(), client: harness.Client(t, plane)}
 	w.linkBinaries(t)
 	if err := w.startStock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.startNode(t, log)
-	w.eventually(t, "the stock controller manager leads", func(ctx context.Context) error {
-		_, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, stockName, metav1.GetOptions{})
+	harness.Eventually(t, harness.Patience, "the stock controller manager leads", func(ctx context.Context) error {
+		_, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, harness.Stock, metav1.GetOptions{})
 		return err
 	})
 	return w
@@ -72,7 +58,11 @@ func newWorld(t *testing.T, log io.Writer) *world {
 // linkBinaries makes a folder with the commands that a reader has.
 func (w *world) linkBinaries(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"kubectl", "flotilla", "helm"} {
+	commands := []string{"kubectl", "flotilla"}
+	if *until == 0 {
+		commands = append(commands, "helm")
+	}
+	for _, name := range commands {
 		path, err := w.Binary(name)
 		if err != nil {
 			t.Fatalf("%v (flotilla: 'make build')", err)
@@ -126,7 +116,7 @@ func (w *world) startNode(t *testing.T, log io.Writer) {
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
-	w.eventually(t, "the node registers", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the node registers", func(ctx context.Context) error {
 		_, err := w.client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 		return err
 	})
@@ -151,15 +141,8 @@ func podDir(t *testing.T) string {
 }
 
 func (w *world) startStock(context.Context) error {
-	binary, err := w.Binary(stockName)
-	if err != nil {
-		return err
-	}
-	port, err := controlplane.FreePort()
-	if err != nil {
-		return err
-	}
-	w.stock, err = w.StartProcess(stockName, binary, append(w.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port)))
+	var err error
+	w.stock, err = harness.Start(w.ControlPlane, harness.Spec{Name: harness.Stock, Binary: harness.Stock})
 	return err
 }
 
@@ -173,18 +156,6 @@ func (w *world) standIn(ctx context.Context) func(name string) error {
 			return w.startStock(ctx)
 		}
 		return errors.New("there is none of this name")
-	}
-}
-
-func (w *world) eventually(t *testing.T, what string, condition func(context.Context) error) {
-	t.Helper()
-	last := errors.New("not tried")
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = condition(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: not within %v: %v", what, patience, last)
 	}
 }
 

@@ -16,19 +16,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/test/bench/ceiling"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 const (
 	namespace   = "work"
 	deployments = 5
 	nodes       = 2
-	patience    = 2 * time.Minute
 )
 
 // TestReplay records Deployments that are created, scaled down and in part deleted, and a Job, and replays that.
@@ -59,43 +58,19 @@ func TestReplay(t *testing.T) {
 
 func start(t *testing.T, opts controlplane.Options) (*controlplane.ControlPlane, kubernetes.Interface) {
 	t.Helper()
-	opts.Log = t.Output()
-	plane, err := controlplane.Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	client, err := kubernetes.NewForConfig(plane.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plane, client
+	plane := harness.StartPlane(t, opts)
+	return plane, harness.Client(t, plane)
 }
 
 // record returns what the stock controller manager wrote, when the work began, and what was there at the end.
 func record(t *testing.T) (ceiling.Recording, time.Time, []string) {
 	t.Helper()
 	plane, client := start(t, controlplane.Options{Nodes: nodes, Scheduler: true, AuditObjects: true})
-	binary, err := plane.Binary("kube-controller-manager")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := controlplane.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	manager, err := plane.StartProcess("stock", binary, append(plane.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	manager := harness.Run(t, plane, harness.Spec{Name: "stock", Binary: harness.Stock})
 	if err := prepareNamespace(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the service account is there", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the service account is there", func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -103,26 +78,26 @@ func record(t *testing.T) (ceiling.Recording, time.Time, []string) {
 	if err := errors.Join(prepareDeployments(t.Context(), client), prepareJob(t.Context(), client)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the Job is complete", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the Job is complete", func(ctx context.Context) error {
 		job, err := client.BatchV1().Jobs(namespace).Get(ctx, "job", metav1.GetOptions{})
 		if err == nil && job.Status.CompletionTime == nil {
 			err = fmt.Errorf("status %+v", job.Status)
 		}
 		return err
 	})
-	until(t, "pods are there", func(ctx context.Context) error { return settled(ctx, client, deployments, 3) })
+	harness.Eventually(t, harness.Patience, "pods are there", func(ctx context.Context) error { return settled(ctx, client, deployments, 3) })
 	for i := range deployments {
 		patch := []byte(`{"spec":{"replicas":2}}`)
 		if _, err := client.AppsV1().Deployments(namespace).Patch(t.Context(), name(i), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	until(t, "pods are fewer", func(ctx context.Context) error { return settled(ctx, client, deployments, 2) })
+	harness.Eventually(t, harness.Patience, "pods are fewer", func(ctx context.Context) error { return settled(ctx, client, deployments, 2) })
 	background := metav1.DeletePropagationBackground
 	if err := client.AppsV1().Deployments(namespace).Delete(t.Context(), name(0), metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a Deployment is gone", func(ctx context.Context) error { return settled(ctx, client, deployments-1, 2) })
+	harness.Eventually(t, harness.Patience, "a Deployment is gone", func(ctx context.Context) error { return settled(ctx, client, deployments-1, 2) })
 	if err := manager.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -236,16 +211,4 @@ func state(t *testing.T, client kubernetes.Interface) []string {
 	}
 	slices.Sort(found)
 	return found
-}
-
-func until(t *testing.T, what string, condition func(context.Context) error) {
-	t.Helper()
-	last := errors.New("not tried")
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = condition(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v, last: %v", what, err, last)
-	}
 }

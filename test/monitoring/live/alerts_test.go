@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/test/harness"
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
@@ -28,13 +29,13 @@ type fault struct {
 // TestAlerts makes one fault after the other. It waits until its alerts fire, ends it, and waits until nothing fires.
 func TestAlerts(t *testing.T) {
 	if !*faults {
-		t.Skip("SKIPPED: the faults behind the alerts are made with -faults only, which takes half an hour: make alerts")
+		t.Skip("left out: takes half an hour, make long RUN=alerts")
 	}
 	w := newWorld(t)
 	w.startAll(t)
 	w.work(t, 6)
 	w.startPrometheus(t)
-	eventually(t, patience, "all rules are evaluated", w.prom.rulesWork)
+	harness.Eventually(t, harness.Patience, "all rules are evaluated", w.prom.rulesWork)
 	seen := map[string]bool{}
 	for _, f := range allFaults() {
 		if !t.Run(f.name, func(t *testing.T) { w.suffer(t, f) }) {
@@ -66,11 +67,11 @@ func (w *world) shipped(t *testing.T) map[string]monitoring.Rule {
 	return all
 }
 
-// within bounds how long alerts may take to fire or to clear: the longest range and `for`, and patience.
-func within() time.Duration { return time.Hour/time.Duration(*factor) + 2*patience }
+// within bounds how long alerts may take to fire or to clear: the longest range and `for`, and harness.Patience.
+func within() time.Duration { return time.Hour/time.Duration(*factor) + 2*harness.Patience }
 
 func (w *world) suffer(t *testing.T, f fault) {
-	eventually(t, within(), "nothing fires before", w.prom.quiet)
+	harness.Eventually(t, within(), "nothing fires before", w.prom.quiet)
 	began := time.Now()
 	end := f.happen(t, w)
 	ended := false
@@ -81,7 +82,7 @@ func (w *world) suffer(t *testing.T, f fault) {
 	}()
 	for _, name := range f.alerts {
 		var found alert
-		eventually(t, within(), name+" fires", func(ctx context.Context) error {
+		harness.Eventually(t, within(), name+" fires", func(ctx context.Context) error {
 			alerts, err := w.prom.firing(ctx)
 			if err != nil {
 				return err
@@ -100,7 +101,7 @@ func (w *world) suffer(t *testing.T, f fault) {
 	}
 	ended = true
 	end(t)
-	cleared := eventually(t, within(), "nothing fires after", w.prom.quiet)
+	cleared := harness.Eventually(t, within(), "nothing fires after", w.prom.quiet)
 	w.settle(t)
 	t.Logf("nothing fires any more %v after the fault has ended", cleared)
 	during := fmt.Sprintf(`count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[%ds]))`, int(time.Since(began).Seconds())+1)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/test/harness"
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
@@ -138,7 +139,7 @@ func (w *world) requirePanels(t *testing.T) {
 			continue
 		}
 		// Some come with time: what the shards of a process weigh is counted some seconds after it has started.
-		eventually(t, patience, q.Name()+" has data", func(ctx context.Context) error {
+		harness.Eventually(t, harness.Patience, q.Name()+" has data", func(ctx context.Context) error {
 			n, err := w.numbers(ctx, q.Expr)
 			if err == nil && n == 0 {
 				err = fmt.Errorf("no numbers for %s", q.Expr)

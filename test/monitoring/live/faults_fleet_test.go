@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // strippedSelectors has something between a member and the API server drop the parameter by which it would filter.
@@ -75,7 +76,7 @@ func heavyNamespaces(t *testing.T, w *world) func(*testing.T) {
 		}
 	}
 	return func(t *testing.T) {
-		eventually(t, within(), "the plan is even", func(ctx context.Context) error {
+		harness.Eventually(t, within(), "the plan is even", func(ctx context.Context) error {
 			w.command(t, nil, "flotilla", "plan", "rebalance", "--wait=3m")
 			samples, err := w.prom.query(ctx, `max(flotilla_ring_load_ratio) > 1.5`)
 			if err == nil && len(samples) > 0 {

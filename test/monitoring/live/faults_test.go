@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 func allFaults() []fault {
@@ -165,7 +167,7 @@ func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
 		}
 	})
 	w.stop(t, names[0])
-	eventually(t, patience, "the others have all shards", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the others have all shards", func(ctx context.Context) error {
 		return w.prom.want(ctx, `count(sum by (ring, shard) (flotilla_shard_owned) == 0) or vector(0)`, 0)
 	})
 	w.start(t, names[0])
@@ -195,9 +197,7 @@ func (w *world) kill(t *testing.T, name string) {
 	t.Helper()
 	m := w.members[name]
 	delete(w.members, name)
-	if err := m.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	m.MustKill(t)
 }
 
 // thefts takes shards from their holders while these are in the middle of work: their writes take long, and there is much
@@ -242,7 +242,7 @@ func crashes(t *testing.T, w *world) func(*testing.T) {
 		}
 		w.kill(t, names[0])
 		w.start(t, names[0])
-		eventually(t, patience, "the new process is scraped", func(ctx context.Context) error {
+		harness.Eventually(t, harness.Patience, "the new process is scraped", func(ctx context.Context) error {
 			return w.prom.want(ctx, `count(process_start_time_seconds{`+instance+`} != `+samples[0].value()+`)`, 1)
 		})
 	}

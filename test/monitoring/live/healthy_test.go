@@ -11,6 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 var healthy = flag.Duration("healthy", 90*time.Second, "how long TestHealthy wants no alert, at least")
@@ -29,13 +31,13 @@ func TestHealthy(t *testing.T) {
 	}
 	w.isolate(t, "work-1")
 	w.settle(t)
-	eventually(t, *healthy+patience, "the healthy run is over", func(context.Context) error {
+	harness.Eventually(t, *healthy+harness.Patience, "the healthy run is over", func(context.Context) error {
 		if left := *healthy - time.Since(w.prom.began); left > 0 {
 			return fmt.Errorf("%v are left", left)
 		}
 		return nil
 	})
-	eventually(t, patience, "all rules are evaluated", w.prom.rulesWork)
+	harness.Eventually(t, harness.Patience, "all rules are evaluated", w.prom.rulesWork)
 	since := time.Since(w.prom.began).Round(time.Second)
 	samples, err := w.prom.query(t.Context(), fmt.Sprintf(`count_over_time(ALERTS{alertstate="firing"}[%ds])`, int(since.Seconds())))
 	if err != nil {
@@ -49,10 +51,8 @@ func TestHealthy(t *testing.T) {
 	// For panels about takeovers.
 	m := w.members[names[0]]
 	delete(w.members, names[0])
-	if err := m.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, patience, "the others have all shards", func(ctx context.Context) error {
+	m.MustKill(t)
+	harness.Eventually(t, harness.Patience, "the others have all shards", func(ctx context.Context) error {
 		return w.prom.want(ctx, `count(sum by (ring, shard) (flotilla_shard_owned) == 0) or vector(0)`, 0)
 	})
 	w.start(t, names[0])

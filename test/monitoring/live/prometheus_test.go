@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
@@ -91,7 +92,7 @@ func (w *world) startPrometheus(t *testing.T) {
 		}
 	})
 	for job, n := range map[string]float64{job: float64(len(names)), "apiserver": 1} {
-		eventually(t, patience, "Prometheus scrapes "+job, func(ctx context.Context) error {
+		harness.Eventually(t, harness.Patience, "Prometheus scrapes "+job, func(ctx context.Context) error {
 			return p.want(ctx, fmt.Sprintf(`sum(up{job=%q})`, job), n)
 		})
 	}

@@ -3,38 +3,31 @@ package live
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
 var factor = flag.Int("factor", 10, "divide all durations of rules and scrapes by this")
 
 const (
-	// patience is for what takes seconds on an idle machine.
-	patience     = 4 * time.Minute
-	pollInterval = 200 * time.Millisecond
 	// reader is the ServiceAccount, the Secret with its token, and the role in deploy/monitoring.
 	reader = "flotilla-metrics-reader"
 	// gate is the stock leader's Lease.
@@ -49,17 +42,12 @@ type world struct {
 	root    string
 	plane   *controlplane.ControlPlane
 	client  kubernetes.Interface
-	http    *http.Client
-	members map[string]*member
+	members map[string]*harness.Manager
+	// started are all of them, which go on when the subtest ends that has started them.
+	started []*harness.Manager
 	ports   map[string]int
 	proxy   *proxy
 	prom    *prometheus
-}
-
-// member is a process of the fleet.
-type member struct {
-	*controlplane.Process
-	url string
 }
 
 func newWorld(t *testing.T) *world {
@@ -73,23 +61,14 @@ func newWorld(t *testing.T) *world {
 			t.Fatalf("bin/%s is missing: run 'make tools build' and 'hack/build-tools.sh prometheus promexpr'", name)
 		}
 	}
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{
-		Nodes: 2, Scheduler: true, ShardedListAndWatch: true, KeepDir: os.Getenv("FLOTILLA_KEEP") != "", Log: t.Output(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plane := harness.StartPlane(t, controlplane.Options{Nodes: 2, Scheduler: true, ShardedListAndWatch: true, KeepDir: os.Getenv("FLOTILLA_KEEP") != ""})
+	w := &world{root: root, plane: plane, client: harness.Client(t, plane), members: map[string]*harness.Manager{}, ports: map[string]int{}}
+	w.proxy = startProxy(t, plane)
 	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
+		for _, m := range w.started {
+			m.Finish(t)
 		}
 	})
-	w := &world{root: root, plane: plane, members: map[string]*member{}, ports: map[string]int{}}
-	if w.client, err = kubernetes.NewForConfig(plane.AdminConfig()); err != nil {
-		t.Fatal(err)
-	}
-	w.http = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	w.proxy = startProxy(t, plane)
 	for _, name := range names {
 		w.port(t, name)
 	}
@@ -112,24 +91,19 @@ func (w *world) port(t *testing.T, name string) int {
 // start starts a member with the default timings of Leases. The plan stays as it is.
 func (w *world) start(t *testing.T, name string, flags ...string) {
 	t.Helper()
-	port := w.port(t, name)
-	args := append(w.plane.ControllerManagerArgs(), fmt.Sprintf("--secure-port=%d", port), "--member-name="+name, "--replan-interval=0s",
+	spec := harness.Member(name,
 		// A scrape must not depend on the API server, which is asked who reads.
 		"--authentication-token-webhook-cache-ttl=1h", "--authorization-webhook-cache-authorized-ttl=1h")
+	spec.Port = w.port(t, name)
 	if name == names[2] {
-		args = append(args, "--kubeconfig="+w.proxy.kubeconfig)
+		spec.Flags = append(spec.Flags, "--kubeconfig="+w.proxy.kubeconfig)
 	}
-	process, err := w.plane.StartProcess(name, filepath.Join(w.root, "bin", "flotilla"), append(args, flags...))
+	spec.Flags = append(spec.Flags, flags...)
+	m, err := harness.Start(w.plane, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.members[name] = &member{Process: process, url: fmt.Sprintf("https://127.0.0.1:%d", port)}
-	t.Cleanup(func() {
-		if t.Failed() {
-			text, _ := os.ReadFile(process.LogPath())
-			t.Logf("end of the log of %s:\n%s", name, text[max(0, len(text)-3000):])
-		}
-	})
+	w.members[name], w.started = m, append(w.started, m)
 }
 
 func (w *world) startAll(t *testing.T, flags ...string) {
@@ -143,26 +117,10 @@ func (w *world) startAll(t *testing.T, flags ...string) {
 // settle waits until every member runs what it should.
 func (w *world) settle(t *testing.T) {
 	t.Helper()
-	eventually(t, patience, "all members are ready", func(ctx context.Context) error {
-		for name, m := range w.members {
-			select {
-			case <-m.Done():
-				return fmt.Errorf("%w: %s has ended: %v", errGiveUp, name, m.Wait())
-			default:
-			}
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/readyz", nil)
-			if err != nil {
+	harness.Eventually(t, harness.Patience, "all members are ready", func(ctx context.Context) error {
+		for _, m := range w.members {
+			if err := m.Ready(ctx); err != nil {
 				return err
-			}
-			response, err := w.http.Do(request)
-			if err != nil {
-				return err
-			}
-			var body bytes.Buffer
-			_, _ = body.ReadFrom(response.Body)
-			response.Body.Close()
-			if response.StatusCode != http.StatusOK {
-				return fmt.Errorf("%s: %s", name, body.String())
 			}
 		}
 		return nil
@@ -174,16 +132,14 @@ func (w *world) stop(t *testing.T, name string) {
 	t.Helper()
 	m := w.members[name]
 	delete(w.members, name)
-	if err := m.Stop(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
-	}
+	m.MustStop(t)
 }
 
 func (w *world) stopAll(t *testing.T) {
 	t.Helper()
 	for _, m := range w.members {
 		// Together, or what the first had would move to the second.
-		if err := m.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		if err := m.Terminate(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -225,7 +181,7 @@ func (w *world) install(t *testing.T) (token string, monitor serviceMonitor) {
 		}
 	}
 	w.command(t, bytes.Join(known, []byte("\n---\n")), "kubectl", "apply", "--server-side", "-f", "-")
-	eventually(t, patience, "the reader has a token", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the reader has a token", func(ctx context.Context) error {
 		secret, err := w.client.CoreV1().Secrets(metav1.NamespaceSystem).Get(ctx, reader, metav1.GetOptions{})
 		if err == nil && len(secret.Data["token"]) == 0 {
 			err = errors.New("not yet")
@@ -275,26 +231,4 @@ func (w *world) leases(t *testing.T, prefix string) []string {
 	}
 	slices.Sort(found)
 	return found
-}
-
-// errGiveUp ends eventually at once.
-var errGiveUp = errors.New("giving up")
-
-// eventually waits until the condition returns nil, and returns how long that took.
-func eventually(t *testing.T, within time.Duration, what string, condition func(context.Context) error) time.Duration {
-	t.Helper()
-	began, last := time.Now(), errors.New("not tried")
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, within, true, func(context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		last = condition(ctx)
-		if errors.Is(last, errGiveUp) {
-			return false, last
-		}
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: not within %v: %v", what, within, last)
-	}
-	return time.Since(began).Round(100 * time.Millisecond)
 }

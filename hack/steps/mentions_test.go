@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	target     = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+	targetUsed = regexp.MustCompile("(?m)(?:`|'|^)make ((?:[a-z][a-z-]*(?: |\\b))+)")
+	stepUsed   = regexp.MustCompile(`\bRUN=([a-z][a-z0-9-]*)`)
+)
+
+// TestMentions finds targets and steps that pages, comments and messages name, and that do not exist.
+func TestMentions(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, name := range texts(t) {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, complaints := mentions(string(text), string(makefile))
+		found += n
+		for _, complaint := range complaints {
+			t.Errorf("%s: %s", name, complaint)
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d mentions are found: the test reads less than it should", found)
+	}
+}
+
+// mentions also returns how many there are.
+func mentions(text, makefile string) (int, []string) {
+	var targets, complaints []string
+	for _, match := range target.FindAllStringSubmatch(makefile, -1) {
+		targets = append(targets, match[1])
+	}
+	found := 0
+	for _, match := range targetUsed.FindAllStringSubmatch(text, -1) {
+		for _, name := range strings.Fields(match[1]) {
+			found++
+			if !slices.Contains(targets, name) {
+				complaints = append(complaints, fmt.Sprintf("%q: there is no target %s", match[0], name))
+			}
+		}
+	}
+	for _, match := range stepUsed.FindAllStringSubmatch(text, -1) {
+		found++
+		if !slices.Contains(allNames(), match[1]) {
+			complaints = append(complaints, fmt.Sprintf("%q: there is no step %s", match[0], match[1]))
+		}
+	}
+	return found, complaints
+}
+
+// texts returns the project's files, but for data and for this one.
+func texts(t *testing.T) []string {
+	t.Helper()
+	names := []string{"README.md", "Makefile", ".ci/run"}
+	for _, top := range []string{"cmd", "deploy", "docs", "hack", "pkg", "test"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() && entry.Name() == "testdata" {
+				return skipFolder(err)
+			}
+			rel, err := filepath.Rel(root, name)
+			if slices.Contains([]string{".go", ".md", ".sh", ".txt", ".yaml"}, filepath.Ext(name)) && rel != filepath.Join("hack", "steps", "mentions_test.go") {
+				names = append(names, rel)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return names
+}
+
+func skipFolder(err error) error {
+	if err == nil {
+		return fs.SkipDir
+	}
+	return err
+}
+
+func TestMentionsComplain(t *testing.T) {
+	const makefile = "demo: tools build ## Run it.\n\tgo run\n\ntools: ## Build.\n"
+	for text, want := range map[string]string{
+		"Run `make demo`.":                       "",
+		"make demo      # a cluster":             "",
+		"make tools demo\n":                      "",
+		"to make sure of it, which makes demons": "",
+		"Run `make demos`.":                      "there is no target demos",
+		"say 'make lint' to it":                  "there is no target lint",
+		"make tools lint\n":                      "there is no target lint",
+		"`make demo RUN=e2e`":                    "",
+		"`make demo RUN=e3e`":                    "there is no step e",
+	} {
+		_, complaints := mentions(text, makefile)
+		if (want == "") != (len(complaints) == 0) || want != "" && !strings.Contains(complaints[0], want) {
+			t.Errorf("%q: %q, want %q", text, complaints, want)
+		}
+	}
+}
+
+// TestHelpFitsAScreen counts what `make help` prints: targets, and groups with a blank line above each.
+func TestHelpFitsAScreen(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 1 + 2*strings.Count(string(text), "\n##@ ") + len(regexp.MustCompile(`(?m)^[a-z][a-z-]*:.*## `).FindAll(text, -1))
+	if lines > 40 || lines < 10 {
+		t.Errorf("make help prints %d lines, want at most 40", lines)
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// need is something that not every machine has.
+type need int
+
+const (
+	// needC is a C compiler with the C library's headers, for the race detector.
+	needC need = iota
+	// needRoots is the right to start processes in a root directory of their own.
+	needRoots
+)
+
+// missing returns why a need is not met, empty if it is.
+func missing(ctx context.Context, n need) string {
+	switch n {
+	case needC:
+		return noC(ctx)
+	case needRoots:
+		return noRoots(ctx)
+	}
+	return ""
+}
+
+func noC(ctx context.Context) string {
+	dir, err := os.MkdirTemp("", "flotilla-steps-")
+	if err != nil {
+		return err.Error()
+	}
+	defer os.RemoveAll(dir)
+	source := filepath.Join(dir, "try.c")
+	// A compiler without the C library's headers is of no use either.
+	if err := os.WriteFile(source, []byte("#include <stdlib.h>\n#include <pthread.h>\nint main(void) { return 0; }\n"), 0o600); err != nil {
+		return err.Error()
+	}
+	ask := exec.CommandContext(ctx, "go", "env", "CC")
+	ask.Env = append(os.Environ(), "CGO_ENABLED=1")
+	compiler, err := ask.Output()
+	if err != nil {
+		return err.Error()
+	}
+	args := append(strings.Fields(string(compiler)), "-o", filepath.Join(dir, "try"), source)
+	if err := exec.CommandContext(ctx, args[0], args[1:]...).Run(); err != nil {
+		return "no C compiler: '" + strings.TrimSpace(string(compiler)) + "' builds no C program here, and the race detector needs one that does"
+	}
+	return ""
+}
+
+func noRoots(ctx context.Context) string {
+	if runtime.GOOS == "linux" {
+		if os.Getuid() == 0 || exec.CommandContext(ctx, "unshare", "--user", "--map-root-user", "chroot", "/", "true").Run() == nil {
+			return ""
+		}
+	}
+	return "no namespaces: it takes Linux, and root or user namespaces that may chroot (unshare --user --map-root-user chroot / true)"
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// logs is where what the steps print is kept.
+const logs = "_output/steps"
+
+// runner runs steps in the module's root.
+type runner struct {
+	root string
+	// strict counts what was skipped as failed.
+	strict bool
+	screen io.Writer
+	// silent leaves what a step prints to its log.
+	silent bool
+	now    func() time.Time
+	// missing returns why the machine does not meet a need, empty if it does.
+	missing func(context.Context, need) string
+}
+
+// state is how a step ended.
+type state string
+
+const (
+	passed  state = "passed"
+	failed  state = "FAILED"
+	skipped state = "SKIPPED"
+)
+
+// result is a row of the table.
+type result struct {
+	step  string
+	state state
+	// why it was skipped or not even run.
+	why  string
+	took time.Duration
+	// skips are the tests that were skipped, and why.
+	skips []skip
+}
+
+// run runs the steps one after another, with what they need built before the first that needs it, and reports how each ended. While a step waits, those after
+// it that only compute run beside it, at a low priority.
+func (r runner) run(ctx context.Context, steps []step, args []string) []result {
+	r.screen = &shared{to: r.screen}
+	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes of building.
+	first := slices.IndexFunc(steps, func(s step) bool { return s.member || len(s.tools) > 0 })
+	all := slices.Insert(slices.Clone(steps), max(first, 0), prepare(steps)...)
+	results := make([]result, len(all))
+	broken := ""
+	var waiting sync.WaitGroup
+	beside := false
+	for i, s := range all {
+		if len(args) > 0 && slices.ContainsFunc(steps, func(asked step) bool { return asked.name == s.name }) {
+			s.commands = slices.Clone(s.commands)
+			last := &s.commands[len(s.commands)-1]
+			last.args = append(slices.Clone(last.args), args...)
+		}
+		if beside && !s.computes {
+			waiting.Wait()
+			beside = false
+		}
+		switch {
+		case ctx.Err() != nil:
+			results[i] = result{step: s.name, state: failed, why: "not run: interrupted"}
+		case broken != "" && (s.member || len(s.tools) > 0):
+			results[i] = result{step: s.name, state: failed, why: "not run: " + broken + " failed"}
+		case s.waits && i+1 < len(all) && all[i+1].computes:
+			beside = true
+			silent := r
+			silent.silent = true
+			waiting.Go(func() { results[i] = silent.one(ctx, s) })
+		case beside:
+			results[i] = r.one(ctx, s.low())
+		default:
+			results[i] = r.one(ctx, s)
+		}
+		if (s.name == toolsName || s.name == binaryName) && results[i].state == failed {
+			broken = s.name
+		}
+	}
+	waiting.Wait()
+	return results
+}
+
+// shared is a writer for steps beside each other.
+type shared struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+// Write implements io.Writer.
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.to.Write(p)
+}
+
+// Names of the steps that build what other steps run.
+const toolsName, binaryName = "tools", "build"
+
+// prepare returns the steps that build what others run.
+func prepare(steps []step) []step {
+	var tools []string
+	member := false
+	for _, s := range steps {
+		for _, tool := range s.tools {
+			if !slices.Contains(tools, tool) {
+				tools = append(tools, tool)
+			}
+		}
+		member = member || s.member
+	}
+	var first []step
+	if len(tools) > 0 {
+		first = append(first, step{
+			name: toolsName, what: "what the tests run against, in bin/", long: "10 minutes the first time, seconds after that",
+			commands: []command{run(append([]string{"hack/build-tools.sh"}, tools...)...)},
+		})
+	}
+	if member {
+		first = append(first, step{name: binaryName, what: "bin/flotilla", long: "3 minutes the first time, seconds after a change", commands: []command{run("make", "--no-print-directory", "build")}})
+	}
+	return first
+}
+
+// one runs a step, or skips it.
+func (r runner) one(ctx context.Context, s step) result {
+	fmt.Fprintf(r.screen, "==> %s: %s (on two cores %s)\n", s.name, s.what, s.long)
+	for _, n := range s.needs {
+		if why := r.missing(ctx, n); why != "" {
+			return r.tell(result{step: s.name, state: r.skipped(), why: why})
+		}
+	}
+	began := r.now()
+	skips, err := r.logged(ctx, s)
+	result := result{step: s.name, state: passed, took: r.now().Sub(began), skips: skips}
+	if err != nil {
+		result.state, result.why = failed, err.Error()
+	}
+	for _, skip := range skips {
+		if r.strict && !skip.leftOut() {
+			result.state = failed
+		}
+	}
+	return r.tell(result)
+}
+
+func (r runner) skipped() state {
+	if r.strict {
+		return failed
+	}
+	return skipped
+}
+
+func (r runner) tell(result result) result {
+	line := fmt.Sprintf("==> %s: %s after %v", result.step, result.state, result.took.Round(time.Second))
+	if result.why != "" {
+		line += ": " + result.why
+	}
+	fmt.Fprintln(r.screen, line)
+	return result
+}
+
+// logged runs the commands of a step until one fails.
+func (r runner) logged(ctx context.Context, s step) ([]skip, error) {
+	name := filepath.Join(r.root, logs, s.name+".log")
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	if s.changed {
+		packages, err := changed(ctx, r.root)
+		if err != nil {
+			return nil, err
+		}
+		if len(packages) == 0 {
+			fmt.Fprintln(r.screen, "    nothing has changed")
+			return nil, nil
+		}
+		s.commands[len(s.commands)-1].args = append(slices.Clone(s.commands[len(s.commands)-1].args), packages...)
+	}
+	if r.silent {
+		r.screen = io.Discard
+	}
+	var skips []skip
+	for _, c := range s.commands {
+		found, err := r.command(ctx, c, log)
+		skips = append(skips, found...)
+		if err != nil {
+			return skips, err
+		}
+	}
+	return skips, nil
+}
+
+// command runs one command. Its errors name it.
+func (r runner) command(ctx context.Context, c command, log io.Writer) ([]skip, error) {
+	process := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
+	process.Dir, process.Env = r.root, append(os.Environ(), c.env...)
+	// An interrupted test must have the time to stop what it has started.
+	process.Cancel = func() error { return process.Process.Signal(os.Interrupt) }
+	process.WaitDelay = time.Minute
+	fmt.Fprintf(log, "$ %s\n", strings.Join(append(slices.Clone(c.env), c.args...), " "))
+	both := io.MultiWriter(r.screen, log)
+	process.Stderr = both
+	if !c.tests {
+		process.Stdout = both
+		return nil, named(c, process.Run())
+	}
+	tests := newTests(r.screen, log)
+	process.Stdout = tests
+	err := process.Run()
+	tests.close()
+	return tests.skips, named(c, err)
+}
+
+func named(c command, err error) error {
+	var exit *exec.ExitError
+	if err == nil || errors.As(err, &exit) && c.tests {
+		return err
+	}
+	return fmt.Errorf("%s: %w", c.args[0], err)
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// plantedTests is a module with a test of each kind.
+const plantedTests = `package planted
+
+import "testing"
+
+func TestWell(t *testing.T)  { t.Log("nothing to say") }
+func TestWrong(t *testing.T) { t.Run("inside", func(t *testing.T) { t.Error("wrong on purpose") }) }
+func TestLacks(t *testing.T) { t.Run("browser", func(t *testing.T) { t.Skip("no browser: install one") }) }
+func TestFlag(t *testing.T)  { t.Skip("left out: takes minutes, make long RUN=planted") }
+`
+
+// plant returns a runner in a folder with the planted tests, where only the race detector's needs are not met, and what it shows.
+func plant(t *testing.T) (runner, *bytes.Buffer) {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module planted\n\ngo 1.26\n", "planted_test.go": plantedTests} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	screen := &bytes.Buffer{}
+	now := time.Now()
+	return runner{
+		root: root, screen: screen,
+		now: func() time.Time { now = now.Add(time.Second); return now },
+		missing: func(_ context.Context, n need) string {
+			if n == needC {
+				return "no C compiler"
+			}
+			return ""
+		},
+	}, screen
+}
+
+// builds leaves a test out with -short that builds test binaries of its own.
+func builds(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: it builds test binaries")
+	}
+}
+
+func sh(script string) []command { return []command{run("sh", "-c", script)} }
+
+func states(results []result) map[string]state {
+	got := map[string]state{}
+	for _, r := range results {
+		got[r.step] = r.state
+	}
+	return got
+}
+
+// TestFailedAndSkippedSteps plants a step that fails and one that cannot run here: the others go on, the table says all of it, with
+// what was skipped last, and the whole has failed.
+func TestFailedAndSkippedSteps(t *testing.T) {
+	r, screen := plant(t)
+	steps := []step{
+		{name: "race", needs: []need{needC}, commands: sh("echo never")},
+		{name: "bad", commands: []command{run("sh", "-c", "echo some output; exit 3"), run("sh", "-c", "echo never")}},
+		{name: "good", needs: []need{needRoots}, commands: sh("echo well >&2")},
+	}
+	results := r.run(t.Context(), steps, nil)
+	var text strings.Builder
+	if table(&text, "set", results, 2*time.Second) {
+		t.Error("a set with a failed step is well")
+	}
+	want := `STEP  RESULT   TIME  
+good  passed   1 s   
+bad   FAILED   1 s   _output/steps/bad.log: sh: exit status 3
+race  SKIPPED  0 s   no C compiler
+==> set: 1 passed, 1 FAILED, 1 SKIPPED in 2 s
+`
+	if text.String() != want {
+		t.Errorf("the table is\n%swant\n%s", text.String(), want)
+	}
+	for _, want := range []string{"some output", "==> bad: FAILED after 1s: sh: exit status 3", "well\n", "==> race: SKIPPED after 0s: no C compiler"} {
+		if !strings.Contains(screen.String(), want) {
+			t.Errorf("the screen has no %q:\n%s", want, screen)
+		}
+	}
+	if strings.Contains(screen.String(), "never") {
+		t.Errorf("something ran that should not:\n%s", screen)
+	}
+	log, err := os.ReadFile(filepath.Join(r.root, logs, "bad.log"))
+	if err != nil || !strings.Contains(string(log), "some output") {
+		t.Errorf("the log: %q, %v", log, err)
+	}
+}
+
+// TestStrict: what was skipped for want of something has failed, whether it is a step or a test in one.
+func TestStrict(t *testing.T) {
+	builds(t)
+	wants := func(run string) step {
+		return step{name: run, commands: []command{goTest("-run", run, ".")}}
+	}
+	steps := []step{{name: "race", needs: []need{needC}}, wants("TestWell"), wants("TestLacks"), wants("TestFlag")}
+	for strict, want := range map[bool]map[string]state{
+		false: {"race": skipped, "TestWell": passed, "TestLacks": passed, "TestFlag": passed},
+		true:  {"race": failed, "TestWell": passed, "TestLacks": failed, "TestFlag": passed},
+	} {
+		r, screen := plant(t)
+		r.strict = strict
+		results := r.run(t.Context(), steps, nil)
+		got := states(results)
+		for name := range want {
+			if got[name] != want[name] {
+				t.Errorf("strict %t: %s is %s, want %s; the screen:\n%s", strict, name, got[name], want[name], screen)
+			}
+		}
+		var text strings.Builder
+		if well := table(&text, "set", results, 2*time.Second); well == strict {
+			t.Errorf("strict %t: well: %t", strict, well)
+		}
+		tail := "\nTests that were not run:\n" +
+			"  TestLacks: planted TestLacks/browser: no browser: install one\n" +
+			"  TestFlag: planted TestFlag: left out: takes minutes, make long RUN=planted\n" +
+			"==> set: "
+		if !strings.Contains(text.String(), tail) {
+			t.Errorf("strict %t: the table does not end with what was skipped:\n%s", strict, text.String())
+		}
+	}
+}
+
+// TestScreenAndLogOfTests: the screen shows what failed and nothing of what passed; the log has both.
+func TestScreenAndLogOfTests(t *testing.T) {
+	builds(t)
+	r, screen := plant(t)
+	results := r.run(t.Context(), []step{{name: "unit", commands: []command{goTest(".")}}}, nil)
+	if results[0].state != failed || results[0].why != "exit status 1" {
+		t.Errorf("got %+v", results[0])
+	}
+	log, err := os.ReadFile(filepath.Join(r.root, logs, "unit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]struct{ screen, log bool }{
+		"wrong on purpose":                {true, true},
+		"--- FAIL: TestWrong/inside":      {true, true},
+		"FAIL\tplanted":                   {true, true},
+		"nothing to say":                  {false, true},
+		"$ go test -json -trimpath":       {false, true},
+		"--- SKIP: TestFlag":              {false, true},
+		`"Action"`:                        {false, false},
+		"no browser: install one":         {false, true},
+		"==> unit: FAILED after 1s":       {true, false},
+		"left out: takes minutes, make l": {false, true},
+	} {
+		if strings.Contains(screen.String(), text) != want.screen || strings.Contains(string(log), text) != want.log {
+			t.Errorf("%q: want on screen %t, in the log %t; the screen:\n%s", text, want.screen, want.log, screen)
+		}
+	}
+}
+
+// TestBesideAStepThatWaits: what only computes runs while a step waits, and other steps do not. The one that waits fails, which is in
+// the table at its place.
+func TestBesideAStepThatWaits(t *testing.T) {
+	r, screen := plant(t)
+	r.now = time.Now
+	nice, err := exec.CommandContext(t.Context(), "nice").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := []step{
+		{name: "alerts", waits: true, commands: sh("until [ -e computed ]; do :; done; [ ! -e other ]; echo waited; exit 1")},
+		{name: "sim", computes: true, commands: sh("touch computed; echo computes at $(nice)")},
+		{name: "e2e", commands: sh("touch other; echo other at $(nice)")},
+		{name: "late", computes: true, commands: sh("echo late at $(nice)")},
+	}
+	results := r.run(t.Context(), steps, nil)
+	got := states(results)
+	if got["alerts"] != failed || got["sim"] != passed || got["e2e"] != passed || results[0].step != "alerts" {
+		t.Errorf("got %+v", results)
+	}
+	for _, want := range []string{"computes at 19\n", "other at " + string(nice), "late at " + string(nice), "==> alerts: FAILED"} {
+		if !strings.Contains(screen.String(), want) {
+			t.Errorf("the screen has no %q:\n%s", want, screen)
+		}
+	}
+	if at := strings.Index(screen.String(), "==> alerts: FAILED"); at > strings.Index(screen.String(), "==> e2e: ") {
+		t.Errorf("another step has not waited:\n%s", screen)
+	}
+	if log, err := os.ReadFile(filepath.Join(r.root, logs, "alerts.log")); err != nil || !strings.Contains(string(log), "waited") || strings.Contains(screen.String(), "waited") {
+		t.Errorf("the log: %q, %v", log, err)
+	}
+}
+
+// TestCodeThatDoesNotCompile is shown, and fails.
+func TestCodeThatDoesNotCompile(t *testing.T) {
+	builds(t)
+	r, screen := plant(t)
+	if err := os.WriteFile(filepath.Join(r.root, "broken_test.go"), []byte("package planted\n\nvar x int = \"a\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	results := r.run(t.Context(), []step{{name: "unit", commands: []command{goTest(".")}}}, nil)
+	if results[0].state != failed || !strings.Contains(screen.String(), "broken_test.go:3") {
+		t.Errorf("got %+v; the screen:\n%s", results[0], screen)
+	}
+}
+
+// TestNothingRunsAgainstOldBinaries: what needs a tool that could not be built is not run, and has failed; the rest runs.
+func TestNothingRunsAgainstOldBinaries(t *testing.T) {
+	r, screen := plant(t)
+	if err := os.Mkdir(filepath.Join(r.root, "hack"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(r.root, "hack/build-tools.sh"), []byte("#!/bin/sh\necho building $*\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	results := r.run(t.Context(), []step{
+		{name: "unit", commands: sh("true")},
+		{name: "e2e", tools: []string{"etcd", "kwok"}, commands: sh("echo never")},
+		{name: "integration", tools: []string{"kwok", "kubectl"}, commands: sh("echo never")},
+	}, nil)
+	var names []string
+	for _, r := range results {
+		names = append(names, r.step+" "+string(r.state)+" "+r.why)
+	}
+	want := []string{"unit passed ", "tools FAILED hack/build-tools.sh: exit status 1", "e2e FAILED not run: tools failed", "integration FAILED not run: tools failed"}
+	if !slices.Equal(names, want) || strings.Contains(screen.String(), "never") || !strings.Contains(screen.String(), "building etcd kwok kubectl") {
+		t.Errorf("got %q, want %q; the screen:\n%s", names, want, screen)
+	}
+}
+
+// TestChanged finds packages with files that git has not seen, that are not committed, and that upstream does not have.
+func TestChanged(t *testing.T) {
+	root := t.TempDir()
+	write := func(names ...string) {
+		for _, name := range names {
+			if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, name), []byte("package x // "+name+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	in := func(args ...string) {
+		command := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		command.Dir = root
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+	}
+	require := func(want ...string) {
+		t.Helper()
+		got, err := changed(t.Context(), root)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	in("init", "-q", "-b", "main")
+	write("pkg/a/a.go", "pkg/b/b.go", "pkg/c/c.go", "other/go.mod", "other/x.go")
+	in("add", "-A")
+	in("commit", "-qm", "one")
+	require()
+	write("pkg/d/d.go", "pkg/d/testdata/e.go", "README.md")
+	if err := os.WriteFile(filepath.Join(root, "pkg/a/a.go"), []byte("package y\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "other/x.go"), []byte("package y\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(root, "pkg/b")); err != nil {
+		t.Fatal(err)
+	}
+	require("./pkg/a", "./pkg/d")
+	in("branch", "published")
+	in("add", "-A")
+	in("commit", "-qm", "two")
+	require()
+	in("branch", "-q", "--set-upstream-to=published")
+	require("./pkg/a", "./pkg/d")
+}

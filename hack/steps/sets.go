@@ -1,0 +1,239 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+)
+
+// unit are the packages whose tests need nothing but Go. A test of this package finds those that no step runs.
+var unit = []string{
+	"./pkg/...", "./hack/...", "./test/bench/...", "./test/calibrate/...", "./test/chaos/...", "./test/conformance/...", "./test/demo/...",
+	"./test/deps/...", "./test/docs/check/...", "./test/docs/page/...", "./test/harness/...", "./test/sim/...",
+}
+
+// racy are the packages with the most goroutines. pkg/shard itself is pure functions without one, and would take minutes under the
+// detector.
+var racy = []string{"./pkg/election", "./pkg/shard/informer", "./pkg/fleet"}
+
+// plane is what it takes to start a control plane.
+var plane = []string{"etcd", "kube-apiserver", "kube-scheduler", "kubectl", "kube-controller-manager", "kwok"}
+
+// check is for before each commit: a minute when everything is compiled.
+func check() []step {
+	return []step{
+		formatStep, modulesStep, vetStep,
+		{
+			name: "lint-changed", what: "staticcheck on the packages that differ from upstream's branch", long: "some seconds",
+			tools: []string{"staticcheck"}, commands: []command{staticcheck()}, changed: true,
+		},
+		{
+			name: "unit-short", what: "tests that need nothing but Go, and 100 simulated seeds", long: "half a minute after a change",
+			commands: []command{goTest(append([]string{"-short", "-timeout=10m"}, unit...)...)},
+		},
+	}
+}
+
+// test is what a release must not break.
+func test() []step {
+	return []step{
+		formatStep, modulesStep, vetStep, lintStep,
+		{
+			name: "unit", what: "tests that need nothing but Go, and 2,000 simulated seeds", long: "4 minutes, less where nothing has changed",
+			commands: []command{goTest(append([]string{"-timeout=15m"}, unit...)...)},
+		},
+		{
+			name: "race", what: "the packages with the most goroutines under the race detector, short", long: "a minute, less where nothing has changed",
+			needs: []need{needC}, commands: []command{raceTest("-short")},
+		},
+		plantedStep, integrationStep, e2eStep, pageStep,
+		{
+			name: "handbook-short", what: "the handbook's installation and quickstart, run by a kubelet of processes", long: "2 minutes",
+			needs: []need{needRoots}, tools: plane, member: true, commands: []command{fresh("-timeout=10m", "./test/kubelet"), fresh("-timeout=20m", "./test/docs/run", "-parts=2")},
+		},
+		{
+			name: "deploy-short", what: "the image's file system, and the static pod beside kubeadm's", long: "some seconds", member: true,
+			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms", "./test/deploy")},
+		},
+		{
+			name: "monitoring-short", what: "alerts, runbooks and dashboard, without Prometheus", long: "some seconds", tools: []string{"promexpr"},
+			commands: []command{goTest("-timeout=10m", "-short", "./test/monitoring")},
+		},
+		{
+			name: "chaos-one", what: "a suspended member in a burst of work, with the default timings, judged by the audit log", long: "a minute and a half",
+			tools: plane, member: true, commands: []command{busyChaos("stop-in-burst")},
+		},
+		demoStep,
+	}
+}
+
+// testAll is everything.
+func testAll() []step {
+	return []step{
+		formatStep, modulesStep, vetStep, alertsStep, lintStep,
+		{
+			name: "unit-shuffled", what: "tests that need nothing but Go, in a random order", long: "4 minutes", computes: true,
+			commands: []command{goTest(append([]string{"-shuffle=on", "-timeout=15m"}, unit...)...)},
+		},
+		{
+			name: "race-shuffled", what: "the packages with the most goroutines under the race detector, in a random order", long: "2 minutes", computes: true,
+			needs: []need{needC}, commands: []command{raceTest("-shuffle=on")},
+		},
+		{
+			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "10 minutes", computes: true,
+			commands: []command{goTest("-count=1", "-timeout=60m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
+		},
+		plantedStep, integrationStep, e2eAllStep, plantedLiveStep, boundsStep, pageStep, handbookStep, deployStep, monitoringStep, conformanceShortStep, chaosShortStep, chaosAllStep,
+		{
+			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
+			commands: []command{
+				run("rm", "-f", "_output/bench/short.json"),
+				goRun("./test/bench", "-check", "-rounds=1", "-systems=stock,fleet-2", "-rates=high", "-deployments=8", "-namespaces=8", "-nodes=4", "-out=_output/bench/short.json"),
+				goRun("./test/bench", "-check", "-rounds=1", "-systems=stock", "-scenarios=steady", "-pods=200", "-watch=12", "-empty=false", "-nodes=4", "-out=_output/bench/short.json", "-append"),
+			},
+		},
+		demoStep,
+	}
+}
+
+var (
+	formatStep  = step{name: "format", what: "gofmt on every Go file", long: "a second", commands: []command{run("hack/format.sh")}}
+	modulesStep = step{name: "modules", what: "every k8s.io module is aligned with k8s.io/kubernetes", long: "a second", commands: []command{run("hack/verify-modules.sh")}}
+	vetStep     = step{
+		name: "vet", what: "go vet on every package", long: "8 minutes the first time, which compiles most of Kubernetes; seconds after that",
+		commands: []command{run(append([]string{"go", "vet"}, append(build, "./...")...)...)},
+	}
+	lintStep = step{
+		name: "lint", what: "staticcheck on every package, by staticcheck.conf", long: "3 minutes the first time, seconds after that", computes: true,
+		tools: []string{"staticcheck"}, commands: []command{staticcheck("./...")},
+	}
+	plantedStep = step{
+		name: "planted", what: "planted bugs, each to be found (docs/design/planted.md)", long: "2 minutes", computes: true,
+		commands: []command{goTest("-count=1", "-timeout=30m", "./test/sim", "-run=TestPlanted", "-planted")},
+	}
+	integrationStep = step{
+		name: "integration", what: "tests against a real etcd and API server", long: "3 minutes", tools: plane,
+		commands: []command{fresh("-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
+	}
+	e2eStep = step{
+		name: "e2e", what: "fleets of processes on a real control plane, judged by its audit log", long: "5 minutes", tools: plane, member: true,
+		commands: []command{fresh("-timeout=30m", "./test/e2e/...")},
+	}
+	e2eAllStep = step{
+		name: "e2e-all", what: "the same, with every setup that must be the same as stock", long: "6 minutes", tools: plane, member: true,
+		commands: []command{fresh("-timeout=30m", "./test/e2e/...", "-every-setup")},
+	}
+	// One at a time, since the machine is measured first.
+	plantedLiveStep = step{
+		name: "planted-live", what: "planted bugs on a real control plane, convicted by the audit log", long: "3 minutes", tools: plane, member: true,
+		commands: []command{fresh("-timeout=20m", "-v", "-run=TestPlantedBugsAreConvicted$", "./test/e2e", "-planted")},
+	}
+	boundsStep = step{
+		name: "bounds", what: "how long handoffs, a takeover, and moves from stock to the fleet and back take", long: "5 minutes", tools: plane, member: true,
+		commands: []command{fresh("-timeout=20m", "-parallel=1", "-run=TestFleet$|TestStockToFleetAndBack$", "./test/e2e", "-strict", "-migrations=4")},
+	}
+	pageStep = step{
+		name: "page", what: "the status page in a real browser (ARGS=\"-shots ../../docs/img\" takes the handbook's pictures)", long: "a minute", tools: plane, member: true,
+		commands: []command{fresh("-timeout=20m", "./test/page")},
+	}
+	demoStep = step{
+		name: "demo", what: "the demo, once through and out", long: "a minute and a half", tools: plane, member: true,
+		commands: []command{goRun("./test/demo", "-once")},
+	}
+	conformanceShortStep = step{
+		name: "conformance-short", what: "a few of upstream's specs for every family of controllers, with the fleet", long: "4 minutes",
+		tools: conformanceTools, member: true, commands: []command{goRun("./test/conformance", "-short")},
+	}
+	chaosShortStep = step{
+		name: "chaos-short", what: "a kill, a suspended member in a burst of work, and a rolling restart, with the default timings", long: "3 minutes",
+		tools: plane, member: true,
+		commands: []command{busyChaos("kill,stop-in-burst,rolling")},
+	}
+	chaosAllStep = step{
+		name: "chaos-all", what: "each fault once on a fleet under load, judged by the audit log (ARGS=\"-faults kill,cut\" for some)", long: "15 minutes",
+		tools: plane, member: true, commands: []command{earlier, goRun("./test/chaos", "-margin=45s")},
+	}
+	handbookStep = step{
+		name: "handbook", what: "the commands of the handbook, run as a reader would type them", long: "3 minutes", needs: []need{needRoots},
+		tools: append([]string{"helm"}, plane...), member: true, commands: []command{fresh("-timeout=20m", "./test/docs/run")},
+	}
+	deployStep = step{
+		name: "deploy", what: "the manifests, the chart and the image of deploy/, run by kubelets of processes", long: "3 minutes", needs: []need{needRoots},
+		tools: append([]string{"helm"}, plane...), member: true, commands: []command{fresh("-parallel=3", "-timeout=30m", "./test/kubelet", "./test/deploy")},
+	}
+	monitoringStep = step{
+		name: "monitoring", what: "alerts, runbooks and dashboard, by promtool and on a fleet that Prometheus scrapes", long: "4 minutes", tools: prometheusTools, member: true,
+		commands: []command{fresh("-timeout=20m", "./test/monitoring/...")},
+	}
+	alertsStep = step{
+		name: "alerts", what: "the fault behind each alert, 10 times as fast as shipped", long: "half an hour", tools: prometheusTools, member: true, waits: true,
+		commands: []command{fresh("-timeout=3h", "./test/monitoring/live", "-run=TestAlerts$", "-faults")},
+	}
+
+	prometheusTools  = append([]string{"promtool", "promexpr", "prometheus"}, plane...)
+	conformanceTools = append([]string{"e2e.test", "ginkgo"}, plane...)
+)
+
+// more are what takes long and is in no set. Figures that the design pages quote come from them.
+func more() []step {
+	return []step{
+		{
+			name: "handoffs", what: "over 200 planned handoffs with 5,000 objects; how long shards had no holder", long: "3 minutes", tools: plane, member: true,
+			commands: []command{fresh("-timeout=20m", "-v", "-run=TestFleet$", "./test/e2e", "-rollouts=5", "-objects=5000", "-strict")},
+		},
+		{
+			// On a busy machine stock loses dependents here, too.
+			name: "graph", what: "deletions that depend on dependents while group garbage changes hands, 20,000 objects, beside stock", long: "15 minutes", tools: plane,
+			commands: []command{fresh("-timeout=120m", "-v", "-run=TestNothingIsDecidedByAnIncompleteGraph", "./test/integration", "-graph-objects=20000", "-graph-runs=10", "-graph-stock")},
+		},
+		{
+			name: "replans", what: "60 changes of plan under load, 30 of them with a member killed in the middle", long: "15 minutes", tools: plane, member: true,
+			commands: []command{fresh("-timeout=60m", "-v", "-run=TestPlanChanges$", "./test/e2e", "-replans=60")},
+		},
+		{
+			name: "migrate", what: "ten moves from stock to the fleet, and ten back (docs/migration.md)", long: "6 minutes", tools: plane, member: true,
+			commands: []command{fresh("-timeout=30m", "-v", "-run=TestStockToFleetAndBack$", "./test/e2e", "-migrations=10", "-strict")},
+		},
+		{
+			name: "balance", what: "a real fleet evens out 500 namespaces whose names lie badly", long: "4 minutes", tools: plane, member: true,
+			commands: []command{fresh("-timeout=30m", "-v", "-run=TestBalance$", "./test/e2e", "-balanced=500")},
+		},
+		{
+			name: "healthy", what: "no alert in a rolling restart and a change of plan, with the alerts' own durations", long: "12 minutes", tools: prometheusTools, member: true,
+			commands: []command{fresh("-timeout=1h", "-v", "./test/monitoring/live", "-run=TestHealthy$", "-factor=1", "-healthy=10m")},
+		},
+		{
+			name: "overhead", what: "what metrics, events, journal and status page cost a loaded member in CPU; wants an idle machine", long: "10 minutes", tools: plane, member: true,
+			commands: []command{run("make", "--no-print-directory", "bin/flotilla-bare"), goRun("./test/bench/overhead")},
+		},
+		{
+			name: "chaos", what: "each fault once under load, then half an hour of them at random (ARGS=\"-seed N\" repeats a schedule)", long: "45 minutes", tools: plane, member: true,
+			commands: []command{earlier, goRun("./test/chaos", "-minutes=30")},
+		},
+		{
+			name: "conformance", what: "upstream's own specs, with the stock controller manager and with a fleet of three (docs/conformance.md)", long: "40 minutes", tools: conformanceTools, member: true,
+			commands: []command{goRun("./test/conformance")},
+		},
+		{
+			name: "conformance-rolling", what: "the same specs with the fleet, while its members are killed and rolled", long: "half an hour", tools: conformanceTools, member: true,
+			commands: []command{goRun("./test/conformance", "-disturb")},
+		},
+	}
+}
+
+// earlier builds the flotilla of another version that the fault versions wants.
+var earlier = run("make", "--no-print-directory", "earlier")
+
+// busyChaos has the default timings of Leases and much patience: it must hold on a machine that is busy with something else too.
+func busyChaos(faults string) command {
+	return goRun("./test/chaos", "-load=5", "-faults="+faults, "-least-rate=5", "-margin=60s", "-lease-duration=15s", "-renew-deadline=10s", "-retry-period=2s", "-bounds=false")
+}
+
+func raceTest(flags ...string) command {
+	return goTest(slices.Concat([]string{"-race", "-timeout=20m"}, flags, racy)...).with("CGO_ENABLED=1")
+}
+
+func staticcheck(packages ...string) command {
+	flags := strings.TrimSpace(os.Getenv("GOFLAGS") + " " + strings.Join(build, " "))
+	return command{env: []string{"GOFLAGS=" + flags}, args: append([]string{"bin/staticcheck"}, packages...)}
+}

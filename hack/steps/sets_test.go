@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// root is the module's directory, seen from this package's.
+const root = "../.."
+
+// TestEveryTestIsRun finds the package whose tests `make test` or `make test-all` overlooks.
+func TestEveryTestIsRun(t *testing.T) {
+	for name, steps := range map[string][]step{"test": test(), "test-all": testAll()} {
+		var patterns []string
+		for _, s := range steps {
+			for _, c := range s.commands {
+				if c.tests {
+					patterns = append(patterns, c.args...)
+				}
+			}
+		}
+		for _, folder := range testFolders(t) {
+			if folder == "test/monitoring/live" && name == "test" {
+				continue // it needs Prometheus, which takes minutes to build
+			}
+			if !slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, folder) }) {
+				t.Errorf("no step of %s runs the tests of %s", name, folder)
+			}
+		}
+	}
+}
+
+// TestPatternsMatch finds what is to be tested and does not exist, which the go command takes for an error.
+func TestPatternsMatch(t *testing.T) {
+	folders := testFolders(t)
+	for _, s := range all() {
+		for _, c := range s.commands {
+			for _, arg := range c.args {
+				if c.tests && strings.HasPrefix(arg, "./") && !slices.ContainsFunc(folders, func(folder string) bool { return matches(arg, folder) }) {
+					t.Errorf("%s tests %s, where there are no tests", s.name, arg)
+				}
+			}
+		}
+	}
+}
+
+func matches(pattern, folder string) bool {
+	tree, all := strings.CutSuffix(pattern, "/...")
+	return "./"+folder == tree || all && strings.HasPrefix("./"+folder, tree+"/")
+}
+
+// testFolders returns the folders with tests of the root's module.
+func testFolders(t *testing.T) []string {
+	t.Helper()
+	var folders []string
+	for _, top := range []string{"cmd", "hack", "pkg", "test"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(name string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil || entry.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			folder, err := filepath.Rel(root, filepath.Dir(name))
+			if strings.HasSuffix(name, "_test.go") && !slices.Contains(folders, filepath.ToSlash(folder)) {
+				folders = append(folders, filepath.ToSlash(folder))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(folders) < 30 {
+		t.Fatalf("only %d folders have tests", len(folders))
+	}
+	return folders
+}
+
+// TestSetsAreSound: a set has each name once, and a name means the same in every set.
+func TestSetsAreSound(t *testing.T) {
+	means := map[string]string{}
+	for _, steps := range [][]step{check(), test(), testAll(), more()} {
+		var names []string
+		for _, s := range steps {
+			if slices.Contains(names, s.name) || s.name == toolsName || s.name == binaryName || s.name == "help" {
+				t.Errorf("%s is there twice", s.name)
+			}
+			names = append(names, s.name)
+			if len(s.commands) == 0 || s.what == "" || s.long == "" {
+				t.Errorf("%s says too little", s.name)
+			}
+			if other, known := means[s.name]; known && other != s.what {
+				t.Errorf("%s is %q and %q", s.name, other, s.what)
+			}
+			means[s.name] = s.what
+		}
+	}
+}
+
+// TestUnknownSteps: an unknown name says which there are.
+func TestUnknownSteps(t *testing.T) {
+	var out bytes.Buffer
+	if code := do(t.Context(), []string{"e2e", "handofs"}, &out); code != 2 || !strings.Contains(out.String(), `there is no step "handofs"; there are: alerts balance bench-short bounds chaos`) {
+		t.Errorf("%d: %s", code, out.String())
+	}
+	out.Reset()
+	if code := do(t.Context(), []string{"help"}, &out); code != 0 || !strings.Contains(out.String(), "\ne2e ") {
+		t.Errorf("%d: %s", code, out.String())
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// step is one row of the table.
+type step struct {
+	name string
+	// what it does, and how long that takes on two cores: printed before it runs.
+	what, long string
+	// needs are what the machine must have; without it, the step is skipped.
+	needs []need
+	// tools are binaries of hack/build-tools.sh, built before the first step.
+	tools []string
+	// member says that the step runs bin/flotilla.
+	member bool
+	// waits says that the step mostly waits: the steps after it that compute run beside it.
+	waits bool
+	// computes says that the step needs nothing but the processor. It gets out of the way of a step beside it.
+	computes bool
+	// changed has the last command get the packages that have changed, and leaves the step out if there are none.
+	changed bool
+	// commands run one after another, until one fails.
+	commands []command
+}
+
+// command is a process that a step starts in the module's root.
+type command struct {
+	env  []string // beside the environment
+	args []string
+	// tests says that it is a `go test`, whose events are read.
+	tests bool
+}
+
+// build are the flags of everything that is compiled, the same as in hack/build-tools.sh, so that each package is compiled once
+// for tools, tests and linters.
+var build = []string{"-trimpath", "-buildvcs=false"}
+
+func run(args ...string) command { return command{args: args} }
+
+// goTest has no vet of its own: vet is a step, which covers every package.
+func goTest(args ...string) command {
+	return command{tests: true, args: slices.Concat([]string{"go", "test", "-json"}, build, []string{"-vet=off"}, args)}
+}
+
+// fresh is goTest for tests whose result the go command must not remember, because they start processes.
+func fresh(args ...string) command { return goTest(append([]string{"-count=1", "-p=1"}, args...)...) }
+
+func goRun(folder string, args ...string) command {
+	return command{args: slices.Concat([]string{"go", "run"}, build, []string{folder}, args)}
+}
+
+func (c command) with(env ...string) command {
+	c.env = append(slices.Clone(c.env), env...)
+	return c
+}
+
+// low returns the step with a low priority.
+func (s step) low() step {
+	s.commands = slices.Clone(s.commands)
+	for i := range s.commands {
+		s.commands[i].args = append([]string{"nice", "-n", "19"}, s.commands[i].args...)
+	}
+	return s
+}
+
+// find returns the steps of these names, in any set or in none.
+func find(names []string) ([]step, error) {
+	var found []step
+	for _, name := range names {
+		i := slices.IndexFunc(all(), func(s step) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no step %q; there are: %s", name, strings.Join(allNames(), " "))
+		}
+		found = append(found, all()[i])
+	}
+	return found, nil
+}
+
+// all returns every step once: of steps with the same name in several sets, that of the largest.
+func all() []step {
+	var steps []step
+	for _, s := range slices.Concat(testAll(), more(), test(), check()) {
+		if !slices.ContainsFunc(steps, func(other step) bool { return other.name == s.name }) {
+			steps = append(steps, s)
+		}
+	}
+	return steps
+}
+
+func allNames() []string {
+	var names []string
+	for _, s := range all() {
+		names = append(names, s.name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// slow is how long a test takes whose end is worth a line of its own.
+const slow = 10 * time.Second
+
+// skip is a test that was skipped.
+type skip struct {
+	test string // package and name
+	why  string
+}
+
+// leftOut reports whether the test waits for a flag, and lacks nothing.
+func (s skip) leftOut() bool { return strings.HasPrefix(s.why, "left out: ") }
+
+// event is a line of `go test -json`; see `go doc test2json`.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64
+}
+
+// tests reads the events of `go test -json`. It shows what `go test` without -v would, and when slow tests have passed.
+type tests struct {
+	screen, log io.Writer
+	rest        []byte // of a line
+	// outputs are of tests, by package and name, and of packages.
+	outputs map[string]*bytes.Buffer
+	skips   []skip
+}
+
+func newTests(screen, log io.Writer) *tests {
+	return &tests{screen: screen, log: log, outputs: map[string]*bytes.Buffer{}}
+}
+
+// Write implements io.Writer.
+func (t *tests) Write(p []byte) (int, error) {
+	t.rest = append(t.rest, p...)
+	for {
+		line, rest, found := bytes.Cut(t.rest, []byte("\n"))
+		if !found {
+			return len(p), nil
+		}
+		t.rest = rest
+		t.line(line)
+	}
+}
+
+func (t *tests) close() {
+	if len(t.rest) > 0 {
+		t.line(t.rest)
+	}
+	t.rest = nil
+}
+
+func (t *tests) line(line []byte) {
+	var e event
+	if json.Unmarshal(line, &e) != nil {
+		fmt.Fprintf(io.MultiWriter(t.screen, t.log), "%s\n", line)
+		return
+	}
+	_, _ = io.WriteString(t.log, e.Output)
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "build-output":
+		_, _ = io.WriteString(t.screen, e.Output)
+	case "output":
+		t.output(key, e)
+	case "pass":
+		t.passed(key, e)
+	case "skip":
+		t.skipped(key, e)
+	case "fail":
+		t.failed(key, e)
+	}
+}
+
+func (t *tests) output(key string, e event) {
+	if e.Test == "" {
+		// The package's own: its verdict, and what it printed by itself.
+		if e.Output != "PASS\n" && e.Output != "FAIL\n" {
+			_, _ = io.WriteString(t.screen, e.Output)
+		}
+		return
+	}
+	if t.outputs[key] == nil {
+		t.outputs[key] = &bytes.Buffer{}
+	}
+	t.outputs[key].WriteString(e.Output)
+}
+
+func (t *tests) passed(key string, e event) {
+	delete(t.outputs, key)
+	if e.Test != "" && !strings.Contains(e.Test, "/") && e.Elapsed >= slow.Seconds() {
+		fmt.Fprintf(t.screen, "    %s in %.0f s\n", e.Test, e.Elapsed)
+	}
+}
+
+func (t *tests) skipped(key string, e event) {
+	if e.Test == "" {
+		return // a package without tests
+	}
+	t.skips = append(t.skips, skip{test: strings.TrimPrefix(e.Package, module) + " " + e.Test, why: t.reason(key)})
+	delete(t.outputs, key)
+}
+
+const module = "github.com/flotilla-kube/flotilla/"
+
+// reason returns what a test said when it skipped itself: "    file_test.go:12: reason", before "--- SKIP: ".
+func (t *tests) reason(key string) string {
+	buffer := t.outputs[key]
+	if buffer == nil {
+		return ""
+	}
+	var why string
+	for line := range strings.Lines(buffer.String()) {
+		line = strings.TrimSpace(line)
+		_, text, found := strings.Cut(line, ".go:")
+		_, text, numbered := strings.Cut(text, ": ")
+		if found && numbered {
+			why = text
+		}
+	}
+	return why
+}
+
+// failed shows what the test printed. A test that the process did not survive has no other end than its package's.
+func (t *tests) failed(key string, e event) {
+	if e.Test != "" {
+		t.show(key)
+		return
+	}
+	for key := range t.outputs {
+		if strings.HasPrefix(key, e.Package+" ") {
+			t.show(key)
+		}
+	}
+}
+
+func (t *tests) show(key string) {
+	if buffer := t.outputs[key]; buffer != nil {
+		_, _ = t.screen.Write(buffer.Bytes())
+		delete(t.outputs, key)
+	}
+}

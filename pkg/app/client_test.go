@@ -1,0 +1,74 @@
+package app
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// peers records which connection each request comes by.
+type peers struct {
+	mu     sync.Mutex
+	byPath map[string]string
+}
+
+func (p *peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byPath[r.URL.Path] = r.RemoteAddr
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write([]byte(`{}`))
+}
+
+// On a connection that Leases shared with the informers, a renewal's answer came after everything that the API server had
+// sent to these before: on a slow network that was more than the renew deadline.
+func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
+	seen := &peers{byPath: map[string]string{}}
+	server := httptest.NewUnstartedServer(seen)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	kubeconfig := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority}}
+
+	work := func() kubernetes.Interface {
+		c, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(kubeconfig), "work"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	o, err := NewOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases, err := leaseClient(kubeconfig, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, options := t.Context(), metav1.GetOptions{}
+	for name, get := range map[string]func() error{
+		"pod":     func() error { _, err := work().CoreV1().Pods("ns").Get(ctx, "pod", options); return err },
+		"secret":  func() error { _, err := work().CoreV1().Secrets("ns").Get(ctx, "secret", options); return err },
+		"lease a": func() error { _, err := leases.CoordinationV1().Leases("ns").Get(ctx, "a", options); return err },
+		"lease b": func() error { _, err := leases.CoordinationV1().Leases("ns").Get(ctx, "b", options); return err },
+	} {
+		if err := get(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	pod, secret := seen.byPath["/api/v1/namespaces/ns/pods/pod"], seen.byPath["/api/v1/namespaces/ns/secrets/secret"]
+	a, b := seen.byPath["/apis/coordination.k8s.io/v1/namespaces/ns/leases/a"], seen.byPath["/apis/coordination.k8s.io/v1/namespaces/ns/leases/b"]
+	if pod == "" || pod != secret || a == "" || a != b {
+		t.Fatalf("pod and secret came by %q and %q, two Leases by %q and %q, want two connections", pod, secret, a, b)
+	}
+	if a == pod {
+		t.Errorf("Leases came by %s, as the controllers' requests did", a)
+	}
+}

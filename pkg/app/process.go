@@ -1,0 +1,41 @@
+package app
+
+import (
+	internal "k8s.io/controller-manager/config"
+	"k8s.io/controller-manager/pkg/leadermigration"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+)
+
+// newProcess returns what all shards of this process share, and the Leases that its fleet must hold
+// while it runs. It fails for whatever is wrong with flags and files beyond [Options.Validate], and
+// asks no server.
+func newProcess(c *config.CompletedConfig, o *Options, endpoints *controllers.Endpoints) (process *controllers.Process, gates []string, err error) {
+	process, err = controllers.NewProcess(c, endpoints)
+	if err != nil || !o.Generic.LeaderElection.LeaderElect {
+		return process, nil, err
+	}
+	var migration *internal.LeaderMigrationConfiguration
+	if leadermigration.Enabled(&c.ComponentConfig.Generic) {
+		migration = &c.ComponentConfig.Generic.LeaderMigration
+	}
+	// As upstream: what the migration leaves to another component is not run at all.
+	left := migratedBy(migration, leadermigration.ControllerUnowned)
+	process.Leave(left)
+	if o.Fleet.ShareKubeAPILimits {
+		process.ShareLimits()
+	}
+	held, err := o.gates(migration, process.Runs(allControllers()))
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.leavesTokens(held) {
+		process.Leave(append(left, names.ServiceAccountTokenController))
+	}
+	for _, g := range held {
+		gates = append(gates, g.lease)
+	}
+	return process, gates, nil
+}

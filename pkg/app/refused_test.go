@@ -1,0 +1,159 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+)
+
+// refusal does with flags what a process does before it serves, and returns why it would end.
+// Nobody listens where the kubeconfig points: flags and files are judged without a server.
+func refusal(t *testing.T, flags []string) error {
+	t.Helper()
+	o, err := NewOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := pflag.NewFlagSet("flotilla", pflag.ContinueOnError)
+	for _, section := range o.Flags().FlagSets {
+		all.AddFlagSet(section)
+	}
+	common := []string{"--secure-port=0", "--member-name=m", "--kubeconfig=" + kubeconfig(t), "--use-service-account-credentials=true", "--service-account-private-key-file=" + key(t)}
+	if err := all.Parse(append(common, flags...)); err != nil {
+		return err
+	}
+	if err := o.ComponentGlobalsRegistry.Set(); err != nil {
+		return err
+	}
+	c, err := o.complete(t.Context())
+	if err != nil {
+		return err
+	}
+	t.Cleanup(c.EventBroadcaster.Shutdown)
+	_, _, err = newProcess(c, o, controllers.NewEndpoints())
+	return err
+}
+
+func kubeconfig(t *testing.T) string {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["nowhere"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	config.Contexts["nowhere"] = &clientcmdapi.Context{Cluster: "nowhere"}
+	config.CurrentContext = "nowhere"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// key returns the file of a private key for service account tokens.
+func key(t *testing.T) string {
+	t.Helper()
+	text, err := keyutil.MakeEllipticPrivateKeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, "sa.key", string(text))
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// bad are flags that cannot work, and what the error must say: the field, the value and what is allowed.
+type bad struct {
+	name  string
+	flags []string
+	want  []string
+}
+
+func requireRefusals(t *testing.T, all []bad) {
+	t.Helper()
+	for _, test := range all {
+		t.Run(test.name, func(t *testing.T) {
+			err := refusal(t, test.flags)
+			if err == nil {
+				t.Fatalf("%q: accepted, want an error with %q", test.flags, test.want)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q: got %v, want %q in it", test.flags, err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestGoodInputIsAccepted: what the tests of refusals add to is accepted as it is.
+func TestGoodInputIsAccepted(t *testing.T) {
+	for _, flags := range [][]string{nil, {"--gate-lease=none"}, {"--leader-elect=false"}, {"--share-kube-api-limits"}} {
+		if err := refusal(t, flags); err != nil {
+			t.Errorf("%q: %v", flags, err)
+		}
+	}
+}
+
+func TestBadInputIsRefused(t *testing.T) {
+	garbage := write(t, "garbage.pem", "no PEM at all\n")
+	requireRefusals(t, []bad{
+		{"unknown flag", []string{"--sharts=3"}, []string{"unknown flag: --sharts"}},
+		{"unknown controller", []string{"--controllers=*,replicaste-controller"}, []string{"replicaste-controller", "not in the list of known controllers"}},
+		{"no shards", []string{"--shards=0"}, []string{"--shards 0: must be from 1 to"}},
+		{"negative shards", []string{"--shards=-1"}, []string{"--shards -1: must be from 1 to"}},
+		{"absurd shards", []string{"--shards=1000000"}, []string{"--shards 1000000: must be from 1 to"}},
+		{"shards not a number", []string{"--shards=many"}, []string{"many", "--shards"}},
+		{"fleet name", []string{"--fleet-name=My_Fleet"}, []string{"--fleet-name", "My_Fleet", "DNS label"}},
+		{"member name", []string{"--member-name=a/b"}, []string{"--member-name", "a/b", "DNS subdomain"}},
+		{"rebalance delay", []string{"--rebalance-delay=-1s"}, []string{"--rebalance-delay -1s: must be from 0s to"}},
+		{"lease timings", []string{"--leader-elect-lease-duration=5s", "--leader-elect-renew-deadline=10s"}, []string{"--leader-elect-renew-deadline 10s", "5s"}},
+		{"resource lock", []string{"--leader-elect-resource-lock=endpoints"}, []string{"--leader-elect-resource-lock", "endpoints", "leases"}},
+		{"leader migration", []string{"--enable-leader-migration", "--leader-migration-config=" + garbage}, []string{"couldn't get version/kind"}},
+		{"missing key", []string{"--service-account-private-key-file=/nowhere/sa.key"}, []string{"--service-account-private-key-file", "/nowhere/sa.key", "PEM"}},
+		{"unreadable key", []string{"--service-account-private-key-file=" + t.TempDir()}, []string{"--service-account-private-key-file", "is a directory"}},
+		{"garbage key", []string{"--service-account-private-key-file=" + garbage}, []string{"--service-account-private-key-file", garbage, "PEM"}},
+		{"missing CA", []string{"--root-ca-file=/nowhere/ca.crt"}, []string{"--root-ca-file", "/nowhere/ca.crt", "certificate"}},
+		{"garbage CA", []string{"--root-ca-file=" + garbage}, []string{"--root-ca-file", garbage, "certificate"}},
+		{"missing kubeconfig", []string{"--kubeconfig=/nowhere/kubeconfig"}, []string{"/nowhere/kubeconfig"}},
+		{"garbage kubeconfig", []string{"--kubeconfig=" + garbage}, []string{"error loading config"}},
+	})
+}
+
+func TestBadGatesAreRefused(t *testing.T) {
+	migration := func(version, text string) []string {
+		file := write(t, "migration.yaml", "apiVersion: controllermanager.config.k8s.io/"+version+"\nkind: LeaderMigrationConfiguration\n"+text)
+		return []string{"--enable-leader-migration", "--leader-migration-config=" + file}
+	}
+	jobs := "controllerLeaders: [{name: job-controller, component: '*'}]\n"
+	requireRefusals(t, []bad{
+		{"empty", []string{"--gate-lease="}, []string{`--gate-lease ""`, "must be the name of a Lease"}},
+		{"junk name", []string{"--gate-lease=Kube_Controller Manager"}, []string{`--gate-lease "Kube_Controller Manager"`, "must be the name of a Lease", "RFC 1123"}},
+		{"no name", []string{"--gate-lease==job-controller"}, []string{`--gate-lease "=job-controller"`, "must be the name of a Lease"}},
+		{"path", []string{"--gate-lease=kube-system/kube-controller-manager"}, []string{`--gate-lease "kube-system/kube-controller-manager"`, "must be the name of a Lease"}},
+		{"no controllers", []string{"--gate-lease=kcm-jobs="}, []string{`--gate-lease "kcm-jobs="`, `"" is no controller`}},
+		{"unknown controller", []string{"--gate-lease=kcm-jobs=jobs-controller"}, []string{`--gate-lease "kcm-jobs=jobs-controller"`, `"jobs-controller" is no controller`, "flotilla controllers"}},
+		{"second is bad", []string{"--gate-lease=kube-controller-manager", "--gate-lease=*"}, []string{`--gate-lease "*"`, "must be the name of a Lease"}},
+		{"not covered", []string{"--controllers=job-controller,cronjob-controller", "--gate-lease=kcm-jobs=job-controller"}, []string{"--controllers enables cronjob-controller", "no --gate-lease covers"}},
+		{"all but one", []string{"--gate-lease=kcm-jobs=job-controller"}, []string{"--controllers enables", "deployment-controller", "no --gate-lease covers"}},
+		{"own Lease", []string{"--gate-lease=flotilla-plan"}, []string{`--gate-lease "flotilla-plan"`, "the fleet's own Leases", "--fleet-name"}},
+		{"without election", []string{"--gate-lease=kube-controller-manager", "--leader-elect=false"}, []string{`--gate-lease "kube-controller-manager"`, "--leader-elect"}},
+		{"unreadable migration", []string{"--enable-leader-migration", "--leader-migration-config=/nowhere/m.yaml"}, []string{"leader migration configuration", "/nowhere/m.yaml"}},
+		{"migration by endpoints", migration("v1beta1", "leaderName: kcm-jobs\nresourceLock: endpoints\n"+jobs), []string{"--leader-migration-config", `resourceLock "endpoints"`, "leases"}},
+		{"migration by own Lease", migration("v1", "leaderName: flotilla-plan\n"+jobs), []string{"--leader-migration-config", `leaderName "flotilla-plan"`, "the fleet's own Leases"}},
+		{"migration not covered", append(migration("v1", "leaderName: kcm-jobs\n"+jobs), "--gate-lease=kcm-cronjobs=cronjob-controller"), []string{"--controllers enables", "deployment-controller", "no --gate-lease covers"}},
+	})
+}

@@ -1,0 +1,74 @@
+package audit
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// agentMark begins the part of a User-Agent that a fence adds.
+const agentMark = "flotilla ("
+
+// memberMark is in the User-Agent of what a member sends for its own Lease and those of its shards.
+const memberMark = "/fleet-member/"
+
+// builtAgent is the form in which client-go tells a binary: its name, version, platform and commit.
+var builtAgent = regexp.MustCompile(`^[^/ ]+/[^ ]+ \([^()]*\) kubernetes/[^/ ]+`)
+
+// Identity is the claim that a request says it was made under.
+type Identity struct {
+	// Member is the incarnation.
+	Member string
+	// Shard is the shard that the controllers belong to.
+	Shard shard.ID
+	// Term of the claim; 0 if the fence was closed.
+	Term int32
+}
+
+// String returns "<incarnation> for <ring>/<shard>, term <term>".
+func (i Identity) String() string {
+	return fmt.Sprintf("%s for %s, term %d", i.Member, i.Shard, i.Term)
+}
+
+// ParseAgent returns the identity in a User-Agent, and whether there is one. A User-Agent that has the fence's mark but
+// not what follows it, as when it was cut off, is an error.
+func ParseAgent(agent string) (Identity, bool, error) {
+	// A binary of that name begins its User-Agent with "flotilla/".
+	i := strings.LastIndex(agent, agentMark)
+	if i < 0 || i > 0 && agent[i-1] != ' ' {
+		return Identity{}, false, nil
+	}
+	id, err := parseIdentity(agent[i+len(agentMark):])
+	if err != nil {
+		return Identity{}, true, fmt.Errorf("user agent %q: %w", agent, err)
+	}
+	return id, true, nil
+}
+
+func parseIdentity(part string) (Identity, error) {
+	part, closed := strings.CutSuffix(part, ")")
+	fields := strings.Split(part, "; ")
+	if !closed || len(fields) != 3 {
+		return Identity{}, fmt.Errorf("must end with member, shard and term in parentheses")
+	}
+	var values [3]string
+	for i, name := range []string{"member", "shard", "term"} {
+		value, ok := strings.CutPrefix(fields[i], name+"=")
+		if !ok || value == "" {
+			return Identity{}, fmt.Errorf("%q must be %s=<%s>", fields[i], name, name)
+		}
+		values[i] = value
+	}
+	id, err := shard.ParseID(values[1])
+	if err != nil {
+		return Identity{}, err
+	}
+	term, err := strconv.ParseInt(values[2], 10, 32)
+	if err != nil || term < 0 {
+		return Identity{}, fmt.Errorf("term %q must be a number from 0 to 2^31-1", values[2])
+	}
+	return Identity{Member: values[0], Shard: id, Term: int32(term)}, nil
+}

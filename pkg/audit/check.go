@@ -1,0 +1,290 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// DefaultRequestTimeout is the API server's default.
+const DefaultRequestTimeout = time.Minute
+
+// Options say what is judged, and by what.
+type Options struct {
+	// Fleet is the fleet's name. Required.
+	Fleet string
+	// Namespace is that of the fleet's Leases. Default: kube-system.
+	Namespace string
+	// Plan is the one that the fleet followed at the beginning of the log; those that came after it are in the log. Default:
+	// the first one in the log, or what the Leases of its shards say: see ReadPlan.
+	Plan *shard.Plan
+	// RequestTimeout is the API server's --request-timeout: no request is in flight for longer. Default: DefaultRequestTimeout.
+	RequestTimeout time.Duration
+	// Controllers names those behind each identity that controllers have. Default: none are known, and the rule on controllers
+	// judges nothing.
+	Controllers map[string][]string
+}
+
+// Judge judges a fleet by audit logs, which are parts of one, in any order, such as the files of a log that was rotated. The
+// error is about the options and about reading the logs; what they prove is in the report. It depends on nothing but its
+// arguments.
+func Judge(opts Options, logs ...Log) (Report, error) {
+	if opts.Plan != nil {
+		if err := opts.Plan.Validate(); err != nil {
+			return Report{}, fmt.Errorf("plan: %w", err)
+		}
+	}
+	c := newChecker(opts)
+	var err error
+	if c.report.Lines, c.report.Cut, err = readLogs(logs, c.read); err != nil {
+		return Report{}, err
+	}
+	if opts.Plan == nil {
+		plan, err := c.firstPlan()
+		if err != nil {
+			return Report{}, err
+		}
+		c.begin(plan)
+	}
+	c.forgetOthers()
+	c.readPlans()
+	if err := c.findShards(); err != nil {
+		return Report{}, err
+	}
+	c.judgeLeases()
+	c.judgeGateLeases()
+	c.judgeStrangers()
+	c.judgeWrites()
+	c.judgeOverlaps()
+	c.world.finish()
+	b := bench{world: c.world, judged: Judged{Skipped: map[string]int{}}, convict: c.convict}
+	b.sit()
+	c.report.Objects, c.report.Plans, c.report.tale = b.judged, len(c.plans), c.tell()
+	c.report.sort()
+	return c.report, nil
+}
+
+func newChecker(opts Options) *checker {
+	c := &checker{
+		fleet:          opts.Fleet,
+		namespace:      cmp.Or(opts.Namespace, metav1.NamespaceSystem),
+		requestTimeout: cmp.Or(opts.RequestTimeout, DefaultRequestTimeout),
+		controllers:    opts.Controllers,
+		histories:      map[shard.ID]*history{},
+		leases:         map[shard.ID]*leaseLog{},
+		facts:          map[shard.ID]fact{},
+		works:          map[Identity]*work{},
+		gates:          map[string]*gateLog{},
+		gated:          map[string][]string{},
+		agents:         map[string]agentPart{},
+		strangers:      newStrangers(),
+		world:          newWorld(),
+		report: Report{
+			DeniedLate: map[int32]int{},
+			times:      map[string][]time.Time{},
+			Writes:     map[shard.ID]map[string]int{},
+			Namespaces: map[string][]Tenure{},
+			Terms:      map[shard.ID][]Term{},
+		},
+	}
+	if opts.Plan != nil {
+		c.begin(*opts.Plan)
+		for _, s := range opts.Plan.Shards() {
+			c.histories[s.ID] = &history{}
+		}
+	}
+	return c
+}
+
+// begin takes a plan for the first.
+func (c *checker) begin(plan shard.Plan) {
+	c.plan, c.plans = plan, []planned{{plan: plan, digest: plan.Digest()}}
+}
+
+// judgeLeases holds the writes of each shard's Lease against each other.
+func (c *checker) judgeLeases() {
+	for id, h := range c.histories {
+		h.sort()
+		c.report.Terms[id] = h.terms()
+		c.report.Violations = append(c.report.Violations, h.faults()...)
+		c.judgeHoles(id, h)
+		overlaps, resumed := h.overlaps(id)
+		c.report.Overlaps = append(c.report.Overlaps, overlaps...)
+		c.report.Violations = append(c.report.Violations, resumed...)
+		c.checkLayout(id, h)
+	}
+}
+
+// judgeHoles says where the log lacks writes of a Lease, and what they could have been.
+func (c *checker) judgeHoles(id shard.ID, h *history) {
+	for i, g := range h.holes {
+		if i == 0 && h.partial {
+			c.report.Partial++
+			continue
+		}
+		c.doubt(g.after.event, LeaseHole, "Lease of %s: this was made on version %d, which no write in the log has made; the one before is version %d",
+			id, g.after.based, g.before.version)
+	}
+	for _, e := range h.unasked {
+		c.doubt(e, LeaseUnanswered, "Lease of %s: the log does not have what it asked for", id)
+	}
+}
+
+// sort puts everything in the logs' order, or in that of time.
+func (r *Report) sort() {
+	for _, times := range r.times {
+		slices.SortFunc(times, time.Time.Compare)
+	}
+	slices.SortStableFunc(r.Overlaps, func(a, b Overlap) int {
+		return cmp.Or(a.Shard.Compare(b.Shard), a.Other.Compare(b.Other), a.Second.Began.Compare(b.Second.Began))
+	})
+	slices.SortStableFunc(r.InFlight, func(a, b Flight) int { return cmp.Or(cmp.Compare(a.Log, b.Log), cmp.Compare(a.Line, b.Line)) })
+	for _, tenures := range r.Namespaces {
+		slices.SortStableFunc(tenures, func(a, b Tenure) int { return a.First.Compare(b.First) })
+	}
+	for _, list := range [][]Violation{r.Violations, r.Undecided} {
+		slices.SortStableFunc(list, func(a, b Violation) int { return cmp.Or(cmp.Compare(a.Log, b.Log), cmp.Compare(a.Line, b.Line)) })
+	}
+}
+
+// checker reads the whole log before it judges by the Leases: the write that began a term may be logged after writes of
+// that term.
+type checker struct {
+	fleet string
+	// requestTimeout is the API server's.
+	requestTimeout time.Duration
+	// namespace is that of the fleet's Leases.
+	namespace   string
+	controllers map[string][]string // by identity
+	plan        shard.Plan          // given up front
+	plans       []planned           // that one, and those of the log, in order
+	histories   map[shard.ID]*history
+	// leases are Leases that are named like those of shards and that the plan given up front does not have: whether they are
+	// is known once all has been read.
+	leases     map[shard.ID]*leaseLog
+	planWrites []planWrite
+	facts      map[shard.ID]fact
+	works      map[Identity]*work
+	// gates are the foreign Leases of the log by name, gated the gates that an incarnation said
+	// that it waits for.
+	gates map[string]*gateLog
+	gated map[string][]string
+	strangers
+	writes []write
+	last   time.Time            // when the last request was answered
+	agents map[string]agentPart // by User-Agent, of which there are few
+	world  *world
+	report Report
+}
+
+// agentPart is what ParseAgent says of a User-Agent.
+type agentPart struct {
+	by     Identity
+	marked bool
+	err    error
+	binary string
+}
+
+func (c *checker) parse(agent string) agentPart {
+	part, known := c.agents[agent]
+	if !known {
+		part.by, part.marked, part.err = ParseAgent(agent)
+		part.binary = builtAgent.FindString(agent)
+		c.agents[agent] = part
+	}
+	return part
+}
+
+// write is a request under a claim.
+type write struct {
+	event    event // without the object
+	by       Identity
+	identity string // of the controller that sent it
+	version  uint64 // 0 if the answer has none
+}
+
+func (c *checker) read(e event) error {
+	if e.Answered.After(c.last) {
+		c.last = e.Answered.Time
+	}
+	if !e.mutating() {
+		return nil
+	}
+	part := c.parse(e.UserAgent)
+	e.binary = part.binary
+	if part.marked && part.err == nil || strings.Contains(e.UserAgent, memberMark) && e.ObjectRef.Resource == "leases" {
+		c.binaries.Insert(part.binary)
+	}
+	if e.ObjectRef.Resource == "leases" {
+		c.readGate(e)
+		if e.ObjectRef.Namespace != c.namespace {
+			// Leases of the same names elsewhere are none of the fleet's.
+		} else if e.ObjectRef.Name == fleet.PlanLease(c.fleet) {
+			if err := c.readPlanLease(e); err != nil {
+				return err
+			}
+		} else if id, ok := c.shardOfLease(e.ObjectRef.Name); ok {
+			if h, planned := c.histories[id]; planned {
+				return c.readLease(id, h, e)
+			}
+			c.keepLease(id, e)
+			return nil
+		}
+	}
+	return c.readOther(e)
+}
+
+// readOther reads what is no write of a shard's Lease.
+func (c *checker) readOther(e event) error {
+	part := c.parse(e.UserAgent)
+	if part.marked && part.err == nil {
+		c.world.read(e, &part.by)
+	} else {
+		c.world.read(e, nil)
+	}
+	switch {
+	case part.err != nil:
+		c.convict(e, BadAgent, "%v", part.err)
+	case part.marked:
+		w := write{event: e.lean(), by: part.by, identity: c.world.intern(e.controller())}
+		w.version, _ = e.version()
+		c.writes = append(c.writes, w)
+	default:
+		c.readUnmarked(e)
+	}
+	return nil
+}
+
+func (c *checker) readLease(id shard.ID, h *history, e event) error {
+	if !c.countLease(id, e) {
+		return nil
+	}
+	return h.add(e)
+}
+
+// countLease tells whether a write of a shard's Lease took effect, and left a Lease.
+func (c *checker) countLease(id shard.ID, e event) bool {
+	c.own[e.binary]++
+	switch {
+	case e.refused():
+		return false
+	case e.failed():
+		c.report.LeaseUnknown++
+		if h := c.histories[id]; h != nil {
+			h.addUnknown(e)
+		}
+		return false
+	case e.Verb == "delete":
+		c.convict(e, LeaseDeleted, "terms of %s may restart", id)
+		return false
+	default:
+		return true
+	}
+}

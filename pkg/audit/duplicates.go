@@ -1,0 +1,79 @@
+package audit
+
+import (
+	"cmp"
+	"slices"
+)
+
+// judgeCreations holds every pod that the fleet created against what its owner wanted.
+func (b *bench) judgeCreations() {
+	for _, c := range b.creations {
+		uid := c.pod.owner(c.at.version)
+		if uid == "" {
+			continue // nobody wanted a number of them
+		}
+		o := b.owners[uid]
+		i, reason := b.incomplete(o, c.at)
+		switch {
+		case reason != "":
+			b.skip("pod created: " + reason)
+		case o.resource == "daemonsets":
+			b.skip("pod created: a DaemonSet has no number of pods")
+		case o.blurred(b.vague[o.place], excused(c, o, i), c.at):
+			b.skip("pod created: " + unanswered)
+		case o.resource == "statefulsets":
+			b.judgeOrdinal(c, o, i)
+		default:
+			b.judgeNumber(c, o, i)
+		}
+	}
+}
+
+// excused returns the first state that a create at state i may still be due to: that of the last create, or the oldest
+// that the controller may have had before it.
+func excused(c creation, o *owner, i int) int {
+	first := o.acted(i)
+	j, _ := slices.BinarySearchFunc(o.creates, c.at.version, func(m moment, v uint64) int { return cmp.Compare(m.version, v) })
+	if j > 0 {
+		first = min(first, o.at(o.creates[j-1].version))
+	}
+	return max(first, 0)
+}
+
+func (b *bench) judgeNumber(c creation, o *owner, i int) {
+	b.judged.Creates++
+	wanted := o.mostDesired(excused(c, o, i), i)
+	var live []string
+	for _, p := range o.pods {
+		if p.owner(c.at.version) == c.pod.owner(c.at.version) && p.live(c.at) {
+			live = append(live, p.name)
+		}
+	}
+	if len(live) >= int(wanted) {
+		b.convict(c.event, DuplicatePod, "%s: made %s for %s, which wanted at most %d and had %d: %s",
+			c.by, c.pod.name, o.title(), wanted, len(live), some(slices.Sorted(slices.Values(live)), ", "))
+	}
+}
+
+// judgeOrdinal does without counting: pods of a StatefulSet have fixed names, and a number in the middle may be missing
+// while one beyond the end is still there.
+func (b *bench) judgeOrdinal(c creation, o *owner, i int) {
+	n, ok := ordinal(o.name, c.pod.name)
+	if !ok {
+		b.skip("pod created: its name has no ordinal")
+		return
+	}
+	b.judged.Creates++
+	if end := o.mostDesired(excused(c, o, i), i); n >= end {
+		b.convict(c.event, DuplicatePod, "%s: made %s for %s, whose ordinals ended before %d", c.by, c.pod.name, o.title(), end)
+	}
+}
+
+// title names a thing for people.
+func (t *thing) title() string {
+	name := t.name
+	if t.namespace != "" {
+		name = t.namespace + "/" + name
+	}
+	return cmp.Or(t.kind, t.resource) + " " + name
+}

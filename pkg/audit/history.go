@@ -1,0 +1,276 @@
+package audit
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/utils/ptr"
+)
+
+// state is what one write made of a shard's Lease.
+type state struct {
+	version  uint64
+	based    uint64 // the version that the write was made on; 0 if the log does not say
+	holder   string
+	term     int32
+	duration time.Duration
+	// The write took effect between these.
+	received, answered time.Time
+	// spec is the fingerprint of the Lease's spec. Only its change is a sign of life: a rival may write its wish on the
+	// Lease of a dead holder. aliveReceived and aliveAnswered are of the last write that changed it.
+	spec                         uint64
+	aliveReceived, aliveAnswered time.Time
+	cover                        cover
+	// event is the write itself, for violations.
+	event event
+}
+
+// history is all writes of one Lease.
+type history struct {
+	states []state // by version, once sorted
+	// unknown are writes that ended with a server's error, such as a timeout, by what they asked for. They have no version.
+	unknown []state
+	// unasked are those of them of which the log does not tell what they asked for.
+	unasked []event
+	// holes are where the log lacks a write that somebody made the next one on. partial is set if the first is one of
+	// them: the log begins later than the Lease.
+	holes   []hole
+	partial bool
+}
+
+// hole lies between two writes of a Lease: the second was made on a version that no write in the log has made.
+type hole struct {
+	before, after state
+}
+
+// inHole reports whether what took effect at a version may have been under what is missing.
+func (h *history) inHole(version uint64) bool {
+	return slices.ContainsFunc(h.holes, func(g hole) bool { return g.before.version < version && version < g.after.version })
+}
+
+// holeBefore reports whether something is missing between a state and the one before it.
+func (h *history) holeBefore(version uint64) bool {
+	return slices.ContainsFunc(h.holes, func(g hole) bool { return g.after.version == version })
+}
+
+func (h *history) add(e event) error {
+	lease, err := e.lease()
+	if err != nil {
+		return err
+	}
+	version, err := strconv.ParseUint(lease.ResourceVersion, 10, 64)
+	if err != nil {
+		return err
+	}
+	s := madeBy(lease, e)
+	s.version = version
+	h.states = append(h.states, s)
+	return nil
+}
+
+// addUnknown takes in a write of which nobody knows whether it took effect. A request that the server has not read to its end,
+// as when its sender is cut off, has none.
+func (h *history) addUnknown(e event) {
+	unread := e.RequestObject == nil && e.Verb != "delete" && (e.level == auditv1.LevelRequest || e.level == auditv1.LevelRequestResponse)
+	if lease := e.asked(); lease != nil {
+		h.unknown = append(h.unknown, madeBy(lease, e))
+	} else if !unread {
+		h.unasked = append(h.unasked, e.lean())
+	}
+}
+
+// madeBy returns what an event made of the Lease, or would have, without its version.
+func madeBy(lease *coordinationv1.Lease, e event) state {
+	s := stateOf(lease, 0)
+	s.received, s.answered, s.event = e.Received.Time, e.Answered.Time, e.lean()
+	if asked := e.asked(); asked != nil {
+		s.based, _ = strconv.ParseUint(asked.ResourceVersion, 10, 64)
+	}
+	return s
+}
+
+// stateOf returns what a Lease says, without when it was written.
+func stateOf(lease *coordinationv1.Lease, version uint64) state {
+	term := ptr.Deref(lease.Spec.LeaseTransitions, 0)
+	return state{
+		version:  version,
+		holder:   ptr.Deref(lease.Spec.HolderIdentity, ""),
+		term:     term,
+		duration: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
+		spec:     fingerprint(lease.Spec),
+		cover:    coverOf(lease, term),
+	}
+}
+
+// sort puts the states in order; an update that changed nothing is answered with what was there, and is left out.
+func (h *history) sort() {
+	slices.SortStableFunc(h.states, func(a, b state) int {
+		return cmp.Or(cmp.Compare(a.version, b.version), a.answered.Compare(b.answered))
+	})
+	h.states = slices.CompactFunc(h.states, func(a, b state) bool { return a.version == b.version })
+	h.recover()
+	for i := range h.states {
+		s := &h.states[i]
+		s.aliveReceived, s.aliveAnswered = s.received, s.answered
+		if i > 0 && h.states[i-1].spec == s.spec {
+			s.aliveReceived, s.aliveAnswered = h.states[i-1].aliveReceived, h.states[i-1].aliveAnswered
+		}
+	}
+}
+
+// recover puts in the writes that took effect though their sender was told of an error: a busy server ends a request that
+// its storage carries out. The next write shows that there was one, by the version that it was made on. Without it the
+// sign of life would be taken for a later one, or a release for a renewal.
+func (h *history) recover() {
+	var all []state
+	var before state
+	for i, after := range h.states {
+		found, whole := h.between(before, after)
+		if all = append(all, found...); !whole {
+			if len(found) > 0 {
+				before = found[len(found)-1]
+			}
+			h.holes = append(h.holes, hole{before, after})
+			h.partial = h.partial || i == 0
+		}
+		all, before = append(all, after), after
+	}
+	h.states = all
+}
+
+// between returns what took effect between two writes, and whether that is all.
+func (h *history) between(before, after state) (hidden []state, whole bool) {
+	for before.version < after.based && after.based < after.version {
+		// What an unknown write was made on has been there too.
+		version := after.based
+		for _, u := range h.unknown {
+			if before.version < u.based && u.based < version {
+				version = u.based
+			}
+		}
+		s, ok := h.made(before, after, version == after.based)
+		if !ok {
+			return hidden, false
+		}
+		s.version = version
+		hidden = append(hidden, s)
+		before = s
+	}
+	return hidden, true
+}
+
+// made returns which unknown write took effect next to a state, and was the last one before another if that is said. Only
+// one of those that were made on the same version can have, and what comes after tells which.
+func (h *history) made(before, after state, last bool) (found state, ok bool) {
+	for _, u := range h.unknown {
+		if u.based != before.version || u.received.After(after.answered) {
+			continue
+		}
+		switch {
+		case !ok, last && u.spec == after.spec:
+			found, ok = u, true
+		case last && found.spec != after.spec && after.holder != before.holder && u.holder == "":
+			found = u // a release, after which anybody may take it
+		}
+	}
+	if found.answered.After(after.received) {
+		found.answered = after.received
+	}
+	return found, ok
+}
+
+// at returns the state in force at a version.
+func (h *history) at(version uint64) (state, bool) {
+	i, found := slices.BinarySearchFunc(h.states, version, func(s state, v uint64) int { return cmp.Compare(s.version, v) })
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return state{}, false
+	}
+	return h.states[i], true
+}
+
+// ranOut tells whether the Lease had stood still for its duration when a request arrived.
+func (h *history) ranOut(arrived time.Time) bool {
+	// The order of the versions is that of the answers too: a holder has one request under way at a time.
+	i, _ := slices.BinarySearchFunc(h.states, arrived, func(s state, t time.Time) int { return s.answered.Compare(t) })
+	return i > 0 && h.states[i-1].aliveAnswered.Add(h.states[i-1].duration).Before(arrived)
+}
+
+// hides reports whether the log lacks writes of the Lease that were in force when a request may have taken effect.
+func (h *history) hides(m moment) bool {
+	if m.version > 0 {
+		return h.inHole(m.version)
+	}
+	return slices.ContainsFunc(h.holes, func(g hole) bool {
+		return !m.received.After(g.after.answered) && !m.answered.Before(g.before.received)
+	})
+}
+
+// terms returns the history's terms in order: runs of states with the same holder and term, without those that have no
+// holder.
+func (h *history) terms() []Term {
+	var terms []Term
+	open := false
+	for _, s := range h.states {
+		last := len(terms) - 1
+		if open && terms[last].Holder == s.holder && terms[last].Term == s.term {
+			terms[last].last = s
+			terms[last].note(s)
+			continue
+		}
+		if open {
+			terms[last].Ended, terms[last].Released, terms[last].end = s.answered, s.holder == "", s
+		}
+		if open = s.holder != ""; open {
+			terms = append(terms, Term{Holder: s.holder, Term: s.term, Began: s.answered, first: s, last: s})
+			terms[len(terms)-1].earlier = h.partial && len(terms) == 1 && s.version == h.states[0].version
+			terms[len(terms)-1].note(s)
+		}
+	}
+	return terms
+}
+
+// note keeps what a write of the Lease says of the term.
+func (t *Term) note(s state) {
+	if t.cover == nil && s.cover.named && s.cover.fault == "" {
+		t.cover = &s.cover
+	}
+	switch {
+	case s.cover.ready:
+		t.waited, t.ran = true, time.Time{}
+	case t.waited && t.ran.IsZero():
+		t.ran = s.answered
+	}
+}
+
+// faults returns what is wrong with the Lease's writes by themselves.
+func (h *history) faults() []Violation {
+	var faults []Violation
+	high, held := int32(-1), state{}
+	for _, s := range h.states {
+		switch {
+		case s.holder == "":
+			held = state{}
+		case s.holder == held.holder && s.term == held.term:
+			held = s
+		default:
+			if s.term <= high {
+				faults = append(faults, s.event.violation(TermReused, "%s holds it for term %d, which is not above term %d before",
+					s.holder, s.term, high))
+			}
+			if held.holder != "" && s.holder != held.holder && !h.holeBefore(s.version) && s.answered.Before(held.aliveReceived.Add(held.duration)) {
+				faults = append(faults, s.event.violation(TakenEarly, "%s took it %v after %s had renewed it for %v",
+					s.holder, s.answered.Sub(held.aliveReceived), held.holder, held.duration))
+			}
+			held = s
+		}
+		high = max(high, s.term)
+	}
+	return faults
+}

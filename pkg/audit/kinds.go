@@ -1,0 +1,78 @@
+package audit
+
+// Kind says which rule was broken.
+type Kind string
+
+// The rules, each by how it is broken.
+const (
+	// WrongRange: the object's namespace is not in the range of the shard.
+	WrongRange Kind = "wrong range"
+	// WrongScope: a namespaced shard wrote a cluster-scoped object that is no business of its.
+	WrongScope Kind = "wrong scope"
+	// WrongController: the controller is none of those that the shard's Lease named.
+	WrongController Kind = "wrong controller"
+	// NotHolder: the shard's Lease did not name the writer, or not with that term.
+	NotHolder Kind = "not the holder"
+	// UnknownShard: the shard is in no plan, and no Lease said what it covers.
+	UnknownShard Kind = "unknown shard"
+	// BadAgent: the fence's part of the User-Agent cannot be read.
+	BadAgent Kind = "bad user agent"
+	// Unfenced: the binary wrote without the fence's part.
+	Unfenced Kind = "unfenced"
+	// TermReused: a Lease got a new holder without a greater term, or its term went back.
+	TermReused Kind = "term reused"
+	// TakenEarly: a Lease got a new holder before that of the old one had run out; of a gate, the
+	// fleet for its holder.
+	TakenEarly Kind = "taken early"
+	// Overlapping: the Lease went on with a term although another one had begun.
+	Overlapping Kind = "overlapping terms"
+	// OverlappingShards: a write was made under the claim of a shard while another shard that covers some of the same was
+	// held by a claim that had begun to work.
+	OverlappingShards Kind = "overlapping shards"
+	// WrongLayout: a Lease says that its shard covers what it does not, by its name, the plan, or itself before; or the fleet
+	// wrote a plan that may not follow the last one.
+	WrongLayout Kind = "wrong layout"
+	// DuplicatePod: a pod was created beyond the number that its owner wanted.
+	DuplicatePod Kind = "duplicate pod"
+	// DuplicateReplicaSet: a ReplicaSet was created for a Deployment that had one of the same template.
+	DuplicateReplicaSet Kind = "duplicate ReplicaSet"
+	// DuplicateJob: a Job was created for a time that its CronJob had made one for.
+	DuplicateJob Kind = "duplicate Job"
+	// DuplicateSlice: an EndpointSlice was created with an endpoint that another of its Service had.
+	DuplicateSlice Kind = "duplicate EndpointSlice"
+	// WantedPodDeleted: a pod was deleted that its owner wanted.
+	WantedPodDeleted Kind = "wanted pod deleted"
+	// OwnedDeleted: the garbage collector deleted what had an owner.
+	OwnedDeleted Kind = "owned object deleted"
+	// NotGated: the member waits for a gate, a Lease of somebody else, which did not name the
+	// fleet.
+	NotGated Kind = "gate not held"
+	// LeaseDeleted: a shard's Lease, or that of the plan, was deleted, by whomever.
+	LeaseDeleted Kind = "Lease deleted"
+)
+
+// Why something is undecided.
+const (
+	// LeaseHole: a write of a shard's Lease was made on a version that no write in the log has made; or a write was made under
+	// a claim while the Lease said something that is not in the log.
+	LeaseHole Kind = "hole in the Lease's history"
+	// LeaseUnanswered: a write of a shard's Lease ended without an answer, and the log does not have what it asked for.
+	LeaseUnanswered Kind = "Lease write without an answer"
+	// LongFlight: a write was under way when its term ended, and for longer than the API server lets a request be.
+	LongFlight Kind = "in flight for too long"
+	// LateFlight: a write arrived after the Lease had run out, by when its sender must have stopped, and took effect after the
+	// next holder had begun.
+	LateFlight Kind = "in flight from after the end"
+)
+
+// Kinds returns all kinds of violations, and all reasons for which something is undecided.
+func Kinds() (violations, undecided []Kind) {
+	return []Kind{
+			WrongRange, WrongScope, WrongController, NotHolder, UnknownShard, BadAgent,
+			Unfenced, TermReused, TakenEarly, Overlapping, OverlappingShards, WrongLayout,
+			DuplicatePod, DuplicateReplicaSet, DuplicateJob, DuplicateSlice, WantedPodDeleted, OwnedDeleted,
+			NotGated, LeaseDeleted,
+		}, []Kind{
+			LeaseHole, LeaseUnanswered, LongFlight, LateFlight,
+		}
+}

@@ -1,0 +1,240 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Violation is one breach of a rule.
+type Violation struct {
+	Kind Kind `json:"kind"`
+	// Log and Line are which of the logs, and which of its lines, both from 1. File is the log's name, if it has one. AuditID
+	// is what stands on the line.
+	File    string `json:"file,omitempty"`
+	Log     int    `json:"log"`
+	Line    int    `json:"line"`
+	AuditID string `json:"auditID"`
+	// Verb and URI of the request.
+	Verb string `json:"verb"`
+	URI  string `json:"uri"`
+	// Time at which the request was answered.
+	Time time.Time `json:"time"`
+	// Detail says in words what was expected and what was found.
+	Detail string `json:"detail"`
+}
+
+// String returns all of it on one line.
+func (v Violation) String() string {
+	return fmt.Sprintf("%s: %s; %s, audit ID %s, %s %s at %s", v.Kind, v.Detail, where(v.File, v.Log, v.Line), v.AuditID, v.Verb, v.URI, stamp(v.Time))
+}
+
+// where names a line.
+func where(file string, log, line int) string {
+	switch {
+	case file != "":
+		return fmt.Sprintf("%s line %d", file, line)
+	case log > 1:
+		return fmt.Sprintf("log %d line %d", log, line)
+	default:
+		return fmt.Sprintf("line %d", line)
+	}
+}
+
+func (e event) violation(kind Kind, format string, args ...any) Violation {
+	return Violation{
+		Kind: kind, File: e.file, Log: e.log, Line: e.line, AuditID: e.AuditID, Verb: e.Verb, URI: e.RequestURI, Time: e.Answered.Time,
+		Detail: fmt.Sprintf(format, args...),
+	}
+}
+
+// Term is one holder's continuous hold of a Lease.
+type Term struct {
+	// Holder is the incarnation, Term the number.
+	Holder string
+	Term   int32
+	// Began and Ended are when the Lease writes were answered that began and ended it. Ended is zero for a term that
+	// the log does not see end.
+	Began, Ended time.Time
+	// Released is set if the holder gave the Lease back, and it was not taken from it.
+	Released bool
+
+	first, last state // its first and last write
+	// earlier is set if the log begins with the term, which had begun before.
+	earlier bool
+	end     state // the write that ended it
+	// cover is what the Lease said in the term, nil if it named no controllers. waited is set once it said that the holder
+	// was ready and waited for others, ran is when it no longer said so.
+	cover  *cover
+	waited bool
+	ran    time.Time
+}
+
+// couldCover tells whether the request may have taken effect within the term.
+func (t Term) couldCover(e event) bool {
+	return (t.earlier || !e.Answered.Time.Before(t.first.received)) && (t.Ended.IsZero() || !e.Received.After(t.Ended))
+}
+
+// Tenure is the writes of one holder of a shard, in one term, to one namespace.
+type Tenure struct {
+	Identity
+	// Writes counts them; First and Last are when the first and the last one was answered.
+	Writes      int
+	First, Last time.Time
+}
+
+// Counts tells what the log had.
+type Counts struct {
+	// Lines of the log.
+	Lines int `json:"lines"`
+	// ByVersion and ByTime are the writes that carry the fence's part, by how they were joined with their Lease.
+	ByVersion int `json:"byVersion"`
+	ByTime    int `json:"byTime"`
+	// Late are those whose Lease had run out and had not been taken by anybody.
+	Late int `json:"late"`
+	// Flying are the writes in flight, FlyingReleased those of them whose term had ended by a release.
+	Flying         int `json:"inFlight"`
+	FlyingReleased int `json:"inFlightAfterRelease"`
+	// Partial are the shards' Leases that are older than the log.
+	Partial int `json:"partial"`
+	// Refused, Events and StoreNothing carry the fence's part too and are not judged by the Lease. Refused are all that
+	// were, late or not.
+	Refused      int `json:"refused"`
+	Events       int `json:"events"`
+	StoreNothing int `json:"storeNothing"`
+	// FleetOwn are the fleet's own requests, which carry no such part.
+	FleetOwn int `json:"fleetOwn"`
+	// Unnamed are requests without such a part that may be the fleet's or those of a stock controller manager of the same
+	// build, as neither sent them with a token of its own.
+	Unnamed int `json:"unnamed"`
+	// Volumes are requests for PersistentVolumes that were held against the range by the volume's claim; VolumesUnknown those
+	// of whose volume the log does not tell the claim.
+	Volumes        int `json:"volumes"`
+	VolumesUnknown int `json:"volumesUnknown"`
+	// ByController are requests whose controller was held against those that the Lease named.
+	ByController int `json:"byController"`
+	// Gated are writes that were held against a gate, for each gate once.
+	Gated int `json:"gated"`
+	// PlansRefused are plans that somebody else than the fleet wrote and that could not follow the one in force.
+	PlansRefused int `json:"plansRefused"`
+	// LeaseUnknown are writes of shards' Leases that ended with a server's error, so that nobody knows whether they took
+	// effect. They are left out, but for those that a later write was made on: look at them before you believe a violation
+	// that is near to one.
+	LeaseUnknown int `json:"leaseUnknown"`
+}
+
+// Report is what a log says of a fleet.
+type Report struct {
+	Counts
+	// Cut is set if the log's last line was incomplete, and left out.
+	Cut bool
+	// Plans is how many plans were in force, one after the other, with that given up front.
+	Plans int
+	// Writes by shard and incarnation.
+	Writes map[shard.ID]map[string]int
+	// Namespaces lists for each namespace who wrote in it for namespaced shards, in order of the first write.
+	Namespaces map[string][]Tenure
+	// Terms are the terms of each shard, in order.
+	Terms map[shard.ID][]Term
+	// Overlaps are pairs of terms of one shard that were in force at the same time, and of two shards that cover some of
+	// the same and were worked at the same time, in order. There is a violation for each of them too.
+	Overlaps []Overlap
+	// InFlight are writes that were already on the wire when their term ended, in the logs' order. They are no violations.
+	InFlight []Flight
+	// DeniedLate counts requests that came after their term had ended and were refused, by the code of the answer. A
+	// fence in the API server answers 403.
+	DeniedLate map[int32]int
+	// Objects tells how much the rules about objects had to judge.
+	Objects Judged
+	// Violations, in the logs' order.
+	Violations []Violation
+	// Undecided is what can neither be convicted nor acquitted, in the logs' order.
+	Undecided []Violation
+
+	times map[string][]time.Time // of each incarnation's writes, sorted
+	tale  tale                   // of the shards
+}
+
+// Unwritten returns those of the namespaces in which no namespaced shard has written anything, sorted.
+func (r Report) Unwritten(namespaces []string) []string {
+	var none []string
+	for _, namespace := range namespaces {
+		if len(r.Namespaces[namespace]) == 0 {
+			none = append(none, namespace)
+		}
+	}
+	slices.Sort(none)
+	return none
+}
+
+// Gaps returns how long shards went without a holder between two terms, by whether the first was released or ran out,
+// each sorted: from the answer to the last write of the one to the answer to the first of the next. Where the Lease ran
+// out, this counts from its last renewal.
+func (r Report) Gaps() (released, expired []time.Duration) {
+	for _, terms := range r.Terms {
+		for i, next := range terms[min(1, len(terms)):] {
+			if last := terms[i]; last.Released {
+				released = append(released, next.Began.Sub(last.Ended))
+			} else {
+				expired = append(expired, next.Began.Sub(last.last.aliveAnswered))
+			}
+		}
+	}
+	slices.Sort(released)
+	slices.Sort(expired)
+	return released, expired
+}
+
+// stamp is a time as it stands in the log.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "the end of the log"
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// Err returns nil if there is no violation, else an error that names the first few.
+func (r Report) Err() error {
+	if len(r.Violations) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the audit log has %d violations:\n%s", len(r.Violations), some(texts(r.Violations), "\n"))
+}
+
+// Undisturbed returns nil if the log has nothing in it that only a fault of servers, network or clocks explains: no write
+// came after its Lease had run out, none was under way when its term ended, and nothing is undecided.
+func (r Report) Undisturbed() error {
+	var errs []error
+	if r.Late > 0 {
+		errs = append(errs, fmt.Errorf("%d writes came after their Lease had run out", r.Late))
+	}
+	if len(r.InFlight) > 0 {
+		errs = append(errs, fmt.Errorf("%d writes were in flight when their term ended, %d of them after a release:\n%s",
+			r.Flying, r.FlyingReleased, some(texts(r.InFlight), "\n")))
+	}
+	if len(r.Undecided) > 0 {
+		errs = append(errs, fmt.Errorf("%d things are undecided:\n%s", len(r.Undecided), some(texts(r.Undecided), "\n")))
+	}
+	return errors.Join(errs...)
+}
+
+func texts[T fmt.Stringer](all []T) []string {
+	var lines []string
+	for _, each := range all {
+		lines = append(lines, each.String())
+	}
+	return lines
+}
+
+// some joins the first few of a list.
+func some(list []string, separator string) string {
+	const shown = 10
+	if more := len(list) - shown; more > 0 {
+		list = append(list[:shown:shown], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(list, separator)
+}

@@ -1,0 +1,144 @@
+package audit
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+// strangers is what is known of requests without the fence's part, and of how to tell those of members among them: whatever
+// the binary is called, its build has sent requests with the part, or written members' Leases; and members publish the ids of
+// their tokens there.
+type strangers struct {
+	unmarked []unmarked
+	// own counts, by binary, requests that nobody has to answer for.
+	own map[string]int
+	// binaries have sent what only a member sends.
+	binaries sets.Set[string]
+	// published are the ids of tokens on members' Leases, named the gates that members wait for.
+	published, named sets.Set[string]
+	// others are the incarnations of other fleets' members: they have marks and Leases of their own.
+	others sets.Set[string]
+}
+
+// unmarked is a write without the fence's part.
+type unmarked struct {
+	event        event
+	agent, token string
+}
+
+func newStrangers() strangers {
+	return strangers{own: map[string]int{}, binaries: sets.New[string](), published: sets.New[string](), named: sets.New[string](), others: sets.New[string]()}
+}
+
+// readUnmarked keeps a write until it is known whether a member made it.
+func (c *checker) readUnmarked(e event) {
+	token := e.token()
+	switch {
+	case e.binary == "" && token == "", strings.HasPrefix(e.User.Username, "system:node:"):
+	case e.isEvent(), e.storesNothing(), e.refused(), e.dryRun(), c.isOwn(e):
+		c.own[e.binary]++
+	default:
+		c.unmarked = append(c.unmarked, unmarked{event: e.lean(), agent: c.world.intern(e.UserAgent), token: c.world.intern(token)})
+	}
+}
+
+// isOwn reports whether a member may write it under no claim: the fleet's Leases, and the service accounts of controllers.
+// Gates are known once all has been read.
+func (c *checker) isOwn(e event) bool {
+	r := e.ObjectRef
+	switch r.Resource {
+	case "leases":
+		return r.Namespace == c.namespace && strings.HasPrefix(r.Name, c.fleet+"-") || c.ofAnotherFleet(e)
+	case "serviceaccounts":
+		return r.Namespace == metav1.NamespaceSystem && e.Verb == "create"
+	default:
+		return false
+	}
+}
+
+// ofAnotherFleet reports whether a Lease says that it is another fleet's, of another name or in another namespace: one build may
+// serve several. It keeps who holds it, and which gates that one waits for.
+func (c *checker) ofAnotherFleet(e event) bool {
+	lease, err := e.lease()
+	if err != nil {
+		return false
+	}
+	name := lease.Labels[fleet.FleetLabel]
+	if name == "" || !strings.HasPrefix(e.ObjectRef.Name, name+"-") || name == c.fleet && e.ObjectRef.Namespace == c.namespace {
+		return false
+	}
+	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
+		c.others.Insert(holder)
+	}
+	for _, gate := range gatesOf(e, lease) {
+		c.named.Insert(gate)
+	}
+	return true
+}
+
+// forgetOthers leaves out what other fleets did.
+func (c *checker) forgetOthers() {
+	c.writes = slices.DeleteFunc(c.writes, func(w write) bool { return c.others.Has(w.by.Member) })
+	w := c.world
+	w.creations = slices.DeleteFunc(w.creations, func(made creation) bool { return c.others.Has(made.by.Member) })
+	w.deletions = slices.DeleteFunc(w.deletions, func(gone deletion) bool { return c.others.Has(gone.by.Member) })
+	for _, all := range w.siblings {
+		for i := range all {
+			if all[i].by != nil && c.others.Has(all[i].by.Member) {
+				all[i].by = nil
+			}
+		}
+	}
+}
+
+// judgeStrangers convicts members of what they wrote outside of any shard, and counts their requests.
+func (c *checker) judgeStrangers() {
+	twins := c.twins()
+	for binary, n := range c.own {
+		if c.binaries.Has(binary) && !twins.Has(binary) {
+			c.report.FleetOwn += n
+		}
+	}
+	for _, u := range c.unmarked {
+		build, twin := c.binaries.Has(u.event.binary), twins.Has(u.event.binary)
+		gate := u.event.ObjectRef.Resource == "leases" && c.named.Has(gateKey(u.event, u.event.ObjectRef.Name))
+		switch ours := u.token != "" && c.published.Has(u.token) || build && !twin; {
+		case ours:
+			c.report.FleetOwn++
+		case build && u.token == "" && !gate:
+			c.report.Unnamed++
+			continue
+		default:
+			continue // somebody else's
+		}
+		if gate {
+			continue
+		}
+		c.convict(u.event, Unfenced, "user agent %q has no claim in it", u.agent)
+	}
+}
+
+// twins returns the binaries of members by which somebody else held a gate as well: a stock controller manager of the same
+// name, version and commit. Their tokens tell them apart.
+func (c *checker) twins() sets.Set[string] {
+	twins := sets.New[string]()
+	for name := range c.named {
+		if g := c.gates[name]; g != nil {
+			for _, s := range g.states {
+				if s.holder != "" && s.holder != fleet.GateIdentity(c.fleet) {
+					twins.Insert(s.event.binary)
+				}
+			}
+		}
+	}
+	return twins
+}
+
+// ours reports whether the fleet's build sent a request.
+func (c *checker) ours(e event) bool { return c.binaries.Has(e.binary) }

@@ -1,0 +1,110 @@
+package audit_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+)
+
+// as has a request come with a token, as a controller's account.
+func (l line) as(controller, token string) line {
+	return l.with("user", map[string]any{
+		"username": "system:serviceaccount:kube-system:" + controller,
+		"extra":    map[string]any{"authentication.kubernetes.io/credential-id": []string{token}},
+	})
+}
+
+// TestUnmarked has members write without the fence's part, from binaries of whatever name.
+func TestUnmarked(t *testing.T) {
+	const pod = "kube-controller-manager/v1.37.1 (linux/amd64) kubernetes/fedcba9" // the static pod's binary is called as stock's
+	named := func(agent string) []line {
+		renamed := func(l line) line {
+			return l.with("userAgent", strings.Replace(l["userAgent"].(string), client, agent, 1))
+		}
+		return []line{
+			renamed(waits(a, gateName)), renamed(lease(lower, a, 1, 10, 10)), renamed(gate(gatekept, 6, 1)), renamed(write(a, lower, 1, low, 20, 11)),
+		}
+	}
+	published := waits(a, gateName)
+	published["responseObject"].(map[string]any)["metadata"].(map[string]any)["annotations"].(map[string]any)["flotilla.dev/credential-ids"] = "JTI=1,JTI=2"
+	plain := request("update", "", "apps", "replicasets", low, "web", 12)
+	of := func(agent string) line { return plain.with("userAgent", agent) }
+	other := func(namespace, name string) line {
+		return request("update", pod, "coordination.k8s.io", "leases", namespace, name, 12).with("responseObject", thing{"kind": "Lease", "metadata": map[string]any{
+			"name": name, "resourceVersion": "21", "labels": map[string]any{"flotilla.dev/fleet": "armada"}}})
+	}
+	guilty := []audit.Kind{audit.Unfenced}
+	twin := gate(stock, 4, 0.5).with("userAgent", pod+"/leader-election")
+	released := gate("", 5, 0.7).with("userAgent", pod+"/leader-election")
+	tests := map[string]struct {
+		lines   []line
+		want    []audit.Kind
+		unnamed int
+	}{
+		"by its controllers":             {lines: []line{of(pod + "/deployment-controller")}, want: guilty},
+		"by the process":                 {lines: []line{of(pod)}, want: guilty},
+		"another's":                      {lines: []line{of(stockAgent + "/deployment-controller")}},
+		"another version's":              {lines: []line{of(strings.Replace(pod, "37", "36", 1))}},
+		"a kubelet's of that build":      {lines: []line{of(pod).with("user", map[string]any{"username": "system:node:n"})}},
+		"a Lease of the fleet":           {lines: []line{other("kube-system", fleetName+"-member-x")}},
+		"the gate":                       {lines: []line{request("update", pod, "coordination.k8s.io", "leases", "kube-system", gateName, 12).code(504)}},
+		"another fleet's":                {lines: []line{other("kube-system", "armada-member-x")}},
+		"a Lease that nobody named":      {lines: []line{other("kube-system", "kube-scheduler")}, want: guilty},
+		"a node's Lease":                 {lines: []line{other("kube-node-lease", machine)}, want: guilty},
+		"a Lease in another namespace":   {lines: []line{other("other", fleetName+"-member-x")}, want: guilty},
+		"an account of a controller":     {lines: []line{request("create", pod, "", "serviceaccounts", "kube-system", "job-controller", 12)}},
+		"an account of somebody's":       {lines: []line{request("create", pod, "", "serviceaccounts", low, "default", 12)}, want: guilty},
+		"an account, deleted":            {lines: []line{request("delete", pod, "", "serviceaccounts", "kube-system", "job-controller", 12)}, want: guilty},
+		"dry run":                        {lines: []line{of(pod).with("requestURI", "/replicasets/web?dryRun=All")}},
+		"refused":                        {lines: []line{of(pod).code(403)}},
+		"under any name, by its token":   {lines: []line{published, of("curl/8").as("deployment-controller", "JTI=2")}, want: guilty},
+		"by a token that nobody has":     {lines: []line{published, of("curl/8").as("deployment-controller", "JTI=9")}},
+		"a twin led, its own token":      {lines: []line{twin, released, published, of(pod).as("deployment-controller", "JTI=9")}},
+		"a twin led, the member's token": {lines: []line{twin, released, published, of(pod).as("deployment-controller", "JTI=1")}, want: guilty},
+		"a twin led, no token":           {lines: []line{twin, released, of(pod)}, unnamed: 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, append(test.lines, named(pod)...)...)
+			requireKinds(t, report, test.want...)
+			if report.Unnamed != test.unnamed {
+				t.Errorf("%d unnamed, want %d", report.Unnamed, test.unnamed)
+			}
+		})
+	}
+}
+
+// TestTwoFleets has another fleet of the same build, with shards of the same names.
+func TestTwoFleets(t *testing.T) {
+	const other = "armada-0_zzz"
+	of := func(namespace, fleet string) line {
+		return request("update", client+"/fleet-member/x", "coordination.k8s.io", "leases", namespace, fleet+"-member-armada-0", 1).with("responseObject", map[string]any{
+			"kind": "Lease", "metadata": map[string]any{
+				"name": fleet + "-member-armada-0", "resourceVersion": "5",
+				"labels": map[string]any{"flotilla.dev/fleet": fleet}, "annotations": map[string]any{"flotilla.dev/gates": "theirs"},
+			},
+			"spec": map[string]any{"holderIdentity": other},
+		})
+	}
+	gate := request("update", client, "coordination.k8s.io", "leases", "kube-system", "theirs", 2)
+	theirs := []line{
+		write(other, lower, 1, high, 40, 2), gate,
+		does("create", agent(other, lower, 1), "", "pods", pod("p3"), 41, 41),
+		does("delete", agent(other, lower, 1), "", "pods", pod("p0"), 105, 105),
+	}
+	requireKinds(t, check(t, append(append(theirs, of("kube-system", "armada")), scene()...)...))
+	requireKinds(t, check(t, append(append(theirs[:1:1], of("other", fleetName)), scene()...)...))
+	requireKinds(t, check(t, append(theirs, scene()...)...),
+		audit.WrongRange, audit.NotHolder, audit.Unfenced, audit.NotHolder, audit.DuplicatePod, audit.NotHolder)
+}
+
+// TestPlanOfTheFleet has members of a binary of any name write a plan that cannot follow: that is a violation, and nobody else's is.
+func TestPlanOfTheFleet(t *testing.T) {
+	halves, split, _ := plans(t)
+	split.Generation = 1
+	const pod = "kube-controller-manager/v1.37.1 (linux/amd64) kubernetes/fedcba9"
+	log := []line{planLease(t, halves, 5, 0), waits(a, "").with("userAgent", pod+"/fleet-member/x")}
+	requireKinds(t, checkPlan(t, halves, append(log, planLease(t, split, 6, 1).with("userAgent", pod+"/flotilla-cli"))...), audit.WrongLayout)
+	requireKinds(t, checkPlan(t, halves, append(log, planLease(t, split, 6, 1).with("userAgent", user))...))
+}

@@ -1,0 +1,60 @@
+package audit
+
+import "time"
+
+// thing is what is kept of every object that has a UID.
+type thing struct {
+	place
+	kind string
+	// born is the write that created it, where created is set: the log may begin later.
+	born    moment
+	created bool
+	// refs are its owners by the last write that told, which was at version told.
+	refs []reference
+	told uint64
+	// alive is when a write arrived that was answered with the object, which was not deleted or finished then.
+	alive time.Time
+	// ended are the moments from which it was, or may have been, deleted or asked to be; for pods also finished.
+	ended []ending
+}
+
+// vagueWrite is a write of which nobody knows whether it took effect.
+type vagueWrite struct {
+	moment
+	// asked is set if the log has the request; owner is the controller that it gave the object.
+	asked bool
+	owner string
+}
+
+// settledBy reports whether a whole answer that a request arriving at a time got shows what the write has done, if anything:
+// a server carries out late, at the most by the lag of caches, what it could not answer.
+func (u vagueWrite) settledBy(arrived time.Time) bool { return arrived.After(u.answered.Add(lag)) }
+
+// aliveAfter reports whether the object was seen alive so long after a write without an answer that it cannot have ended it.
+func (t *thing) aliveAfter(m moment) bool { return vagueWrite{moment: m}.settledBy(t.alive) }
+
+// place is where objects are found: a name may be used by one after the other. An empty name means all.
+type place struct {
+	group, resource, namespace, name string
+}
+
+// collection returns the place of all objects beside this one.
+func (p place) collection() place {
+	p.name = ""
+	return p
+}
+
+// ending is a moment; sure unless nobody knows whether it took effect.
+type ending struct {
+	moment
+	sure bool
+}
+
+func endedMaybeBefore(endings []ending, m moment) bool {
+	for _, e := range endings {
+		if e.maybeBefore(m) {
+			return true
+		}
+	}
+	return false
+}

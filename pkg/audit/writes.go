@@ -1,0 +1,149 @@
+package audit
+
+import (
+	"slices"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// judgeWrites holds every request that carries a claim against what its shard covers, and against its Lease.
+func (c *checker) judgeWrites() {
+	overtaken := newOvertaken(c.writes)
+	for _, w := range c.writes {
+		f, known := c.fact(w.by)
+		if !known {
+			c.convict(w.event, UnknownShard, "%s: no plan has such a shard", w.by)
+			continue
+		}
+		switch {
+		case w.event.isEvent():
+			c.report.Events++
+			continue
+		case w.event.storesNothing():
+			c.report.StoreNothing++
+			continue
+		}
+		if f.namespaced {
+			c.judgeRange(f, w)
+		}
+		c.judgeController(w, f)
+		if w.event.refused() || overtaken.has(w.event) {
+			c.report.Refused++
+			c.judgeRefusal(w)
+			continue
+		}
+		c.judge(w, f)
+	}
+}
+
+func (c *checker) judgeRange(f fact, w write) {
+	e, namespace := w.event, w.event.namespace()
+	switch {
+	case namespace == "" && e.ObjectRef.Resource == "persistentvolumes":
+		c.judgeVolume(f, w)
+	case namespace == "":
+		c.convict(e, WrongScope, "%s: %s %q is cluster-scoped", w.by, e.resource(), e.ObjectRef.Name)
+	case !f.extent.Range.ContainsNamespace(namespace):
+		c.convict(e, WrongRange, "%s: namespace %q is at %#016x, outside of %s", w.by, namespace, shard.Hash(namespace), f.extent.Range)
+	}
+}
+
+// judge holds a write against the Lease and the gates, and counts it.
+func (c *checker) judge(w write, f fact) {
+	c.judgeGates(w)
+	if term, ok := c.term(w.by); !ok {
+		c.convictUnlessHidden(w, "%s: the Lease never said so", w.by)
+	} else if c.judgeTerm(w, term) {
+		c.worked(w, term)
+	}
+	c.report.times[w.by.Member] = append(c.report.times[w.by.Member], w.event.Answered.Time)
+	if c.report.Writes[w.by.Shard] == nil {
+		c.report.Writes[w.by.Shard] = map[string]int{}
+	}
+	c.report.Writes[w.by.Shard][w.by.Member]++
+	if f.namespaced {
+		c.tenure(w)
+	}
+}
+
+// term returns the term that an identity speaks of.
+func (c *checker) term(by Identity) (Term, bool) {
+	for _, t := range c.report.Terms[by.Shard] {
+		if t.Holder == by.Member && t.Term == by.Term {
+			return t, true
+		}
+	}
+	return Term{}, false
+}
+
+// judgeTerm tells whether the write was within the term.
+func (c *checker) judgeTerm(w write, t Term) bool {
+	h := c.histories[w.by.Shard]
+	// A version from before the term is that of an earlier change: this write changed nothing.
+	late := h.ranOut(w.event.Received.Time)
+	if w.version < t.first.version {
+		c.report.ByTime++
+		if !t.couldCover(w.event) {
+			c.convictUnlessHidden(w, "%s: the term lasted from %s to %s", w.by, stamp(t.Began), stamp(t.Ended))
+			return false
+		}
+		// It may have taken effect before the end of the term, or after it.
+		if w.version == 0 && t.onTheWire(w.event) {
+			c.fly(w.event, w.flight(t), false)
+		}
+	} else {
+		c.report.ByVersion++
+		if s, _ := h.at(w.version); s.holder != w.by.Member || s.term != w.by.Term {
+			if t.onTheWire(w.event) {
+				c.fly(w.event, w.flight(t), late)
+				return false
+			}
+			c.convictUnlessHidden(w, "%s: the Lease at version %d named %q, term %d", w.by, w.version, s.holder, s.term)
+			return false
+		}
+	}
+	if late {
+		c.report.Late++
+	}
+	return true
+}
+
+// convictUnlessHidden convicts a write of somebody whom the Lease did not name, unless what it said then is not in the log.
+func (c *checker) convictUnlessHidden(w write, format string, args ...any) {
+	if h := c.histories[w.by.Shard]; h != nil && h.hides(w.event.moment(w.version)) {
+		c.doubt(w.event, LeaseHole, format, args...)
+		return
+	}
+	c.convict(w.event, NotHolder, format, args...)
+}
+
+func (c *checker) tenure(w write) {
+	namespace := w.event.namespace()
+	if namespace == "" {
+		return
+	}
+	tenures := c.report.Namespaces[namespace]
+	answered := w.event.Answered.Time
+	i := slices.IndexFunc(tenures, func(t Tenure) bool { return t.Identity == w.by })
+	if i < 0 {
+		i = len(tenures)
+		tenures = append(tenures, Tenure{Identity: w.by, First: answered})
+	}
+	t := &tenures[i]
+	t.Writes++
+	if answered.Before(t.First) {
+		t.First = answered
+	}
+	if answered.After(t.Last) {
+		t.Last = answered
+	}
+	c.report.Namespaces[namespace] = tenures
+}
+
+func (c *checker) doubt(e event, kind Kind, format string, args ...any) {
+	c.report.Undecided = append(c.report.Undecided, e.violation(kind, format, args...))
+}
+
+func (c *checker) convict(e event, kind Kind, format string, args ...any) {
+	c.report.Violations = append(c.report.Violations, e.violation(kind, format, args...))
+}

@@ -1,0 +1,16 @@
+package catalogue
+
+import "slices"
+
+// Identities returns, for each identity of controllers, those that use it: a service account may be shared by several.
+func Identities() map[string][]string {
+	all := map[string][]string{}
+	for _, row := range All() {
+		for _, client := range row.Clients {
+			if !slices.Contains(all[client.Name], row.Name) {
+				all[client.Name] = append(all[client.Name], row.Name)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,40 @@
+package catalogue
+
+import (
+	"fmt"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Names of the rings of the default plan.
+const (
+	NamespacesRing = "namespaces"
+	ClusterRing    = "cluster"
+)
+
+// DefaultPlan returns the plan of a fleet that has been given no other: ring
+// "namespaces" with all namespaced controllers on shards equal ranges, and ring
+// "cluster" with one shard for each group of cluster-scoped controllers, those that
+// read the same objects beside each other. It contains
+// disabled controllers too: whether they run is for each member's flags to say. The
+// error names what is out of bounds.
+func DefaultPlan(shards int) (shard.Plan, error) {
+	ranges, err := shard.EqualRanges(shards)
+	if err != nil {
+		return shard.Plan{}, err
+	}
+	namespaced := shard.Ring{Name: NamespacesRing, Scope: shard.ScopeNamespaced, Controllers: Namespaced()}
+	digits := len(fmt.Sprint(shards - 1))
+	for i, r := range ranges {
+		id := shard.ID{Ring: NamespacesRing, Name: fmt.Sprintf("%0*d", max(digits, 2), i)}
+		namespaced.Shards = append(namespaced.Shards, shard.Shard{ID: id, Range: r})
+	}
+	cluster := shard.Ring{Name: ClusterRing, Scope: shard.ScopeCluster}
+	for _, group := range Groups() {
+		cluster.Shards = append(cluster.Shards, shard.Shard{
+			ID: shard.ID{Ring: ClusterRing, Name: group}, Group: group, Controllers: Group(group), Beside: Beside(group),
+		})
+	}
+	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{namespaced, cluster}}
+	return plan, plan.Validate()
+}

@@ -1,0 +1,36 @@
+//go:build !planted
+
+package plant
+
+// The bugs: see on.go.
+const (
+	AncestorsIgnored    = false
+	AskIgnored          = false
+	DrainIgnored        = false
+	DrainUnbounded      = false
+	ExpiryEarly         = false
+	FenceOff            = false
+	GateDelayIgnored    = false
+	GateIgnored         = false
+	GenerationKept      = false
+	InheritanceStale    = false
+	LostLeaseIgnored    = false
+	MarkSkipped         = false
+	PreparedLeaked      = false
+	RangeOffByOne       = false
+	ReadyUnsaid         = false
+	ReleaseBeforeStop   = false
+	ReplanRestless      = false
+	RingsIgnored        = false
+	RunUnclaimed        = false
+	ShutdownIgnored     = false
+	StandbyStale        = false
+	StuckEarly          = false
+	StuckUntold         = false
+	TermKept            = false
+	TouchForever        = false
+	UnansweredForgotten = false
+)
+
+// DropEvent reports whether an informer is to pass over the event at hand.
+func DropEvent() bool { return false }

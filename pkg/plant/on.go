@@ -1,0 +1,93 @@
+//go:build planted
+
+package plant
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// Variable names the bug that is on.
+const Variable = "FLOTILLA_PLANT"
+
+// The bugs.
+var (
+	// AncestorsIgnored has a shard run while live Leases of an older plan generation cover some of it.
+	AncestorsIgnored = bug("ancestors_ignored")
+	// AskIgnored has a holder keep a shard that its next owner asks for.
+	AskIgnored = bug("ask_ignored")
+	// DrainIgnored gives shards to drained members.
+	DrainIgnored = bug("drain_ignored")
+	// DrainUnbounded leaves the fence open to work that does not return once it was asked to stop.
+	DrainUnbounded = bug("drain_unbounded")
+	// ExpiryEarly takes a Lease over after half of its duration.
+	ExpiryEarly = bug("expiry_early")
+	// FenceOff has the fence let requests pass after the claim has ended.
+	FenceOff = bug("fence_off")
+	// GateDelayIgnored has a fleet begin as soon as it holds the gates.
+	GateDelayIgnored = bug("gate_delay_ignored")
+	// GateIgnored has members claim shards before they hold the gates.
+	GateIgnored = bug("gate_ignored")
+	// GenerationKept writes a plan under the generation of the one that it follows.
+	GenerationKept = bug("generation_kept")
+	// InheritanceStale has a shard that inherits from others not wait until its caches have seen their last writes.
+	InheritanceStale = bug("inheritance_stale")
+	// LostLeaseIgnored keeps the end of a lost claim from its work.
+	LostLeaseIgnored = bug("lost_lease_ignored")
+	// MarkSkipped has nobody fence a dead member in the API server.
+	MarkSkipped = bug("mark_skipped")
+	// PreparedLeaked does not close what was prepared and is not wanted.
+	PreparedLeaked = bug("prepared_leaked")
+	// RangeOffByOne has a range contain its end, which belongs to the next one.
+	RangeOffByOne = bug("range_off_by_one")
+	// ReadyUnsaid has an heir not say that it is ready.
+	ReadyUnsaid = bug("ready_unsaid")
+	// ReleaseBeforeStop takes a claim that drains to have drained, so that its Lease is released, while its work still runs.
+	ReleaseBeforeStop = bug("release_before_stop")
+	// ReplanRestless has the planner change the plan again without a pause.
+	ReplanRestless = bug("replan_restless")
+	// RingsIgnored gives shards to members that do not serve their ring.
+	RingsIgnored = bug("rings_ignored")
+	// RunUnclaimed runs what was prepared before its shard is claimed.
+	RunUnclaimed = bug("run_unclaimed")
+	// ShutdownIgnored gives work that does not return a lease duration, whatever the shutdown timeout.
+	ShutdownIgnored = bug("shutdown_ignored")
+	// StandbyStale runs what a standby has prepared without a look at what was written since.
+	StandbyStale = bug("standby_stale")
+	// StuckEarly takes work for stuck as soon as it was asked to stop.
+	StuckEarly = bug("stuck_early")
+	// StuckUntold lets work that does not return go on for ever.
+	StuckUntold = bug("stuck_untold")
+	// TermKept acquires a Lease with the term of its last holder.
+	TermKept = bug("term_kept")
+	// TouchForever renews a Lease over and over once its annotations have changed.
+	TouchForever = bug("touch_forever")
+	// UnansweredForgotten does not note that a write was sent and not answered.
+	UnansweredForgotten = bug("unanswered_forgotten")
+
+	eventDropped = bug("event_dropped")
+)
+
+var events atomic.Uint64
+
+// DropEvent reports whether an informer is to pass over the event at hand: one in fifty.
+func DropEvent() bool { return eventDropped && events.Add(1)%50 == 0 }
+
+var known []string
+
+// bug reports whether the bug of this name is on.
+func bug(name string) bool {
+	known = append(known, name)
+	return os.Getenv(Variable) == name
+}
+
+func init() {
+	if on := os.Getenv(Variable); on != "" && !slices.Contains(known, on) {
+		slices.Sort(known)
+		fmt.Fprintf(os.Stderr, "%s is %q, must be empty or one of %s\n", Variable, on, strings.Join(known, " "))
+		os.Exit(2)
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/calibrate"
+	"github.com/flotilla-kube/flotilla/test/harness"
+)
+
+// TestTakeoversAreBounded: what a dead member held must be held again in time, on this machine; what
+// moves in a fault for everybody is not judged, nor what was in no plan meanwhile.
+func TestTakeoversAreBounded(t *testing.T) {
+	timing := testOptions(t).timing
+	after := func(d time.Duration) []*harness.Event { return []*harness.Event{leaseLine(t, d, 11, "b_1", 2)} }
+	late := calibrate.AfterRenewal(timing.LeaseDuration, timing.RetryPeriod) + time.Millisecond
+	released := []*harness.Event{leaseLine(t, time.Second, 11, "", 1), leaseLine(t, time.Second+late, 12, "b_1", 2)}
+	killed := expectation{victims: []string{"a"}, replaced: true}
+	for name, test := range map[string]struct {
+		log     []*harness.Event
+		e       expectation
+		machine calibrate.Machine
+		retired bool
+		flags   string
+		want    string
+	}{
+		"in time":              {log: after(late - time.Millisecond), e: killed},
+		"late":                 {log: after(late), e: killed, want: "takeover, from the last renewal: 8.001s, must be at most 8s"},
+		"late, busy machine":   {log: after(late), e: killed, machine: calibrate.Machine{Write: time.Millisecond}},
+		"late, only printed":   {log: after(late), e: killed, flags: "-bounds=false"},
+		"late, for everybody":  {log: after(late), e: expectation{everyone: true, replaced: true}},
+		"given to who died":    {log: released, e: killed, want: "takeover, from the last renewal: 8.001s"},
+		"in no plan meanwhile": {log: released, e: killed, retired: true},
+		"nobody is replaced":   {log: after(late), e: expectation{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{opts: testOptions(t, strings.Fields(test.flags)...), out: newPrinter(io.Discard), machine: test.machine}
+			w.journal = newJournal(map[string]shard.ID{testLease: testShard}, "")
+			w.journal.add(leaseLine(t, 0, 10, "a_1", 1))
+			if test.retired {
+				w.journal.follow(nil)
+				w.journal.follow(map[string]shard.ID{testLease: testShard})
+			}
+			for _, e := range test.log {
+				w.journal.add(e)
+			}
+			err := (&round{world: w}).bounds(test.e, epoch.Add(time.Millisecond))
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestHandoffsAreBounded: the p99 of all planned handoffs counts, on the slowest machine that this
+// one was; faults that are not orderly add nothing.
+func TestHandoffsAreBounded(t *testing.T) {
+	for name, test := range map[string]struct {
+		gap     time.Duration
+		kind    string
+		machine calibrate.Machine
+		want    string
+	}{
+		"in time":          {gap: calibrate.Handoff, kind: "rolling"},
+		"late":             {gap: calibrate.Handoff + time.Millisecond, kind: "rolling", want: "p99 of 1 planned handoffs: 251ms, must be at most 250ms"},
+		"busy machine":     {gap: calibrate.Handoff + time.Millisecond, kind: "rolling", machine: calibrate.Machine{Timer: time.Millisecond}},
+		"nothing moved":    {kind: "rolling", want: errNoHandoffs.Error()},
+		"not orderly":      {gap: time.Minute, kind: "cut"},
+		"nothing, and cut": {kind: "cut"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &chaos{world: &world{opts: testOptions(t), out: newPrinter(io.Discard)}}
+			c.journal = newJournal(map[string]shard.ID{testLease: testShard}, "")
+			c.outcomes = []outcome{{name: test.kind}}
+			c.journal.add(leaseLine(t, 0, 10, "a_1", 1))
+			if test.gap > 0 {
+				c.journal.add(leaseLine(t, time.Second, 11, "", 1))
+				c.journal.add(leaseLine(t, time.Second+test.gap, 12, "b_1", 2))
+			}
+			// How slow the machine was before a fault that is not orderly does not count.
+			c.machine = calibrate.Machine{Write: time.Hour}
+			if err := (&round{world: c.world, kind: faultByName("cut")}).bounds(expectation{}, epoch.Add(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			c.machine = test.machine
+			if err := (&round{world: c.world, kind: faultByName(test.kind)}).bounds(expectation{}, epoch.Add(time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			err := c.handoffs()
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
+)
+
+// operatorKinds are what an operator does to a fleet, each in three kinds of bad weather that comes
+// up in the middle of it. Whatever the weather, the command must end with status 0, the fleet be as
+// was asked for, and what the weather alone must leave in peace be left in peace: the pause of etcd
+// hurts nobody, and the cut nobody but the member that is cut off.
+func operatorKinds() []faultKind {
+	var kinds []faultKind
+	for _, o := range []struct {
+		name string
+		make func(*world) operation
+	}{
+		{"split", func(w *world) operation { return &planChange{world: w, edit: splitShard} }},
+		{"ring", func(w *world) operation { return &planChange{world: w, edit: moveJobs} }},
+		{"drain", func(w *world) operation { return &drain{world: w} }},
+	} {
+		for _, b := range []struct {
+			name string
+			make func(*world) fault
+		}{
+			{"restart", func(w *world) fault { return &apiServerFault{world: w} }},
+			{"stall", func(w *world) fault { return &etcdFault{world: w} }},
+			{"cut", func(w *world) fault { return &networkFault{world: w, mode: harness.Cut} }},
+		} {
+			kinds = append(kinds, faultKind{name: o.name + "-in-" + b.name, make: func(w *world) fault {
+				return &operatorFault{world: w, operation: o.make(w), weather: b.make(w)}
+			}})
+		}
+	}
+	return kinds
+}
+
+// operation is something that an operator does with the flotilla command.
+type operation interface {
+	// Command chooses what is to be done, and returns the command that does it and waits for it.
+	Command(ctx context.Context) ([]string, error)
+	// Begun is told of the fleet's Leases, and reports whether they say that it has begun.
+	Begun(lease *coordinationv1.Lease) bool
+	// Done returns nil once the fleet is as was asked for.
+	Done(ctx context.Context) error
+	// Undo takes it back.
+	Undo(ctx context.Context) error
+}
+
+// operatorFault has an operator do something, and the weather change while it is under way.
+type operatorFault struct {
+	world     *world
+	operation operation
+	weather   fault
+	// command is nil until it runs, storm set once the weather has begun to change.
+	command *controlplane.Process
+	storm   bool
+}
+
+// Begin implements fault.
+func (f *operatorFault) Begin(ctx context.Context) (expectation, error) {
+	if err := f.start(ctx); err != nil {
+		return expectation{}, err
+	}
+	f.storm = true
+	return f.weather.Begin(ctx)
+}
+
+// start runs the command, and returns as soon as the Leases say that the fleet acts on it: that it
+// was told, or that the first Lease has changed hands, by chance.
+func (f *operatorFault) start(ctx context.Context) error {
+	w := f.world
+	if _, err := w.loadedVictim(ctx); err != nil {
+		return err
+	}
+	args, err := f.operation.Command(ctx)
+	if err != nil {
+		return err
+	}
+	signs := w.random.IntN(2)
+	ctx, cancel := context.WithTimeout(ctx, w.opts.margin)
+	defer cancel()
+	watch, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(ctx,
+		metav1.ListOptions{LabelSelector: labels.Set{fleet.FleetLabel: fleetName}.String()})
+	if err != nil {
+		return err
+	}
+	defer watch.Stop()
+	if f.command, err = w.operate(args...); err != nil {
+		return err
+	}
+	s := signals{operation: f.operation, holders: map[string]string{}, after: signs}
+	for {
+		select {
+		case event, ok := <-watch.ResultChan():
+			lease, is := event.Object.(*coordinationv1.Lease)
+			if !ok || !is {
+				return fmt.Errorf("watching Leases: %v", event.Object)
+			}
+			if s.enough(lease) {
+				w.out.printf("      the weather changes: the fleet has been told, and %d Leases have changed hands", signs)
+				return nil
+			}
+		case <-f.command.Done():
+			return fmt.Errorf("the command ended before the fleet had begun: %w, see %s", f.command.Wait(), f.command.LogPath())
+		case <-ctx.Done():
+			return fmt.Errorf("the fleet has not begun with it within %v, see %s", w.opts.margin, f.command.LogPath())
+		}
+	}
+}
+
+// signals tells from the Leases how far an operation is.
+type signals struct {
+	operation operation
+	begun     bool
+	holders   map[string]string
+	after     int
+}
+
+// enough reports whether the operation has begun and so many shards have changed hands since.
+func (s *signals) enough(lease *coordinationv1.Lease) bool {
+	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
+	before, known := s.holders[lease.Name]
+	s.holders[lease.Name] = holder
+	switch {
+	case !s.begun:
+		s.begun = s.operation.Begun(lease)
+	case lease.Labels[fleet.ShardLabel] != "" && (!known || before != holder):
+		s.after--
+	}
+	return s.begun && s.after <= 0
+}
+
+// End implements fault.
+func (f *operatorFault) End(ctx context.Context) error {
+	var errs []error
+	if f.storm {
+		errs = append(errs, f.weather.End(ctx))
+	}
+	if f.command == nil {
+		return errors.Join(errs...)
+	}
+	w, began := f.world, time.Now()
+	errs = append(errs, w.finished(ctx, f.command))
+	_, err := w.await(ctx, w.wholeLimit(), "what was asked for is done", func(ctx context.Context) error {
+		return errors.Join(f.operation.Done(ctx), w.gateHeld(began), w.journal.progressed(w.namespaces, began), w.ready(ctx))
+	})
+	if err == nil {
+		w.out.printf("      done %.1f s after the weather", time.Since(began).Seconds())
+	}
+	return errors.Join(append(errs, err, wrap("taking it back", f.operation.Undo(ctx)))...)
+}
+
+// operate starts the flotilla command as an operator types it. It goes to the API server itself:
+// proxies are for members.
+func (w *world) operate(args ...string) (*controlplane.Process, error) {
+	binary, err := w.cp.Binary(fleetName)
+	if err != nil {
+		return nil, err
+	}
+	w.out.printf("      flotilla %v", args)
+	args = append(args, "--fleet-name="+fleetName)
+	return w.cp.StartProcess("operator", binary, args, controlplane.WithEnv("KUBECONFIG="+w.cp.AdminKubeconfig()))
+}
+
+// finished returns nil if the command ends with status 0, within the time that the fleet may take.
+func (w *world) finished(ctx context.Context, p *controlplane.Process) error {
+	_, err := w.await(ctx, w.wholeLimit(), "the operator's command ends", func(context.Context) error {
+		select {
+		case <-p.Done():
+			return nil
+		default:
+			return fmt.Errorf("it runs, see %s", p.LogPath())
+		}
+	})
+	if err != nil {
+		return errors.Join(err, p.Kill())
+	}
+	if err := p.Wait(); err != nil {
+		return fmt.Errorf("the operator's command ended with %w, see %s", err, p.LogPath())
+	}
+	return nil
+}

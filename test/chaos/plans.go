@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// shardLeases returns the shards of the plan by the names of their Leases.
+func shardLeases(plan shard.Plan) map[string]shard.ID {
+	leases := map[string]shard.ID{}
+	for _, s := range plan.Shards() {
+		leases[fleet.ShardLease(fleetName, s.ID)] = s.ID
+	}
+	return leases
+}
+
+// adopt judges the fleet by another plan from now on. Leases of shards that are in it no more stay
+// for ever, and are none of another division of the namespaces.
+func (w *world) adopt(plan shard.Plan) {
+	leases := shardLeases(plan)
+	for _, name := range w.leases() {
+		if _, stays := leases[name]; !stays {
+			w.retired[name] = true
+		}
+	}
+	w.plan = plan
+	for namespace := range w.homes {
+		s, _ := plan.ShardFor(catalogue.NamespacesRing, namespace)
+		w.homes[namespace] = s.ID
+	}
+	w.journal.follow(leases)
+}
+
+// planNow returns the plan's Lease and the plan on it.
+func (w *world) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan, error) {
+	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, fleet.PlanLease(fleetName), metav1.GetOptions{})
+	if err != nil {
+		return nil, shard.Plan{}, err
+	}
+	plan, err := fleet.PlanOf(lease)
+	return lease, plan, err
+}
+
+// putBack makes the first plan the next one: without the homes that a change by hand gives to
+// shards, which keep members that join from getting any.
+func (w *world) putBack(ctx context.Context) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		lease, plan, err := w.planNow(ctx)
+		if err != nil {
+			return err
+		}
+		next, err := plan.Successor(w.first)
+		if err != nil {
+			return err
+		}
+		if next.Digest() == plan.Digest() {
+			w.adopt(plan)
+			return nil
+		}
+		if lease, err = fleet.WithPlan(fleetName, lease, next); err != nil {
+			return err
+		}
+		if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		w.adopt(next)
+		return nil
+	})
+}
+
+// fleetLeases returns all Leases of the fleet that the API server has.
+func (w *world) fleetLeases(ctx context.Context) ([]coordinationv1.Lease, error) {
+	selector := labels.Set{fleet.FleetLabel: fleetName}.String()
+	leases, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, err
+	}
+	return leases.Items, nil
+}
+
+// followed returns nil if no live member holds a shard that is not in the plan.
+func (w *world) followed(ctx context.Context) error {
+	leases, err := w.fleetLeases(ctx)
+	if err != nil {
+		return err
+	}
+	return heldBeside(leases, w.plan)
+}
+
+// heldBeside returns an error for every shard that a live member holds and the plan does not have.
+// The Lease of a shard that was given up goes on naming whoever died with it.
+func heldBeside(leases []coordinationv1.Lease, plan shard.Plan) error {
+	planned, live := shardLeases(plan), map[string]bool{}
+	var records []election.Record
+	for i := range leases {
+		record := election.RecordFrom(&leases[i])
+		records = append(records, record)
+		if strings.HasPrefix(record.Name, election.MemberLease(fleetName, "")) && record.Holder != "" {
+			live[record.Holder] = true
+		}
+	}
+	var errs []error
+	for _, r := range records {
+		if _, ok := planned[r.Name]; !ok && r.Labels[fleet.ShardLabel] != "" && live[r.Holder] {
+			errs = append(errs, fmt.Errorf("%s is held by %s and is not in the plan of generation %d", r.Name, r.Holder, plan.Generation))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// strays returns an error if there is a Lease of a shard that no plan has had.
+func (w *world) strays(ctx context.Context) error {
+	leases, err := w.fleetLeases(ctx)
+	if err != nil {
+		return err
+	}
+	return strayLeases(leases, w.plan, w.retired)
+}
+
+// strayLeases returns an error for every Lease that is of no shard of the plan, nor of one that was
+// retired, or says that its shard covers something else.
+func strayLeases(leases []coordinationv1.Lease, plan shard.Plan, retired map[string]bool) error {
+	extents := map[string]shard.Extent{}
+	for id, e := range plan.Extents() {
+		extents[fleet.ShardLease(fleetName, id)] = e
+	}
+	var errs []error
+	for _, lease := range leases {
+		extent, planned := extents[lease.Name]
+		text, ranged := lease.Annotations[fleet.RangeAnnotation]
+		switch {
+		case lease.Labels[fleet.ShardLabel] == "":
+		case !planned && !retired[lease.Name]:
+			errs = append(errs, fmt.Errorf("%s is of no shard of the plan", lease.Name))
+		case planned && ranged && text != extent.Range.String():
+			errs = append(errs, fmt.Errorf("%s covers %s, and by the plan %s", lease.Name, text, extent.Range))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,49 @@
+package e2e
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/flotilla-kube/flotilla/test/calibrate"
+)
+
+var strict = flag.Bool("strict", false, "hold handoffs and moves of the gate against what is promised, with regard to how slow this machine is")
+
+const (
+	// retryPeriod is the default one.
+	retryPeriod = 2 * time.Second
+	// calibrating is how long the machine is measured at a time.
+	calibrating = 3 * time.Second
+)
+
+// measured is how slow the machine has been, with -strict.
+type measured struct{ machine calibrate.Machine }
+
+// again measures the machine, with all that it does at the moment, and keeps the slower figures.
+func (m *measured) again(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	if !*strict {
+		return
+	}
+	machine, err := calibrate.Measure(t.Context(), calibrating, calibrate.Writes(client))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.machine = m.machine.Slower(machine)
+}
+
+// require fails if it took longer than is promised and than the machine explains, with -strict.
+func (m *measured) require(t *testing.T, what string, took, promised time.Duration, steps int) {
+	t.Helper()
+	if !*strict {
+		return
+	}
+	bound := calibrate.Bound{What: what, Promised: promised, Steps: steps, On: m.machine}
+	t.Logf("%s: %v, %v", what, took.Round(time.Millisecond), bound)
+	if err := bound.Check(took); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
+)
+
+var plantedLive = flag.Bool("planted", false, "build a binary with the planted bugs and have the judge convict two of them, which takes minutes")
+
+// TestPlantedBugsAreConvicted runs fleets of a binary with planted bugs on a control plane, one bug at a time, and wants the
+// judge of the audit log to convict each of what it does, and of nothing else: docs/design/planted.md.
+func TestPlantedBugsAreConvicted(t *testing.T) {
+	if !*plantedLive {
+		t.Skip("left out: takes minutes, make long RUN=planted-live")
+	}
+	binary := filepath.Join(t.TempDir(), harness.Fleet) // what it is called begins the User-Agent
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags=planted", "-o", binary, "./cmd/flotilla")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", build, err, out)
+	}
+	for _, tc := range []struct {
+		bug  string
+		do   func(*testing.T, *fleetRun)
+		want []audit.Kind // the first one, and perhaps the others
+	}{
+		{"term_kept", func(t *testing.T, f *fleetRun) { f.stop(t, "two"); f.allSettled(t) }, []audit.Kind{audit.TermReused}},
+		{"expiry_early", func(t *testing.T, f *fleetRun) { f.suspended(t, "two", 8*time.Second) }, []audit.Kind{audit.TakenEarly, audit.Overlapping}},
+	} {
+		t.Run(tc.bug, func(t *testing.T) {
+			t.Setenv("FLOTILLA_PLANT", tc.bug)
+			plan, err := catalogue.DefaultPlan(defaultShards)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := newFleetRun(t, harness.StartPlane(t, controlplane.Options{AuditObjects: true}), plan)
+			for _, name := range []string{"one", "two"} {
+				spec := harness.Member(name, append([]string{"--rebalance-delay=1s"}, fencedTimings...)...)
+				spec.Binary = binary
+				f.members[name] = harness.Run(t, f.plane, spec)
+			}
+			f.allSettled(t)
+			f.createWork(t)
+			stop := f.burst(t)
+			defer stop()
+			tc.do(t, f)
+			stop()
+			f.convicted(t, tc.want)
+		})
+	}
+}
+
+// fencedTimings are those of a Lease of fencedLeaseDuration.
+var fencedTimings = []string{
+	"--leader-elect-lease-duration=" + fencedLeaseDuration.String(), "--leader-elect-renew-deadline=7s", "--leader-elect-retry-period=1s",
+}
+
+func (f *fleetRun) allSettled(t *testing.T) {
+	t.Helper()
+	harness.Eventually(t, fencedLeaseDuration+harness.Patience, "every shard held", f.allHeld)
+}
+
+// suspended stops a member for some time in the middle of its work, and then ends it.
+func (f *fleetRun) suspended(t *testing.T, name string, d time.Duration) {
+	t.Helper()
+	member := f.members[name]
+	delete(f.members, name)
+	if err := member.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = member.Signal(syscall.SIGCONT) })
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+	}
+	f.allSettled(t)
+	if err := member.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	member.MustExit(t, grace)
+}
+
+// convicted wants the judge to find the first kind, and none but these.
+func (f *fleetRun) convicted(t *testing.T, want []audit.Kind) {
+	t.Helper()
+	log, err := os.ReadFile(f.plane.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := audit.Judge(audit.Options{Fleet: harness.Fleet, Plan: &f.plan, Controllers: catalogue.Identities()}, audit.Log{Reader: bytes.NewReader(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, v := range report.Violations {
+		found = found || v.Kind == want[0]
+		if !slices.Contains(want, v.Kind) {
+			t.Errorf("convicted of something else: %v", v)
+		}
+	}
+	if !found {
+		t.Errorf("not convicted of %q: %v", want[0], report.Violations)
+	}
+	t.Logf("%d violations", len(report.Violations))
+}

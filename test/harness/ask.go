@@ -1,0 +1,110 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/testutil"
+)
+
+// HTTPClient returns a client with the credentials of a configuration that trusts any server: a manager's serving
+// certificate is its own.
+func HTTPClient(config *rest.Config) (*http.Client, error) {
+	c := rest.CopyConfig(config)
+	c.TLSClientConfig.Insecure = true
+	c.TLSClientConfig.CAData, c.TLSClientConfig.CAFile = nil, ""
+	return rest.HTTPClientFor(c)
+}
+
+// As returns the same manager, asked by another client than the administrator's.
+func (m *Manager) As(client *http.Client) *Manager {
+	asked := *m
+	asked.client = client
+	return &asked
+}
+
+// Get asks the secure port. An error says that nobody answered.
+func (m *Manager) Get(ctx context.Context, path string) (status int, body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.URL+path, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := m.client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(content), err
+}
+
+// Answers returns a condition: the path is answered with this status.
+func (m *Manager) Answers(path string, want int) Condition {
+	return func(ctx context.Context) error {
+		if err := m.Running(); err != nil {
+			return err
+		}
+		status, body, err := m.Get(ctx, path)
+		if err == nil && status != want {
+			err = fmt.Errorf("%s of %s answers %d, want %d: %s", path, m.Name(), status, want, body)
+		}
+		return err
+	}
+}
+
+// Ready is a condition: the manager says that it is ready.
+func (m *Manager) Ready(ctx context.Context) error { return m.Answers("/readyz", http.StatusOK)(ctx) }
+
+// Says returns a condition: the answer contains the texts, whatever its status.
+func (m *Manager) Says(path string, texts ...string) Condition {
+	return func(ctx context.Context) error {
+		_, body, err := m.Get(ctx, path)
+		if err != nil {
+			return err
+		}
+		for _, text := range texts {
+			if !strings.Contains(body, text) {
+				return fmt.Errorf("%s of %s does not say %q: %s", path, m.Name(), text, body)
+			}
+		}
+		return nil
+	}
+}
+
+// MetricsText returns what /metrics answers.
+func (m *Manager) MetricsText(ctx context.Context) (string, error) {
+	status, text, err := m.Get(ctx, "/metrics")
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("/metrics of %s: status %d", m.Name(), status)
+	}
+	return text, err
+}
+
+// Metrics returns the samples of /metrics by the metric's name.
+func (m *Manager) Metrics(ctx context.Context) (testutil.Metrics, error) {
+	text, err := m.MetricsText(ctx)
+	if err != nil {
+		return nil, err
+	}
+	metrics := testutil.NewMetrics()
+	return metrics, testutil.ParseMetrics(text, &metrics)
+}
+
+// Labelled returns the samples with these labels, given as name, value, name, value.
+func Labelled(samples testutil.Samples, labels ...string) testutil.Samples {
+	var found testutil.Samples
+	for _, s := range samples {
+		match := true
+		for i := 0; i < len(labels); i += 2 {
+			match = match && string(s.Metric[testutil.LabelName(labels[i])]) == labels[i+1]
+		}
+		if match {
+			found = append(found, s)
+		}
+	}
+	return found
+}

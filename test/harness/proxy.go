@@ -1,0 +1,294 @@
+package harness
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/test/command"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// Mode says what a proxy does with connections.
+type Mode int
+
+const (
+	// Pass forwards everything, untouched.
+	Pass Mode = iota
+	// Cut forwards nothing, in neither direction. New connections are accepted and stay silent, as packets do that a
+	// switch drops.
+	Cut
+	// Late holds back everything, and delivers it when it is over: requests of a replica that has lost its claims
+	// meanwhile arrive after all.
+	Late
+	// CutReplies forwards what the client says and drops what the server answers.
+	CutReplies
+	// HalfOpen ends the connections there are, and lets new ones hang.
+	HalfOpen
+	// Slow holds back every piece of data for a while, in both directions.
+	Slow
+	// Terminate ends TLS in the proxy, whose handler may then answer in the server's place.
+	Terminate
+)
+
+const (
+	// pieceSize is what a slow proxy holds back at a time: with slowDelay it is latency and bandwidth at once.
+	pieceSize = 16 << 10
+	slowDelay = 150 * time.Millisecond
+
+	dialTimeout = 5 * time.Second
+)
+
+// Proxy stands between one manager and the API server, on an address of its own. TLS passes through it, except in mode
+// Terminate. It does nothing before Run. Its methods may be called from any goroutine.
+type Proxy struct {
+	listener net.Listener
+	upstream string
+	// kubeconfig is the control plane's.
+	kubeconfig string
+	// terminated takes the connections that the HTTP layer answers.
+	terminated *handedListener
+	server     *http.Server
+	connection sync.WaitGroup
+
+	mu sync.Mutex
+	// now is the mode, changed is closed when it changes.
+	now     Mode
+	changed chan struct{}
+	open    map[net.Conn]bool
+	closed  bool
+
+	hindered atomic.Int64
+}
+
+// Hindered returns how many pieces of data were held back or dropped, and how many connections
+// ended or left to hang.
+func (p *Proxy) Hindered() int64 { return p.hindered.Load() }
+
+// NewProxy returns a proxy before the API server of a control plane, on a free port of 127.0.0.1. In mode Terminate it forwards
+// requests without a token as the controller manager's, and others as those of whoever the token is; between, if it is not
+// nil, gets them first.
+func NewProxy(plane *controlplane.ControlPlane, between func(forward http.Handler) http.Handler) (*Proxy, error) {
+	certificate, err := plane.ServingCertificate("proxy")
+	if err != nil {
+		return nil, err
+	}
+	config, err := plane.ConfigFor(managerUser)
+	if err != nil {
+		return nil, err
+	}
+	handler, err := forward(config)
+	if err != nil {
+		return nil, err
+	}
+	if between != nil {
+		handler = between(handler)
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newProxy(target.Host, certificate, handler)
+	if err != nil {
+		return nil, err
+	}
+	p.kubeconfig, err = plane.Kubeconfig(managerUser)
+	return p, err
+}
+
+func newProxy(upstream string, certificate tls.Certificate, handler http.Handler) (*Proxy, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
+	}
+	return &Proxy{
+		listener: listener, upstream: upstream, changed: make(chan struct{}), open: map[net.Conn]bool{},
+		terminated: newHandedListener(listener.Addr()),
+		server: &http.Server{
+			Handler:   handler,
+			TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+			ErrorLog:  silent(),
+		},
+	}, nil
+}
+
+// WriteKubeconfig writes what a manager is to be given for the control plane's kubeconfig.
+func (p *Proxy) WriteKubeconfig(path string) error { return Redirect(p.kubeconfig, path, p.URL()) }
+
+// URL is the address that a manager is to use for the API server's.
+func (p *Proxy) URL() string { return "https://" + p.listener.Addr().String() }
+
+// Run serves until ctx ends, and returns after all connections have ended.
+func (p *Proxy) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	group.Go(func() { _ = p.server.ServeTLS(p.terminated, "", "") })
+	stop := context.AfterFunc(ctx, func() { _ = p.listener.Close() })
+	defer stop()
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			break
+		}
+		p.connection.Go(func() { p.serve(ctx, client) })
+	}
+	p.endAll()
+	_ = p.server.Close()
+	p.connection.Wait()
+	group.Wait()
+}
+
+// Set changes the mode. Connections made under the old mode end, except where the new mode is about what becomes of
+// them: a cut finds them open, and so does slowness.
+func (p *Proxy) Set(next Mode) {
+	p.mu.Lock()
+	keep := next == Cut || next == Late || next == CutReplies || next == Slow || next == Pass && (p.now == Slow || p.now == Late)
+	p.now = next
+	close(p.changed)
+	p.changed = make(chan struct{})
+	var ending []net.Conn
+	for conn := range p.open {
+		if !keep {
+			ending = append(ending, conn)
+		}
+	}
+	p.mu.Unlock()
+	if next != Pass {
+		p.hindered.Add(int64(len(ending)))
+	}
+	for _, conn := range ending {
+		_ = conn.Close()
+	}
+}
+
+func (p *Proxy) state() (Mode, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now, p.changed
+}
+
+// track makes the connection one that endAll and Set may close. It returns false if the proxy has ended.
+func (p *Proxy) track(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = conn.Close()
+		return false
+	}
+	p.open[conn] = true
+	return true
+}
+
+func (p *Proxy) drop(conn net.Conn) {
+	p.mu.Lock()
+	delete(p.open, conn)
+	p.mu.Unlock()
+	_ = conn.Close()
+}
+
+func (p *Proxy) endAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for conn := range p.open {
+		_ = conn.Close()
+	}
+}
+
+// serve forwards one connection until either side ends it.
+func (p *Proxy) serve(ctx context.Context, client net.Conn) {
+	if !p.track(client) {
+		return
+	}
+	defer p.drop(client)
+	now, changed := p.state()
+	switch now {
+	case Terminate:
+		p.terminate(ctx, client)
+		return
+	case Cut, Late, HalfOpen:
+		p.hindered.Add(1)
+		select {
+		case <-changed: // the client tries anew
+		case <-ctx.Done():
+		}
+		return
+	}
+	dialer := net.Dialer{Timeout: dialTimeout}
+	server, err := dialer.DialContext(ctx, "tcp", p.upstream)
+	if err != nil || !p.track(server) {
+		return
+	}
+	defer p.drop(server)
+	var group sync.WaitGroup
+	group.Go(func() { defer server.Close(); p.forward(ctx, server, client, false) })
+	group.Go(func() { defer client.Close(); p.forward(ctx, client, server, true) })
+	group.Wait()
+}
+
+// terminate hands the connection to the HTTP layer and returns once that has closed it.
+func (p *Proxy) terminate(ctx context.Context, client net.Conn) {
+	watched := &watchedConn{Conn: client, done: make(chan struct{})}
+	if p.terminated.hand(watched) {
+		select {
+		case <-watched.done:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// forward copies from one side to the other as the mode of the moment wants it.
+func (p *Proxy) forward(ctx context.Context, to, from net.Conn, replies bool) {
+	buffer := make([]byte, pieceSize)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			now, _ := p.state()
+			if now == Cut || now == Late || now == CutReplies && replies || now == Slow {
+				p.hindered.Add(1)
+			}
+			switch {
+			case now == Cut:
+				// What it has read stays here. Set ends the connection when the cut is over.
+				p.while(ctx, Cut)
+				return
+			case now == Late:
+				if !p.while(ctx, Late) {
+					return
+				}
+			case now == CutReplies && replies:
+				continue
+			case now == Slow:
+				if !command.Pause(ctx, slowDelay) {
+					return
+				}
+			}
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// while returns when the mode is another one, and false if ctx has ended before.
+func (p *Proxy) while(ctx context.Context, m Mode) bool {
+	for {
+		now, changed := p.state()
+		if now != m {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

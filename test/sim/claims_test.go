@@ -1,0 +1,210 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// claim is a claim as its holder sees it.
+type claim struct {
+	process *process
+	id      shard.ID
+	term    int32
+	// acquired is when it began.
+	acquired time.Time
+	// renewed is when the last request that renewed it was started, by the holder's clock; draining when its work was asked to
+	// stop.
+	renewed, draining time.Time
+	ended             bool
+	// released is set once its holder has sent the release.
+	released bool
+}
+
+// valid reports whether a write may start now.
+func (c *claim) valid() bool {
+	return !c.ended && !c.process.isDead() && c.process.clock.Now().Before(c.renewed.Add(election.DefaultTiming().RenewDeadline))
+}
+
+func (w *world) claimLocked(p *process, id shard.ID, term int32) *claim {
+	for _, c := range w.claims[id] {
+		if c.process == p && c.term == term {
+			return c
+		}
+	}
+	return nil
+}
+
+// heldLocked returns the valid claim of a process on a shard; nil if it has none.
+func (w *world) heldLocked(p *process, id shard.ID) *claim {
+	for _, c := range w.claims[id] {
+		if c.process == p && c.valid() {
+			return c
+		}
+	}
+	return nil
+}
+
+// observeClaimLocked is told the events of shards.
+func (w *world) observeClaimLocked(p *process, e fleet.Event) {
+	c := w.claimLocked(p, e.ID, e.Term)
+	switch e.Type {
+	case election.EventAcquired:
+		w.countLocked(claimsBegun)
+		if len(p.rings) > 0 {
+			w.countLocked(ringClaims)
+		}
+		said, touched := w.touched[election.MemberLease(fleetName, p.seat.name)]
+		if len(p.rings) > 0 && !slices.Contains(p.rings, e.ID.Ring) && !(touched && time.Since(said) < excuse) {
+			w.failLockedf(ringServed, "%s claims %s, and serves the rings %v", p.name(), e.ID, p.rings)
+		}
+		w.claims[e.ID] = append(w.claims[e.ID], &claim{
+			process: p, id: e.ID, term: e.Term, acquired: time.Now(), renewed: p.clock.Now().Add(-e.Duration),
+		})
+		w.judgeClaimsLocked(e.ID)
+	case fleet.EventRunning:
+		if a := e.Acquisition; a != nil && a.How == fleet.HowTakeover && a.Cold == nil {
+			w.countLocked(standbyTakeovers)
+		}
+	}
+	if c == nil {
+		return
+	}
+	switch e.Type {
+	case election.EventRenewed:
+		c.renewed = p.clock.Now().Add(-e.Duration)
+	case election.EventDraining:
+		c.draining = p.clock.Now()
+		w.judgeDrainLater(c)
+	case election.EventEnded:
+		c.ended = true
+	}
+}
+
+// judgeClaimsLocked holds that no two claims on a shard are valid.
+func (w *world) judgeClaimsLocked(id shard.ID) {
+	var holders []string
+	w.claims[id] = slices.DeleteFunc(w.claims[id], func(c *claim) bool { return c.ended || c.process.isDead() })
+	excused := false
+	for _, c := range w.claims[id] {
+		if c.valid() {
+			holders = append(holders, fmt.Sprintf("%s in term %d", c.process.name(), c.term))
+			excused = excused || c.process.wasFrozen()
+		}
+	}
+	given, disturbed := w.disturbed[w.leaseOf(id)]
+	if len(holders) > 1 && !excused && (!disturbed || time.Since(given) >= excuse) {
+		w.failLockedf(oneClaim, "two claims on %s are valid: %s", id, strings.Join(holders, ", "))
+	}
+}
+
+// judgeSent holds that a write starts under a valid claim, and that its work has not been asked to stop too long ago. It
+// returns the claim.
+func (w *world) judgeSent(p *process, id shard.ID, term int32) *claim {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.claimLocked(p, id, term)
+	if p.isDead() {
+		return c
+	}
+	if c == nil || !c.valid() {
+		w.failLockedf(fence, "%s writes to %s in term %d, and has no valid claim", p.name(), id, term)
+		return c
+	}
+	if since := p.clock.Now().Sub(c.draining); !c.draining.IsZero() && since > handoffTimeout+10*time.Millisecond && !p.wasSuspended() {
+		w.failLockedf(drainFence, "%s writes to %s %v after its work was asked to stop", p.name(), id, since)
+	}
+	w.judgeGateLocked(p, fmt.Sprintf("%s writes to %s", p.name(), id))
+	w.judgeClaimsLocked(id)
+	return c
+}
+
+// judgeDrainLater holds that work which was asked to stop has returned, or its process has ended, once the fence has been
+// closed for a lease duration.
+func (w *world) judgeDrainLater(c *claim) {
+	limit := handoffTimeout + election.DefaultTiming().LeaseDuration + requestSlack
+	time.AfterFunc(limit, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for part, works := range w.works {
+			for _, k := range works {
+				if k.process == c.process && part.id == c.id && k.term == c.term && !c.process.wasSuspended() {
+					w.failLockedf(drains, "%s works on %s %v after it was asked to stop", c.process.name(), c.id, limit)
+				}
+			}
+		}
+	})
+}
+
+// judgeUpdate holds that nobody clears a Lease while its own work runs.
+func (w *world) judgeUpdate(p *process, lease *coordinationv1.Lease) {
+	if lease.Name == fleet.PlanLease(fleetName) {
+		w.notePlan(lease)
+	}
+	if ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for part, works := range w.works {
+		for _, k := range works {
+			if k.process == p && w.leaseOf(part.id) == lease.Name {
+				w.failLockedf(release, "%s releases %s while its work runs", p.name(), lease.Name)
+			}
+		}
+	}
+	for part := range w.written {
+		if w.leaseOf(part.id) != lease.Name {
+			continue
+		}
+		for _, write := range w.written[part] {
+			if write.process == p && write.claim != nil {
+				write.claim.released = true
+			}
+		}
+	}
+	for id, claims := range w.claims {
+		for _, c := range claims {
+			if c.process == p && w.leaseOf(id) == lease.Name {
+				c.released = true
+			}
+		}
+	}
+}
+
+// judgeTermsLocked holds that terms rise with every acquisition.
+func (w *world) judgeTermsLocked(history []leasetest.Write) {
+	highest := map[string]int32{}
+	for _, write := range history {
+		before, after := election.RecordFrom(write.Before), election.RecordFrom(write.After)
+		name := after.Name
+		switch {
+		case write.After == nil:
+			delete(highest, before.Name)
+			continue
+		case write.Client == "":
+			// Somebody else wrote: from here on that is the term to beat.
+			highest[name] = after.Transitions
+			continue
+		case name == gateName:
+			continue // Members that share a term write it again after somebody has cleared the Lease.
+		case after.Holder == "" || after.Holder == before.Holder && after.Transitions == before.Transitions:
+			continue
+		}
+		last, known := highest[name]
+		if known && after.Transitions <= last {
+			w.failLockedf(terms, "%s was acquired by %s at %.3f in term %d after term %d", name, after.Holder,
+				write.Time.Sub(w.begin).Seconds(), after.Transitions, last)
+		}
+		highest[name] = after.Transitions
+	}
+}

@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+const (
+	// gateName is the Lease of the stock controller manager's leader election.
+	gateName = "kube-controller-manager"
+	// longestLinger is how long a stock controller manager goes on after it has let go of its Lease.
+	longestLinger = 2 * time.Second
+	// gateDelay is longer than that by any clock.
+	gateDelay = 3 * time.Second
+	// longestMarkLag is how long the API server may not know of a mark that it has accepted.
+	longestMarkLag = 600 * time.Millisecond
+	// fenceDelay is longer than that by any clock.
+	fenceDelay = 900 * time.Millisecond
+	// fastest is how much faster than the others a clock may be: by less than lease duration / renew deadline.
+	fastest = 1.45
+	// fastestGate is the same where stock controller managers are, whose clock is the slowest: client-go's elector believes to
+	// lead for a renew deadline and a retry period.
+	fastestGate = 1.2
+)
+
+// features are what a world has besides members, a plan and faults.
+type features struct {
+	// drift: the clocks differ in speed.
+	drift bool
+	// gates: stock controller managers compete with the fleet for the gate.
+	gates bool
+	// enforced: the API server enforces deploy/fence, and the clocks of suspended processes may stand still.
+	enforced bool
+	// standby: members keep warm what they would own if its holder failed.
+	standby bool
+	// rings: there is another ring of namespaces, members serve some rings only, and controllers move between rings.
+	rings bool
+	// planner: the planner balances ranges.
+	planner bool
+	// refresh: what was prepared can be held against the present.
+	refresh bool
+	// shutdown is --controller-shutdown-timeout.
+	shutdown time.Duration
+}
+
+func newFeatures(random *rand.Rand) features {
+	often := func(probability float64) bool { return random.Float64() < probability }
+	f := features{
+		drift: often(0.5), gates: often(0.3), enforced: often(0.3), standby: often(0.3), rings: often(0.3), planner: often(0.3),
+		shutdown: []time.Duration{0, 5 * time.Second, 10 * time.Second}[random.IntN(3)],
+	}
+	f.refresh = f.standby || often(0.5)
+	return f
+}
+
+func (f features) String() string {
+	text := strings.ReplaceAll(fmt.Sprintf("%+v", struct{ drift, gates, enforced, standby, rings, planner, refresh bool }{
+		f.drift, f.gates, f.enforced, f.standby, f.rings, f.planner, f.refresh,
+	}), ":", " ")
+	return fmt.Sprintf("%s, shutdown timeout %v", text, f.shutdown)
+}
+
+// configure has a member's configuration say what the world has.
+func (w *world) configure(c *fleet.Config, s *seat) {
+	c.Rings, c.Standby, c.ShutdownTimeout = s.rings, w.standby, w.shutdown
+	if w.gates {
+		c.Gates, c.GateDelay = []string{gateName}, gateDelay
+	}
+	if w.enforced {
+		c.Enforced, c.FenceDelay = func() bool { return true }, fenceDelay
+	}
+	if w.planner {
+		c.CensusInterval = 6 * time.Second
+		c.Replanning = fleet.Replanning{
+			Interval: replanInterval,
+			Limits:   shard.Limits{ShardsPerMember: 1, MostShardsPerMember: 3, Trigger: 1.3, Target: 1.1, MaxRound: 0.5, MinWeight: 20},
+		}
+	}
+}
+
+// firstPlan has n ranges and two groups, and two ranges of another ring where there are more.
+func (w *world) firstPlan(n int) shard.Plan {
+	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{w.ringOf("namespaces", n, "job-controller")}}
+	if w.rings {
+		plan.Rings = []shard.Ring{
+			w.ringOf("namespaces", n, "cronjob-controller", "job-controller"), w.ringOf("services", 2, "endpointslice-controller", "service-controller"),
+		}
+	}
+	plan.Rings = append(plan.Rings, shard.Ring{Name: "cluster", Scope: shard.ScopeCluster, Shards: []shard.Shard{
+		{ID: shard.ID{Ring: "cluster", Name: "garbage"}, Group: "garbage", Controllers: []string{"garbage-controller"}, Beside: "nodes"},
+		{ID: shard.ID{Ring: "cluster", Name: "nodes"}, Group: "nodes", Controllers: []string{"node-controller"}},
+	}})
+	return plan
+}
+
+func (w *world) ringOf(name string, n int, controllers ...string) shard.Ring {
+	ranges, err := shard.EqualRanges(n)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ring := shard.Ring{Name: name, Scope: shard.ScopeNamespaced, Controllers: controllers}
+	for i, r := range ranges {
+		ring.Shards = append(ring.Shards, shard.Shard{ID: shard.ID{Ring: name, Name: fmt.Sprintf("%02d", i)}, Range: r})
+	}
+	return ring
+}
+
+// someRings returns what rings a member serves; nil is all.
+func (w *world) someRings() []string {
+	if !w.rings {
+		return nil
+	}
+	return [][]string{nil, {"namespaces", "cluster"}, {"services"}, {"services", "namespaces"}, {"cluster"}}[w.random.IntN(5)]
+}
+
+// serves reports whether the process serves a ring.
+func (p *process) serves(ring string) bool {
+	return len(p.rings) == 0 || slices.Contains(p.rings, ring)
+}
+
+// populate gives the namespaces their weights, or changes some.
+func (w *world) populate() {
+	weights := map[string]int64{}
+	maps.Copy(weights, *w.weights.Load())
+	for range 12 {
+		weights[fmt.Sprintf("ns-%d", w.random.IntN(30))] = 1 + w.random.Int64N(100)
+	}
+	w.weights.Store(&weights)
+}
+
+// Weigh implements fleet.Weigher.
+func (k *work) Weigh() map[string]int64 {
+	if !k.process.world.planner || k.over.Load() {
+		return nil
+	}
+	mine := map[string]int64{}
+	for namespace, weight := range *k.process.world.weights.Load() {
+		if k.given.Shard.Range.Contains(shard.Hash(namespace)) {
+			mine[namespace] = weight
+		}
+	}
+	return mine
+}
+
+// TestDelaysAreLongEnough holds that what the fleet is told to wait for is longer than the models take, by any clock.
+func TestDelaysAreLongEnough(t *testing.T) {
+	for name, delay := range map[string][2]time.Duration{
+		"gate": {gateDelay, longestLinger}, "fence": {fenceDelay, longestMarkLag},
+	} {
+		if time.Duration(float64(delay[0])/fastest) <= delay[1] {
+			t.Errorf("%s delay: %v by a clock that is %v times as fast is less than %v", name, delay[0], fastest, delay[1])
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+)
+
+// invariant is the name of something that the simulation holds. A failure prints it.
+type invariant string
+
+const (
+	oneClaim   invariant = "one-claim"
+	entitled   invariant = "entitled"
+	overlap    invariant = "overlap"
+	fence      invariant = "fence"
+	drainFence invariant = "drain-fence"
+	release    invariant = "release"
+	stale      invariant = "stale"
+	late       invariant = "late"
+	fenced     invariant = "fenced"
+	gateHeld   invariant = "gate"
+	ringServed invariant = "rings"
+	terms      invariant = "terms"
+	plans      invariant = "plans"
+	calm       invariant = "calm"
+	exit       invariant = "exit"
+	drains     invariant = "drains"
+	settles    invariant = "settles"
+	placed     invariant = "placed"
+	drained    invariant = "drained"
+	leaves     invariant = "leaves"
+	closes     invariant = "closes"
+	goroutines invariant = "goroutines"
+	requests   invariant = "requests"
+	livelock   invariant = "livelock"
+	wireTime   invariant = "wire"
+	operator   invariant = "operator"
+)
+
+// invariants says what each one holds.
+var invariants = map[invariant]string{
+	oneClaim:   "no two members hold valid claims on one shard",
+	entitled:   "no work begins without a valid claim",
+	overlap:    "no work begins beside other work on some of the same, of whatever plan; by clocks that differ, not for longer than they allow",
+	fence:      "no write leaves a process after its claim has ended",
+	drainFence: "no write leaves a process for longer than the handoff timeout after its work was asked to stop",
+	release:    "nobody clears a Lease while its own work runs",
+	stale:      "work that begins with caches that were prepared has seen what was written before",
+	late:       "no write of an earlier holder is taken beside its successor's work, but those on the wire when it let go",
+	fenced:     "where the API server enforces the fence, that holds for a process whose clock stood still as well",
+	gateHeld:   "nothing runs while a stock controller manager does",
+	ringServed: "nobody claims a shard of a ring that it does not serve",
+	terms:      "terms rise with every acquisition",
+	plans:      "members put a plan in another's place only if it is of a greater generation",
+	calm:       "the planner leaves the weights an interval between its changes",
+	exit:       "no process is told to exit, unless its work does not end",
+	drains:     "work that was asked to stop has returned, or its process has ended, in the time that the flags say",
+	settles:    "in the end each shard is run by one member, under one valid claim",
+	placed:     "in the end each shard is where the rings want it",
+	drained:    "in the end a drained member runs nothing, if others are there",
+	leaves:     "everybody can leave, in the time that the flags say",
+	closes:     "what was built has been run or closed",
+	goroutines: "no goroutine is left",
+	requests:   "a seed takes a bounded number of requests for Leases",
+	livelock:   "a seed takes a bounded time",
+	wireTime:   "the model: no write is on the wire for longer than is assumed",
+	operator:   "the model: what the operator writes is a plan",
+}
+
+// TestEveryInvariantHasABug holds that each invariant is known to fail: some planted bug, or a mistake in a model, is found
+// by it and by no other.
+func TestEveryInvariantHasABug(t *testing.T) {
+	convict := map[invariant][]string{}
+	for _, b := range bugs {
+		convict[b.by] = append(convict[b.by], b.name)
+	}
+	for name := range invariants {
+		if len(convict[name]) == 0 {
+			t.Errorf("%s: nothing has ever been convicted by it: plant a bug", name)
+		}
+	}
+	for _, b := range bugs {
+		for _, name := range slices.Concat([]invariant{b.by}, b.also) {
+			if invariants[name] == "" {
+				t.Errorf("%s is to be convicted by %q, which is no invariant", b.name, name)
+			}
+		}
+	}
+}

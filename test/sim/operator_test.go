@@ -1,0 +1,228 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// replan has an operator change the plan: a range is split, two are merged, or a boundary moves.
+func (w *world) replan() {
+	lease := w.store.Get(fleet.PlanLease(fleetName))
+	current, err := fleet.PlanOf(lease)
+	if err != nil {
+		return
+	}
+	if w.isBad(lease) {
+		// The operator works from the plan that was there before.
+		generation := current.Generation
+		current = w.latest
+		current.Generation = max(generation, current.Generation)
+	}
+	var namespaced []string
+	for _, ring := range current.Rings {
+		if ring.Scope == shard.ScopeNamespaced {
+			namespaced = append(namespaced, ring.Name)
+		}
+	}
+	name := namespaced[w.random.IntN(len(namespaced))]
+	edited := fleet.KeepHomes(current, name, func(id shard.ID) string {
+		return election.MemberOf(election.RecordFrom(w.store.Get(w.leaseOf(id))).Holder)
+	})
+	i := slices.IndexFunc(edited.Rings, func(r shard.Ring) bool { return r.Name == name })
+	ring := &edited.Rings[i]
+	if w.random.IntN(3) > 0 || !w.moveController(&edited, ring) {
+		w.edit(ring)
+	}
+	next, err := current.Successor(edited)
+	if err != nil {
+		w.failf(operator, "an operator's plan is refused: %v", err)
+		return
+	}
+	changed, err := fleet.WithPlan(fleetName, lease, next)
+	if err != nil {
+		w.failf(operator, "an operator's plan cannot be written: %v", err)
+		return
+	}
+	w.latest = next
+	if w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) { l.Labels, l.Annotations = changed.Labels, changed.Annotations }) {
+		w.notef("the plan becomes generation %d: %v", next.Generation, ring.IDs())
+		w.tally(planChanges)
+	}
+}
+
+// edit splits a range of a ring, merges two, moves a boundary, or pins a shard.
+func (w *world) edit(ring *shard.Ring) {
+	slices.SortFunc(ring.Shards, func(a, b shard.Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
+	i := w.random.IntN(len(ring.Shards))
+	old := ring.Shards[i]
+	switch n := len(ring.Shards); {
+	case n < 5 && w.random.IntN(2) == 0:
+		first, second := w.renamed(old), w.renamed(old)
+		middle := old.Range.Start + (old.Range.End-1-old.Range.Start)/2 + 1 // End 0 is 2^64
+		first.Range.End, second.Range.Start = middle, middle
+		ring.Shards = slices.Replace(ring.Shards, i, i+1, first, second)
+	case n > 1 && i+1 < n && w.random.IntN(2) == 0:
+		merged := w.renamed(old)
+		merged.Range.End = ring.Shards[i+1].Range.End
+		ring.Shards = slices.Replace(ring.Shards, i, i+2, merged)
+	case i+1 < n:
+		step := (old.Range.End - old.Range.Start) / 3
+		first, second := w.renamed(old), w.renamed(ring.Shards[i+1])
+		first.Range.End -= step
+		second.Range.Start -= step
+		ring.Shards = slices.Replace(ring.Shards, i, i+2, first, second)
+	default:
+		ring.Shards[i].Pin = w.seats[w.random.IntN(len(w.seats))].name
+	}
+}
+
+// moveController moves a controller from the ring to another one of namespaces, and reports whether there are both. Every
+// shard of the two rings covers something else from then on.
+func (w *world) moveController(plan *shard.Plan, from *shard.Ring) bool {
+	to := slices.IndexFunc(plan.Rings, func(r shard.Ring) bool { return r.Scope == shard.ScopeNamespaced && r.Name != from.Name })
+	if to < 0 || len(from.Controllers) < 2 {
+		return false
+	}
+	into := &plan.Rings[to]
+	i := w.random.IntN(len(from.Controllers))
+	into.Controllers = append(slices.Clone(into.Controllers), from.Controllers[i])
+	from.Controllers = slices.Delete(slices.Clone(from.Controllers), i, i+1)
+	for _, ring := range []*shard.Ring{from, into} {
+		ring.Shards = slices.Clone(ring.Shards)
+		for i := range ring.Shards {
+			ring.Shards[i] = w.renamed(ring.Shards[i])
+		}
+	}
+	w.notef("the operator moves %v to ring %s", into.Controllers, into.Name)
+	w.tally(ringMoves)
+	return true
+}
+
+// misplan has somebody write a plan that no member may follow: a shard in it covers something else
+// than before. What members would judge it by may go with it.
+func (w *world) misplan() {
+	lease := w.store.Get(fleet.PlanLease(fleetName))
+	plan, err := fleet.PlanOf(lease)
+	if err != nil || w.isBad(lease) || len(plan.Rings[0].Shards) < 2 {
+		return
+	}
+	plan.Generation += 1 + w.random.Int64N(3)
+	ring := &plan.Rings[0]
+	ring.Shards = slices.Clone(ring.Shards)
+	slices.SortFunc(ring.Shards, func(a, b shard.Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
+	step := (ring.Shards[0].Range.End - ring.Shards[0].Range.Start) / 3
+	ring.Shards[0].Range.End -= step
+	ring.Shards[1].Range.Start -= step
+	document, err := plan.Document()
+	if err != nil {
+		w.failf(operator, "a bad plan cannot be written: %v", err)
+		return
+	}
+	good := [...]string{"removes", "spoils", "leaves"}[w.random.IntN(3)]
+	w.bad, w.misplanned = document, true
+	w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) {
+		l.Annotations[fleet.DocumentAnnotation] = document
+		switch good {
+		case "removes":
+			delete(l.Annotations, fleet.LastGoodAnnotation)
+		case "spoils":
+			l.Annotations[fleet.LastGoodAnnotation] = "gzip:junk"
+		}
+	})
+	w.notef("somebody writes plan generation %d, which may not follow, and %s the last good one", plan.Generation, good)
+}
+
+// isBad reports whether what is on the plan's Lease is what misplan wrote there, and nobody works by it. Where no member knew
+// of another plan, it has become the fleet's plan.
+func (w *world) isBad(lease *coordinationv1.Lease) bool {
+	if w.bad == "" || lease == nil || lease.Annotations[fleet.DocumentAnnotation] != w.bad {
+		return false
+	}
+	bad, err := fleet.PlanOf(lease)
+	if err != nil {
+		w.failf(operator, "a bad plan cannot be read: %v", err)
+		return true
+	}
+	for _, p := range w.live() {
+		if plan, known := p.Plan(); known && plan.Generation == bad.Generation && plan.Digest() == bad.Digest() {
+			w.notef("%s works by the bad plan", p.name())
+			w.latest, w.bad = bad, ""
+			return false
+		}
+	}
+	return true
+}
+
+// drain has an operator drain a member, or take that back.
+func (w *world) drain(s *seat) {
+	w.store.Tamper(election.MemberLease(fleetName, s.name), func(l *coordinationv1.Lease) {
+		if l.Annotations[fleet.DrainAnnotation] != "" {
+			w.notef("%s is undrained", s.name)
+			delete(l.Annotations, fleet.DrainAnnotation)
+			return
+		}
+		w.notef("%s is drained", s.name)
+		w.tally(memberDrains)
+		if l.Annotations == nil {
+			l.Annotations = map[string]string{}
+		}
+		l.Annotations[fleet.DrainAnnotation] = "yes"
+	})
+}
+
+// isDrained reports whether an operator has drained the member.
+func (w *world) isDrained(member string) bool {
+	lease := w.store.Get(election.MemberLease(fleetName, member))
+	return lease != nil && lease.Annotations[fleet.DrainAnnotation] != ""
+}
+
+// mend has the operator write a good plan where nonsense was written in its place: members that know a good one do so
+// themselves, and those that have never seen one must not guess. A plan that may not follow is good to a member that has not
+// seen the one before it; so that all can follow the operator, every shard that may mean two things gets a new name.
+func (w *world) mend() {
+	lease := w.store.Get(fleet.PlanLease(fleetName))
+	if lease == nil || lease.Annotations[fleet.DocumentAnnotation] == "" {
+		return
+	}
+	plan, err := fleet.PlanOf(lease)
+	if err == nil && !w.misplanned {
+		return
+	}
+	if err != nil {
+		plan = w.latest
+	}
+	plan.Generation = max(plan.Generation, w.latest.Generation) + 100
+	plan.Rings = slices.Clone(plan.Rings)
+	for i := range plan.Rings {
+		ring := &plan.Rings[i]
+		ring.Shards = slices.Clone(ring.Shards)
+		for j := range ring.Shards {
+			if ring.Scope == shard.ScopeNamespaced {
+				ring.Shards[j] = w.renamed(ring.Shards[j])
+			}
+		}
+	}
+	good, err := fleet.WithPlan(fleetName, lease, plan)
+	if err != nil {
+		w.failf(operator, "the operator's plan cannot be written: %v", err)
+		return
+	}
+	w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) { l.Labels, l.Annotations = good.Labels, good.Annotations })
+	w.notef("the operator mends the plan")
+}
+
+// renamed returns the shard under a name that no other has had.
+func (w *world) renamed(s shard.Shard) shard.Shard {
+	if *mistake != "names_reused" {
+		w.names++
+	}
+	s.Name = fmt.Sprintf("s%d", w.names)
+	return s
+}

@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// replanInterval is how long the planner waits between changes that the weights ask for.
+const replanInterval = 10 * time.Second
+
+// judgePlansLocked holds that a plan which a member writes is of a greater generation than the one in whose place it is put,
+// and that the planner leaves time between its changes.
+func (w *world) judgePlansLocked(history []leasetest.Write) {
+	var last leasetest.Write // of the planner
+	var joined time.Time     // when a member came or went last
+	for _, write := range history {
+		if changesMembers(write) {
+			joined = write.Time
+		}
+		if write.Client == "" || write.Before == nil || write.After == nil || write.After.Name != fleet.PlanLease(fleetName) ||
+			write.Before.Annotations[fleet.DocumentAnnotation] == write.After.Annotations[fleet.DocumentAnnotation] {
+			continue
+		}
+		before, err := fleet.PlanOf(write.Before)
+		after, afterErr := fleet.PlanOf(write.After)
+		if err != nil || afterErr != nil {
+			continue
+		}
+		at := write.Time.Sub(w.begin)
+		if after.Generation <= before.Generation {
+			w.failLockedf(plans, "%s put plan generation %d at %.3f in the place of %d", write.Client, after.Generation, at.Seconds(), before.Generation)
+		}
+		if write.Before.Annotations[fleet.RejectedAnnotation] != write.After.Annotations[fleet.RejectedAnnotation] || before.Digest() == after.Digest() {
+			continue // somebody's nonsense was replaced
+		}
+		w.countLocked(plannerChanges)
+		since := w.sentAt(write).Sub(w.sentAt(last))
+		same := last.After != nil && *last.After.Spec.HolderIdentity == *write.After.Spec.HolderIdentity && joined.Before(last.Time)
+		if same && float64(since)*w.rateOf(write.Client) < float64(replanInterval) && w.everybodyHasAHome(before, after) {
+			w.failLockedf(calm, "the planner %s made generation %d at %.3f, %v after its last change", write.Client, after.Generation, at.Seconds(), since)
+		}
+		last = write
+	}
+}
+
+// changesMembers reports whether a write is of a member's Lease and makes it another incarnation's, or says that the member
+// joins, stays or leaves: for that the planner waits for no interval.
+func changesMembers(write leasetest.Write) bool {
+	if write.Before == nil || write.After == nil {
+		either := cmp.Or(write.Before, write.After)
+		return strings.HasPrefix(either.Name, election.MemberLease(fleetName, ""))
+	}
+	return strings.HasPrefix(write.After.Name, election.MemberLease(fleetName, "")) &&
+		(ptr.Deref(write.Before.Spec.HolderIdentity, "") != ptr.Deref(write.After.Spec.HolderIdentity, "") ||
+			write.Before.Annotations[election.StateAnnotation] != write.After.Annotations[election.StateAnnotation])
+}
+
+// notePlan notes when a plan was sent: the request may take long.
+func (w *world) notePlan(lease *coordinationv1.Lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	document := lease.Annotations[fleet.DocumentAnnotation]
+	if _, sent := w.sentPlans[document]; !sent {
+		w.sentPlans[document] = time.Now()
+	}
+}
+
+func (w *world) sentAt(write leasetest.Write) time.Time {
+	if write.After == nil {
+		return time.Time{}
+	}
+	return w.sentPlans[write.After.Annotations[fleet.DocumentAnnotation]]
+}
+
+func (w *world) rateOf(member string) float64 {
+	i := slices.IndexFunc(w.seats, func(s *seat) bool { return s.name == member })
+	return w.seats[i].rate
+}
+
+// everybodyHasAHome reports whether no member can have come or gone between two plans, so that the weights alone have asked for
+// what has changed: every member that there has ever been serves all rings, and is the home of something in both.
+func (w *world) everybodyHasAHome(before, after shard.Plan) bool {
+	for _, ring := range before.Rings {
+		if ring.Scope != shard.ScopeNamespaced {
+			continue
+		}
+		next, _ := after.Ring(ring.Name)
+		homes := homesOf(ring)
+		if len(homes) < len(w.seats) || !slices.Equal(homes, homesOf(next)) {
+			return false
+		}
+	}
+	return !w.rings
+}
+
+func homesOf(ring shard.Ring) []string {
+	homes := map[string]bool{}
+	for _, s := range ring.Shards {
+		homes[s.Belongs()] = true
+	}
+	delete(homes, "")
+	return slices.Sorted(maps.Keys(homes))
+}

@@ -1,0 +1,60 @@
+package sim
+
+// planting is a bug, or a mistake in a model, and what must convict it in the simulation.
+type planting struct {
+	name string
+	// mistake: the mistake is the simulation's own, see -mistake; else it is in the product, see package plant.
+	mistake bool
+	// by is the invariant that finds it. What it breaks besides is in also; any other verdict is a failure of the judge.
+	by   invariant
+	also []invariant
+}
+
+var bugs = []planting{
+	{name: "expiry_early", by: oneClaim},
+	{name: "run_unclaimed", by: entitled},
+	{name: "ancestors_ignored", by: overlap},
+	{name: "fence_off", by: fence},
+	{name: "drain_unbounded", by: drainFence},
+	{name: "release_before_stop", by: release},
+	{name: "inheritance_stale", by: stale},
+	{name: "standby_stale", by: stale},
+	{name: "unanswered_forgotten", by: late, also: []invariant{stale, fenced}}, // Fenced: so the same write is judged once its clock has stood still.
+	{name: "mark_skipped", by: fenced},
+	{name: "gate_ignored", by: gateHeld},
+	{name: "gate_delay_ignored", by: gateHeld},
+	{name: "rings_ignored", by: ringServed},
+	{name: "term_kept", by: terms},
+	{name: "generation_kept", by: plans, also: []invariant{requests}}, // The planner writes it again and again.
+	{name: "replan_restless", by: calm},
+	{name: "stuck_early", by: exit},
+	{name: "lost_lease_ignored", by: exit, also: []invariant{fence, goroutines}},
+	// A shard whose work never returns stays where it is, or is run twice once its Lease has expired.
+	{name: "stuck_untold", by: drains, also: []invariant{leaves, overlap, settles, placed, drained}},
+	{name: "ready_unsaid", by: settles},
+	{name: "ask_ignored", by: placed, also: []invariant{drained}},
+	{name: "drain_ignored", by: drained},
+	{name: "shutdown_ignored", by: leaves},
+	{name: "prepared_leaked", by: closes},
+	{name: "touch_forever", by: requests},
+	{name: "goroutine_left", by: goroutines, mistake: true},
+	{name: "hasty_timers", by: livelock, mistake: true},
+	{name: "slow_wire", by: wireTime, mistake: true},
+	{name: "names_reused", by: operator, mistake: true},
+}
+
+// seen is a planted bug that the tests of a package find.
+type seen struct {
+	bug, in string
+	// run are the tests to run, want what they must say, a regular expression.
+	run, want string
+}
+
+var seenByTests = []seen{
+	{"release_before_stop", "pkg/election", "TestOneHolderUnderRandomFaults", `released at .* while its work ran`},
+	{"lost_lease_ignored", "pkg/election", "TestRenewDeadlineEndsClaim", `\d a stuck 8 \(renew-deadline\) since 5s`},
+	{"fence_off", "pkg/election", "TestFenceRefusesAfterClaim|TestFenceWithoutElection", `PUT was sent`},
+	{"range_off_by_one", "pkg/shard", "TestRangeBoundaries", `0x0000000000000005-0x0000000000000008 contains 8`},
+	{"event_dropped", "pkg/shard/informer", "TestLikeClientGo", `notifications \(-client-go \+ours\)`},
+	{"event_dropped", "pkg/shard/informer", "TestFollowersModel", `at version \d+ a range holds `},
+}

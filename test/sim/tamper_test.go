@@ -1,0 +1,81 @@
+package sim
+
+import (
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// tamper does to a Lease what an operator or a foreign controller might.
+func (w *world) tamper() {
+	names := w.leases()
+	if w.gates {
+		names = append(names, gateName)
+	}
+	name := names[w.random.IntN(len(names))]
+	var change func(*coordinationv1.Lease)
+	what := ""
+	disturbing := false
+	switch w.random.IntN(9) {
+	case 0, 1:
+		w.notef("somebody deletes %s", name)
+		w.touch(name)
+		w.remove(name)
+		return
+	case 2:
+		what, disturbing = "empties", true
+		change = func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = [...]*string{nil, ptr.To("")}[w.random.IntN(2)] }
+	case 3:
+		what, disturbing = "forges the holder of", true
+		holder := election.NewIncarnation(w.seats[w.random.IntN(len(w.seats))].name)
+		if w.random.IntN(3) == 0 {
+			holder = "somebody"
+		}
+		change = func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &holder }
+	case 4:
+		durations := []int32{-7, 0, 1, 3, 40}
+		if w.random.IntN(4) == 0 {
+			durations = []int32{1 << 30}
+		}
+		duration := durations[w.random.IntN(len(durations))]
+		what = fmt.Sprintf("writes duration %d on", duration)
+		change = func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &duration }
+	case 5:
+		// Not the highest value there is: that one stops all acquisitions, as documented.
+		terms := []int32{-3, 0, 1, 1 << 20, 1<<31 - 1000}
+		term := terms[w.random.IntN(len(terms))]
+		what, disturbing = fmt.Sprintf("writes term %d on", term), true
+		change = func(l *coordinationv1.Lease) { l.Spec.LeaseTransitions = &term }
+	case 6:
+		what = "writes garbage annotations on"
+		change = func(l *coordinationv1.Lease) {
+			l.Annotations = map[string]string{
+				election.NextHolderAnnotation: "\x00nobody", election.WritesAnnotation: `{"term":`, election.StateAnnotation: "?",
+				fleet.PlanAnnotation: "another", fleet.RangeAnnotation: "everything", fleet.ReadyAnnotation: "1",
+				fleet.DocumentAnnotation: "{}",
+			}
+		}
+	case 7:
+		what = "writes what others cover on"
+		change = func(l *coordinationv1.Lease) {
+			l.Annotations = map[string]string{fleet.RangeAnnotation: shard.Everything().String(), fleet.ControllersAnnotation: "cronjob-controller,endpointslice-controller,job-controller,service-controller"}
+		}
+	default:
+		what = "strips"
+		change = func(l *coordinationv1.Lease) {
+			l.Labels, l.Annotations, l.Spec.RenewTime, l.Spec.AcquireTime, l.Spec.LeaseDurationSeconds = nil, nil, nil, nil, nil
+		}
+	}
+	w.touch(name)
+	if disturbing || name == gateName {
+		w.disturb(name)
+	}
+	if w.store.Tamper(name, change) {
+		w.notef("somebody %s %s", what, name)
+	}
+}

@@ -1,0 +1,147 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// kind is a kind of thing that happens in the simulation.
+type kind int
+
+const (
+	writes kind = iota
+	lateWrites
+	fenceRefusals
+	warmStarts
+	coldStarts
+	claimsBegun
+	processExits
+	planChanges
+	plannerChanges
+	ringMoves
+	memberDrains
+	gatesHeld
+	gatesLost
+	gatesRegained
+	stockLeads
+	marks
+	serverRefusals
+	thaws
+	standbyTakeovers
+	ringClaims
+	kinds // how many there are
+)
+
+// floors says of each kind what it is called and how many of it 2,000 seeds must have at least: about half of what they
+// have. A kind that is not reached any more says that a fault, a feature or the judge has stopped working.
+var floors = [kinds]struct {
+	name  string
+	least int
+}{
+	writes:           {"writes", 250000},
+	lateWrites:       {"writes that arrived late", 300},
+	fenceRefusals:    {"writes refused by a fence", 4000},
+	warmStarts:       {"warm starts", 6000},
+	coldStarts:       {"cold starts", 6000},
+	claimsBegun:      {"claims", 13000},
+	processExits:     {"exits", 100},
+	planChanges:      {"changes of plan", 1600},
+	plannerChanges:   {"changes by the planner", 800},
+	ringMoves:        {"controllers moved between rings", 100},
+	memberDrains:     {"drains", 650},
+	gatesHeld:        {"gates held", 1500},
+	gatesLost:        {"gates lost", 100},
+	gatesRegained:    {"gates regained", 150},
+	stockLeads:       {"terms of a stock leader", 250},
+	marks:            {"dead members fenced", 200},
+	serverRefusals:   {"writes refused by the API server", 100},
+	thaws:            {"clocks that stood still", 500},
+	standbyTakeovers: {"takeovers by a standby", 250},
+	ringClaims:       {"claims by members that serve some rings", 1800},
+}
+
+// totals shows that the simulation reaches what it is about.
+type totals struct {
+	mu      sync.Mutex
+	seeds   int
+	counts  [kinds]int
+	steps   int
+	slowest time.Duration
+}
+
+func (s *totals) add(w *world) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seeds++
+	for k, n := range w.counts {
+		s.counts[k] += n
+	}
+	s.steps = max(s.steps, w.steps)
+	s.slowest = max(s.slowest, w.settled)
+}
+
+func (s *totals) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parts := make([]string, 0, kinds)
+	for k, floor := range floors {
+		parts = append(parts, fmt.Sprintf("%d %s", s.counts[k], floor.name))
+	}
+	return fmt.Sprintf("%d seeds: %s; at most %d requests for Leases; all shards were run again at most %v after the last fault",
+		s.seeds, strings.Join(parts, ", "), s.steps, s.slowest)
+}
+
+// fewest is how many seeds tell something of what is reached.
+const fewest = 100
+
+// complaints names what was reached too seldom.
+func (s *totals) complaints() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var complaints []string
+	for k, floor := range floors {
+		least := floor.least * s.seeds / 2000
+		if s.seeds < 1000 {
+			least /= 2 // Few seeds differ more.
+		}
+		if s.seeds >= fewest && s.counts[k] < least {
+			complaints = append(complaints, fmt.Sprintf("%d %s in %d seeds, want %d or more: what leads there has stopped working",
+				s.counts[k], floor.name, s.seeds, least))
+		}
+	}
+	return complaints
+}
+
+// TestFloorsComplain takes one kind away after the other.
+func TestFloorsComplain(t *testing.T) {
+	for without := range floors {
+		s := totals{seeds: 2000}
+		for k, floor := range floors {
+			if floor.name == "" || floor.least == 0 {
+				t.Fatalf("kind %d has no floor", k)
+			}
+			s.counts[k] = floor.least
+		}
+		if complaints := s.complaints(); len(complaints) > 0 {
+			t.Fatalf("complains without a reason: %q", complaints)
+		}
+		s.counts[without] = floors[without].least - 1
+		if complaints := s.complaints(); len(complaints) != 1 || !strings.Contains(complaints[0], floors[without].name) {
+			t.Errorf("%s fewer: complains %q", floors[without].name, complaints)
+		}
+	}
+}
+
+// countLocked counts one of a kind.
+func (w *world) countLocked(k kind) { w.counts[k]++ }
+
+func (w *world) tally(k kind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.countLocked(k)
+}
