@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type runner struct {
 	// strict counts what was skipped as failed.
 	strict bool
 	screen io.Writer
-	// silent leaves what a step prints to its log.
+	// silent leaves what a step prints to its log, unless it fails.
 	silent bool
 	now    func() time.Time
 	// missing returns why the machine does not meet a need, empty if it does.
@@ -51,7 +52,7 @@ type result struct {
 }
 
 // run runs the steps one after another, with what they need built before the first that needs it, and reports how each ended. While a step waits, those after
-// it that only compute run beside it, at a low priority.
+// it run beside it that only compute, at a low priority, or that ask little.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes of building.
@@ -67,7 +68,7 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 			last := &s.commands[len(s.commands)-1]
 			last.args = append(slices.Clone(last.args), args...)
 		}
-		if beside && !s.computes {
+		if beside && !s.fits() {
 			waiting.Wait()
 			beside = false
 		}
@@ -76,12 +77,12 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 			results[i] = result{step: s.name, state: failed, why: "not run: interrupted"}
 		case broken != "" && (s.member || len(s.tools) > 0):
 			results[i] = result{step: s.name, state: failed, why: "not run: " + broken + " failed"}
-		case s.waits && i+1 < len(all) && all[i+1].computes:
+		case s.waits && i+1 < len(all) && all[i+1].fits():
 			beside = true
 			silent := r
 			silent.silent = true
 			waiting.Go(func() { results[i] = silent.one(ctx, s) })
-		case beside:
+		case beside && s.computes:
 			results[i] = r.one(ctx, s.low())
 		default:
 			results[i] = r.one(ctx, s)
@@ -195,14 +196,17 @@ func (r runner) logged(ctx context.Context, s step) ([]skip, error) {
 		}
 		s.commands[len(s.commands)-1].args = append(slices.Clone(s.commands[len(s.commands)-1].args), packages...)
 	}
+	var unseen bytes.Buffer
+	screen := r.screen
 	if r.silent {
-		r.screen = io.Discard
+		r.screen = &shared{to: &unseen}
 	}
 	var skips []skip
 	for _, c := range s.commands {
 		found, err := r.command(ctx, c, log)
 		skips = append(skips, found...)
 		if err != nil {
+			_, _ = unseen.WriteTo(screen)
 			return skips, err
 		}
 	}

@@ -165,7 +165,7 @@ func TestScreenAndLogOfTests(t *testing.T) {
 	}
 }
 
-// TestBesideAStepThatWaits: what only computes runs while a step waits, and other steps do not. The one that waits fails, which is in
+// TestBesideAStepThatWaits: what only computes, or asks little, runs while a step waits, and other steps do not. The one that waits fails, which is in
 // the table at its place.
 func TestBesideAStepThatWaits(t *testing.T) {
 	r, screen := plant(t)
@@ -175,8 +175,9 @@ func TestBesideAStepThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := []step{
-		{name: "alerts", waits: true, commands: sh("until [ -e computed ]; do :; done; [ ! -e other ]; echo waited; exit 1")},
+		{name: "alerts", waits: true, commands: sh("until [ -e computed ] && [ -e light ]; do :; done; [ ! -e other ]; echo waited; exit 1")},
 		{name: "sim", computes: true, commands: sh("touch computed; echo computes at $(nice)")},
+		{name: "page", light: true, commands: sh("touch light; echo light at $(nice)")},
 		{name: "e2e", commands: sh("touch other; echo other at $(nice)")},
 		{name: "late", computes: true, commands: sh("echo late at $(nice)")},
 	}
@@ -185,7 +186,7 @@ func TestBesideAStepThatWaits(t *testing.T) {
 	if got["alerts"] != failed || got["sim"] != passed || got["e2e"] != passed || results[0].step != "alerts" {
 		t.Errorf("got %+v", results)
 	}
-	for _, want := range []string{"computes at 19\n", "other at " + string(nice), "late at " + string(nice), "==> alerts: FAILED"} {
+	for _, want := range []string{"computes at 19\n", "light at " + string(nice), "other at " + string(nice), "late at " + string(nice), "==> alerts: FAILED"} {
 		if !strings.Contains(screen.String(), want) {
 			t.Errorf("the screen has no %q:\n%s", want, screen)
 		}
@@ -193,8 +194,12 @@ func TestBesideAStepThatWaits(t *testing.T) {
 	if at := strings.Index(screen.String(), "==> alerts: FAILED"); at > strings.Index(screen.String(), "==> e2e: ") {
 		t.Errorf("another step has not waited:\n%s", screen)
 	}
-	if log, err := os.ReadFile(filepath.Join(r.root, logs, "alerts.log")); err != nil || !strings.Contains(string(log), "waited") || strings.Contains(screen.String(), "waited") {
+	if log, err := os.ReadFile(filepath.Join(r.root, logs, "alerts.log")); err != nil || !strings.Contains(string(log), "waited") {
 		t.Errorf("the log: %q, %v", log, err)
+	}
+	// What it has printed is shown once it has failed, in one piece.
+	if !strings.Contains(screen.String(), "waited\n==> alerts: FAILED") {
+		t.Errorf("the screen:\n%s", screen)
 	}
 }
 

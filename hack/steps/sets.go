@@ -34,23 +34,25 @@ func check() []step {
 	}
 }
 
-// test is what a release must not break.
+// test is what a release must not break. Beside e2e runs what only computes; the handbook and chaos wait for Leases and kubelets
+// most of the time, too.
 func test() []step {
 	return []step{
-		formatStep, modulesStep, vetStep, lintStep,
+		formatStep, modulesStep, vetStep, e2eStep, lintStep,
 		{
-			name: "unit", what: "tests that need nothing but Go, and 2,000 simulated seeds", long: "4 minutes, less where nothing has changed",
-			commands: []command{goTest(append([]string{"-timeout=15m"}, unit...)...)},
+			name: "unit", what: "tests that need nothing but Go, and 2,000 simulated seeds", long: "4 minutes, less where nothing has changed", computes: true,
+			commands: []command{goTest(append([]string{"-timeout=30m"}, unit...)...)},
 		},
 		{
 			name: "race", what: "the packages with the most goroutines under the race detector, short", long: "a minute, less where nothing has changed",
-			needs: []need{needC}, commands: []command{raceTest("-short")},
+			computes: true, needs: []need{needC}, commands: []command{raceTest("-short")},
 		},
-		plantedStep, integrationStep, e2eStep, pageStep,
+		plantedStep, integrationStep,
 		{
-			name: "handbook-short", what: "the handbook's installation and quickstart, run by a kubelet of processes", long: "2 minutes",
+			name: "handbook-short", what: "the handbook's installation and quickstart, run by a kubelet of processes", long: "2 minutes", waits: true,
 			needs: []need{needRoots}, tools: plane, member: true, commands: []command{fresh("-timeout=10m", "./test/kubelet"), fresh("-timeout=20m", "./test/docs/run", "-parts=2")},
 		},
+		pageStep,
 		{
 			name: "deploy-short", what: "the image's file system, and the static pod beside kubeadm's", long: "some seconds", member: true,
 			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms", "./test/deploy")},
@@ -61,7 +63,7 @@ func test() []step {
 		},
 		{
 			name: "chaos-one", what: "a suspended member in a burst of work, with the default timings, judged by the audit log", long: "a minute and a half",
-			tools: plane, member: true, commands: []command{busyChaos("stop-in-burst")},
+			tools: plane, member: true, waits: true, commands: []command{busyChaos("stop-in-burst")},
 		},
 		demoStep,
 	}
@@ -73,7 +75,7 @@ func testAll() []step {
 		formatStep, modulesStep, vetStep, alertsStep, lintStep,
 		{
 			name: "unit-shuffled", what: "tests that need nothing but Go, in a random order", long: "4 minutes", computes: true,
-			commands: []command{goTest(append([]string{"-shuffle=on", "-timeout=15m"}, unit...)...)},
+			commands: []command{goTest(append([]string{"-shuffle=on", "-timeout=30m"}, unit...)...)},
 		},
 		{
 			name: "race-shuffled", what: "the packages with the most goroutines under the race detector, in a random order", long: "2 minutes", computes: true,
@@ -117,7 +119,7 @@ var (
 	}
 	e2eStep = step{
 		name: "e2e", what: "fleets of processes on a real control plane, judged by its audit log", long: "5 minutes", tools: plane, member: true,
-		commands: []command{fresh("-timeout=30m", "./test/e2e/...")},
+		waits: true, commands: []command{fresh("-timeout=30m", "./test/e2e/...")},
 	}
 	e2eAllStep = step{
 		name: "e2e-all", what: "the same, with every setup that must be the same as stock", long: "6 minutes", tools: plane, member: true,
@@ -133,11 +135,11 @@ var (
 		commands: []command{fresh("-timeout=20m", "-parallel=1", "-run=TestFleet$|TestStockToFleetAndBack$", "./test/e2e", "-strict", "-migrations=4")},
 	}
 	pageStep = step{
-		name: "page", what: "the status page in a real browser (ARGS=\"-shots ../../docs/img\" takes the handbook's pictures)", long: "a minute", tools: plane, member: true,
+		name: "page", what: "the status page in a real browser (ARGS=\"-shots ../../docs/img\" takes the handbook's pictures)", long: "a minute", tools: plane, member: true, light: true,
 		commands: []command{fresh("-timeout=20m", "./test/page")},
 	}
 	demoStep = step{
-		name: "demo", what: "the demo, once through and out", long: "a minute and a half", tools: plane, member: true,
+		name: "demo", what: "the demo, once through and out", long: "a minute and a half", tools: plane, member: true, light: true,
 		commands: []command{goRun("./test/demo", "-once")},
 	}
 	conformanceShortStep = step{

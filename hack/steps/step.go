@@ -17,10 +17,12 @@ type step struct {
 	tools []string
 	// member says that the step runs bin/flotilla.
 	member bool
-	// waits says that the step mostly waits: the steps after it that compute run beside it.
+	// waits says that the step mostly waits: the steps after it that fit run beside it.
 	waits bool
 	// computes says that the step needs nothing but the processor. It gets out of the way of a step beside it.
 	computes bool
+	// light says that the step asks little of the processor, and shares nothing with a step beside it that waits.
+	light bool
 	// changed has the last command get the packages that have changed, and leaves the step out if there are none.
 	changed bool
 	// commands run one after another, until one fails.
@@ -57,6 +59,9 @@ func (c command) with(env ...string) command {
 	c.env = append(slices.Clone(c.env), env...)
 	return c
 }
+
+// fits says whether the step may run beside one that waits.
+func (s step) fits() bool { return s.computes || s.light }
 
 // low returns the step with a low priority.
 func (s step) low() step {

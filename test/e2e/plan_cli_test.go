@@ -208,14 +208,19 @@ func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
 // split writes a file with the plan in force, in which the shard of the namespace is cut in two in the middle.
 func (o *operator) split(t *testing.T, namespace string) string {
 	t.Helper()
+	return o.splitAt(t, namespace, func(s shard.Shard) uint64 { return s.Range.Start + 1<<61 }) // of a quarter of the keyspace
+}
+
+// splitAt writes the same file, with the cut at a hash.
+func (o *operator) splitAt(t *testing.T, namespace string, at func(shard.Shard) uint64) string {
+	t.Helper()
 	document := o.run(t, "plan", "show", "-o", "document")
 	plan, err := shard.ParsePlan([]byte(document))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, _ := plan.ShardFor("namespaces", namespace)
-	middle := s.Range.Start + 1<<61 // of a quarter of the keyspace
-	low, high := shard.Range{Start: s.Range.Start, End: middle}, shard.Range{Start: middle, End: s.Range.End}
+	low, high := shard.Range{Start: s.Range.Start, End: at(s)}, shard.Range{Start: at(s), End: s.Range.End}
 	line := func(r shard.Range) string { return fmt.Sprintf(`{"ring":"namespaces","name":"","range":"%s"}`, r) }
 	was := fmt.Sprintf(`{"ring":"namespaces","name":"%s","range":"%s"}`, s.Name, s.Range)
 	edited := strings.Replace(document, was, line(low)+",\n"+line(high), 1)

@@ -13,11 +13,12 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-var plantedLive = flag.Bool("planted", false, "build a binary with the planted bugs and have the judge convict two of them, which takes minutes")
+var plantedLive = flag.Bool("planted", false, "build a binary with the planted bugs and have the judge convict three of them, which takes minutes")
 
 // TestPlantedBugsAreConvicted runs fleets of a binary with planted bugs on a control plane, one bug at a time, and wants the
 // judge of the audit log to convict each of what it does, and of nothing else: docs/design/planted.md.
@@ -38,6 +39,9 @@ func TestPlantedBugsAreConvicted(t *testing.T) {
 	}{
 		{"term_kept", func(t *testing.T, f *fleetRun) { f.stop(t, "two"); f.allSettled(t) }, []audit.Kind{audit.TermReused}},
 		{"expiry_early", func(t *testing.T, f *fleetRun) { f.suspended(t, "two", 8*time.Second) }, []audit.Kind{audit.TakenEarly, audit.Overlapping}},
+		{"range_off_by_one", (*fleetRun).cutAtANamespace, []audit.Kind{
+			audit.WrongRange, audit.DuplicatePod, audit.DuplicateReplicaSet, audit.DuplicateJob, audit.WantedPodDeleted,
+		}},
 	} {
 		t.Run(tc.bug, func(t *testing.T) {
 			t.Setenv("FLOTILLA_PLANT", tc.bug)
@@ -90,6 +94,18 @@ func (f *fleetRun) suspended(t *testing.T, name string, d time.Duration) {
 		t.Fatal(err)
 	}
 	member.MustExit(t, grace)
+}
+
+// cutAtANamespace splits a range at the very hash of a namespace, which then belongs to the upper part alone, and waits until
+// the work there has gone on for some time.
+func (f *fleetRun) cutAtANamespace(t *testing.T) {
+	t.Helper()
+	o := newOperator(t, f.plane, f.name)
+	file := o.splitAt(t, namespaces[0], func(shard.Shard) uint64 { return shard.Hash(namespaces[0]) })
+	o.run(t, "plan", "apply", "-f", file, "--wait")
+	for range 5 {
+		f.caughtUp(t)
+	}
 }
 
 // convicted wants the judge to find the first kind, and none but these.

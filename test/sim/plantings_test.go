@@ -10,9 +10,12 @@ type planting struct {
 	also []invariant
 }
 
+// twoOwners is what two members that take themselves for the owner of a shard, or of the gate, break sooner or later.
+var twoOwners = []invariant{overlap, late, stale, gateHeld}
+
 var bugs = []planting{
-	{name: "expiry_early", by: oneClaim},
-	{name: "run_unclaimed", by: entitled},
+	{name: "expiry_early", by: oneClaim, also: twoOwners},
+	{name: "run_unclaimed", by: entitled, also: append([]invariant{closes}, twoOwners...)},
 	{name: "ancestors_ignored", by: overlap},
 	{name: "fence_off", by: fence},
 	{name: "drain_unbounded", by: drainFence},
@@ -24,7 +27,7 @@ var bugs = []planting{
 	{name: "gate_ignored", by: gateHeld},
 	{name: "gate_delay_ignored", by: gateHeld},
 	{name: "rings_ignored", by: ringServed},
-	{name: "term_kept", by: terms},
+	{name: "term_kept", by: terms, also: []invariant{drains}},         // A drain of the last holder's term is taken for one of its own.
 	{name: "generation_kept", by: plans, also: []invariant{requests}}, // The planner writes it again and again.
 	{name: "replan_restless", by: calm},
 	{name: "stuck_early", by: exit},
