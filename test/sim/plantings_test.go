@@ -27,7 +27,7 @@ var bugs = []planting{
 	{name: "gate_ignored", by: gateHeld},
 	{name: "gate_delay_ignored", by: gateHeld},
 	{name: "rings_ignored", by: ringServed},
-	{name: "term_kept", by: terms, also: []invariant{drains}},         // A drain of the last holder's term is taken for one of its own.
+	{name: "term_kept", by: terms, also: []invariant{drains}},         // A drain is told from an earlier one by its term.
 	{name: "generation_kept", by: plans, also: []invariant{requests}}, // The planner writes it again and again.
 	{name: "replan_restless", by: calm},
 	{name: "stuck_early", by: exit},
