@@ -18,6 +18,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 
 	"github.com/flotilla-kube/flotilla/pkg/app/events"
+	"github.com/flotilla-kube/flotilla/pkg/app/heap"
 	"github.com/flotilla-kube/flotilla/pkg/app/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
@@ -39,7 +40,12 @@ const dialTimeout = 30 * time.Second
 func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting", "version", version.Get(), "member", o.Fleet.Member, "fleet", o.Fleet.Name)
-	logger.Info("Golang settings", "GOGC", os.Getenv("GOGC"), "GOMAXPROCS", os.Getenv("GOMAXPROCS"), "GOTRACEBACK", os.Getenv("GOTRACEBACK"))
+	logger.Info("Golang settings", "GOGC", os.Getenv("GOGC"), "GOMAXPROCS", os.Getenv("GOMAXPROCS"), "GOTRACEBACK", os.Getenv("GOTRACEBACK"), "GOMEMLIMIT", os.Getenv("GOMEMLIMIT"))
+	if limit, err := heap.Limit(); err != nil {
+		logger.Error(err, "Go has no memory limit")
+	} else if limit > 0 {
+		logger.Info("Go's memory limit is a share of the container's", "bytes", limit, "share", heap.Share)
+	}
 	if err := publishConfig(c); err != nil {
 		return err
 	}
@@ -71,20 +77,22 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	}
 	var running sync.WaitGroup
 	processCtx, stopProcess := context.WithCancel(context.WithoutCancel(ctx))
+	surplus := heap.NewReleaser(process.Clock(), nil)
 	running.Go(func() { process.Run(processCtx) })
+	running.Go(func() { surplus.Run(processCtx) })
 	defer running.Wait()
 	defer stopProcess()
 
 	if !o.Generic.LeaderElection.LeaderElect {
 		fleetPage.Say("There is no fleet: with --leader-elect=false this process runs every controller on everything, by itself.")
-		return runAlone(ctx, process, c.ControllerShutdownTimeout, probes)
+		return runAlone(ctx, process, c.ControllerShutdownTimeout, surplus, probes)
 	}
-	return runMember(ctx, c, o, process, gates, fleetPage, probes)
+	return runMember(ctx, c, o, process, gates, fleetPage, surplus, probes)
 }
 
 // runAlone runs every controller on everything, without Leases.
-func runAlone(ctx context.Context, process *controllers.Process, shutdown time.Duration, probes *probes) error {
-	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers(), ShutdownTimeout: shutdown})
+func runAlone(ctx context.Context, process *controllers.Process, shutdown time.Duration, surplus *heap.Releaser, probes *probes) error {
+	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers(), ShutdownTimeout: shutdown, Running: surplus.Stir})
 	if err != nil {
 		return err
 	}
@@ -108,7 +116,7 @@ func allControllers() []string {
 }
 
 // runMember runs what the fleet gives to this process while the fleet holds its gates.
-func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, gates []string, fleetPage *page.Page, probes *probes) error {
+func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, gates []string, fleetPage *page.Page, surplus *heap.Releaser, probes *probes) error {
 	plan, err := catalogue.DefaultPlan(o.Fleet.Shards)
 	if err != nil {
 		return fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
@@ -143,7 +151,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		Standby:         o.Fleet.Standby,
 		Enforced:        enforced,
 		FenceDelay:      o.Fleet.FenceDelay,
-		Observe:         recorder.Observe,
+		Observe:         func(e fleet.Event) { recorder.Observe(e); surplus.Observe(e) },
 		Exit:            exit,
 	})
 	if err != nil {
