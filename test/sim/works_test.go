@@ -92,6 +92,10 @@ func (w *world) judgeFreshLocked(k *work, seen int) {
 			if last.late && !k.answersFor(overlapping, last) {
 				continue
 			}
+			// Whose clock stood still takes its claim for valid. What keeps its writes out goes by Leases, which somebody has spoilt.
+			if last.process.wasFrozen() && (w.spoiltLocked(overlapping, last) || w.spoiltLocked(k.part, last)) {
+				continue
+			}
 			term := int32(0)
 			if last.claim != nil {
 				term = last.claim.term
