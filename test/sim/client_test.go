@@ -67,7 +67,7 @@ func (c gatedClient) Watch(ctx context.Context, opts metav1.ListOptions) (watch.
 			return nil, cmp.Or(err, context.DeadlineExceeded)
 		}
 		w := &gatedWatch{Interface: inner, cancel: cancel, events: make(chan watch.Event), done: make(chan struct{})}
-		go w.pump(c.process)
+		go w.pump(ctx, c.process)
 		return w, nil
 	})
 }
@@ -92,7 +92,7 @@ func (w *gatedWatch) Stop() {
 	w.Interface.Stop()
 }
 
-func (w *gatedWatch) pump(p *process) {
+func (w *gatedWatch) pump(ctx context.Context, p *process) {
 	defer w.cancel()
 	defer close(w.events)
 	for event := range w.Interface.ResultChan() {
@@ -100,7 +100,11 @@ func (w *gatedWatch) pump(p *process) {
 			w.Interface.Stop()
 			return
 		}
-		<-time.After(p.blind())
+		select {
+		case <-time.After(p.blind()):
+		case <-ctx.Done(): // Nobody is there for whom time would go on.
+			return
+		}
 		select {
 		case w.events <- event:
 		case <-w.done:
