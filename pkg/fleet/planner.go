@@ -160,16 +160,18 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	return proposal, worth && err == nil
 }
 
-// rosterSettled tells whether the homes of the ring's shards are those members, neither more nor fewer; so they are before
-// anybody has given homes.
+// rosterSettled tells whether every one of those members has a shard of the ring, and every shard one of them for a home; so it
+// is before anybody has given homes. A pin to somebody else is the operator's affair: no change of plan does anything about it.
 func rosterSettled(ring shard.Ring, members []string) bool {
 	homes := map[string]bool{}
 	for _, s := range ring.Shards {
-		if s.Belongs() != "" {
-			homes[s.Belongs()] = true
+		homes[s.Belongs()] = true
+		if s.Pin == "" && s.Home != "" && !slices.Contains(members, s.Home) {
+			return false
 		}
 	}
-	return len(homes) == 0 || slices.Equal(slices.Sorted(maps.Keys(homes)), members)
+	delete(homes, "")
+	return len(homes) == 0 || !slices.ContainsFunc(members, func(member string) bool { return !homes[member] })
 }
 
 // settled tells whether the last change of plan is done and every shard of the ring is where it is to be: a change at a time.

@@ -151,3 +151,28 @@ func TestPlannerDies(t *testing.T) {
 		}
 	})
 }
+
+// TestRosterSettled: members without a shard, and shards of members that are gone, do not wait for the planner's interval. A pin to
+// a member that is drained does, or the weights would be acted on at every look for as long as the pin is there.
+func TestRosterSettled(t *testing.T) {
+	ab := []string{"a", "b"}
+	for name, test := range map[string]struct {
+		shards  []shard.Shard
+		members []string
+		want    bool
+	}{
+		"no homes yet":            {[]shard.Shard{{}, {}}, ab, true},
+		"as it is to be":          {[]shard.Shard{{Home: "b"}, {Home: "a"}, {Home: "a"}}, ab, true},
+		"one has come":            {[]shard.Shard{{Home: "a"}, {Home: "a"}}, ab, false},
+		"one has gone":            {[]shard.Shard{{Home: "a"}, {Home: "b"}, {Home: "c"}}, ab, false},
+		"a pin is a shard":        {[]shard.Shard{{Home: "a"}, {Pin: "b", Home: "a"}}, ab, true},
+		"a pin to who has gone":   {[]shard.Shard{{Home: "a"}, {Home: "b"}, {Pin: "c", Home: "a"}}, ab, true},
+		"under the pin, long ago": {[]shard.Shard{{Home: "a"}, {Pin: "b", Home: "c"}}, ab, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := rosterSettled(shard.Ring{Shards: test.shards}, test.members); got != test.want {
+				t.Errorf("settled is %t, want %t", got, test.want)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -48,14 +49,15 @@ func (w *world) judgePlansLocked(history []leasetest.Write) {
 		since := w.sentAt(write).Sub(w.sentAt(last))
 		same := last.After != nil && *last.After.Spec.HolderIdentity == *write.After.Spec.HolderIdentity && joined.Before(last.Time)
 		if same && float64(since)*w.rateOf(write.Client) < float64(replanInterval) && w.everybodyHasAHome(before, after) {
-			w.failLockedf(calm, "the planner %s made generation %d at %.3f, %v after its last change", write.Client, after.Generation, at.Seconds(), since)
+			w.failLockedf(calm, "the planner %s made generation %d at %.3f, %v after its last change:\n%v\nbecame\n%v", write.Client, after.Generation,
+				at.Seconds(), since, documentOf(before), documentOf(after))
 		}
 		last = write
 	}
 }
 
 // changesMembers reports whether a write is of a member's Lease and makes it another incarnation's, or says that the member
-// joins, stays or leaves: for that the planner waits for no interval.
+// joins, stays, leaves or is drained: for that the planner waits for no interval.
 func changesMembers(write leasetest.Write) bool {
 	if write.Before == nil || write.After == nil {
 		either := cmp.Or(write.Before, write.After)
@@ -63,7 +65,8 @@ func changesMembers(write leasetest.Write) bool {
 	}
 	return strings.HasPrefix(write.After.Name, election.MemberLease(fleetName, "")) &&
 		(ptr.Deref(write.Before.Spec.HolderIdentity, "") != ptr.Deref(write.After.Spec.HolderIdentity, "") ||
-			write.Before.Annotations[election.StateAnnotation] != write.After.Annotations[election.StateAnnotation])
+			write.Before.Annotations[election.StateAnnotation] != write.After.Annotations[election.StateAnnotation] ||
+			write.Before.Annotations[fleet.DrainAnnotation] != write.After.Annotations[fleet.DrainAnnotation])
 }
 
 // notePlan notes when a plan was sent: the request may take long.
@@ -102,6 +105,11 @@ func (w *world) everybodyHasAHome(before, after shard.Plan) bool {
 		}
 	}
 	return !w.rings
+}
+
+func documentOf(plan shard.Plan) string {
+	document, err := plan.Document()
+	return cmp.Or(document, fmt.Sprint(err))
 }
 
 func homesOf(ring shard.Ring) []string {
