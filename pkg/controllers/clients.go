@@ -15,6 +15,7 @@ import (
 	"k8s.io/controller-manager/pkg/clientbuilder"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
 // clientBuilder gives one controller of one shard its clients: the identity from
@@ -70,6 +71,14 @@ func (b clientBuilder) Client(name string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	client, err := clientFor(config)
+	if row, _ := catalogue.Lookup(b.controller); err == nil && row.UpdatesSlim {
+		return slim.Client(client), nil
+	}
+	return client, err
+}
+
+func clientFor(config *rest.Config) (kubernetes.Interface, error) {
 	if limiter, shared := config.RateLimiter.(workLimiter); shared {
 		return newClientset(config, eventLimiter(limiter))
 	}

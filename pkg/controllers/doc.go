@@ -13,7 +13,7 @@
 //  1. Build: the client builder, the informer factory, then the controllers:
 //     serviceaccount-token first, because the others get credentials through it,
 //     then by name, and quota last, because it is given what the others cache whole.
-//     Each has informers that hold no more than it reads (catalogue: Parts, Casts).
+//     Each has informers that hold no more than it reads (catalogue: Parts, Slim, Casts).
 //     Building does not write to the API server, but for the service
 //     accounts that upstream's client builder creates where they are missing. Health
 //     checks and debug handlers are mounted last, when nothing can fail any more.

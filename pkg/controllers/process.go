@@ -115,7 +115,7 @@ func (p *Process) newPool() error {
 		return fmt.Errorf("creating the informers' metadata client: %w", err)
 	}
 	p.pool, err = informer.NewPool(informer.PoolConfig{
-		Client: client, Metadata: metadataClient, Resync: p.resyncPeriod, Transform: trim, Clock: p.clock,
+		Client: client, Metadata: metadataClient, Resync: p.resyncPeriod, Transform: trim, Slim: slimCopies(), Clock: p.clock,
 	})
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
 // trim drops what no controller reads before objects are cached: of whole objects what upstream drops too, of metadata all
@@ -18,7 +19,7 @@ import (
 // back what it has cached as metadata.
 func trim(obj any) (any, error) {
 	if partial, ok := obj.(*metav1.PartialObjectMetadata); ok {
-		partial.ObjectMeta = slim(&partial.ObjectMeta)
+		partial.ObjectMeta = identified(&partial.ObjectMeta)
 		return partial, nil
 	}
 	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetManagedFields() != nil {
@@ -27,14 +28,19 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// slim returns what is read of an object's metadata: its identity, which the graph's nodes are made of, its owners, and
+// identified returns what is read of an object's metadata: its identity, which the graph's nodes are made of, its owners, and
 // whether and how it is being deleted (garbagecollector/graph_builder.go: identityFromEvent, processGraphChanges and
 // deletionStartsWithFinalizer); its version (storageversionmigrator/storageversionmigrator.go:309). Quota counts.
-func slim(m *metav1.ObjectMeta) metav1.ObjectMeta {
+func identified(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion,
 		OwnerReferences: m.OwnerReferences, Finalizers: m.Finalizers, DeletionTimestamp: m.DeletionTimestamp,
 	}
+}
+
+// slimCopies returns what makes slim copies, for the controllers whose row in the catalogue says so.
+func slimCopies() map[schema.GroupVersionResource]func(any) any {
+	return map[schema.GroupVersionResource]func(any) any{slim.Pods: slim.Pod}
 }
 
 // contextOf returns the context for a controller: its informers hold no more than it reads.
@@ -44,6 +50,14 @@ func (i *Instance) contextOf(name string) (app.ControllerContext, error) {
 	if slices.Contains(row.Needs, catalogue.NeedOneCache) {
 		both := i.informers.ObjectOrMetadata(row.Casts...)
 		c.InformerFactory, c.ObjectOrMetadataInformerFactory = both.Typed(), both
+	}
+	if len(row.Slim) > 0 {
+		slimmed, err := i.informers.Slimmed(row.Slim...)
+		if err != nil {
+			return c, fmt.Errorf("building %s: %w", name, err)
+		}
+		c.InformerFactory = slimmed
+		return c, nil
 	}
 	if len(row.Parts) == 0 {
 		return c, nil

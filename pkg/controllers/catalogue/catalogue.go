@@ -54,6 +54,12 @@ type Row struct {
 	// Parts lists the kinds of which the controller reads no more than a field selector names, though its informer
 	// would hold all objects: it must be given no more.
 	Parts []Part
+	// Slim lists the kinds of which the controller reads so little of each object that it is given slim
+	// copies (pkg/controllers/slim), where the shard is of everything. It has no Parts then.
+	Slim []schema.GroupVersionResource
+	// UpdatesSlim says that it updates the status of objects of these kinds by cached ones: its client
+	// must put that over what the API server has.
+	UpdatesSlim bool
 	// Casts lists the resources whose objects it casts though it asks for them by resource and not by type. Of all
 	// others that it asks for so it reads the metadata alone.
 	Casts []schema.GroupResource

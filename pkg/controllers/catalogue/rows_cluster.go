@@ -1,8 +1,11 @@
 package catalogue
 
 import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	"k8s.io/kubernetes/pkg/controller/bootstrap"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
 func clusterRows() []Row {
@@ -22,12 +25,17 @@ func clusterRows() []Row {
 	return rows
 }
 
+// slimPods is for controllers that read of Pods what slim copies have.
+func slimPods() []schema.GroupVersionResource { return []schema.GroupVersionResource{slim.Pods} }
+
 func nodes() []Row {
 	return []Row{{
 		Name: names.NodeLifecycleController,
 		Why: "Reads all Nodes and their Leases and the Pods on a Node, whatever their namespace; writes Nodes and the Pods' status. " +
 			"The rate of tainting depends on the share of unhealthy Nodes in a zone.",
 		Clients:        []Client{client("node-controller")},
+		Slim:           slimPods(),
+		UpdatesSlim:    true,
 		RestartHazards: "Gauges per zone are set and never deleted: they stay in the process after the group has left it (nodelifecycle/metrics.go:38).",
 		Forgets: "Since when a Node is silent: a successor waits the monitor grace period again. Which Nodes it knows: to a successor each is new, " +
 			"and it takes the NoExecute taints off every new one (node_lifecycle_controller.go, markNodeAsReachable). A Node that is unreachable gets " +
@@ -50,6 +58,7 @@ func nodes() []Row {
 		Why: "Reads all Pods and Nodes; marks and deletes Pods of Nodes that are gone, and the oldest of the terminated ones beyond a number. " +
 			"That number is one for the whole cluster: an instance that sees part of the Pods cannot tell how many there are, or which are the oldest.",
 		Clients:      []Client{client("pod-garbage-collector")},
+		Slim:         slimPods(),
 		EarlierScope: ScopeNamespaced,
 		Forgets:      "Since when a Node is missing: a successor waits its 40 s of quarantine again.",
 	}, {
@@ -57,6 +66,7 @@ func nodes() []Row {
 		Why: "Reads all ResourceSlices, DeviceTaintRules, ResourceClaims and Pods; evicts Pods and writes to each rule how many Pods of how many namespaces wait. " +
 			"In this group because it watches all Pods.",
 		Clients: []Client{client(names.DeviceTaintEvictionController)},
+		Slim:    slimPods(),
 		workers: func(c *Config) *int32 { return &c.DeviceTaintEvictionController.ConcurrentSyncs },
 		RestartHazards: "With the gate DRAWorkloadResourceClaims, Run adds an index to the pod informer; on one that an earlier instance ran on, " +
 			"it fails, logs and evicts nothing until it is stopped (devicetainteviction/device_taint_eviction.go:1047).",
@@ -80,6 +90,7 @@ func volumes() []Row {
 		Why: "Reads all volumes and claims and binds them to each other; reclaims the volume of a claim that it cannot see. " +
 			"Never to be cut by namespace.",
 		Clients: []Client{client("persistent-volume-binder")},
+		Slim:    slimPods(),
 		RestartHazards: "The metrics of volumes and claims are collected from the first instance's own stores, which stay in memory; the caches that it read are emptied once it has ended " +
 			"(volume/persistentvolume/metrics/metrics.go:68). Goroutines that recycle or delete a volume are not waited for by Run (pv_controller.go:1888).",
 	}, {
@@ -87,6 +98,7 @@ func volumes() []Row {
 		Why: "Reads all Pods, Nodes, claims, volumes and VolumeAttachments; detaches a volume from a Node when no Pod that it sees uses it there. " +
 			"Writes VolumeAttachments and Nodes.",
 		Clients:      []Client{client("attachdetach-controller")},
+		Slim:         slimPods(),
 		BuildHazards: watchesFlexVolumes,
 		RestartHazards: "The metrics of volumes are collected from the caches of the first instance in the process, which are emptied with their last user; " +
 			"what it wanted to have attached stays in memory, with the Pods " +
@@ -107,7 +119,7 @@ func volumes() []Row {
 	}, {
 		Name: names.SELinuxWarningController,
 		Why: "Reads all Pods with their claims and volumes and compares those that use the same volume, of whatever namespace; " +
-			"writes events and a metric only.",
+			"writes events and a metric only. It reads the containers of Pods: with it, the group has Pods whole.",
 		Clients:      []Client{client(names.SELinuxWarningController)},
 		BuildHazards: watchesFlexVolumes,
 		RestartHazards: "The metric of conflicts is collected from the cache of the first instance in the process: it shows those for ever and none of a later instance " +

@@ -20,16 +20,18 @@
 //   - A factory whose range is everything takes all its informers from the pool:
 //     the groups of cluster-scoped controllers that one process runs share one
 //     cache of all pods.
-//   - Who goes through all kinds, or reads only a part of one, need not have whole
-//     objects cached: see [Factory.ObjectOrMetadata] and [Factory.Narrowed]. All of a
-//     kind, each part of it and its metadata are informers of their own.
+//   - Who goes through all kinds, reads only a part of one, or little of each object, need not
+//     have whole objects cached: see [Factory.ObjectOrMetadata], [Factory.Narrowed] and
+//     [Factory.Slimmed]. All of a kind, each part of it, slim copies of all and its metadata are
+//     informers of their own.
 //
 // # Following
 //
 // An informer that follows another one of the process holds the same objects, as far
 // as its filter lets them through, and is told of each change under the other one's
 // lock: both are always at the same version. A range follows an informer of
-// everything; metadata follows whole objects; a part of a kind follows all of it.
+// everything; metadata follows whole objects or slim copies; a part of a kind and slim copies
+// follow all of it.
 // Followers do not keep an informer alive. When its last user goes, they read by
 // themselves: they watch from the version that they are at, and list only where the
 // server does not know that one any more. When an informer begins and has seen as
@@ -42,6 +44,12 @@
 // a later one lists by itself, and goes over to the oldest watch when it has seen as much. When the server comes to filter, they
 // part at the next request, and go on from where they are; when it ceases to, each reads on and
 // joins the others where it would have to list.
+//
+// An informer of slim copies of everything takes part in that. It stores the same object as a range
+// that holds it, and slim copies of all else, made as objects arrive. While there is one, ranges stay
+// with it though the server filters: the process is sent everything anyway. A range that comes
+// later reads its part by itself first. When it leaves, the informer of slim copies puts copies in
+// the place of what it has shared.
 //
 // # Guarantees
 //
@@ -60,6 +68,8 @@
 //   - Where handlers were added before the start, controllers find an informer synced only once
 //     these have returned from what there is, or after a minute.
 //   - An informer never goes back in time, also not when what fills it changes.
+//   - No object is held twice in one version, whole and slim, once a range and the informer of slim
+//     copies read together.
 //   - Shutdown returns only after every goroutine, handler, index registration
 //     and pool reference of the factory has gone; informers that other shards use
 //     go on undisturbed. After [Factory.Forget] the caches hold nothing that nobody else uses.
@@ -75,6 +85,8 @@
 //     [Factory.Refresh] and [Factory.CatchUp] look again.
 //   - Handlers and listers of metadata are given typed objects while it is followed.
 //   - SetWatchErrorHandler is not supported; watch errors are logged by client-go.
+//   - Handlers and listers of slim copies may be given whole objects. What a controller keeps of
+//     those stays whole after the range has left, as do the Pods in attach-detach's desired state.
 //   - A view does not stop the informer behind it, and cannot set its transform.
 //
 // # Why not client-go's sharedIndexInformer

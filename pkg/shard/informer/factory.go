@@ -229,22 +229,24 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) *In
 		keep:      both(f.keepsObject, key.selects()),
 		resync:    f.pool.config.Resync(),
 		transform: f.pool.config.Transform,
+		shed:      f.pool.sheds(key),
 		held:      true,
 	})
 }
 
 // reads reads the range by itself where the API server filters, and together with the other ranges of the process where it does
-// not.
+// not, or where the process reads all of the resource anyway, for slim copies.
 func (f *Factory) reads(key sharedKey, read reader, example runtime.Object) source {
 	honoured := func(ctx context.Context) bool { return f.pool.prober.honoured(ctx, key.resource) }
 	return func(ctx context.Context, into *sink) {
 		for ctx.Err() == nil {
-			if !honoured(ctx) {
-				into.lost = f.pool.readTogether(ctx, key, read, into)
+			if !honoured(ctx) || f.pool.carries(key, into) {
+				into.lost = f.pool.readTogether(ctx, key, read, &portion{into: into})
 				continue
 			}
 			alone, stop := context.WithCancel(ctx)
 			var lost atomic.Bool
+			looked := f.pool.whenCarried(alone, key, into, stop)
 			reflected(&rangeListWatch{
 				reader:    read,
 				selector:  f.within.Selector(),
@@ -254,6 +256,7 @@ func (f *Factory) reads(key sharedKey, read reader, example runtime.Object) sour
 				discarded: &f.pool.discarded,
 			}, example, key.resource.String())(alone, into)
 			stop()
+			looked()
 			into.lost = lost.Load()
 		}
 	}

@@ -43,10 +43,16 @@ type feed struct {
 	readings []*reading
 }
 
-// portion is a range's portion of a feed; feed.mu guards it.
+// portion is a range's portion of a feed, or that of slim copies of everything; feed.mu guards it.
 type portion struct {
 	into    *sink
 	reading *reading
+	// slim makes slim copies for one that holds all of the resource, slim; nil for a range. listed
+	// and asked are called after each list of it, and before each that it may be filled from, with
+	// the version that is asked for; nil for nothing.
+	slim   func(obj any) any
+	listed func()
+	asked  func(version string)
 	// since is the version of what it holds where its reading has not come that far yet; empty otherwise. An informer never goes
 	// back in time.
 	since string
@@ -61,13 +67,13 @@ func (p *portion) takes(version string) bool {
 	return true
 }
 
-// readTogether fills into, which must be of a range, from what the process reads of all of the resource. It returns when ctx has
-// ended or the API server has been found to filter; nothing is passed on after that. lost says that
-// it was about to list.
-func (p *Pool) readTogether(ctx context.Context, key sharedKey, read reader, into *sink) (lost bool) {
-	f := p.enter(key, read, into.i.example)
+// readTogether fills mine.into from what the process reads of all of the resource. It returns when ctx has ended or when the
+// ranges part, as the API server has been found to filter; nothing is passed on after that. lost says that it was about to list.
+func (p *Pool) readTogether(ctx context.Context, key sharedKey, read reader, mine *portion) (lost bool) {
+	f := p.enter(key, read, mine.into.i.example)
 	defer p.leave(f)
-	mine := &portion{into: &sink{i: into.i, stored: true}, since: into.place()}
+	mine.since = mine.into.place()
+	mine.into = &sink{i: mine.into.i, stored: true, listed: mine.listed}
 	f.join(mine)
 	select {
 	case <-f.filters:
@@ -131,16 +137,26 @@ func (f *feed) join(p *portion) {
 	}
 	newest.portions[p] = struct{}{}
 	p.reading = newest
+	switch {
+	case resumes && p.slim != nil:
+		f.exchangeLocked(p, p) // ranges may have come or left while it was elsewhere
+	case resumes:
+		f.shareAllLocked(p)
+	}
 }
 
 // quit takes a range out, and reports whether its reading was about to list. Nothing is passed on
 // to it after that.
 func (f *feed) quit(p *portion) (lost bool) {
+	defer f.reconsider()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(p.reading.portions, p)
 	if len(p.reading.portions) == 0 {
 		f.endLocked(p.reading)
+	}
+	if p.slim == nil {
+		f.shareAllLocked(p) // as it has left, these are slim copies, or of another range
 	}
 	return p.reading.lost || p.reading.listing
 }
@@ -237,36 +253,43 @@ func (r *reading) listWatch() cache.ListerWatcher {
 	discarded := &r.feed.pool.discarded
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			keep, err := r.begin(ctx, true)
+			take, err := r.begin(ctx, true)
 			if err != nil {
 				return nil, err
+			}
+			if options.Continue == "" {
+				r.noteAsked(options.ResourceVersion)
 			}
 			list, err := r.feed.read.List(ctx, current(options))
 			if err != nil {
 				return nil, err
 			}
-			return list, filterList(list, keep, discarded)
+			return list, filterList(list, take, discarded)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			keep, err := r.begin(ctx, streams(options))
+			take, err := r.begin(ctx, streams(options))
 			if err != nil {
 				return nil, err
+			}
+			if streams(options) {
+				r.noteAsked(options.ResourceVersion)
 			}
 			w, err := r.feed.read.Watch(ctx, options)
 			if err != nil || !streams(options) {
 				return w, err
 			}
-			return newFilteredWatch(w, keep, discarded, true), nil
+			return newFilteredWatch(w, take, discarded, true), nil
 		},
 	}
 }
 
-// begin is called before each request. It returns what is kept of a list: what is in one of the present ranges. The error is ctx's;
-// where the server has come to filter, it returns with that only.
-func (r *reading) begin(ctx context.Context, list bool) (keep func(obj any) bool, err error) {
+// begin is called before each request. It returns what is taken of a list: what is in one of the present ranges, whole, and of
+// all else a slim copy where there is somebody for it. The error is ctx's; where the server has come to filter and nobody needs
+// everything, it returns with that only.
+func (r *reading) begin(ctx context.Context, list bool) (take taking, err error) {
 	f := r.feed
 	mode, known := f.pool.prober.mode(ctx, f.key.resource)
-	if mode == ServerSide {
+	if mode == ServerSide && !f.carries() {
 		r.setLost(list)
 		f.part()
 		<-ctx.Done() // as all ranges leave
@@ -284,13 +307,40 @@ func (r *reading) begin(ctx context.Context, list bool) (keep func(obj any) bool
 		return nil, nil
 	}
 	r.began, r.listing = true, true
+	return r.takesLocked(), nil
+}
+
+// noteAsked says that a list is about to be sent, of what there is at version or later.
+func (r *reading) noteAsked(version string) {
+	r.feed.mu.Lock()
+	defer r.feed.mu.Unlock()
+	for p := range r.portions {
+		if p.asked != nil {
+			p.asked(version)
+		}
+	}
+}
+
+// takesLocked returns what the portions there are take of a list.
+func (r *reading) takesLocked() taking {
+	var slim func(any) any
 	parts := make([]*sink, 0, len(r.portions))
 	for p := range r.portions {
-		parts = append(parts, p.into)
+		if p.slim != nil {
+			slim = p.slim
+		} else {
+			parts = append(parts, p.into)
+		}
 	}
-	return func(obj any) bool {
-		return slices.ContainsFunc(parts, func(into *sink) bool { return into.keeps(obj) })
-	}, nil
+	return func(obj any) (any, bool) {
+		if slices.ContainsFunc(parts, func(into *sink) bool { return into.keeps(obj) }) {
+			return obj, true
+		}
+		if slim == nil {
+			return nil, false
+		}
+		return slim(obj), true
+	}
 }
 
 func (r *reading) setLost(lost bool) {
@@ -311,7 +361,7 @@ func (r *reading) askAgain() {
 			return
 		}
 		if mode, known := r.feed.pool.prober.mode(r.ctx, r.feed.key.resource); known {
-			if mode == ServerSide {
+			if mode == ServerSide && !r.feed.carries() {
 				r.feed.part()
 			}
 			return
@@ -339,13 +389,18 @@ func (r *reading) change(obj any, step func(into *sink, obj any) error) error {
 	}
 	if !r.keepsLocked(obj) {
 		r.feed.pool.discarded.Add(1)
-		return r.passLocked(version, func(into *sink) error { return into.Bookmark(version) })
+		return r.passLocked(version, func(p *portion) error { return p.into.Bookmark(version) })
 	}
 	obj, err := r.transformed(obj)
 	if err != nil {
 		return err
 	}
-	return r.passLocked(version, func(into *sink) error { return step(into, obj) })
+	return r.passLocked(version, func(p *portion) error {
+		if err := step(p.into, r.feed.formLocked(p, obj)); err != nil || p.slim != nil || !p.into.keeps(obj) {
+			return err
+		}
+		return r.feed.shareLocked(obj)
+	})
 }
 
 // Replace implements cache.ReflectorStore.
@@ -363,8 +418,21 @@ func (r *reading) Replace(list []any, version string) error {
 		}
 		kept = append(kept, obj)
 	}
-	if err := r.passLocked(version, func(into *sink) error { return into.Replace(kept, version) }); err != nil {
+	err := r.passLocked(version, func(p *portion) error {
+		if p.slim != nil {
+			for n, obj := range kept { // the last one to be given it
+				kept[n] = r.feed.formLocked(p, obj)
+			}
+		}
+		return p.into.Replace(kept, version)
+	})
+	if err != nil {
 		return err // and it is listed again
+	}
+	for p := range r.portions {
+		if p.slim == nil {
+			r.feed.shareAllLocked(p)
+		}
 	}
 	if r.listing = false; !cache.IsDone(r) {
 		close(r.synced)
@@ -377,7 +445,7 @@ func (r *reading) Replace(list []any, version string) error {
 func (r *reading) Bookmark(version string) error {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
-	return r.passLocked(version, func(into *sink) error { return into.Bookmark(version) })
+	return r.passLocked(version, func(p *portion) error { return p.into.Bookmark(version) })
 }
 
 // Resync implements cache.ReflectorStore; handlers have timers of their own.
@@ -407,15 +475,18 @@ func (r *reading) transformed(obj any) (any, error) {
 	return obj, nil
 }
 
-// passLocked has all ranges take the step to version, unless it is none for them.
-func (r *reading) passLocked(version string, step func(into *sink) error) error {
+// passLocked has all portions take the step to version, unless it is none for them: the ranges first, whose objects slim copies
+// are not made of.
+func (r *reading) passLocked(version string, step func(p *portion) error) error {
 	if r.passed++; version != "" {
 		r.version = version
 	}
 	var errs []error
-	for p := range r.portions {
-		if p.takes(version) {
-			errs = append(errs, step(p.into))
+	for _, slim := range []bool{false, true} {
+		for p := range r.portions {
+			if (p.slim != nil) == slim && p.takes(version) {
+				errs = append(errs, step(p))
+			}
 		}
 	}
 	r.feed.mergeLocked()

@@ -319,6 +319,12 @@ func (f *Factory) reading(gvr schema.GroupVersionResource, r reader, example run
 	return inner(f.informer(sharedKey{resource: gvr}, nil, isConfigMap, r, example))
 }
 
+// readingSlim is what Slimmed does for a resource, but reading from r.
+func (f *Factory) readingSlim(gvr schema.GroupVersionResource, r reader, example runtime.Object) cache.SharedIndexInformer {
+	serve(f.pool, gvr, r)
+	return inner(f.informer(sharedKey{resource: gvr, slim: true}, nil, true, r, example))
+}
+
 // inner returns the informer that a factory has given.
 func inner(i cache.SharedIndexInformer) cache.SharedIndexInformer {
 	return i.(*given).SharedIndexInformer

@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -27,8 +28,8 @@ var (
 	followSeed = flag.Uint64("follow.seed", 0, "the one seed that TestFollowersModel tries; 0 takes new ones")
 )
 
-// TestFollowersModel holds ranges of a process against all that the API server ever had, while an informer of everything comes
-// and goes in the same process, watches lag, end and expire, ranges are warmed, started and ended, and the server comes to say
+// TestFollowersModel holds ranges of a process against all that the API server ever had, while informers of everything, whole
+// and in slim copies, come and go in the same process, watches lag, end and expire, ranges are warmed, started and ended, and the server comes to say
 // that it filters, or not.
 func TestFollowersModel(t *testing.T) {
 	runs := *followRuns
@@ -49,15 +50,18 @@ func TestFollowersModel(t *testing.T) {
 				total.notified += v.notified
 				total.together += v.together
 				total.parted += v.parted
+				total.carried += v.carried
+				total.whole += v.whole
 			})
 		})
 		if !ok {
 			return // One is enough to look at.
 		}
 	}
-	t.Logf("%d runs: %d times a range was seen to follow, %d times to read with others, %d notifications",
-		runs, total.attached, total.together, total.notified)
-	if *followSeed == 0 && (total.attached < runs || total.together < runs || total.notified < runs || total.parted < runs/10) {
+	t.Logf("%d runs: %d times a range was seen to follow, %d times to read with others, %d notifications, %d slim copies and %d whole objects beside them in the end",
+		runs, total.attached, total.together, total.notified, total.carried, total.whole)
+	if *followSeed == 0 && (total.attached < runs || total.together < runs || total.notified < runs || total.parted < runs/10 ||
+		total.carried < runs || total.whole < runs) {
 		t.Errorf("hardly anything was followed, or read together")
 	}
 }
@@ -70,13 +74,16 @@ type voyage struct {
 	// server answers probes.
 	server *apiServer
 	pool   *Pool
-	whole  *Factory
+	all    *Factory
+	slim   *boat
 	ranges []shard.Range
 	boats  map[int]*boat
 	// attached counts sightings of followers, together those of ranges in a reading of several, notified calls of handlers.
 	attached, together, notified int
 	// parted counts informers of everything that ranges went on without.
 	parted int
+	// carried counts slim copies, and whole those that a range and the informer of slim copies shared.
+	carried, whole int
 }
 
 // boat is one range that has been begun.
@@ -84,7 +91,7 @@ type boat struct {
 	t        *testing.T
 	voyage   *voyage
 	factory  *Factory
-	informer *Informer
+	informer cache.SharedIndexInformer
 	holds    func(any) bool
 	began    int
 	started  bool
@@ -95,6 +102,11 @@ type boat struct {
 	version int
 	over    bool
 	calls   int
+}
+
+// slimConfigMap is a slim copy.
+func slimConfigMap(obj any) any {
+	return &v1.ConfigMap{ObjectMeta: obj.(*v1.ConfigMap).ObjectMeta}
 }
 
 func newVoyage(t *testing.T, random *rand.Rand) *voyage {
@@ -111,6 +123,7 @@ func newVoyage(t *testing.T, random *rand.Rand) *voyage {
 		m.SetAnnotations(map[string]string{"seen": "once"})
 		return obj, nil
 	}
+	pool.config.Slim = map[schema.GroupVersionResource]func(any) any{configMaps: slimConfigMap}
 	ranges, err := shard.EqualRanges(3)
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +174,10 @@ func (v *voyage) roll(n int) int {
 func (v *voyage) step() {
 	h := v.harbour
 	switch v.roll(24) {
-	case 0, 1:
+	case 0:
 		v.toggleWhole()
+	case 1, 12:
+		v.toggleSlim()
 	case 2, 3, 4:
 		v.toggleRange(v.roll(len(v.ranges)))
 	case 5:
@@ -194,14 +209,14 @@ func (v *voyage) step() {
 }
 
 func (v *voyage) toggleWhole() {
-	if v.whole != nil {
-		v.whole.Shutdown()
-		v.whole = nil
+	if v.all != nil {
+		v.all.Shutdown()
+		v.all = nil
 		return
 	}
-	v.whole = v.pool.NewFactory(shard.Everything(), nil, time.Time{})
-	v.whole.reading(configMaps, v.harbour, &v1.ConfigMap{})
-	v.whole.StartWithContext(context.WithoutCancel(v.t.Context()))
+	v.all = v.pool.NewFactory(shard.Everything(), nil, time.Time{})
+	v.all.reading(configMaps, v.harbour, &v1.ConfigMap{})
+	v.all.StartWithContext(context.WithoutCancel(v.t.Context()))
 }
 
 func (v *voyage) toggleRange(i int) {
@@ -222,10 +237,30 @@ func (v *voyage) begin(i int) {
 		t: v.t, voyage: v, factory: v.pool.NewFactory(v.ranges[i], nil, time.Time{}), holds: inRange(v.ranges[i]),
 		cargo: map[string]string{}, seen: map[string]int{},
 	}
-	b.informer = b.factory.reading(configMaps, v.harbour, &v1.ConfigMap{}).(*Informer)
+	b.informer = b.factory.reading(configMaps, v.harbour, &v1.ConfigMap{})
+	v.boats[i] = b
+	v.launch(b)
+}
+
+// toggleSlim begins or ends an informer of slim copies of everything.
+func (v *voyage) toggleSlim() {
+	if v.slim != nil {
+		v.sink(v.slim)
+		v.slim = nil
+		return
+	}
+	v.slim = &boat{
+		t: v.t, voyage: v, factory: v.pool.NewFactory(shard.Everything(), nil, time.Time{}), holds: func(any) bool { return true },
+		cargo: map[string]string{}, seen: map[string]int{},
+	}
+	v.slim.informer = v.slim.factory.readingSlim(configMaps, v.harbour, &v1.ConfigMap{})
+	v.launch(v.slim)
+}
+
+// launch warms or starts what has been begun.
+func (v *voyage) launch(b *boat) {
 	mustAdd(v.t, b.informer, b)
 	v.harbour.set(func() { b.began = v.harbour.version })
-	v.boats[i] = b
 	if v.roll(2) == 0 {
 		b.start()
 	} else {
@@ -245,6 +280,10 @@ func (v *voyage) begin(i int) {
 func (v *voyage) end(i int) {
 	b := v.boats[i]
 	delete(v.boats, i)
+	v.sink(b)
+}
+
+func (v *voyage) sink(b *boat) {
 	b.factory.Shutdown()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -257,6 +296,10 @@ func (v *voyage) look() {
 	synctest.Wait()
 	for _, b := range v.boats {
 		b.look()
+	}
+	if v.slim != nil {
+		v.slim.look()
+		v.checkSlim()
 	}
 	v.attached += v.pool.Followed()[configMaps]
 	for _, n := range v.pool.sharing() {
@@ -273,17 +316,25 @@ func (v *voyage) arrive() {
 	if !v.server.shards {
 		want = min(want, 1) // They read together.
 	}
-	if v.whole != nil {
+	if v.slim != nil {
+		want = 1 // And so does that, whether the server filters or not.
+	}
+	if v.all != nil {
 		want = 1
-		if got := v.pool.Followed()[configMaps]; got != len(v.boats) {
-			t.Errorf("%d of %d ranges follow", got, len(v.boats))
+		followers := len(v.boats)
+		if v.slim != nil {
+			followers++
+		}
+		if got := v.pool.Followed()[configMaps]; got != followers {
+			t.Errorf("%d of %d informers follow", got, followers)
 		}
 	}
 	h.mu.Lock()
 	watches, version := len(h.watches), h.version
 	h.mu.Unlock()
 	if watches != want {
-		t.Errorf("%d watches of %d ranges, want %d", watches, len(v.boats), want)
+		t.Errorf("%d watches of %d ranges, want %d; slim copies: %t, the server filters: %t, readings of %v", watches, len(v.boats), want,
+			v.slim != nil, v.server.shards, v.pool.sharing())
 	}
 	for i, b := range v.boats {
 		if !b.informer.HasSynced() {
@@ -292,11 +343,16 @@ func (v *voyage) arrive() {
 		if got, want := b.content(), b.truth(version); !maps.Equal(got, want) {
 			t.Errorf("range %d holds %v in the end, want %v", i, got, want)
 		}
-		b.checkShared(v.whole)
+		b.checkShared(v.all)
 	}
+	v.arriveSlim(version)
 	v.part()
 	for i := range v.boats {
 		v.end(i)
+	}
+	v.look()
+	if v.slim != nil {
+		v.toggleSlim()
 	}
 	synctest.Wait()
 	if left := len(h.watches); left != 0 || len(v.pool.Followed()) != 0 || len(v.pool.sharing()) != 0 {
@@ -304,10 +360,60 @@ func (v *voyage) arrive() {
 	}
 }
 
+// arriveSlim: what a range holds, the informer of slim copies has from it.
+func (v *voyage) arriveSlim(version int) {
+	if v.slim == nil {
+		return
+	}
+	if got, want := v.slim.content(), v.slim.truth(version); !v.slim.informer.HasSynced() || !maps.Equal(got, want) {
+		v.t.Errorf("the informer of slim copies holds %v in the end, synced: %t; want %v", got, v.slim.informer.HasSynced(), want)
+	}
+	for _, b := range v.boats {
+		for _, obj := range b.informer.GetStore().List() {
+			if theirs, _, err := v.slim.informer.GetStore().Get(obj); err != nil || theirs != obj {
+				v.t.Errorf("%s is held by a range, and once more in another copy, or %v", name(obj), err)
+			}
+			if len(obj.(*v1.ConfigMap).Data) == 0 {
+				v.t.Errorf("a range holds a slim copy of %s", name(obj))
+			}
+			v.whole++
+		}
+	}
+}
+
+// checkSlim: whole objects are held for ranges only.
+func (v *voyage) checkSlim() {
+	v.pool.mu.Lock()
+	f := v.pool.feeds[sharedKey{resource: configMaps}]
+	v.pool.mu.Unlock()
+	if f == nil || !f.carries() {
+		return // It follows, or is about to.
+	}
+	_, now := v.harbour.listed()
+	truth := v.slim.truth(now)
+	for key, obj := range v.slim.holding() {
+		if len(obj.Data) == 0 {
+			v.carried++
+			continue
+		}
+		if truth[key] != obj.ResourceVersion {
+			continue // A range may be ahead, and have let go of it.
+		}
+		held := false
+		for _, b := range v.boats {
+			theirs, _, _ := b.informer.GetStore().Get(obj)
+			held = held || theirs == obj
+		}
+		if !held {
+			v.t.Errorf("%s is held whole, and by no range", name(obj))
+		}
+	}
+}
+
 // part ends the informer of everything while things happen: the ranges that followed it are told of
 // them, and list nothing.
 func (v *voyage) part() {
-	if v.whole == nil {
+	if v.all == nil {
 		return
 	}
 	h := v.harbour
@@ -339,9 +445,17 @@ func (b *boat) start() {
 
 func (b *boat) content() map[string]string {
 	objects := map[string]string{}
+	for key, c := range b.holding() {
+		objects[key] = c.ResourceVersion
+	}
+	return objects
+}
+
+func (b *boat) holding() map[string]*v1.ConfigMap {
+	objects := map[string]*v1.ConfigMap{}
 	for _, obj := range b.informer.GetStore().List() {
 		c := obj.(*v1.ConfigMap)
-		objects[c.Namespace+"/"+c.Name] = c.ResourceVersion
+		objects[c.Namespace+"/"+c.Name] = c
 	}
 	return objects
 }
@@ -379,7 +493,8 @@ func (b *boat) look() {
 		b.t.Errorf("a range has gone from version %d back to %d", b.version, version)
 	}
 	b.version = version
-	if b.started && !maps.Equal(got, b.cargo) {
+	_, shared := b.informer.(*view) // whose handlers wait until it is known to be of the present
+	if b.started && (!shared || b.informer.HasSynced()) && !maps.Equal(got, b.cargo) {
 		b.t.Errorf("at version %d a handler knows of %v, and the range holds %v", version, b.cargo, got)
 	}
 	if !b.started && b.calls > 0 {

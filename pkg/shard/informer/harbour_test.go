@@ -104,6 +104,7 @@ func (h *harbour) write() {
 		}
 	}
 	object.ResourceVersion = strconv.Itoa(h.version)
+	object.Data = map[string]string{"cargo": "heavy"}
 	h.past = append(h.past, berthing{h.version, event, object})
 }
 

@@ -38,6 +38,9 @@ type Informer struct {
 	source  source
 	resync  time.Duration
 	indexer cache.Indexer
+	// shed makes of an object that it was given by the informer which it followed what it keeps
+	// when it reads; nil for the object.
+	shed func(obj any) any
 
 	synced chan struct{}
 
@@ -72,6 +75,7 @@ type config struct {
 	keep      func(obj any) bool
 	resync    time.Duration
 	transform cache.TransformFunc
+	shed      func(obj any) any
 	// held informers tell handlers nothing before resume.
 	held bool
 }
@@ -84,6 +88,7 @@ func newInformer(c config) *Informer {
 		source:    c.source,
 		resync:    c.resync,
 		transform: c.transform,
+		shed:      c.shed,
 		indexer: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc,
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 		detector:  cache.NewCacheMutationDetector(fmt.Sprintf("%T", c.example)),

@@ -87,7 +87,7 @@ func (lw *rangeListWatch) ListWithContext(ctx context.Context, options metav1.Li
 	if err != nil {
 		return nil, err
 	}
-	return list, filterList(list, lw.keep, lw.discarded)
+	return list, filterList(list, only(lw.keep), lw.discarded)
 }
 
 // giveUp ends what reads, and returns the error of its context.
@@ -108,22 +108,31 @@ func current(options metav1.ListOptions) metav1.ListOptions {
 	return options
 }
 
+// taking says what is made of an object as it arrives, and whether it is for us at all. It may be
+// called concurrently.
+type taking func(obj any) (taken any, ok bool)
+
+// only takes what keep keeps, as it is.
+func only(keep func(any) bool) taking { return func(obj any) (any, bool) { return obj, keep(obj) } }
+
 // filterList keeps list's metadata, resource version and continue token included.
-func filterList(list runtime.Object, keep func(any) bool, discarded *atomic.Int64) error {
+func filterList(list runtime.Object, take taking, discarded *atomic.Int64) error {
 	var kept []runtime.Object
-	dropped := int64(0)
+	dropped, changed := int64(0), false
 	err := meta.EachListItem(list, func(obj runtime.Object) error {
-		if keep(obj) {
-			kept = append(kept, obj)
-		} else {
+		taken, ok := take(obj)
+		if !ok {
 			dropped++
+			return nil
 		}
+		changed = changed || taken != any(obj)
+		kept = append(kept, taken.(runtime.Object))
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("filtering a list: %w", err)
 	}
-	if dropped == 0 {
+	if dropped == 0 && !changed {
 		return nil
 	}
 	discarded.Add(dropped)
@@ -142,7 +151,7 @@ func (lw *rangeListWatch) WatchWithContext(ctx context.Context, options metav1.L
 	if err != nil || honoured {
 		return w, err
 	}
-	return newFilteredWatch(w, lw.keep, lw.discarded, false), nil
+	return newFilteredWatch(w, only(lw.keep), lw.discarded, false), nil
 }
 
 // List implements cache.Lister.
@@ -160,7 +169,8 @@ func streams(options metav1.ListOptions) bool {
 	return options.SendInitialEvents != nil && *options.SendInitialEvents
 }
 
-// filteredWatch drops object events that are not for us as they arrive, or only those of the list that a watch begins with.
+// filteredWatch takes object events as they arrive, or only those of the list that a watch begins with, and drops those that are
+// not for us.
 // Bookmarks and errors pass, or a streaming list would never end.
 //
 // apimachinery's watch.Filter is not used: its goroutine blocks for ever when the
@@ -171,23 +181,28 @@ type filteredWatch struct {
 	stop     context.CancelFunc
 }
 
-func newFilteredWatch(incoming watch.Interface, keep func(any) bool, discarded *atomic.Int64, listOnly bool) *filteredWatch {
+func newFilteredWatch(incoming watch.Interface, take taking, discarded *atomic.Int64, listOnly bool) *filteredWatch {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &filteredWatch{incoming: incoming, result: make(chan watch.Event), stop: cancel}
-	go w.run(ctx, keep, discarded, listOnly)
+	go w.run(ctx, take, discarded, listOnly)
 	return w
 }
 
-func (w *filteredWatch) run(ctx context.Context, keep func(any) bool, discarded *atomic.Int64, listOnly bool) {
+func (w *filteredWatch) run(ctx context.Context, take taking, discarded *atomic.Int64, listOnly bool) {
 	defer close(w.result)
 	listed := false
 	for event := range w.incoming.ResultChan() {
 		switch event.Type {
 		case watch.Added, watch.Modified, watch.Deleted:
-			if !(listOnly && listed) && !keep(event.Object) {
+			if listOnly && listed {
+				break
+			}
+			taken, ok := take(event.Object)
+			if !ok {
 				discarded.Add(1)
 				continue
 			}
+			event.Object = taken.(runtime.Object)
 		case watch.Bookmark:
 			listed = listed || endsList(event.Object)
 		}

@@ -60,7 +60,7 @@ func TestFilteredListOfAWatch(t *testing.T) {
 			watch.Event{Type: watch.Added, Object: configMap("mine", "2")},
 			watch.Event{Type: watch.Bookmark, Object: end},
 			watch.Event{Type: watch.Added, Object: configMap("other", "3")},
-		), func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }, &discarded, true)
+		), only(func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }), &discarded, true)
 		var got []string
 		for event := range w.ResultChan() {
 			got = append(got, fmt.Sprintf("%s %s", event.Type, name(event.Object)))
@@ -115,7 +115,7 @@ func (s *stream) Stop()                          { s.stop() }
 
 func filteredStream(s *stream) (*filteredWatch, *atomic.Int64) {
 	var discarded atomic.Int64
-	return newFilteredWatch(s, func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }, &discarded, false), &discarded
+	return newFilteredWatch(s, only(func(obj any) bool { return obj.(*v1.ConfigMap).Namespace == "mine" }), &discarded, false), &discarded
 }
 
 func TestFilteredWatch(t *testing.T) {
@@ -229,7 +229,7 @@ func TestFilteredPage(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var discarded atomic.Int64
 			got := configMapList(test.in...)
-			if err := filterList(got, inRange(shard.Range{End: 1 << 63}), &discarded); err != nil {
+			if err := filterList(got, only(inRange(shard.Range{End: 1 << 63})), &discarded); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(configMapList(test.want...).ListMeta, got.ListMeta); diff != "" {

@@ -32,6 +32,11 @@ type PoolConfig struct {
 	Resync func() time.Duration
 	// Transform is applied to every object before it is stored; nil for none.
 	Transform cache.TransformFunc
+	// Slim makes slim copies of the objects of a resource, which hold what some controllers read of
+	// them; see [Factory.Slimmed]. Each function returns a new object, leaves the one that it is
+	// given as it is, and makes nothing else of a copy than the copy. It is given what Transform
+	// has returned.
+	Slim map[schema.GroupVersionResource]func(obj any) any
 	// Clock tells how old a probe's answer is, and what came before a list. What [Pool.NewFactory] is given is by this
 	// clock, so whoever gives it something must use the same one. Nil means the real clock.
 	Clock Clock
@@ -65,21 +70,25 @@ type Pool struct {
 }
 
 // sharedKey names an informer of the pool: a resource, whole or metadata only, all of it or the part that a field
-// selector names.
+// selector names, whole or slim copies.
 type sharedKey struct {
 	resource schema.GroupVersionResource
 	metadata bool
 	narrow   string
+	slim     bool
 }
 
 // supersets are the keys of informers that hold whatever one with key k may hold, beside k. They are in an order that goes one
-// way, from parts and metadata to all of whole objects, so informers never follow each other in a circle.
+// way, from parts and metadata over slim copies to all of whole objects, so informers never follow each other in a circle.
 func (k sharedKey) supersets() []sharedKey {
 	var keys []sharedKey
 	if k.metadata {
 		keys = append(keys, sharedKey{resource: k.resource, narrow: k.narrow})
 	}
-	if k.narrow != "" {
+	if k.metadata && k.narrow == "" {
+		keys = append(keys, sharedKey{resource: k.resource, slim: true})
+	}
+	if k.narrow != "" || k.slim {
 		keys = append(keys, sharedKey{resource: k.resource})
 	}
 	return keys
@@ -227,7 +236,11 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past 
 	s := &shared{
 		pool: p, key: key, users: 1, readers: 1, ctx: ctx, stop: cancel, ended: make(chan struct{}),
 	}
-	source := s.rereading(reflected(s.everything(read), example, key.resource.String()))
+	source := reflected(s.everything(read), example, key.resource.String())
+	if key.slim {
+		source = s.slims(read)
+	}
+	source = s.rereading(source)
 	if keys := key.supersets(); len(keys) > 0 {
 		source = following{pool: p, keys: keys, read: source, past: past, follows: s.known.leader.Store}.source()
 	}
@@ -240,6 +253,7 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past 
 		},
 		resync:    p.config.Resync(),
 		transform: p.config.Transform,
+		shed:      p.sheds(key),
 	})
 	p.shared[key] = s
 	return s

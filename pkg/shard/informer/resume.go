@@ -100,25 +100,43 @@ func (s *sink) place() string {
 	return s.i.lastRV
 }
 
-// shed has an informer of metadata keep nothing else of the whole objects that it was given while
-// it followed.
+// shed has an informer of metadata or of slim copies keep nothing else of the whole objects that it
+// was given while it followed.
 func (s *sink) shed() {
-	if _, metadata := s.i.example.(*metav1.PartialObjectMetadata); !metadata {
+	if s.i.shed == nil {
 		return
 	}
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
 	list := s.i.indexer.List()
 	for n, obj := range list {
-		if _, is := obj.(*metav1.PartialObjectMetadata); is {
-			continue
-		}
-		if accessor, err := meta.Accessor(obj); err == nil {
-			list[n] = meta.AsPartialObjectMetadata(accessor)
-		}
+		list[n] = s.i.shed(obj)
 	}
 	into := &sink{i: s.i, stored: true}
 	if err := into.replaceLocked(list, s.i.lastRV); err != nil {
 		utilruntime.HandleError(err)
 	}
+}
+
+// sheds returns what an informer of key keeps of a whole object; nil for all of it.
+func (p *Pool) sheds(key sharedKey) func(obj any) any {
+	switch {
+	case key.metadata:
+		return asMetadata
+	case key.slim:
+		return p.config.Slim[key.resource]
+	default:
+		return nil
+	}
+}
+
+func asMetadata(obj any) any {
+	if _, is := obj.(*metav1.PartialObjectMetadata); is {
+		return obj
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return obj
+	}
+	return meta.AsPartialObjectMetadata(accessor)
 }

@@ -19,7 +19,8 @@ type sink struct {
 	outside *atomic.Int64
 	// stored says that objects come from another informer's store, and have been transformed for it.
 	stored bool
-	// lost says that its source has lost its place, and has to list. Only the source uses it.
+	// lost says that its source has lost its place, and has to list. Only the source sets it; a list
+	// ends it, with the informer's mutex held.
 	lost bool
 	// listed is called after each list, before the first one syncs the informer; nil for nothing.
 	// The informer's mutex is held.
@@ -104,6 +105,7 @@ func (s *sink) Replace(list []any, rv string) error {
 	if err := s.replaceLocked(list, rv); err != nil {
 		return err
 	}
+	s.lost = false
 	if s.listed != nil {
 		s.listed()
 	}
@@ -167,6 +169,25 @@ func (s *sink) replaceLocked(list []any, rv string) error {
 		s.notifyLocked(n)
 	}
 	s.i.passOnLocked(func(into *sink) error { return into.replace(kept, rv) })
+	return nil
+}
+
+// exchange puts obj in the place of another copy of the same version, here and in those that follow. Nobody is
+// told: nothing has changed.
+func (s *sink) exchange(obj any) error {
+	s.i.mu.Lock()
+	defer s.i.mu.Unlock()
+	stored, exists, err := s.i.indexer.Get(obj)
+	if err != nil || !exists || stored == obj || !sameVersion(stored, obj) {
+		return err
+	}
+	if err := s.i.indexer.Update(obj); err != nil {
+		return err
+	}
+	if s.i.HasSynced() {
+		s.i.indexer.Bookmark(s.i.lastRV) // Update has set it to that of the object
+	}
+	s.i.passOnLocked(func(into *sink) error { return into.exchange(obj) })
 	return nil
 }
 

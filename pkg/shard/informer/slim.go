@@ -1,0 +1,223 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/core"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Slimmed is a factory for a controller that reads little of each object of some resources. What it
+// gets are slim copies, which [PoolConfig.Slim] makes, or the whole objects where the process has
+// these cached. It implements informers.SharedInformerFactory; all else is the factory's own.
+type Slimmed struct {
+	*Factory
+	resources map[schema.GroupVersionResource]bool
+}
+
+// Slimmed returns the factory with slim copies of the resources. A range's own informers hold whole
+// objects all the same: others of the range read them. The error names a resource of which no slim
+// copies can be made.
+func (f *Factory) Slimmed(resources ...schema.GroupVersionResource) (*Slimmed, error) {
+	s := &Slimmed{Factory: f, resources: make(map[schema.GroupVersionResource]bool, len(resources))}
+	for _, gvr := range resources {
+		if f.pool.config.Slim[gvr] == nil || f.pool.kinds.byResource[gvr].Type == nil || gvr.Group != "" {
+			return nil, fmt.Errorf("slim copies of %v: there are none", gvr)
+		}
+		s.resources[gvr] = true
+	}
+	return s, nil
+}
+
+// InformerFor implements informers.SharedInformerFactory.
+func (s *Slimmed) InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	if k := s.pool.kinds.byType[reflect.TypeOf(obj)]; s.resources[k.Resource] {
+		return s.slim(k)
+	}
+	return s.Factory.InformerFor(obj, newFunc)
+}
+
+// ForResource implements informers.SharedInformerFactory.
+func (s *Slimmed) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	if !s.resources[gvr] {
+		return s.Factory.ForResource(gvr)
+	}
+	return &generic{informer: s.slim(s.pool.kinds.byResource[gvr]), lister: func(i cache.Indexer) cache.GenericLister {
+		return cache.NewGenericLister(i, gvr.GroupResource())
+	}}, nil
+}
+
+// Core implements informers.SharedInformerFactory.
+func (s *Slimmed) Core() core.Interface { return core.New(s, "", nil) }
+
+func (s *Slimmed) slim(k kind) cache.SharedIndexInformer {
+	if k.Namespaced && !s.within.IsEverything() {
+		return s.typed(k)
+	}
+	return s.informer(sharedKey{resource: k.Resource, slim: true}, k.Type, k.Namespaced, s.pool.kinds.typed(k), k.newObject())
+}
+
+// slims reads all of the resource for an informer of slim copies.
+func (s *shared) slims(read reader) source {
+	whole := sharedKey{resource: s.key.resource}
+	return func(ctx context.Context, into *sink) {
+		for ctx.Err() == nil {
+			into.lost = s.pool.readTogether(ctx, whole, read, &portion{
+				into: into, slim: s.pool.config.Slim[s.key.resource], asked: s.noteAsked, listed: into.listed,
+			})
+		}
+	}
+}
+
+// carries reports whether the process reads all of a resource, for slim copies, in a way that the
+// informer of a range can take part in without one more list of everything.
+func (p *Pool) carries(key sharedKey, into *sink) bool {
+	p.mu.Lock()
+	f := p.feeds[key]
+	p.mu.Unlock()
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	resumes := into.place() != ""
+	for _, r := range slices.Backward(f.readings) {
+		switch {
+		case resumes && r.carriesLocked() && cache.IsDone(r):
+			return true
+		case !resumes && !r.resumes:
+			return !r.began && r.carriesLocked() // the newest one, which takes it in
+		}
+	}
+	return false
+}
+
+// whenCarried calls found, which must not block, once into has synced and could go over to what the
+// process reads of all of the resource, unless ctx ends before. The caller calls the returned
+// function after ctx has ended; nothing is called after it has returned.
+func (p *Pool) whenCarried(ctx context.Context, key sharedKey, into *sink, found func()) (ended func()) {
+	var looking sync.WaitGroup
+	keys := []sharedKey{{resource: key.resource, slim: true}}
+	if key.metadata || key.narrow != "" {
+		return func() {}
+	}
+	stop := p.whenRun(keys, func() {
+		looking.Go(func() {
+			if p.awaitCarried(ctx, keys, key, into) {
+				found()
+			}
+		})
+	})
+	return func() {
+		stop()
+		looking.Wait()
+	}
+}
+
+func (p *Pool) awaitCarried(ctx context.Context, keys []sharedKey, key sharedKey, into *sink) bool {
+	if !cache.WaitFor(ctx, "", done{into.i}) {
+		return false
+	}
+	for backoff := lookAgain(); !p.carries(key, into); {
+		if p.lead(keys) == nil {
+			return false
+		}
+		select {
+		case <-time.After(backoff.Step()):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// carries reports whether somebody needs all of the resource.
+func (f *feed) carries() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.readings, (*reading).carriesLocked)
+}
+
+func (r *reading) carriesLocked() bool {
+	for p := range r.portions {
+		if p.slim != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// reconsider has the ranges part where the server filters and nobody needs all of the resource any more.
+func (f *feed) reconsider() {
+	if f.pool.prober.snapshot()[f.key.resource] == ServerSide && !f.carries() {
+		f.part()
+	}
+}
+
+// formLocked returns an object that has been read as a portion stores it: of what a range has
+// stored, the same object, and of all else a slim copy.
+func (f *feed) formLocked(p *portion, obj any) any {
+	if p.slim == nil {
+		return obj
+	}
+	for r := range f.portionsLocked(false) {
+		if !r.into.keeps(obj) {
+			continue
+		}
+		if stored, exists, err := r.into.i.indexer.Get(obj); err == nil && exists && sameVersion(stored, obj) {
+			return stored
+		}
+	}
+	return p.slim(obj)
+}
+
+// shareLocked has those that hold slim copies hold an object that a range has stored instead of
+// their copy of it.
+func (f *feed) shareLocked(obj any) error {
+	var errs []error
+	for p := range f.portionsLocked(true) {
+		errs = append(errs, p.into.exchange(obj))
+	}
+	return errors.Join(errs...)
+}
+
+// shareAllLocked has them hold what they would store now of all that a range has stored.
+func (f *feed) shareAllLocked(r *portion) {
+	for p := range f.portionsLocked(true) {
+		f.exchangeLocked(p, r)
+	}
+}
+
+// exchangeLocked has p, which holds slim copies, hold what it would store now of all that from has
+// stored.
+func (f *feed) exchangeLocked(p, from *portion) {
+	for _, obj := range from.into.i.indexer.List() {
+		if err := p.into.exchange(f.formLocked(p, obj)); err != nil {
+			utilruntime.HandleError(err)
+		}
+	}
+}
+
+// portionsLocked goes through the ranges, or through those that hold slim copies of everything.
+func (f *feed) portionsLocked(slim bool) func(yield func(*portion) bool) {
+	return func(yield func(*portion) bool) {
+		for _, r := range f.readings {
+			for p := range r.portions {
+				if (p.slim != nil) == slim && !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,401 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// newSlimPool returns a pool that makes slim copies of ConfigMaps.
+func newSlimPool(t *testing.T, s *apiServer) *Pool {
+	t.Helper()
+	p := newTestPool(t, s, clock.RealClock{}, 0)
+	p.config.Slim = map[schema.GroupVersionResource]func(any) any{configMaps: slimConfigMap}
+	return p
+}
+
+// TestSlimmedInformers: slim copies of everything are an informer of their own, which all groups of
+// the process share; a range has whole objects.
+func TestSlimmedInformers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := newSlimPool(t, &apiServer{})
+		slimmed := func(f *Factory) cache.Indexer {
+			s, err := f.Slimmed(configMaps)
+			if err != nil {
+				t.Fatal(err)
+			}
+			generic, err := s.ForResource(configMaps)
+			if err != nil {
+				t.Fatal(err)
+			}
+			indexer := s.Core().V1().ConfigMaps().Informer().GetIndexer()
+			if generic.Informer().GetIndexer() != indexer {
+				t.Error("ForResource leads to another informer")
+			}
+			if s.Core().V1().Secrets().Informer().GetIndexer() != f.Core().V1().Secrets().Informer().GetIndexer() {
+				t.Error("a kind of which there are no slim copies has another informer")
+			}
+			return indexer
+		}
+		low, _ := halves(t, pool)
+		one, other := pool.NewFactory(shard.Everything(), nil, time.Time{}), pool.NewFactory(shard.Everything(), nil, time.Time{})
+		defer one.Shutdown()
+		defer other.Shutdown()
+		whole := func(f *Factory) cache.Indexer { return f.Core().V1().ConfigMaps().Informer().GetIndexer() }
+		if slimmed(low) != whole(low) {
+			t.Error("a range has slim copies")
+		}
+		if slimmed(one) == whole(one) {
+			t.Error("a group that asks for slim copies and one that asks for whole objects have the same informer")
+		}
+		if slimmed(one) != slimmed(other) {
+			t.Error("two groups have each their slim copies")
+		}
+		for _, gvr := range []schema.GroupVersionResource{secrets, berths} {
+			if _, err := one.Slimmed(gvr); err == nil || !strings.Contains(err.Error(), gvr.Resource) {
+				t.Errorf("slim copies of %v: error %v", gvr, err)
+			}
+		}
+	})
+}
+
+// book has ConfigMaps on pages. It implements reader, and checks before each page that the whole
+// objects of the page before have been let go of.
+type book struct {
+	t      *testing.T
+	pages  int
+	stream bool
+	last   []weak.Pointer[v1.ConfigMap]
+	kept   atomic.Int64
+}
+
+func (b *book) page(n int) []*v1.ConfigMap {
+	runtime.GC()
+	runtime.GC()
+	for _, p := range b.last {
+		if p.Value() != nil {
+			b.kept.Add(1)
+		}
+	}
+	b.last = nil
+	var page []*v1.ConfigMap
+	for i := range 5 {
+		c := newConfigMap("ns", fmt.Sprintf("%d-%d", n, i))
+		c.ResourceVersion = "5"
+		c.Data = map[string]string{"cargo": "heavy"}
+		page = append(page, c)
+	}
+	return page
+}
+
+// List implements reader.
+func (b *book) List(_ context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+	if b.stream {
+		return nil, errors.New("not asked for")
+	}
+	list := &v1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
+	n := 0
+	if o.Continue != "" {
+		if _, err := fmt.Sscan(o.Continue, &n); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range b.page(n) {
+		list.Items = append(list.Items, *c)
+	}
+	for i := range list.Items {
+		b.last = append(b.last, weak.Make(&list.Items[i]))
+	}
+	if n+1 < b.pages {
+		list.Continue = fmt.Sprint(n + 1)
+	}
+	return list, nil
+}
+
+// Watch implements reader.
+func (b *book) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if !streams(o) || !b.stream {
+		if streams(o) {
+			return nil, errors.New("no streaming lists")
+		}
+		return watch.NewFake(), nil
+	}
+	w := watch.NewFake()
+	go func() {
+		for n := range b.pages {
+			for _, c := range b.page(n) {
+				b.last = append(b.last, weak.Make(c))
+				w.Add(c)
+			}
+		}
+		end := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7",
+			Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
+		w.Action(watch.Bookmark, end)
+	}()
+	return w, nil
+}
+
+// TestSlimListIsNotGathered: of what a list has, on pages or in a stream, slim copies are made as it
+// comes. To keep all of it until its end would make the peak at a start that of whole objects.
+func TestSlimListIsNotGathered(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &book{t: t, pages: 8, stream: stream}
+			f := newSlimPool(t, &apiServer{}).NewFactory(shard.Everything(), nil, time.Time{})
+			defer f.Shutdown()
+			i := f.readingSlim(configMaps, b, &v1.ConfigMap{})
+			f.StartWithContext(t.Context())
+			if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
+				t.Fatal(err)
+			}
+			if f.pool.shared[sharedKey{resource: configMaps, slim: true}].known.asked.Load() == nil {
+				t.Errorf("in a stream: %t: it is not known that the list was of the present", stream)
+			}
+			if got := len(i.GetStore().List()); got != 40 {
+				t.Errorf("in a stream: %t: %d objects, want 40", stream, got)
+			}
+			for _, obj := range i.GetStore().List() {
+				if len(obj.(*v1.ConfigMap).Data) > 0 {
+					t.Errorf("in a stream: %t: %s is whole", stream, name(obj))
+				}
+			}
+			// The last object of a stream may still be on the stack of what passed it on.
+			if kept := b.kept.Load(); kept > 8 || !stream && kept > 0 {
+				t.Errorf("in a stream: %t: %d whole objects were kept until the next page", stream, kept)
+			}
+		})
+	}
+}
+
+// TestRangeLeavesSlimCopies has ranges come to a process that holds slim copies, and leave it: whole
+// objects are held once, and only while a range needs them.
+func TestRangeLeavesSlimCopies(t *testing.T) {
+	for _, filters := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const megabytes = 32
+			inLow, inHigh := namesInHalves(t)
+			resource := quiet{heavy{namespaces: [2]string{inLow, inHigh}, objects: 2048, size: megabytes << 20 / 2048}}
+			pool := newSlimPool(t, &apiServer{shards: filters})
+			ranges, err := shard.EqualRanges(2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := liveHeap()
+			check := func(when string, want float64) {
+				t.Helper()
+				time.Sleep(5 * time.Minute) // virtual: informers go over to what is read already
+				synctest.Wait()
+				if got := liveHeap() - before; got < want-4 || got > want+6 {
+					t.Errorf("the server filters: %t: %s %.1f MB are in use, want about %.0f", filters, when, got, want)
+				}
+			}
+			group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+			begin := func(f *Factory, read func(schema.GroupVersionResource, reader, kruntime.Object) cache.SharedIndexInformer) *Factory {
+				read(configMaps, resource, &v1.ConfigMap{})
+				f.StartWithContext(t.Context())
+				if err := f.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
+					t.Fatal(err)
+				}
+				return f
+			}
+			checkShared := func(when string, ranges ...*Factory) {
+				t.Helper()
+				slim := group.informers[sharedKey{resource: configMaps, slim: true}].GetStore()
+				for _, f := range ranges {
+					for _, obj := range f.informers[sharedKey{resource: configMaps}].GetStore().List() {
+						if theirs, _, err := slim.Get(obj); err != nil || theirs != obj {
+							t.Fatalf("the server filters: %t: %s %s is held twice, or %v", filters, when, name(obj), err)
+						}
+					}
+				}
+			}
+			end := func(f *Factory) {
+				f.Shutdown()
+				f.Forget()
+			}
+			begin(group, group.readingSlim)
+			check("with a group", 0)
+			low, high := pool.NewFactory(ranges[0], nil, time.Time{}), pool.NewFactory(ranges[1], nil, time.Time{})
+			begin(low, low.reading)
+			check("with a group and a range", megabytes/2)
+			checkShared("with a range", low)
+			begin(high, high.reading)
+			check("with a group and ranges", megabytes)
+			checkShared("with ranges", low, high)
+			if got := pool.sharing(); len(got) != 1 || got[0] != 3 {
+				t.Errorf("the server filters: %t: readings of %v, want one of 3", filters, got)
+			}
+			end(low)
+			check("when a range has left", megabytes/2)
+			whole := pool.NewFactory(shard.Everything(), nil, time.Time{})
+			begin(whole, whole.reading)
+			check("with all of it whole", megabytes)
+			metadata := pool.NewFactory(shard.Everything(), nil, time.Time{})
+			metadata.informer(sharedKey{resource: configMaps, metadata: true}, nil, true, resource, &metav1.PartialObjectMetadata{})
+			metadata.StartWithContext(t.Context())
+			end(whole)
+			check("when nobody needs that any more", megabytes/2)
+			checkShared("when nobody needs all of it", high)
+			end(high)
+			check("with a group and what follows it", 0)
+			if got := pool.Followed()[configMaps]; got != 1 {
+				t.Errorf("the server filters: %t: %d followers of slim copies, want 1", filters, got)
+			}
+			last := pool.NewFactory(ranges[0], nil, time.Time{})
+			begin(last, last.reading)
+			check("with a range again", megabytes/2)
+			end(group)
+			end(metadata)
+			check("with that range alone", megabytes/2)
+			if got := len(pool.sharing()); (got == 0) != filters {
+				t.Errorf("the server filters: %t: %d readings of everything for a range", filters, got)
+			}
+			end(last)
+			check("when all have left", 0)
+		})
+	}
+}
+
+// quiet is a resource in which nothing happens, and time passes, which its watches tell in bookmarks.
+type quiet struct{ heavy }
+
+func (quiet) version() string { return fmt.Sprint(time.Now().Unix() / 10) } // virtual
+
+// List implements reader.
+func (q quiet) List(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+	list, err := q.heavy.List(ctx, o)
+	list.(*v1.ConfigMapList).ResourceVersion = q.version()
+	return list, err
+}
+
+// Watch implements reader.
+func (q quiet) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if streams(o) {
+		return nil, errors.New("no streaming lists")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &ticking{events: make(chan watch.Event), stop: cancel}
+	go func() {
+		defer close(w.events)
+		for {
+			select {
+			case <-time.After(10 * time.Second):
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case w.events <- watch.Event{Type: watch.Bookmark, Object: &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: q.version()}}}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return w, nil
+}
+
+// ticking is one watch of a quiet resource.
+type ticking struct {
+	events chan watch.Event
+	stop   func()
+}
+
+func (w *ticking) ResultChan() <-chan watch.Event { return w.events }
+func (w *ticking) Stop()                          { w.stop() }
+
+// TestSlimCopiesAreExchanged: what holds slim copies, and what follows it, come to hold a range's object
+// whoever of them was the first to hear of it, and go back to no older version by that.
+func TestSlimCopiesAreExchanged(t *testing.T) {
+	f := &feed{pool: newSlimPool(t, &apiServer{}), key: sharedKey{resource: configMaps}, read: quiet{}, filters: make(chan struct{})}
+	begin := func(slim func(any) any) (*reading, *Informer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := &reading{feed: f, ctx: ctx, stop: cancel, portions: map[*portion]struct{}{}, synced: make(chan struct{})}
+		f.readings = append(f.readings, r)
+		i := newInformer(config{example: &v1.ConfigMap{}})
+		r.portions[&portion{into: &sink{i: i, stored: true}, reading: r, slim: slim}] = struct{}{}
+		return r, i
+	}
+	slims, slim := begin(slimConfigMap)
+	reads, ranged := begin(nil)
+	follower := newInformer(config{example: &v1.ConfigMap{}})
+	at := func(version string) *v1.ConfigMap {
+		c := configMap("ns", "1")
+		c.ResourceVersion, c.Data = version, map[string]string{"cargo": "heavy"}
+		return c
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := func(i *Informer) *v1.ConfigMap {
+		obj, _, err := i.GetStore().GetByKey("ns/1")
+		must(err)
+		return obj.(*v1.ConfigMap)
+	}
+	check := func(when string, shared bool, version string) {
+		t.Helper()
+		mine, theirs := held(slim), held(ranged)
+		if (mine == theirs) != shared || mine.ResourceVersion != version || held(follower) != mine || shared != (len(mine.Data) > 0) {
+			t.Errorf("%s: holds version %s, shared: %t, whole: %t, the follower the same: %t; want version %s, shared: %t",
+				when, mine.ResourceVersion, mine == theirs, len(mine.Data) > 0, held(follower) == mine, version, shared)
+		}
+		if got, want := slim.GetIndexer().LastStoreSyncResourceVersion(), slim.LastSyncResourceVersion(); got != want {
+			t.Errorf("%s: the store says that it is at %s, and is at %s", when, got, want)
+		}
+	}
+	must(slims.Replace([]any{at("3")}, "5"))
+	if !slim.follow(&sink{i: follower, stored: true}) {
+		t.Fatal("not followed")
+	}
+	slims.listing = true // or the range would go over to it
+	must(slims.Bookmark("6"))
+	must(reads.Replace([]any{at("3")}, "5"))
+	check("a range has listed", true, "3")
+	must(slims.Update(at("8")))
+	check("the range has not heard of a change", false, "8")
+	must(slims.Bookmark("9"))
+	must(reads.Update(at("8")))
+	check("it has", true, "8")
+	must(reads.Update(at("10")))
+	must(slims.Update(at("10")))
+	check("the range was the first to hear of one", true, "10")
+	var mine, all *portion
+	for p := range reads.portions {
+		mine = p
+	}
+	for p := range slims.portions {
+		all = p
+	}
+	f.quit(mine)
+	check("the range has left", false, "10")
+	mine.since = "10"
+	f.join(mine)
+	check("it has come back, and goes on", true, "10")
+	f.quit(all)
+	if f.quit(mine); held(slim) != held(ranged) {
+		t.Error("what has left is changed by what leaves")
+	}
+	all.since = "10"
+	f.join(all)
+	check("the informer of slim copies has come back, and the range has not", false, "10")
+	f.quit(all)
+	f.running.Wait()
+}

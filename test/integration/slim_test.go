@@ -1,0 +1,126 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// TestSlimPodsAreMarked has a Node fall silent: node-lifecycle marks its Pods as not ready by slim
+// copies, and nothing else of them changes. One of them is in a range of the same process, which has
+// it whole.
+func TestSlimPodsAreMarked(t *testing.T) {
+	c, _ := newConfig(t, "--node-monitor-grace-period=3s", "--node-monitor-period=500ms")
+	process, err := controllers.NewProcess(c, controllers.NewEndpoints())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(plane.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranges, err := shard.EqualRanges(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := silentNode(t, client)
+	var mine, others *v1.Pod
+	for i := 0; mine == nil || others == nil; i++ {
+		space := testNamespace(t, client, fmt.Sprintf("slim-%d-", i))
+		if ranges[0].ContainsNamespace(space) && mine == nil {
+			mine = runningPod(t, client, space, node)
+		} else if !ranges[0].ContainsNamespace(space) && others == nil {
+			others = runningPod(t, client, space, node)
+		}
+	}
+	start(t, process, controllers.Spec{
+		ID: shard.ID{Ring: "namespaces", Name: "00"}, Range: ranges[0], Controllers: []string{names.ReplicaSetController}, Share: 2, Shards: 2,
+	})
+	group := start(t, process, controllers.Spec{
+		ID: shard.ID{Ring: "cluster", Name: "nodes"}, Range: shard.Everything(), Controllers: []string{names.NodeLifecycleController},
+	})
+	slimmed, err := group.Informers().Slimmed(slim.Pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := slimmed.Core().V1().Pods().Lister()
+	held := func(p *v1.Pod) *v1.Pod {
+		cached, err := pods.Pods(p.Namespace).Get(p.Name)
+		if err != nil {
+			return nil
+		}
+		return cached
+	}
+	waitFor(t, "the Pod of the range to be held whole, and the other one in a slim copy", func() bool {
+		a, b := held(mine), held(others)
+		return a != nil && b != nil && len(a.Spec.Containers) == 1 && len(b.Spec.Containers) == 0
+	})
+	for _, before := range []*v1.Pod{mine, others} {
+		var after *v1.Pod
+		waitFor(t, "the Pod to be marked", func() bool {
+			after, err = client.CoreV1().Pods(before.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
+			return err == nil && after.Status.Conditions[1].Status == v1.ConditionFalse
+		})
+		want := before.DeepCopy()
+		want.Status.Conditions[1].Status = v1.ConditionFalse
+		want.Status.Conditions[1].LastTransitionTime = after.Status.Conditions[1].LastTransitionTime
+		want.ResourceVersion, want.ManagedFields, after.ManagedFields = after.ResourceVersion, nil, nil
+		if diff := cmp.Diff(want, after); diff != "" {
+			t.Errorf("%s/%s has lost something (-want +got):\n%s", before.Namespace, before.Name, diff)
+		}
+	}
+}
+
+// silentNode returns the name of a Node that said long ago that it was ready, and has said nothing since.
+func silentNode(t *testing.T, client kubernetes.Interface) string {
+	t.Helper()
+	node, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "silent-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.CoreV1().Nodes().Delete(t.Context(), node.Name, metav1.DeleteOptions{}) })
+	node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue,
+		LastHeartbeatTime: metav1.Time{Time: time.Now().Add(-time.Hour)}, LastTransitionTime: metav1.Time{Time: time.Now().Add(-time.Hour)}}}
+	if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return node.Name
+}
+
+// runningPod returns a Pod that runs on a node, with all that a kubelet says of it.
+func runningPod(t *testing.T, client kubernetes.Interface, space, node string) *v1.Pod {
+	t.Helper()
+	pod, err := client.CoreV1().Pods(space).Create(t.Context(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"note": "kept"}},
+		Spec: v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "c", Image: "none"}},
+			Volumes: []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = v1.PodRunning, "10.0.0.1", []v1.PodIP{{IP: "10.0.0.1"}}
+	pod.Status.HostIP, pod.Status.HostIPs, pod.Status.StartTime = "10.1.0.1", []v1.HostIP{{IP: "10.1.0.1"}}, &now
+	pod.Status.Conditions = []v1.PodCondition{
+		{Type: v1.PodInitialized, Status: v1.ConditionTrue, LastTransitionTime: now},
+		{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: now},
+		{Type: v1.ContainersReady, Status: v1.ConditionTrue, LastTransitionTime: now},
+	}
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Image: "none", ContainerID: "test://1", Ready: true,
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: now}}}}
+	pod, err = client.CoreV1().Pods(space).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
