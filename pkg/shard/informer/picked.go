@@ -24,29 +24,34 @@ func (f *Factory) picked(gvr schema.GroupVersionResource, pick func(metav1.Objec
 	if namespaced, err := f.namespaced(gvr); err == nil && !namespaced {
 		return f.metadata(gvr)
 	}
+	i := f.pickedFrom(gvr, metadataResource{f.pool.config.Metadata.Resource(gvr)}, pick)
+	return &generic{informer: i, lister: func(i cache.Indexer) cache.GenericLister {
+		return cache.NewGenericLister(i, gvr.GroupResource())
+	}}
+}
+
+// pickedFrom returns the informer for what pick picks of a resource, made on first use.
+func (f *Factory) pickedFrom(gvr schema.GroupVersionResource, read reader, pick func(metav1.Object) bool) cache.SharedIndexInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := sharedKey{resource: gvr, metadata: true, picked: true}
 	e, ok := f.informers[key]
 	if !ok {
-		e = f.pickedEntry(key, pick)
+		e = f.newPicked(key, read, pick)
 		e.resource = gvr
 		e.given = newGiven(e.SharedIndexInformer)
 		f.informers[key] = e
 	}
-	return &generic{informer: e.given, lister: func(i cache.Indexer) cache.GenericLister {
-		return cache.NewGenericLister(i, gvr.GroupResource())
-	}}
+	return e.given
 }
 
-func (f *Factory) pickedEntry(key sharedKey, pick func(metav1.Object) bool) *entry {
+func (f *Factory) newPicked(key sharedKey, read reader, pick func(metav1.Object) bool) *entry {
 	example := &metav1.PartialObjectMetadata{}
 	if f.shutdown {
 		return &entry{SharedIndexInformer: newInformer(config{example: example}), close: func() error { return nil }, forget: func() {}}
 	}
 	var own *Informer
 	keep := func(obj any) bool { return picks(own.indexer, pick, obj) }
-	read := metadataResource{f.pool.config.Metadata.Resource(key.resource)}
 	from := following{
 		pool: f.pool, keys: key.supersets(), read: f.reads(key.unpicked(), read, example, keep), past: f.past,
 	}
