@@ -100,11 +100,14 @@ func (h cutHandler) OnDelete(obj any) {
 
 // silent returns an informer that is empty, has synced and never tells of anything.
 func silent(gvr schema.GroupVersionResource) informers.GenericInformer {
-	i := silentInformer{
+	return silentGeneric{newSilent(gvr), gvr}
+}
+
+func newSilent(gvr schema.GroupVersionResource) silentInformer {
+	return silentInformer{
 		SharedIndexInformer: cache.NewSharedIndexInformer(&cache.ListWatch{}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{}),
 		resource:            gvr,
 	}
-	return silentGeneric{i, gvr}
 }
 
 type silentGeneric struct {

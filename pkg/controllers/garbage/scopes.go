@@ -52,6 +52,9 @@ func (s *Scopes) OfResource(gvr schema.GroupVersionResource) Scope {
 	return s.known.Load().resources[gvr]
 }
 
+// Known reports whether a Refresh has succeeded.
+func (s *Scopes) Known() bool { return len(s.known.Load().kinds) > 0 }
+
 // Refresh asks the API server for all kinds. What it knew of groups that do not answer stays; the error is nil then. Otherwise
 // it says that nothing was answered, and nothing changes.
 func (s *Scopes) Refresh() error {

@@ -4,6 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
 )
 
 // ObjectOrMetadata is the informers of a factory for a controller that goes through all resources there are: by their
@@ -42,6 +43,9 @@ func (o ObjectOrMetadata) ForResource(gvr schema.GroupVersionResource) (informer
 	}
 	return o.factory.metadata(gvr), nil
 }
+
+// Reader returns the client that the factory's metadata informers read with.
+func (f *Factory) Reader() metadata.Interface { return f.pool.config.Metadata }
 
 // Start starts the factory's informers that do not run yet.
 func (o ObjectOrMetadata) Start(stopCh <-chan struct{}) { o.factory.Start(stopCh) }

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
@@ -347,26 +348,27 @@ func (b *pair) settle(when string, ops []op) state {
 	var diff []string
 	var last state
 	since := time.Now()
-	for deadline := time.Now().Add(*patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		want, err := b.stock.state(b.Context(), b.kinds())
+	settled := wait.PollUntilContextTimeout(b.Context(), 100*time.Millisecond, *patience, true, func(ctx context.Context) (bool, error) {
+		want, err := b.stock.state(ctx, b.kinds())
 		if err != nil {
-			b.Fatal(err)
+			return false, err
 		}
-		got, err := b.fleet.state(b.Context(), b.kinds())
+		got, err := b.fleet.state(ctx, b.kinds())
 		if err != nil {
-			b.Fatal(err)
+			return false, err
 		}
-		diff = differences(want, got)
-		if !maps.Equal(want, last) || len(diff) > 0 {
+		if diff = differences(want, got); !maps.Equal(want, last) || len(diff) > 0 {
 			last, since = want, time.Now()
-		} else if time.Since(since) > quiet {
-			return want
 		}
+		return time.Since(since) > quiet, nil
+	})
+	if settled == nil {
+		return last
 	}
 	for _, d := range diff {
 		b.Errorf("%s: %s\n%s", when, d, b.story(d, ops))
 	}
-	b.Fatalf("%s the worlds have not come to be the same and stay so", when)
+	b.Fatalf("%s the worlds have not come to be the same and stay so: %v", when, settled)
 	return nil
 }
 
@@ -430,15 +432,15 @@ func (f *fleet) stop() {
 	f.ofCluster.stop()
 }
 
-// disturb begins to kill, stop, start and move collectors. It goes on until wait is called, which returns when all run.
-func (f *fleet) disturb() (wait func()) {
+// disturb begins to kill, stop, start and move collectors. It goes on until await is called, which returns when all run.
+func (f *fleet) disturb() (await func()) {
 	if *calm {
 		return func() {}
 	}
 	var disturbing sync.WaitGroup
 	disturbing.Go(func() {
 		for range 1 + f.random.IntN(3) {
-			time.Sleep(time.Duration(f.random.IntN(150)) * time.Millisecond) // at some moment of what is under way
+			<-time.After(time.Duration(f.random.IntN(150)) * time.Millisecond) // at some moment of what is under way
 			f.disturbOnce()
 		}
 	})
