@@ -3,12 +3,16 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -46,11 +50,7 @@ func TestGarbageInParts(t *testing.T) {
 	harness.Eventually(t, leaseDuration+harness.Patience, "two members run the first plan", o.settled(1))
 	collectGarbage(t, client, "whole")
 
-	parts := o.edited(t,
-		`"garbage-collector-controller",`, ``,
-		`"group":"garbage","controllers":[`, `"group":"garbage","controllers":["`+catalogue.ClusterCollector+`",`,
-		`"ephemeral-volume-controller",`, `"ephemeral-volume-controller","garbage-collector-controller",`)
-	o.run(t, "plan", "apply", "-f", parts, "--wait")
+	o.run(t, "plan", "apply", "-f", o.inParts(t), "--wait")
 	harness.Eventually(t, harness.Patience, "it runs in parts", o.settled(2))
 	collectGarbage(t, client, "parts")
 
@@ -85,6 +85,89 @@ func TestGarbageInParts(t *testing.T) {
 		t.Error("the judge saw nothing collected")
 	}
 	t.Logf("%d writes, %d objects collected", report.ByVersion+report.ByTime, report.Objects.Collected)
+}
+
+var garbageDependents = flag.Int("garbage-dependents", 0, "dependents of one owner in each of 32 namespaces that TestGarbageBurst deletes; 0 for not at all")
+
+// TestGarbageBurst measures how long a fleet of four members with default flags takes to collect the dependents of one owner in
+// each of 32 namespaces, by the default plan and with the garbage collector in parts.
+func TestGarbageBurst(t *testing.T) {
+	if *garbageDependents == 0 {
+		t.Skip("it takes minutes: -garbage-dependents says how much")
+	}
+	plane, err := controlplane.Start(t.Context(), controlplane.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client := harness.Client(t, plane)
+	o := newOperator(t, plane, harness.Fleet)
+	for i := range 4 {
+		harness.Run(t, plane, harness.Member(fmt.Sprintf("fleet-%d", i), quick...))
+	}
+	harness.Eventually(t, leaseDuration+harness.Patience, "four members run", o.settledWith(1, 4))
+	whole := burst(t, client, "whole")
+	o.run(t, "plan", "apply", "-f", o.inParts(t), "--wait")
+	harness.Eventually(t, harness.Patience, "it runs in parts", o.settledWith(2, 4))
+	parts := burst(t, client, "parts")
+	t.Logf("%d dependents in each of 32 namespaces: %v by one collector, %v in parts, %.1f times as fast", *garbageDependents, whole, parts, whole.Seconds()/parts.Seconds())
+}
+
+// burst returns how long dependents take to go after their owners have been deleted.
+func burst(t *testing.T, client kubernetes.Interface, name string) time.Duration {
+	t.Helper()
+	const spaces = 32
+	ctx := t.Context()
+	label := map[string]string{"burst": name}
+	var creating sync.WaitGroup
+	// Names that differ in their last character only would lie in one range.
+	space := func(i int) string { return fmt.Sprintf("%x-burst", sha256.Sum256(fmt.Append(nil, name, i)))[:24] }
+	for i := range spaces {
+		createNamespace(t, client, space(i))
+		creating.Go(func() {
+			owner, err := client.CoreV1().ConfigMaps(space(i)).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for j := range *garbageDependents {
+				m := metav1.ObjectMeta{Name: fmt.Sprintf("dependent-%d", j), Labels: label, OwnerReferences: []metav1.OwnerReference{
+					{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}}
+				if _, err := client.CoreV1().ConfigMaps(space(i)).Create(ctx, &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	creating.Wait()
+	began := time.Now()
+	for i := range spaces {
+		if err := client.CoreV1().ConfigMaps(space(i)).Delete(ctx, "owner", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harness.Eventually(t, 30*time.Minute, "dependents of "+name+" are collected", func(ctx context.Context) error {
+		left, err := client.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "burst=" + name, Limit: 1})
+		if err != nil || len(left.Items) > 0 {
+			return errors.Join(err, errors.New("dependents are left"))
+		}
+		return nil
+	})
+	return time.Since(began).Round(100 * time.Millisecond)
+}
+
+// inParts writes a file with the plan in force, and the garbage collector in parts.
+func (o *operator) inParts(t *testing.T) string {
+	t.Helper()
+	return o.edited(t,
+		`"garbage-collector-controller",`, ``,
+		`"group":"garbage","controllers":[`, `"group":"garbage","controllers":["`+catalogue.ClusterCollector+`",`,
+		`"ephemeral-volume-controller",`, `"ephemeral-volume-controller","garbage-collector-controller",`)
 }
 
 // edited writes a file with the plan in force, in which texts have been replaced, each by the one after it.

@@ -120,6 +120,13 @@ func newGraph(random *rand.Rand, name string, spaces int, late bool) *graph {
 			owned[owner] = true
 			edges = append(edges, newEdge(random, o, g.order[owner]))
 		}
+		if o.space < 0 && slices.ContainsFunc(edges, namesNamespaced) {
+			// It is never deleted. Whether what it blocks waits for it is then a matter of luck with stock, if that is deleted with an
+			// owner which it does not block: it goes in the foreground if it is looked at before the owner has gone.
+			for i := range edges {
+				edges[i].blocking = false
+			}
+		}
 		if isLate(o) {
 			g.late[o] = edges
 		} else {
@@ -128,6 +135,9 @@ func newGraph(random *rand.Rand, name string, spaces int, late bool) *graph {
 	}
 	return g
 }
+
+// namesNamespaced reports whether the reference says that the owner is namespaced.
+func namesNamespaced(e edge) bool { return (e.owner.space >= 0) != (e.fault == wrongKind) }
 
 // ownerInTree returns the number of an owner for object i that comes before it, and that it may have if there is one.
 func ownerInTree(random *rand.Rand, order []id, i int) int {
