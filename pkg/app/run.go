@@ -169,8 +169,9 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 // buildShard builds a shard's controllers.
 func buildShard(ctx context.Context, process *controllers.Process, w fleet.Work) (fleet.Instance, error) {
 	start := time.Now()
+	part, names := controllers.Collects(w.Shard, w.Controllers)
 	instance, err := process.Build(ctx, controllers.Spec{
-		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: w.Controllers, Share: w.Share, Shards: w.Shards, Unheld: w.Unheld, Fence: w.Fence, Closed: w.Closed, Running: w.Running,
+		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: names, Collect: part, Share: w.Share, Shards: w.Shards, Unheld: w.Unheld, Fence: w.Fence, Closed: w.Closed, Running: w.Running,
 	})
 	if err != nil {
 		return nil, err

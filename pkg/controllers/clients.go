@@ -15,6 +15,7 @@ import (
 	"k8s.io/controller-manager/pkg/clientbuilder"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
@@ -29,7 +30,9 @@ type clientBuilder struct {
 	// seeing is between the controller and all else; nil for none.
 	seeing     transport.WrapperFunc
 	controller string
-	limits     *limits
+	// collect is as in Spec.
+	collect garbage.Part
+	limits  *limits
 	// shards is the number of shards in the ring of the shard.
 	shards int
 	// closed, once closed, lets requests through the rate limit at once: they are
@@ -54,8 +57,8 @@ func (b clientBuilder) config(name string, via catalogue.Via) (*rest.Config, err
 	// The fence goes innermost, next to the wire: what lies above it may take its
 	// time, such as the minting of a token, and the claim may end meanwhile.
 	config.WrapTransport = transport.Wrappers(b.fence, config.WrapTransport, b.seeing)
-	if limiter := b.limits.limiter(b.controller, name, config, b.shards); limiter != nil {
-		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(b.controller, name)}
+	if limiter := b.limits.limiter(limitedName(b.controller, b.collect), name, config, b.shards); limiter != nil {
+		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(limitedName(b.controller, b.collect), name)}
 	} else if own := ownLimiter(b.controller, name, via, config); own != nil {
 		config.RateLimiter = openLimiter{own, b.closed}
 	}

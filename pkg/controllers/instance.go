@@ -15,6 +15,7 @@ import (
 	"k8s.io/controller-manager/controller"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
+	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -39,6 +41,10 @@ type Spec struct {
 	Range shard.Range
 	// Controllers are upstream's names. Disabled ones are passed over.
 	Controllers []string
+	// Collect is the part of the graph of owners that the garbage collector has, if it is among
+	// Controllers: garbage.OfRange with one in each range, beside one with garbage.OfCluster.
+	// Zero for the whole.
+	Collect garbage.Part
 	// Share divides each controller's workers: how many shards of the ring a member
 	// is expected to hold. Below 2 the workers are those of the flags.
 	Share int
@@ -69,6 +75,7 @@ var ErrShutdownTimeout = errors.New("controller shutdown timeout reached")
 // Close.
 type Instance struct {
 	id          shard.ID
+	collect     garbage.Part
 	context     app.ControllerContext
 	informers   *informer.Factory
 	mu          sync.Mutex // guards controllers, to which Run may add
@@ -104,6 +111,7 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	i := &Instance{
 		id:        spec.ID,
+		collect:   spec.Collect,
 		informers: p.pool.NewFactory(spec.Range, p.namespaced, spec.Unheld),
 		started:   make(chan struct{}),
 		endpoints: p.endpoints,
@@ -114,7 +122,7 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 		running:   spec.Running,
 		shutdown:  spec.ShutdownTimeout,
 		start:     func(ctx context.Context) { pause(ctx, p.clock, p.startDelay()) },
-		count:     func() func() { return p.limits.count(spec.Controllers, spec.Shards) },
+		count:     func() func() { return p.limits.count(spec.limited(), spec.Shards) },
 	}
 	i.context = app.ControllerContext{
 		InformerFactory:                 i.informers,
@@ -154,7 +162,12 @@ func (p *Process) buildControllers(ctx context.Context, i *Instance, spec Spec) 
 	root := p.fenced(i, p.root, spec, "")
 	wanted := buildOrder(p.Runs(spec.Controllers))
 	if slices.Contains(wanted, names.GarbageCollectorController) {
-		if err := i.buildGraph(ctx, root); err != nil {
+		if spec.Collect != 0 {
+			if err := p.scopes.Refresh(); err != nil {
+				return err
+			}
+		}
+		if err := i.buildGraph(ctx, root, p.informersOf(i, spec)); err != nil {
 			return err
 		}
 	}
@@ -205,7 +218,13 @@ func (p *Process) buildController(ctx context.Context, i *Instance, spec Spec, n
 		return err
 	}
 	controllerContext.ClientBuilder = p.fenced(i, p.identities, spec, name)
-	c, err := d.BuildController(ctx, controllerContext)
+	build := d.BuildController
+	if name == names.GarbageCollectorController && spec.Collect != 0 {
+		build = p.collectorOf(spec)
+	} else if name == names.StorageVersionMigratorController && spec.Collect != 0 {
+		build = i.withMonitors(build)
+	}
+	c, err := build(ctx, controllerContext)
 	if err != nil {
 		return fmt.Errorf("building %s: %w", name, err)
 	}
@@ -237,7 +256,7 @@ func init() {
 }
 
 func (p *Process) fenced(i *Instance, base clientbuilder.ControllerClientBuilder, spec Spec, controller string) clientbuilder.ControllerClientBuilder {
-	b := clientBuilder{base: base, fence: spec.Fence, controller: controller, limits: p.limits, shards: spec.Shards, closed: spec.Closed}
+	b := clientBuilder{base: base, fence: spec.Fence, controller: controller, collect: spec.Collect, limits: p.limits, shards: spec.Shards, closed: spec.Closed}
 	if row, _ := catalogue.Lookup(controller); row.AwaitUpdates {
 		b.seeing = seeing(i.informers.See)
 	}
@@ -268,8 +287,9 @@ func (i *Instance) index(wanted []string) error {
 // their order, and each is an event of its own.
 const graphQueue = "garbage_collector_graph_changes"
 
-// buildGraph gives the context what the garbage collector is built from.
-func (i *Instance) buildGraph(ctx context.Context, root clientbuilder.ControllerClientBuilder) error {
+// buildGraph gives the context what the garbage collector is built from. of returns its informers,
+// which settle tells when the graph is complete.
+func (i *Instance) buildGraph(ctx context.Context, root clientbuilder.ControllerClientBuilder, of func(settle func(context.Context) error) informerfactory.InformerFactory) error {
 	gc := i.context.ComponentConfig.GarbageCollectorController
 	if !gc.EnableGarbageCollector {
 		return nil
@@ -288,7 +308,7 @@ func (i *Instance) buildGraph(ctx context.Context, root clientbuilder.Controller
 	}
 	settle := func(ctx context.Context) error { return i.queues.Settle(ctx, graphQueue) }
 	i.context.GraphBuilder = garbagecollector.NewDependencyGraphBuilder(
-		ctx, client, i.context.RESTMapper, ignored, i.informers.ObjectOrMetadata().OwnersFirst(settle), i.started)
+		ctx, client, i.context.RESTMapper, ignored, of(settle), i.started)
 	// Without the queue nobody could tell when the graph is complete: better to have no garbage
 	// collector.
 	return settle(ctx)
@@ -322,11 +342,14 @@ func (i *Instance) mount() {
 // debugNames are the names of a controller's debug handler: with its shard, and
 // upstream's where there is no other instance in the fleet.
 func (i *Instance) debugNames(controller string) []string {
-	names := []string{i.endpointName(controller)}
-	if row, ok := catalogue.Lookup(controller); ok && row.Scope == catalogue.ScopeCluster && names[0] != controller {
-		names = append(names, controller)
+	paths := []string{i.endpointName(controller)}
+	if i.collect == garbage.OfRange && controller == names.GarbageCollectorController {
+		return paths
 	}
-	return names
+	if row, ok := catalogue.Lookup(controller); ok && row.Scope == catalogue.ScopeCluster && paths[0] != controller {
+		paths = append(paths, controller)
+	}
+	return paths
 }
 
 // endpointName is the controller's name with its shard, or alone where there is

@@ -31,7 +31,7 @@ const (
 	deployments = names.DeploymentController
 	jobs        = names.JobController
 	namespaces  = names.NamespaceController
-	garbage     = names.GarbageCollectorController
+	collector   = names.GarbageCollectorController
 )
 
 // stock are the flags' defaults.
@@ -63,7 +63,7 @@ func TestPartsOfTheLimits(t *testing.T) {
 	}
 	leaving := map[string]func(){}
 	begin := func(id string, shards int, controllers ...string) func() {
-		return func() { leaving[id] = l.count(append(controllers, garbage), shards) }
+		return func() { leaving[id] = l.count(append(controllers, collector), shards) }
 	}
 	end := func(id string) func() { return func() { leaving[id]() } }
 	type limit struct {
@@ -112,8 +112,8 @@ func TestPartsOfTheLimits(t *testing.T) {
 // TestWholeLimits looks at who has the limits whole.
 func TestWholeLimits(t *testing.T) {
 	l := member()
-	defer l.count([]string{deployments, garbage}, 5)()
-	if limiter := l.limiter(garbage, garbage, stock, 5); limiter != nil {
+	defer l.count([]string{deployments, collector}, 5)()
+	if limiter := l.limiter(collector, collector, stock, 5); limiter != nil {
 		t.Errorf("a controller of a group has the limiter %v, want its client's own", limiter)
 	}
 	if limiter := l.limiter(deployments, deployments, &rest.Config{QPS: -1}, 5); limiter != nil {
@@ -146,7 +146,7 @@ func TestClosedFencesEndWaiting(t *testing.T) {
 			closed := make(chan struct{})
 			c, err := config(clientBuilder{
 				base: clientbuilder.SimpleControllerClientBuilder{ClientConfig: stock}, fence: transport.Wrappers(), seeing: transport.Wrappers(),
-				controller: garbage, limits: newLimits(sharedLimits()), closed: closed,
+				controller: collector, limits: newLimits(sharedLimits()), closed: closed,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -17,11 +17,13 @@ import (
 	"k8s.io/client-go/restmapper"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
 	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
 )
@@ -40,9 +42,11 @@ type Process struct {
 	limits     *limits
 	pool       *informer.Pool
 	mapper     *restmapper.DeferredDiscoveryRESTMapper
-	metrics    *controllersmetrics.ControllerManagerMetrics
-	endpoints  *Endpoints
-	clock      election.Clock
+	// scopes are asked for once a garbage collector has a part of the graph.
+	scopes    *garbage.Scopes
+	metrics   *controllersmetrics.ControllerManagerMetrics
+	endpoints *Endpoints
+	clock     election.Clock
 	// began is when the process did, by clock.
 	began time.Time
 	// left are controllers that others run.
@@ -80,6 +84,7 @@ func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, erro
 	if err != nil {
 		return nil, fmt.Errorf("creating the discovery client: %w", err)
 	}
+	p.scopes = garbage.NewScopes(discovery)
 	p.mapper = restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(discovery))
 	controllersmetrics.Register()
 	return p, nil
@@ -123,7 +128,15 @@ func (p *Process) newPool() error {
 // Run keeps what the shards share fresh until ctx ends.
 func (p *Process) Run(ctx context.Context) {
 	// As upstream: resources that are added to the server are found within 30 s.
-	wait.UntilWithContext(ctx, func(context.Context) { p.mapper.Reset() }, 30*time.Second)
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		p.mapper.Reset()
+		if !p.scopes.Known() {
+			return
+		}
+		if err := p.scopes.Refresh(); err != nil {
+			klog.FromContext(ctx).Error(err, "Could not look which kinds there are, references to new ones belong to all garbage collectors")
+		}
+	}, 30*time.Second)
 }
 
 // Pool returns the informers that the process's shards share, for metrics.
@@ -201,5 +214,6 @@ func sharedLimits() map[string]multiplier {
 	// Upstream raises the limits in the configuration that it gets for this
 	// controller, which a limiter that is already there would defeat.
 	shared[names.NamespaceController] = multiplier{qps: 20, burst: 100}
+	shared[rangeCollectors] = multiplier{qps: 2, burst: 1}
 	return shared
 }

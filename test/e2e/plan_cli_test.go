@@ -98,6 +98,11 @@ func (o *operator) explain(t *testing.T, namespace string) cli.Explanation {
 
 // settled returns a condition for eventually: all shards of the plan of that generation run, and nothing else is held.
 func (o *operator) settled(generation int64) func(context.Context) error {
+	return o.settledWith(generation, 2)
+}
+
+// settledWith is settled for so many members.
+func (o *operator) settledWith(generation int64, members int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		out, err := o.try(ctx, "plan", "show", "-o", "json")
 		if err != nil {
@@ -107,12 +112,12 @@ func (o *operator) settled(generation int64) func(context.Context) error {
 		if err := json.Unmarshal([]byte(out), &v); err != nil {
 			return err
 		}
-		if v.Generation != generation || len(v.Older) > 0 || len(v.Members) != 2 {
+		if v.Generation != generation || len(v.Older) > 0 || len(v.Members) != members {
 			return fmt.Errorf("generation %d, older shards %v, members %v", v.Generation, v.Older, v.Members)
 		}
 		for _, ring := range v.Rings {
 			for _, s := range ring.Shards {
-				if s.State != status.StateRunning || len(ring.Members) != 2 {
+				if s.State != status.StateRunning || len(ring.Members) != members {
 					return fmt.Errorf("%s is %s; members of its ring are %v", s.Shard, s.State, ring.Members)
 				}
 			}

@@ -41,6 +41,35 @@ func TestCheckPlan(t *testing.T) {
 				slices.Sort(p.Rings[0].Controllers)
 			},
 		},
+		"the garbage collector in parts": {change: func(p *shard.Plan) { inParts(p) }},
+		"the garbage collector of ranges alone": {
+			change: func(p *shard.Plan) {
+				inParts(p)
+				without(p, catalogue.ClusterCollector)
+			},
+			want: []string{"rings[0].controllers[", "garbage-collector-controller", "cluster-garbage-collector-controller must be in one"},
+		},
+		"the garbage collector of the cluster alone": {
+			change: func(p *shard.Plan) {
+				inParts(p)
+				p.Rings[0].Controllers = slices.DeleteFunc(p.Rings[0].Controllers, func(c string) bool { return c == "garbage-collector-controller" })
+			},
+			want: []string{"cluster-garbage-collector-controller", `must be in a ring of scope "namespaced"`, "garbage-collector-controller is in none"},
+		},
+		"the garbage collector of the cluster beside the whole": {
+			change: func(p *shard.Plan) {
+				garbage := garbageOf(p)
+				garbage.Controllers = append([]string{catalogue.ClusterCollector}, garbage.Controllers...)
+			},
+			want: []string{"rings[1].shards[2].controllers[0]", "cluster-garbage-collector-controller", `must be in a ring of scope "namespaced"`},
+		},
+		"the part of the cluster in ranges": {
+			change: func(p *shard.Plan) {
+				p.Rings[0].Controllers = append(p.Rings[0].Controllers, catalogue.ClusterCollector)
+				slices.Sort(p.Rings[0].Controllers)
+			},
+			want: []string{"rings[0].controllers[", "cluster-garbage-collector-controller"},
+		},
 		"in no ring": {
 			change: func(p *shard.Plan) {
 				p.Rings[0].Controllers = slices.DeleteFunc(p.Rings[0].Controllers, func(c string) bool { return c == "job-controller" })
@@ -68,4 +97,22 @@ func TestCheckPlan(t *testing.T) {
 			}
 		})
 	}
+}
+
+func garbageOf(p *shard.Plan) *shard.Shard {
+	return &p.Rings[1].Shards[slices.IndexFunc(p.Rings[1].Shards, func(s shard.Shard) bool { return s.Group == catalogue.GroupGarbage })]
+}
+
+func without(p *shard.Plan, controller string) {
+	garbage := garbageOf(p)
+	garbage.Controllers = slices.DeleteFunc(slices.Clone(garbage.Controllers), func(c string) bool { return c == controller })
+}
+
+// inParts has a plan's garbage collector be in parts.
+func inParts(p *shard.Plan) {
+	without(p, "garbage-collector-controller")
+	garbage := garbageOf(p)
+	garbage.Controllers = append([]string{catalogue.ClusterCollector}, garbage.Controllers...)
+	p.Rings[0].Controllers = append(p.Rings[0].Controllers, "garbage-collector-controller")
+	slices.Sort(p.Rings[0].Controllers)
 }

@@ -1,6 +1,10 @@
 package catalogue
 
-import "slices"
+import (
+	"slices"
+
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+)
 
 // Identities returns, for each identity of controllers, those that use it: a service account may be shared by several.
 func Identities() map[string][]string {
@@ -9,6 +13,9 @@ func Identities() map[string][]string {
 		for _, client := range row.Clients {
 			if !slices.Contains(all[client.Name], row.Name) {
 				all[client.Name] = append(all[client.Name], row.Name)
+				if row.Name == names.GarbageCollectorController {
+					all[client.Name] = append(all[client.Name], ClusterCollector)
+				}
 			}
 		}
 	}

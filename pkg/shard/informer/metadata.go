@@ -1,8 +1,10 @@
 package informer
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
 )
 
 // ObjectOrMetadata is the informers of a factory for a controller that goes through all resources there are: by their
@@ -14,6 +16,8 @@ import (
 type ObjectOrMetadata struct {
 	factory *Factory
 	whole   map[schema.GroupResource]bool
+	// pick says which objects of namespaced resources it holds; nil for all.
+	pick func(obj metav1.Object) bool
 }
 
 // ObjectOrMetadata returns the factory as its other half; both share their informers, Start and Shutdown. Of the built-in
@@ -29,6 +33,9 @@ func (f *Factory) ObjectOrMetadata(whole ...schema.GroupResource) ObjectOrMetada
 // ForResource returns an informer for any resource. It does not fail: a resource
 // that the server does not have is retried, as by client-go's metadata informers.
 func (o ObjectOrMetadata) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	if o.pick != nil {
+		return o.factory.picked(gvr, o.pick), nil
+	}
 	if o.whole[gvr.GroupResource()] || o.factory.readsWhole(gvr) {
 		if typed, err := o.factory.ForResource(gvr); err == nil {
 			return typed, nil
@@ -36,6 +43,9 @@ func (o ObjectOrMetadata) ForResource(gvr schema.GroupVersionResource) (informer
 	}
 	return o.factory.metadata(gvr), nil
 }
+
+// Reader returns the client that the factory's metadata informers read with.
+func (f *Factory) Reader() metadata.Interface { return f.pool.config.Metadata }
 
 // Start starts the factory's informers that do not run yet.
 func (o ObjectOrMetadata) Start(stopCh <-chan struct{}) { o.factory.Start(stopCh) }

@@ -76,12 +76,17 @@ type sharedKey struct {
 	metadata bool
 	narrow   string
 	slim     bool
+	// picked says that a controller has picked objects by a function of its own. Such informers are a factory's own.
+	picked bool
 }
 
 // supersets are the keys of informers that hold whatever one with key k may hold, beside k. They are in an order that goes one
 // way, from parts and metadata over slim copies to all of whole objects, so informers never follow each other in a circle.
 func (k sharedKey) supersets() []sharedKey {
 	var keys []sharedKey
+	if k.picked {
+		keys = append(keys, k.unpicked())
+	}
 	if k.metadata {
 		keys = append(keys, sharedKey{resource: k.resource, narrow: k.narrow})
 	}
@@ -92,6 +97,12 @@ func (k sharedKey) supersets() []sharedKey {
 		keys = append(keys, sharedKey{resource: k.resource})
 	}
 	return keys
+}
+
+// unpicked is the key of an informer that holds all of what one with key k picks from.
+func (k sharedKey) unpicked() sharedKey {
+	k.picked = false
+	return k
 }
 
 // NewPool returns an empty pool.

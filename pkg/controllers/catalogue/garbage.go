@@ -1,0 +1,21 @@
+package catalogue
+
+import "k8s.io/kubernetes/cmd/kube-controller-manager/names"
+
+// ClusterCollector is the name in a plan of the garbage collector's part of the cluster, in a group. The garbage collector's own
+// name in a ring of scope namespaced stands for the parts of its ranges then; in a group it stands for the whole. A plan lists
+// each controller once, so the two parts need two names. To flags it is the garbage collector.
+const ClusterCollector = "cluster-" + names.GarbageCollectorController
+
+// collectorFault returns what is wrong with where a plan has the parts of the garbage collector; empty for nothing. ofRanges
+// says that a ring of scope namespaced has it, ofCluster that a group has its part of the cluster.
+func collectorFault(ofRanges, ofCluster bool) string {
+	switch {
+	case ofRanges && !ofCluster:
+		return "must be in a group, or " + ClusterCollector + " must be in one: nobody collects what has cluster-scoped owners"
+	case ofCluster && !ofRanges:
+		return names.GarbageCollectorController + " must be in a ring of scope \"namespaced\" beside it: nobody, or the whole beside it, collects the rest"
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,150 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/client-go/metadata"
+	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// rangeCollectors is the name of the garbage collectors of ranges among limits. The one of the cluster, and the one of the
+// whole, run once and limit themselves.
+const rangeCollectors = names.GarbageCollectorController + " of ranges"
+
+// collectorIdentity is upstream's (cmd/kube-controller-manager/app/core.go: newGarbageCollectorController).
+const collectorIdentity = "generic-garbage-collector"
+
+// Collects returns the part of the graph of owners that the garbage collector of a shard has, zero
+// for the whole or for none; and the shard's controllers, as a plan has them, by upstream's names.
+func Collects(s shard.Shard, controllers []string) (garbage.Part, []string) {
+	controllers = slices.Clone(controllers)
+	if i := slices.Index(controllers, catalogue.ClusterCollector); i >= 0 {
+		controllers[i] = names.GarbageCollectorController
+		return garbage.OfCluster, controllers
+	}
+	if s.Namespaced() && slices.Contains(controllers, names.GarbageCollectorController) {
+		return garbage.OfRange, controllers
+	}
+	return 0, controllers
+}
+
+// limited returns the names of the controllers among limits.
+func (s Spec) limited() []string {
+	limited := make([]string, 0, len(s.Controllers))
+	for _, name := range s.Controllers {
+		limited = append(limited, limitedName(name, s.Collect))
+	}
+	return limited
+}
+
+func limitedName(controller string, collect garbage.Part) string {
+	if controller == names.GarbageCollectorController && collect == garbage.OfRange {
+		return rangeCollectors
+	}
+	return controller
+}
+
+// informersOf returns what makes the informers of the instance's garbage collector.
+func (p *Process) informersOf(i *Instance, spec Spec) func(settle func(context.Context) error) informerfactory.InformerFactory {
+	all := i.informers.ObjectOrMetadata()
+	if spec.Collect == garbage.OfCluster {
+		all = all.Picking(garbage.Pick(p.scopes))
+	}
+	return func(settle func(context.Context) error) informerfactory.InformerFactory {
+		told := all.OwnersFirst(settle)
+		if spec.Collect == 0 {
+			return told
+		}
+		return garbage.Informers(spec.Collect, p.scopes, told)
+	}
+}
+
+// collectorOf returns the constructor of the garbage collector of a part. But for the client it does what upstream's does.
+func (p *Process) collectorOf(spec Spec) func(context.Context, app.ControllerContext) (app.Controller, error) {
+	return func(ctx context.Context, c app.ControllerContext) (app.Controller, error) {
+		if !c.ComponentConfig.GarbageCollectorController.EnableGarbageCollector {
+			return nil, nil
+		}
+		client, err := c.NewClient(collectorIdentity)
+		if err != nil {
+			return nil, err
+		}
+		discovery, err := c.ClientBuilder.DiscoveryClient(collectorIdentity)
+		if err != nil {
+			return nil, fmt.Errorf("failed to create the discovery client: %w", err)
+		}
+		config, err := c.NewClientConfig(collectorIdentity)
+		if err != nil {
+			return nil, err
+		}
+		config.QPS *= 2 // two requests a deletion; has no effect where the limit is shared, which is doubled itself
+		objects, err := metadata.NewForConfig(config)
+		if err != nil {
+			return nil, err
+		}
+		wrapped := garbage.ClusterClient(objects)
+		if spec.Collect == garbage.OfRange {
+			wrapped = garbage.RangeClient(objects, spec.Range.ContainsNamespace)
+		}
+		return garbage.New(ctx, garbage.Config{
+			Name: names.GarbageCollectorController, Client: client, Metadata: wrapped, Discovery: discovery, Mapper: c.RESTMapper, Graph: c.GraphBuilder,
+			Workers: int(c.ComponentConfig.GarbageCollectorController.ConcurrentGCSyncs), Period: garbage.SyncPeriod,
+		})
+	}
+}
+
+// withMonitors returns the constructor of the storage version migrator with monitors of its own.
+func (i *Instance) withMonitors(build func(context.Context, app.ControllerContext) (app.Controller, error)) func(context.Context, app.ControllerContext) (app.Controller, error) {
+	return func(ctx context.Context, c app.ControllerContext) (app.Controller, error) {
+		if !c.ComponentConfig.GarbageCollectorController.EnableGarbageCollector {
+			return build(ctx, c)
+		}
+		client, err := c.NewClient(names.StorageVersionMigratorController)
+		if err != nil {
+			return nil, err
+		}
+		discovery, err := c.ClientBuilder.DiscoveryClient(names.StorageVersionMigratorController)
+		if err != nil {
+			return nil, fmt.Errorf("failed to create the discovery client: %w", err)
+		}
+		monitors, err := garbage.NewMonitors(ctx, garbage.MonitorsConfig{
+			Client: client, Metadata: i.informers.Reader(), Discovery: discovery, Mapper: c.RESTMapper,
+			Migrations: c.InformerFactory.Storagemigration().V1().StorageVersionMigrations().Lister(), Transform: trim,
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.GraphBuilder = monitors.Graph()
+		migrator, err := build(ctx, c)
+		if migrator == nil || err != nil {
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			monitors.Run(ended) // or what they were made with would stay
+			return nil, err
+		}
+		return monitoredController{migrator, monitors}, nil
+	}
+}
+
+// monitoredController runs beside its monitors.
+type monitoredController struct {
+	app.Controller
+	monitors *garbage.Monitors
+}
+
+// Run implements app.Controller.
+func (c monitoredController) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { c.monitors.Run(ctx) })
+	running.Go(func() { c.Controller.Run(ctx) })
+	running.Wait()
+}

@@ -1,0 +1,213 @@
+package garbage
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/utils/lru"
+	"k8s.io/utils/ptr"
+)
+
+// RangeClient returns the client of a range's collector: it refuses to write what lies outside of the range. A collector
+// does so for the owner of a kind that has just become known, and turns out to be cluster-scoped: that one is the cluster's.
+// in reports whether a namespace lies in the range.
+func RangeClient(c metadata.Interface, in func(namespace string) bool) metadata.Interface {
+	return client{c, func(r resource) metadata.ResourceInterface { return rangeResource{r, in} }}
+}
+
+// ClusterClient returns the client of the cluster's collector, which does not see what depends on namespaced objects. It
+// deletes one that has an owner which waits for its dependents as upstream does if there are any: in the foreground, so that
+// they go first. Where such an owner is namespaced itself it leaves the object to the range, whose collector sees circles.
+func ClusterClient(c metadata.Interface) metadata.Interface {
+	waiting := lru.New(waitingOwners)
+	return client{c, func(r resource) metadata.ResourceInterface { return clusterResource{r, waiting} }}
+}
+
+// waitingOwners is of how many owners that wait is remembered that they do. The collector looks at all owners of an object
+// just before it deletes it, so a few for each of its workers are enough.
+const waitingOwners = 4096
+
+// client hands out clients of resources that are wrapped.
+type client struct {
+	metadata.Interface
+	wrap func(resource) metadata.ResourceInterface
+}
+
+// Resource implements metadata.Interface.
+func (c client) Resource(gvr schema.GroupVersionResource) metadata.Getter {
+	inner := c.Interface.Resource(gvr)
+	return getter{c.wrap(resource{inner, c.Interface, gvr, ""}), func(namespace string) metadata.ResourceInterface {
+		return c.wrap(resource{inner.Namespace(namespace), c.Interface, gvr, namespace})
+	}}
+}
+
+type getter struct {
+	metadata.ResourceInterface
+	in func(namespace string) metadata.ResourceInterface
+}
+
+// Namespace implements metadata.Getter.
+func (g getter) Namespace(namespace string) metadata.ResourceInterface { return g.in(namespace) }
+
+// resource is one resource, in a namespace or in none.
+type resource struct {
+	metadata.ResourceInterface
+	all       metadata.Interface
+	gvr       schema.GroupVersionResource
+	namespace string
+}
+
+// Patch implements metadata.ResourceInterface. Custom resources know no strategic merge patches. Upstream then replaces the
+// owner references by those that its graph has (garbagecollector/patch.go: unblockOwnerReferencesJSONMergePatch); they lack
+// the other part's here. So the patch is applied to the object as it is.
+func (r resource) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
+	patched, err := r.ResourceInterface.Patch(ctx, name, pt, data, options, subresources...)
+	if pt != types.StrategicMergePatchType || !errors.IsUnsupportedMediaType(err) {
+		return patched, err
+	}
+	live, err := r.ResourceInterface.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	merge, err := mergePatch(live, data)
+	if err != nil {
+		return nil, err
+	}
+	return r.ResourceInterface.Patch(ctx, name, types.MergePatchType, merge, options, subresources...)
+}
+
+// mergePatch returns the JSON merge patch that does to an object's owner references what a strategic one would. It fails with
+// a conflict if that is for another object of the name.
+func mergePatch(live *metav1.PartialObjectMetadata, strategic []byte) ([]byte, error) {
+	before, err := json.Marshal(live)
+	if err != nil {
+		return nil, fmt.Errorf("patching owner references: %w", err)
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, strategic, metav1.PartialObjectMetadata{})
+	if err != nil {
+		return nil, fmt.Errorf("patching owner references: %w", err)
+	}
+	var patched metav1.PartialObjectMetadata
+	if err := json.Unmarshal(after, &patched); err != nil {
+		return nil, fmt.Errorf("patching owner references: %w", err)
+	}
+	if patched.UID != live.UID {
+		return nil, errors.NewConflict(schema.GroupResource{}, live.Name, fmt.Errorf("the patch is for UID %s, the object has %s", patched.UID, live.UID))
+	}
+	var merge struct {
+		Metadata struct {
+			ResourceVersion string                  `json:"resourceVersion"`
+			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
+		} `json:"metadata"`
+	}
+	merge.Metadata.ResourceVersion, merge.Metadata.OwnerReferences = live.ResourceVersion, patched.OwnerReferences
+	return json.Marshal(merge)
+}
+
+// rangeResource is a resource as a range's collector has it.
+type rangeResource struct {
+	resource
+	in func(namespace string) bool
+}
+
+func (r rangeResource) outside(name string) error {
+	if r.namespace != "" && r.in(r.namespace) {
+		return nil
+	}
+	return fmt.Errorf("%s %q in namespace %q is outside of the range, whose garbage collector leaves it alone", r.gvr.GroupResource(), name, r.namespace)
+}
+
+// Delete implements metadata.ResourceInterface.
+func (r rangeResource) Delete(ctx context.Context, name string, options metav1.DeleteOptions, subresources ...string) error {
+	if err := r.outside(name); err != nil {
+		return err
+	}
+	return r.resource.Delete(ctx, name, options, subresources...)
+}
+
+// Patch implements metadata.ResourceInterface.
+func (r rangeResource) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
+	if err := r.outside(name); err != nil {
+		return nil, err
+	}
+	return r.resource.Patch(ctx, name, pt, data, options, subresources...)
+}
+
+// clusterResource is a resource as the cluster's collector has it.
+type clusterResource struct {
+	resource
+	// waiting has where owners are that were waiting for their dependents, by UID.
+	waiting *lru.Cache
+}
+
+// Get implements metadata.ResourceInterface.
+func (r clusterResource) Get(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
+	obj, err := r.resource.Get(ctx, name, options, subresources...)
+	if err == nil && waits(obj) {
+		r.waiting.Add(obj.UID, owner{r.gvr, r.namespace, name})
+	}
+	return obj, err
+}
+
+// owner is where an owner is.
+type owner struct {
+	gvr             schema.GroupVersionResource
+	namespace, name string
+}
+
+func waits(obj *metav1.PartialObjectMetadata) bool {
+	return obj.DeletionTimestamp != nil && slices.Contains(obj.Finalizers, metav1.FinalizerDeleteDependents)
+}
+
+// Delete implements metadata.ResourceInterface.
+func (r clusterResource) Delete(ctx context.Context, name string, options metav1.DeleteOptions, subresources ...string) error {
+	if r.namespace == "" || r.waiting.Len() == 0 || ptr.Deref(options.PropagationPolicy, "") != metav1.DeletePropagationBackground {
+		return r.resource.Delete(ctx, name, options, subresources...)
+	}
+	item, err := r.resource.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	waiting, err := r.waitingOwners(ctx, item)
+	if err != nil {
+		return err
+	}
+	for _, o := range waiting {
+		if o.namespace != "" {
+			return fmt.Errorf("%s %s/%s is left to the garbage collector of its range, because its owner %s waits for its dependents",
+				r.gvr.GroupResource(), r.namespace, name, o.name)
+		}
+		options.PropagationPolicy = ptr.To(metav1.DeletePropagationForeground)
+	}
+	return r.resource.Delete(ctx, name, options, subresources...)
+}
+
+// waitingOwners returns those owners of an object that wait for their dependents now.
+func (r clusterResource) waitingOwners(ctx context.Context, item *metav1.PartialObjectMetadata) ([]owner, error) {
+	var waiting []owner
+	for _, ref := range item.OwnerReferences {
+		known, ok := r.waiting.Get(ref.UID)
+		if !ok {
+			continue
+		}
+		o := known.(owner)
+		live, err := r.all.Resource(o.gvr).Namespace(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
+		switch {
+		case errors.IsNotFound(err):
+			r.waiting.Remove(ref.UID)
+		case err != nil:
+			return nil, err
+		case live.UID == ref.UID && waits(live):
+			waiting = append(waiting, o)
+		}
+	}
+	return waiting, nil
+}

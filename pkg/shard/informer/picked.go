@@ -1,0 +1,87 @@
+package informer
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Picking returns o for a controller that goes through all resources, and of the namespaced ones needs few objects: those
+// that pick returns true for. Of these alone it caches anything. It reads the metadata of all objects all the same, and shares
+// that with the ranges and groups of the process that read it, or whole objects, too. Call it on a factory of everything.
+//
+// An object that has been picked stays until it is deleted, whatever pick says of it later: handlers are told of a deletion
+// only when there is one. pick is called under locks of the informers. It must not block, nor keep or change the object.
+func (o ObjectOrMetadata) Picking(pick func(obj metav1.Object) bool) ObjectOrMetadata {
+	o.pick = pick
+	return o
+}
+
+// picked returns an informer for what pick picks of a namespaced resource, and for all of another one.
+func (f *Factory) picked(gvr schema.GroupVersionResource, pick func(metav1.Object) bool) informers.GenericInformer {
+	if namespaced, err := f.namespaced(gvr); err == nil && !namespaced {
+		return f.metadata(gvr)
+	}
+	i := f.pickedFrom(gvr, metadataResource{f.pool.config.Metadata.Resource(gvr)}, pick)
+	return &generic{informer: i, lister: func(i cache.Indexer) cache.GenericLister {
+		return cache.NewGenericLister(i, gvr.GroupResource())
+	}}
+}
+
+// pickedFrom returns the informer for what pick picks of a resource, made on first use.
+func (f *Factory) pickedFrom(gvr schema.GroupVersionResource, read reader, pick func(metav1.Object) bool) cache.SharedIndexInformer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := sharedKey{resource: gvr, metadata: true, picked: true}
+	e, ok := f.informers[key]
+	if !ok {
+		e = f.newPicked(key, read, pick)
+		e.resource = gvr
+		e.given = newGiven(e.SharedIndexInformer)
+		f.informers[key] = e
+	}
+	return e.given
+}
+
+func (f *Factory) newPicked(key sharedKey, read reader, pick func(metav1.Object) bool) *entry {
+	example := &metav1.PartialObjectMetadata{}
+	if f.shutdown {
+		return &entry{SharedIndexInformer: newInformer(config{example: example}), close: func() error { return nil }, forget: func() {}}
+	}
+	var own *Informer
+	keep := func(obj any) bool { return picks(own.indexer, pick, obj) }
+	from := following{
+		pool: f.pool, keys: key.supersets(), read: f.reads(key.unpicked(), read, example, keep), past: f.past,
+	}
+	own = newInformer(config{
+		example:   example,
+		source:    from.source(),
+		keep:      keep,
+		resync:    f.pool.config.Resync(),
+		transform: f.pool.config.Transform,
+		held:      true,
+	})
+	return &entry{SharedIndexInformer: own, keep: keep, close: func() error { return nil }, forget: own.empty}
+}
+
+// picks reports whether an object is picked, or has been before.
+func picks(cached cache.Indexer, pick func(metav1.Object) bool, obj any) bool {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return false
+	}
+	if pick(accessor) {
+		return true
+	}
+	old, there, err := cached.Get(obj)
+	if err != nil || !there {
+		return false
+	}
+	before, err := meta.Accessor(old)
+	return err == nil && before.GetUID() == accessor.GetUID()
+}

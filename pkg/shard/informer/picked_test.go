@@ -1,0 +1,187 @@
+package informer
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// chosen is picked as long as it has an owner.
+func chosen(name string, picked bool) *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID("uid-" + name)}}
+	if picked {
+		m.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
+	}
+	return m
+}
+
+func isChosen(obj metav1.Object) bool { return len(obj.GetOwnerReferences()) > 0 }
+
+// picking starts an informer of what is picked, in a pool whose server filters or does not.
+func picking(t *testing.T, filters bool, r reader) (*Pool, *Factory, cache.SharedIndexInformer, *recorder) {
+	t.Helper()
+	pool := newTestPool(t, &apiServer{shards: filters}, clock.RealClock{}, 0)
+	f := pool.NewFactory(shard.Everything(), nil, time.Time{})
+	t.Cleanup(f.Shutdown)
+	serve(pool, configMaps, r)
+	i := inner(f.pickedFrom(configMaps, r, isChosen))
+	told := &recorder{}
+	mustAdd(t, i, told)
+	f.StartWithContext(t.Context())
+	time.Sleep(time.Second) // virtual: past what those that read together wait for each other
+	return pool, f, i, told
+}
+
+// TestPickedStays: what has been picked stays until it is deleted, so that nobody is told of a deletion when there was none.
+func TestPickedStays(t *testing.T) {
+	for name, filters := range map[string]bool{"the server filters": true, "the process reads together": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := newFakeResource(t)
+				all.Add(chosen("one", true))    // 1
+				all.Add(chosen("two", false))   // 2
+				all.Add(chosen("three", false)) // 3
+				_, _, i, told := picking(t, filters, all)
+				checkCalls(t, "at the start", told, "add a/one@1 initial=true")
+				all.Modify(chosen("one", false)) // 4
+				all.Modify(chosen("two", true))  // 5
+				checkCalls(t, "a handler", told, "update a/one@1 -> a/one@4", "add a/two@5 initial=false")
+				all.expire()
+				time.Sleep(time.Minute)
+				checkCalls(t, "after another list", told)
+				if got := i.LastSyncResourceVersion(); got != "5" {
+					t.Errorf("it has come to version %s, want 5", got)
+				}
+				all.Delete(chosen("one", false))   // 6
+				all.Delete(chosen("three", false)) // 7
+				checkCalls(t, "of deletions", told, "delete a/one@6")
+				if keys := i.GetStore().ListKeys(); len(keys) != 1 || keys[0] != "a/two" {
+					t.Errorf("the cache holds %v, want what was picked and is there", keys)
+				}
+				synctest.Wait()
+				if got := i.LastSyncResourceVersion(); got != "7" {
+					t.Errorf("what was not picked left it at version %s, want 7", got)
+				}
+			})
+		})
+	}
+}
+
+// TestPickedIsTheObject: another object of the name has not been picked.
+func TestPickedIsTheObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newFakeResource(t)
+		all.Add(chosen("one", true)) // 1
+		_, _, i, told := picking(t, true, all)
+		checkCalls(t, "at the start", told, "add a/one@1 initial=true")
+		all.cut(true)
+		all.end()
+		all.Delete(chosen("one", true)) // 2
+		another := chosen("one", false)
+		another.UID = "another"
+		all.Add(another) // 3
+		all.expire()
+		all.cut(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		calls := told.take()
+		if len(calls) != 1 || calls[0] != "missed a/one@1 a/one" && calls[0] != "delete a/one@2" {
+			t.Errorf("after the object was made again a handler was told %v, want its deletion alone", calls)
+		}
+		if keys := i.GetStore().ListKeys(); len(keys) != 0 {
+			t.Errorf("the cache holds %v", keys)
+		}
+	})
+}
+
+// TestPickedFollows: where the process has whole objects, what is picked comes from there, and is not held twice.
+func TestPickedFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		one := newConfigMap("a", "one")
+		one.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
+		resource.Add(one)                      // 1
+		resource.Add(newConfigMap("a", "two")) // 2
+		pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)
+		_, everything := whole(t, pool, configMaps, resource)
+		synctest.Wait()
+		f := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		defer f.Shutdown()
+		i := inner(f.pickedFrom(configMaps, resource, isChosen))
+		var told recorder
+		mustAdd(t, i, &told)
+		f.StartWithContext(t.Context())
+		checkCalls(t, "a follower", &told, "add a/one@1 initial=true")
+		checkFollowed(t, pool, configMaps, 1)
+		mine, _, _ := i.GetStore().GetByKey("a/one")
+		if theirs, _, _ := everything.GetStore().GetByKey("a/one"); mine != theirs {
+			t.Error("an object is held twice")
+		}
+		if n := resource.requests(); n != 2 {
+			t.Errorf("%d requests, want a list and a watch", n)
+		}
+	})
+}
+
+// TestPickedReadsTogether: with ranges that read a kind's metadata because the server does not filter, there is one list and
+// one watch.
+func TestPickedReadsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		resource.Add(chosen("one", true)) // 1
+		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+		low, high := halves(t, pool)
+		f := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		defer f.Shutdown()
+		serve(pool, configMaps, resource)
+		for _, half := range []*Factory{low, high} {
+			half.informer(sharedKey{resource: configMaps, metadata: true}, nil, true, resource, &metav1.PartialObjectMetadata{})
+		}
+		i := f.pickedFrom(configMaps, resource, isChosen)
+		for _, each := range []*Factory{low, high, f} {
+			each.StartWithContext(t.Context())
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := resource.requests(); n != 2 || len(i.GetStore().ListKeys()) != 1 {
+			t.Errorf("%d requests, want a list and a watch; picked: %v", n, i.GetStore().ListKeys())
+		}
+	})
+}
+
+// TestPickedResources: cluster-scoped resources are not picked from, and a factory that has ended has nothing.
+func TestPickedResources(t *testing.T) {
+	pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
+	f := pool.NewFactory(shard.Everything(), nil, time.Time{})
+	picking := f.ObjectOrMetadata().Picking(isChosen)
+	ofNodes, err := picking.ForResource(nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := f.metadata(nodes); ofNodes.Informer().GetIndexer() != all.Informer().GetIndexer() && ofNodes.Informer() != all.Informer() {
+		t.Error("of nodes there is an informer apart")
+	}
+	first, err := picking.ForResource(v1.SchemeGroupVersion.WithResource("configmaps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := picking.ForResource(configMaps); again.Informer() != first.Informer() {
+		t.Error("asked again, another informer answers")
+	}
+	if all := f.metadata(configMaps); first.Informer() == all.Informer() {
+		t.Error("what is picked is in the informer of all")
+	}
+	f.Shutdown()
+	late, err := picking.ForResource(secrets)
+	if err != nil || len(late.Informer().GetStore().List()) != 0 {
+		t.Errorf("after the end: %v", err)
+	}
+}

@@ -1,0 +1,290 @@
+package garbage
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+var (
+	k = id{clusterRole.name, -1, "k"}
+	n = id{configMap.name, 0, "n"}
+	x = id{thing.name, 0, "x"}
+	y = id{configMap.name, 0, "y"}
+)
+
+func blocking(owners ...id) (edges []edge) {
+	for _, o := range owners {
+		edges = append(edges, edge{owner: o, blocking: true})
+	}
+	return edges
+}
+
+// scene is a world with few objects.
+type scene struct {
+	*testing.T
+	*world
+	*process
+	deletions *ends
+}
+
+func newScene(t *testing.T, objects map[id][]edge) *scene {
+	t.Helper()
+	a := newAPI(t)
+	a.define(t, thing)
+	a.define(t, globe)
+	name := strings.ToLower(strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
+			return r
+		}
+		return '-'
+	}, t.Name()), "-"))
+	s := &scene{T: t, world: newWorld(t, a, name, 4)}
+	b := &pair{T: t, stock: s.world, fleet: s.world}
+	t.Cleanup(b.clear)
+	if err := s.make(t.Context(), objects); err != nil {
+		t.Fatal(err)
+	}
+	s.deletions = b.watch()
+	s.process = newProcess(t, s.world)
+	return s
+}
+
+func (s *scene) drop(o id, policy metav1.DeletionPropagation) {
+	s.T.Helper()
+	if err := s.delete(s.T.Context(), o, policy); err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// there returns what there is.
+func (s *scene) there() state {
+	s.T.Helper()
+	now, err := s.state(s.T.Context(), kinds)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return now
+}
+
+// become waits until there is no more than that.
+func (s *scene) become(left ...id) {
+	s.T.Helper()
+	eventually(s.T, func() error {
+		now := s.there()
+		for o := range now {
+			if !slices.Contains(left, o) {
+				return fmt.Errorf("%v is there: %+v", o, now)
+			}
+		}
+		if len(now) != len(left) {
+			return fmt.Errorf("of %v there is %+v", left, now)
+		}
+		return nil
+	})
+}
+
+// inOrder wants the objects to have been deleted one after the other.
+func (s *scene) inOrder(objects ...id) {
+	s.T.Helper()
+	eventually(s.T, func() error {
+		s.deletions.mu.Lock()
+		defer s.deletions.mu.Unlock()
+		if len(s.deletions.versions) < len(objects) {
+			return fmt.Errorf("deletions seen: %v", s.deletions.versions)
+		}
+		return nil
+	})
+	s.deletions.mu.Lock()
+	defer s.deletions.mu.Unlock()
+	for i := range objects[1:] {
+		first, second := s.deletions.versions[objects[i]], s.deletions.versions[objects[i+1]]
+		if len(first) > len(second) || len(first) == len(second) && first >= second {
+			s.T.Errorf("%v went at version %s, not before %v at %s", objects[i], first, objects[i+1], second)
+		}
+	}
+}
+
+func everything() shard.Range { return shard.Everything() }
+
+// TestForegroundGoesThroughRanges: what depends on a cluster-scoped owner that goes in the foreground, and has dependents of
+// its own, goes after these.
+func TestForegroundGoesThroughRanges(t *testing.T) {
+	s := newScene(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
+	defer s.ofCluster().stop()
+	defer s.ofRange(everything()).stop()
+	s.drop(k, metav1.DeletePropagationForeground)
+	s.become()
+	s.inOrder(y, x, k)
+}
+
+// TestFinalizersAreTheRanges: the collector of the cluster sees no dependents of an object with a cluster-scoped owner. It
+// must not take the finalizers off that have its range deal with them.
+func TestFinalizersAreTheRanges(t *testing.T) {
+	t.Run("foreground", func(t *testing.T) {
+		s := newScene(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
+		c, _ := s.counted(s.ofCluster, func(*http.Request) bool { return false })
+		defer c.stop()
+		s.drop(x, metav1.DeletePropagationForeground)
+		s.outlast(k) // The cluster's collector has dealt with an event that came after that.
+		if obj, ok := s.there()[x]; !ok || !obj.dying {
+			t.Fatalf("without a collector of its range %v is %+v, want it to wait", x, obj)
+		}
+		defer s.ofRange(everything()).stop()
+		s.become(k)
+		s.inOrder(y, x)
+	})
+	t.Run("orphan", func(t *testing.T) {
+		s := newScene(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
+		defer s.ofCluster().stop()
+		s.drop(x, metav1.DeletePropagationOrphan)
+		s.outlast(k)
+		defer s.ofRange(everything()).stop()
+		s.become(k, y)
+		if got := s.there()[y].owners; got != "" {
+			t.Errorf("what was to be orphaned is owned by %s", got)
+		}
+	})
+}
+
+// outlast has the cluster's collector delete something, after all that it was told before.
+func (s *scene) outlast(owner id) {
+	s.T.Helper()
+	last := id{configMap.name, 1, "last"}
+	if _, err := s.create(s.T.Context(), last, []edge{{owner: owner, fault: never}}); err != nil {
+		s.T.Fatal(err)
+	}
+	eventually(s.T, func() error {
+		if _, there := s.there()[last]; there {
+			return fmt.Errorf("%v is there", last)
+		}
+		return nil
+	})
+	s.deletions.mu.Lock()
+	defer s.deletions.mu.Unlock()
+	delete(s.deletions.versions, last)
+}
+
+// TestCirclesAreLeftToTheRange has a circle of namespaced objects wait for each other, one of which has a cluster-scoped owner
+// that goes too. The cluster's collector comes first, sees no circle, and must leave it alone: were the second object
+// deleted in the foreground as well, with its references as they are, both would wait for ever.
+func TestCirclesAreLeftToTheRange(t *testing.T) {
+	s := newScene(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
+	s.drop(y, metav1.DeletePropagationForeground)
+	s.drop(k, metav1.DeletePropagationForeground)
+	c, looked := s.counted(s.ofCluster, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/things/x") })
+	defer c.stop()
+	looked(6)
+	defer s.ofRange(everything()).stop()
+	s.become()
+}
+
+// counted starts a collector, and returns what waits until it has sent so many of some requests.
+func (s *scene) counted(start func() *collector, counts func(*http.Request) bool) (c *collector, sent func(times int)) {
+	var mu sync.Mutex
+	count := 0
+	inner := s.config
+	config := *s.config
+	config.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if counts(r) {
+				mu.Lock()
+				count++
+				mu.Unlock()
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	s.config = &config
+	defer func() { s.config = inner }()
+	return start(), func(times int) {
+		s.T.Helper()
+		eventually(s.T, func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if count < times {
+				return fmt.Errorf("%d requests of %d", count, times)
+			}
+			return nil
+		})
+	}
+}
+
+// TestReferencesOfTheOtherPartStay: custom resources know no strategic merge patches, and what a collector replaces their
+// references by must have those that it does not see.
+func TestReferencesOfTheOtherPartStay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gone id
+		left string
+	}{
+		"namespaced owner": {n, "ClusterRole/k"},
+		"cluster's owner":  {k, "ConfigMap/n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, map[id][]edge{k: nil, n: nil, x: blocking(k, n)})
+			defer s.ofCluster().stop()
+			defer s.ofRange(everything()).stop()
+			s.drop(tc.gone, metav1.DeletePropagationOrphan)
+			eventually(t, func() error {
+				now := s.there()
+				if _, there := now[tc.gone]; there || now[x].owners != tc.left {
+					return fmt.Errorf("there is %+v", now)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestOwnersElsewhere: an owner in another namespace is none, whether its namespace is in the range or not.
+func TestOwnersElsewhere(t *testing.T) {
+	elsewhere := map[id][]edge{n: nil}
+	for space := 1; space < 4; space++ {
+		elsewhere[id{configMap.name, space, "x"}] = blocking(n)
+	}
+	s := newScene(t, elsewhere)
+	ranges, err := shard.EqualRanges(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range ranges {
+		defer s.ofRange(r).stop()
+	}
+	s.become(n)
+}
+
+// TestKindsThatGo: the objects of a kind that is removed have gone for what depends on them.
+func TestKindsThatGo(t *testing.T) {
+	g := id{lateGlobe.name, -1, "g"}
+	late := id{lateThing.name, 0, "late"}
+	s := newScene(t, nil)
+	s.define(t, lateGlobe)
+	s.define(t, lateThing)
+	if err := s.make(t.Context(), map[id][]edge{g: nil, late: nil, n: nil, x: blocking(g), y: blocking(late, n)}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.ofCluster().stop()
+	defer s.ofRange(everything()).stop()
+	s.undefine(t, lateGlobe)
+	s.undefine(t, lateThing)
+	s.become(n, y)
+}
+
+// TestClusterScopedDependentsOfNamespacedOwners is where the parts differ from the whole: such a reference is invalid, and
+// with upstream it has its owner wait for ever.
+func TestClusterScopedDependentsOfNamespacedOwners(t *testing.T) {
+	s := newScene(t, map[id][]edge{n: nil, k: blocking(n)})
+	defer s.ofCluster().stop()
+	defer s.ofRange(everything()).stop()
+	s.drop(n, metav1.DeletePropagationForeground)
+	s.become(k)
+}

@@ -1,0 +1,270 @@
+package garbage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
+)
+
+const (
+	workers    = 4
+	syncPeriod = time.Second // 30 s in earnest
+)
+
+// collector is a garbage collector that runs.
+type collector struct {
+	cancel context.CancelFunc
+	closed *gate
+	ended  chan struct{}
+}
+
+// stop ends it as a planned handoff does, kill as the end of its process: nothing that it wants to send gets out.
+func (c *collector) stop() { c.cancel(); <-c.ended }
+func (c *collector) kill() { c.closed.close(); c.stop() }
+
+// gate lets requests through until it is closed.
+type gate struct {
+	mu     sync.RWMutex
+	closed bool
+}
+
+var errKilled = errors.New("the process has ended")
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+}
+
+func (g *gate) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		g.mu.RLock()
+		closed := g.closed
+		g.mu.RUnlock()
+		if closed {
+			return nil, errKilled
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// few is discovery of the kinds that graphs are made of alone: dozens of informers for what nobody makes would take most of
+// the time.
+type few struct {
+	discovery.ServerResourcesInterface
+}
+
+func (f few) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
+	lists, err := f.ServerResourcesInterface.ServerPreferredResources()
+	for _, list := range lists {
+		list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool {
+			gv, _ := schema.ParseGroupVersion(list.GroupVersion)
+			return !slices.ContainsFunc(kinds, func(k kind) bool { return k.gvr == gv.WithResource(r.Name) })
+		})
+	}
+	return lists, err
+}
+
+// labelled reads what bears a label.
+type labelled struct {
+	metadata.Interface
+	selector string
+}
+
+func (l labelled) Resource(gvr schema.GroupVersionResource) metadata.Getter {
+	return labelledResource{l.Interface.Resource(gvr), l.selector}
+}
+
+type labelledResource struct {
+	metadata.Getter
+	selector string
+}
+
+func (r labelledResource) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	o.LabelSelector = r.selector
+	return r.Getter.List(ctx, o)
+}
+
+func (r labelledResource) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.LabelSelector = r.selector
+	return r.Getter.Watch(ctx, o)
+}
+
+// process is what the collectors of one process share.
+type process struct {
+	*testing.T
+	world    *world
+	pool     *informer.Pool
+	scopes   *garbage.Scopes
+	mapper   *restmapper.DeferredDiscoveryRESTMapper
+	discover discovery.DiscoveryInterface
+}
+
+// newProcess returns a process whose scopes are kept fresh until the test's end.
+func newProcess(t *testing.T, w *world) *process {
+	t.Helper()
+	discover := w.client.Discovery()
+	p := &process{T: t, world: w, discover: discover, scopes: garbage.NewScopes(discover),
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(discover))}
+	if err := p.scopes.Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	p.pool, err = informer.NewPool(informer.PoolConfig{Client: w.client, Metadata: labelled{w.metadata, label + "=" + w.name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var refreshing sync.WaitGroup
+	refreshing.Go(func() {
+		for ticker := time.NewTicker(syncPeriod); ; {
+			select {
+			case <-ticker.C:
+				p.mapper.Reset()
+				_ = p.scopes.Refresh() // again in a second
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); refreshing.Wait() })
+	return p
+}
+
+func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
+	switch p.scopes.OfResource(gvr) {
+	case garbage.Namespaced:
+		return true, nil
+	case garbage.Cluster:
+		return false, nil
+	}
+	return false, fmt.Errorf("scope of %v is unknown", gvr)
+}
+
+// clients returns those of a collector, behind a gate of their own.
+func clients(t *testing.T, a *api) (*gate, kubernetes.Interface, metadata.Interface) {
+	t.Helper()
+	g := &gate{}
+	config := rest.CopyConfig(a.config)
+	config.Wrap(g.wrap)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, client, objects
+}
+
+// ofRange starts the collector of a range.
+func (p *process) ofRange(within shard.Range) *collector {
+	return p.start(garbage.OfRange, within, func(c metadata.Interface) metadata.Interface {
+		return garbage.RangeClient(c, within.ContainsNamespace)
+	})
+}
+
+// ofCluster starts the collector of the cluster.
+func (p *process) ofCluster() *collector {
+	return p.start(garbage.OfCluster, shard.Everything(), garbage.ClusterClient)
+}
+
+func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadata.Interface) metadata.Interface) *collector {
+	p.Helper()
+	closed, client, objects := clients(p.T, p.world.api)
+	factory := p.pool.NewFactory(within, p.namespaced, time.Time{})
+	all := factory.ObjectOrMetadata()
+	if part == garbage.OfCluster {
+		all = all.Picking(garbage.Pick(p.scopes))
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(p.Context()))
+	group := queues.NewGroup("", "")
+	started := make(chan struct{})
+	close(started)
+	var graph *garbagecollector.GraphBuilder
+	group.Do(func() {
+		told := all.OwnersFirst(func(ctx context.Context) error { return group.Settle(ctx, "garbage_collector_graph_changes") })
+		graph = garbagecollector.NewDependencyGraphBuilder(ctx, objects, p.mapper, garbagecollector.DefaultIgnoredResources(),
+			garbage.Informers(part, p.scopes, told), started)
+	})
+	gc, err := garbage.New(ctx, garbage.Config{
+		Name: "garbage", Client: client, Metadata: wrap(objects), Discovery: few{p.discover}, Mapper: p.mapper, Graph: graph,
+		Workers: workers, Period: syncPeriod,
+	})
+	if err != nil {
+		p.Fatal(err)
+	}
+	c := &collector{cancel: cancel, closed: closed, ended: make(chan struct{})}
+	go func() {
+		defer close(c.ended)
+		gc.Run(ctx)
+		factory.Shutdown()
+		group.Close()
+	}()
+	return c
+}
+
+// startStock starts upstream's collector with client-go's informers.
+func startStock(t *testing.T, w *world) *collector {
+	t.Helper()
+	closed, client, objects := clients(t, w.api)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	all := metadatainformer.NewFilteredSharedInformerFactory(w.metadata, 0, metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = label + "=" + w.name })
+	started := make(chan struct{})
+	close(started)
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(w.client.Discovery()))
+	gc, err := garbagecollector.NewGarbageCollector(ctx, client, objects, mapper, garbagecollector.DefaultIgnoredResources(), metadataOnly{all}, started)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &collector{cancel: cancel, closed: closed, ended: make(chan struct{})}
+	go func() {
+		defer close(c.ended)
+		var running sync.WaitGroup
+		running.Go(func() { gc.Run(ctx, workers, syncPeriod) })
+		running.Go(func() { gc.Sync(ctx, few{w.client.Discovery()}, syncPeriod) })
+		running.Wait()
+		all.Shutdown()
+	}()
+	return c
+}
+
+// metadataOnly is client-go's metadata informers as upstream's collector wants them.
+type metadataOnly struct {
+	metadatainformer.SharedInformerFactory
+}
+
+var _ informerfactory.InformerFactory = metadataOnly{}
+
+func (m metadataOnly) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	return m.SharedInformerFactory.ForResource(gvr), nil
+}

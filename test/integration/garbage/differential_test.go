@@ -1,0 +1,620 @@
+package garbage
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+var (
+	graphs  = flag.Int("graphs", 300, "random graphs in TestSameAsStock")
+	seed    = flag.Uint64("seed", 0, "seed of the graphs in TestSameAsStock; 0 for one that differs each time")
+	batches = flag.Int("batches", 3, "parts in which they are made")
+	rounds  = flag.Int("rounds", 3, "deletions in each graph")
+	calm    = flag.Bool("calm", false, "leave the collectors of TestSameAsStock running")
+)
+
+// quiet is how long nothing may have changed before everything is taken to have been done.
+const quiet = 1200 * time.Millisecond
+
+// TestSameAsStock makes the same random graphs of owners in two worlds, deletes at random in both alike, and holds what is
+// left of one, where collectors of ranges and of the cluster work, against the other, where upstream's collector does. The
+// collectors of the first are killed, stopped, started again and given other ranges meanwhile.
+//
+// Deletions of one graph follow each other: what is left after two that come together is a matter of luck with stock, too.
+func TestSameAsStock(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64N(1 << 32)
+	}
+	t.Logf("To repeat: -seed=%d -graphs=%d -batches=%d -rounds=%d", *seed, *graphs, *batches, *rounds)
+	a := newAPI(t)
+	a.undefine(t, lateThing)
+	a.undefine(t, lateGlobe)
+	a.define(t, thing)
+	a.define(t, globe)
+	total := tally{}
+	for batch := range *batches {
+		random := rand.New(rand.NewPCG(*seed, uint64(batch)))
+		b := &pair{T: t, random: random, late: batch == 0, tally: total}
+		b.stock = newWorld(t, a, fmt.Sprintf("stock%d", batch), 8)
+		b.fleet = newWorld(t, a, fmt.Sprintf("fleet%d", batch), 8)
+		for i := range (*graphs + *batches - 1) / *batches {
+			b.graphs = append(b.graphs, newGraph(random, fmt.Sprintf("g%d", i), len(b.stock.spaces), b.late && i%4 == 0))
+		}
+		b.run()
+	}
+	t.Logf("%v", total)
+	for _, what := range []string{"Background", "Foreground", "Orphan", "order", "gone", "kept", "late"} {
+		if total[what] == 0 {
+			t.Errorf("nothing was judged of %q", what)
+		}
+	}
+}
+
+// tally counts what was tried.
+type tally map[string]int
+
+// graph is the objects of one random graph, with their owners.
+type graph struct {
+	name    string
+	objects map[id][]edge
+	// late are objects of kinds that are defined in the middle.
+	late map[id][]edge
+	// order is that of the ids, which a map does not have.
+	order []id
+}
+
+func newGraph(random *rand.Rand, name string, spaces int, late bool) *graph {
+	g := &graph{name: name, objects: map[id][]edge{}, late: map[id][]edge{}}
+	home, away := random.IntN(spaces), random.IntN(spaces)
+	for i := range 3 + random.IntN(7) {
+		k := []kind{configMap, thing, clusterRole, globe}[pick(random, 4, 2, 2, 1)]
+		if late && random.IntN(3) == 0 {
+			k = []kind{lateThing, lateGlobe}[random.IntN(2)]
+		}
+		o := id{k.name, -1, fmt.Sprintf("%s-%d", name, i)}
+		if k.namespaced {
+			o.space = home
+			if random.IntN(8) == 0 {
+				o.space = away
+			}
+		}
+		g.order = append(g.order, o)
+	}
+	tree := random.IntN(3) == 0 // where there is an order that upstream promises
+	for i, o := range g.order {
+		var edges []edge
+		owned := map[int]bool{}
+		if tree && !late {
+			if e := (edge{owner: g.order[ownerInTree(random, g.order, i)], blocking: true}); i > 0 && sees(o, e.owner) {
+				edges = append(edges, e)
+			}
+			g.objects[o] = edges
+			continue
+		}
+		for range pick(random, 3, 5, 3, 1) {
+			owner := random.IntN(len(g.order))
+			if i > 0 && random.IntN(4) > 0 {
+				owner = random.IntN(i) // otherwise there would be few but circles
+			}
+			if owned[owner] || owner == i && random.IntN(4) > 0 {
+				continue
+			}
+			owned[owner] = true
+			edges = append(edges, newEdge(random, o, g.order[owner]))
+		}
+		if o.space < 0 && slices.ContainsFunc(edges, namesNamespaced) {
+			// It is never deleted. Whether what it blocks waits for it is then a matter of luck with stock, if that is deleted with an
+			// owner which it does not block: it goes in the foreground if it is looked at before the owner has gone.
+			for i := range edges {
+				edges[i].blocking = false
+			}
+		}
+		if isLate(o) {
+			g.late[o] = edges
+		} else {
+			g.objects[o] = edges
+		}
+	}
+	return g
+}
+
+// namesNamespaced reports whether the reference says that the owner is namespaced.
+func namesNamespaced(e edge) bool { return (e.owner.space >= 0) != (e.fault == wrongKind) }
+
+// ownerInTree returns the number of an owner for object i that comes before it, and that it may have if there is one.
+func ownerInTree(random *rand.Rand, order []id, i int) int {
+	for range 10 * min(i, 1) {
+		if owner := random.IntN(i); sees(order[i], order[owner]) {
+			return owner
+		}
+	}
+	return 0
+}
+
+func isLate(o id) bool { return strings.HasPrefix(o.kind, "Late") }
+
+func newEdge(random *rand.Rand, dependent, owner id) edge {
+	e := edge{owner: owner, blocking: random.IntN(3) > 0}
+	e.fault = []fault{sound, wrongUID, wrongName, wrongKind, never}[pick(random, 20, 1, 1, 1, 1)]
+	if dependent.space < 0 && owner.space >= 0 {
+		// It would block the owner for ever with stock, and does not here: see docs/design/garbage.md.
+		e.blocking, e.fault = false, sound
+	}
+	return e
+}
+
+// pick returns a number below that of weights.
+func pick(random *rand.Rand, weights ...int) int {
+	sum := 0
+	for _, w := range weights {
+		sum += w
+	}
+	at := random.IntN(sum)
+	for i, w := range weights {
+		if at -= w; at < 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+// pair is two worlds with the same graphs.
+type pair struct {
+	*testing.T
+	random       *rand.Rand
+	stock, fleet *world
+	graphs       []*graph
+	late         bool
+	tally        tally
+}
+
+func (b *pair) kinds() []kind {
+	if b.late {
+		return kinds
+	}
+	return kinds[:4]
+}
+
+func (b *pair) run() {
+	ctx := b.Context()
+	objects := map[id][]edge{}
+	for _, g := range b.graphs {
+		maps.Copy(objects, g.objects)
+	}
+	for _, w := range []*world{b.stock, b.fleet} {
+		if err := w.make(ctx, objects); err != nil {
+			b.Fatal(err)
+		}
+	}
+	defer b.clear()
+	deletions := b.watch()
+	upstream := startStock(b.T, b.stock)
+	defer upstream.stop()
+	f := newFleet(b.T, b.fleet, b.random.Uint64())
+	defer f.stop()
+	now := b.settle("at the start", nil)
+	for round := range *rounds {
+		if b.late && round == 1 {
+			b.define()
+			now = b.settle("after late kinds have been defined", nil)
+		}
+		ops := b.deletions(now)
+		disturbed := f.disturb()
+		if err := inParallel(len(ops), func(i int) error {
+			return errors.Join(b.stock.delete(ctx, ops[i].id, ops[i].policy), b.fleet.delete(ctx, ops[i].id, ops[i].policy))
+		}); err != nil {
+			b.Error(err)
+		}
+		disturbed()
+		before := now
+		now = b.settle(fmt.Sprintf("after deletion %d", round+1), ops)
+		for o := range before {
+			if _, there := now[o]; !there {
+				b.tally["gone"]++
+			} else {
+				b.tally["kept"]++
+			}
+		}
+		b.judgeOrder(ops, before, deletions)
+	}
+}
+
+// define adds the late kinds and their objects, with those that refer to them.
+func (b *pair) define() {
+	ctx := b.Context()
+	late := map[id][]edge{}
+	for _, g := range b.graphs {
+		maps.Copy(late, g.late)
+	}
+	b.stock.define(b.T, lateThing)
+	b.stock.define(b.T, lateGlobe)
+	all := slices.Collect(maps.Keys(late))
+	for _, w := range []*world{b.stock, b.fleet} {
+		// Nothing may be collected before it has all of its owners, so all that is late begins without any.
+		if err := inParallel(len(all), func(i int) error { _, err := w.create(ctx, all[i], nil); return err }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	now := b.settle("with late objects that have no owners", nil)
+	var owned []id
+	for _, g := range b.graphs {
+		for _, o := range g.order {
+			edges := append(slices.Clone(g.late[o]), g.objects[o]...)
+			if _, there := now[o]; there && slices.ContainsFunc(edges, func(e edge) bool { return isLate(e.owner) || isLate(o) }) && !now[o].dying {
+				owned = append(owned, o)
+			}
+		}
+	}
+	byID := map[id][]edge{}
+	for _, g := range b.graphs {
+		maps.Copy(byID, g.objects)
+		maps.Copy(byID, g.late)
+	}
+	b.tally["late"] += len(owned)
+	for _, w := range []*world{b.stock, b.fleet} {
+		// One after the other along each graph: an owner that is to go, because its own owners have gone, may be there or not.
+		for _, o := range owned {
+			var there []edge
+			for _, e := range byID[o] {
+				if _, ok := now[e.owner]; ok && e.fault == sound {
+					there = append(there, e)
+				}
+			}
+			if err := w.own(ctx, o, there); err != nil && !apierrors.IsNotFound(err) {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+// op is a deletion.
+type op struct {
+	id
+	policy metav1.DeletionPropagation
+	graph  *graph
+}
+
+// deletions chooses one in each graph of what is there.
+func (b *pair) deletions(now state) (ops []op) {
+	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+	for _, g := range b.graphs {
+		var there []id
+		for _, o := range g.order {
+			if obj, ok := now[o]; ok && !obj.dying {
+				there = append(there, o)
+			}
+		}
+		if len(there) == 0 {
+			continue
+		}
+		// What has dependents more often than not.
+		chosen := there[b.random.IntN(len(there))]
+		if owners := slices.DeleteFunc(slices.Clone(there), func(o id) bool { return !g.owns(o, now) }); len(owners) > 0 && b.random.IntN(4) > 0 {
+			chosen = owners[b.random.IntN(len(owners))]
+		}
+		o := op{chosen, policies[b.random.IntN(len(policies))], g}
+		if o.policy == metav1.DeletePropagationOrphan && g.ownsAbove(chosen) {
+			o.policy = metav1.DeletePropagationBackground // with stock the reference would go, here it stays: see docs/design/garbage.md
+		}
+		b.tally[string(o.policy)]++
+		ops = append(ops, o)
+	}
+	return ops
+}
+
+// edges of what is there.
+func (g *graph) edges(now state) map[id][]edge {
+	all := map[id][]edge{}
+	for _, of := range []map[id][]edge{g.objects, g.late} {
+		for o, edges := range of {
+			if _, there := now[o]; there {
+				all[o] = edges
+			}
+		}
+	}
+	return all
+}
+
+func (g *graph) owns(owner id, now state) bool {
+	for _, edges := range g.edges(now) {
+		if slices.ContainsFunc(edges, func(e edge) bool { return e.owner == owner && e.fault == sound }) {
+			return true
+		}
+	}
+	return false
+}
+
+// ownsAbove reports whether a namespaced object is named as the owner of a cluster-scoped one.
+func (g *graph) ownsAbove(owner id) bool {
+	for o, edges := range g.objects {
+		if owner.space >= 0 && o.space < 0 && slices.ContainsFunc(edges, func(e edge) bool { return e.owner == owner }) {
+			return true
+		}
+	}
+	return false
+}
+
+// settle returns what is there in both worlds once that is the same, and nothing changes any more.
+func (b *pair) settle(when string, ops []op) state {
+	b.Helper()
+	var diff []string
+	var last state
+	since := time.Now()
+	settled := wait.PollUntilContextTimeout(b.Context(), 100*time.Millisecond, *patience, true, func(ctx context.Context) (bool, error) {
+		want, err := b.stock.state(ctx, b.kinds())
+		if err != nil {
+			return false, err
+		}
+		got, err := b.fleet.state(ctx, b.kinds())
+		if err != nil {
+			return false, err
+		}
+		if diff = differences(want, got); !maps.Equal(want, last) || len(diff) > 0 {
+			last, since = want, time.Now()
+		}
+		return time.Since(since) > quiet, nil
+	})
+	if settled == nil {
+		return last
+	}
+	for _, d := range diff {
+		b.Errorf("%s: %s\n%s", when, d, b.story(d, ops))
+	}
+	b.Fatalf("%s the worlds have not come to be the same and stay so: %v", when, settled)
+	return nil
+}
+
+// story tells of the graph that a difference is in.
+func (b *pair) story(diff string, ops []op) string {
+	for _, g := range b.graphs {
+		if !slices.ContainsFunc(g.order, func(o id) bool { return strings.HasPrefix(diff, fmt.Sprint(o)) }) {
+			continue
+		}
+		lines := []string{"graph " + g.name}
+		for _, o := range g.order {
+			lines = append(lines, fmt.Sprintf("  %v owned by %+v", o, append(slices.Clone(g.objects[o]), g.late[o]...)))
+		}
+		for _, op := range ops {
+			if op.graph == g {
+				lines = append(lines, fmt.Sprintf("  deleted: %v, %s", op.id, op.policy))
+			}
+		}
+		return strings.Join(lines, "\n")
+	}
+	return ""
+}
+
+// fleet is the collectors of ranges and of the cluster, on two processes.
+type fleet struct {
+	random    *rand.Rand
+	processes [2]*process
+	ranges    []shard.Range
+	ofRange   []*collector
+	ofCluster *collector
+}
+
+func newFleet(t *testing.T, w *world, seed uint64) *fleet {
+	f := &fleet{random: rand.New(rand.NewPCG(seed, 0))}
+	for i := range f.processes {
+		f.processes[i] = newProcess(t, w)
+	}
+	f.cutAnew()
+	f.ofCluster = f.process().ofCluster()
+	return f
+}
+
+func (f *fleet) process() *process { return f.processes[f.random.IntN(len(f.processes))] }
+
+// cutAnew has the ranges be others, 1 to 4.
+func (f *fleet) cutAnew() {
+	ranges, err := shard.EqualRanges(1 << f.random.IntN(3))
+	if err != nil {
+		f.processes[0].Fatal(err)
+	}
+	f.ranges, f.ofRange = ranges, nil
+	for _, r := range ranges {
+		f.ofRange = append(f.ofRange, f.process().ofRange(r))
+	}
+}
+
+func (f *fleet) stop() {
+	for _, c := range f.ofRange {
+		c.stop()
+	}
+	f.ofCluster.stop()
+}
+
+// disturb begins to kill, stop, start and move collectors. It goes on until await is called, which returns when all run.
+func (f *fleet) disturb() (await func()) {
+	if *calm {
+		return func() {}
+	}
+	var disturbing sync.WaitGroup
+	disturbing.Go(func() {
+		for range 1 + f.random.IntN(3) {
+			<-time.After(time.Duration(f.random.IntN(150)) * time.Millisecond) // at some moment of what is under way
+			f.disturbOnce()
+		}
+	})
+	return disturbing.Wait
+}
+
+func (f *fleet) disturbOnce() {
+	end := (*collector).stop
+	if f.random.IntN(2) == 0 {
+		end = (*collector).kill
+	}
+	switch pick(f.random, 2, 2, 1) {
+	case 0: // a range goes elsewhere
+		i := f.random.IntN(len(f.ranges))
+		end(f.ofRange[i])
+		f.ofRange[i] = f.process().ofRange(f.ranges[i])
+	case 1: // the cluster's does
+		end(f.ofCluster)
+		f.ofCluster = f.process().ofCluster()
+	case 2: // another plan
+		for _, c := range f.ofRange {
+			end(c)
+		}
+		f.cutAnew()
+	}
+}
+
+// ends is when objects were deleted, as versions.
+type ends struct {
+	mu       sync.Mutex
+	versions map[id]string
+}
+
+// watch notes deletions in the fleet's world until the test's end.
+func (b *pair) watch() *ends {
+	e := &ends{versions: map[id]string{}}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
+	var watching sync.WaitGroup
+	for _, k := range kinds[:4] {
+		list, err := b.fleet.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		options := metav1.ListOptions{LabelSelector: label + "=" + b.fleet.name, ResourceVersion: list.ResourceVersion, TimeoutSeconds: ptr.To(int64(600))}
+		w, err := b.fleet.metadata.Resource(k.gvr).Watch(ctx, options)
+		if err != nil {
+			b.Fatal(err)
+		}
+		watching.Go(func() {
+			defer w.Stop()
+			for {
+				select {
+				case event, ok := <-w.ResultChan():
+					if !ok {
+						return
+					}
+					if m, isMeta := event.Object.(*metav1.PartialObjectMetadata); isMeta && event.Type == watch.Deleted {
+						e.mu.Lock()
+						e.versions[b.fleet.id(k, m)] = m.ResourceVersion
+						e.mu.Unlock()
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	b.Cleanup(func() { cancel(); watching.Wait() })
+	return e
+}
+
+// judgeOrder wants what depends on an owner that was deleted in the foreground, and blocks it, to go before it. So it is along
+// trees. Where a dependent has several owners upstream may have one of them block nothing, lest there be a circle.
+func (b *pair) judgeOrder(ops []op, before state, deletions *ends) {
+	deletions.mu.Lock()
+	defer deletions.mu.Unlock()
+	for _, op := range ops {
+		if op.policy != metav1.DeletePropagationForeground {
+			continue
+		}
+		if op.graph.circle(op.id, before) {
+			continue
+		}
+		branches := op.graph.branches(before)
+		for below := []id{op.id}; len(below) > 0; below = below[1:] {
+			owner := below[0]
+			for _, o := range branches[owner] {
+				last, gone := deletions.versions[owner]
+				first, alsoGone := deletions.versions[o]
+				if gone && alsoGone {
+					b.tally["order"]++
+					if order, err := resourceversion.CompareResourceVersion(first, last); err != nil || order >= 0 {
+						b.Errorf("%v went at version %s, before %v at %s, which depends on it; %v was deleted in the foreground\n%s", owner, last, o, first, op.id, b.story(fmt.Sprint(o), ops))
+					}
+				}
+				below = append(below, o)
+			}
+		}
+	}
+}
+
+// branches are the dependents of each owner that have no other one and block it, and all dependents of which have no other
+// one either.
+func (g *graph) branches(now state) map[id][]id {
+	alone := func(o id, edges []edge) bool {
+		return len(edges) == 1 && edges[0].owner != o && len(strings.Fields(now[o].owners)) == 1
+	}
+	shares := map[id]bool{} // owners of what has several
+	for o, edges := range g.edges(now) {
+		for _, e := range edges {
+			shares[e.owner] = shares[e.owner] || !alone(o, edges)
+		}
+	}
+	branches := map[id][]id{}
+	for o, edges := range g.edges(now) {
+		if !alone(o, edges) || shares[o] || edges[0].fault != sound || !edges[0].blocking || !sees(o, edges[0].owner) {
+			continue
+		}
+		if _, there := now[edges[0].owner]; there {
+			branches[edges[0].owner] = append(branches[edges[0].owner], o)
+		}
+	}
+	return branches
+}
+
+// circle reports whether an object depends on itself.
+func (g *graph) circle(root id, now state) bool {
+	edges := g.edges(now)
+	visited := map[id]bool{}
+	for above := []id{root}; len(above) > 0; above = above[1:] {
+		for _, e := range edges[above[0]] {
+			if e.owner == root {
+				return true
+			}
+			if !visited[e.owner] {
+				visited[e.owner] = true
+				above = append(above, e.owner)
+			}
+		}
+	}
+	return false
+}
+
+// sees reports whether an object can be owned by another one.
+func sees(dependent, owner id) bool { return owner.space < 0 || owner.space == dependent.space }
+
+// clear leaves no finalizers behind, so that kinds can be removed.
+func (b *pair) clear() {
+	ctx := context.WithoutCancel(b.Context())
+	for _, w := range []*world{b.stock, b.fleet} {
+		for _, k := range b.kinds() {
+			list, err := w.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + w.name})
+			if err != nil {
+				continue // a kind that was never defined
+			}
+			_ = inParallel(len(list.Items), func(i int) error {
+				m := &list.Items[i]
+				r := w.metadata.Resource(k.gvr).Namespace(m.Namespace)
+				if len(m.Finalizers) > 0 {
+					_, _ = r.Patch(ctx, m.Name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+				}
+				_ = r.Delete(ctx, m.Name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+				return nil
+			})
+		}
+	}
+}

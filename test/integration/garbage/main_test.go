@@ -1,0 +1,54 @@
+// Package garbage holds the garbage collectors of ranges and of the cluster against upstream's collector, on a real API
+// server. It needs the binaries of `make tools`.
+package garbage
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+)
+
+// plane is shared by all tests of the package. Nobody but the tests collects garbage there.
+var plane *controlplane.ControlPlane
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	klog.LogToStderr(false)
+	var err error
+	plane, err = controlplane.Start(context.Background(), controlplane.Options{ShardedListAndWatch: true})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Could not start the control plane:", err)
+		return 1
+	}
+	defer func() {
+		if err := plane.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "Could not stop the control plane:", err)
+		}
+	}()
+	return m.Run()
+}
+
+var patience = flag.Duration("patience", 2*time.Minute, "how long to wait for what takes seconds on an idle machine")
+
+// eventually waits until check returns nil, and fails with its last error.
+func eventually(t testing.TB, check func() error) {
+	t.Helper()
+	last := errors.New("not checked")
+	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 50*time.Millisecond, *patience, true, func(context.Context) (bool, error) {
+		last = check()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%v: %v", err, last)
+	}
+}

@@ -1,0 +1,370 @@
+package garbage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// kind is a kind of objects that graphs are made of.
+type kind struct {
+	gvr        schema.GroupVersionResource
+	name       string
+	namespaced bool
+}
+
+func (k kind) apiVersion() string { return k.gvr.GroupVersion().String() }
+
+const customGroup = "garbage.flotilla.dev"
+
+func custom(resource, name string, namespaced bool) kind {
+	return kind{schema.GroupVersionResource{Group: customGroup, Version: "v1", Resource: resource}, name, namespaced}
+}
+
+var (
+	configMap   = kind{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "ConfigMap", true}
+	clusterRole = kind{schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, "ClusterRole", false}
+	thing       = custom("things", "Thing", true)
+	globe       = custom("globes", "Globe", false)
+	lateThing   = custom("latethings", "LateThing", true)
+	lateGlobe   = custom("lateglobes", "LateGlobe", false)
+
+	kinds = []kind{configMap, thing, clusterRole, globe, lateThing, lateGlobe}
+
+	crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+)
+
+// api is the administrator's clients.
+type api struct {
+	config   *rest.Config
+	client   kubernetes.Interface
+	dynamic  dynamic.Interface
+	metadata metadata.Interface
+}
+
+func newAPI(t testing.TB) *api {
+	t.Helper()
+	config := rest.CopyConfig(plane.AdminConfig())
+	config.QPS = -1
+	a := &api{config: config}
+	var errs [3]error
+	a.client, errs[0] = kubernetes.NewForConfig(config)
+	a.dynamic, errs[1] = dynamic.NewForConfig(config)
+	a.metadata, errs[2] = metadata.NewForConfig(config)
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// define makes the API server know a kind, and returns when it serves it.
+func (a *api) define(t testing.TB, k kind) {
+	t.Helper()
+	scope := "Cluster"
+	if k.namespaced {
+		scope = "Namespaced"
+	}
+	crd := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": k.gvr.Resource + "." + k.gvr.Group},
+		"spec": map[string]any{
+			"group": k.gvr.Group, "scope": scope,
+			"names": map[string]any{"plural": k.gvr.Resource, "singular": strings.ToLower(k.name), "kind": k.name, "listKind": k.name + "List"},
+			"versions": []any{map[string]any{"name": k.gvr.Version, "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}},
+		},
+	}}
+	if _, err := a.dynamic.Resource(crds).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		_, err := a.dynamic.Resource(k.gvr).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+}
+
+// undefine makes the API server forget a kind, and returns when it has.
+func (a *api) undefine(t testing.TB, k kind) {
+	t.Helper()
+	err := a.dynamic.Resource(crds).Delete(t.Context(), k.gvr.Resource+"."+k.gvr.Group, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		_, err := a.dynamic.Resource(k.gvr).List(t.Context(), metav1.ListOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("%s is still served (%v)", k.name, err)
+	})
+}
+
+// world is where one set of collectors works, which see no other: its objects bear its name as a label.
+type world struct {
+	*api
+	name   string
+	spaces []string
+
+	mu sync.Mutex
+	// uids are those of the objects made, by what is the same in each world.
+	uids map[id]types.UID
+}
+
+// id names an object in each world alike. space is the number of its namespace, -1 for none.
+type id struct {
+	kind  string
+	space int
+	name  string
+}
+
+const label = "garbage-world"
+
+// newWorld makes a world with so many namespaces.
+func newWorld(t testing.TB, a *api, name string, spaces int) *world {
+	t.Helper()
+	w := &world{api: a, name: name, uids: map[id]types.UID{}}
+	for i := range spaces {
+		w.spaces = append(w.spaces, fmt.Sprintf("%s-%d", name, i))
+	}
+	err := inParallel(spaces, func(i int) error {
+		_, err := a.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.spaces[i]}}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func kindOf(name string) kind {
+	return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })]
+}
+
+// resource returns the client for an object's resource and the object's name.
+func (w *world) resource(o id) (dynamic.ResourceInterface, string) {
+	k := kindOf(o.kind)
+	if !k.namespaced {
+		return w.dynamic.Resource(k.gvr), w.name + "-" + o.name
+	}
+	return w.dynamic.Resource(k.gvr).Namespace(w.spaces[o.space]), o.name
+}
+
+// edge is an owner reference.
+type edge struct {
+	owner id
+	// fault is what is wrong with it.
+	fault    fault
+	blocking bool
+}
+
+type fault string
+
+const (
+	sound     fault = ""
+	wrongUID  fault = "wrong UID"
+	wrongName fault = "wrong name"
+	wrongKind fault = "wrong kind"
+	never     fault = "never was"
+)
+
+// reference returns the owner reference; ok is false while the owner has not been made.
+func (w *world) reference(e edge) (ref metav1.OwnerReference, ok bool) {
+	w.mu.Lock()
+	uid, ok := w.uids[e.owner]
+	w.mu.Unlock()
+	k := kindOf(e.owner.kind)
+	_, name := w.resource(e.owner)
+	ref = metav1.OwnerReference{APIVersion: k.apiVersion(), Kind: k.name, Name: name, UID: uid}
+	if e.blocking {
+		ref.BlockOwnerDeletion = &e.blocking
+	}
+	switch e.fault {
+	case wrongUID:
+		ref.UID = types.UID("00000000-0000-0000-0000-" + strings.Repeat("0", 6) + "bad" + fmt.Sprintf("%03d", len(name)))
+	case wrongName:
+		ref.Name = "not-" + name
+	case wrongKind: // of the other scope
+		other := clusterRole
+		if !k.namespaced {
+			other = configMap
+		}
+		ref.APIVersion, ref.Kind = other.apiVersion(), other.name
+	case never:
+		ref.Name, ref.UID = "never-"+name, types.UID("never-"+w.name+"-"+name)
+		return ref, true
+	}
+	return ref, ok
+}
+
+// create makes an object with those owners that have been made, and reports whether that is all of them.
+func (w *world) create(ctx context.Context, o id, edges []edge) (complete bool, err error) {
+	k := kindOf(o.kind)
+	resource, name := w.resource(o)
+	obj := &unstructured.Unstructured{}
+	obj.SetAPIVersion(k.apiVersion())
+	obj.SetKind(k.name)
+	obj.SetName(name)
+	obj.SetLabels(map[string]string{label: w.name})
+	refs, complete := w.references(edges)
+	obj.SetOwnerReferences(refs)
+	made, err := resource.Create(ctx, obj, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.uids[o] = made.GetUID()
+	return complete, nil
+}
+
+func (w *world) references(edges []edge) (refs []metav1.OwnerReference, complete bool) {
+	complete = true
+	for _, e := range edges {
+		ref, ok := w.reference(e)
+		if complete = complete && ok; ok {
+			refs = append(refs, ref)
+		}
+	}
+	return refs, complete
+}
+
+// own sets an object's owners.
+func (w *world) own(ctx context.Context, o id, edges []edge) error {
+	resource, name := w.resource(o)
+	obj, err := resource.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	refs, _ := w.references(edges)
+	obj.SetOwnerReferences(refs)
+	_, err = resource.Update(ctx, obj, metav1.UpdateOptions{})
+	return err
+}
+
+func (w *world) delete(ctx context.Context, o id, policy metav1.DeletionPropagation) error {
+	resource, name := w.resource(o)
+	return resource.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy})
+}
+
+// make makes the objects, which nobody may look at meanwhile, with all their owners.
+func (w *world) make(ctx context.Context, objects map[id][]edge) error {
+	all := slices.Collect(maps.Keys(objects))
+	var incomplete sync.Map
+	err := inParallel(len(all), func(i int) error {
+		complete, err := w.create(ctx, all[i], objects[all[i]])
+		if !complete {
+			incomplete.Store(all[i], true)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return inParallel(len(all), func(i int) error {
+		if _, ok := incomplete.Load(all[i]); !ok {
+			return nil
+		}
+		return w.own(ctx, all[i], objects[all[i]])
+	})
+}
+
+// state is what there is in a world, in words that are the same in each.
+type state map[id]object
+
+type object struct {
+	// dying says that it is being deleted, finalizers which ones it has.
+	dying      bool
+	finalizers string
+	// owners are sorted. Those of cluster-scoped objects that are namespaced are left out: see docs/design/garbage.md.
+	owners string
+}
+
+func (w *world) state(ctx context.Context, of []kind) (state, error) {
+	s := state{}
+	for _, k := range of {
+		list, err := w.metadata.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: label + "=" + w.name})
+		if apierrors.IsNotFound(err) {
+			continue // not defined
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			m := &list.Items[i]
+			s[w.id(k, m)] = object{m.DeletionTimestamp != nil, strings.Join(m.Finalizers, " "), w.ownersOf(k, m)}
+		}
+	}
+	return s, nil
+}
+
+func (w *world) id(k kind, m *metav1.PartialObjectMetadata) id {
+	if !k.namespaced {
+		return id{k.name, -1, strings.TrimPrefix(m.Name, w.name+"-")}
+	}
+	return id{k.name, slices.Index(w.spaces, m.Namespace), m.Name}
+}
+
+func (w *world) ownersOf(k kind, m *metav1.PartialObjectMetadata) string {
+	var owners []string
+	for _, ref := range m.OwnerReferences {
+		if !k.namespaced && kindOf(ref.Kind).namespaced {
+			continue
+		}
+		owners = append(owners, ref.Kind+"/"+strings.ReplaceAll(ref.Name, w.name+"-", ""))
+	}
+	slices.Sort(owners)
+	return strings.Join(owners, " ")
+}
+
+// differences says how got differs from want.
+func differences(want, got state) (diff []string) {
+	for o, w := range want {
+		if g, ok := got[o]; !ok {
+			diff = append(diff, fmt.Sprintf("%v is gone, stock keeps it: %+v", o, w))
+		} else if g != w {
+			diff = append(diff, fmt.Sprintf("%v is %+v, with stock %+v", o, g, w))
+		}
+	}
+	for o, g := range got {
+		if _, ok := want[o]; !ok {
+			diff = append(diff, fmt.Sprintf("%v is there, stock deletes it: %+v", o, g))
+		}
+	}
+	slices.Sort(diff)
+	return diff
+}
+
+func inParallel(n int, f func(i int) error) error {
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	errs := make([]error, 16)
+	for worker := range errs {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n) && errs[worker] == nil; i = next.Add(1) - 1 {
+				errs[worker] = f(int(i))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

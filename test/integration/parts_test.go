@@ -1,0 +1,181 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	svmv1 "k8s.io/api/storagemigration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// TestCollectorsOfParts runs garbage collectors of two ranges and of the cluster as instances of a process, with quota and all
+// else that shares their informers, and deletes a cluster-scoped owner in the foreground: what is owned through two levels
+// goes first, and writes of a range stay in it. That many objects are collected shows that no limit is one of a single request
+// a second.
+func TestCollectorsOfParts(t *testing.T) {
+	const chains = 20
+	client, err := kubernetes.NewForConfig(unlimited())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	process := newCollector(t)
+	ranges, err := shard.EqualRanges(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var outside, writes atomic.Int32
+	for i, r := range ranges {
+		start(t, process, controllers.Spec{
+			ID: shard.ID{Ring: "namespaces", Name: fmt.Sprint(i)}, Range: r, Shards: 2, Collect: garbage.OfRange,
+			Controllers: []string{names.GarbageCollectorController, names.ReplicaSetController, names.ResourceQuotaController},
+			Fence: func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(req *http.Request) (*http.Response, error) {
+					_, path, in := strings.Cut(req.URL.Path, "/namespaces/")
+					namespace, _, _ := strings.Cut(path, "/")
+					if req.Method == http.MethodDelete || req.Method == http.MethodPatch {
+						writes.Add(1)
+						if !in || !r.ContainsNamespace(namespace) {
+							outside.Add(1)
+						}
+					}
+					return next.RoundTrip(req)
+				})
+			},
+		})
+	}
+	start(t, process, controllers.Spec{
+		ID: shard.ID{Ring: "cluster", Name: "garbage"}, Shards: 5, Collect: garbage.OfCluster, Controllers: []string{names.GarbageCollectorController},
+	})
+	owner, err := client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "parts-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := func(apiVersion, kind string, o metav1.Object) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: o.GetName(), UID: o.GetUID(), BlockOwnerDeletion: ptr.To(true)}}
+	}
+	var spaces []string
+	for range chains {
+		space, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "parts-"}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spaces = append(spaces, space.Name)
+		middle, err := client.CoreV1().ConfigMaps(space.Name).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: "middle", OwnerReferences: ref("rbac.authorization.k8s.io/v1", "ClusterRole", owner)}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.CoreV1().Secrets(space.Name).Create(ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Name: "last", OwnerReferences: ref("v1", "ConfigMap", middle), Finalizers: []string{"example.com/keep"}}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.RbacV1().ClusterRoles().Delete(ctx, owner.Name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, space := range spaces {
+		eventually(t, func() error {
+			last, err := client.CoreV1().Secrets(space).Get(ctx, "last", metav1.GetOptions{})
+			if err != nil || last.DeletionTimestamp == nil {
+				return fmt.Errorf("the last dependent in %s is not being deleted (%v)", space, err)
+			}
+			return nil
+		})
+		if _, err := client.CoreV1().ConfigMaps(space).Get(ctx, "middle", metav1.GetOptions{}); err != nil {
+			t.Errorf("in %s what the last one blocks: %v", space, err)
+		}
+	}
+	if _, err := client.RbacV1().ClusterRoles().Get(ctx, owner.Name, metav1.GetOptions{}); err != nil {
+		t.Errorf("the owner, which is blocked: %v", err)
+	}
+	for _, space := range spaces {
+		if _, err := client.CoreV1().Secrets(space).Patch(ctx, "last", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() error {
+		if _, err := client.RbacV1().ClusterRoles().Get(ctx, owner.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the owner is there (%v)", err)
+		}
+		return nil
+	})
+	if writes.Load() == 0 || outside.Load() > 0 {
+		t.Errorf("%d of %d writes of ranges were outside of them", outside.Load(), writes.Load())
+	}
+}
+
+// TestMigrationHasAllObjects: beside a garbage collector that has a part of the graph, a migration writes each object all the
+// same.
+func TestMigrationHasAllObjects(t *testing.T) {
+	const objects = 30
+	client, err := kubernetes.NewForConfig(unlimited())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	space, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "migration-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range objects {
+		if _, err := client.CoreV1().ConfigMaps(space.Name).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "of-nobody-"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var written atomic.Int32
+	r := start(t, newCollector(t), controllers.Spec{
+		ID: shard.ID{Ring: "cluster", Name: "garbage"}, Shards: 5, Collect: garbage.OfCluster,
+		Controllers: []string{names.GarbageCollectorController, names.StorageVersionMigratorController},
+		Fence: func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				if req.Method == http.MethodPatch && strings.Contains(req.URL.Path, "/namespaces/"+space.Name+"/configmaps/") {
+					written.Add(1)
+				}
+				return next.RoundTrip(req)
+			})
+		},
+	})
+	if !slices.Contains(r.Controllers(), names.StorageVersionMigratorController) {
+		t.Fatalf("of the controllers there are %v", r.Controllers())
+	}
+	migration, err := client.StoragemigrationV1().StorageVersionMigrations().Create(ctx, &svmv1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "parts-"}, Spec: svmv1.StorageVersionMigrationSpec{Resource: metav1.GroupResource{Resource: "configmaps"}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		now, err := client.StoragemigrationV1().StorageVersionMigrations().Get(ctx, migration.Name, metav1.GetOptions{})
+		if err != nil || !meta.IsStatusConditionTrue(now.Status.Conditions, string(svmv1.MigrationSucceeded)) {
+			return fmt.Errorf("the migration has not succeeded: %v (%v)", now.Status, err)
+		}
+		return nil
+	})
+	if got := written.Load(); got != objects {
+		t.Errorf("the migration is reported as done, and %d of %d objects were written", got, objects)
+	}
+}
+
+// unlimited is the administrator's configuration without a limit.
+func unlimited() *rest.Config {
+	config := rest.CopyConfig(plane.AdminConfig())
+	config.QPS = -1
+	return config
+}
