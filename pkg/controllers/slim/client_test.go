@@ -47,7 +47,9 @@ func TestStatusIsPutOverThePod(t *testing.T) {
 			want := there.DeepCopy()
 			if c.failed == nil {
 				want.Status.Conditions[1].Status = v1.ConditionFalse
-				got.Status.Conditions[1].LastTransitionTime = metav1.Time{}
+			}
+			for i := range got.Status.Conditions {
+				got.Status.Conditions[i].LastTransitionTime = metav1.Time{}
 			}
 			want.ResourceVersion = got.ResourceVersion
 			if diff := cmp.Diff(want, got); diff != "" {
