@@ -179,3 +179,33 @@ func unlimited() *rest.Config {
 	config.QPS = -1
 	return config
 }
+
+// TestPartsLeaveNothing: garbage collectors of parts, and the migrator's monitors, end with their instance, whether it has run
+// or not.
+func TestPartsLeaveNothing(t *testing.T) {
+	process := newCollector(t)
+	specs := []controllers.Spec{
+		{ID: shard.ID{Ring: "cluster", Name: "garbage"}, Collect: garbage.OfCluster,
+			Controllers: []string{names.GarbageCollectorController, names.StorageVersionMigratorController}},
+		{ID: shard.ID{Ring: "namespaces", Name: "0"}, Collect: garbage.OfRange, Controllers: []string{names.GarbageCollectorController}},
+	}
+	round := func() int {
+		for _, spec := range specs {
+			i, err := process.Build(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i.Close()
+			i.Forget()
+			r := start(t, process, spec)
+			waitFor(t, "the caches", r.Informers().HasSynced)
+			r.stop()
+			r.Forget()
+		}
+		return settled(t)
+	}
+	before := round() // what the first one leaves is the process's
+	if after := round(); after > before+5 {
+		t.Errorf("%d goroutines after one round, %d after two:\n%s", before, after, stacks())
+	}
+}
