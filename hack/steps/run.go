@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,7 +153,7 @@ func (r runner) one(ctx context.Context, s step) result {
 	}
 	for _, skip := range skips {
 		if r.strict && !skip.leftOut() {
-			result.state = failed
+			result.state, result.why = failed, cmp.Or(result.why, "not run: "+skip.test)
 		}
 	}
 	return r.tell(result)

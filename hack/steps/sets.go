@@ -197,6 +197,11 @@ func more() []step {
 			commands: []command{fresh("-timeout=30m", "-v", "-run=TestBalance$", "./test/e2e", "-balanced=500")},
 		},
 		{
+			name: "garbage-burst", what: "the dependents of one owner in each of 32 namespaces are deleted, by one collector and in parts (docs/design/garbage.md)",
+			long: "4 minutes", tools: plane, member: true,
+			commands: []command{fresh("-timeout=60m", "-v", "-run=TestGarbageBurst$", "./test/e2e", "-garbage-dependents=40")},
+		},
+		{
 			name: "healthy", what: "no alert in a rolling restart and a change of plan, with the alerts' own durations", long: "12 minutes", tools: prometheusTools, member: true,
 			commands: []command{fresh("-timeout=1h", "-v", "./test/monitoring/live", "-run=TestHealthy$", "-factor=1", "-healthy=10m")},
 		},

@@ -93,7 +93,7 @@ var garbageDependents = flag.Int("garbage-dependents", 0, "dependents of one own
 // each of 32 namespaces, by the default plan and with the garbage collector in parts.
 func TestGarbageBurst(t *testing.T) {
 	if *garbageDependents == 0 {
-		t.Skip("it takes minutes: -garbage-dependents says how much")
+		t.Skip("left out: takes minutes, make long RUN=garbage-burst")
 	}
 	plane, err := controlplane.Start(t.Context(), controlplane.Options{})
 	if err != nil {
