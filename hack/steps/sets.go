@@ -85,7 +85,7 @@ func testAll() []step {
 			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "10 minutes", computes: true,
 			commands: []command{goTest("-count=1", "-timeout=60m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
 		},
-		plantedStep, integrationStep, e2eAllStep, plantedLiveStep, boundsStep, pageStep, handbookStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep,
+		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, boundsStep, pageStep, handbookStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
 			commands: []command{
@@ -117,6 +117,10 @@ var (
 		name: "integration", what: "tests against a real etcd and API server", long: "3 minutes", tools: plane,
 		// Two of the three packages take a quarter of the time, and run beside the other one.
 		commands: []command{goTest("-count=1", "-p=2", "-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
+	}
+	garbageStep = step{
+		name: "garbage", what: "300 random graphs of owners, by the garbage collector in parts and by upstream's (ARGS=\"-seed N\" repeats them)", long: "a minute and a half",
+		tools: plane, commands: []command{fresh("-timeout=30m", "-v", "-run=TestSameAsStock$", "./test/integration/garbage", "-graphs=300")},
 	}
 	e2eStep = step{
 		name: "e2e", what: "fleets of processes on a real control plane, judged by its audit log", long: "5 minutes", tools: plane, member: true,
