@@ -61,6 +61,7 @@ func (f *Factory) newPicked(key sharedKey, read reader, pick func(metav1.Object)
 		keep:      keep,
 		resync:    f.pool.config.Resync(),
 		transform: f.pool.config.Transform,
+		shed:      f.pool.sheds(key),
 		held:      true,
 	})
 	return &entry{SharedIndexInformer: own, keep: keep, close: func() error { return nil }, forget: own.empty}
