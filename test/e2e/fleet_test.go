@@ -441,19 +441,26 @@ func (f *fleetRun) judge(t *testing.T) audit.Report {
 // judgeAlone is judge for a fleet without the usual work.
 func (f *fleetRun) judgeAlone(t *testing.T) audit.Report {
 	t.Helper()
-	log, err := os.ReadFile(f.plane.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err := audit.Judge(audit.Options{Fleet: harness.Fleet, Plan: &f.plan, Controllers: catalogue.Identities()}, audit.Log{Reader: bytes.NewReader(log)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := judgeLog(t, f.plane, &f.plan)
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}
 	if err := report.Undisturbed(); err != nil && !f.disturbed {
 		t.Error(err)
+	}
+	return report
+}
+
+// judgeLog has the control plane's audit log judged. A nil plan is one that the fleet has written itself.
+func judgeLog(t *testing.T, plane *controlplane.ControlPlane, plan *shard.Plan) audit.Report {
+	t.Helper()
+	log, err := os.ReadFile(plane.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := audit.Judge(audit.Options{Fleet: harness.Fleet, Plan: plan, Controllers: catalogue.Identities()}, audit.Log{Reader: bytes.NewReader(log)})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return report
 }

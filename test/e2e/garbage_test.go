@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -21,7 +20,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -32,15 +30,7 @@ import (
 // holder of a shard that has the garbage collector, and in its range.
 func TestGarbageInParts(t *testing.T) {
 	t.Parallel()
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{AuditObjects: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	plane := harness.StartPlane(t, controlplane.Options{AuditObjects: true})
 	client := harness.Client(t, plane)
 	o := newOperator(t, plane, harness.Fleet)
 	var members []*harness.Manager
@@ -70,14 +60,7 @@ func TestGarbageInParts(t *testing.T) {
 	harness.Eventually(t, harness.Patience, "it runs as a whole", o.settled(3))
 	collectGarbage(t, client, "again")
 
-	log, err := os.ReadFile(plane.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err := audit.Judge(audit.Options{Fleet: harness.Fleet, Controllers: catalogue.Identities()}, audit.Log{Reader: bytes.NewReader(log)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := judgeLog(t, plane, nil)
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}
@@ -95,15 +78,7 @@ func TestGarbageBurst(t *testing.T) {
 	if *garbageDependents == 0 {
 		t.Skip("left out: takes minutes, make long RUN=garbage-burst")
 	}
-	plane, err := controlplane.Start(t.Context(), controlplane.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	plane := harness.StartPlane(t, controlplane.Options{})
 	client := harness.Client(t, plane)
 	o := newOperator(t, plane, harness.Fleet)
 	for i := range 4 {

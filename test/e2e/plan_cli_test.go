@@ -228,15 +228,7 @@ func (o *operator) splitAt(t *testing.T, namespace string, at func(shard.Shard) 
 	low, high := shard.Range{Start: s.Range.Start, End: at(s)}, shard.Range{Start: at(s), End: s.Range.End}
 	line := func(r shard.Range) string { return fmt.Sprintf(`{"ring":"namespaces","name":"","range":"%s"}`, r) }
 	was := fmt.Sprintf(`{"ring":"namespaces","name":"%s","range":"%s"}`, s.Name, s.Range)
-	edited := strings.Replace(document, was, line(low)+",\n"+line(high), 1)
-	if edited == document {
-		t.Fatalf("%s is not in\n%s", was, document)
-	}
-	file := filepath.Join(t.TempDir(), "plan.json")
-	if err := os.WriteFile(file, []byte(edited), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return o.edited(t, was, line(low)+",\n"+line(high))
 }
 
 // apply applies the file, without writing first, and returns how long it took until all of it was done.

@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"bytes"
 	"flag"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -111,14 +109,7 @@ func (f *fleetRun) cutAtANamespace(t *testing.T) {
 // convicted wants the judge to find the first kind, and none but these.
 func (f *fleetRun) convicted(t *testing.T, want []audit.Kind) {
 	t.Helper()
-	log, err := os.ReadFile(f.plane.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err := audit.Judge(audit.Options{Fleet: harness.Fleet, Plan: &f.plan, Controllers: catalogue.Identities()}, audit.Log{Reader: bytes.NewReader(log)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := judgeLog(t, f.plane, &f.plan)
 	found := false
 	for _, v := range report.Violations {
 		found = found || v.Kind == want[0]

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -338,18 +337,7 @@ func (g *graph) clear() {
 
 func (g *graph) inParallel(n int, f func(i int) error) {
 	g.Helper()
-	var wg sync.WaitGroup
-	var next atomic.Int64
-	errs := make([]error, 16)
-	for worker := range errs {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n) && errs[worker] == nil; i = next.Add(1) - 1 {
-				errs[worker] = f(int(i))
-			}
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := harness.InParallel(n, f); err != nil {
 		g.Fatal(err)
 	}
 }

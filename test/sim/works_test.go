@@ -92,8 +92,7 @@ func (w *world) judgeFreshLocked(k *work, seen int) {
 			if last.late && !k.answersFor(overlapping, last) {
 				continue
 			}
-			// Whose clock stood still takes its claim for valid. What keeps its writes out goes by Leases, which somebody has spoilt.
-			if last.process.wasFrozen() && (w.spoiltLocked(overlapping, last) || w.spoiltLocked(k.part, last)) {
+			if w.misledLocked(last, overlapping, k.part) {
 				continue
 			}
 			term := int32(0)
@@ -143,16 +142,21 @@ func (w *world) judgeWriteBesideLocked(p part, write written, k *work) {
 		return
 	case c.released && write.sent.Before(k.began) && !k.trusts(p, write):
 		return
+	case w.misledLocked(write, p, k.part):
+		return
 	case write.process.wasFrozen():
-		if w.spoiltLocked(p, write) || w.spoiltLocked(k.part, write) {
-			return
-		}
 		broken = fenced
 	case !c.released && lastWrite > lasts(k.process.seat.rate):
 		return
 	}
 	w.failLockedf(broken, "a write of %s to %s in term %d, sent at %.3f, is taken while %s works on %s", write.process.name(), p.id, c.term,
 		write.sent.Sub(w.begin).Seconds(), k.process.name(), k.part.id)
+}
+
+// misledLocked reports whether a write is of a process whose clock stood still, which takes its claim for valid, and nothing kept
+// the write out because somebody has spoilt the Leases that say whom to fence.
+func (w *world) misledLocked(write written, parts ...part) bool {
+	return write.process.wasFrozen() && slices.ContainsFunc(parts, func(p part) bool { return w.spoiltLocked(p, write) })
 }
 
 // spoiltLocked reports whether somebody has written the Leases that say whom to fence, of late.

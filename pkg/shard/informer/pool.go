@@ -34,8 +34,9 @@ type PoolConfig struct {
 	Transform cache.TransformFunc
 	// Slim makes slim copies of the objects of a resource, which hold what some controllers read of
 	// them; see [Factory.Slimmed]. Each function returns a new object, leaves the one that it is
-	// given as it is, and makes nothing else of a copy than the copy. It is given what Transform
-	// has returned.
+	// given as it is, and makes nothing else of a copy than the copy. In lists it is given what the
+	// API server sent, and Transform is applied to the copy; else it is given what Transform has returned. So it must not
+	// read what Transform changes.
 	Slim map[schema.GroupVersionResource]func(obj any) any
 	// Clock tells how old a probe's answer is, and what came before a list. What [Pool.NewFactory] is given is by this
 	// clock, so whoever gives it something must use the same one. Nil means the real clock.

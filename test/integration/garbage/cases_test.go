@@ -1,6 +1,7 @@
 package garbage
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 var (
@@ -78,7 +80,7 @@ func (s *scene) there() state {
 // become waits until there is no more than that.
 func (s *scene) become(left ...id) {
 	s.T.Helper()
-	eventually(s.T, func() error {
+	harness.Eventually(s.T, *patience, fmt.Sprintf("%v are left", left), func(context.Context) error {
 		now := s.there()
 		for o := range now {
 			if !slices.Contains(left, o) {
@@ -95,7 +97,7 @@ func (s *scene) become(left ...id) {
 // inOrder wants the objects to have been deleted one after the other.
 func (s *scene) inOrder(objects ...id) {
 	s.T.Helper()
-	eventually(s.T, func() error {
+	harness.Eventually(s.T, *patience, "every deletion is seen", func(context.Context) error {
 		s.deletions.mu.Lock()
 		defer s.deletions.mu.Unlock()
 		if len(s.deletions.versions) < len(objects) {
@@ -162,7 +164,7 @@ func (s *scene) outlast(owner id) {
 	if _, err := s.create(s.T.Context(), last, []edge{{owner: owner, fault: never}}); err != nil {
 		s.T.Fatal(err)
 	}
-	eventually(s.T, func() error {
+	harness.Eventually(s.T, *patience, fmt.Sprintf("%v goes", last), func(context.Context) error {
 		if _, there := s.there()[last]; there {
 			return fmt.Errorf("%v is there", last)
 		}
@@ -208,7 +210,7 @@ func (s *scene) counted(start func() *collector, counts func(*http.Request) bool
 	defer func() { s.config = inner }()
 	return start(), func(times int) {
 		s.T.Helper()
-		eventually(s.T, func() error {
+		harness.Eventually(s.T, *patience, fmt.Sprintf("%d requests", times), func(context.Context) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if count < times {
@@ -234,7 +236,7 @@ func TestReferencesOfTheOtherPartStay(t *testing.T) {
 			defer s.ofCluster().stop()
 			defer s.ofRange(everything()).stop()
 			s.drop(tc.gone, metav1.DeletePropagationOrphan)
-			eventually(t, func() error {
+			harness.Eventually(t, *patience, "the end of the owner, and of it alone", func(context.Context) error {
 				now := s.there()
 				if _, there := now[tc.gone]; there || now[x].owners != tc.left {
 					return fmt.Errorf("there is %+v", now)

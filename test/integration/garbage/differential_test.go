@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 var (
@@ -221,7 +222,7 @@ func (b *pair) run() {
 		}
 		ops := b.deletions(now)
 		disturbed := f.disturb()
-		if err := inParallel(len(ops), func(i int) error {
+		if err := harness.InParallel(len(ops), func(i int) error {
 			return errors.Join(b.stock.delete(ctx, ops[i].id, ops[i].policy), b.fleet.delete(ctx, ops[i].id, ops[i].policy))
 		}); err != nil {
 			b.Error(err)
@@ -252,7 +253,7 @@ func (b *pair) define() {
 	all := slices.Collect(maps.Keys(late))
 	for _, w := range []*world{b.stock, b.fleet} {
 		// Nothing may be collected before it has all of its owners, so all that is late begins without any.
-		if err := inParallel(len(all), func(i int) error { _, err := w.create(ctx, all[i], nil); return err }); err != nil {
+		if err := harness.InParallel(len(all), func(i int) error { _, err := w.create(ctx, all[i], nil); return err }); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -609,7 +610,7 @@ func (b *pair) clear() {
 			if err != nil {
 				continue // a kind that was never defined
 			}
-			_ = inParallel(len(list.Items), func(i int) error {
+			_ = harness.InParallel(len(list.Items), func(i int) error {
 				m := &list.Items[i]
 				r := w.metadata.Resource(k.gvr).Namespace(m.Namespace)
 				if len(m.Finalizers) > 0 {

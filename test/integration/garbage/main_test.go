@@ -4,14 +4,12 @@ package garbage
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
@@ -39,16 +37,3 @@ func run(m *testing.M) int {
 }
 
 var patience = flag.Duration("patience", 2*time.Minute, "how long to wait for what takes seconds on an idle machine")
-
-// eventually waits until check returns nil, and fails with its last error.
-func eventually(t testing.TB, check func() error) {
-	t.Helper()
-	last := errors.New("not checked")
-	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 50*time.Millisecond, *patience, true, func(context.Context) (bool, error) {
-		last = check()
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%v: %v", err, last)
-	}
-}

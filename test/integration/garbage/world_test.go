@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
+	"github.com/flotilla-kube/flotilla/test/harness"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,8 +94,8 @@ func (a *api) define(t testing.TB, k kind) {
 	if _, err := a.dynamic.Resource(crds).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
-		_, err := a.dynamic.Resource(k.gvr).List(t.Context(), metav1.ListOptions{})
+	harness.Eventually(t, *patience, "the server serves "+k.name, func(ctx context.Context) error {
+		_, err := a.dynamic.Resource(k.gvr).List(ctx, metav1.ListOptions{})
 		return err
 	})
 }
@@ -107,8 +107,8 @@ func (a *api) undefine(t testing.TB, k kind) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
-		_, err := a.dynamic.Resource(k.gvr).List(t.Context(), metav1.ListOptions{})
+	harness.Eventually(t, *patience, "the server serves "+k.name+" no more", func(ctx context.Context) error {
+		_, err := a.dynamic.Resource(k.gvr).List(ctx, metav1.ListOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -143,7 +143,7 @@ func newWorld(t testing.TB, a *api, name string, spaces int) *world {
 	for i := range spaces {
 		w.spaces = append(w.spaces, fmt.Sprintf("%s-%d", name, i))
 	}
-	err := inParallel(spaces, func(i int) error {
+	err := harness.InParallel(spaces, func(i int) error {
 		_, err := a.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.spaces[i]}}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
@@ -270,7 +270,7 @@ func (w *world) delete(ctx context.Context, o id, policy metav1.DeletionPropagat
 func (w *world) make(ctx context.Context, objects map[id][]edge) error {
 	all := slices.Collect(maps.Keys(objects))
 	var incomplete sync.Map
-	err := inParallel(len(all), func(i int) error {
+	err := harness.InParallel(len(all), func(i int) error {
 		complete, err := w.create(ctx, all[i], objects[all[i]])
 		if !complete {
 			incomplete.Store(all[i], true)
@@ -280,7 +280,7 @@ func (w *world) make(ctx context.Context, objects map[id][]edge) error {
 	if err != nil {
 		return err
 	}
-	return inParallel(len(all), func(i int) error {
+	return harness.InParallel(len(all), func(i int) error {
 		if _, ok := incomplete.Load(all[i]); !ok {
 			return nil
 		}
@@ -352,19 +352,4 @@ func differences(want, got state) (diff []string) {
 	}
 	slices.Sort(diff)
 	return diff
-}
-
-func inParallel(n int, f func(i int) error) error {
-	var wg sync.WaitGroup
-	var next atomic.Int64
-	errs := make([]error, 16)
-	for worker := range errs {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n) && errs[worker] == nil; i = next.Add(1) - 1 {
-				errs[worker] = f(int(i))
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }
