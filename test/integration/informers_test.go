@@ -87,7 +87,7 @@ func partition(t *testing.T, config *rest.Config, mode informer.Mode) {
 	c.changeUnseen()
 	c.compare("after new lists")
 	for _, p := range c.processes {
-		// A watch that had said nothing yet has been listed for anew already.
+		// changeUnseen waited for these; the others had said nothing yet and were listed for again.
 		if p.wire.refusals() < len(subjects)/2 {
 			t.Errorf("%s: %d watches were told to list again, want one of most resources at least", p.name, p.wire.refusals())
 		}
@@ -136,12 +136,30 @@ func (c *comparison) askForMore() {
 // changeUnseen changes objects while there are no watches, and has each process learn
 // in another way that it has to list again.
 func (c *comparison) changeUnseen() {
+	// A watch that ends before it has said anything is followed by a list, not by a watch that could be too late.
+	eventually(c.t, func() error {
+		c.world.change()
+		for _, p := range c.processes {
+			if n := p.wire.talking(); n < len(subjects)/2 {
+				return fmt.Errorf("%s: %d watches have said something", p.name, n)
+			}
+		}
+		return nil
+	})
 	for _, p := range c.processes {
 		p.wire.hold()
 	}
 	for range 150 {
 		c.world.change()
 	}
+	eventually(c.t, func() error {
+		for _, p := range c.processes {
+			if n := p.wire.waiting(); n < len(subjects)/2 {
+				return fmt.Errorf("%s: %d watches wait for an answer", p.name, n)
+			}
+		}
+		return nil
+	})
 	first := c.random.IntN(int(expiries))
 	for i, p := range c.processes {
 		p.wire.release(expiry(first+i) % expiries)

@@ -42,9 +42,10 @@ type wire struct {
 	// expiry is what they get.
 	held   chan struct{}
 	expiry expiry
-	// gone counts requests to be answered with 410, by path; refused is how many watches
-	// have been told that they are too late.
+	// gone counts requests to be answered with 410, by path; inHold is how many watches
+	// wait, and refused how many have been told that they are too late.
 	gone    map[string]int
+	inHold  int
 	refused int
 	// forget takes shardSelector off watches, as a server without the feature does.
 	forget bool
@@ -76,9 +77,12 @@ func (e end) RoundTrip(request *http.Request) (*http.Response, error) {
 	held, forget := e.state()
 	// A streaming list is not held: it would be old, not gone.
 	if held != nil && query.Get("sendInitialEvents") != "true" {
+		e.waits(1)
 		select {
 		case <-held:
+			e.waits(-1)
 		case <-request.Context().Done():
+			e.waits(-1)
 			return nil, request.Context().Err()
 		}
 		switch e.released(request.URL.Path) {
@@ -119,6 +123,32 @@ func (w *wire) released(path string) expiry {
 	}
 	w.refused++
 	return w.expiry
+}
+
+func (w *wire) waits(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inHold += n
+}
+
+// waiting returns how many watches wait for release.
+func (w *wire) waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.inHold
+}
+
+// talking returns how many open watches have said something.
+func (w *wire) talking() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, s := range w.streams {
+		if !s.silent() {
+			n++
+		}
+	}
+	return n
 }
 
 // refusals returns how many watches have been told that they are too late.
