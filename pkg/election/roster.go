@@ -124,6 +124,17 @@ func (r Roster) Active() []string {
 	return r.names(MemberJoining)
 }
 
+// Grown returns the roster as it will be once the members that are joining are active.
+func (r Roster) Grown() Roster {
+	r.members = slices.Clone(r.members)
+	for i := range r.members {
+		if r.members[i].State == MemberJoining {
+			r.members[i].State = MemberActive
+		}
+	}
+	return r
+}
+
 // NextChange returns when the first of the members expires if it does not renew before: when to build the roster again
 // if nothing is observed until then. It is zero for an empty roster.
 func (r Roster) NextChange() time.Time {

@@ -213,3 +213,24 @@ func TestWarmAtTheGate(t *testing.T) {
 		}
 	})
 }
+
+// TestFreshFleetPreparesOnce: members that come one after the other while nobody holds the gate build each shard once, where
+// it will be once all of them are active.
+func TestFreshFleetPreparesOnce(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		names := []string{"a", "b", "c", "d"}
+		for _, name := range names {
+			s.launch(name, gated("main"))
+			pass(500 * time.Millisecond)
+		}
+		pass(8 * time.Second)
+		if s.cargoes != len(s.plan.Shards()) || len(s.holders()) > 0 {
+			t.Errorf("while the gate is waited for, %d instances of %d are prepared, and %v work", s.cargoes, len(s.plan.Shards()), s.holders())
+		}
+		pass(30 * time.Second)
+		s.allHeld(names...)
+		if want := len(s.plan.Shards()); s.built != want || s.warm != want {
+			t.Errorf("%d instances were built and %d began with warm caches, want %d and no others", s.built, s.warm, want)
+		}
+	})
+}

@@ -25,6 +25,7 @@ type Member struct {
 	refused     atomic.Pointer[refusal]
 	lastPlan    atomic.Pointer[lastPlan]
 	wishes      atomic.Pointer[Wishes]
+	prospects   prospects
 	fencing     *fencing
 	gates       *gates
 	journal     *journal

@@ -75,6 +75,9 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 		next = w.successors(plan, named)
 	}
 	open, followed := m.gates.open(), m.isFollowed(roster)
+	if !open {
+		m.prospects.look(plan, roster.Grown(), KnownMembers(m.config.Fleet, observations), holders, now, m.settling())
+	}
 	for _, r := range m.runners.list() {
 		switch _, planned := plan.Shard(r.shard.ID); {
 		case !planned:
@@ -83,12 +86,15 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 			r.wish(election.Leave, false, false, false)
 		case !open:
 			// Somebody else runs all of it still. What is to be ours is kept warm until then.
-			r.wish(election.Leave, false, false, w.Owner(r.shard.ID) == m.config.Member)
+			r.wish(election.Leave, false, false, m.prospects.wishes.Owner(r.shard.ID) == m.config.Member)
 		default:
 			m.wishOf(r, w, next, roster, now)
 		}
 	}
 	m.started.Store(m.started.Load() || open)
+	if left := m.prospects.since.Add(m.settling()).Sub(now); !open && left > 0 {
+		return min(left, m.config.Timing.RetryPeriod)
+	}
 	if next := roster.NextChange(); next.After(now) {
 		return next.Sub(now)
 	}
