@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -75,6 +76,20 @@ func TestShowOutputs(t *testing.T) {
 	l[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = "{\"\x1b\": 1}"
 	golden(t, "show-junk", status.Of(l.read()), tablePlan)
 	golden(t, "show-nothing", status.Of(leases{}.read()), tablePlan)
+}
+
+// TestGatedOutputs shows a fleet that waits while a stock controller manager leads.
+func TestGatedOutputs(t *testing.T) {
+	plan := testPlan(t)
+	l := newLeases(t, plan)
+	for _, s := range plan.Shards() {
+		l[fleet.ShardLease(testFleet, s.ID)].Spec.HolderIdentity = ptr.To("")
+	}
+	for i := range 2 {
+		l[election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations[fleet.GatesAnnotation] = "kube-controller-manager"
+	}
+	l.hold("kube-controller-manager", "control-plane-1", 7)
+	golden(t, "status-gated", status.Of(l.read()), tableStatus(false))
 }
 
 func TestExplainOutputs(t *testing.T) {

@@ -45,7 +45,7 @@ var paints = []struct {
 	{regexp.MustCompile(`(?m)^()(Warning:)`), bold + yellow},
 	{regexp.MustCompile(`(?m)^()(All is well)`), green},
 	{regexp.MustCompile(`(?m)(  )(orphan|silent)(?:  |,|$)`), red},
-	{regexp.MustCompile(`(?m)(  )(older|preparing|waiting|starting|joining|leaving|drained|active \(drained\))(?:  |,|$)`), yellow},
+	{regexp.MustCompile(`(?m)(  )(gated|older|preparing|waiting|starting|joining|leaving|drained|active \(drained\))(?:  |,|$)`), yellow},
 }
 
 // fit returns a text as it is to be shown: lines cut to the width, and coloured. The text has no escape sequences.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/status"
 )
@@ -29,6 +30,9 @@ func tableStatus(all bool) func(io.Writer, status.View) {
 			fmt.Fprintf(w, "Fleet %s, no plan\n", v.Fleet)
 		} else {
 			fmt.Fprintf(w, "Fleet %s, plan generation %d, digest %s: %s, %s\n", v.Fleet, v.Generation, v.Digest, plural(len(v.Rings), "ring"), plural(len(shards), "shard"))
+		}
+		for _, g := range v.Gates {
+			fmt.Fprintln(w, gateLine(g, v.Now))
 		}
 		statusMembers(w, v, all)
 		if len(v.Rings) > 0 {
@@ -55,6 +59,25 @@ func tableStatus(all bool) func(io.Writer, status.View) {
 			fmt.Fprintln(w, "All is well")
 		}
 	}
+}
+
+// gateLine says who holds a gate.
+func gateLine(g status.GateView, now time.Time) string {
+	switch {
+	case g.Held:
+		return fmt.Sprintf("Gate %s: held by the fleet", g.Lease)
+	case g.Holder == "":
+		return fmt.Sprintf("Gate %s: held by nobody", g.Lease)
+	default:
+		return fmt.Sprintf("Gate %s: held by %s, acquired %s, renewed %s", g.Lease, status.Plain(g.Holder), orUnknown(ago(g.Since, now)), orUnknown(ago(g.Renewed, now)))
+	}
+}
+
+func orUnknown(text string) string {
+	if text == "" {
+		return "at an unknown time"
+	}
+	return text
 }
 
 func statusMembers(w io.Writer, v status.View, all bool) {
@@ -99,7 +122,7 @@ func limited(lines [][]string, all bool) [][]string {
 
 // statusRings writes a line a ring.
 func statusRings(w io.Writer, v status.View) {
-	states := []status.State{status.StateOrphan, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting}
+	states := []status.State{status.StateOrphan, status.StateGated, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting}
 	var lines [][]string
 	for _, ring := range v.Rings {
 		counts, objects, counted := map[status.State]int{}, int64(0), false

@@ -72,13 +72,17 @@ const (
 	MemberDrained Kind = "MemberDrained"
 	// GatesDiffer: live members wait for different gates, so that some may run while somebody else holds one of them.
 	GatesDiffer Kind = "GatesDiffer"
+	// WaitingAtGate: somebody else holds a gate and renews it, so the fleet holds no shards.
+	WaitingAtGate Kind = "WaitingAtGate"
+	// GateWithoutHolder: somebody else holds a gate and does not renew it.
+	GateWithoutHolder Kind = "GateWithoutHolder"
 	// DrainedInVain: all live members that serve a ring are drained, so that they serve it all the same.
 	DrainedInVain Kind = "DrainedInVain"
 )
 
 // kinds are all, in the order in which findings of one severity are shown.
 var kinds = []Kind{
-	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, TwoHolders, TwoIncarnations, RingUnserved, Orphan, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
+	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, GateWithoutHolder, WaitingAtGate, TwoHolders, TwoIncarnations, RingUnserved, Orphan, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
 	LeaseNonsense, PlanRefused, GatesDiffer, MemberDisagrees, MemberSilent, MemberJoining, MemberLeaving, PlannerMissing, PlanPutAside, PinnedToNobody, DrainedInVain, MemberDrained,
 }
 
@@ -109,21 +113,22 @@ type Finding struct {
 
 // runbooks are the pages, each named after the alert that leads to it.
 var runbooks = map[Kind]string{
-	NoLeases:        page("FlotillaDown"),
-	NobodyRenews:    page("FlotillaDown"),
-	PlanMissing:     page("FlotillaWithoutPlan"),
-	PlanUnreadable:  page("FlotillaPlanRefused"),
-	PlanRefused:     page("FlotillaPlanRefused"),
-	MemberDisagrees: page("FlotillaMembersDisagree"),
-	GatesDiffer:     page("FlotillaGateNotHeld"),
-	RingUnserved:    page("FlotillaShardWithoutOwner"),
-	Orphan:          page("FlotillaShardWithoutOwner"),
-	TwoHolders:      page("FlotillaShardWithTwoOwners"),
-	TwoIncarnations: page("FlotillaShardWithTwoOwners"),
-	NotRunning:      page("FlotillaShardNotStarting"),
-	HandoffStuck:    page("FlotillaHandoffStuck"),
-	OlderClaim:      page("FlotillaHandoffStuck"),
-	Flapping:        page("FlotillaMemberFlapping"),
+	GateWithoutHolder: page("FlotillaGateWithoutHolder"),
+	NoLeases:          page("FlotillaDown"),
+	NobodyRenews:      page("FlotillaDown"),
+	PlanMissing:       page("FlotillaWithoutPlan"),
+	PlanUnreadable:    page("FlotillaPlanRefused"),
+	PlanRefused:       page("FlotillaPlanRefused"),
+	MemberDisagrees:   page("FlotillaMembersDisagree"),
+	GatesDiffer:       page("FlotillaGateNotHeld"),
+	RingUnserved:      page("FlotillaShardWithoutOwner"),
+	Orphan:            page("FlotillaShardWithoutOwner"),
+	TwoHolders:        page("FlotillaShardWithTwoOwners"),
+	TwoIncarnations:   page("FlotillaShardWithTwoOwners"),
+	NotRunning:        page("FlotillaShardNotStarting"),
+	HandoffStuck:      page("FlotillaHandoffStuck"),
+	OlderClaim:        page("FlotillaHandoffStuck"),
+	Flapping:          page("FlotillaMemberFlapping"),
 }
 
 func page(alert string) string { return "docs/runbooks/" + alert + ".md" }

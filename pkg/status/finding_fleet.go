@@ -100,6 +100,7 @@ func (f *finder) members() {
 		}
 	}
 	f.gates()
+	f.waits()
 }
 
 // gates looks at whether the live members wait for the same ones.

@@ -117,6 +117,23 @@ var findingCases = []findingCase{
 	{name: "gates differ", make: func(s *scene) {
 		s.at("flotilla-1").Annotations[fleet.GatesAnnotation] = "kube-controller-manager"
 	}, want: []string{"warning GatesDiffer fleet flotilla"}, says: "(none): flotilla-0; kube-controller-manager: flotilla-1"},
+	{name: "gate of its own", make: func(s *scene) { s.gate("flotilla_fleet", time.Second) }},
+	{name: "gate held by a stock leader", make: func(s *scene) { s.gate("stock_1", 2*time.Second); s.releaseAll() }, want: []string{"note WaitingAtGate lease kube-controller-manager"},
+		says: "is held by stock_1, renewed 1s ago, who runs the controllers"},
+	{name: "gate held by a stock leader, watched", make: func(s *scene) { s.gate("stock_1", 2*time.Second); s.releaseAll() }, watched: time.Minute,
+		want: []string{"note WaitingAtGate lease kube-controller-manager"}},
+	{name: "gate of a dead leader", make: func(s *scene) { s.gate("stock_1", 30*time.Second); s.releaseAll() }, want: []string{"warning GateWithoutHolder lease kube-controller-manager"}, says: "has not renewed it for 29s"},
+	{name: "gate of a leader long dead", make: func(s *scene) { s.gate("stock_1", time.Hour); s.releaseAll() }, want: []string{"error GateWithoutHolder lease kube-controller-manager"}},
+	{name: "gate that says nonsense", make: func(s *scene) {
+		s.gate("stock_1", 0).Spec = coordinationv1.LeaseSpec{HolderIdentity: ptr.To("\x1b[2J")}
+		s.releaseAll()
+	}, want: []string{"warning GateWithoutHolder lease kube-controller-manager"}, says: "has not renewed it, unless"},
+	{name: "gate of nobody", make: func(s *scene) { s.gate("", time.Minute); s.release("01", time.Minute) }, want: []string{"error Orphan shard namespaces/01"}},
+	{name: "no gate", make: func(s *scene) {
+		s.gate("", 0)
+		delete(s.leases, "kube-controller-manager")
+		s.release("01", time.Minute)
+	}, want: []string{"error Orphan shard namespaces/01"}},
 	{name: "disagrees, one look", make: func(s *scene) { s.at("flotilla-1").Annotations[fleet.PlanAnnotation] = "feed" }},
 	{name: "disagrees, watched", make: func(s *scene) { s.at("flotilla-1").Annotations[fleet.PlanAnnotation] = "feed" }, watched: 10 * time.Second, want: []string{"warning MemberDisagrees member flotilla-1"}, says: "by plan generation 3, digest feed"},
 	{name: "disagrees for a minute", make: func(s *scene) { s.at("flotilla-1").Annotations[fleet.PlanAnnotation] = "feed" }, watched: time.Minute, want: []string{"error MemberDisagrees member flotilla-1"}},

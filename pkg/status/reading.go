@@ -35,8 +35,10 @@ type Reading struct {
 	Roster election.Roster
 	Known  []election.Member
 
-	leases map[string]election.Observation
-	sorted []election.Observation // the fleet's, by name
+	leases  map[string]election.Observation
+	sorted  []election.Observation          // the fleet's, by name
+	foreign map[string]election.Observation // those with other names, among them the gates
+	gate    *GateView                       // the first gate that somebody else holds; nil if there is none
 	// lastRenewal is the latest renewal of any member; judgedByStamps tells whether AsOf is that, or follows from it.
 	lastRenewal    time.Time
 	judgedByStamps bool
@@ -70,10 +72,14 @@ func Observed(fleetName string, observations []election.Observation, now time.Ti
 
 // newReading picks the fleet's Leases.
 func newReading(fleetName string, observations []election.Observation, now time.Time) *Reading {
-	r := &Reading{Fleet: fleetName, Now: now, Fault: fleet.ErrNoPlan, leases: map[string]election.Observation{}}
+	r := &Reading{Fleet: fleetName, Now: now, Fault: fleet.ErrNoPlan, leases: map[string]election.Observation{}, foreign: map[string]election.Observation{}}
 	for _, o := range observations {
-		if o.Exists && (o.Labels[fleet.FleetLabel] == fleetName || strings.HasPrefix(o.Name, fleetName+"-")) {
+		switch {
+		case !o.Exists:
+		case o.Labels[fleet.FleetLabel] == fleetName || strings.HasPrefix(o.Name, fleetName+"-"):
 			r.leases[o.Name] = o
+		default:
+			r.foreign[o.Name] = o
 		}
 	}
 	for _, o := range r.leases {
@@ -95,6 +101,7 @@ func (r *Reading) complete() {
 	}
 	r.Roster = election.RosterFrom(r.Fleet, r.sorted, 0, r.AsOf)
 	r.Known = fleet.KnownMembers(r.Fleet, r.sorted)
+	r.gate = r.waitsFor()
 	r.owners = nil
 	if r.Fault == nil {
 		if wishes, err := fleet.Wish(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{}); err == nil {

@@ -24,6 +24,8 @@ const (
 	StateWaiting State = "waiting"
 	// StateOlder: nobody holds the Lease yet, and a shard of an older generation still runs some of it.
 	StateOlder State = "older"
+	// StateGated: nobody of the fleet holds it, because somebody else holds the fleet's gate and runs the controllers.
+	StateGated State = "gated"
 	// StateOrphan: no unexpired holder, neither of this shard nor of an older one that covers it.
 	StateOrphan State = "orphan"
 )
@@ -40,6 +42,8 @@ type View struct {
 	Rings   []RingView   `json:"rings,omitempty"`
 	Older   []OlderView  `json:"older,omitempty"`
 	Members []MemberView `json:"members"`
+	// Gates are the Leases of others that the fleet waits for.
+	Gates []GateView `json:"gates,omitempty"`
 	// Warnings are the messages of those findings that are about the fleet as a whole.
 	Warnings []string `json:"warnings,omitempty"`
 	// Findings are what an operator should look at, the worst first.
@@ -133,7 +137,7 @@ type MemberView struct {
 
 // Of returns the plan in force, who runs what, and what is wrong.
 func Of(r *Reading) View {
-	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: Members(r), Findings: Findings(r), Now: r.Now}
+	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: Members(r), Gates: r.Gates(), Findings: Findings(r), Now: r.Now}
 	v.Warnings = warningsOf(v.Findings)
 	older := r.Older()
 	if r.Fault != nil {
@@ -203,6 +207,8 @@ func StateOf(r *Reading, o election.Observation, older bool) State {
 		return StateStarting
 	case older:
 		return StateOlder
+	case r.gate != nil:
+		return StateGated
 	default:
 		return StateOrphan
 	}

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -49,6 +51,7 @@ func TestStockToFleetAndBack(t *testing.T) {
 	m.works(t)
 	m.load(t)
 	m.startFleet(t, 2, timings...)
+	m.saysThatItWaits(t)
 	m.stopStockLeader(t)
 	m.fleetRuns(t)
 	m.wayOut(t)
@@ -83,6 +86,22 @@ func TestStockToFleetAndBack(t *testing.T) {
 		t.Fatal("want an expired Lease first, then two that were cleared")
 	}
 	m.requireMoves(t, moves[3:], machine)
+}
+
+// saysThatItWaits asks 'flotilla status' about a fleet at the gate: it says who leads, and finds nothing wrong.
+func (m *migration) saysThatItWaits(t *testing.T) {
+	t.Helper()
+	o := newOperator(t, m.plane, harness.Fleet)
+	harness.Eventually(t, harness.Patience, "status says that the fleet waits", func(ctx context.Context) error {
+		out, err := o.try(ctx, "status") // fails unless the exit status is 0
+		if err == nil && (!strings.Contains(out, "Note: WaitingAtGate: ") || !strings.Contains(out, "gated") || strings.Contains(out, "orphan")) {
+			err = errors.New("it does not say so")
+		}
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
 }
 
 // wayOut starts a stock replica and ends the fleet, and waits until stock leads and works.
