@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
@@ -231,19 +230,19 @@ var errBehind = errors.New("the cache has not seen all that is there")
 // upToDate returns nil once s has seen all that was written before the call. The error is
 // errBehind, or says that the API server has not answered.
 func (p *Pool) upToDate(ctx context.Context, s *shared) error {
-	options := metav1.ListOptions{Limit: firstPage, FieldSelector: s.key.narrow}
-	present, err := p.presentWithin(ctx, freshPatience, s.key.resource, options)
+	first, cancel := context.WithTimeout(ctx, freshPatience)
+	defer cancel()
+	present, err := p.look(first, s.key.resource, metav1.ListOptions{FieldSelector: s.key.narrow}, nil, firstPage)
 	if err != nil {
 		return err
 	}
 	if seenWithin(ctx, passPatience, present, s) {
 		return nil
 	}
-	if !present.whole {
-		options.Limit = 0
-		if present, err = p.presentWithin(ctx, listPatience, s.key.resource, options); err != nil {
-			return err
-		}
+	rest, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	if err := present.listRest(rest, s); err != nil {
+		return err
 	}
 	if !seenWithin(ctx, freshPatience, present, s) {
 		return fmt.Errorf("%w, at version %s: it is at %s", errBehind, present.version, s.LastSyncResourceVersion())
@@ -251,15 +250,7 @@ func (p *Pool) upToDate(ctx context.Context, s *shared) error {
 	return nil
 }
 
-func (p *Pool) presentWithin(
-	ctx context.Context, patience time.Duration, gvr schema.GroupVersionResource, options metav1.ListOptions,
-) (present, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return p.present(ctx, gvr, options, nil)
-}
-
-func seenWithin(ctx context.Context, patience time.Duration, p present, s *shared) bool {
+func seenWithin(ctx context.Context, patience time.Duration, p *present, s *shared) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return p.seenBy(ctx, s) == nil

@@ -268,9 +268,18 @@ func (m manifest) List(ctx context.Context, o metav1.ListOptions) (*metav1.Parti
 	}
 	all := full.(*v1.ConfigMapList)
 	list := &metav1.PartialObjectMetadataList{ListMeta: all.ListMeta}
+	from := 0
+	if o.Continue != "" {
+		if from, err = strconv.Atoi(o.Continue); err != nil {
+			return nil, err
+		}
+	}
 	for i := range all.Items {
-		if o.Limit > 0 && i == 3 { // as if it were many
-			list.Continue = "more"
+		if i < from {
+			continue
+		}
+		if o.Limit > 0 && i == from+3 { // as if it were many
+			list.Continue = strconv.Itoa(i)
 			break
 		}
 		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: all.Items[i].ObjectMeta})

@@ -19,6 +19,8 @@ const (
 	refreshAtOnce = 8
 	// refreshPeriod is how soon it is looked again whether a cache is, at first. A watch event takes a few milliseconds.
 	refreshPeriod = 2 * time.Millisecond
+	// pageSize is how many objects are listed at a time.
+	pageSize = 1000
 )
 
 // Refresh returns once every cache of the factory that is being filled has seen all changes that were made before the
@@ -50,8 +52,11 @@ func (f *Factory) refresh(ctx context.Context, e *entry) error {
 	if !shared && e.resource != namespaces && f.pool.prober.honoured(ctx, e.resource) {
 		options.ShardSelector = f.within.Selector()
 	}
-	present, err := f.pool.present(ctx, e.resource, options, e.keep)
+	present, err := f.pool.look(ctx, e.resource, options, e.keep, pageSize)
 	if err != nil {
+		return err
+	}
+	if err := present.listRest(ctx, e); err != nil {
 		return err
 	}
 	if err := present.seenBy(ctx, e); err != nil {
@@ -60,35 +65,56 @@ func (f *Factory) refresh(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// present is what a resource had when it was listed.
+// present is what a resource had when it was looked at. Its metadata is listed page by page, and of each page only UIDs and
+// versions are kept: the metadata of all Pods of a large cluster would be most of what a process needs at its peak.
 type present struct {
 	content
 	version string
-	// whole says that all of it has been listed.
-	whole bool
+	// list lists the next page, of at most so many objects.
+	list func(ctx context.Context, limit int64) error
+	// more is where the next page begins; empty once all of it has been listed.
+	more string
 }
 
-// present lists the metadata of what keep lets through; nil for everything.
-func (p *Pool) present(ctx context.Context, gvr schema.GroupVersionResource, options metav1.ListOptions, keep func(any) bool) (present, error) {
-	list, err := p.config.Metadata.Resource(gvr).List(ctx, options)
-	if err != nil {
-		return present{}, fmt.Errorf("listing %s to see whether its cache is fresh: %w", gvr.GroupResource(), err)
+// whole tells whether all of it has been listed.
+func (p *present) whole() bool { return p.more == "" }
+
+// look lists the first page of the metadata of what keep lets through; nil for everything.
+func (p *Pool) look(ctx context.Context, gvr schema.GroupVersionResource, options metav1.ListOptions, keep func(any) bool, limit int64) (*present, error) {
+	l := &present{content: content{}}
+	l.list = func(ctx context.Context, limit int64) error {
+		options.Limit, options.Continue = limit, l.more
+		list, err := p.config.Metadata.Resource(gvr).List(ctx, options)
+		if err != nil {
+			return fmt.Errorf("listing %s to see whether its cache is fresh: %w", gvr.GroupResource(), err)
+		}
+		l.version, l.more = list.ResourceVersion, list.Continue
+		for i := range list.Items {
+			if obj := &list.Items[i]; keep == nil || keep(obj) {
+				l.content[obj.UID] = obj.ResourceVersion
+			}
+		}
+		return nil
 	}
-	listed := present{content: content{}, version: list.ResourceVersion, whole: list.Continue == ""}
-	for i := range list.Items {
-		if obj := &list.Items[i]; keep == nil || keep(obj) {
-			listed.content[obj.UID] = obj.ResourceVersion
+	return l, l.list(ctx, limit)
+}
+
+// listRest lists the other pages, until the cache has come as far as the list by its own version: then they do not matter.
+func (p *present) listRest(ctx context.Context, cached cached) error {
+	for !p.whole() && !reached(cached.LastSyncResourceVersion(), p.version) {
+		if err := p.list(ctx, pageSize); err != nil {
+			return err
 		}
 	}
-	return listed, nil
+	return nil
 }
 
 // seenBy returns nil once the cache has come as far as the list by its own version, or holds what was listed. The error says
 // that ctx ended before.
-func (p present) seenBy(ctx context.Context, cached cached) error {
+func (p *present) seenBy(ctx context.Context, cached cached) error {
 	backoff := wait.Backoff{Duration: refreshPeriod, Factor: 1.5, Steps: 10, Cap: 25 * refreshPeriod}
 	for {
-		if reached(cached.LastSyncResourceVersion(), p.version) || p.whole && p.content.heldBy(cached.GetStore().List()) {
+		if reached(cached.LastSyncResourceVersion(), p.version) || p.whole() && p.content.heldBy(cached.GetStore().List()) {
 			return nil
 		}
 		select {

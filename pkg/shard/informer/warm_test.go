@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -296,4 +299,94 @@ func TestRefresh(t *testing.T) {
 			t.Error("what could not be listed is called fresh")
 		}
 	})
+}
+
+// manyObjects lists the metadata of so many objects, those from old on at an older version, a page at a time.
+type manyObjects struct {
+	metadata.Interface
+	metadata.Getter
+	objects, lists int
+}
+
+func (p *manyObjects) Resource(schema.GroupVersionResource) metadata.Getter { return p }
+
+func (p *manyObjects) List(_ context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	p.lists++
+	from := 0
+	if o.Continue != "" {
+		if _, err := fmt.Sscan(o.Continue, &from); err != nil {
+			return nil, err
+		}
+	}
+	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}}
+	end := min(p.objects, from+int(o.Limit))
+	for i := from; i < end; i++ {
+		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(i)), ResourceVersion: "7"}})
+	}
+	if end < p.objects {
+		list.Continue = fmt.Sprint(end)
+	}
+	return list, nil
+}
+
+// held is a cache at version 8, or at one that it comes to after it has been asked a few times.
+type held struct {
+	cache.Store
+	asked, passes int
+}
+
+func (h *held) LastSyncResourceVersion() string {
+	if h.asked++; h.passes > 0 && h.asked > h.passes {
+		return "9"
+	}
+	return "8"
+}
+
+func (h *held) GetStore() cache.Store { return h.Store }
+
+// TestPresentIsListedByPages: what is listed on any page counts, and once the cache has passed the list, no more pages are asked for.
+func TestPresentIsListedByPages(t *testing.T) {
+	const objects = 3*pageSize + 1
+	for name, test := range map[string]struct {
+		without int // an object that the cache lacks, -1 for none
+		passes  int
+		lists   int
+		seen    bool
+	}{
+		"all are held":                  {without: -1, lists: 4, seen: true},
+		"one of the first is not":       {without: 0, lists: 4},
+		"one of the last is not":        {without: objects - 1, lists: 4},
+		"it passes after two pages":     {without: objects - 1, passes: 1, lists: 2, seen: true},
+		"it has passed the list before": {without: 0, passes: -1, lists: 1, seen: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := &manyObjects{objects: objects}
+			h := &held{Store: cache.NewStore(cache.MetaNamespaceKeyFunc), passes: test.passes}
+			for i := range objects {
+				if i == test.without {
+					continue
+				}
+				name := fmt.Sprint(i)
+				if err := h.Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "7"}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.passes < 0 {
+				h.asked, h.passes = 1, 1
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			pool := &Pool{config: PoolConfig{Metadata: server}}
+			present, err := pool.look(ctx, configMaps, metav1.ListOptions{}, nil, firstPage)
+			if err == nil {
+				err = present.listRest(ctx, h)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			if seen := present.seenBy(ctx, h) == nil; seen != test.seen || server.lists != test.lists {
+				t.Errorf("seen: %t after %d lists, want %t after %d", seen, server.lists, test.seen, test.lists)
+			}
+		})
+	}
 }
