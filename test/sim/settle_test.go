@@ -89,7 +89,11 @@ func (w *world) heal() {
 // longestDuration is how long others may have to wait because of what somebody wrote on a Lease.
 func (w *world) longestDuration() time.Duration {
 	var longest time.Duration
-	for _, name := range w.leases() {
+	names := w.leases()
+	if w.gates {
+		names = append(names, gateName)
+	}
+	for _, name := range names {
 		longest = max(longest, election.RecordFrom(w.store.Get(name)).Duration)
 	}
 	return longest
