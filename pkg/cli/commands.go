@@ -19,7 +19,8 @@ func Commands(config Config) []*cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	plan.AddCommand(config.showCommand(), config.diffCommand(), config.applyCommand(), config.rebalanceCommand(), config.simulateCommand())
+	plan.AddCommand(config.showCommand(), config.diffCommand(), config.applyCommand(), config.editCommand(), config.isolateCommand(), config.unisolateCommand(),
+		config.pinCommand(), config.unpinCommand(), config.rebalanceCommand(), config.simulateCommand())
 	return []*cobra.Command{config.statusCommand(), config.eventsCommand(), config.drainCommand(), config.undrainCommand(), plan, config.explainCommand(), config.auditCommand()}
 }
 

@@ -181,6 +181,20 @@ func TestPlanCommands(t *testing.T) {
 	if err := o.settled(2)(t.Context()); err != nil {
 		t.Errorf("after the dry run: %v", err)
 	}
+	o.run(t, "plan", "isolate", "payments", "--wait")
+	if ring := o.explain(t, "payments").Rings[0]; ring.State != status.StateRunning || !ring.Isolated {
+		t.Errorf("payments lies in %+v, want a shard of its own that runs", ring)
+	}
+	for _, member := range []string{"fleet-0", "fleet-1"} {
+		o.run(t, "plan", "pin", "cluster/policy", member, "--wait")
+		harness.Eventually(t, harness.Patience, "the shard is where it is pinned", func(ctx context.Context) error {
+			out, err := o.try(ctx, "plan", "show")
+			if err == nil && !strings.Contains(out, member+" (pin)") {
+				err = fmt.Errorf("it is not pinned:\n%s", out)
+			}
+			return err
+		})
+	}
 	secondProcess(t, plane, name, first)
 }
 
