@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
@@ -116,8 +117,8 @@ func (c *stock) yield() {
 		return
 	}
 	w.store.Tamper(gateName, func(l *coordinationv1.Lease) {
-		if election.MemberOf(*l.Spec.HolderIdentity) == c.name {
-			*l.Spec.HolderIdentity, *l.Spec.LeaseDurationSeconds = "", 1
+		if election.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")) == c.name {
+			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1)
 		}
 	})
 	w.noteLockedf("%s has let go, and stops within %v", c.name, c.linger)
