@@ -54,7 +54,7 @@ type Pool struct {
 	kinds  *kinds
 	prober *prober
 	// discarded counts objects and events that clients dropped because they were
-	// outside the range.
+	// outside the range, and nobody in the process had to look at them.
 	discarded atomic.Int64
 	moments   atomic.Int64
 	// unseen counts updates that no cache had seen in the time that See was given.
@@ -132,7 +132,8 @@ func NewPool(c PoolConfig) (*Pool, error) {
 func (p *Pool) Modes() map[schema.GroupVersionResource]Mode { return p.prober.snapshot() }
 
 // Discarded returns how many objects and events have been dropped by this process
-// because the API server sent them though they were outside the range.
+// because the API server sent them though they were outside the range. It does not count those that it had to send: to
+// an informer that picks of all objects those which it needs.
 func (p *Pool) Discarded() int64 { return p.discarded.Load() }
 
 // Unseen returns how many updates a shard's cache had not seen in time; see [Factory.See].
