@@ -40,7 +40,7 @@ func identified(m *metav1.ObjectMeta) metav1.ObjectMeta {
 
 // slimCopies returns what makes slim copies, for the controllers whose row in the catalogue says so.
 func slimCopies() map[schema.GroupVersionResource]func(any) any {
-	return map[schema.GroupVersionResource]func(any) any{slim.Pods: slim.Pod}
+	return map[schema.GroupVersionResource]func(any) any{slim.Pods: slim.Pod, slim.Nodes: slim.Node}
 }
 
 // contextOf returns the context for a controller: its informers hold no more than it reads.

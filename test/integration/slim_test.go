@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
@@ -69,11 +70,16 @@ func TestSlimPodsAreMarked(t *testing.T) {
 		var after *v1.Pod
 		waitFor(t, "the Pod to be marked", func() bool {
 			after, err = client.CoreV1().Pods(before.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
-			return err == nil && after.Status.Conditions[1].Status == v1.ConditionFalse
+			if err != nil {
+				return false
+			}
+			_, ready := podutil.GetPodCondition(&after.Status, v1.PodReady) // by type: the others may be lost
+			return ready != nil && ready.Status == v1.ConditionFalse
 		})
 		want := before.DeepCopy()
-		want.Status.Conditions[1].Status = v1.ConditionFalse
-		want.Status.Conditions[1].LastTransitionTime = after.Status.Conditions[1].LastTransitionTime
+		_, marked := podutil.GetPodCondition(&after.Status, v1.PodReady)
+		_, ready := podutil.GetPodCondition(&want.Status, v1.PodReady)
+		ready.Status, ready.LastTransitionTime = v1.ConditionFalse, marked.LastTransitionTime
 		want.ResourceVersion, want.ManagedFields, after.ManagedFields = after.ResourceVersion, nil, nil
 		if diff := cmp.Diff(want, after); diff != "" {
 			t.Errorf("%s/%s has lost something (-want +got):\n%s", before.Namespace, before.Name, diff)

@@ -55,10 +55,11 @@ type Row struct {
 	// would hold all objects: it must be given no more.
 	Parts []Part
 	// Slim lists the kinds of which the controller reads so little of each object that it is given slim
-	// copies (pkg/controllers/slim), where the shard is of everything. It has no Parts then.
+	// copies (pkg/controllers/slim); of namespaced kinds only where the shard is of everything. It has no
+	// Parts then, and does not need one cache.
 	Slim []schema.GroupVersionResource
-	// UpdatesSlim says that it updates the status of objects of these kinds by cached ones: its client
-	// must put that over what the API server has.
+	// UpdatesSlim says that it updates the status of Pods by cached ones: its client must put that over
+	// what the API server has. Nobody writes a Node by a slim copy.
 	UpdatesSlim bool
 	// Casts lists the resources whose objects it casts though it asks for them by resource and not by type. Of all
 	// others that it asks for so it reads the metadata alone.

@@ -4,6 +4,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	"k8s.io/kubernetes/pkg/controller/bootstrap"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
 // namespacedRows are in the order of upstream's registration, grouped by what they
@@ -19,6 +21,9 @@ func namespacedRows() []Row {
 	}
 	return rows
 }
+
+// slimNodes is for controllers that read of Nodes what slim copies have.
+func slimNodes() []schema.GroupVersionResource { return []schema.GroupVersionResource{slim.Nodes} }
 
 func workloads() []Row {
 	return []Row{{
@@ -54,6 +59,7 @@ func workloads() []Row {
 		Why: "Reads one DaemonSet, the Pods and ControllerRevisions of its namespace, and all Nodes; writes Pods and ControllerRevisions there. " +
 			"A Node's change looks at the Pods on it only to find DaemonSets to queue, so the filtered view loses nothing.",
 		Clients: []Client{client("daemon-set-controller")},
+		Slim:    slimNodes(),
 		workers: func(c *Config) *int32 { return &c.DaemonSetController.ConcurrentDaemonSetSyncs },
 		Forgets: "The back-off of failed daemon pods.",
 	}, {
@@ -105,6 +111,7 @@ func services() []Row {
 		Why: "Reads one Service, the Pods and EndpointSlices of its namespace, and all Nodes; writes EndpointSlices there. " +
 			"Topology hints come from the Nodes and this Service's endpoints alone.",
 		Clients: []Client{client("endpointslice-controller")},
+		Slim:    slimNodes(),
 		workers: func(c *Config) *int32 { return &c.EndpointSliceController.ConcurrentServiceEndpointSyncs },
 		RestartHazards: "Each instance sets the gauges of slices and endpoints to its own totals: they show the shard that wrote last " +
 			"(k8s.io/endpointslice/metrics/cache.go, updateMetrics).",
@@ -194,6 +201,7 @@ func pods() []Row {
 		Why: "Reads all Nodes and one Pod; marks and deletes that Pod. A Node's change looks up the Pods on it in its own cache, " +
 			"and each of them is judged alone, so each range evicts its own.",
 		Clients: []Client{client("node-controller")},
+		Slim:    slimNodes(),
 		Needs:   []Need{NeedPodNodeNameIndex},
 		Forgets: "When a Pod's tolerationSeconds began: they begin again with every instance.",
 	}, {

@@ -6,24 +6,37 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
 // TestSlimIsAskedFor: a controller of a group that reads Pods has slim copies, unless it is known to
-// read more. A new one upstream fails here until somebody has looked what it reads of them, and has
+// read more, and so has one of ranges that reads Nodes. A new one upstream fails here until somebody has looked what it reads of them, and has
 // named its packages in pkg/controllers/slim.
 func TestSlimIsAskedFor(t *testing.T) {
-	readsMore := []string{names.SELinuxWarningController}
+	kinds := map[Scope]struct {
+		resource  schema.GroupVersionResource
+		typ       reflect.Type
+		readsMore []string
+		want      int
+	}{
+		ScopeCluster:    {slim.Pods, reflect.TypeFor[*v1.Pod](), []string{names.SELinuxWarningController}, 5},
+		ScopeNamespaced: {slim.Nodes, reflect.TypeFor[*v1.Node](), nil, 3},
+	}
 	w := newWorld(t)
-	slimmed := 0
+	slimmed := map[Scope]int{}
 	for _, row := range All() {
-		has := slices.Contains(row.Slim, slim.Pods)
-		if has && (len(row.Parts) > 0 || len(row.Needs) > 0 || row.Scope != ScopeCluster) || row.UpdatesSlim && !has {
-			t.Errorf("%s: slim copies are for controllers of groups, without Parts and Needs", row.Name)
+		kind := kinds[row.Scope]
+		has := slices.Contains(row.Slim, kind.resource)
+		if has != (len(row.Slim) > 0) || len(row.Slim) > 1 {
+			t.Errorf("%s: of %v there are slim copies, and nothing else, for controllers of scope %s", row.Name, kind.resource, row.Scope)
 		}
-		if row.Scope != ScopeCluster || row.BuildAfterClaim {
+		if has && (len(row.Parts) > 0 || slices.Contains(row.Needs, NeedOneCache)) || row.UpdatesSlim && row.Scope != ScopeCluster {
+			t.Errorf("%s: slim copies are for controllers without Parts that do not need one cache; Nodes are not updated by them", row.Name)
+		}
+		if row.BuildAfterClaim || slices.Contains(row.Needs, NeedRootClient) {
 			continue
 		}
 		c := w.context(t)
@@ -32,15 +45,17 @@ func TestSlimIsAskedFor(t *testing.T) {
 		if _, err := w.build(t, c, row.Name); err != nil {
 			t.Fatal(err)
 		}
-		asks := recorder.asked[reflect.TypeFor[*v1.Pod]()]
-		if want := asks && !slices.Contains(readsMore, row.Name); has != want {
-			t.Errorf("%s: asks for Pods: %t, has slim copies: %t. See what it reads, and say so in the row", row.Name, asks, has)
+		asks := recorder.asked[kind.typ]
+		if want := asks && !slices.Contains(kind.readsMore, row.Name); has != want {
+			t.Errorf("%s: asks for %s: %t, has slim copies: %t. See what it reads, and say so in the row", row.Name, kind.resource.Resource, asks, has)
 		}
 		if has {
-			slimmed++
+			slimmed[row.Scope]++
 		}
 	}
-	if slimmed != 5 {
-		t.Errorf("%d controllers have slim copies, want 5", slimmed)
+	for scope, kind := range kinds {
+		if slimmed[scope] != kind.want {
+			t.Errorf("%d controllers of scope %s have slim copies, want %d", slimmed[scope], scope, kind.want)
+		}
 	}
 }

@@ -1,7 +1,8 @@
 // Package slim makes slim copies of Pods for the controllers of the groups "nodes" and "volumes",
-// which look at all Pods of the cluster and read little of each.
+// which look at all Pods of the cluster and read little of each; and of Nodes for the controllers of
+// ranges.
 //
-// # What a slim copy has
+// # What a slim copy of a Pod has
 //
 //	metadata     name, namespace, uid, resourceVersion, generation, creationTimestamp,
 //	             deletionTimestamp, ownerReferences, finalizers
@@ -31,14 +32,26 @@
 // Volumes of the kinds emptyDir, configMap, secret, downwardAPI, projected, hostPath, gitRepo and
 // image are left out: no plugin attaches them, and no claim stands behind them.
 //
+// # What a slim copy of a Node has
+//
+//	metadata     as of a Pod, and labels: daemon/daemon_controller.go:740, nodeaffinity;
+//	             k8s.io/endpointslice/utils.go:63 (the zone), topologycache/topologycache.go:216
+//	spec         taints: daemon/daemon_controller.go:742, tainteviction/taint_eviction.go:426
+//	status       the condition Ready and allocatable: k8s.io/endpointslice/topologycache:
+//	             utils.go:255, topologycache.go:225
+//
+// Those are daemonset, endpointslice and taint-eviction. None of them writes a Node. The images on a
+// Node, its annotations and its other conditions are left out.
+//
 // # Guarantees
 //
-//   - A slim copy is a new object; the Pod that it is made of stays as it is. Both may share what
+//   - A slim copy is a new object; the one that it is made of stays as it is. Both may share what
 //     neither changes.
 //   - A slim copy of a slim copy is equal to it.
 //   - A test goes through the source of the controllers that are given slim copies (catalogue: Slim),
-//     and fails where they read a field that these lack. Another one runs them on whole Pods and on
-//     slim copies through the same history, and compares what they write.
+//     and fails where they read a field that these lack, or pass a Node to what may send it. Another
+//     one runs those of Pods on whole Pods and on slim copies through the same history, and compares
+//     what they write.
 //   - [Client] lets a controller update the status of a Pod by a slim copy and loses nothing of it.
 //
 // # Non-guarantees

@@ -46,6 +46,31 @@ func TestSlimCopyIsACopy(t *testing.T) {
 	}
 }
 
+// TestSlimNodeIsACopy: the same of Nodes.
+func TestSlimNodeIsACopy(t *testing.T) {
+	node := fullNode()
+	before := node.DeepCopy()
+	once := Node(node)
+	if diff := cmp.Diff(once, Node(once)); diff != "" {
+		t.Errorf("a slim copy of a slim copy differs (-once +twice):\n%s", diff)
+	}
+	slim := once.(*v1.Node)
+	if len(slim.Status.Conditions) != 1 || slim.Status.Conditions[0].Type != v1.NodeReady || len(slim.Labels) == 0 || len(slim.Spec.Taints) == 0 {
+		t.Errorf("the slim copy lacks something: %+v", slim)
+	}
+	slim.Status.Conditions[0].Reason, slim.Annotations = "other", map[string]string{}
+	if diff := cmp.Diff(before, node); diff != "" {
+		t.Errorf("a change of the slim copy changes the Node:\n%s", diff)
+	}
+	if slim.Status.Images != nil || slim.Spec.PodCIDRs != nil || slim.Status.VolumesInUse != nil || slim.ManagedFields != nil {
+		t.Error("the slim copy is not slim")
+	}
+	other := &v1.Pod{}
+	if Node(other) != any(other) {
+		t.Error("what is no Node is not returned as it is")
+	}
+}
+
 // TestSlimCopyRunsAsThePod: upstream takes an empty list of containers for "nothing
 // runs any more", and would detach the volumes of what runs.
 func TestSlimCopyRunsAsThePod(t *testing.T) {

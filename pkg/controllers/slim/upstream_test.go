@@ -24,8 +24,61 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// roots are the packages of the controllers that are given slim copies.
-var roots = []string{
+// guard is what is to be known of upstream's source to hold slim copies of a kind against it.
+type guard struct {
+	// kind is what slim copies are made of, and others are kinds whose parts are not parts of it.
+	kind   reflect.Type
+	others []reflect.Type
+	// roots are the packages of the controllers that are given slim copies.
+	roots []string
+	// plugins are packages that are given volumes of Pods to attach: they read of them the sources of the kinds that they attach.
+	plugins []string
+	// safe are functions that may be given an object, a part of one, or what has objects, though their source is not gone
+	// through: by their names, why.
+	safe map[string]string
+	// kept are the fields, by their type, that a slim copy has. reads are some that are known to be read.
+	kept  map[string]bool
+	reads []string
+}
+
+func ofPods() guard {
+	return guard{
+		kind: reflect.TypeFor[v1.Pod](),
+		others: []reflect.Type{reflect.TypeFor[v1.Node](), reflect.TypeFor[v1.PersistentVolume](), reflect.TypeFor[v1.PersistentVolumeClaim](),
+			reflect.TypeFor[v1.Event](), reflect.TypeFor[v1.Service](), reflect.TypeFor[v1.Secret]()},
+		roots: podRoots, plugins: plugins, safe: safeWithPods, kept: keptFields(Pod(full())),
+		reads: []string{
+			"ObjectMeta.Name", "PodSpec.NodeName", "PodSpec.Volumes", "PodStatus.Conditions", "PodStatus.ContainerStatuses", "ContainerStatus.State",
+			"PodStatus.ResourceClaimStatuses", "PodSpec.SchedulingGroup", "VolumeSource.PersistentVolumeClaim", "ObjectMeta.DeletionTimestamp",
+		},
+	}
+}
+
+// ofNodes is for the controllers of ranges. None of them may write a Node: a function that is given one to send it is in no
+// package that is gone through, and not among those that are safe.
+func ofNodes() guard {
+	return guard{
+		kind: reflect.TypeFor[v1.Node](),
+		others: []reflect.Type{reflect.TypeFor[v1.Pod](), reflect.TypeFor[v1.PersistentVolume](), reflect.TypeFor[v1.PersistentVolumeClaim](),
+			reflect.TypeFor[v1.Event](), reflect.TypeFor[v1.Service](), reflect.TypeFor[v1.Secret]()},
+		roots: nodeRoots, kept: keptFields(Node(fullNode())),
+		safe:  map[string]string{"(github.com/go-logr/logr.Logger).Info": "tainteviction/taint_eviction.go:555: logs taints"},
+		reads: []string{"ObjectMeta.Name", "ObjectMeta.Labels", "NodeSpec.Taints", "NodeStatus.Conditions", "NodeStatus.Allocatable", "NodeCondition.Status"},
+	}
+}
+
+// nodeRoots are the packages of the controllers that are given slim copies of Nodes.
+var nodeRoots = []string{
+	"k8s.io/endpointslice",
+	"k8s.io/endpointslice/topologycache",
+	"k8s.io/kubernetes/pkg/controller/daemon",
+	"k8s.io/kubernetes/pkg/controller/daemon/util",
+	"k8s.io/kubernetes/pkg/controller/endpointslice",
+	"k8s.io/kubernetes/pkg/controller/tainteviction",
+}
+
+// podRoots are the packages of the controllers that are given slim copies of Pods.
+var podRoots = []string{
 	"k8s.io/kubernetes/pkg/controller/devicetainteviction",
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle",
 	"k8s.io/kubernetes/pkg/controller/podgc",
@@ -40,8 +93,6 @@ var roots = []string{
 	"k8s.io/kubernetes/pkg/controller/volume/persistentvolume",
 }
 
-// plugins are packages that are given volumes of Pods to attach: they read of them the sources of
-// the kinds that they attach.
 var plugins = []string{
 	"k8s.io/csi-translation-lib",
 	"k8s.io/csi-translation-lib/plugins",
@@ -52,9 +103,7 @@ var plugins = []string{
 	"k8s.io/kubernetes/pkg/volume/iscsi",
 }
 
-// safe are functions that may be given a Pod, a part of one, or what has Pods, though their source
-// is not gone through: by their names, why.
-var safe = map[string]string{
+var safeWithPods = map[string]string{
 	"(k8s.io/client-go/tools/record.EventRecorder).Event":                                      "tools/reference/ref.go: refers by name, namespace, UID and resourceVersion",
 	"(k8s.io/client-go/tools/record.EventRecorder).Eventf":                                     "the same",
 	"(k8s.io/client-go/kubernetes/typed/core/v1.PodInterface).UpdateStatus":                    "Client puts it over the Pod that there is",
@@ -76,8 +125,14 @@ func TestTaintEvictionIsSeparate(t *testing.T) {
 // of the functions to which they pass Pods or parts of them: a field that they read must be in a
 // slim copy.
 func TestUpstreamReadsNoMore(t *testing.T) {
-	w := newWalk(t, append(slices.Clone(roots), plugins...))
-	for _, path := range roots {
+	for _, g := range []guard{ofPods(), ofNodes()} {
+		t.Run(g.kind.Name(), g.check)
+	}
+}
+
+func (g guard) check(t *testing.T) {
+	w := newWalk(t, g)
+	for _, path := range g.roots {
 		p := w.load(path)
 		for _, f := range p.files {
 			w.walk(p, f)
@@ -90,34 +145,30 @@ func TestUpstreamReadsNoMore(t *testing.T) {
 		if decl := p.find(next.name); decl != nil {
 			w.walk(p, decl)
 		} else {
-			t.Errorf("%s is given a Pod at %s: its source has not been found", next.name, next.at)
+			t.Errorf("%s is given a %s at %s: its source has not been found", next.name, g.kind.Name(), next.at)
 		}
 	}
-	kept := keptFields()
-	for _, field := range slices.Sorted(maps.Keys(w.reads)) {
-		if !kept[field] {
-			t.Errorf("upstream reads %s, which slim copies lack: %s", field, strings.Join(w.reads[field], ", "))
+	for _, field := range slices.Sorted(maps.Keys(w.found)) {
+		if !g.kept[field] {
+			t.Errorf("upstream reads %s, which slim copies lack: %s", field, strings.Join(w.found[field], ", "))
 		}
 	}
-	for _, field := range []string{
-		"ObjectMeta.Name", "PodSpec.NodeName", "PodSpec.Volumes", "PodStatus.Conditions", "PodStatus.ContainerStatuses", "ContainerStatus.State",
-		"PodStatus.ResourceClaimStatuses", "PodSpec.SchedulingGroup", "VolumeSource.PersistentVolumeClaim", "ObjectMeta.DeletionTimestamp",
-	} {
-		if len(w.reads[field]) == 0 {
+	for _, field := range g.reads {
+		if len(w.found[field]) == 0 {
 			t.Errorf("no read of %s has been found: this test does not see what upstream reads", field)
 		}
 	}
-	for name := range safe {
+	for name := range g.safe {
 		if !w.used[name] {
-			t.Errorf("nobody passes a Pod to %s any more: take it out of safe", name)
+			t.Errorf("nobody passes a %s to %s any more: take it out of safe", g.kind.Name(), name)
 		}
 	}
-	for _, path := range plugins {
+	for _, path := range g.plugins {
 		p := w.load(path)
 		for _, f := range p.files {
 			ast.Inspect(f, func(n ast.Node) bool {
 				for _, field := range w.fields(p, n) {
-					if strings.HasPrefix(field, "VolumeSource.") && !kept[field] {
+					if strings.HasPrefix(field, "VolumeSource.") && !g.kept[field] {
 						t.Errorf("%s reads %s of a volume: see whether its kind may be attached", w.at(n), field)
 					}
 				}
@@ -127,13 +178,25 @@ func TestUpstreamReadsNoMore(t *testing.T) {
 	}
 }
 
-// keptFields returns the fields, by their type, that are in a slim copy of a Pod in which everything
-// is set.
-func keptFields() map[string]bool {
-	pod := full()
+// keptFields returns the fields, by their type, that are in the slim copy of an object in which everything is set.
+func keptFields(slim any) map[string]bool {
 	kept := map[string]bool{}
-	note(reflect.ValueOf(Pod(pod)).Elem(), kept)
+	note(reflect.ValueOf(slim).Elem(), kept)
 	return kept
+}
+
+// fullNode returns a Node with something in each field, and conditions.
+func fullNode() *v1.Node {
+	node := &v1.Node{}
+	fill(reflect.ValueOf(node).Elem(), 0)
+	node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeMemoryPressure}, {Type: v1.NodeReady}, {Type: v1.NodeDiskPressure}}
+	for i := range node.Status.Conditions {
+		c := &node.Status.Conditions[i]
+		kind := c.Type
+		fill(reflect.ValueOf(c).Elem(), 0)
+		c.Type = kind
+	}
+	return node
 }
 
 // full returns a Pod that is being deleted, with a volume of each kind, and otherwise with something
@@ -218,21 +281,22 @@ func note(v reflect.Value, kept map[string]bool) {
 
 // walk goes through source.
 type walk struct {
+	guard
 	t       *testing.T
 	fset    *token.FileSet
 	listed  map[string]listed
 	loaded  map[string]*loaded
 	imports types.Importer
-	// pod are the types of which Pods consist, and nothing else does.
-	pod map[string]bool
-	// reads are the fields that are read, and where.
-	reads map[string][]string
+	// parts are the types of which objects of the kind consist, and nothing else does.
+	parts map[string]bool
+	// found are the fields that are read, and where.
+	found map[string][]string
 	queue []passed
 	seen  map[string]bool
 	used  map[string]bool
 }
 
-// passed is a function to which a Pod is.
+// passed is a function to which an object is.
 type passed struct{ pkg, name, at string }
 
 // listed is what the go command says of a package.
@@ -261,10 +325,10 @@ func (p *loaded) find(name string) *ast.FuncDecl {
 	return nil
 }
 
-func newWalk(t *testing.T, paths []string) *walk {
+func newWalk(t *testing.T, g guard) *walk {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", append([]string{
-		"list", "-trimpath", "-buildvcs=false", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles"}, paths...)...)
+		"list", "-trimpath", "-buildvcs=false", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles"}, slices.Concat(g.roots, g.plugins)...)...)
 	list.Stderr = os.Stderr
 	out, err := list.StdoutPipe()
 	if err != nil {
@@ -273,8 +337,8 @@ func newWalk(t *testing.T, paths []string) *walk {
 	if err := list.Start(); err != nil {
 		t.Fatal(err)
 	}
-	w := &walk{t: t, fset: token.NewFileSet(), listed: map[string]listed{}, loaded: map[string]*loaded{}, pod: map[string]bool{},
-		reads: map[string][]string{}, seen: map[string]bool{}, used: map[string]bool{}}
+	w := &walk{guard: g, t: t, fset: token.NewFileSet(), listed: map[string]listed{}, loaded: map[string]*loaded{}, parts: map[string]bool{},
+		found: map[string][]string{}, seen: map[string]bool{}, used: map[string]bool{}}
 	for decoder := json.NewDecoder(out); ; {
 		var p listed
 		if err := decoder.Decode(&p); err == io.EOF {
@@ -300,11 +364,10 @@ func newWalk(t *testing.T, paths []string) *walk {
 		}
 		return found
 	}
-	others := of(reflect.TypeFor[v1.Node](), reflect.TypeFor[v1.PersistentVolume](), reflect.TypeFor[v1.PersistentVolumeClaim](),
-		reflect.TypeFor[v1.Event](), reflect.TypeFor[v1.Service](), reflect.TypeFor[v1.Secret]())
-	for part := range of(reflect.TypeFor[v1.Pod]()) {
+	others := of(g.others...)
+	for part := range of(g.kind) {
 		if !others[part] {
-			w.pod[part] = true
+			w.parts[part] = true
 		}
 	}
 	return w
@@ -356,11 +419,11 @@ func (w *walk) at(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", file, position.Line)
 }
 
-// walk notes what is read below a node, and where Pods go.
+// walk notes what is read below a node, and where objects go.
 func (w *walk) walk(p *loaded, node ast.Node) {
 	ast.Inspect(node, func(n ast.Node) bool {
 		for _, field := range w.fields(p, n) {
-			w.reads[field] = append(w.reads[field], w.at(n))
+			w.found[field] = append(w.found[field], w.at(n))
 		}
 		if call, ok := n.(*ast.CallExpr); ok {
 			w.call(p, call)
@@ -369,14 +432,14 @@ func (w *walk) walk(p *loaded, node ast.Node) {
 	})
 }
 
-// fields returns those of a Pod, and of what is part of Pods only, that a node selects.
+// fields returns those of an object, and of what is part of such objects only, that a node selects.
 func (w *walk) fields(p *loaded, n ast.Node) (fields []string) {
 	selector, ok := n.(*ast.SelectorExpr)
 	if !ok || p.info.Selections[selector] == nil {
 		return nil
 	}
 	selection := p.info.Selections[selector]
-	if outer, ok := selector.X.(*ast.SelectorExpr); ok && outer.Sel.Name == "ObjectMeta" && w.isPod(p.info.TypeOf(outer.X)) {
+	if outer, ok := selector.X.(*ast.SelectorExpr); ok && outer.Sel.Name == "ObjectMeta" && w.isObject(p.info.TypeOf(outer.X)) {
 		return []string{"ObjectMeta." + accessed(selector.Sel.Name)}
 	}
 	if !w.isPart(selection.Recv()) {
@@ -428,20 +491,26 @@ func core(t types.Type) string {
 	return ""
 }
 
-func (w *walk) isPod(t types.Type) bool  { return core(t) == "Pod" }
-func (w *walk) isPart(t types.Type) bool { return w.pod[core(t)] }
+func (w *walk) isObject(t types.Type) bool { return core(t) == w.kind.Name() }
+func (w *walk) isPart(t types.Type) bool   { return w.parts[core(t)] }
 
-// hasPods reports whether values of a type give Pods.
-func hasPods(t types.Type) bool {
+// hasObjects reports whether values of a type give objects of the kind. Informers and stores of any kind are taken to, where the
+// packages have none of others.
+func (w *walk) hasObjects(t types.Type) bool {
 	named, ok := t.(*types.Named)
-	return ok && slices.Contains([]string{"PodInformer", "PodLister", "PodNamespaceLister", "SharedIndexInformer", "Indexer", "Store"}, named.Obj().Name())
+	kind := w.kind.Name()
+	givers := []string{kind + "Informer", kind + "Lister", kind + "NamespaceLister"}
+	if kind == "Pod" {
+		givers = append(givers, "SharedIndexInformer", "Indexer", "Store")
+	}
+	return ok && slices.Contains(givers, named.Obj().Name())
 }
 
-// call has the function that is called gone through, where it is given a Pod.
+// call has the function that is called gone through, where it is given an object.
 func (w *walk) call(p *loaded, call *ast.CallExpr) {
 	given := slices.ContainsFunc(call.Args, func(arg ast.Expr) bool {
 		t := p.info.TypeOf(arg)
-		return t != nil && (w.isPart(t) || hasPods(t) || w.isMetadata(p, arg))
+		return t != nil && (w.isPart(t) || w.hasObjects(t) || w.isMetadata(p, arg))
 	})
 	if !given || p.info.Types[call.Fun].IsType() {
 		return
@@ -469,12 +538,12 @@ func (w *walk) call(p *loaded, call *ast.CallExpr) {
 		path = f.Pkg().Path()
 	}
 	switch {
-	case slices.Contains(roots, path):
-	case safe[name] != "":
+	case slices.Contains(w.roots, path):
+	case w.safe[name] != "":
 		w.used[name] = true
 	case w.seen[name]:
 	case types.IsInterface(recv(f)) || !strings.HasPrefix(path, "k8s.io/") || strings.Contains(path, "/kubernetes/typed/"):
-		w.t.Errorf("%s: %s is given a Pod, or a part of one: see what it reads, and name it in safe", w.at(call), name)
+		w.t.Errorf("%s: %s is given a %s, or a part of one: see what it reads, and name it in safe", w.at(call), name, w.kind.Name())
 		w.seen[name] = true
 	default:
 		w.seen[name] = true
@@ -482,13 +551,13 @@ func (w *walk) call(p *loaded, call *ast.CallExpr) {
 	}
 }
 
-// isMetadata reports whether an argument is the metadata of a Pod.
+// isMetadata reports whether an argument is the metadata of an object.
 func (w *walk) isMetadata(p *loaded, arg ast.Expr) bool {
 	if address, ok := arg.(*ast.UnaryExpr); ok {
 		arg = address.X
 	}
 	selector, ok := arg.(*ast.SelectorExpr)
-	return ok && selector.Sel.Name == "ObjectMeta" && w.isPod(p.info.TypeOf(selector.X))
+	return ok && selector.Sel.Name == "ObjectMeta" && w.isObject(p.info.TypeOf(selector.X))
 }
 
 func recv(f *types.Func) types.Type {

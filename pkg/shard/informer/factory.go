@@ -219,7 +219,7 @@ func (f *Factory) namespacesIn(all *view, example runtime.Object) *Informer {
 // the range.
 func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) *Informer {
 	from := following{
-		pool: f.pool, keys: append(key.supersets(), key), read: f.reads(key, read, example, f.keepsObject), past: f.past,
+		pool: f.pool, keys: append(key.supersets(), key), read: f.reads(key, read, example, f.keepsObject, nil), past: f.past,
 		// The server that was probed filters, but another one may answer.
 		outside: &f.pool.discarded,
 	}
@@ -235,8 +235,10 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) *In
 }
 
 // reads reads the range by itself where the API server filters, and together with the other ranges of the process where it does
-// not, or where the process reads all of the resource anyway, for slim copies.
-func (f *Factory) reads(key sharedKey, read reader, example runtime.Object, keep func(obj any) bool) source {
+// not, or where the process reads all of the resource anyway, for slim copies. picks is as in [config].
+func (f *Factory) reads(
+	key sharedKey, read reader, example runtime.Object, keep func(obj any) bool, picks func() func(obj any) bool,
+) source {
 	honoured := func(ctx context.Context) bool { return f.pool.prober.honoured(ctx, key.resource) }
 	return func(ctx context.Context, into *sink) {
 		for ctx.Err() == nil {
@@ -253,6 +255,7 @@ func (f *Factory) reads(key sharedKey, read reader, example runtime.Object, keep
 				honoured:  honoured,
 				stop:      func() { lost.Store(true); stop() },
 				keep:      keep,
+				picks:     picks,
 				discarded: &f.pool.discarded,
 			}, example, key.resource.String())(alone, into)
 			stop()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -250,10 +251,9 @@ func (r *reading) resume() (from string) {
 }
 
 func (r *reading) listWatch() cache.ListerWatcher {
-	discarded := &r.feed.pool.discarded
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			take, err := r.begin(ctx, true)
+			take, discarded, err := r.begin(ctx, true)
 			if err != nil {
 				return nil, err
 			}
@@ -267,7 +267,7 @@ func (r *reading) listWatch() cache.ListerWatcher {
 			return list, filterList(list, take, discarded)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			take, err := r.begin(ctx, streams(options))
+			take, discarded, err := r.begin(ctx, streams(options))
 			if err != nil {
 				return nil, err
 			}
@@ -284,9 +284,9 @@ func (r *reading) listWatch() cache.ListerWatcher {
 }
 
 // begin is called before each request. It returns what is taken of a list: what is in one of the present ranges, whole, and of
-// all else a slim copy where there is somebody for it. The error is ctx's; where the server has come to filter and nobody needs
-// everything, it returns with that only.
-func (r *reading) begin(ctx context.Context, list bool) (take taking, err error) {
+// all else a slim copy where there is somebody for it; and what counts the rest, see discardedLocked. The error is ctx's; where
+// the server has come to filter and nobody needs everything, it returns with that only.
+func (r *reading) begin(ctx context.Context, list bool) (take taking, discarded *atomic.Int64, err error) {
 	f := r.feed
 	mode, known := f.pool.prober.mode(ctx, f.key.resource)
 	if mode == ServerSide && !f.carries() {
@@ -295,7 +295,7 @@ func (r *reading) begin(ctx context.Context, list bool) (take taking, err error)
 		<-ctx.Done() // as all ranges leave
 	}
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -304,10 +304,21 @@ func (r *reading) begin(ctx context.Context, list bool) (take taking, err error)
 		f.running.Go(r.askAgain)
 	}
 	if !list {
-		return nil, nil
+		return nil, nil, nil
 	}
 	r.began, r.listing = true, true
-	return r.takesLocked(), nil
+	return r.takesLocked(), r.discardedLocked(), nil
+}
+
+// discardedLocked returns what counts objects and events that nobody keeps; nil where there is somebody for whom the server
+// has to send everything.
+func (r *reading) discardedLocked() *atomic.Int64 {
+	for p := range r.portions {
+		if p.slim != nil || p.into.i.picks != nil {
+			return nil
+		}
+	}
+	return &r.feed.pool.discarded
 }
 
 // noteAsked says that a list is about to be sent, of what there is at version or later.
@@ -324,16 +335,19 @@ func (r *reading) noteAsked(version string) {
 // takesLocked returns what the portions there are take of a list.
 func (r *reading) takesLocked() taking {
 	var slim func(any) any
-	parts := make([]*sink, 0, len(r.portions))
+	parts := make([]func(obj any) bool, 0, len(r.portions))
 	for p := range r.portions {
-		if p.slim != nil {
+		switch {
+		case p.slim != nil:
 			slim = p.slim
-		} else {
-			parts = append(parts, p.into)
+		case p.into.i.picks != nil:
+			parts = append(parts, p.into.i.picks())
+		default:
+			parts = append(parts, p.into.keeps)
 		}
 	}
 	return func(obj any) (any, bool) {
-		if slices.ContainsFunc(parts, func(into *sink) bool { return into.keeps(obj) }) {
+		if slices.ContainsFunc(parts, func(keeps func(any) bool) bool { return keeps(obj) }) {
 			return obj, true
 		}
 		if slim == nil {
@@ -388,7 +402,9 @@ func (r *reading) change(obj any, step func(into *sink, obj any) error) error {
 		return nil // it has ended
 	}
 	if !r.keepsLocked(obj) {
-		r.feed.pool.discarded.Add(1)
+		if discarded := r.discardedLocked(); discarded != nil {
+			discarded.Add(1)
+		}
 		return r.passLocked(version, func(p *portion) error { return p.into.Bookmark(version) })
 	}
 	obj, err := r.transformed(obj)

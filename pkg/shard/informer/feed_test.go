@@ -280,7 +280,7 @@ func TestRangeIsNotTakenBack(t *testing.T) {
 	bookmark(first, "30")
 	bookmark(second, "22")
 	check("being behind", false, "18")
-	take, err := first.begin(t.Context(), true)
+	take, _, err := first.begin(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +403,7 @@ func TestFeedThatIsOverTakesNoMoreRanges(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		asked := make(chan error)
 		go func() {
-			_, err := (&reading{feed: old}).begin(ctx, true)
+			_, _, err := (&reading{feed: old}).begin(ctx, true)
 			asked <- err
 		}()
 		<-old.filters

@@ -29,14 +29,16 @@ var (
 )
 
 // TestFollowersModel holds ranges of a process against all that the API server ever had, while informers of everything, whole
-// and in slim copies, come and go in the same process, watches lag, end and expire, ranges are warmed, started and ended, and the server comes to say
-// that it filters, or not.
+// and in slim copies, come and go in the same process, watches lag, end and expire, lists come whole or as watches in which
+// there are changes already, ranges are warmed, started and ended, also in the middle of such a list, and the server comes to
+// say that it filters, or not.
 func TestFollowersModel(t *testing.T) {
 	runs := *followRuns
 	if *followSeed != 0 {
 		runs = 1
 	}
 	var total voyage
+	streamed, changed := 0, 0
 	for range runs {
 		seed := *followSeed
 		if seed == 0 {
@@ -52,6 +54,9 @@ func TestFollowersModel(t *testing.T) {
 				total.parted += v.parted
 				total.carried += v.carried
 				total.whole += v.whole
+				total.midstream += v.midstream
+				streamed += v.harbour.streamed
+				changed += v.harbour.changed
 			})
 		})
 		if !ok {
@@ -60,9 +65,11 @@ func TestFollowersModel(t *testing.T) {
 	}
 	t.Logf("%d runs: %d times a range was seen to follow, %d times to read with others, %d notifications, %d slim copies and %d whole objects beside them in the end",
 		runs, total.attached, total.together, total.notified, total.carried, total.whole)
+	t.Logf("%d lists in the form of watches, with %d changes in them; %d ranges began in the middle of one that others read",
+		streamed, changed, total.midstream)
 	if *followSeed == 0 && (total.attached < runs || total.together < runs || total.notified < runs || total.parted < runs/10 ||
-		total.carried < runs || total.whole < runs) {
-		t.Errorf("hardly anything was followed, or read together")
+		total.carried < runs || total.whole < runs || streamed < runs || changed < runs || total.midstream < runs/2) {
+		t.Errorf("hardly anything was followed, read together, or streamed")
 	}
 }
 
@@ -84,6 +91,8 @@ type voyage struct {
 	parted int
 	// carried counts slim copies, and whole those that a range and the informer of slim copies shared.
 	carried, whole int
+	// midstream counts ranges that began while others of the process read a list in the form of a watch.
+	midstream int
 }
 
 // boat is one range that has been begun.
@@ -116,13 +125,22 @@ func newVoyage(t *testing.T, random *rand.Rand) *voyage {
 	pool.config.Metadata = h
 	pool.config.Transform = func(obj any) (any, error) {
 		m, err := meta.Accessor(obj)
-		if err != nil || m.GetAnnotations()["seen"] != "" {
-			t.Errorf("%s is transformed twice, or %v", name(obj), err)
+		notes := m.GetAnnotations()
+		if err != nil || notes["seen"] != "" && notes[inStream] == "" || notes["seen"] == "twice" {
+			t.Errorf("%s is transformed once more than it should be, or %v", name(obj), err)
 			return obj, nil
 		}
-		m.SetAnnotations(map[string]string{"seen": "once"})
+		seen := map[string]string{"seen": "once"}
+		switch {
+		case notes["seen"] != "":
+			seen["seen"] = "twice"
+		case notes[inStream] != "":
+			seen[inStream] = "yes"
+		}
+		m.SetAnnotations(seen)
 		return obj, nil
 	}
+	h.streams = random.IntN(4) > 0
 	pool.config.Slim = map[schema.GroupVersionResource]func(any) any{configMaps: slimConfigMap}
 	ranges, err := shard.EqualRanges(3)
 	if err != nil {
@@ -173,7 +191,7 @@ func (v *voyage) roll(n int) int {
 
 func (v *voyage) step() {
 	h := v.harbour
-	switch v.roll(24) {
+	switch v.roll(26) {
 	case 0:
 		v.toggleWhole()
 	case 1, 12:
@@ -201,10 +219,49 @@ func (v *voyage) step() {
 			v.server.set(func(s *apiServer) { s.shards = !s.shards })
 			time.Sleep(probeFor) // virtual
 		}
+	case 13:
+		h.set(func() { h.streams = !h.streams || h.random.IntN(3) > 0 })
+	case 14, 15:
+		v.joinMidstream()
 	default:
 		for range 1 + v.roll(4) {
 			h.write()
 		}
+	}
+}
+
+// joinMidstream has a range begin while the process reads all in slim copies in a list in the form of a watch, and things change.
+func (v *voyage) joinMidstream() {
+	h := v.harbour
+	h.set(func() { h.down, h.lag, h.streams = false, 200*time.Millisecond+h.upTo(3*time.Second), true })
+	if v.slim == nil {
+		v.toggleSlim()
+	} else {
+		h.disturb(true)
+	}
+	streaming := func() (n int) {
+		h.set(func() { n = h.streaming })
+		return n
+	}
+	for range 50 {
+		if time.Sleep(v.draw(100 * time.Millisecond)); streaming() > 0 { // virtual
+			break
+		}
+	}
+	time.Sleep(v.draw(time.Second)) // virtual
+	i := v.roll(len(v.ranges))
+	if v.boats[i] != nil {
+		v.end(i)
+	}
+	for range v.roll(3) {
+		h.write()
+	}
+	if streaming() > 0 {
+		v.midstream++
+	}
+	v.begin(i)
+	for range v.roll(3) {
+		h.write()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -23,8 +24,8 @@ import (
 )
 
 // harbour is an API server with ConfigMaps that keeps all of its past. Its lists and watches are as slow as real ones in
-// virtual time: each watch lags on its own, tells where it is in bookmarks, and may be cut or told to list again. It
-// implements reader, and metadata.Interface for lists.
+// virtual time: each watch lags on its own, tells where it is in bookmarks, and may be cut or told to list again, also while it
+// is a list. It implements reader, and metadata.Interface for lists.
 type harbour struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -38,7 +39,15 @@ type harbour struct {
 	lag     time.Duration
 	watches map[*mooring]struct{}
 	lists   int
+	// streams says that it knows lists in the form of watches, and streaming counts those under way. streamed counts
+	// those that have come to their end, and changed the changes that they told of before.
+	streams                      bool
+	streaming, streamed, changed int
 }
+
+// inStream marks objects that a list in the form of a watch has sent. A Reflector transforms these, and so does the store that it
+// fills from them.
+const inStream = "in-stream"
 
 // berthing is one write.
 type berthing struct {
@@ -164,13 +173,7 @@ func (h *harbour) List(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	h.mu.Lock()
 	version := h.version
 	if o.ResourceVersion != "" {
-		least, err := strconv.Atoi(o.ResourceVersion)
-		if err != nil || least == 0 {
-			panic("list at version " + o.ResourceVersion)
-		}
-		if least = max(least, h.oldest); least <= version {
-			version = least + h.random.IntN(version-least+1)
-		}
+		version = h.sinceLocked(o.ResourceVersion)
 	}
 	h.lists++
 	var list v1.ConfigMapList
@@ -182,14 +185,29 @@ func (h *harbour) List(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	return &list, h.pause(ctx)
 }
 
-// Watch implements reader; it knows no streaming lists.
-func (h *harbour) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	from, err := strconv.Atoi(o.ResourceVersion)
-	if err != nil || o.SendInitialEvents != nil {
-		return nil, fmt.Errorf("no watch from %q, or a streaming list", o.ResourceVersion)
+// sinceLocked returns the version of an answer that must be of at least this one.
+func (h *harbour) sinceLocked(text string) int {
+	least, err := strconv.Atoi(text)
+	if err != nil || least == 0 {
+		panic("list at version " + text)
 	}
+	if least = max(least, h.oldest); least > h.version {
+		return h.version
+	}
+	return least + h.random.IntN(h.version-least+1)
+}
+
+// Watch implements reader.
+func (h *harbour) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if err := h.pause(ctx); err != nil {
 		return nil, err
+	}
+	if streams(o) {
+		return h.stream(ctx, o)
+	}
+	from, err := strconv.Atoi(o.ResourceVersion)
+	if err != nil {
+		return nil, fmt.Errorf("no watch from %q", o.ResourceVersion)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	m := &mooring{out: make(chan watch.Event), stop: cancel, gone: make(chan struct{}), cut: make(chan struct{})}
@@ -204,48 +222,133 @@ func (h *harbour) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	return m, nil
 }
 
-// tell sends what happens after a version until the watch ends.
-func (h *harbour) tell(ctx context.Context, m *mooring, from int) {
-	defer close(m.out)
-	defer h.set(func() { delete(h.watches, m) })
-	send := func(e watch.Event) bool {
-		select {
-		case m.out <- e:
-			return true
-		case <-ctx.Done():
-			return false
+// stream begins a list in the form of a watch.
+func (h *harbour) stream(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.streams {
+		return nil, errors.New("no lists in the form of watches")
+	}
+	version := h.version
+	if o.ResourceVersion != "" {
+		version = h.sinceLocked(o.ResourceVersion)
+	}
+	var list []*v1.ConfigMap
+	for _, key := range slices.Sorted(maps.Keys(h.truth(version))) {
+		list = append(list, h.truth(version)[key])
+	}
+	h.lists++
+	h.streaming++
+	ctx, cancel := context.WithCancel(ctx)
+	m := &mooring{out: make(chan watch.Event), stop: cancel, gone: make(chan struct{}), cut: make(chan struct{})}
+	h.watches[m] = struct{}{}
+	go func() {
+		ended := sync.OnceFunc(func() { h.set(func() { h.streaming-- }) })
+		defer ended()
+		h.tellAll(ctx, m, list, version, ended)
+	}()
+	return m, nil
+}
+
+// tellAll sends all of a list, some of what has happened since, and that this was the list; then it goes on as a watch.
+func (h *harbour) tellAll(ctx context.Context, m *mooring, list []*v1.ConfigMap, version int, ended func()) {
+	marked := func(c *v1.ConfigMap) *v1.ConfigMap {
+		c = c.DeepCopy()
+		c.Annotations = map[string]string{inStream: "yes"}
+		return c
+	}
+	over := func() {
+		h.set(func() { delete(h.watches, m) })
+		close(m.out)
+	}
+	for _, object := range list {
+		if !h.wait(ctx, m, 4) || !m.send(ctx, watch.Event{Type: watch.Added, Object: marked(object)}) {
+			over()
+			return
 		}
 	}
 	for {
 		h.mu.Lock()
-		wait := h.upTo(h.lag)
+		at := h.afterLocked(version)
+		end := at == len(h.past) || h.random.IntN(4) == 0
+		var next berthing
+		if !end {
+			next = h.past[at]
+		}
 		h.mu.Unlock()
-		select {
-		case <-time.After(10*time.Millisecond + wait):
-		case <-ctx.Done():
-			return
-		case <-m.cut:
-			return
-		case <-m.gone:
-			status := apierrors.NewResourceExpired("too old").Status()
-			send(watch.Event{Type: watch.Error, Object: &status})
+		if end {
+			break
+		}
+		if !h.wait(ctx, m, 4) || !m.send(ctx, watch.Event{Type: next.event, Object: marked(next.object)}) {
+			over()
 			return
 		}
+		h.set(func() { h.changed++ })
+		version = next.version
+	}
+	bookmark := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(version),
+		Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
+	if !m.send(ctx, watch.Event{Type: watch.Bookmark, Object: bookmark}) {
+		over()
+		return
+	}
+	h.set(func() { h.streamed++ })
+	ended()
+	h.tell(ctx, m, version)
+}
+
+// afterLocked returns where in the past that begins which is later than version.
+func (h *harbour) afterLocked(version int) int {
+	at, _ := slices.BinarySearchFunc(h.past, version+1, func(b berthing, v int) int { return cmp.Compare(b.version, v) })
+	return at
+}
+
+func (m *mooring) send(ctx context.Context, e watch.Event) bool {
+	select {
+	case m.out <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// wait waits for a part of what an event is late, and reports whether the watch goes on.
+func (h *harbour) wait(ctx context.Context, m *mooring, part time.Duration) bool {
+	h.mu.Lock()
+	wait := h.upTo(h.lag) / part
+	h.mu.Unlock()
+	select {
+	case <-time.After(10*time.Millisecond + wait):
+		return true
+	case <-ctx.Done():
+	case <-m.cut:
+	case <-m.gone:
+		status := apierrors.NewResourceExpired("too old").Status()
+		m.send(ctx, watch.Event{Type: watch.Error, Object: &status})
+	}
+	return false
+}
+
+// tell sends what happens after a version until the watch ends.
+func (h *harbour) tell(ctx context.Context, m *mooring, from int) {
+	defer close(m.out)
+	defer h.set(func() { delete(h.watches, m) })
+	for h.wait(ctx, m, 1) {
 		h.mu.Lock()
-		at, _ := slices.BinarySearchFunc(h.past, from+1, func(b berthing, v int) int { return cmp.Compare(b.version, v) })
+		at := h.afterLocked(from)
 		news := slices.Clone(h.past[at:])
 		news = news[:min(len(news), 1+h.random.IntN(3))]
 		now, bookmark := h.version, h.random.IntN(20) == 0 && len(h.past) == at+len(news)
 		h.mu.Unlock()
 		for _, b := range news {
-			if !send(watch.Event{Type: b.event, Object: b.object.DeepCopy()}) {
+			if !m.send(ctx, watch.Event{Type: b.event, Object: b.object.DeepCopy()}) {
 				return
 			}
 			from = b.version
 		}
 		if bookmark {
 			from = now
-			if !send(watch.Event{Type: watch.Bookmark, Object: &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(now)}}}) {
+			if !m.send(ctx, watch.Event{Type: watch.Bookmark, Object: &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(now)}}}) {
 				return
 			}
 		}

@@ -35,6 +35,9 @@ type source func(ctx context.Context, into *sink)
 type Informer struct {
 	example runtime.Object
 	keep    func(obj any) bool // nil keeps everything
+	// picks returns, for one list, what keep keeps and what the list needs beside it, of an informer that picks objects of all
+	// that there are; nil for others.
+	picks   func() func(obj any) bool
 	source  source
 	resync  time.Duration
 	indexer cache.Indexer
@@ -72,7 +75,10 @@ type config struct {
 	example runtime.Object
 	source  source
 	// keep decides by the object (never a tombstone); nil keeps all.
-	keep      func(obj any) bool
+	keep func(obj any) bool
+	// picks is called before each list that the informer is filled from, or each page of one, and returns what is gathered of
+	// it. Nil for what keep keeps; keep must not go by what is stored then.
+	picks     func() func(obj any) bool
 	resync    time.Duration
 	transform cache.TransformFunc
 	shed      func(obj any) any
@@ -85,6 +91,7 @@ func newInformer(c config) *Informer {
 		held:      c.held,
 		example:   c.example,
 		keep:      c.keep,
+		picks:     c.picks,
 		source:    c.source,
 		resync:    c.resync,
 		transform: c.transform,

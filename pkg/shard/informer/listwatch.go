@@ -68,7 +68,9 @@ type rangeListWatch struct {
 	// stop ends what reads. It is called when all would have to be listed without the server's help; ranges read together then.
 	stop func()
 	keep func(obj any) bool
-	// discarded counts objects and events that the client dropped.
+	// picks is for an informer that picks objects of all that there are; see config.
+	picks func() func(obj any) bool
+	// discarded counts objects and events that the client dropped though the server could have left them out.
 	discarded *atomic.Int64
 }
 
@@ -86,6 +88,9 @@ func (lw *rangeListWatch) ListWithContext(ctx context.Context, options metav1.Li
 	list, err := lw.reader.List(ctx, current(options))
 	if err != nil {
 		return nil, err
+	}
+	if lw.picks != nil {
+		return list, filterList(list, only(lw.picks()), nil)
 	}
 	return list, filterList(list, only(lw.keep), lw.discarded)
 }
@@ -115,7 +120,7 @@ type taking func(obj any) (taken any, ok bool)
 // only takes what keep keeps, as it is.
 func only(keep func(any) bool) taking { return func(obj any) (any, bool) { return obj, keep(obj) } }
 
-// filterList keeps list's metadata, resource version and continue token included.
+// filterList keeps list's metadata, resource version and continue token included. discarded counts what is dropped; nil for not.
 func filterList(list runtime.Object, take taking, discarded *atomic.Int64) error {
 	var kept []runtime.Object
 	dropped, changed := int64(0), false
@@ -135,7 +140,9 @@ func filterList(list runtime.Object, take taking, discarded *atomic.Int64) error
 	if dropped == 0 && !changed {
 		return nil
 	}
-	discarded.Add(dropped)
+	if discarded != nil {
+		discarded.Add(dropped)
+	}
 	return meta.SetList(list, kept)
 }
 
@@ -148,7 +155,10 @@ func (lw *rangeListWatch) WatchWithContext(ctx context.Context, options metav1.L
 		return nil, lw.giveUp(ctx)
 	}
 	w, err := lw.reader.Watch(ctx, options)
-	if err != nil || honoured {
+	switch {
+	case err == nil && lw.picks != nil && streams(options):
+		return newFilteredWatch(w, only(lw.picks()), nil, true), nil
+	case err != nil || honoured || lw.picks != nil: // Of single events the store picks: it has seen those before.
 		return w, err
 	}
 	return newFilteredWatch(w, only(lw.keep), lw.discarded, false), nil
@@ -181,6 +191,8 @@ type filteredWatch struct {
 	stop     context.CancelFunc
 }
 
+// newFilteredWatch begins one. discarded counts what it drops; nil for not. listOnly says that it takes what comes after the list
+// as it is.
 func newFilteredWatch(incoming watch.Interface, take taking, discarded *atomic.Int64, listOnly bool) *filteredWatch {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &filteredWatch{incoming: incoming, result: make(chan watch.Event), stop: cancel}
@@ -199,7 +211,9 @@ func (w *filteredWatch) run(ctx context.Context, take taking, discarded *atomic.
 			}
 			taken, ok := take(event.Object)
 			if !ok {
-				discarded.Add(1)
+				if discarded != nil {
+					discarded.Add(1)
+				}
 				continue
 			}
 			event.Object = taken.(runtime.Object)

@@ -4,6 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 )
@@ -52,19 +53,41 @@ func (f *Factory) newPicked(key sharedKey, read reader, pick func(metav1.Object)
 	}
 	var own *Informer
 	keep := func(obj any) bool { return picks(own.indexer, pick, obj) }
+	listed := func() func(any) bool { return remembering(keep) }
 	from := following{
-		pool: f.pool, keys: key.supersets(), read: f.reads(key.unpicked(), read, example, keep), past: f.past,
+		pool: f.pool, keys: key.supersets(), read: f.reads(key.unpicked(), read, example, keep, listed), past: f.past,
 	}
 	own = newInformer(config{
 		example:   example,
 		source:    from.source(),
 		keep:      keep,
+		picks:     listed,
 		resync:    f.pool.config.Resync(),
 		transform: f.pool.config.Transform,
 		shed:      f.pool.sheds(key),
 		held:      true,
 	})
 	return &entry{SharedIndexInformer: own, keep: keep, close: func() error { return nil }, forget: own.empty}
+}
+
+// remembering returns keep for one list. If that comes as a watch, objects change before it is complete and stored: of what has
+// been gathered, all changes are let through.
+func remembering(keep func(any) bool) func(obj any) bool {
+	gathered := map[types.UID]struct{}{}
+	return func(obj any) bool {
+		accessor, err := meta.Accessor(obj)
+		if err != nil {
+			return false
+		}
+		if _, before := gathered[accessor.GetUID()]; before {
+			return true
+		}
+		if keep(obj) {
+			gathered[accessor.GetUID()] = struct{}{}
+			return true
+		}
+		return false
+	}
 }
 
 // picks reports whether an object is picked, or has been before.

@@ -1,13 +1,21 @@
 package informer
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -75,6 +83,116 @@ func TestPickedStays(t *testing.T) {
 	}
 }
 
+// script is a resource whose lists are watches that a test sends, one after the other. It implements reader.
+type script struct {
+	t       *testing.T
+	events  chan watch.Event
+	version int
+}
+
+// List implements reader.
+func (s *script) List(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return nil, errors.New("lists are watches here")
+}
+
+// Watch implements reader.
+func (s *script) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if !streams(o) {
+		s.t.Error("a list in the form of a watch has not gone on as a watch")
+	}
+	return &ticking{events: s.events, stop: sync.OnceFunc(func() { close(s.events) })}, nil
+}
+
+// send sends what has happened to an object, with the next version.
+func (s *script) send(event watch.EventType, obj *metav1.PartialObjectMetadata) {
+	s.version++
+	obj.ResourceVersion = fmt.Sprint(s.version)
+	s.events <- watch.Event{Type: event, Object: obj}
+}
+
+// endList sends that what was sent is the list.
+func (s *script) endList() {
+	end := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(s.version),
+		Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
+	s.events <- watch.Event{Type: watch.Bookmark, Object: end}
+}
+
+// TestPickedInAStream: an object that changes, or goes, while a list streams does not stay as it was.
+func TestPickedInAStream(t *testing.T) {
+	for name, filters := range map[string]bool{"the server filters": true, "the process reads together": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := &script{t: t, events: make(chan watch.Event)}
+				pool, _, i, told := picking(t, filters, all)
+				for _, name := range []string{"loses", "loses-and-goes", "goes", "stays", "again"} {
+					all.send(watch.Added, chosen(name, true)) // 1 to 5
+				}
+				all.send(watch.Added, chosen("gets", false)) // 6
+				all.send(watch.Added, chosen("never", false))
+				all.send(watch.Modified, chosen("loses", false))          // 8
+				all.send(watch.Modified, chosen("loses-and-goes", false)) // 9
+				all.send(watch.Deleted, chosen("loses-and-goes", false))  // 10
+				all.send(watch.Deleted, chosen("goes", true))             // 11
+				all.send(watch.Modified, chosen("gets", true))            // 12
+				all.send(watch.Deleted, chosen("again", true))            // 13
+				another := chosen("again", false)
+				another.UID = "another"
+				all.send(watch.Added, another) // 14
+				all.endList()
+				checkCalls(t, "at the end of the list", told, "add a/gets@12 initial=true", "add a/stays@4 initial=true")
+				all.send(watch.Modified, chosen("stays", false)) // 15
+				all.send(watch.Modified, chosen("loses", true))  // 16
+				all.send(watch.Deleted, chosen("gets", false))   // 17
+				all.send(watch.Deleted, chosen("stays", false))  // 18
+				checkCalls(t, "later", told, "delete a/gets@17", "add a/loses@16 initial=false", "update a/stays@4 -> a/stays@15", "delete a/stays@18")
+				if keys := i.GetStore().ListKeys(); len(keys) != 1 || keys[0] != "a/loses" {
+					t.Errorf("the cache holds %v, want what was picked and is there", keys)
+				}
+				if n := pool.Discarded(); n != 0 {
+					t.Errorf("%d objects and events count as outside of a range", n)
+				}
+			})
+		})
+	}
+}
+
+// TestPickedListIsNotGathered: what is not picked is dropped as a list streams, not at its end.
+func TestPickedListIsNotGathered(t *testing.T) {
+	for name, filters := range map[string]bool{"the server filters": true, "the process reads together": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := &script{t: t, events: make(chan watch.Event)}
+				_, _, i, _ := picking(t, filters, all)
+				var sent []weak.Pointer[metav1.PartialObjectMetadata]
+				for n := range 40 {
+					obj := chosen(fmt.Sprint(n), n%8 == 0)
+					if n%8 > 0 {
+						sent = append(sent, weak.Make(obj))
+					}
+					all.send(watch.Added, obj)
+				}
+				synctest.Wait()
+				goruntime.GC()
+				goruntime.GC()
+				kept := 0
+				for _, obj := range sent {
+					if obj.Value() != nil {
+						kept++
+					}
+				}
+				if kept > 2 { // which may still be on a stack
+					t.Errorf("%d objects that are not picked are kept until the end of the list", kept)
+				}
+				all.endList()
+				synctest.Wait()
+				if got := len(i.GetStore().ListKeys()); got != 5 {
+					t.Errorf("%d picked objects, want 5", got)
+				}
+			})
+		})
+	}
+}
+
 // TestPickedIsTheObject: another object of the name has not been picked.
 func TestPickedIsTheObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -131,12 +249,41 @@ func TestPickedFollows(t *testing.T) {
 	})
 }
 
+// TestPickedIsShed: what has followed whole objects keeps their metadata alone, once those have gone.
+func TestPickedIsShed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		one := newConfigMap("a", "one")
+		one.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
+		resource.Add(one) // 1
+		pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)
+		all, _ := whole(t, pool, configMaps, resource)
+		synctest.Wait()
+		f := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		defer f.Shutdown()
+		i := inner(f.pickedFrom(configMaps, resource, isChosen))
+		var told recorder
+		mustAdd(t, i, &told)
+		f.StartWithContext(t.Context())
+		checkCalls(t, "a follower", &told, "add a/one@1 initial=true")
+		checkFollowed(t, pool, configMaps, 1)
+		all.Shutdown()
+		synctest.Wait()
+		obj, there, err := i.GetStore().GetByKey("a/one")
+		if _, slim := obj.(*metav1.PartialObjectMetadata); !slim || !there || err != nil {
+			t.Errorf("it holds %T, there: %t, %v; want metadata alone", obj, there, err)
+		}
+		checkCalls(t, "a follower that reads by itself", &told)
+	})
+}
+
 // TestPickedReadsTogether: with ranges that read a kind's metadata because the server does not filter, there is one list and
 // one watch.
 func TestPickedReadsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
-		resource.Add(chosen("one", true)) // 1
+		resource.Add(chosen("one", true))  // 1
+		resource.Add(chosen("two", false)) // 2
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 		low, high := halves(t, pool)
 		f := pool.NewFactory(shard.Everything(), nil, time.Time{})
@@ -151,6 +298,9 @@ func TestPickedReadsTogether(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
+		if n := pool.Discarded(); n != 0 {
+			t.Errorf("%d objects count as outside of a range", n)
+		}
 		if n := resource.requests(); n != 2 || len(i.GetStore().ListKeys()) != 1 {
 			t.Errorf("%d requests, want a list and a watch; picked: %v", n, i.GetStore().ListKeys())
 		}

@@ -34,9 +34,8 @@ type PoolConfig struct {
 	Transform cache.TransformFunc
 	// Slim makes slim copies of the objects of a resource, which hold what some controllers read of
 	// them; see [Factory.Slimmed]. Each function returns a new object, leaves the one that it is
-	// given as it is, and makes nothing else of a copy than the copy. In lists it is given what the
-	// API server sent, and Transform is applied to the copy; else it is given what Transform has returned. So it must not
-	// read what Transform changes.
+	// given as it is, and makes nothing else of a copy than the copy. It is given what the API server sent, and Transform is
+	// applied to the copy; or it is given what Transform has returned. So it must not read what Transform changes.
 	Slim map[schema.GroupVersionResource]func(obj any) any
 	// Clock tells how old a probe's answer is, and what came before a list. What [Pool.NewFactory] is given is by this
 	// clock, so whoever gives it something must use the same one. Nil means the real clock.
@@ -54,7 +53,7 @@ type Pool struct {
 	kinds  *kinds
 	prober *prober
 	// discarded counts objects and events that clients dropped because they were
-	// outside the range.
+	// outside the range, and nobody in the process had to look at them.
 	discarded atomic.Int64
 	moments   atomic.Int64
 	// unseen counts updates that no cache had seen in the time that See was given.
@@ -132,7 +131,8 @@ func NewPool(c PoolConfig) (*Pool, error) {
 func (p *Pool) Modes() map[schema.GroupVersionResource]Mode { return p.prober.snapshot() }
 
 // Discarded returns how many objects and events have been dropped by this process
-// because the API server sent them though they were outside the range.
+// because the API server sent them though they were outside the range. It does not count those that it had to send: to
+// an informer that picks of all objects those which it needs.
 func (p *Pool) Discarded() int64 { return p.discarded.Load() }
 
 // Unseen returns how many updates a shard's cache had not seen in time; see [Factory.See].
@@ -250,7 +250,7 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past 
 	}
 	source := reflected(s.everything(read), example, key.resource.String())
 	if key.slim {
-		source = s.slims(read)
+		source = s.slims(read, example)
 	}
 	source = s.rereading(source)
 	if keys := key.supersets(); len(keys) > 0 {

@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/core"
 	"k8s.io/client-go/informers/internalinterfaces"
@@ -26,8 +28,8 @@ type Slimmed struct {
 	resources map[schema.GroupVersionResource]bool
 }
 
-// Slimmed returns the factory with slim copies of the resources. A range's own informers hold whole
-// objects all the same: others of the range read them. The error names a resource of which no slim
+// Slimmed returns the factory with slim copies of the resources. A range's own informers, of namespaced
+// resources, hold whole objects all the same: others of the range read them. The error names a resource of which no slim
 // copies can be made.
 func (f *Factory) Slimmed(resources ...schema.GroupVersionResource) (*Slimmed, error) {
 	s := &Slimmed{Factory: f, resources: make(map[schema.GroupVersionResource]bool, len(resources))}
@@ -68,8 +70,11 @@ func (s *Slimmed) slim(k kind) cache.SharedIndexInformer {
 	return s.informer(sharedKey{resource: k.Resource, slim: true}, k.Type, k.Namespaced, s.pool.kinds.typed(k), k.newObject())
 }
 
-// slims reads all of the resource for an informer of slim copies.
-func (s *shared) slims(read reader) source {
+// slims reads all of the resource for an informer of slim copies. What ranges read, too, it reads together with them.
+func (s *shared) slims(read reader, example runtime.Object) source {
+	if k, known := s.pool.kinds.byResource[s.key.resource]; known && !k.Namespaced {
+		return reflected(slimming(s.everything(read), s.pool.config.Slim[s.key.resource]), example, s.key.resource.String())
+	}
 	whole := sharedKey{resource: s.key.resource}
 	return func(ctx context.Context, into *sink) {
 		for ctx.Err() == nil {
@@ -77,6 +82,28 @@ func (s *shared) slims(read reader) source {
 				into: into, slim: s.pool.config.Slim[s.key.resource], asked: s.noteAsked, listed: into.listed,
 			})
 		}
+	}
+}
+
+// slimming makes slim copies of what lw sends as it comes.
+func slimming(lw cache.ListerWatcher, slim func(any) any) cache.ListerWatcher {
+	from := cache.ToListerWatcherWithContext(lw)
+	take := func(obj any) (any, bool) { return slim(obj), true }
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			list, err := from.ListWithContext(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			return list, filterList(list, take, nil)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			w, err := from.WatchWithContext(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			return newFilteredWatch(w, take, nil, false), nil
+		},
 	}
 }
 

@@ -76,6 +76,76 @@ func TestSlimmedInformers(t *testing.T) {
 	})
 }
 
+// TestSlimNodes: of a cluster-scoped kind the ranges of a process have slim copies in one informer, which asks nobody whether the
+// server filters; where the process has the objects whole, it has the same ones.
+func TestSlimNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := newFakeResource(t)
+		node := func(label string) *v1.Node {
+			n := newNode("one")
+			n.Labels = map[string]string{"label": label}
+			n.Status.Images = []v1.ContainerImage{{Names: []string{"heavy"}}}
+			return n
+		}
+		resource.Add(node("a"))
+		pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)
+		pool.config.Slim = map[schema.GroupVersionResource]func(any) any{
+			nodes: func(obj any) any { return &v1.Node{ObjectMeta: obj.(*v1.Node).ObjectMeta} },
+		}
+		low, high := halves(t, pool)
+		for _, f := range []*Factory{low, high} {
+			if s, err := f.Slimmed(nodes); err != nil || s.slim(pool.kinds.byResource[nodes]) == nil {
+				t.Fatal(err)
+			}
+			f.Shutdown()
+		}
+		low, high = halves(t, pool)
+		var slims []cache.SharedIndexInformer
+		for _, f := range []*Factory{low, high} {
+			serve(pool, nodes, resource)
+			slims = append(slims, f.informer(sharedKey{resource: nodes, slim: true}, nil, false, resource, &v1.Node{}))
+			f.StartWithContext(t.Context())
+		}
+		held := func(i cache.SharedIndexInformer) *v1.Node {
+			obj, _, err := i.GetStore().GetByKey("one")
+			if err != nil || obj == nil {
+				t.Fatalf("%v, %v", obj, err)
+			}
+			return obj.(*v1.Node)
+		}
+		check := func(when, label string, whole bool) {
+			t.Helper()
+			time.Sleep(time.Minute) // virtual: past what informers wait for each other
+			synctest.Wait()
+			one, other := held(slims[0]), held(slims[1])
+			if one != other || one.Labels["label"] != label || (len(one.Status.Images) > 0) != whole || resource.watchers() != 1 {
+				t.Errorf("%s: the same object: %t, label %s, whole: %t, %d watches; want %s, whole: %t, one watch",
+					when, one == other, one.Labels["label"], len(one.Status.Images) > 0, resource.watchers(), label, whole)
+			}
+		}
+		check("at the start", "a", false)
+		resource.Modify(node("b"))
+		check("after a change", "b", false)
+		if modes := pool.Modes(); len(modes) > 0 {
+			t.Errorf("somebody asked who filters: %v", modes)
+		}
+		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		whole := group.reading(nodes, resource, &v1.Node{})
+		group.StartWithContext(t.Context())
+		time.Sleep(time.Second) // virtual
+		resource.Modify(node("c"))
+		check("with a group that has them whole", "c", true)
+		if held(whole) != held(slims[0]) {
+			t.Error("a Node is held twice")
+		}
+		group.Shutdown()
+		group.Forget()
+		check("when the group has left", "c", false)
+		resource.Modify(node("d"))
+		check("after a change", "d", false)
+	})
+}
+
 // book has ConfigMaps on pages. It implements reader, and checks before each page that the whole
 // objects of the page before have been let go of.
 type book struct {
