@@ -290,3 +290,37 @@ func TestClusterScopedDependentsOfNamespacedOwners(t *testing.T) {
 	s.drop(n, metav1.DeletePropagationForeground)
 	s.become(k)
 }
+
+// TestUndecidedUntilTheCollectorBeginsAnew: upstream does not decide about a cluster-scoped object that names a namespaced
+// owner. It loses that reference when the object whose UID this bears is orphaned; nobody looks at it after that, though its
+// other owner is absent. A collector that begins anew deletes it, stock's or the cluster's. So what is left depends on when a
+// collector began, and not on backoff.
+func TestUndecidedUntilTheCollectorBeginsAnew(t *testing.T) {
+	gone, undecided := id{clusterRole.name, -1, "gone"}, id{clusterRole.name, -1, "undecided"}
+	for name, start := range map[string]func(s *scene) *collector{
+		"stock": func(s *scene) *collector { return startStock(s.T, s.world) },
+		"parts": func(s *scene) *collector { return s.ofCluster() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, map[id][]edge{k: nil, gone: {{owner: k, fault: wrongUID}}, undecided: {{owner: gone}, {owner: k, fault: wrongKind}}})
+			c, looked := s.counted(func() *collector { return start(s) }, func(r *http.Request) bool {
+				return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "-undecided")
+			})
+			s.become(k, undecided)
+			looked(1)
+			s.drop(k, metav1.DeletePropagationOrphan)
+			s.become(undecided)
+			last := id{clusterRole.name, -1, "last"}
+			if _, err := s.create(t.Context(), last, []edge{{owner: k, fault: never}}); err != nil {
+				t.Fatal(err)
+			}
+			s.become(undecided) // It has dealt with what came after the orphaning.
+			c.stop()
+			if got := s.there()[undecided].owners; got != "ClusterRole/gone" {
+				t.Errorf("owned by %q, want the reference that was orphaned to have gone", got)
+			}
+			defer start(s).stop()
+			s.become()
+		})
+	}
+}
