@@ -179,14 +179,19 @@ func (s *scene) outlast(owner id) {
 // that goes too. The cluster's collector comes first, sees no circle, and must leave it alone: were the second object
 // deleted in the foreground as well, with its references as they are, both would wait for ever.
 func TestCirclesAreLeftToTheRange(t *testing.T) {
-	s := newScene(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
-	s.drop(y, metav1.DeletePropagationForeground)
-	s.drop(k, metav1.DeletePropagationForeground)
-	c, looked := s.counted(s.ofCluster, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/things/x") })
-	defer c.stop()
-	looked(6)
-	defer s.ofRange(everything()).stop()
-	s.become()
+	for name, finalizers := range map[string][]string{"plain": nil, "finalizer": {metav1.FinalizerDeleteDependents}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
+			s.finalize(x, finalizers...)
+			s.drop(y, metav1.DeletePropagationForeground)
+			s.drop(k, metav1.DeletePropagationForeground)
+			c, looked := s.counted(s.ofCluster, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/things/x") })
+			defer c.stop()
+			looked(6)
+			defer s.ofRange(everything()).stop()
+			s.become()
+		})
+	}
 }
 
 // counted starts a collector, and returns what waits until it has sent so many of some requests.
@@ -245,6 +250,35 @@ func TestReferencesOfTheOtherPartStay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUnblockedReferencesStay: before a range deletes an object in a circle in the foreground it has it block none of its owners.
+// For a custom resource upstream replaces all references by those in its graph, which has none to a cluster-scoped owner.
+func TestUnblockedReferencesStay(t *testing.T) {
+	s := newScene(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
+	s.finalize(x, held)
+	s.drop(k, metav1.DeletePropagationForeground)
+	s.drop(y, metav1.DeletePropagationForeground)
+	defer s.ofRange(everything()).stop()
+	harness.Eventually(t, *patience, "the range deletes what is in the circle", func(context.Context) error {
+		if now := s.there(); !now[x].dying {
+			return fmt.Errorf("there is %+v", now)
+		}
+		return nil
+	})
+	if got := s.there()[x].owners; got != "ClusterRole/k ConfigMap/y" {
+		t.Errorf("owned by %q after it blocks nothing, want both references to stay", got)
+	}
+	defer s.ofCluster().stop()
+	harness.Eventually(t, *patience, "nothing but the test holds it", func(context.Context) error {
+		if now := s.there(); now[x].finalizers != held {
+			return fmt.Errorf("there is %+v", now)
+		}
+		return nil
+	})
+	s.finalize(x)
+	s.become()
+	s.inOrder(x, k)
 }
 
 // TestOwnersElsewhere: an owner in another namespace is none, whether its namespace is in the range or not.

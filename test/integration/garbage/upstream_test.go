@@ -275,6 +275,36 @@ func TestForeground(t *testing.T) {
 	})
 }
 
+// TestFinalizersBeforeForeground: what was made with a finalizer of the garbage collector, and has dependents, is deleted in the
+// foreground all the same when its owner is, and orphans nobody.
+func TestFinalizersBeforeForeground(t *testing.T) {
+	objects := map[id][]edge{}
+	finalizers := map[id]string{}
+	var owners, order []id
+	for _, of := range kinds[:4] {
+		for i, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
+			owner, middle, last := named(of, 0, fmt.Sprint("owner-", i)), named(thing, 0, strings.ToLower(of.name)+fmt.Sprint(i)), named(configMap, 0, strings.ToLower(of.name)+fmt.Sprint(i))
+			objects[owner], objects[middle], objects[last] = nil, blocking(owner), blocking(middle)
+			finalizers[middle] = f
+			owners, order = append(owners, owner), append(order, last, middle, owner)
+		}
+	}
+	each(t, objects, func(s *scene, start func() *collectors) {
+		for o, f := range finalizers {
+			s.finalize(o, f)
+		}
+		start()
+		s.busy()
+		for _, o := range owners {
+			s.drop(o, foreground)
+		}
+		s.become()
+		for i := 0; i < len(order); i += 3 {
+			s.inOrder(order[i : i+3]...)
+		}
+	})
+}
+
 // TestDeletedTwice: what somebody else holds is deleted in the foreground again, and loses that finalizer again.
 func TestDeletedTwice(t *testing.T) {
 	objects, want := map[id][]edge{k: nil}, state{k: {}}
