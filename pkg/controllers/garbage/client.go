@@ -167,9 +167,10 @@ func waits(obj *metav1.PartialObjectMetadata) bool {
 	return obj.DeletionTimestamp != nil && slices.Contains(obj.Finalizers, metav1.FinalizerDeleteDependents)
 }
 
-// Delete implements metadata.ResourceInterface.
+// Delete implements metadata.ResourceInterface. Where an owner waits, upstream deletes what has dependents in the foreground,
+// whatever finalizers it has. Here the collector sees no dependents, and chooses a policy by the finalizers, so that does not count.
 func (r clusterResource) Delete(ctx context.Context, name string, options metav1.DeleteOptions, subresources ...string) error {
-	if r.namespace == "" || r.waiting.Len() == 0 || ptr.Deref(options.PropagationPolicy, "") != metav1.DeletePropagationBackground {
+	if r.namespace == "" || r.waiting.Len() == 0 {
 		return r.resource.Delete(ctx, name, options, subresources...)
 	}
 	item, err := r.resource.Get(ctx, name, metav1.GetOptions{})

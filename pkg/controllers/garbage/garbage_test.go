@@ -226,13 +226,15 @@ func TestClusterDeletes(t *testing.T) {
 		want  []metav1.DeletionPropagation
 		fails bool
 	}{
-		"owners are gone":               {"a", nil, nil, background, nil, []metav1.DeletionPropagation{background}, false},
-		"the cluster's waits":           {"a", metaOf("", "k", true), nil, background, nil, []metav1.DeletionPropagation{foreground}, false},
-		"a namespaced one waits":        {"a", nil, metaOf("a", "n", true), background, nil, nil, true},
-		"both wait":                     {"a", metaOf("", "k", true), metaOf("a", "n", true), background, nil, nil, true},
-		"orphans stay":                  {"a", metaOf("", "k", true), nil, metav1.DeletePropagationOrphan, nil, []metav1.DeletionPropagation{metav1.DeletePropagationOrphan}, false},
-		"cluster-scoped itself":         {"", metaOf("", "k", true), nil, background, nil, []metav1.DeletionPropagation{background}, false},
-		"the cluster's waits no longer": {"a", metaOf("", "k", true), nil, background, func(s *store) { delete(s.objects, "/k") }, []metav1.DeletionPropagation{background}, false},
+		"owners are gone":                {"a", nil, nil, background, nil, []metav1.DeletionPropagation{background}, false},
+		"the cluster's waits":            {"a", metaOf("", "k", true), nil, background, nil, []metav1.DeletionPropagation{foreground}, false},
+		"a namespaced one waits":         {"a", nil, metaOf("a", "n", true), background, nil, nil, true},
+		"both wait":                      {"a", metaOf("", "k", true), metaOf("a", "n", true), background, nil, nil, true},
+		"its own finalizer would orphan": {"a", metaOf("", "k", true), nil, metav1.DeletePropagationOrphan, nil, []metav1.DeletionPropagation{foreground}, false},
+		"orphans, nobody waits":          {"a", metaOf("", "k", false), nil, metav1.DeletePropagationOrphan, nil, []metav1.DeletionPropagation{metav1.DeletePropagationOrphan}, false},
+		"its own finalizer in a circle":  {"a", metaOf("", "k", true), metaOf("a", "n", true), foreground, nil, nil, true},
+		"cluster-scoped itself":          {"", metaOf("", "k", true), nil, background, nil, []metav1.DeletionPropagation{background}, false},
+		"the cluster's waits no longer":  {"a", metaOf("", "k", true), nil, background, func(s *store) { delete(s.objects, "/k") }, []metav1.DeletionPropagation{background}, false},
 		"the namespaced one is gone": {"a", metaOf("", "k", true), metaOf("a", "n", true), background, func(s *store) { delete(s.objects, "a/n") },
 			[]metav1.DeletionPropagation{foreground}, false},
 		"there is another one of the name": {"a", metaOf("", "k", true), nil, background, func(s *store) { s.objects["/k"].UID = "other" },

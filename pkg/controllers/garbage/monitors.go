@@ -66,7 +66,7 @@ func (m *Monitors) Graph() *garbagecollector.GraphBuilder {
 // Run reads until ctx ends, and returns when all that it started has.
 func (m *Monitors) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { m.collector.Run(ctx, 0, 0) }) // Nobody works; its graph stays empty.
+	running.Go(func() { m.collector.Run(ctx, 0, SyncPeriod) }) // Nobody works; its graph stays empty.
 	running.Go(func() { m.collector.Sync(ctx, m.migrated, monitorsPeriod) })
 	running.Wait()
 }

@@ -179,14 +179,19 @@ func (s *scene) outlast(owner id) {
 // that goes too. The cluster's collector comes first, sees no circle, and must leave it alone: were the second object
 // deleted in the foreground as well, with its references as they are, both would wait for ever.
 func TestCirclesAreLeftToTheRange(t *testing.T) {
-	s := newScene(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
-	s.drop(y, metav1.DeletePropagationForeground)
-	s.drop(k, metav1.DeletePropagationForeground)
-	c, looked := s.counted(s.ofCluster, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/things/x") })
-	defer c.stop()
-	looked(6)
-	defer s.ofRange(everything()).stop()
-	s.become()
+	for name, finalizers := range map[string][]string{"plain": nil, "finalizer": {metav1.FinalizerDeleteDependents}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
+			s.finalize(x, finalizers...)
+			s.drop(y, metav1.DeletePropagationForeground)
+			s.drop(k, metav1.DeletePropagationForeground)
+			c, looked := s.counted(s.ofCluster, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/things/x") })
+			defer c.stop()
+			looked(6)
+			defer s.ofRange(everything()).stop()
+			s.become()
+		})
+	}
 }
 
 // counted starts a collector, and returns what waits until it has sent so many of some requests.
@@ -247,6 +252,35 @@ func TestReferencesOfTheOtherPartStay(t *testing.T) {
 	}
 }
 
+// TestUnblockedReferencesStay: before a range deletes an object in a circle in the foreground it has it block none of its owners.
+// For a custom resource upstream replaces all references by those in its graph, which has none to a cluster-scoped owner.
+func TestUnblockedReferencesStay(t *testing.T) {
+	s := newScene(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
+	s.finalize(x, held)
+	s.drop(k, metav1.DeletePropagationForeground)
+	s.drop(y, metav1.DeletePropagationForeground)
+	defer s.ofRange(everything()).stop()
+	harness.Eventually(t, *patience, "the range deletes what is in the circle", func(context.Context) error {
+		if now := s.there(); !now[x].dying {
+			return fmt.Errorf("there is %+v", now)
+		}
+		return nil
+	})
+	if got := s.there()[x].owners; got != "ClusterRole/k ConfigMap/y" {
+		t.Errorf("owned by %q after it blocks nothing, want both references to stay", got)
+	}
+	defer s.ofCluster().stop()
+	harness.Eventually(t, *patience, "nothing but the test holds it", func(context.Context) error {
+		if now := s.there(); now[x].finalizers != held {
+			return fmt.Errorf("there is %+v", now)
+		}
+		return nil
+	})
+	s.finalize(x)
+	s.become()
+	s.inOrder(x, k)
+}
+
 // TestOwnersElsewhere: an owner in another namespace is none, whether its namespace is in the range or not.
 func TestOwnersElsewhere(t *testing.T) {
 	elsewhere := map[id][]edge{n: nil}
@@ -289,4 +323,38 @@ func TestClusterScopedDependentsOfNamespacedOwners(t *testing.T) {
 	defer s.ofRange(everything()).stop()
 	s.drop(n, metav1.DeletePropagationForeground)
 	s.become(k)
+}
+
+// TestUndecidedUntilTheCollectorBeginsAnew: upstream does not decide about a cluster-scoped object that names a namespaced
+// owner. It loses that reference when the object whose UID this bears is orphaned; nobody looks at it after that, though its
+// other owner is absent. A collector that begins anew deletes it, stock's or the cluster's. So what is left depends on when a
+// collector began, and not on backoff.
+func TestUndecidedUntilTheCollectorBeginsAnew(t *testing.T) {
+	gone, undecided := id{clusterRole.name, -1, "gone"}, id{clusterRole.name, -1, "undecided"}
+	for name, start := range map[string]func(s *scene) *collector{
+		"stock": func(s *scene) *collector { return startStock(s.T, s.world) },
+		"parts": func(s *scene) *collector { return s.ofCluster() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, map[id][]edge{k: nil, gone: {{owner: k, fault: wrongUID}}, undecided: {{owner: gone}, {owner: k, fault: wrongKind}}})
+			c, looked := s.counted(func() *collector { return start(s) }, func(r *http.Request) bool {
+				return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "-undecided")
+			})
+			s.become(k, undecided)
+			looked(1)
+			s.drop(k, metav1.DeletePropagationOrphan)
+			s.become(undecided)
+			last := id{clusterRole.name, -1, "last"}
+			if _, err := s.create(t.Context(), last, []edge{{owner: k, fault: never}}); err != nil {
+				t.Fatal(err)
+			}
+			s.become(undecided) // It has dealt with what came after the orphaning.
+			c.stop()
+			if got := s.there()[undecided].owners; got != "ClusterRole/gone" {
+				t.Errorf("owned by %q, want the reference that was orphaned to have gone", got)
+			}
+			defer start(s).stop()
+			s.become()
+		})
+	}
 }

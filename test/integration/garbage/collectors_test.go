@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,10 +82,37 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // the time.
 type few struct {
 	discovery.ServerResourcesInterface
+	away *away
+}
+
+// away has discovery of custom kinds fail while it is set, as when their API server does not answer.
+type away struct {
+	set   atomic.Bool
+	asked atomic.Int64
+}
+
+var errAway = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{
+	{Group: customGroup, Version: "v1"}: errors.New("the server is away"),
+}}
+
+func (f few) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	groups, lists, err := f.ServerResourcesInterface.ServerGroupsAndResources()
+	if f.away.set.Load() {
+		return groups, withoutCustom(lists), errAway
+	}
+	return groups, lists, err
+}
+
+func withoutCustom(lists []*metav1.APIResourceList) []*metav1.APIResourceList {
+	return slices.DeleteFunc(lists, func(l *metav1.APIResourceList) bool { return strings.HasPrefix(l.GroupVersion, customGroup+"/") })
 }
 
 func (f few) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
 	lists, err := f.ServerResourcesInterface.ServerPreferredResources()
+	if f.away.set.Load() {
+		f.away.asked.Add(1)
+		lists, err = withoutCustom(lists), errAway
+	}
 	for _, list := range lists {
 		list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool {
 			gv, _ := schema.ParseGroupVersion(list.GroupVersion)
@@ -132,7 +161,7 @@ type process struct {
 func newProcess(t *testing.T, w *world) *process {
 	t.Helper()
 	discover := w.client.Discovery()
-	p := &process{T: t, world: w, discover: discover, scopes: garbage.NewScopes(discover),
+	p := &process{T: t, world: w, discover: discover, scopes: garbage.NewScopes(few{discover, &w.away}),
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(discover))}
 	if err := p.scopes.Refresh(); err != nil {
 		t.Fatal(err)
@@ -217,7 +246,7 @@ func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadat
 			garbage.Informers(part, p.scopes, told), started)
 	})
 	gc, err := garbage.New(ctx, garbage.Config{
-		Name: "garbage", Client: client, Metadata: wrap(objects), Discovery: few{p.discover}, Mapper: p.mapper, Graph: graph,
+		Name: "garbage", Client: client, Metadata: wrap(objects), Discovery: few{p.discover, &p.world.away}, Mapper: p.mapper, Graph: graph,
 		Workers: workers, Period: syncPeriod,
 	})
 	if err != nil {
@@ -251,7 +280,7 @@ func startStock(t *testing.T, w *world) *collector {
 		defer close(c.ended)
 		var running sync.WaitGroup
 		running.Go(func() { gc.Run(ctx, workers, syncPeriod) })
-		running.Go(func() { gc.Sync(ctx, few{w.client.Discovery()}, syncPeriod) })
+		running.Go(func() { gc.Sync(ctx, few{w.client.Discovery(), &w.away}, syncPeriod) })
 		running.Wait()
 		all.Shutdown()
 	}()

@@ -57,6 +57,7 @@ type api struct {
 	client   kubernetes.Interface
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
+	away     away
 }
 
 func newAPI(t testing.TB) *api {
@@ -91,9 +92,17 @@ func (a *api) define(t testing.TB, k kind) {
 				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}},
 		},
 	}}
-	if _, err := a.dynamic.Resource(crds).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
-	}
+	harness.Eventually(t, *patience, k.name+" is defined", func(ctx context.Context) error {
+		_, err := a.dynamic.Resource(crds).Create(ctx, crd, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		there, err := a.dynamic.Resource(crds).Get(ctx, crd.GetName(), metav1.GetOptions{})
+		if err != nil || there.GetDeletionTimestamp() != nil {
+			return fmt.Errorf("the last definition is still going (%v)", err)
+		}
+		return nil
+	})
 	harness.Eventually(t, *patience, "the server serves "+k.name, func(ctx context.Context) error {
 		_, err := a.dynamic.Resource(k.gvr).List(ctx, metav1.ListOptions{})
 		return err
@@ -185,6 +194,7 @@ const (
 	wrongName fault = "wrong name"
 	wrongKind fault = "wrong kind"
 	never     fault = "never was"
+	noKind    fault = "no such kind"
 )
 
 // reference returns the owner reference; ok is false while the owner has not been made.
@@ -209,6 +219,8 @@ func (w *world) reference(e edge) (ref metav1.OwnerReference, ok bool) {
 			other = configMap
 		}
 		ref.APIVersion, ref.Kind = other.apiVersion(), other.name
+	case noKind:
+		ref.APIVersion, ref.Kind = "riddles.example.com/v1", "Riddle"
 	case never:
 		ref.Name, ref.UID = "never-"+name, types.UID("never-"+w.name+"-"+name)
 		return ref, true
