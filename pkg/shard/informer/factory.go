@@ -241,6 +241,13 @@ func (f *Factory) reads(
 ) source {
 	honoured := func(ctx context.Context) bool { return f.pool.prober.honoured(ctx, key.resource) }
 	return func(ctx context.Context, into *sink) {
+		var listing atomic.Bool
+		listed := into.listed
+		into.listed = func() {
+			if listing.Store(false); listed != nil {
+				listed()
+			}
+		}
 		for ctx.Err() == nil {
 			if !honoured(ctx) || f.pool.carries(key, into) {
 				into.lost = f.pool.readTogether(ctx, key, read, &portion{into: into})
@@ -248,7 +255,8 @@ func (f *Factory) reads(
 			}
 			alone, stop := context.WithCancel(ctx)
 			var lost atomic.Bool
-			looked := f.pool.whenCarried(alone, key, into, stop)
+			listing.Store(false)
+			looked := f.pool.whenCarried(alone, key, into, listing.Load, stop)
 			reflected(&rangeListWatch{
 				reader:    read,
 				selector:  f.within.Selector(),
@@ -256,6 +264,7 @@ func (f *Factory) reads(
 				stop:      func() { lost.Store(true); stop() },
 				keep:      keep,
 				picks:     picks,
+				lists:     func() { listing.Store(true) },
 				discarded: &f.pool.discarded,
 			}, example, key.resource.String())(alone, into)
 			stop()

@@ -149,7 +149,12 @@ func (f *feed) join(p *portion) {
 // quit takes a range out, and reports whether its reading was about to list. Nothing is passed on
 // to it after that.
 func (f *feed) quit(p *portion) (lost bool) {
-	defer f.reconsider()
+	if p.slim == nil {
+		defer f.reconsider()
+	} else {
+		// It may have left to list again, and be back at once: the ranges need not part for that.
+		defer time.AfterFunc(gatherPatience, f.reconsider)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(p.reading.portions, p)

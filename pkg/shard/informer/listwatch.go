@@ -68,6 +68,8 @@ type rangeListWatch struct {
 	// stop ends what reads. It is called when all would have to be listed without the server's help; ranges read together then.
 	stop func()
 	keep func(obj any) bool
+	// lists is called before each request of a list; nil for nothing.
+	lists func()
 	// picks is for an informer that picks objects of all that there are; see config.
 	picks func() func(obj any) bool
 	// discarded counts objects and events that the client dropped though the server could have left them out.
@@ -85,6 +87,7 @@ func (lw *rangeListWatch) ListWithContext(ctx context.Context, options metav1.Li
 	} else if options.Continue == "" {
 		return nil, lw.giveUp(ctx)
 	}
+	lw.noteList()
 	list, err := lw.reader.List(ctx, current(options))
 	if err != nil {
 		return nil, err
@@ -93,6 +96,12 @@ func (lw *rangeListWatch) ListWithContext(ctx context.Context, options metav1.Li
 		return list, filterList(list, only(lw.picks()), nil)
 	}
 	return list, filterList(list, only(lw.keep), lw.discarded)
+}
+
+func (lw *rangeListWatch) noteList() {
+	if lw.lists != nil {
+		lw.lists()
+	}
 }
 
 // giveUp ends what reads, and returns the error of its context.
@@ -153,6 +162,9 @@ func (lw *rangeListWatch) WatchWithContext(ctx context.Context, options metav1.L
 		options.ShardSelector = lw.selector
 	} else if streams(options) {
 		return nil, lw.giveUp(ctx)
+	}
+	if streams(options) {
+		lw.noteList()
 	}
 	w, err := lw.reader.Watch(ctx, options)
 	switch {

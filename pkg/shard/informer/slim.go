@@ -131,9 +131,11 @@ func (p *Pool) carries(key sharedKey, into *sink) bool {
 }
 
 // whenCarried calls found, which must not block, once into has synced and could go over to what the
-// process reads of all of the resource, unless ctx ends before. The caller calls the returned
-// function after ctx has ended; nothing is called after it has returned.
-func (p *Pool) whenCarried(ctx context.Context, key sharedKey, into *sink, found func()) (ended func()) {
+// process reads of all of the resource, unless ctx ends before. It waits while lists says that into is
+// being listed: its place may be one that the server does not know any more, and whoever goes on from
+// there lists everything. The caller calls the returned function after ctx has ended; nothing is called
+// after it has returned.
+func (p *Pool) whenCarried(ctx context.Context, key sharedKey, into *sink, lists func() bool, found func()) (ended func()) {
 	var looking sync.WaitGroup
 	keys := []sharedKey{{resource: key.resource, slim: true}}
 	if key.metadata || key.narrow != "" {
@@ -141,7 +143,7 @@ func (p *Pool) whenCarried(ctx context.Context, key sharedKey, into *sink, found
 	}
 	stop := p.whenRun(keys, func() {
 		looking.Go(func() {
-			if p.awaitCarried(ctx, keys, key, into) {
+			if p.awaitCarried(ctx, keys, key, into, lists) {
 				found()
 			}
 		})
@@ -152,11 +154,11 @@ func (p *Pool) whenCarried(ctx context.Context, key sharedKey, into *sink, found
 	}
 }
 
-func (p *Pool) awaitCarried(ctx context.Context, keys []sharedKey, key sharedKey, into *sink) bool {
+func (p *Pool) awaitCarried(ctx context.Context, keys []sharedKey, key sharedKey, into *sink, lists func() bool) bool {
 	if !cache.WaitFor(ctx, "", done{into.i}) {
 		return false
 	}
-	for backoff := lookAgain(); !p.carries(key, into); {
+	for backoff := lookAgain(); lists() || !p.carries(key, into); {
 		if p.lead(keys) == nil {
 			return false
 		}

@@ -146,6 +146,122 @@ func TestSlimNodes(t *testing.T) {
 	})
 }
 
+// slow is a resource whose lists wait. It implements reader.
+type slow struct {
+	*fakeResource
+	// wait is what they wait for; nil for nothing.
+	wait atomic.Pointer[chan struct{}]
+}
+
+// List implements reader.
+func (s *slow) List(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+	if wait := s.wait.Load(); wait != nil && o.ShardSelector != "" {
+		<-*wait
+	}
+	return s.fakeResource.List(ctx, o)
+}
+
+// asked returns how many lists of everything, and of ranges, there were since the last call, and watches of ranges.
+func (s *slow) asked() (everything, ranged, watches int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.options {
+		switch {
+		case o.AllowWatchBookmarks && o.ShardSelector != "":
+			watches++
+		case o.AllowWatchBookmarks:
+		case o.ShardSelector == "":
+			everything++
+		default:
+			ranged++
+		}
+	}
+	s.options = nil
+	return everything, ranged, watches
+}
+
+// TestRangeListsBeforeItGoesOver: a range that has been told to list again when the process comes to read everything lists
+// its own part first. Were it to go on from where it is, all would be listed once more.
+func TestRangeListsBeforeItGoesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{fakeResource: newFakeResource(t)}
+		inLow, _ := namesInHalves(t)
+		s.Add(newConfigMap(inLow, "1"))
+		pool := newSlimPool(t, &apiServer{shards: true})
+		low, _ := halves(t, pool)
+		ranged := low.reading(configMaps, s, &v1.ConfigMap{})
+		low.StartWithContext(t.Context())
+		time.Sleep(time.Minute) // virtual
+		s.asked()
+		wait := make(chan struct{})
+		s.wait.Store(&wait)
+		s.expire()
+		time.Sleep(time.Minute) // virtual: it is about to list
+		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		defer group.Shutdown()
+		group.readingSlim(configMaps, s, &v1.ConfigMap{})
+		group.StartWithContext(t.Context())
+		for range 10 {
+			time.Sleep(10 * time.Second) // virtual
+			s.Modify(newConfigMap(inLow, "1"))
+		}
+		if got := pool.sharing(); len(got) != 1 || got[0] != 1 {
+			t.Errorf("while it lists there are readings of %v, want one of slim copies alone", got)
+		}
+		s.wait.Store(nil)
+		close(wait)
+		for range 10 {
+			time.Sleep(10 * time.Second) // virtual
+			s.Modify(newConfigMap(inLow, "1"))
+		}
+		synctest.Wait()
+		everything, own, _ := s.asked()
+		if got := pool.sharing(); everything != 1 || own == 0 || len(got) != 1 || got[0] != 2 || len(ranged.GetStore().ListKeys()) != 1 {
+			t.Errorf("%d lists of everything, %d of the range, readings of %v; want one of everything, and one reading of both", everything, own, got)
+		}
+	})
+}
+
+// TestSlimListsAgain: when the informer of slim copies is told to list again, the ranges that read with it stay.
+func TestSlimListsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{fakeResource: newFakeResource(t)}
+		inLow, _ := namesInHalves(t)
+		s.Add(newConfigMap(inLow, "1"))
+		pool := newSlimPool(t, &apiServer{shards: true})
+		low, _ := halves(t, pool)
+		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+		group.readingSlim(configMaps, s, &v1.ConfigMap{})
+		low.reading(configMaps, s, &v1.ConfigMap{})
+		group.StartWithContext(t.Context())
+		low.StartWithContext(t.Context())
+		pass := func() {
+			for range 10 {
+				time.Sleep(10 * time.Second) // virtual
+				s.Modify(newConfigMap(inLow, "1"))
+			}
+			synctest.Wait()
+		}
+		pass()
+		if got := pool.sharing(); len(got) != 1 || got[0] != 2 {
+			t.Fatalf("readings of %v, want one of both", got)
+		}
+		s.asked()
+		group.informers[sharedKey{resource: configMaps, slim: true}].SharedIndexInformer.(*view).shared.readAnew()
+		pass()
+		everything, own, watches := s.asked()
+		if got := pool.sharing(); everything != 1 || own+watches != 0 || len(got) != 1 || got[0] != 2 {
+			t.Errorf("%d lists of everything, %d of the range and %d watches of it, readings of %v; want one of everything, and one reading of both",
+				everything, own, watches, got)
+		}
+		group.Shutdown()
+		pass()
+		if _, own, watches := s.asked(); own != 0 || watches != 1 || len(pool.sharing()) != 0 {
+			t.Errorf("once the group has left: %d lists and %d watches of the range, readings of %v; want a watch", own, watches, pool.sharing())
+		}
+	})
+}
+
 // book has ConfigMaps on pages. It implements reader, and checks before each page that the whole
 // objects of the page before have been let go of.
 type book struct {
