@@ -70,7 +70,7 @@ func Simulate(r *status.Reading, members int, limits shard.Limits) (Simulation, 
 
 func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits shard.Limits) (RingSimulation, error) {
 	v := RingSimulation{Ring: ring.Name, ShardsBefore: len(ring.Shards), Shards: map[string]int{}}
-	census, missing := r.Census(ring)
+	weights, missing := r.Weights(ring)
 	if len(missing) > 0 {
 		v.Skipped = fmt.Sprintf("%v (missing from %s)", errNotCounted, some(idTexts(missing)))
 		return v, nil
@@ -86,7 +86,7 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 	now := r.Stayers(ring.Name)
 	plan := r.Plan
 	for ; v.Rounds < maxRounds; v.Rounds++ {
-		p, worth, err := shard.Propose(plan, ring.Name, census, serving, limits)
+		p, worth, err := shard.Propose(plan, ring.Name, weights.Weights, serving, limits)
 		if err != nil {
 			return v, err
 		}
@@ -95,8 +95,8 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 		}
 		plan = p.Plan
 	}
-	v.Total = census.Total()
-	v.Before, v.After = viewBalance(shard.BalanceOf(r.Plan, ring.Name, census, now)), viewBalance(shard.BalanceOf(plan, ring.Name, census, serving))
+	v.Total = weights.Census.Total()
+	v.Before, v.After = viewBalance(shard.BalanceOf(r.Plan, ring.Name, weights.Weights, now)), viewBalance(shard.BalanceOf(plan, ring.Name, weights.Weights, serving))
 	was, err := r.Plan.HomesOf(ring.Name, now)
 	if err != nil {
 		return v, err
@@ -105,7 +105,7 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 	if err != nil {
 		return v, err
 	}
-	for _, c := range census {
+	for _, c := range weights.Census {
 		if ownerAt(r.Plan, ring.Name, was, c.Hash) != ownerAt(plan, ring.Name, is, c.Hash) {
 			v.Moved += c.Weight
 		}

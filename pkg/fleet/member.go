@@ -33,6 +33,7 @@ type Member struct {
 	// started is set once the member may claim.
 	started atomic.Bool
 	pulse   pulse
+	memory  memoryText
 	// failure is why the member's own Lease could not be acquired or renewed the last
 	// time, or why Leases cannot be read at all.
 	failure atomic.Pointer[error]
@@ -70,6 +71,12 @@ func New(c Config) (*Member, error) {
 	}
 	if err := c.Replanning.Limits.Validate(); err != nil {
 		return nil, fmt.Errorf("fleet member: Replanning.Limits: %w", err)
+	}
+	if c.Replanning.Urgent == 0 {
+		c.Replanning.Urgent = max(1.5, 1.2*c.Replanning.Limits.Trigger)
+	}
+	if !(c.Replanning.Urgent > c.Replanning.Limits.Trigger) {
+		return nil, fmt.Errorf("fleet member: Replanning.Urgent is %v, must be greater than Replanning.Limits.Trigger, %v", c.Replanning.Urgent, c.Replanning.Limits.Trigger)
 	}
 	if c.Enforced == nil {
 		c.Enforced = func() bool { return false }

@@ -232,11 +232,17 @@ func (r *Reading) Stayers(ring string) []string {
 	return fleet.Stayers(r.Known, r.Roster, ring)
 }
 
-// Census returns what the ring's namespaces weigh, and the shards whose holders have not said so yet.
-func (r *Reading) Census(ring shard.Ring) (shard.Census, []shard.ID) {
-	census, complete := fleet.CensusOf(r.Fleet, ring, r.Lease)
+// Weights returns what the ring's namespaces weigh and what members carry beside, as the planner goes by, and the shards
+// whose holders have not said yet what they weigh.
+func (r *Reading) Weights(ring shard.Ring) (fleet.Weights, []shard.ID) {
+	weights, complete := fleet.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
+		if r.owners == nil {
+			return ""
+		}
+		return r.owners.Carrier(r.Plan, id)
+	})
 	if complete {
-		return census, nil
+		return weights, nil
 	}
 	var missing []shard.ID
 	for _, id := range ring.IDs() {
@@ -244,7 +250,7 @@ func (r *Reading) Census(ring shard.Ring) (shard.Census, []shard.ID) {
 			missing = append(missing, id)
 		}
 	}
-	return census, missing
+	return weights, missing
 }
 
 // Quiet returns for how long nothing has been renewed, if that is long.
