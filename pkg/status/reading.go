@@ -253,6 +253,20 @@ func (r *Reading) Weights(ring shard.Ring) (fleet.Weights, []shard.ID) {
 	return weights, missing
 }
 
+// WeightsAmong returns what Weights does, as it would be if those were the members: what others carry goes to where the plan
+// has it among them.
+func (r *Reading) WeightsAmong(ring shard.Ring, members []string) fleet.Weights {
+	weights, _ := fleet.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
+		if r.owners != nil && slices.Contains(members, r.owners.Carrier(r.Plan, id)) {
+			return r.owners.Carrier(r.Plan, id)
+		}
+		homes, _ := r.Plan.HomesOf(id.Ring, members)
+		member, _ := homes.Owner(id)
+		return member
+	})
+	return weights
+}
+
 // Quiet returns for how long nothing has been renewed, if that is long.
 func (r *Reading) Quiet() time.Duration {
 	if silence := r.Now.Sub(r.AsOf); !r.AsOf.IsZero() && silence > quietAfter {

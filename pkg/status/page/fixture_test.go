@@ -107,6 +107,7 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 			fleet.RunningAnnotation: strconv.Itoa(int(term)), fleet.GenerationAnnotation: "3",
 			fleet.ControllersAnnotation: strings.Join(f.plan.ControllersOf(s.ID), ","),
 		}
+		annotations[fleet.MemoryAnnotation] = fleet.ShardMemory{Cached: int64(1+i) << 20, Fixed: 3e6}.String()
 		if s.Namespaced() {
 			annotations[fleet.RangeAnnotation] = s.Range.String()
 			annotations[fleet.CensusAnnotation] = shard.Census{{Hash: s.Range.Start, Weight: int64(1000 + 10*i), Namespaces: 2}}.String()
