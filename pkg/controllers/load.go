@@ -4,9 +4,9 @@ import "runtime/metrics"
 
 // What things take of the heap that hold no objects, in bytes: measured, see docs/design/plan.md.
 const (
-	processBytes = 24_000_000
+	processBytes = 13_000_000
 	// rangeBytes and groupBytes are of all controllers of a range, and of those of a group.
-	rangeBytes, groupBytes = 3_400_000, 1_500_000
+	rangeBytes, groupBytes = 3_400_000, 500_000
 	// nodeBytes is what the garbage collector keeps of an object in its graph, beside the object.
 	nodeBytes = 700
 )

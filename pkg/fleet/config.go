@@ -42,7 +42,7 @@ type Config struct {
 	// first time; where a range has come to have clearly more or fewer objects they do not wait for longer either. Default: a
 	// minute.
 	CensusInterval time.Duration
-	// Memory returns what the member says of its memory on its Lease, once in a CensusInterval. It must not block. Default: it
+	// Memory returns what the member says of its memory on its Lease, six times in a CensusInterval. It may take a while. Default: it
 	// says nothing.
 	Memory func() Memory
 	// Leases of the namespace that the fleet coordinates in.

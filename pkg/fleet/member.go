@@ -33,7 +33,8 @@ type Member struct {
 	// started is set once the member may claim.
 	started atomic.Bool
 	pulse   pulse
-	memory  memoryText
+	// memory is what it says of its memory on its Lease; nil for nothing.
+	memory atomic.Pointer[string]
 	// failure is why the member's own Lease could not be acquired or renewed the last
 	// time, or why Leases cannot be read at all.
 	failure atomic.Pointer[error]
@@ -199,6 +200,7 @@ func (m *Member) lead(ctx context.Context) error {
 		return err
 	}
 	m.runners.all.Go(func() { planner.run(claimCtx) })
+	m.runners.all.Go(func() { m.tellMemory(claimCtx) })
 	m.wishUntilDone(ctx, claimCtx, func() bool { return false })
 	// First out of the roster, so that others prepare for what is to be handed over.
 	m.membership.Leave()

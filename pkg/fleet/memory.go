@@ -1,12 +1,11 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -60,23 +59,17 @@ func twoNumbers(text, separator string) (a, b int64, ok bool) {
 	return a, b, true
 }
 
-// memoryText is what the member says of its memory, asked for once in a while.
-type memoryText struct {
-	mu    sync.Mutex
-	asked time.Time
-	text  string
-}
-
-func (t *memoryText) at(now time.Time, c Config) string {
-	if c.Memory == nil {
-		return ""
+// tellMemory has the member say on its Lease what it takes, until ctx ends. It is not asked for with each renewal, which must
+// not wait for it.
+func (m *Member) tellMemory(ctx context.Context) {
+	if m.config.Memory == nil {
+		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.text == "" || now.Sub(t.asked) >= c.CensusInterval {
-		t.asked, t.text = now, c.Memory().String()
+	for ctx.Err() == nil {
+		text := m.config.Memory().String()
+		m.memory.Store(&text)
+		m.pause(ctx, m.config.CensusInterval/6)
 	}
-	return t.text
 }
 
 // WeightsOf returns what the planner goes by for a ring: what the holders of its shards have published on their Leases, and

@@ -45,14 +45,15 @@ func (f *Factory) Load() (Load, bool) {
 	f.mu.Unlock()
 	objects := map[schema.GroupVersionResource]int64{}
 	for key, e := range informers {
-		if _, own := e.SharedIndexInformer.(*Informer); !own && !f.within.IsEverything() {
-			continue
+		_, own := e.SharedIndexInformer.(*Informer)
+		if !own && !f.within.IsEverything() || own && key.resource == namespaces {
+			continue // what ranges share, and Namespaces, which are those of the process's one informer
 		}
 		counts, mean := f.pool.measure(key, e.cache().indexer)
 		total := int64(0)
 		for namespace, n := range counts {
 			total += n
-			if _, own := e.SharedIndexInformer.(*Informer); own {
+			if own {
 				load.Namespaces[namespace] += int64(math.Round(float64(n) * mean))
 			}
 		}

@@ -128,6 +128,9 @@ func proposals(reading *status.Reading) (int, error) {
 		if len(missing) > 0 {
 			return 0, fmt.Errorf("%d shards of ring %s are not weighed yet, %s among them", len(missing), ring.Name, missing[0])
 		}
+		if weights.PerObject > 0 && !weights.Whole {
+			return 0, fmt.Errorf("not all groups are weighed yet, to balance ring %s", ring.Name)
+		}
 		for range 2 {
 			proposal, worth, err := shard.Propose(plan, ring.Name, weights.Weights, reading.Stayers(ring.Name), shard.DefaultLimits())
 			if err != nil {
