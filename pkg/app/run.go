@@ -144,6 +144,10 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		Timing:         o.timing(),
 		RebalanceDelay: o.Fleet.RebalanceDelay,
 		Build:          func(ctx context.Context, w fleet.Work) (fleet.Instance, error) { return buildShard(ctx, process, w) },
+		Memory: func() fleet.Memory {
+			live, beside := process.Memory()
+			return fleet.Memory{Live: live, Beside: beside}
+		},
 		HandoffTimeout: o.Fleet.HandoffTimeout,
 		// Upstream's flag. Its 0, no limit, leaves the lease duration.
 		ShutdownTimeout: max(0, c.ControllerShutdownTimeout),
@@ -184,6 +188,12 @@ type shardInstance struct {
 	*controllers.Instance
 	built  time.Duration
 	within shard.Range
+}
+
+// Load implements fleet.Loader.
+func (i shardInstance) Load() (fleet.Load, bool) {
+	load, there := i.Instance.Load()
+	return fleet.Load(load), there
 }
 
 // Run implements fleet.Instance.

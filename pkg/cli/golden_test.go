@@ -136,4 +136,11 @@ func TestRebalanceAndSimulateOutputs(t *testing.T) {
 		}
 		golden(t, name, s, tableSimulation)
 	}
+	l.measure(plan)
+	s, err := Simulate(l.read(), 4, shard.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "simulate-memory", s, tableSimulation)
+	golden(t, "status-memory", status.Of(l.read()), tableStatus(false))
 }

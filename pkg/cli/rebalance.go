@@ -101,16 +101,16 @@ func (e *Edit) propose(r *status.Reading, ring shard.Ring, limits shard.Limits, 
 	if len(v.Members) == 0 {
 		return errors.New("no member serves it")
 	}
-	census, missing := r.Census(ring)
+	weights, missing := r.Weights(ring)
 	if len(missing) > 0 {
 		return fmt.Errorf("%w (missing from %s)", errNotCounted, some(idTexts(missing)))
 	}
 	e.Next.Generation = e.From.Generation
-	p, worth, err := shard.Propose(e.Next, ring.Name, census, v.Members, limits)
+	p, worth, err := shard.Propose(e.Next, ring.Name, weights.Weights, v.Members, limits)
 	if err != nil {
 		return err
 	}
-	v.Total, v.Before = census.Total(), viewBalance(shard.BalanceOf(e.Next, ring.Name, census, v.Members))
+	v.Total, v.Before = weights.Census.Total(), viewBalance(shard.BalanceOf(e.Next, ring.Name, weights.Weights, v.Members))
 	if v.After = v.Before; !worth {
 		return nil
 	}

@@ -40,6 +40,16 @@ type RingSimulation struct {
 	After  BalanceView `json:"after"`
 	// Shards is how many each member has in the end.
 	Shards map[string]int `json:"shards"`
+	// Memory is the heap of each member, in bytes; nil if holders do not say what their shards take.
+	Memory map[string]SimulatedMemory `json:"memory,omitempty"`
+}
+
+// SimulatedMemory is the heap of a member, in bytes; 0 is not known, or none.
+type SimulatedMemory struct {
+	// Real is what it uses now, Before what it was estimated to use now, and After what it would.
+	Real   int64 `json:"real,omitempty"`
+	Before int64 `json:"before,omitempty"`
+	After  int64 `json:"after,omitempty"`
 }
 
 // Simulate returns what the planner would do, step by step until nothing is worth doing, if there were that many members: of
@@ -70,7 +80,7 @@ func Simulate(r *status.Reading, members int, limits shard.Limits) (Simulation, 
 
 func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits shard.Limits) (RingSimulation, error) {
 	v := RingSimulation{Ring: ring.Name, ShardsBefore: len(ring.Shards), Shards: map[string]int{}}
-	census, missing := r.Census(ring)
+	weights, missing := r.Weights(ring)
 	if len(missing) > 0 {
 		v.Skipped = fmt.Sprintf("%v (missing from %s)", errNotCounted, some(idTexts(missing)))
 		return v, nil
@@ -84,9 +94,10 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 		return v, nil
 	}
 	now := r.Stayers(ring.Name)
+	then := r.WeightsAmong(ring, members)
 	plan := r.Plan
 	for ; v.Rounds < maxRounds; v.Rounds++ {
-		p, worth, err := shard.Propose(plan, ring.Name, census, serving, limits)
+		p, worth, err := shard.Propose(plan, ring.Name, then.Weights, serving, limits)
 		if err != nil {
 			return v, err
 		}
@@ -95,8 +106,8 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 		}
 		plan = p.Plan
 	}
-	v.Total = census.Total()
-	v.Before, v.After = viewBalance(shard.BalanceOf(r.Plan, ring.Name, census, now)), viewBalance(shard.BalanceOf(plan, ring.Name, census, serving))
+	v.Total = weights.Census.Total()
+	v.Before, v.After = viewBalance(shard.BalanceOf(r.Plan, ring.Name, weights.Weights, now)), viewBalance(shard.BalanceOf(plan, ring.Name, then.Weights, serving))
 	was, err := r.Plan.HomesOf(ring.Name, now)
 	if err != nil {
 		return v, err
@@ -105,7 +116,7 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 	if err != nil {
 		return v, err
 	}
-	for _, c := range census {
+	for _, c := range weights.Census {
 		if ownerAt(r.Plan, ring.Name, was, c.Hash) != ownerAt(plan, ring.Name, is, c.Hash) {
 			v.Moved += c.Weight
 		}
@@ -115,7 +126,40 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 	for _, name := range serving {
 		v.Shards[name] = len(is.Of(name))
 	}
+	if weights.PerObject > 0 {
+		v.remember(r, weights)
+	}
 	return v, nil
+}
+
+// remember adds the heap of each member. A range that is to come takes as much beside its objects as those that there are.
+func (v *RingSimulation) remember(r *status.Reading, weights fleet.Weights) {
+	v.Memory = map[string]SimulatedMemory{}
+	var beside int64
+	for _, m := range status.Members(r) {
+		memory := SimulatedMemory{}
+		if m.Memory != nil {
+			memory.Real = *m.Memory
+			v.Memory[m.Name] = memory
+		}
+		if m.Estimated != nil {
+			memory.Before = *m.Estimated
+			v.Memory[m.Name] = memory
+		}
+		said, _ := fleet.MemoryOn(r.Lease(election.MemberLease(r.Fleet, m.Name)))
+		beside = max(beside, said.Beside)
+	}
+	var fixed int64
+	ring, _ := r.Plan.Ring(v.Ring)
+	for _, s := range ring.Shards {
+		memory, _ := fleet.ShardMemoryOn(r.ShardLease(s.ID))
+		fixed = max(fixed, memory.Fixed)
+	}
+	for name, n := range v.Shards {
+		memory := v.Memory[name]
+		memory.After = weights.Bytes(v.After.Members[name]) + int64(n)*fixed + beside
+		v.Memory[name] = memory
+	}
 }
 
 // ownerAt returns the member that has what lies at a hash. The planner never cuts in a cell, so that a cell's first hash
@@ -169,9 +213,23 @@ func tableSimulation(w io.Writer, s Simulation) {
 		}
 		var lines [][]string
 		for _, name := range status.SortNaturally(sortedKeys(names)) {
-			lines = append(lines, []string{name, weightOf(v.Before, name), weightOf(v.After, name), fmt.Sprint(v.Shards[name])})
+			line := []string{name, weightOf(v.Before, name), weightOf(v.After, name), fmt.Sprint(v.Shards[name])}
+			if v.Memory != nil {
+				for _, bytes := range []int64{v.Memory[name].Real, v.Memory[name].Before, v.Memory[name].After} {
+					text := ""
+					if bytes > 0 {
+						text = megabytes(&bytes)
+					}
+					line = append(line, text)
+				}
+			}
+			lines = append(lines, line)
 		}
-		rows(w, []string{"MEMBER", "OBJECTS NOW", "OBJECTS THEN", "SHARDS THEN"}, lines)
+		head := []string{"MEMBER", "OBJECTS NOW", "OBJECTS THEN", "SHARDS THEN"}
+		if v.Memory != nil {
+			head = append(head, "HEAP NOW", "ESTIMATED NOW", "ESTIMATED THEN")
+		}
+		rows(w, head, lines)
 	}
 }
 

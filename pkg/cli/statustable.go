@@ -99,17 +99,27 @@ func statusMembers(w io.Writer, v status.View, all bool) {
 		if m.Heartbeat != nil && v.AsOf != nil && m.State != "gone" {
 			heartbeat = status.Short(max(0, v.AsOf.Sub(*m.Heartbeat))) + " ago"
 		}
-		lines = append(lines, []string{m.Name, state, fmt.Sprint(m.Shards), objects, heartbeat, m.Rings, m.Generation, ago(m.Since, v.Now)})
+		lines = append(lines, []string{
+			m.Name, state, fmt.Sprint(m.Shards), objects, megabytes(m.Memory), megabytes(m.Estimated), heartbeat, m.Rings, m.Generation, ago(m.Since, v.Now),
+		})
 	}
 	fmt.Fprintln(w)
 	if len(lines) == 0 {
 		fmt.Fprintln(w, "No members")
 	} else {
-		rows(w, []string{"MEMBER", "STATE", "SHARDS", "OBJECTS", "HEARTBEAT", "RINGS", "GENERATION", "SINCE"}, limited(lines, all))
+		rows(w, []string{"MEMBER", "STATE", "SHARDS", "OBJECTS", "HEAP", "ESTIMATED", "HEARTBEAT", "RINGS", "GENERATION", "SINCE"}, limited(lines, all))
 	}
 	if left > 0 {
 		fmt.Fprintf(w, "(not shown without --all: %s that left)\n", plural(left, "member"))
 	}
+}
+
+// megabytes returns a number of bytes for people, or nothing where it is not known.
+func megabytes(bytes *int64) string {
+	if bytes == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.0f MB", float64(*bytes)/1e6)
 }
 
 // limited returns the first of the lines, and how many there are more.

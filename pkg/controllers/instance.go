@@ -74,8 +74,10 @@ var ErrShutdownTimeout = errors.New("controller shutdown timeout reached")
 // Instance is one shard's controllers in this process. Either call Run, once, or
 // Close.
 type Instance struct {
-	id          shard.ID
-	collect     garbage.Part
+	id      shard.ID
+	collect garbage.Part
+	// collects says that a garbage collector is among the controllers.
+	collects    bool
 	context     app.ControllerContext
 	informers   *informer.Factory
 	mu          sync.Mutex // guards controllers, to which Run may add
@@ -167,6 +169,7 @@ func (p *Process) buildControllers(ctx context.Context, i *Instance, spec Spec) 
 				return err
 			}
 		}
+		i.collects = true
 		if err := i.buildGraph(ctx, root, p.informersOf(i, spec)); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"math"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -30,47 +31,95 @@ func CensusOn(lease election.Observation) (census shard.Census, published bool) 
 	return census, text != "" && err == nil
 }
 
-// takeCensus says on the Lease what the shard's namespaces weigh, once in a while until ctx ends. It is written with the next
-// renewal, so that it costs no request.
+// takeCensus says on the Lease what the shard weighs, once in a while until ctx ends, and sooner when its objects have become
+// clearly more or fewer. It is written with the next renewal, so that it costs no request.
 func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 	weigher, ok := instance.(Weigher)
-	if !ok || !r.shard.Namespaced() {
-		return
+	if !r.shard.Namespaced() || !ok {
+		weigher = weighsNothing{}
 	}
-	for pause := r.member.config.CensusInterval / 6; ctx.Err() == nil; pause = r.member.config.CensusInterval {
-		r.member.pause(ctx, pause)
-		if ctx.Err() == nil {
-			weights := weigher.Weigh()
-			if weights == nil {
-				return // It has ended.
-			}
-			census := censusText(shard.NewCensus(weights).Compact(censusCells))
-			r.census.Store(&census)
-			counted := Counted{Namespaces: len(weights)}
-			for _, n := range weights {
-				counted.Objects += n
-			}
-			r.counted.Store(&counted)
+	loader, ok := instance.(Loader)
+	if !ok {
+		loader = weighsNothing{}
+	}
+	every := r.member.config.CensusInterval
+	published := int64(0)
+	for waited := every; ; {
+		r.member.pause(ctx, every/6)
+		if ctx.Err() != nil {
+			return
 		}
+		weights := weigher.Weigh()
+		total := int64(0)
+		for _, n := range weights {
+			total += n
+		}
+		waited += every / 6
+		if waited < every && !differs(published, total) {
+			continue
+		}
+		load, loaded := loader.Load()
+		if weights == nil && !loaded {
+			return // It has ended, or tells nothing.
+		}
+		r.publish(weights, load, loaded)
+		published, waited = total, 0
 	}
 }
 
-// CensusOf returns what the holders of a ring's shards have published on their Leases, and whether all of them have. It is
-// what the planner goes by. What a Lease says of other parts of the keyspace than its own is left out; get returns the Lease
-// of a name, or anything without annotations.
-func CensusOf(fleet string, ring shard.Ring, get func(lease string) election.Observation) (census shard.Census, complete bool) {
-	var parts []shard.Census
-	complete = true
-	for _, s := range ring.Shards {
-		part, published := CensusOn(get(ShardLease(fleet, s.ID)))
-		if !published {
-			complete = false
-			continue
-		}
-		parts = append(parts, part.Within(s.Range))
-	}
-	return shard.Merge(parts...), complete
+// differs reports whether a number of objects is so far from what was published that this is not to wait.
+func differs(published, objects int64) bool {
+	const few = 100
+	difference := max(published-objects, objects-published)
+	return difference >= few && difference > published/4
 }
+
+// publish has the next renewal say what the shard weighs. Each of weights and load may be missing.
+func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool) {
+	if loaded {
+		takes := ShardMemory{Cached: load.Shared, Fixed: load.Fixed}
+		for _, bytes := range load.Namespaces {
+			takes.Cached += bytes
+		}
+		r.takes.Store(&takes)
+	}
+	if weights == nil {
+		return
+	}
+	census := censusText(byMemory(weights, load.Namespaces).Compact(censusCells))
+	r.census.Store(&census)
+	counted := Counted{Namespaces: len(weights)}
+	for _, n := range weights {
+		counted.Objects += n
+	}
+	r.counted.Store(&counted)
+}
+
+// byMemory returns the census of a shard's objects, in which a namespace has a part of them by what its objects take, where
+// that is known. So all cells together weigh as many objects as there are, but for rounding.
+func byMemory(objects, bytes map[string]int64) shard.Census {
+	total, all := int64(0), int64(0)
+	for namespace, n := range objects {
+		total, all = total+n, all+bytes[namespace]
+	}
+	if all == 0 {
+		return shard.NewCensus(objects)
+	}
+	weights := make(map[string]int64, len(objects))
+	for namespace := range objects {
+		weights[namespace] = int64(math.Round(float64(bytes[namespace]) / float64(all) * float64(total)))
+	}
+	return shard.NewCensus(weights)
+}
+
+// weighsNothing stands in for what an Instance need not implement.
+type weighsNothing struct{}
+
+// Weigh implements Weigher.
+func (weighsNothing) Weigh() map[string]int64 { return nil }
+
+// Load implements Loader.
+func (weighsNothing) Load() (Load, bool) { return Load{}, false }
 
 // Covers returns whether what a shard's Lease says that it covers overlaps with the extent, and whether it is the same. A
 // Lease that does not say, or says what nobody can read, overlaps with everything; one that does not name its controllers is

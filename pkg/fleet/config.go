@@ -38,8 +38,13 @@ type Config struct {
 	GateDelay time.Duration
 	// Replanning is what this member does as the planner.
 	Replanning Replanning
-	// CensusInterval is how often the holder of a range says what its namespaces weigh. Default: a minute.
+	// CensusInterval is how often holders say what their shards weigh. A sixth of it after they have begun they do so for the
+	// first time; where a range has come to have clearly more or fewer objects they do not wait for longer either. Default: a
+	// minute.
 	CensusInterval time.Duration
+	// Memory returns what the member says of its memory on its Lease, six times in a CensusInterval. It may take a while. Default: it
+	// says nothing.
+	Memory func() Memory
 	// Leases of the namespace that the fleet coordinates in.
 	Leases Leases
 	// Clock measures claims, and Work.Unheld. Default: election.NewClock().
@@ -123,12 +128,29 @@ type Weigher interface {
 	Weigh() map[string]int64
 }
 
+// Loader is an Instance that can tell how much memory it takes, so that groups are weighed like ranges.
+type Loader interface {
+	// Load returns an estimate; false once the instance has ended. It may be called while Run is under way.
+	Load() (Load, bool)
+}
+
+// Load is an estimate of the memory that the work of a shard takes.
+type Load struct {
+	// Namespaces has the bytes of what is cached for the shard alone, by namespace.
+	Namespaces map[string]int64
+	// Shared has the bytes of all else that is cached for the shard, Fixed those that it takes without any object.
+	Shared, Fixed int64
+}
+
 // Replanning says how the planner balances the ranges of namespaced rings. The zero value has it do nothing but put back a
 // plan that was spoilt.
 type Replanning struct {
 	// Interval is how long the planner waits between two changes that the weights ask for, and before its first; 0 is
 	// never. Members that come or go are dealt with as soon as the last change is done.
 	Interval time.Duration
+	// Urgent is the ratio of the weight of the heaviest member to the least that it could be above which the planner does not
+	// wait for Interval, while no member is away; greater than Limits.Trigger, default 1.5.
+	Urgent float64
 	// Limits bound each change. Default: shard.DefaultLimits().
 	Limits shard.Limits
 }

@@ -34,6 +34,9 @@ const (
 	RunningAnnotation = "flotilla.dev/running"
 	// CensusAnnotation has what the shard's namespaces weigh, see [shard.Census].
 	CensusAnnotation = "flotilla.dev/census"
+	// MemoryAnnotation has what a shard takes of its holder's memory, see [ShardMemory]; on a member's Lease, what the member
+	// takes, see [Memory]. It stays when a shard changes hands, until the new holder has counted.
+	MemoryAnnotation = "flotilla.dev/memory"
 	// RingsAnnotation lists the rings that a member serves, comma separated; it is missing where it serves all.
 	RingsAnnotation = "flotilla.dev/rings"
 	// GatesAnnotation lists the foreign Leases that a member waits for, comma separated; it is missing where it waits for none.

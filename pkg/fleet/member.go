@@ -34,6 +34,8 @@ type Member struct {
 	// started is set once the member may claim.
 	started atomic.Bool
 	pulse   pulse
+	// memory is what it says of its memory on its Lease; nil for nothing.
+	memory atomic.Pointer[string]
 	// failure is why the member's own Lease could not be acquired or renewed the last
 	// time, or why Leases cannot be read at all.
 	failure atomic.Pointer[error]
@@ -71,6 +73,12 @@ func New(c Config) (*Member, error) {
 	}
 	if err := c.Replanning.Limits.Validate(); err != nil {
 		return nil, fmt.Errorf("fleet member: Replanning.Limits: %w", err)
+	}
+	if c.Replanning.Urgent == 0 {
+		c.Replanning.Urgent = max(1.5, 1.2*c.Replanning.Limits.Trigger)
+	}
+	if !(c.Replanning.Urgent > c.Replanning.Limits.Trigger) {
+		return nil, fmt.Errorf("fleet member: Replanning.Urgent is %v, must be greater than Replanning.Limits.Trigger, %v", c.Replanning.Urgent, c.Replanning.Limits.Trigger)
 	}
 	if c.Enforced == nil {
 		c.Enforced = func() bool { return false }
@@ -193,6 +201,7 @@ func (m *Member) lead(ctx context.Context) error {
 		return err
 	}
 	m.runners.all.Go(func() { planner.run(claimCtx) })
+	m.runners.all.Go(func() { m.tellMemory(claimCtx) })
 	m.wishUntilDone(ctx, claimCtx, func() bool { return false })
 	// First out of the roster, so that others prepare for what is to be handed over.
 	m.membership.Leave()

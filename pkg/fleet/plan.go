@@ -243,6 +243,9 @@ func (m *Member) memberAnnotations() map[string]string {
 	if r := m.refused.Load(); r != nil {
 		a[RefusedAnnotation] = short(fmt.Sprintf("%d: %v", r.generation, r.err), maxReason)
 	}
+	if text := m.memory.Load(); text != nil {
+		a[MemoryAnnotation] = *text
+	}
 	return a
 }
 

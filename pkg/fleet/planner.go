@@ -24,10 +24,10 @@ const maxGeneration = 1 << 53
 type planner struct {
 	member   *Member
 	claimant *election.Claimant
-	// These belong to the goroutine of work. last is when the weights asked for the last change; content are the members with
-	// which a ring's plan was found to be good.
+	// These belong to the goroutine of work. last is when the weights asked for the last change; content is what a ring's plan
+	// was last found to be good with.
 	last    time.Time
-	content map[string][]string
+	content map[string]content
 	// packed is the plan packedOf, as the Lease keeps it.
 	packed   string
 	packedOf *inForce
@@ -65,7 +65,7 @@ func (p *planner) work(ctx context.Context, _ *election.Claim) {
 		return before.Exists != after.Exists || before.Holder != after.Holder || !maps.Equal(before.Annotations, after.Annotations)
 	})
 	defer stop()
-	p.last, p.content = m.config.Clock.Now(), map[string][]string{} // who was the planner before may just have changed something
+	p.last, p.content = m.config.Clock.Now(), map[string]content{} // who was the planner before may just have changed something
 	for ctx.Err() == nil {
 		if p.plan(ctx) {
 			continue
@@ -135,8 +135,14 @@ func (p *planner) astray(now time.Time) (generation int64, found bool) {
 	return generation, found
 }
 
+// content is what a plan was found to be good with: the members, and the weights, if only in so far as they are not urgent.
+type content struct {
+	members []string
+	weights shard.Weights
+}
+
 // propose returns what to do about a ring, if it is time and worth it. Members that have come or gone need not wait for the
-// interval.
+// interval, nor need a large imbalance.
 func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring, now time.Time) (shard.Proposal, bool) {
 	m := p.member
 	if ring.Scope != shard.ScopeNamespaced || !m.settled(ring, now) {
@@ -145,19 +151,38 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	observations := m.observer.List()
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 	members := Stayers(KnownMembers(m.config.Fleet, observations), roster, ring.Name)
-	census, complete := CensusOf(m.config.Fleet, ring, m.observer.Get)
-	due := now.Sub(p.last) >= m.config.Replanning.Interval || plant.ReplanRestless
-	if !complete || !due && (rosterSettled(ring, members) || slices.Equal(p.content[ring.Name], members)) {
+	wishes := m.Wishes()
+	weights, complete := WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, func(id shard.ID) string { return wishes.Carrier(plan, id) })
+	if !complete {
 		return shard.Proposal{}, false
 	}
-	proposal, worth, err := shard.Propose(plan, ring.Name, census, members, m.config.Replanning.Limits)
+	last := p.content[ring.Name]
+	if due := now.Sub(p.last) >= m.config.Replanning.Interval || plant.ReplanRestless; !due {
+		changed := !rosterSettled(ring, members) && !slices.Equal(last.members, members)
+		same := slices.Equal(last.weights.Census, weights.Census) && maps.Equal(last.weights.Carried, weights.Carried)
+		if !changed && (same || !m.urgent(plan, ring, weights, members)) {
+			p.content[ring.Name] = content{last.members, weights.Weights}
+			return shard.Proposal{}, false
+		}
+	}
+	proposal, worth, err := shard.Propose(plan, ring.Name, weights.Weights, members, m.config.Replanning.Limits)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Could not plan", "ring", ring.Name)
 	}
 	if !worth {
-		p.content[ring.Name] = members
+		p.content[ring.Name] = content{members, weights.Weights}
 	}
 	return proposal, worth && err == nil
+}
+
+// urgent reports whether the weights lie so unevenly that the interval is not to be waited for: which they do for a while when
+// a member is away, or a group has come to another one and not been weighed there.
+func (m *Member) urgent(plan shard.Plan, ring shard.Ring, weights Weights, members []string) bool {
+	if !slices.Equal(m.Wishes().MembersOf(ring.Name), members) || weights.PerObject > 0 && !weights.Whole {
+		return false
+	}
+	b := shard.BalanceOf(plan, ring.Name, weights.Weights, members)
+	return b.Ratio() > b.Bound*m.config.Replanning.Urgent && b.Max-b.Mean*b.Bound >= float64(m.config.Replanning.Limits.MinWeight)
 }
 
 // rosterSettled tells whether every one of those members has a shard of the ring, and every shard one of them for a home; so it

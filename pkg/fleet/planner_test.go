@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +16,25 @@ func (c *cargo) Weigh() map[string]int64 {
 	defer c.sea.mu.Unlock()
 	weights := map[string]int64{}
 	for namespace, weight := range c.sea.weights {
-		if c.work.Shard.Range.ContainsNamespace(namespace) {
+		if !strings.HasPrefix(namespace, "group ") && c.work.Shard.Range.ContainsNamespace(namespace) {
 			weights[namespace] = weight
 		}
 	}
 	return weights
+}
+
+// Load implements Loader: 100 bytes an object, and of a group what the test says.
+func (c *cargo) Load() (Load, bool) {
+	load := Load{Namespaces: c.Weigh()}
+	c.sea.mu.Lock()
+	defer c.sea.mu.Unlock()
+	for namespace := range load.Namespaces {
+		load.Namespaces[namespace] *= 100
+	}
+	if !c.work.Shard.Namespaced() {
+		load = Load{Shared: 100 * c.sea.weights["group "+c.work.Shard.Group]}
+	}
+	return load, c.sea.weights != nil
 }
 
 // loads returns the weight that each member works on, and the greatest over the mean.
@@ -29,10 +44,13 @@ func (s *sea) loads() (map[string]int64, float64) {
 	loads, total, most := map[string]int64{}, int64(0), int64(0)
 	for id, w := range s.workers {
 		if id.Ring != "namespaces" {
+			weight := s.weights["group "+id.Name]
+			loads[election.MemberOf(w.incarnation)] += weight
+			total += weight
 			continue
 		}
 		for namespace, weight := range s.weights {
-			if w.extent.Range.ContainsNamespace(namespace) {
+			if !strings.HasPrefix(namespace, "group ") && w.extent.Range.ContainsNamespace(namespace) {
 				loads[election.MemberOf(w.incarnation)] += weight
 				total += weight
 			}
@@ -112,6 +130,53 @@ func TestPlannerBalances(t *testing.T) {
 		t.Logf("and one less: %v, max/mean %.2f", loads, after)
 		if len(loads) != 3 || after > 1.10 {
 			t.Errorf("max/mean of %d members is %.2f, want 3 and at most 1.10", len(loads), after)
+		}
+	})
+}
+
+// TestPlannerWeighsGroups has a group that is as heavy as a quarter of the ranges: whoever has it has few of them, and they
+// give way at once where it goes. Nothing is moved when that is done.
+func TestPlannerWeighsGroups(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		s.plan.Rings[1].Shards[0].Beside = "nodes" // garbage
+		s.weights = map[string]int64{"group nodes": 3000}
+		for i := range 300 {
+			s.weights[fmt.Sprintf("team-%03d", i)] = 30
+		}
+		replanning := func(c *Config) {
+			c.Replanning, c.CensusInterval = Replanning{Interval: time.Hour}, time.Minute
+		}
+		ships := map[string]*ship{}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			ships[name] = s.launch(name, replanning)
+		}
+		check := func(when string) string {
+			t.Helper()
+			plan := s.known(t)
+			s.requireWorked()
+			loads, ratio := s.loads()
+			has := election.MemberOf(election.RecordFrom(s.store.Get("flotilla-cluster-nodes")).Holder)
+			t.Logf("%s: generation %d, nodes is on %s: %v, max/mean %.2f", when, plan.Generation, has, loads, ratio)
+			if ratio > 1.5 || len(loads) != 4 || loads[has] > 4500 {
+				t.Errorf("%s: max/mean is %.2f, %v, want at most 1.5 before the interval", when, ratio, loads)
+			}
+			return has
+		}
+		pass(5 * time.Minute)
+		has := check("after five minutes")
+		pass(20 * time.Minute)
+		before := s.known(t).Generation
+		pass(20 * time.Minute)
+		if after := s.known(t).Generation; after != before {
+			t.Errorf("generation %d became %d while nothing happened", before, after)
+		}
+		ships[has].stop()
+		<-ships[has].ended
+		pass(time.Minute)
+		ships[has] = s.launch(has, replanning)
+		pass(10 * time.Minute)
+		if now := check("after a restart"); now == has {
+			t.Errorf("the group is on %s again, it was to stay where it went", now)
 		}
 	})
 }

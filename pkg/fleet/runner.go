@@ -36,6 +36,8 @@ type shardRunner struct {
 	runs atomic.Int32
 	// census is what the shard's namespaces weighed last.
 	census atomic.Pointer[string]
+	// takes is what it took of the memory.
+	takes atomic.Pointer[ShardMemory]
 	// counted is how many objects and namespaces that was.
 	counted atomic.Pointer[Counted]
 	// running tells whether the work has been started and has not returned, up whether its controllers run, inherits whether
@@ -120,6 +122,9 @@ func (r *shardRunner) annotations() map[string]string {
 	}
 	if census := r.census.Load(); census != nil {
 		a[CensusAnnotation] = *census
+	}
+	if takes := r.takes.Load(); takes != nil {
+		a[MemoryAnnotation] = takes.String()
 	}
 	return a
 }

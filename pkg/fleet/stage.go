@@ -109,28 +109,35 @@ func (m *Member) Roster() election.Roster {
 	return election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, m.config.Clock.Now())
 }
 
-// LoadRatio returns the objects of the member with the most over the mean of the members that serve the ring, by what the
-// holders say on their Leases: 1 is even. It is false until all have counted, and for rings that are not of namespaces. A shard
-// without a holder counts for its owner.
+// LoadRatio returns the weight of the member with the most over the mean of the members that serve the ring, by what the
+// holders say on their Leases, with what members carry beside the ring: 1 is even. It is false until all have counted, and for
+// rings that are not of namespaces. A shard without a holder counts for its owner.
 func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
 	members, wishes, now := m.Wishes().MembersOf(ring.Name), m.Wishes(), m.config.Clock.Now()
 	if ring.Scope != shard.ScopeNamespaced || len(members) == 0 || len(ring.Shards) == 0 {
 		return 0, false
 	}
+	plan, _ := m.Plan()
+	holder := func(id shard.ID) string {
+		if lease := m.observer.Get(ShardLease(m.config.Fleet, id)); m.isHeld(lease, now) {
+			return election.MemberOf(lease.Holder)
+		}
+		return wishes.Owner(id)
+	}
+	weights, complete := WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, holder)
+	if !complete {
+		return 0, false
+	}
 	load, total := map[string]int64{}, int64(0)
-	for _, s := range ring.Shards {
-		lease := m.observer.Get(ShardLease(m.config.Fleet, s.ID))
-		census, published := CensusOn(lease)
-		if !published {
-			return 0, false
-		}
-		member := wishes.Owner(s.ID)
-		if m.isHeld(lease, now) {
-			member = election.MemberOf(lease.Holder)
-		}
-		weight := census.Within(s.Range).Total()
+	add := func(member string, weight int64) {
 		load[member] += weight
 		total += weight
+	}
+	for _, s := range ring.Shards {
+		add(holder(s.ID), weights.Census.Within(s.Range).Total())
+	}
+	for _, member := range members {
+		add(member, weights.Carried[member])
 	}
 	balance := shard.Balance{Mean: float64(total) / float64(len(members))}
 	for _, weight := range load {

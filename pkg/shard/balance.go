@@ -63,16 +63,16 @@ func (s Shard) homeAmong(members []string) string {
 // goesBeside tells whether other is the group that s goes beside.
 func (s Shard) goesBeside(other Shard) bool { return s.Beside != "" && s.Beside == other.Group }
 
-// Balance is how the weight of a ring lies on its members, in objects.
+// Balance is how the weight of a ring lies on its members, together with what
+// they carry beside it, in objects.
 type Balance struct {
-	// Members is the weight that belongs to each member, those without any
-	// included.
+	// Members is the weight of each member, those without any included.
 	Members map[string]int64
 	// Max and Mean are the greatest and the mean of them.
 	Max, Mean float64
 	// Bound is a lower bound of what Max/Mean can be however the ring is cut
-	// between the cells of the census: 1, or more where some cells are too heavy
-	// to be shared out evenly.
+	// between the cells of the census: 1, or more where some cells, or what some
+	// member carries, are too heavy to be shared out evenly.
 	Bound float64
 }
 
@@ -84,19 +84,21 @@ func (b Balance) Ratio() float64 {
 	return b.Max / b.Mean
 }
 
-// BalanceOf returns how the weights of the census lie on the members when every
+// BalanceOf returns how the weights lie on the members when every
 // shard of the ring is where HomesOf has it. If there is no such ring or
-// HomesOf refuses the members, no weight lies anywhere.
-func BalanceOf(plan Plan, ring string, census Census, members []string) Balance {
+// HomesOf refuses the members, only what they carry lies anywhere.
+func BalanceOf(plan Plan, ring string, weights Weights, members []string) Balance {
 	r, _ := plan.Ring(ring)
 	homes, _ := plan.HomesOf(ring, members)
 	b := Balance{Members: make(map[string]int64, len(members)), Bound: 1}
+	lump := int64(0)
 	for _, m := range members {
-		b.Members[m] = 0
+		b.Members[m] = weights.carriedBy(m)
+		lump = max(lump, b.Members[m])
 	}
 	for _, s := range r.Shards {
 		if owner, placed := homes.Owner(s.ID); placed && s.Namespaced() {
-			b.Members[owner] += census.Within(s.Range).Total()
+			b.Members[owner] += weights.Census.Within(s.Range).Total()
 		}
 	}
 	total := int64(0)
@@ -106,7 +108,7 @@ func BalanceOf(plan Plan, ring string, census Census, members []string) Balance 
 	}
 	if total > 0 {
 		b.Mean = float64(total) / float64(len(b.Members))
-		b.Bound = max(1, float64(leastMax(census, len(b.Members)))/b.Mean)
+		b.Bound = max(1, float64(max(lump, leastMax(weights.Census, len(b.Members))))/b.Mean)
 	}
 	return b
 }

@@ -20,9 +20,9 @@ func TestBalanceReached(t *testing.T) {
 			full := NewCensus(weightsOf(i, n))
 			for _, size := range []int{3, 5, 8} {
 				p, members := testPlan(t, 16), statefulMembers(size)
-				equal := BalanceOf(p, "namespaces", full, members)
+				equal := BalanceOf(p, "namespaces", Weights{Census: full}, members)
 				p, done := converged(t, p, full, members)
-				after := BalanceOf(p, "namespaces", full, members)
+				after := BalanceOf(p, "namespaces", Weights{Census: full}, members)
 				shards := len(p.Rings[0].Shards)
 				t.Logf("%-9s %5d %7d  %6.2f %6.3f %6.3f %6d  %s", s.name, len(full), size, equal.Ratio(), after.Ratio(), after.Bound, shards, done.per(full.Total()))
 				if limit := max(1.10, 1.02*after.Bound); after.Ratio() > limit {
@@ -126,12 +126,12 @@ func TestBalanceOf(t *testing.T) {
 	p, members := testPlan(t, 2), []string{"a", "b", "c"}
 	p.Rings[0].Shards[0].Home, p.Rings[0].Shards[1].Home = "a", "b"
 	c := Census{{1, 30, 1}, {2, 10, 1}, {1 << 63, 20, 1}}
-	got := BalanceOf(p, "namespaces", c, members)
+	got := BalanceOf(p, "namespaces", Weights{Census: c}, members)
 	want := Balance{Members: map[string]int64{"a": 40, "b": 20, "c": 0}, Max: 40, Mean: 20, Bound: 1.5}
 	if !reflect.DeepEqual(got, want) || got.Ratio() != 2 {
 		t.Errorf("balance %+v of ratio %v, want %+v of 2", got, got.Ratio(), want)
 	}
-	for _, none := range []Balance{BalanceOf(p, "namespaces", nil, members), BalanceOf(p, "nothing", c, members), BalanceOf(p, "namespaces", c, nil)} {
+	for _, none := range []Balance{BalanceOf(p, "namespaces", Weights{}, members), BalanceOf(p, "nothing", Weights{Census: c}, members), BalanceOf(p, "namespaces", Weights{Census: c}, nil)} {
 		if none.Ratio() != 1 || none.Max != 0 || none.Bound != 1 {
 			t.Errorf("balance of nothing: %+v", none)
 		}

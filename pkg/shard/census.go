@@ -40,6 +40,19 @@ func NewCensus(weights map[string]int64) Census {
 	return cells.joined()
 }
 
+// Weights is what the planner goes by for one ring, in objects.
+type Weights struct {
+	// Census is that of the whole ring, merged from those of its shards.
+	Census Census
+	// Carried is what each member carries beside the ring and keeps: groups of
+	// cluster-scoped controllers, and shards of other rings. A member that is not
+	// in it carries nothing that is known; each weighs 0 to MaxCellWeight.
+	Carried map[string]int64
+}
+
+// carriedBy returns what the member carries, within its bounds.
+func (w Weights) carriedBy(member string) int64 { return clampWeight(w.Carried[member]) }
+
 func clampWeight(w int64) int64 { return min(max(w, 0), MaxCellWeight) }
 
 // joined sorts the cells in place and adds up those of one hash.

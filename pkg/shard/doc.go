@@ -7,7 +7,7 @@
 //	                                          |
 //	                      Plan = rings = shards + controllers
 //	                        |
-//	    Census + members + Limits --Propose--> Plan of the next generation
+//	   Weights + members + Limits --Propose--> Plan of the next generation
 //
 // Everything here is a pure function of its arguments or an immutable value:
 // no I/O, no clock, no goroutine, no log, no metric, no global state. Values
@@ -50,6 +50,8 @@
 //     planner comes within 10 % of the mean, or within 2 % of Balance.Bound
 //     where single namespaces are too heavy for that, in at most 6 rounds for
 //     3 to 8 members and 500 or 5,000 namespaces of each naming scheme tested.
+//   - What members carry beside a ring counts as if it were pinned to them: who
+//     carries more than a fair share gets nothing of the ring that weighs much.
 //   - A member more or less moves at most 1/N of the weight and 5 %, with N
 //     members before, once the planner has balanced the ring; the exception is
 //     a member that leaves a namespace of about a tenth of all or more.
@@ -66,8 +68,8 @@
 //   - A change of roster moves more shards than the least possible, because
 //     the bound pushes some shards on; Place has the measured figures. Homes
 //     keep shards from it.
-//   - The planner knows what the census says: objects, not how often they
-//     change, and cells, which it does not cut. Where many namespaces arrive
+//   - The planner knows what the weights say: objects, or the memory that they
+//     take, not how often they change, and cells, which it does not cut. Where many namespaces arrive
 //     at one spot of the keyspace, it follows: over the growth to 5,000
 //     namespaces of 5 members it moved up to 1.0 times the final weight, and
 //     stopped and started 5.2 times, in up to 184 plan generations.

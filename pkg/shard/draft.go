@@ -38,9 +38,9 @@ type draft struct {
 	was     []int // member of each current shard
 	parts   []part
 
-	loads, held []int64 // of each member: all weight, and what is pinned to it
+	loads, held []int64 // of each member: all weight, and what stays with it: what is pinned, and what it carries beside the ring
 	counts      []int   // of each member: its parts
-	total       int64
+	total       int64   // of the ring, without what members carry beside it
 	level       float64 // fair share of a member without a lump beyond it
 	most        int     // number of parts not to be exceeded
 	steps0      int     // steps done under the budget
@@ -50,7 +50,7 @@ type draft struct {
 	freshOnly   bool    // the budget is spent, on a part not yet dealt with
 }
 
-func newDraft(plan Plan, ring string, census Census, members []string, limits Limits) (*draft, error) {
+func newDraft(plan Plan, ring string, weights Weights, members []string, limits Limits) (*draft, error) {
 	r, found := plan.Ring(ring)
 	switch {
 	case !found:
@@ -70,13 +70,16 @@ func newDraft(plan Plan, ring string, census Census, members []string, limits Li
 		limits: limits, members: members, current: plan, ring: r, olds: make(map[Range]int, len(r.Shards)),
 		loads: make([]int64, len(members)), held: make([]int64, len(members)), counts: make([]int, len(members)),
 	}
+	for m, name := range members {
+		d.loads[m], d.held[m] = weights.carriedBy(name), weights.carriedBy(name)
+	}
 	d.most = min(limits.MostShardsPerMember*len(members), MaxShards-len(plan.Shards())+len(r.Shards))
 	for i, s := range r.Shards {
 		owner, _ := homes.Owner(s.ID)
 		home, _ := slices.BinarySearch(members, owner)
 		d.olds[s.Range] = i
 		d.was = append(d.was, home)
-		p := d.newPart(s.Range, census.Within(s.Range), home)
+		p := d.newPart(s.Range, weights.Census.Within(s.Range), home)
 		p.pinned = s.Pin != "" && contains(members, s.Pin)
 		p.whole = s.Pin != "" || slices.ContainsFunc(r.Isolate, func(name string) bool { return onlyHash(Hash(name)) == s.Range })
 		if s.Belongs() != "" && s.homeAmong(members) == "" {
@@ -115,7 +118,7 @@ func (d *draft) add(p part, sign int64) {
 
 // fairLevel returns the mean weight of the members, but for those that have a
 // lump beyond it: such members, and their lumps, are left out of the mean. A
-// lump is a cell, or all that is pinned to one member.
+// lump is a cell, or all that stays with one member.
 func (d *draft) fairLevel() float64 {
 	var lumps []int64
 	for _, p := range d.parts {
@@ -127,7 +130,10 @@ func (d *draft) fairLevel() float64 {
 	}
 	lumps = append(lumps, d.held...)
 	slices.SortFunc(lumps, func(a, b int64) int { return cmp.Compare(b, a) })
-	rest, n := d.total, int64(len(d.members))
+	rest, n := int64(0), int64(len(d.members))
+	for _, load := range d.loads {
+		rest += load
+	}
 	for _, lump := range lumps {
 		if n == 1 || lump <= rest/n {
 			break

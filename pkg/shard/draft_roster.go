@@ -111,13 +111,14 @@ func (d *draft) fit(i int, room float64) (from, to int) {
 	return best.from, best.to
 }
 
-// welcome gives each member that has nothing its fair share, whatever the
-// budget: from whomever it costs least.
+// welcome gives each member that has no shard its fair share, whatever the
+// budget: from whomever it costs least. Who carries so much that the others would
+// not be relieved by as much as is acted on gets none.
 func (d *draft) welcome() {
 	d.joining = true
 	defer func() { d.joining = false }()
 	for m := range d.members {
-		if d.counts[m] > 0 {
+		if d.counts[m] > 0 || d.held[m] > 0 && d.room(m) < d.level*(d.limits.Trigger-1) {
 			continue
 		}
 		d.frugal = true

@@ -70,7 +70,7 @@ func converged(t *testing.T, p Plan, full Census, members []string) (Plan, conve
 	t.Helper()
 	done := converging{}
 	for done.rounds < 60 {
-		next, found, err := Propose(p, "namespaces", published(p, full), members, DefaultLimits())
+		next, found, err := Propose(p, "namespaces", Weights{Census: published(p, full)}, members, DefaultLimits())
 		if err != nil {
 			t.Fatal(err)
 		}

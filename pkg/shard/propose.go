@@ -56,16 +56,16 @@ func (s Step) String() string {
 }
 
 // Propose returns the next generation of the plan, in which the weight of one
-// namespaced ring lies more evenly on its members, or false if nothing is worth
-// doing. It is a pure function. The census is that of the whole ring, merged
-// from those of its shards; members are those that serve the ring and are there
-// to stay, in any order.
+// namespaced ring, together with what members carry beside it, lies more evenly
+// on its members, or false if nothing is worth doing. It is a pure function.
+// Members are those that serve the ring and are there to stay, in any order.
 //
 // In this order it
 //
 //   - gives every shard a home, where HomesOf has it; those whose home is gone,
 //     where there is room for them, split if need be;
-//   - gives a member that has nothing its fair share;
+//   - gives a member that has no shard its fair share, unless what it carries
+//     leaves it no room worth mentioning;
 //   - while some member is above Limits.Trigger, moves shards, whole or cut
 //     between cells, until all are at Limits.Target;
 //   - merges neighbours where there are too many shards.
@@ -75,7 +75,7 @@ func (s Step) String() string {
 // and keeps its range when it is not; an isolated one keeps its range.
 //
 // Repeated on its own result, with the same census, it comes to an end.
-func Propose(plan Plan, ring string, census Census, members []string, limits Limits) (Proposal, bool, error) {
+func Propose(plan Plan, ring string, weights Weights, members []string, limits Limits) (Proposal, bool, error) {
 	if err := limits.Validate(); err != nil {
 		return Proposal{}, false, fmt.Errorf("limits: %w", err)
 	}
@@ -83,7 +83,7 @@ func Propose(plan Plan, ring string, census Census, members []string, limits Lim
 		return Proposal{}, false, fmt.Errorf("current plan: %w", err)
 	}
 	members = sortedUnique(members, strings.Compare)
-	d, err := newDraft(plan, ring, census, members, limits)
+	d, err := newDraft(plan, ring, weights, members, limits)
 	if err != nil {
 		return Proposal{}, false, err
 	}
@@ -91,10 +91,10 @@ func Propose(plan Plan, ring string, census Census, members []string, limits Lim
 	if !d.changed() {
 		return Proposal{}, false, nil
 	}
-	p := Proposal{Plan: d.plan(), Before: BalanceOf(plan, ring, census, members)}
+	p := Proposal{Plan: d.plan(), Before: BalanceOf(plan, ring, weights, members)}
 	p.Steps = d.steps(p.Plan)
 	p.Moved, p.Cut = d.spent()
-	p.After = BalanceOf(p.Plan, ring, census, members)
+	p.After = BalanceOf(p.Plan, ring, weights, members)
 	if err := CheckSuccessor(plan, p.Plan); err != nil {
 		return Proposal{}, false, fmt.Errorf("proposed plan: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 
 func mustPropose(t *testing.T, p Plan, c Census, members []string) (Proposal, bool) {
 	t.Helper()
-	out, found, err := Propose(p, "namespaces", c, members, DefaultLimits())
+	out, found, err := Propose(p, "namespaces", Weights{Census: c}, members, DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestHeavyNamespaceAlone(t *testing.T) {
 	full, members := NewCensus(weights), statefulMembers(5)
 	p, _ := converged(t, testPlan(t, 16), full, members)
 	heavy, _ := p.ShardFor("namespaces", "ns-250")
-	b := BalanceOf(p, "namespaces", full, members)
+	b := BalanceOf(p, "namespaces", Weights{Census: full}, members)
 	if got, limit := b.Members[heavy.Home], weights["ns-250"]*102/100; got > limit {
 		t.Errorf("the heavy namespace's member has %d objects, want at most %d", got, limit)
 	}
@@ -148,12 +148,16 @@ func TestProposeRefuses(t *testing.T) {
 		call  func() (Proposal, bool, error)
 		words []string
 	}{
-		"no ring":      {func() (Proposal, bool, error) { return Propose(p, "x", nil, members, DefaultLimits()) }, []string{`ring "x"`}},
-		"cluster ring": {func() (Proposal, bool, error) { return Propose(p, "cluster", nil, members, DefaultLimits()) }, []string{"cluster", "namespaced"}},
-		"no members":   {func() (Proposal, bool, error) { return Propose(p, "namespaces", nil, nil, DefaultLimits()) }, []string{"at least one member"}},
-		"bad member":   {func() (Proposal, bool, error) { return Propose(p, "namespaces", nil, []string{"A"}, DefaultLimits()) }, []string{"home", `"A"`}},
-		"no limits":    {func() (Proposal, bool, error) { return Propose(p, "namespaces", nil, members, Limits{}) }, []string{"limits", "trigger"}},
-		"bad plan":     {func() (Proposal, bool, error) { return Propose(Plan{}, "namespaces", nil, members, DefaultLimits()) }, []string{"current plan", "generation"}},
+		"no ring":      {func() (Proposal, bool, error) { return Propose(p, "x", Weights{}, members, DefaultLimits()) }, []string{`ring "x"`}},
+		"cluster ring": {func() (Proposal, bool, error) { return Propose(p, "cluster", Weights{}, members, DefaultLimits()) }, []string{"cluster", "namespaced"}},
+		"no members":   {func() (Proposal, bool, error) { return Propose(p, "namespaces", Weights{}, nil, DefaultLimits()) }, []string{"at least one member"}},
+		"bad member": {func() (Proposal, bool, error) {
+			return Propose(p, "namespaces", Weights{}, []string{"A"}, DefaultLimits())
+		}, []string{"home", `"A"`}},
+		"no limits": {func() (Proposal, bool, error) { return Propose(p, "namespaces", Weights{}, members, Limits{}) }, []string{"limits", "trigger"}},
+		"bad plan": {func() (Proposal, bool, error) {
+			return Propose(Plan{}, "namespaces", Weights{}, members, DefaultLimits())
+		}, []string{"current plan", "generation"}},
 	} {
 		if _, found, err := tc.call(); found {
 			t.Errorf("%s: something was proposed", name)

@@ -13,6 +13,7 @@ import (
 type world struct {
 	plan    Plan
 	full    Census
+	carried map[string]int64
 	members []string
 	limits  Limits
 }
@@ -34,6 +35,12 @@ func randomWorld(t *testing.T, r *rand.Rand) world {
 		}
 	}
 	w.full = NewCensus(weights)
+	if r.IntN(2) == 0 { // groups on some, up to as heavy as the ring
+		w.carried = map[string]int64{}
+		for range 1 + r.IntN(3) {
+			w.carried[pool[r.IntN(len(pool))]] = r.Int64N(1 + w.full.Total()/(1+r.Int64N(8)))
+		}
+	}
 	ring := &w.plan.Rings[0]
 	ring.Shards = randomShards(r, w.full)
 	for range r.IntN(3) {
@@ -91,14 +98,15 @@ func TestProposeProperties(t *testing.T) {
 		rounds := 0
 		for ; ; rounds++ {
 			census := published(w.plan, w.full)
-			p, found, err := Propose(w.plan, "namespaces", census, w.members, w.limits)
+			weights := Weights{census, w.carried}
+			p, found, err := Propose(w.plan, "namespaces", weights, w.members, w.limits)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !found {
 				break
 			}
-			again, _, _ := Propose(w.plan, "namespaces", census, shuffled(r, w.members), w.limits)
+			again, _, _ := Propose(w.plan, "namespaces", weights, shuffled(r, w.members), w.limits)
 			if !reflect.DeepEqual(p, again) {
 				t.Fatal("two proposals for one case differ")
 			}
@@ -203,7 +211,7 @@ func checkSums(t *testing.T, w world, census Census, p Proposal) {
 	if cut != p.Cut {
 		t.Errorf("cut %d, proposal says %d", cut, p.Cut)
 	}
-	if after := BalanceOf(p.Plan, "namespaces", census, w.members); !reflect.DeepEqual(after, p.After) {
+	if after := BalanceOf(p.Plan, "namespaces", Weights{census, w.carried}, w.members); !reflect.DeepEqual(after, p.After) {
 		t.Errorf("balance is %+v, proposal says %+v", after, p.After)
 	}
 }

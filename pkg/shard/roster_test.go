@@ -70,10 +70,10 @@ func TestRosterChangeMovesLittle(t *testing.T) {
 				if join > limit {
 					t.Errorf("%s, %d: %.3f of all moved as one joined %d, want at most %.3f", s.name, n, join, size, limit)
 				}
-				if b := BalanceOf(more, "namespaces", full, all); b.Members[all[size]] == 0 {
+				if b := BalanceOf(more, "namespaces", Weights{Census: full}, all); b.Members[all[size]] == 0 {
 					t.Errorf("%s, %d: who joined %d members has nothing", s.name, n, size)
 				}
-				had := share(BalanceOf(p, "namespaces", full, members).Members[members[0]])
+				had := share(BalanceOf(p, "namespaces", Weights{Census: full}, members).Members[members[0]])
 				limit = max(1/float64(size), had) + max(0.05, 0.6*share(heaviest(full)))
 				fewer, _ := converged(t, p, full, members[1:])
 				leave := share(changedHands(t, p, fewer, members, members[1:], full))

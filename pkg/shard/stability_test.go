@@ -46,7 +46,7 @@ func TestStabilityInGrowth(t *testing.T) {
 				if i > 500 && i%10 > 0 {
 					continue
 				}
-				next, found, err := Propose(p, "namespaces", published(p, full), members, DefaultLimits())
+				next, found, err := Propose(p, "namespaces", Weights{Census: published(p, full)}, members, DefaultLimits())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -55,7 +55,7 @@ func TestStabilityInGrowth(t *testing.T) {
 					done = done.plus(next)
 				}
 				if i > 500 {
-					b := BalanceOf(p, "namespaces", full, members)
+					b := BalanceOf(p, "namespaces", Weights{Census: full}, members)
 					worst = max(worst, b.Ratio()/b.Bound)
 				}
 			}

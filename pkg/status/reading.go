@@ -239,11 +239,17 @@ func (r *Reading) Stayers(ring string) []string {
 	return fleet.Stayers(r.Known, r.Roster, ring)
 }
 
-// Census returns what the ring's namespaces weigh, and the shards whose holders have not said so yet.
-func (r *Reading) Census(ring shard.Ring) (shard.Census, []shard.ID) {
-	census, complete := fleet.CensusOf(r.Fleet, ring, r.Lease)
+// Weights returns what the ring's namespaces weigh and what members carry beside, as the planner goes by, and the shards
+// whose holders have not said yet what they weigh.
+func (r *Reading) Weights(ring shard.Ring) (fleet.Weights, []shard.ID) {
+	weights, complete := fleet.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
+		if r.owners == nil {
+			return ""
+		}
+		return r.owners.Carrier(r.Plan, id)
+	})
 	if complete {
-		return census, nil
+		return weights, nil
 	}
 	var missing []shard.ID
 	for _, id := range ring.IDs() {
@@ -251,7 +257,21 @@ func (r *Reading) Census(ring shard.Ring) (shard.Census, []shard.ID) {
 			missing = append(missing, id)
 		}
 	}
-	return census, missing
+	return weights, missing
+}
+
+// WeightsAmong returns what Weights does, as it would be if those were the members: what others carry goes to where the plan
+// has it among them.
+func (r *Reading) WeightsAmong(ring shard.Ring, members []string) fleet.Weights {
+	weights, _ := fleet.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
+		if r.owners != nil && slices.Contains(members, r.owners.Carrier(r.Plan, id)) {
+			return r.owners.Carrier(r.Plan, id)
+		}
+		homes, _ := r.Plan.HomesOf(id.Ring, members)
+		member, _ := homes.Owner(id)
+		return member
+	})
+	return weights
 }
 
 // Quiet returns for how long nothing has been renewed, if that is long.

@@ -74,9 +74,11 @@ type ShardView struct {
 	// Weight is how many objects there were when the shard was cut; Objects is what its holder has counted last.
 	Weight  int64  `json:"weight,omitempty"`
 	Objects *int64 `json:"objects,omitempty"`
-	Pin     string `json:"pin,omitempty"`
-	Home    string `json:"home,omitempty"`
-	Beside  string `json:"beside,omitempty"`
+	// Memory is what it was estimated to take of its holder's heap, in bytes.
+	Memory *int64 `json:"memory,omitempty"`
+	Pin    string `json:"pin,omitempty"`
+	Home   string `json:"home,omitempty"`
+	Beside string `json:"beside,omitempty"`
 	// Owner is the member that the plan wants, by its pin or home; empty where the plan leaves it to the consistent hashing.
 	Owner string `json:"owner,omitempty"`
 	// Wanted is the owner as members compute it from plan and roster, computed here; empty if no member serves the ring.
@@ -125,6 +127,10 @@ type MemberView struct {
 	Shards     int        `json:"shards"`
 	// Objects is what it has counted last in the shards that it holds; nil if it has counted none.
 	Objects *int64 `json:"objects,omitempty"`
+	// Memory is the heap that it said it uses, and Estimated what its shards and all else in the process were estimated to take
+	// of it, in bytes; nil if it does not say, or an estimate of some shard that it holds is missing.
+	Memory    *int64 `json:"memory,omitempty"`
+	Estimated *int64 `json:"estimatedMemory,omitempty"`
 	// Heartbeat is when it renewed its Lease last; its age is as of the view's AsOf.
 	Heartbeat *time.Time `json:"heartbeat,omitempty"`
 	// Drained: an operator has asked that it gets no shards.
@@ -185,6 +191,10 @@ func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardVie
 			total := census.Within(s.Range).Total()
 			v.Objects = &total
 		}
+	}
+	if memory, published := fleet.ShardMemoryOn(o); published {
+		total := memory.Total()
+		v.Memory = &total
 	}
 	blocking := Covering(older, "", extent)
 	for _, b := range blocking {
@@ -248,6 +258,9 @@ func Members(r *Reading) []MemberView {
 		if v.Rings == "" {
 			v.Rings = "*"
 		}
+		if memory, published := fleet.MemoryOn(o); published && live {
+			v.Memory, v.Estimated = &memory.Live, &memory.Beside
+		}
 		for _, s := range r.sorted {
 			if r.isShard(s) && s.Holder != "" && election.MemberOf(s.Holder) == name && r.IsHeld(s) {
 				v.Shards++
@@ -259,8 +272,13 @@ func Members(r *Reading) []MemberView {
 	return views
 }
 
-// count adds what a held shard weighs.
+// count adds what a held shard weighs, and takes.
 func (v *MemberView) count(o election.Observation) {
+	if memory, published := fleet.ShardMemoryOn(o); published && v.Estimated != nil {
+		*v.Estimated += memory.Total()
+	} else {
+		v.Estimated = nil
+	}
 	if census, published := fleet.CensusOn(o); published {
 		total := census.Total()
 		if v.Objects != nil {

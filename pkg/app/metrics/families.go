@@ -48,7 +48,7 @@ var (
 	ringMembers = stateOf("ring_members", gauge, "Members that count for the ring, as this member sees it.", "ring")
 	ringHash    = stateOf("ring_hash_info", gauge, "1, with the digest of the ring's placement as this member computes it. Members that disagree show different digests.", "ring", "hash")
 	ringShards  = stateOf("ring_shards", gauge, "Shards of the ring, by the plan in force.", "ring")
-	ringLoad    = stateOf("ring_load_ratio", gauge, "Objects of the member with the most over the mean of the members that serve the ring, by what holders say on their Leases.", "ring")
+	ringLoad    = stateOf("ring_load_ratio", gauge, "Weight of the member with the most over the mean of the members that serve the ring, with what they carry beside it, by what holders say on their Leases.", "ring")
 
 	planGeneration = stateOf("plan_generation", gauge, "Generation of the plan that this member works by.")
 	planRefused    = stateOf("plan_refused", gauge, "1 if this member refuses the plan that is on the plan's Lease and works by the last good one, else 0.")

@@ -118,7 +118,11 @@ func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc, unheld time.Time) *Fac
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Factory{pool: p, within: r, scope: scope, past: past{p.now(), unheld}, informers: map[sharedKey]*entry{}, ctx: ctx, cancel: cancel}
+	f := &Factory{pool: p, within: r, scope: scope, past: past{p.now(), unheld}, informers: map[sharedKey]*entry{}, ctx: ctx, cancel: cancel}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.factories[f] = struct{}{}
+	return f
 }
 
 // InformerFor returns the factory's informer for objects of obj's type, which must
@@ -360,6 +364,9 @@ func (f *Factory) Shutdown() {
 	f.shutdown = true
 	entries := slices.Collect(maps.Values(f.informers))
 	f.mu.Unlock()
+	f.pool.mu.Lock()
+	delete(f.pool.factories, f)
+	f.pool.mu.Unlock()
 	f.cancel()
 	f.running.Wait()
 	var errs []error

@@ -61,6 +61,8 @@ type Pool struct {
 
 	mu     sync.Mutex
 	shared map[sharedKey]*shared
+	// factories are those that have not been shut down.
+	factories map[*Factory]struct{}
 	// waiting are called when an informer of the key begins to run.
 	waiting map[sharedKey]map[*func()]struct{}
 	// followers counts informers that follow another one.
@@ -121,7 +123,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 		return nil, fmt.Errorf("informer pool: %w", err)
 	}
 	return &Pool{
-		config: c, kinds: k, prober: newProber(k, c.Clock), shared: map[sharedKey]*shared{},
+		config: c, kinds: k, prober: newProber(k, c.Clock), shared: map[sharedKey]*shared{}, factories: map[*Factory]struct{}{},
 		waiting: map[sharedKey]map[*func()]struct{}{}, followers: map[schema.GroupVersionResource]int{},
 		feeds: map[sharedKey]*feed{},
 	}, nil

@@ -95,6 +95,7 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 		name := fmt.Sprintf("flotilla-%d", i)
 		f.add(named(election.MemberLease(testFleet, name), nil), name, 1, map[string]string{
 			election.StateAnnotation: "active", fleet.PlanAnnotation: f.plan.Digest(), fleet.GenerationAnnotation: "3",
+			fleet.MemoryAnnotation: fleet.Memory{Live: int64(40+i) * 1e6, Beside: 10e6}.String(),
 		})
 	}
 	f.wishes, err = fleet.Wish(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), fleet.KnownMembers(testFleet, f.leases), nil, fleet.Wishes{})
@@ -107,6 +108,7 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 			fleet.RunningAnnotation: strconv.Itoa(int(term)), fleet.GenerationAnnotation: "3",
 			fleet.ControllersAnnotation: strings.Join(f.plan.ControllersOf(s.ID), ","),
 		}
+		annotations[fleet.MemoryAnnotation] = fleet.ShardMemory{Cached: 2e6, Fixed: 3e6}.String()
 		if s.Namespaced() {
 			annotations[fleet.RangeAnnotation] = s.Range.String()
 			annotations[fleet.CensusAnnotation] = shard.Census{{Hash: s.Range.Start, Weight: int64(1000 + 10*i), Namespaces: 2}}.String()

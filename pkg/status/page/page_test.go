@@ -109,10 +109,10 @@ func TestPageShowsWhatIs(t *testing.T) {
 	d := document(t, busyFake(t))
 	page := parsed(t, d)
 	wantMembers := [][]string{
-		{"flotilla-0", "active", "1.0s", "4", "2 130", "3", "all", "this one"},
-		{"flotilla-1", "active", "1.0s", "3", "2 170", "3", "all", "refuses plan 4: no such controller"},
-		{"flotilla-2", "active", "1.0s", "2", "2 050", "3", "all", "drained"},
-		{"flotilla-3", "silent", "1m0s", "1", "1 040", "3", "all", ""},
+		{"flotilla-0", "active", "1.0s", "4", "2 130", "40 MB", "", "3", "all", "this one"},
+		{"flotilla-1", "active", "1.0s", "3", "2 170", "41 MB", "25 MB", "3", "all", "refuses plan 4: no such controller"},
+		{"flotilla-2", "active", "1.0s", "2", "2 050", "42 MB", "20 MB", "3", "all", "drained"},
+		{"flotilla-3", "silent", "1m0s", "1", "1 040", "", "", "3", "all", ""},
 	}
 	if diff := cmp.Diff(wantMembers, table(t, page, "t-members")); diff != "" {
 		t.Errorf("members, want (-), got (+):\n%s", diff)

@@ -120,22 +120,23 @@ func render(w io.Writer, d Document, refresh int) error {
 }
 
 var functions = template.FuncMap{
-	"age":    age,
-	"clip":   clip,
-	"count":  count,
-	"id":     func(name string) string { return "s-" + strings.ReplaceAll(name, "/", "-") },
-	"join":   strings.Join,
-	"mood":   mood,
-	"name":   nameOf,
-	"sheet":  sheet,
-	"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
-	"clock":  func(t time.Time) string { return t.UTC().Format("15:04:05") },
-	"rfc":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"title":  title,
-	"happen": happened,
-	"gap":    gap,
-	"plural": plural,
-	"pair":   func(c content, p picture) drawn { return drawn{c, p} },
+	"age":       age,
+	"clip":      clip,
+	"count":     count,
+	"megabytes": megabytes,
+	"id":        func(name string) string { return "s-" + strings.ReplaceAll(name, "/", "-") },
+	"join":      strings.Join,
+	"mood":      mood,
+	"name":      nameOf,
+	"sheet":     sheet,
+	"stamp":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
+	"clock":     func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"rfc":       func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"title":     title,
+	"happen":    happened,
+	"gap":       gap,
+	"plural":    plural,
+	"pair":      func(c content, p picture) drawn { return drawn{c, p} },
 }
 
 // longest is what is shown of what is longer, since nobody knows how long ago it was.
@@ -180,6 +181,14 @@ func clip(text string) string {
 		text = string(runes[:most]) + "…"
 	}
 	return status.Plain(text)
+}
+
+// megabytes returns a number of bytes for people, or nothing where it is not known.
+func megabytes(bytes *int64) string {
+	if bytes == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.0f MB", float64(*bytes)/1e6)
 }
 
 // count groups digits by threes.

@@ -124,12 +124,15 @@ func proposals(reading *status.Reading) (int, error) {
 		if ring.Scope != shard.ScopeNamespaced {
 			continue
 		}
-		census, missing := reading.Census(ring)
+		weights, missing := reading.Weights(ring)
 		if len(missing) > 0 {
 			return 0, fmt.Errorf("%d shards of ring %s are not weighed yet, %s among them", len(missing), ring.Name, missing[0])
 		}
+		if weights.PerObject > 0 && !weights.Whole {
+			return 0, fmt.Errorf("not all groups are weighed yet, to balance ring %s", ring.Name)
+		}
 		for range 2 {
-			proposal, worth, err := shard.Propose(plan, ring.Name, census, reading.Stayers(ring.Name), shard.DefaultLimits())
+			proposal, worth, err := shard.Propose(plan, ring.Name, weights.Weights, reading.Stayers(ring.Name), shard.DefaultLimits())
 			if err != nil {
 				return 0, err
 			}

@@ -1,0 +1,173 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// maxMemory is more than any process has, in bytes.
+const maxMemory = 1 << 50
+
+// ShardMemory is an estimate of what a shard takes of its holder's memory, in bytes, 0 or more each.
+type ShardMemory struct {
+	// Cached is what is cached for it, Fixed what it takes without any object.
+	Cached, Fixed int64
+}
+
+// Total returns the bytes of both.
+func (m ShardMemory) Total() int64 { return m.Cached + m.Fixed }
+
+// String returns the two numbers with a plus sign between them, as on a Lease.
+func (m ShardMemory) String() string { return fmt.Sprintf("%d+%d", m.Cached, m.Fixed) }
+
+// Memory is what a member says of its memory, in bytes, 0 or more each.
+type Memory struct {
+	// Live is the heap that is really in use, Beside an estimate of what of it belongs to no shard: the process itself, and
+	// what ranges share.
+	Live, Beside int64
+}
+
+// String returns the two numbers with a slash between them, as on a Lease.
+func (m Memory) String() string { return fmt.Sprintf("%d/%d", m.Live, m.Beside) }
+
+// ShardMemoryOn returns what a holder has published on the Lease of its shard, and whether anybody has published anything that
+// can be read.
+func ShardMemoryOn(lease election.Observation) (m ShardMemory, published bool) {
+	m.Cached, m.Fixed, published = twoNumbers(lease.Annotations[MemoryAnnotation], "+")
+	return m, published
+}
+
+// MemoryOn returns what a member has published on its Lease, and whether it has published anything that can be read.
+func MemoryOn(lease election.Observation) (m Memory, published bool) {
+	m.Live, m.Beside, published = twoNumbers(lease.Annotations[MemoryAnnotation], "/")
+	return m, published
+}
+
+func twoNumbers(text, separator string) (a, b int64, ok bool) {
+	first, second, found := strings.Cut(text, separator)
+	a, errA := strconv.ParseInt(first, 10, 64)
+	b, errB := strconv.ParseInt(second, 10, 64)
+	if !found || errA != nil || errB != nil || min(a, b) < 0 || max(a, b) > maxMemory {
+		return 0, 0, false
+	}
+	return a, b, true
+}
+
+// tellMemory has the member say on its Lease what it takes, until ctx ends. It is not asked for with each renewal, which must
+// not wait for it.
+func (m *Member) tellMemory(ctx context.Context) {
+	if m.config.Memory == nil {
+		return
+	}
+	for ctx.Err() == nil {
+		text := m.config.Memory().String()
+		m.memory.Store(&text)
+		m.pause(ctx, m.config.CensusInterval/6)
+	}
+}
+
+// WeightsOf returns what the planner goes by for a ring: what the holders of its shards have published on their Leases, and
+// what each member carries beside. It is complete once all holders of the ring have said what their namespaces weigh. get
+// returns the Lease of a name, or anything without annotations; carrier returns the member that is taken to have a shard of
+// another ring.
+//
+// Weights are in objects. Where all holders of the ring have also said what their shards take of the memory, an object is a
+// mean one of the ring: a range whose objects are twice as large weighs twice as much, and a group as much as so many objects
+// of the ring would take. Where some have not, being of an older version, objects are counted, and groups weigh nothing.
+func WeightsOf(fleet string, plan shard.Plan, ring shard.Ring, get func(lease string) election.Observation, carrier func(shard.ID) string) (w Weights, complete bool) {
+	type weighed struct {
+		census shard.Census
+		memory ShardMemory
+	}
+	var parts []weighed
+	objects, bytes, known := int64(0), int64(0), true
+	complete = true
+	for _, s := range ring.Shards {
+		lease := get(ShardLease(fleet, s.ID))
+		census, published := CensusOn(lease)
+		memory, measured := ShardMemoryOn(lease)
+		complete, known = complete && published, known && measured
+		p := weighed{census.Within(s.Range), memory}
+		parts = append(parts, p)
+		objects, bytes = objects+p.census.Total(), bytes+memory.Cached
+	}
+	var censuses []shard.Census
+	w.PerObject = float64(bytes) / float64(objects)
+	if known = known && objects > 0 && bytes > 0; !known {
+		w.PerObject = 0
+	}
+	for _, p := range parts {
+		if total := p.census.Total(); known && total > 0 {
+			p.census = scaled(p.census, float64(p.memory.Cached)/w.PerObject/float64(total))
+		}
+		censuses = append(censuses, p.census)
+	}
+	w.Census = shard.Merge(censuses...)
+	if known {
+		w.Carried, w.Whole = carried(fleet, plan, ring, get, carrier, w.PerObject)
+	}
+	return w, complete
+}
+
+// Weights are those of a ring as holders have published them.
+type Weights struct {
+	shard.Weights
+	// PerObject is what a mean object of the ring takes, in bytes; 0 if that is not known, and then nothing is carried.
+	PerObject float64
+	// Whole reports whether it is known of all shards of other rings what they take.
+	Whole bool
+}
+
+// Bytes returns what so many objects of the ring take; 0 if that is not known.
+func (w Weights) Bytes(objects int64) int64 { return int64(float64(objects) * w.PerObject) }
+
+// scaled returns the census with its weights times the factor. A factor that is out of all proportion is nonsense on a Lease,
+// and cut short.
+func scaled(c shard.Census, factor float64) shard.Census {
+	const most = 100
+	factor = min(max(factor, 1.0/most), most)
+	out := make(shard.Census, 0, len(c))
+	for _, cell := range c {
+		cell.Weight = min(int64(math.Round(float64(cell.Weight)*factor)), shard.MaxCellWeight)
+		out = append(out, cell)
+	}
+	return out
+}
+
+// carried returns what each member has of the other rings' shards, in objects.
+func carried(fleet string, plan shard.Plan, ring shard.Ring, get func(lease string) election.Observation, carrier func(shard.ID) string, perObject float64) (map[string]int64, bool) {
+	bytes, whole := map[string]int64{}, true
+	for _, other := range plan.Rings {
+		if other.Name == ring.Name {
+			continue
+		}
+		for _, s := range other.Shards {
+			memory, published := ShardMemoryOn(get(ShardLease(fleet, s.ID)))
+			whole = whole && published
+			if member := carrier(s.ID); member != "" {
+				bytes[member] += memory.Total()
+			}
+		}
+	}
+	objects := make(map[string]int64, len(bytes))
+	for member, n := range bytes {
+		objects[member] = int64(min(math.Round(float64(n)/perObject), float64(shard.MaxCellWeight)))
+	}
+	return objects, whole
+}
+
+// Carrier returns the member that is taken to have a shard when the planner weighs what members carry beside another ring: of
+// groups that stay where they are held the owner, and of other shards the one to which they belong, though it may be away.
+func (w Wishes) Carrier(plan shard.Plan, id shard.ID) string {
+	if ring, _ := plan.Ring(id.Ring); ring.Stays(id) {
+		return w.Owner(id)
+	}
+	member, _ := w.rings[id.Ring].homes.Owner(id)
+	return member
+}

@@ -1,0 +1,117 @@
+package fleet
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+func TestMemoryText(t *testing.T) {
+	for text, want := range map[string]ShardMemory{"12+3": {12, 3}, "0+0": {}} {
+		got, published := ShardMemoryOn(leaseWith(text))
+		if !published || got != want || got.String() != text {
+			t.Errorf("%q is %+v %v", text, got, published)
+		}
+	}
+	if got, published := MemoryOn(leaseWith("7/5")); !published || got != (Memory{7, 5}) || got.String() != "7/5" {
+		t.Errorf("7/5 is %+v %v", got, published)
+	}
+	for _, text := range []string{"", "1", "+", "1+", "+1", "-1+2", "1+-2", "1+2+3", "1/2", "a+b", "1+9999999999999999999", "1125899906842625+0"} {
+		if got, published := ShardMemoryOn(leaseWith(text)); published || got != (ShardMemory{}) {
+			t.Errorf("%q is %+v", text, got)
+		}
+	}
+}
+
+func leaseWith(memory string) election.Observation {
+	o := election.Observation{Exists: true}
+	o.Annotations = map[string]string{MemoryAnnotation: memory}
+	return o
+}
+
+// TestWeightsOf has a ring of two ranges, and two groups.
+func TestWeightsOf(t *testing.T) {
+	plan := testPlan(t, 2)
+	half := uint64(1) << 63
+	low, high := shard.Census{{Hash: 5, Weight: 60, Namespaces: 1}, {Hash: 9, Weight: 40, Namespaces: 1}}, shard.Census{{Hash: half + 1, Weight: 300, Namespaces: 2}}
+	full := map[string][2]string{
+		"f-namespaces-00": {low.String(), "4000+7"}, "f-namespaces-01": {high.String(), "4000+7"},
+		"f-cluster-garbage": {"", "1500+500"}, "f-cluster-nodes": {"", "9990+9"},
+	}
+	carrier := func(id shard.ID) string { return map[string]string{"garbage": "a", "nodes": "b"}[id.Name] }
+	for name, tc := range map[string]struct {
+		change   map[string][2]string
+		complete bool
+		whole    bool
+		// want are the weights of the cells, and what a and b carry.
+		want    []int64
+		carried map[string]int64
+	}{
+		"all is known":             {nil, true, true, []int64{120, 80, 200}, map[string]int64{"a": 100, "b": 500}},
+		"an older holder of one":   {map[string][2]string{"f-namespaces-01": {high.String(), ""}}, true, false, []int64{60, 40, 300}, nil},
+		"nonsense":                 {map[string][2]string{"f-namespaces-01": {high.String(), "-1+5"}}, true, false, []int64{60, 40, 300}, nil},
+		"an older holder of nodes": {map[string][2]string{"f-cluster-nodes": {"", ""}}, true, false, []int64{120, 80, 200}, map[string]int64{"a": 100}},
+		"one has not counted":      {map[string][2]string{"f-namespaces-01": {"", "4000+7"}}, false, true, []int64{30, 20}, map[string]int64{"a": 25, "b": 125}},
+		"no objects":               {map[string][2]string{"f-namespaces-00": {"none", "0+7"}, "f-namespaces-01": {"none", "0+7"}}, true, false, nil, nil},
+		"one range is empty":       {map[string][2]string{"f-namespaces-00": {"none", "0+7"}}, true, true, []int64{300}, map[string]int64{"a": 150, "b": 750}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leases := maps.Clone(full)
+			maps.Copy(leases, tc.change)
+			get := func(lease string) election.Observation {
+				o := leaseWith(leases[lease][1])
+				o.Annotations[CensusAnnotation] = leases[lease][0]
+				return o
+			}
+			w, complete := WeightsOf("f", plan, plan.Rings[0], get, carrier)
+			var got []int64
+			for _, cell := range w.Census {
+				got = append(got, cell.Weight)
+			}
+			if complete != tc.complete || w.Whole != tc.whole || len(got) != len(tc.want) {
+				t.Fatalf("complete %v, whole %v, %v", complete, w.Whole, got)
+			}
+			for i := range got {
+				if got[i] != tc.want[i] {
+					t.Errorf("cells weigh %v, want %v", got, tc.want)
+				}
+			}
+			for member, weight := range tc.carried {
+				if w.Carried[member] != weight {
+					t.Errorf("%s carries %d, want %d", member, w.Carried[member], weight)
+				}
+			}
+			if tc.carried == nil && len(w.Carried) > 0 {
+				t.Errorf("carried is %v, want nothing", w.Carried)
+			}
+		})
+	}
+}
+
+// TestByMemory: cells weigh by what their objects take, and all of them as many objects as there are.
+func TestByMemory(t *testing.T) {
+	objects := map[string]int64{"a": 10, "b": 10, "c": 20}
+	if got, want := byMemory(objects, nil).String(), shard.NewCensus(objects).String(); got != want {
+		t.Errorf("without sizes %s, want %s", got, want)
+	}
+	got := byMemory(objects, map[string]int64{"a": 3000, "b": 500, "c": 500, "gone": 9})
+	want := shard.NewCensus(map[string]int64{"a": 30, "b": 5, "c": 5})
+	if got.String() != want.String() || strings.Count(got.String(), ",") != 2 {
+		t.Errorf("by size %s, want %s", got, want)
+	}
+}
+
+// TestDiffers holds when what was published is too old to wait for the interval.
+func TestDiffers(t *testing.T) {
+	for _, tc := range []struct {
+		published, objects int64
+		want               bool
+	}{{0, 99, false}, {0, 100, true}, {100, 0, true}, {1000, 1250, false}, {1000, 1251, true}, {1000, 749, true}, {100, 150, false}} {
+		if got := differs(tc.published, tc.objects); got != tc.want {
+			t.Errorf("%d after %d: %v", tc.objects, tc.published, got)
+		}
+	}
+}

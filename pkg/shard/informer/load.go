@@ -1,0 +1,177 @@
+package informer
+
+import (
+	"hash/maphash"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// sampled is how many objects of a cache are measured to know what all of them take.
+const sampled = 48
+
+// sampling orders keys by chance.
+var sampling = maphash.MakeSeed()
+
+// Load is an estimate of the memory that the caches of a factory take.
+type Load struct {
+	// Namespaces has the bytes of what the factory has to itself, by namespace; under the empty name
+	// is what lies in none.
+	Namespaces map[string]int64
+	// Shared has the bytes of the factory's part of what factories of everything share: what is
+	// cached once for two of them counts one half in each. It is 0 for a range. What ranges share
+	// counts for no factory: see [Pool.Load].
+	Shared int64
+	// Objects is how many objects there are in these caches; what is cached in several forms counts once.
+	Objects int64
+}
+
+// Load returns what the factory's caches take. It counts their keys, and measures a few objects of each.
+// What a range and others of the process hold together counts as though the range held it alone, and
+// slim copies count as such though the process may have the objects whole: so the sum over a process
+// is a little too high, and what a factory takes does not depend on what else the process has. It is
+// false once the factory has been shut down.
+func (f *Factory) Load() (Load, bool) {
+	load := Load{Namespaces: map[string]int64{}}
+	f.mu.Lock()
+	informers := maps.Clone(f.informers)
+	f.mu.Unlock()
+	objects := map[schema.GroupVersionResource]int64{}
+	for key, e := range informers {
+		_, own := e.SharedIndexInformer.(*Informer)
+		if !own && !f.within.IsEverything() || own && key.resource == namespaces {
+			continue // what ranges share, and Namespaces, which are those of the process's one informer
+		}
+		counts, mean := f.pool.measure(key, e.cache().indexer)
+		total := int64(0)
+		for namespace, n := range counts {
+			total += n
+			if own {
+				load.Namespaces[namespace] += int64(math.Round(float64(n) * mean))
+			}
+		}
+		if v, shared := e.SharedIndexInformer.(*view); shared {
+			load.Shared += int64(math.Round(float64(total) * mean / float64(max(1, f.pool.sharers(v.shared.key)))))
+		}
+		objects[key.resource] = max(objects[key.resource], total)
+	}
+	for _, n := range objects {
+		load.Objects += n
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return load, !f.shutdown // Else its caches may have been emptied meanwhile.
+}
+
+// Range returns the part of the cluster that the factory's caches hold.
+func (f *Factory) Range() shard.Range { return f.within }
+
+// Load returns the bytes of the shared caches that only ranges use, about.
+func (p *Pool) Load() int64 {
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.shared))
+	p.mu.Unlock()
+	bytes := 0.0
+	for _, s := range all {
+		if p.sharers(s.key) == 0 {
+			counts, mean := p.measure(s.key, s.indexer)
+			for _, n := range counts {
+				bytes += float64(n) * mean
+			}
+		}
+	}
+	return int64(bytes)
+}
+
+// sharers returns how many factories of everything use an informer of the pool.
+func (p *Pool) sharers(key sharedKey) int {
+	p.mu.Lock()
+	factories := slices.Collect(maps.Keys(p.factories))
+	p.mu.Unlock()
+	n := 0
+	for _, f := range factories {
+		f.mu.Lock()
+		if _, uses := f.informers[key]; uses && f.within.IsEverything() {
+			n++
+		}
+		f.mu.Unlock()
+	}
+	return n
+}
+
+// measure returns how many objects a cache has, by namespace, and how many bytes one takes on average,
+// with its place in the cache.
+func (p *Pool) measure(key sharedKey, indexer cache.Indexer) (counts map[string]int64, mean float64) {
+	keys := indexer.ListKeys()
+	counts = map[string]int64{}
+	lowest := make([]drawn, 0, sampled+1)
+	names := 0
+	for _, k := range keys {
+		namespace, _, namespaced := strings.Cut(k, "/")
+		if !namespaced {
+			namespace = ""
+		}
+		counts[namespace]++
+		names += len(k)
+		lowest = draw(lowest, drawn{maphash.String(sampling, k), k})
+	}
+	measured, bytes := 0, int64(0)
+	for _, d := range lowest {
+		obj, there, err := indexer.GetByKey(d.key)
+		if err != nil || !there {
+			continue // deleted meanwhile
+		}
+		measured++
+		bytes += p.ownSize(key, obj)
+	}
+	if measured == 0 {
+		return counts, 0
+	}
+	return counts, float64(bytes)/float64(measured) + slotSize + float64(allocated(int64(names/len(keys))))
+}
+
+// ownSize returns what an object takes that is in the cache of an informer with this key, or 0 if the
+// object is another informer's.
+func (p *Pool) ownSize(key sharedKey, obj any) int64 {
+	_, isMetadata := obj.(*metav1.PartialObjectMetadata)
+	switch {
+	case key.metadata && !isMetadata:
+		return 0 // that of the one that it follows
+	case key.slim:
+		return sizeOf(p.config.Slim[key.resource](obj)) // A range may share it whole.
+	}
+	return sizeOf(obj)
+}
+
+// drawn is a key and the number that it has drawn.
+type drawn struct {
+	number uint64
+	key    string
+}
+
+// draw adds a key to those with the lowest numbers, of which there are at most so many as are sampled.
+// A key has the same number each time, so the same objects are measured as long as they exist, and
+// what is estimated does not waver.
+func draw(lowest []drawn, d drawn) []drawn {
+	if len(lowest) == sampled && d.number >= lowest[sampled-1].number {
+		return lowest
+	}
+	i, _ := slices.BinarySearchFunc(lowest, d.number, func(a drawn, number uint64) int {
+		switch {
+		case a.number < number:
+			return -1
+		case a.number > number:
+			return 1
+		}
+		return 0
+	})
+	lowest = slices.Insert(lowest, i, d)
+	return lowest[:min(len(lowest), sampled)]
+}
