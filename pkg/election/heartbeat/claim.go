@@ -1,0 +1,292 @@
+package heartbeat
+
+import (
+	"math"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// ClaimPhase is where the claim on one shard stands.
+type ClaimPhase int
+
+const (
+	// Idle: nothing is held. The shard's Lease may still name this incarnation.
+	Idle ClaimPhase = iota
+	// Held: the shard's Lease was last seen to name this incarnation in the claim's term. The claim is valid while the
+	// member's right is.
+	Held
+)
+
+func (p ClaimPhase) String() string { return [...]string{"Idle", "Held"}[p] }
+
+// ClaimAction is the one thing that a step of a claim asks for.
+type ClaimAction int
+
+const (
+	// ClaimWait: nothing, until something changes or ClaimOutput.Wake has come.
+	ClaimWait ClaimAction = iota
+	// ClaimRestore: create the Lease of the holder's member with ClaimOutput.Member, so that it can be judged. It names the
+	// holder, who goes on if it lives.
+	ClaimRestore
+	// ClaimStrike: update the Lease of the holder's member with ClaimOutput.Member, which lists the holder as ended.
+	ClaimStrike
+	// ClaimCreate the shard's Lease with ClaimOutput.Shard.
+	ClaimCreate
+	// ClaimAcquire: update the shard's Lease with ClaimOutput.Shard, which names this incarnation.
+	ClaimAcquire
+	// ClaimRelease: update the shard's Lease with ClaimOutput.Shard, which names nobody.
+	ClaimRelease
+	// ClaimEnd: the claim has ended, for ClaimOutput.Reason. Its work must stop.
+	ClaimEnd
+)
+
+func (a ClaimAction) String() string {
+	return [...]string{"Wait", "Restore", "Strike", "Create", "Acquire", "Release", "End"}[a]
+}
+
+// ClaimState is what a claim remembers between steps. The zero value is Idle.
+type ClaimState struct {
+	// Phase it is in.
+	Phase ClaimPhase
+	// Term of the claim that is held, or was held last.
+	Term int32
+	// Asked is the highest term that this incarnation has ever asked for. A Lease that names it in another one is forged.
+	Asked int32
+	// NotBefore is when the next request may be sent, after a failed one.
+	NotBefore time.Time
+}
+
+// Valid reports whether self may start a write for the shard at now, a reading of the process's clock taken for this
+// question. It is for the fence: view and right are those of that moment, whatever the last step knew.
+func (s ClaimState) Valid(self string, view ShardView, right Right, now time.Time) bool {
+	return s.Phase == Held && right.Valid(now) && view.Exists && view.Holder == self && view.Term == s.Term
+}
+
+// Taken returns the state after a ClaimCreate or ClaimAcquire of term was answered.
+func (s ClaimState) Taken(term int32) ClaimState {
+	s.Phase, s.Term, s.NotBefore = Held, term, time.Time{}
+	return s
+}
+
+// Done returns the state after any other request was answered.
+func (s ClaimState) Done() ClaimState {
+	s.NotBefore = time.Time{}
+	return s
+}
+
+// Failed returns the state after a request that was started at start failed, or got no answer. After a conflict the caller
+// reads the Lease again, and the next request may follow at once.
+func (s ClaimState) Failed(start time.Time, conflict bool, timing election.Timing) ClaimState {
+	s.NotBefore = start
+	if !conflict {
+		s.NotBefore = start.Add(timing.RetryPeriod)
+	}
+	return s
+}
+
+// ClaimInput is everything a step of a claim depends on.
+type ClaimInput struct {
+	// Self is the incarnation, never empty.
+	Self string
+	// Now is the clock's reading for this step.
+	Now time.Time
+	// Wish of the owner.
+	Wish election.Wish
+	// Right of the incarnation, from its last heartbeat's step.
+	Right Right
+	// Shard is what is known of the shard's Lease.
+	Shard ShardView
+	// Holder is what is known of the Lease of the member to which the shard's holder belongs; zero if it belongs to none.
+	Holder MemberView
+	// State as the last step, or the last answer, left it.
+	State ClaimState
+	// Timing of the fleet.
+	Timing election.Timing
+	// Busy is set while a request of this claim is under way.
+	Busy bool
+	// Judging is set while another claim of this process has a request under way for the Lease of the holder's member.
+	Judging bool
+	// Working is set while work of this claim has not returned.
+	Working bool
+}
+
+// ClaimOutput is what a step of a claim asks for.
+type ClaimOutput struct {
+	// Action to carry out.
+	Action ClaimAction
+	// State to remember.
+	State ClaimState
+	// Member is what to write on the Lease of the holder's member, for ClaimRestore and ClaimStrike.
+	Member MemberRecord
+	// Shard is what to write on the shard's Lease, for ClaimCreate, ClaimAcquire and ClaimRelease.
+	Shard ShardRecord
+	// Reason of a ClaimEnd, or of waiting while the shard is wanted.
+	Reason election.Reason
+	// Wake is when to look again if nothing changes before; zero means only then.
+	Wake time.Time
+	// Settled is set when nothing is wanted, held, working or left to release.
+	Settled bool
+}
+
+// ClaimStep decides what the claim on one shard does next. It is pure. After any action but ClaimWait, step again at once;
+// a request is under way then, and Busy.
+//
+// The first row that applies is taken. "want" is Wish == Want, "leave" is Wish == Leave. The holder is the one that the
+// shard's Lease names; "ended" is listed as such on its member's Lease; "still" is not seen to change for LeaseDuration.
+// Requests wait while Busy and until NotBefore, those of the last rows but two also while Judging.
+//
+//	Phase  Condition                                                     Action    Next
+//	Held   the right is not valid                                        End       Idle
+//	Held   holder other or empty, or self with another term              End       Idle
+//	Held   leave, and nothing works                                      End       Idle
+//	Held   absent                                                        Create    Held, same term
+//	Held   otherwise                                                     Wait      Held
+//	Idle   !want, nothing works, holder self                             Release   Idle
+//	Idle   !want                                                         Wait      Idle
+//	Idle   something works, the right is not valid, or nothing known     Wait      Idle
+//	Idle   absent for LeaseDuration                                      Create    Held when done, term+1
+//	Idle   holder empty, and released                                    Acquire   Held when done, term+1
+//	Idle   holder self, in the term that was asked for                   Acquire   Held when done, term+1
+//	Idle   holder empty, self, or no member's, and still                 Acquire   Held when done, term+1
+//	Idle   holder ended                                                  Acquire   Held when done, term+1
+//	Idle   holder's member Lease absent for RetryPeriod                  Restore   Idle
+//	Idle   holder's member Lease names it, and still                     Strike    Idle
+//	Idle   holder's member Lease names another, both Leases still        Strike    Idle
+//	Idle   otherwise                                                     Wait      Idle
+func ClaimStep(in ClaimInput) ClaimOutput {
+	if in.State.Phase == Held {
+		return in.held()
+	}
+	return in.idle()
+}
+
+func (in ClaimInput) held() ClaimOutput {
+	s, o := in.State, in.Shard
+	switch {
+	case !in.Right.Valid(in.Now):
+		return in.end(ReasonNoRight)
+	case o.Exists && o.Holder == "":
+		return in.end(election.ReasonCleared)
+	case o.Exists && o.Holder != in.Self:
+		return in.end(election.ReasonOtherHolder)
+	case o.Exists && o.Term != s.Term:
+		return in.end(election.ReasonTermChanged)
+	case in.Wish == election.Leave && !in.Working:
+		return in.end(election.ReasonDrained)
+	}
+	out := ClaimOutput{State: s}
+	if !o.Exists {
+		out = in.take(ClaimCreate, s.Term)
+	}
+	if out.Action == ClaimWait && (out.Wake.IsZero() || out.Wake.After(in.Right.Until)) {
+		out.Wake = in.Right.Until
+	}
+	return out
+}
+
+func (in ClaimInput) idle() ClaimOutput {
+	o := in.Shard
+	if in.Wish != election.Want {
+		if !in.Working && o.Exists && o.Holder == in.Self {
+			out := in.request(ClaimRelease, time.Time{})
+			out.Shard = o.released()
+			return out
+		}
+		return ClaimOutput{State: in.State, Settled: !in.Busy && !in.Working}
+	}
+	switch {
+	case in.Working:
+		return in.wait("", time.Time{})
+	case !in.Right.Valid(in.Now):
+		return in.wait(ReasonNoRight, time.Time{})
+	case !o.Known():
+		return in.wait(election.ReasonUnknown, time.Time{})
+	case o.HighTerm == math.MaxInt32:
+		return in.wait(election.ReasonTermsExhausted, time.Time{})
+	}
+	still := o.Seen.Add(in.Timing.LeaseDuration)
+	next := o.HighTerm + 1
+	switch {
+	case !o.Exists && in.Now.Before(still):
+		return in.wait(election.ReasonAbsent, still)
+	case !o.Exists:
+		return in.take(ClaimCreate, next)
+	case o.Holder == "" && o.Released, o.Holder == in.Self && o.Term == in.State.Asked:
+		return in.take(ClaimAcquire, next)
+	case election.MemberOf(o.Holder) != "" && o.Holder != in.Self:
+		return in.judge(next)
+	case in.Now.Before(still):
+		return in.wait(election.ReasonHeld, still)
+	default:
+		return in.take(ClaimAcquire, next)
+	}
+}
+
+// judge takes the shard if its holder has ended, or sees to it that it is listed as ended.
+func (in ClaimInput) judge(next int32) ClaimOutput {
+	m, dead := in.Holder, in.Shard.Holder
+	if m.HasEnded(dead) {
+		return in.take(ClaimAcquire, next)
+	}
+	action, at, write := ClaimStrike, m.endableAt(dead, in.Timing.LeaseDuration), m.ended(dead)
+	if still := in.Shard.Seen.Add(in.Timing.LeaseDuration); m.Holder != dead && still.After(at) {
+		at = still // Somebody may have forged the name, over that of a holder that has not seen it yet.
+	}
+	if !m.Exists {
+		// A live holder writes its Lease again by itself.
+		action, at = ClaimRestore, m.Seen.Add(in.Timing.RetryPeriod)
+		write = MemberRecord{Holder: dead, Beat: beatAt(in.Now, 0), Duration: in.Timing.LeaseDuration, Protocol: Protocol}
+	}
+	if !m.Known() || in.Now.Before(at) || in.Judging {
+		return in.wait(election.ReasonHeld, at)
+	}
+	out := in.request(action, time.Time{})
+	out.Member = write
+	out.Reason = election.ReasonHeld
+	return out
+}
+
+// take asks for the shard's Lease in term.
+func (in ClaimInput) take(action ClaimAction, term int32) ClaimOutput {
+	out := in.request(action, time.Time{})
+	if out.Action == ClaimWait {
+		return out
+	}
+	out.Shard = in.Shard.held(in.Self, term)
+	if action == ClaimCreate {
+		out.Shard.Version, out.Shard.UID = 0, ""
+	}
+	out.State.Asked = max(out.State.Asked, term)
+	return out
+}
+
+func (in ClaimInput) wait(reason election.Reason, wake time.Time) ClaimOutput {
+	out := ClaimOutput{State: in.State, Reason: reason}
+	if wake.After(in.Now) {
+		out.Wake = wake
+	}
+	return out
+}
+
+// request asks for a request, or for waiting until one may be sent.
+func (in ClaimInput) request(action ClaimAction, at time.Time) ClaimOutput {
+	out := ClaimOutput{State: in.State}
+	if in.State.NotBefore.After(at) {
+		at = in.State.NotBefore
+	}
+	switch {
+	case in.Busy:
+	case in.Now.Before(at):
+		out.Wake = at
+	default:
+		out.Action = action
+	}
+	return out
+}
+
+func (in ClaimInput) end(reason election.Reason) ClaimOutput {
+	s := in.State
+	s.Phase, s.NotBefore = Idle, time.Time{}
+	return ClaimOutput{Action: ClaimEnd, State: s, Reason: reason}
+}

@@ -1,0 +1,184 @@
+package heartbeat
+
+import (
+	"slices"
+	"time"
+)
+
+// Protocol is the version of what this package writes on Leases. Members of different protocols must not be in one fleet:
+// one of them would wait for renewals that the other does not make.
+const Protocol = 2
+
+// Version is a Lease's resourceVersion, which the API server counts up with every write to any object. 0 is none.
+type Version uint64
+
+// MemberRecord is what a member's Lease says.
+type MemberRecord struct {
+	// Version of the Lease. In a record that is to be written it is the one that the update is conditional on; 0 is a
+	// creation, which fails if the Lease exists.
+	Version Version
+	// UID tells a Lease from one that was deleted before it.
+	UID string
+	// Holder is the incarnation that lives, as far as is known; empty after a release or a strike.
+	Holder string
+	// Beat is different after each heartbeat: renewTime. It is compared for equality alone.
+	Beat int64
+	// Ended are incarnations of the member that have ended for good, sorted: no request of theirs on this Lease succeeds,
+	// and their rights have run out. It must not be changed.
+	Ended []string
+	// Duration is how long the holder's Lease lasts, as it declares.
+	Duration time.Duration
+	// Protocol that the holder follows; 1 if the Lease has none.
+	Protocol int
+}
+
+// HasEnded reports whether the incarnation is listed as ended.
+func (r MemberRecord) HasEnded(incarnation string) bool {
+	_, found := slices.BinarySearch(r.Ended, incarnation)
+	return found
+}
+
+// beaten returns the record of the next heartbeat of self, which keeps the ended incarnations of the list keep.
+func (r MemberRecord) beaten(self string, keep []string, now time.Time, duration time.Duration) MemberRecord {
+	return MemberRecord{
+		Version: r.Version, UID: r.UID, Holder: self, Beat: beatAt(now, r.Beat), Ended: keep, Duration: duration, Protocol: Protocol,
+	}
+}
+
+// ended returns the record that lists the incarnation as ended. Its holder goes if it is that one. Nothing else is changed:
+// a strike is no sign of life.
+func (r MemberRecord) ended(incarnation string) MemberRecord {
+	r.Ended = with(r.Ended, incarnation)
+	if r.Holder == incarnation {
+		r.Holder = ""
+	}
+	return r
+}
+
+// beatAt returns the beat for a heartbeat at now: another one than last, whatever the clock says.
+func beatAt(now time.Time, last int64) int64 {
+	return max(now.UnixMicro(), last+1)
+}
+
+// with returns the sorted list with one more item. The list itself stays as it is.
+func with(list []string, item string) []string {
+	at, found := slices.BinarySearch(list, item)
+	if found {
+		return list
+	}
+	return slices.Insert(slices.Clone(list), at, item)
+}
+
+// MemberView is what this process knows of a member's Lease, and since when by its own clock. The zero value knows nothing.
+type MemberView struct {
+	MemberRecord
+	// Exists is false if the Lease is known not to exist. Of the record only Version is set then, one at which it was gone,
+	// and Ended, which stays true.
+	Exists bool
+	// Seen is when this process last saw a sign of life, the Lease appear, or disappear; zero if nothing is known.
+	Seen time.Time
+	// HolderSeen is when this process first saw the present holder in this Lease.
+	HolderSeen time.Time
+}
+
+// Known reports whether anything is known of the Lease.
+func (v MemberView) Known() bool { return !v.Seen.IsZero() }
+
+// Saw returns the view after the Lease was seen at now. A record that is not newer than what is known is ignored.
+func (v MemberView) Saw(r MemberRecord, now time.Time) MemberView {
+	if v.Known() && r.Version <= v.Version {
+		return v
+	}
+	next := MemberView{MemberRecord: r, Exists: true, Seen: now, HolderSeen: now}
+	if v.Exists && v.UID == r.UID && v.Holder == r.Holder {
+		next.HolderSeen = v.HolderSeen
+		if v.Beat == r.Beat {
+			next.Seen = v.Seen
+		}
+	}
+	return next
+}
+
+// Gone returns the view after the Lease was found not to exist at now, as of version.
+func (v MemberView) Gone(version Version, now time.Time) MemberView {
+	if v.Known() && (version <= v.Version || !v.Exists) {
+		return v
+	}
+	return MemberView{MemberRecord: MemberRecord{Version: version, Ended: v.Ended}, Seen: now}
+}
+
+// endableAt is when an incarnation may be listed as ended, by an update of the Lease as it was seen.
+//
+// If the Lease names it, or nobody, it has not renewed since the Lease was seen to change last. If the Lease names another
+// one, it has not renewed since that was seen first. Its right runs out before the larger of the two durations has passed.
+func (v MemberView) endableAt(incarnation string, leaseDuration time.Duration) time.Time {
+	since := v.Seen
+	if v.Holder != incarnation && v.Holder != "" {
+		since = v.HolderSeen
+	}
+	return since.Add(max(v.Duration, leaseDuration))
+}
+
+// Foreign reports whether the Lease is that of a live member that follows another protocol: nobody may join its fleet.
+func (v MemberView) Foreign(now time.Time, leaseDuration time.Duration) bool {
+	return v.Exists && v.Holder != "" && v.Protocol != Protocol && now.Before(v.Seen.Add(max(v.Duration, leaseDuration)))
+}
+
+// ShardRecord is what a shard's Lease says.
+type ShardRecord struct {
+	// Version is as in MemberRecord.
+	Version Version
+	// UID is as in MemberRecord.
+	UID string
+	// Holder is the incarnation that owns the shard; empty if it was released.
+	Holder string
+	// Term is the number of the holder's, or last holder's, claim.
+	Term int32
+	// Released is set if Holder is empty because the holder of Term says so. A Lease that somebody emptied lacks it.
+	Released bool
+}
+
+// held returns the record in which self holds the shard in term.
+func (r ShardRecord) held(self string, term int32) ShardRecord {
+	return ShardRecord{Version: r.Version, UID: r.UID, Holder: self, Term: term}
+}
+
+// released returns the record of a shard that its holder has let go of.
+func (r ShardRecord) released() ShardRecord {
+	return ShardRecord{Version: r.Version, UID: r.UID, Term: r.Term, Released: true}
+}
+
+// ShardView is what this process knows of a shard's Lease, and since when by its own clock. The zero value knows nothing.
+type ShardView struct {
+	ShardRecord
+	// Exists is false if the Lease is known not to exist. Of the record only Version is set then: one at which it was gone.
+	Exists bool
+	// Seen is when this process last saw holder, term or release change, the Lease appear, or disappear; zero if nothing
+	// is known.
+	Seen time.Time
+	// HighTerm is the highest term ever seen of this shard, deleted Leases included.
+	HighTerm int32
+}
+
+// Known reports whether anything is known of the Lease.
+func (v ShardView) Known() bool { return !v.Seen.IsZero() }
+
+// Saw returns the view after the Lease was seen at now. A record that is not newer than what is known is ignored.
+func (v ShardView) Saw(r ShardRecord, now time.Time) ShardView {
+	if v.Known() && r.Version <= v.Version {
+		return v
+	}
+	next := ShardView{ShardRecord: r, Exists: true, Seen: now, HighTerm: max(v.HighTerm, r.Term)}
+	if v.Exists && v.UID == r.UID && v.Holder == r.Holder && v.Term == r.Term && v.Released == r.Released {
+		next.Seen = v.Seen
+	}
+	return next
+}
+
+// Gone returns the view after the Lease was found not to exist at now, as of version.
+func (v ShardView) Gone(version Version, now time.Time) ShardView {
+	if v.Known() && (version <= v.Version || !v.Exists) {
+		return v
+	}
+	return ShardView{ShardRecord: ShardRecord{Version: version}, Seen: now, HighTerm: v.HighTerm}
+}

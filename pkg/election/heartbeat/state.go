@@ -1,0 +1,140 @@
+package heartbeat
+
+import (
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// Phase is where an incarnation stands. It only goes forward.
+type Phase int
+
+const (
+	// Waiting: the incarnation does not hold the member's Lease yet.
+	Waiting Phase = iota
+	// Live: it holds the member's Lease and renews it.
+	Live
+	// Over: it has no rights any more, for good. The process ends, and its next start is another incarnation.
+	Over
+)
+
+func (p Phase) String() string { return [...]string{"Waiting", "Live", "Over"}[p] }
+
+// Action is the one thing that a step asks for.
+type Action int
+
+const (
+	// Wait: nothing, until something changes or Output.Wake has come.
+	Wait Action = iota
+	// Create the member's Lease with Output.Member.
+	Create
+	// Acquire: update the member's Lease with Output.Member, which names this incarnation for the first time.
+	Acquire
+	// Renew: update the member's Lease with Output.Member. This is the heartbeat.
+	Renew
+	// Read all Leases of the fleet in one consistent list, because the watch is behind.
+	Read
+	// Release: update the member's Lease with Output.Member, which lists this incarnation as ended.
+	Release
+	// End: all rights of this incarnation end now, for Output.Reason.
+	End
+)
+
+func (a Action) String() string {
+	return [...]string{"Wait", "Create", "Acquire", "Renew", "Read", "Release", "End"}[a]
+}
+
+// Reasons beside those of package election.
+const (
+	// ReasonStruck: the member's Lease lists this incarnation as ended.
+	ReasonStruck election.Reason = "struck"
+	// ReasonLeft: the member leaves, and holds nothing any more.
+	ReasonLeft election.Reason = "left"
+	// ReasonProtocol: a live member follows another protocol.
+	ReasonProtocol election.Reason = "protocol"
+	// ReasonHung: the member's loops have not come round since the last heartbeat, so no other one is sent.
+	ReasonHung election.Reason = "hung"
+	// ReasonNoRight: the member has no right at the moment, so it claims nothing.
+	ReasonNoRight election.Reason = "no-right"
+)
+
+// Beat is a heartbeat that was answered and is not confirmed yet.
+type Beat struct {
+	// Start is when its request was started.
+	Start time.Time
+	// Answered is when its answer was there.
+	Answered time.Time
+	// Version that the Lease had after it; 0 if there is no such heartbeat.
+	Version Version
+}
+
+// State is what an incarnation remembers between steps. The zero value waits.
+type State struct {
+	// Phase it is in.
+	Phase Phase
+	// Acquired is when the request was started that acquired the Lease.
+	Acquired time.Time
+	// Confirmed is when the last heartbeat was started that is confirmed; zero if none is.
+	Confirmed time.Time
+	// Pending is the heartbeat that is not confirmed yet. No other one is sent before it is.
+	Pending Beat
+	// Sent is when the last heartbeat was started, answered or not.
+	Sent time.Time
+	// NotBefore is when the next request may be sent, after a failed one.
+	NotBefore time.Time
+}
+
+// right returns what the incarnation may do.
+func (s State) right(timing election.Timing) Right {
+	if s.Phase != Live || s.Confirmed.IsZero() {
+		return Right{}
+	}
+	return Right{Until: s.Confirmed.Add(timing.RenewDeadline)}
+}
+
+// deadline is when the incarnation ends if no heartbeat is confirmed before.
+func (s State) deadline(timing election.Timing) time.Time {
+	if s.Confirmed.IsZero() {
+		return s.Acquired.Add(timing.RenewDeadline)
+	}
+	return s.Confirmed.Add(timing.RenewDeadline)
+}
+
+// Beaten returns the state after a Create, Acquire or Renew that was started at start was answered at now, and gave the
+// Lease this version.
+func (s State) Beaten(start, now time.Time, version Version) State {
+	switch s.Phase {
+	case Over:
+		return s
+	case Waiting:
+		s.Phase, s.Acquired = Live, start
+	}
+	s.Pending, s.NotBefore = Beat{Start: start, Answered: now, Version: version}, time.Time{}
+	return s
+}
+
+// Done returns the state after a Read or Release was answered.
+func (s State) Done() State {
+	s.NotBefore = time.Time{}
+	return s
+}
+
+// Failed returns the state after a request that was started at start failed, or got no answer. After a conflict the caller
+// reads the Lease again, and the next request may follow at once.
+func (s State) Failed(start time.Time, conflict bool, timing election.Timing) State {
+	s.NotBefore = start
+	if !conflict {
+		s.NotBefore = start.Add(timing.RetryPeriod)
+	}
+	return s
+}
+
+// Right is what an incarnation may do: use its claims, until a moment by its own clock. The zero value is no right.
+type Right struct {
+	// Until is when it ends unless a heartbeat is confirmed before.
+	Until time.Time
+}
+
+// Valid reports whether a write may start at now, a reading of the process's clock taken for this question, provided that
+// the claim is held.
+func (r Right) Valid(now time.Time) bool { return now.Before(r.Until) }

@@ -1,0 +1,229 @@
+package heartbeat
+
+import (
+	"slices"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// Input is everything a step of the heartbeat depends on.
+type Input struct {
+	// Self is the incarnation, never empty.
+	Self string
+	// Now is the clock's reading for this step.
+	Now time.Time
+	// Want is false once the member leaves.
+	Want bool
+	// Member is what is known of the member's own Lease.
+	Member MemberView
+	// Through is the version up to which all writes to Leases of members and shards are known.
+	Through Version
+	// State as the last step, or the last answer, left it.
+	State State
+	// Timing of the fleet.
+	Timing election.Timing
+	// Busy is set while a request is under way.
+	Busy bool
+	// Turned is when those loops last came round without which the member does no work: the earliest, if they are several.
+	Turned time.Time
+	// Holding is set while any claim is held, or work of a claim has not returned.
+	Holding bool
+	// Named are the incarnations of this member that the shards' Leases name, as far as they are known. The order does not
+	// matter.
+	Named []string
+	// Foreign is set while a live member follows another protocol, see MemberView.Foreign.
+	Foreign bool
+}
+
+// Output is what a step of the heartbeat asks for.
+type Output struct {
+	// Action to carry out.
+	Action Action
+	// State to remember.
+	State State
+	// Right of the incarnation from now on.
+	Right Right
+	// Member is what to write, for Create, Acquire, Renew and Release.
+	Member MemberRecord
+	// Reason of an End, or of waiting for something out of the ordinary.
+	Reason election.Reason
+	// Wake is when to look again if nothing changes before; zero means only then.
+	Wake time.Time
+	// Settled is set when there is nothing left to do for this incarnation.
+	Settled bool
+}
+
+// Step decides what the heartbeat does next. It is pure. After any action but Wait, step again at once; a request is under
+// way then, and Busy.
+//
+// The first row that applies is taken. "ended" are the incarnations that the Lease lists as ended; a heartbeat is pending
+// from its answer until Through has come to its version; deadline is RenewDeadline after the start of the last confirmed
+// heartbeat, or after that of the acquisition if none is. Requests wait while Busy and until NotBefore.
+//
+//	Phase    Condition                                              Action     Next
+//	Waiting  !Want                                                  End        Over
+//	Waiting  self is ended                                          End        Over
+//	Waiting  nothing known of the Lease, or Foreign                 Wait       Waiting
+//	Waiting  absent                                                 Create     Live when done
+//	Waiting  holder empty, self, or ended                           Acquire    Live when done
+//	Waiting  holder not seen to renew for LeaseDuration             Acquire    Live when done; lists the holder as ended
+//	Waiting  otherwise                                              Wait       Waiting
+//	Live     now >= deadline                                        End        Over
+//	Live     self is ended                                          End        Over
+//	Live     holder other or empty                                  End        Over
+//	Live     !Want, nothing held                                    End        Over
+//	Live     absent                                                 Create     Live
+//	Live     pending for RetryPeriod                                Read       Live
+//	Live     pending, or RetryPeriod not over since the last one    Wait       Live
+//	Live     loops not come round since the last one was sent       Wait       Live
+//	Live     otherwise                                              Renew      Live
+//	Over     nothing held, holder self, self not ended              Release    Over; lists self as ended
+//	Over     otherwise                                              Wait       Over
+//
+// Renew and Acquire drop from the list whoever is named by no shard's Lease, if all that was written up to the Lease's
+// version is known.
+func Step(in Input) Output {
+	switch in.State.Phase {
+	case Waiting:
+		return in.waiting()
+	case Live:
+		return in.live()
+	default:
+		return in.over()
+	}
+}
+
+func (in Input) waiting() Output {
+	m := in.Member
+	wait := Output{State: in.State}
+	switch {
+	case !in.Want:
+		return in.end(ReasonLeft)
+	case m.HasEnded(in.Self):
+		return in.end(ReasonStruck)
+	case !m.Known():
+		wait.Reason = election.ReasonUnknown
+		return wait
+	case in.Foreign:
+		wait.Reason, wait.Wake = ReasonProtocol, in.Now.Add(in.Timing.RetryPeriod)
+		return wait
+	case !m.Exists:
+		return in.beat(Create, in.keep())
+	case m.Holder == "" || m.Holder == in.Self || m.HasEnded(m.Holder):
+		return in.beat(Acquire, in.keep())
+	}
+	if at := m.endableAt(m.Holder, in.Timing.LeaseDuration); in.Now.Before(at) {
+		wait.Reason, wait.Wake = election.ReasonHeld, at
+		return wait
+	}
+	return in.beat(Acquire, with(in.keep(), m.Holder))
+}
+
+func (in Input) live() Output {
+	in.State = in.confirm()
+	s, m := in.State, in.Member
+	switch {
+	case !in.Now.Before(s.deadline(in.Timing)):
+		return in.end(election.ReasonRenewDeadline)
+	case m.HasEnded(in.Self):
+		return in.end(ReasonStruck)
+	case m.Exists && m.Holder == "":
+		return in.end(election.ReasonCleared)
+	case m.Exists && m.Holder != in.Self:
+		return in.end(election.ReasonOtherHolder)
+	case !in.Want && !in.Holding:
+		return in.end(ReasonLeft)
+	case !m.Exists:
+		return in.bounded(in.beat(Create, m.Ended))
+	case s.Pending.Version != 0:
+		return in.bounded(in.request(Read, s.Pending.Answered.Add(in.Timing.RetryPeriod)))
+	}
+	due := s.Sent.Add(in.Timing.RetryPeriod)
+	switch {
+	case in.Now.Before(due):
+		return in.bounded(Output{State: s, Wake: due})
+	case in.Turned.Before(s.Sent):
+		return in.bounded(Output{State: s, Reason: ReasonHung})
+	default:
+		return in.bounded(in.beat(Renew, in.keep()))
+	}
+}
+
+// confirm returns the state after the pending heartbeat was confirmed, if it is.
+func (in Input) confirm() State {
+	s := in.State
+	// What is late is not counted: a right never comes back to life.
+	if s.Pending.Version != 0 && s.Pending.Version <= in.Through && in.Now.Before(s.deadline(in.Timing)) {
+		s.Confirmed, s.Pending = s.Pending.Start, Beat{}
+	}
+	return s
+}
+
+func (in Input) over() Output {
+	m := in.Member
+	if !in.Holding && m.Exists && m.Holder == in.Self && !m.HasEnded(in.Self) {
+		out := in.request(Release, time.Time{})
+		out.Member = m.ended(in.Self)
+		return out
+	}
+	return Output{State: in.State, Settled: !in.Busy && !in.Holding}
+}
+
+// keep returns which of the ended incarnations are listed on: those that a shard's Lease may name.
+func (in Input) keep() []string {
+	if in.Through < in.Member.Version {
+		return in.Member.Ended
+	}
+	var kept []string
+	for _, incarnation := range in.Member.Ended {
+		if slices.Contains(in.Named, incarnation) {
+			kept = append(kept, incarnation)
+		}
+	}
+	return kept
+}
+
+// beat asks for a heartbeat that lists these incarnations as ended.
+func (in Input) beat(action Action, ended []string) Output {
+	out := in.request(action, time.Time{})
+	if out.Action != Wait {
+		out.Member = in.Member.beaten(in.Self, ended, in.Now, in.Timing.LeaseDuration)
+		if action == Create {
+			out.Member.Version, out.Member.UID = 0, ""
+		}
+		out.State.Sent = in.Now
+	}
+	return out
+}
+
+// request asks for a request, or for waiting until one may be sent.
+func (in Input) request(action Action, at time.Time) Output {
+	out := Output{State: in.State, Right: in.State.right(in.Timing)}
+	if in.State.NotBefore.After(at) {
+		at = in.State.NotBefore
+	}
+	switch {
+	case in.Busy:
+	case in.Now.Before(at):
+		out.Wake = at
+	default:
+		out.Action = action
+	}
+	return out
+}
+
+// bounded has a live incarnation look again at its deadline.
+func (in Input) bounded(out Output) Output {
+	out.Right = in.State.right(in.Timing)
+	if deadline := in.State.deadline(in.Timing); out.Wake.IsZero() || out.Wake.After(deadline) {
+		out.Wake = deadline
+	}
+	return out
+}
+
+func (in Input) end(reason election.Reason) Output {
+	s := in.State
+	s.Phase, s.Pending, s.NotBefore = Over, Beat{}, time.Time{}
+	return Output{Action: End, State: s, Reason: reason}
+}
