@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -122,18 +121,22 @@ func (m *Member) rivals(seen []election.Observation, plan *inForce, id shard.ID,
 // overlapping returns the Leases of other shards that cover some of what the shard covers.
 func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shard.ID, extent shard.Extent) []election.Observation {
 	var found []election.Observation
+	own := ShardLease(m.config.Fleet, id)
 	for _, o := range seen {
-		if m.isShard(o) && o.Name != ShardLease(m.config.Fleet, id) && !m.isPlanned(o, plan) && coverOf(o).overlaps(extent) {
+		if o.Name == own || !m.isShard(o) {
+			continue
+		}
+		if says, planned := m.covers.of(o, m.config.Fleet, plan); !planned && says.overlaps(extent) {
 			found = append(found, o)
 		}
 	}
+	m.covers.keep(len(seen))
 	return found
 }
 
 // isPlanned tells whether a Lease is that of a shard in the plan: two of those never overlap. One that says that it covers
 // something else is from before the plan began anew.
 func (m *Member) isPlanned(o election.Observation, plan *inForce) bool {
-	id, planned := plan.leases[strings.TrimPrefix(o.Name, m.config.Fleet+"-")]
-	says := coverOf(o)
-	return planned && (says.any || says.Equal(plan.extents[id]))
+	_, planned := m.covers.of(o, m.config.Fleet, plan)
+	return planned
 }

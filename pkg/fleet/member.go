@@ -24,6 +24,7 @@ type Member struct {
 	inForce     atomic.Pointer[inForce]
 	refused     atomic.Pointer[refusal]
 	lastPlan    atomic.Pointer[lastPlan]
+	covers      covers
 	wishes      atomic.Pointer[Wishes]
 	prospects   prospects
 	fencing     *fencing

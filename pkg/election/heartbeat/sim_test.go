@@ -312,7 +312,7 @@ func (s *simulation) watch(p *process, upTo int) {
 
 // TestSimulation runs fleets of five members and fifty shards through faults that a seed decides.
 func TestSimulation(t *testing.T) {
-	seeds := 40
+	seeds := 80
 	if testing.Short() {
 		seeds = 10
 	}
@@ -330,7 +330,7 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Logf("%d seeds: %v", seeds, total)
 	for _, name := range []string{"strikes", "refused", "lists because a watch was behind", "kill", "pause", "freeze", "hang", "cut", "deaf watch", "outage", "slow", "tamper"} {
-		if total[name] < seeds/4 {
+		if total[name] < seeds/3 {
 			t.Errorf("%s: %d in %d seeds: the simulation does not reach it any more", name, total[name], seeds)
 		}
 	}

@@ -1,0 +1,97 @@
+package fleet
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// coversWorld is a member, a plan of n ranges, and the Leases of all of them and of ten members.
+func coversWorld(tb testing.TB, n int) (*Member, *inForce, []election.Observation) {
+	tb.Helper()
+	ring := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced}
+	for i := range 27 {
+		ring.Controllers = append(ring.Controllers, fmt.Sprintf("controller-with-a-name-%02d", i))
+	}
+	parts, err := shard.EqualRanges(n)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for i, r := range parts {
+		id := shard.ID{Ring: ring.Name, Name: fmt.Sprintf("g1-%03d", i)}
+		ring.Shards = append(ring.Shards, shard.Shard{ID: id, Range: r})
+	}
+	plan := newInForce(shard.Plan{Generation: 1, Rings: []shard.Ring{ring}})
+	m := &Member{config: Config{Fleet: "flotilla", Clock: clocktesting.NewFakeClock(journalStart), Timing: election.DefaultTiming()}}
+	var all []election.Observation
+	for i := range 10 {
+		all = append(all, seenMember(fmt.Sprintf("m%d_1", i), "active", nil))
+	}
+	for i, s := range ring.Shards {
+		o := seen(ShardLease("flotilla", s.ID), "a_1", 1, 0, map[string]string{
+			RangeAnnotation: s.Range.String(), ControllersAnnotation: strings.Join(ring.Controllers, ","),
+		}, shardLabels("flotilla", s.ID))
+		o.ResourceVersion = strconv.Itoa(i + 1)
+		all = append(all, o)
+	}
+	return m, plan, all
+}
+
+// BenchmarkRivals is what a shard that waits for others does at each event: here one Lease was renewed.
+func BenchmarkRivals(b *testing.B) {
+	for _, n := range []int{200, 500} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			m, plan, all := coversWorld(b, n)
+			heir := shard.ID{Ring: "namespaces", Name: "g2-000"}
+			extent := plan.extents[shard.ID{Ring: "namespaces", Name: "g1-000"}]
+			version := n
+			b.ReportAllocs()
+			for b.Loop() {
+				version++
+				all[10+version%n].ResourceVersion = strconv.Itoa(version)
+				if len(m.rivals(all, plan, heir, extent, journalStart)) != 0 {
+					b.Fatal("a shard of the plan has rivals in it")
+				}
+			}
+		})
+	}
+}
+
+// TestCoversOfWhatHasChanged asks again after the Lease, or the plan, is another one.
+func TestCoversOfWhatHasChanged(t *testing.T) {
+	m, plan, all := coversWorld(t, 4)
+	first := shard.ID{Ring: "namespaces", Name: "g1-000"}
+	heir, extent := shard.ID{Ring: "namespaces", Name: "g2-000"}, plan.extents[first]
+	lease := &all[10]
+	rivals := func(plan *inForce) int { return len(m.rivals(all, plan, heir, extent, journalStart)) }
+	if n := rivals(plan); n != 0 {
+		t.Errorf("%d rivals in the plan", n)
+	}
+	without := newInForce(shard.Plan{Generation: 2, Rings: []shard.Ring{{Name: "namespaces", Shards: plan.plan.Rings[0].Shards[1:]}}})
+	if n := rivals(without); n != 1 {
+		t.Errorf("%d rivals, want the shard that is in the plan no more", n)
+	}
+	if n := rivals(plan); n != 0 {
+		t.Errorf("%d rivals, when it is in the plan again", n)
+	}
+	other := plan.extents[shard.ID{Ring: "namespaces", Name: "g1-003"}].Range
+	lease.Annotations[RangeAnnotation] = other.String()
+	lease.ResourceVersion = "100"
+	if n := rivals(without); n != 0 {
+		t.Errorf("%d rivals, now that its Lease says that it covers something else", n)
+	}
+	for i := range 100 {
+		gone := *lease
+		gone.Name = fmt.Sprintf("flotilla-namespaces-g0-%03d", i)
+		m.rivals([]election.Observation{gone}, plan, heir, extent, journalStart)
+	}
+	if n := len(m.covers.known); n > len(all) {
+		t.Errorf("%d Leases are remembered, of which all but %d are gone", n, len(all))
+	}
+}
