@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -129,4 +130,77 @@ func runningPod(t *testing.T, client kubernetes.Interface, space, node string) *
 		t.Fatal(err)
 	}
 	return pod
+}
+
+// TestSlimNodesInRanges: a range has slim copies of Nodes, and a DaemonSet gets its Pod by these. With a group that has them whole
+// the process has each once.
+func TestSlimNodesInRanges(t *testing.T) {
+	c, _ := newConfig(t)
+	process, err := controllers.NewProcess(c, controllers.NewEndpoints())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(plane.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := silentNode(t, client)
+	change := func(change func(*v1.Node)) {
+		t.Helper()
+		live, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(live)
+		updated, err := client.CoreV1().Nodes().Update(t.Context(), live, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		updated.Status.Images = []v1.ContainerImage{{Names: []string{"heavy"}}}
+		if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), updated, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(func(n *v1.Node) {
+		n.Labels, n.Annotations = map[string]string{"slim": node}, map[string]string{"long": "note"}
+	})
+	ranged := start(t, process, controllers.Spec{
+		ID: shard.ID{Ring: "namespaces", Name: "00"}, Range: shard.Everything(), Share: 1, Shards: 1,
+		Controllers: []string{names.DaemonSetController, names.EndpointSliceController, names.TaintEvictionController},
+	})
+	slimmed, err := ranged.Informers().Slimmed(slim.Nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := slimmed.Core().V1().Nodes().Lister()
+	waitFor(t, "the Node to be held in a slim copy", func() bool {
+		n, err := nodes.Get(node)
+		return err == nil && n.Labels["slim"] == node && len(n.Status.Images)+len(n.Annotations) == 0 && len(n.Status.Conditions) == 1
+	})
+	space := testNamespace(t, client, "slim-nodes-")
+	labels := map[string]string{"app": "web"}
+	if _, err := client.AppsV1().DaemonSets(space).Create(t.Context(), &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: v1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: v1.PodSpec{NodeSelector: map[string]string{"slim": node}, Containers: []v1.Container{{Name: "c", Image: "none"}},
+				Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}}}, // the API server taints each new Node
+		}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the DaemonSet to have a Pod", func() bool {
+		pods, err := client.CoreV1().Pods(space).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(pods.Items) == 1
+	})
+	group := start(t, process, controllers.Spec{
+		ID: shard.ID{Ring: "cluster", Name: "nodes"}, Range: shard.Everything(), Controllers: []string{names.TTLController},
+	})
+	whole := group.Informers().Core().V1().Nodes().Lister()
+	waitFor(t, "both to have the same Node, whole", func() bool {
+		change(func(n *v1.Node) {}) // something has to happen before it is known that the one has seen as much as the other
+		a, err := nodes.Get(node)
+		b, also := whole.Get(node)
+		return err == nil && also == nil && a == b && len(a.Status.Images) == 1
+	})
 }
