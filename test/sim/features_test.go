@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -81,10 +82,18 @@ func (w *world) configure(c *fleet.Config, s *seat) {
 		c.CensusInterval = 6 * time.Second
 		c.Replanning = fleet.Replanning{
 			Interval: replanInterval,
+			Urgent:   math.Inf(1),
 			Limits:   shard.Limits{ShardsPerMember: 1, MostShardsPerMember: 3, Trigger: 1.3, Target: 1.1, MaxRound: 0.5, MinWeight: 20},
+		}
+		if w.urgent() {
+			c.Replanning.Urgent = 0 // the default
 		}
 	}
 }
+
+// urgent reports whether the planner may find an imbalance too large to wait with. In other worlds it leaves time between its
+// changes whatever the weights, which judgePlansLocked holds.
+func (f features) urgent() bool { return f.planner && f.drift }
 
 // firstPlan has n ranges and two groups, and two ranges of another ring where there are more.
 func (w *world) firstPlan(n int) shard.Plan {

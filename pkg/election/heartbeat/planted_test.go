@@ -40,7 +40,7 @@ var calmWorld = exploreWorld{shards: 2, ticks: 4}
 
 var mistakes = map[string]mistake{
 	"a strike is not conditional": {
-		rules: rules{step: Step, claim: ClaimStep, careless: true}, world: calmWorld, want: "have rights", simulated: true,
+		rules: rules{step: Step, claim: ClaimStep, careless: true}, world: calmWorld, want: "have rights",
 	},
 	"a shard is taken without a strike": {
 		rules: believes(func(in *ClaimInput) {

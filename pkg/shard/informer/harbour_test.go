@@ -364,30 +364,31 @@ type manifest struct {
 	harbour *harbour
 }
 
+// List lists three objects a page, as if these were many. The next page is of the same version as the first.
 func (m manifest) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
-	full, err := m.harbour.List(ctx, metav1.ListOptions{})
-	if err != nil {
+	h := m.harbour
+	if err := h.pause(ctx); err != nil {
 		return nil, err
 	}
-	all := full.(*v1.ConfigMapList)
-	list := &metav1.PartialObjectMetadataList{ListMeta: all.ListMeta}
-	from := 0
+	h.mu.Lock()
+	h.lists++
+	version, from := h.version, 0
 	if o.Continue != "" {
-		if from, err = strconv.Atoi(o.Continue); err != nil {
-			return nil, err
+		if _, err := fmt.Sscanf(o.Continue, "%d/%d", &version, &from); err != nil {
+			panic(err)
 		}
 	}
-	for i := range all.Items {
-		if i < from {
-			continue
-		}
-		if o.Limit > 0 && i == from+3 { // as if it were many
-			list.Continue = strconv.Itoa(i)
-			break
-		}
-		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: all.Items[i].ObjectMeta})
+	all := h.truth(version)
+	keys := slices.Sorted(maps.Keys(all))
+	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(version)}}
+	for _, key := range keys[from:min(len(keys), from+3)] {
+		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: *all[key].ObjectMeta.DeepCopy()})
 	}
-	return list, nil
+	if from+3 < len(all) {
+		list.Continue = fmt.Sprintf("%d/%d", version, from+3)
+	}
+	h.mu.Unlock()
+	return list, h.pause(ctx)
 }
 
 var (
