@@ -14,18 +14,18 @@ type GateView struct {
 	Lease string `json:"lease"`
 	// Holder is what the Lease says; empty if nobody holds it, or there is no such Lease.
 	Holder string `json:"holder,omitempty"`
-	// Held tells whether the fleet holds it.
+	// Held is set if the fleet holds it.
 	Held bool `json:"held"`
 	// Since is when the holder acquired it, Renewed when it renewed it last, both by the holder's clock.
 	Since   *time.Time `json:"since,omitempty"`
 	Renewed *time.Time `json:"renewed,omitempty"`
-	// Silent tells whether the holder has not renewed it for longer than its duration, as far as clocks tell.
+	// Silent is set if the holder has not renewed it for longer than its duration, as far as clocks tell.
 	Silent bool `json:"silent,omitempty"`
 
 	silence time.Duration // since it was renewed; 0 if that is not known
 }
 
-// elsewhere tells whether somebody else holds the gate.
+// elsewhere reports whether somebody else holds the gate.
 func (g GateView) elsewhere() bool { return g.Holder != "" && !g.Held }
 
 // Gates returns the gates that live members wait for, in the members' order.

@@ -76,7 +76,7 @@ type present struct {
 	more string
 }
 
-// whole tells whether all of it has been listed.
+// whole reports whether all of it has been listed.
 func (p *present) whole() bool { return p.more == "" }
 
 // look lists the first page of the metadata of what keep lets through; nil for everything.
