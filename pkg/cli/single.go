@@ -199,8 +199,7 @@ file, which the error names.`,
 		tableEdit(cmd.OutOrStdout(), viewEdit(e))
 		return finish(cmd, conn, e, false, wait)
 	}
-	command.Flags().DurationVar(&wait, "wait", 0, "Wait as 'flotilla plan apply --wait' does.")
-	command.Flags().Lookup("wait").NoOptDefVal = defaultWait.String()
+	addWait(command, &wait)
 	return command
 }
 

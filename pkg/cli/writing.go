@@ -13,8 +13,12 @@ import (
 )
 
 func addWrite(command *cobra.Command, dryRun *bool, wait *time.Duration) {
+	command.Flags().BoolVar(dryRun, "dry-run", false, "Check and show everything, and write nothing.")
+	addWait(command, wait)
+}
+
+func addWait(command *cobra.Command, wait *time.Duration) {
 	fs := command.Flags()
-	fs.BoolVar(dryRun, "dry-run", false, "Check and show everything, and write nothing.")
 	fs.DurationVar(wait, "wait", 0, "Wait until every shard of the new plan runs, and none of an older generation is held: --wait for 2 minutes at most, --wait=DURATION for as long.")
 	fs.Lookup("wait").NoOptDefVal = defaultWait.String()
 }

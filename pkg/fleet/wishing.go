@@ -62,7 +62,8 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	m.follow(ctx, claimCtx, now)
 	plan := m.inForce.Load().plan
 	holders, named := m.holders(plan, now)
-	w, err := Wish(plan, roster, KnownMembers(m.config.Fleet, observations), holders, m.Wishes())
+	known := KnownMembers(m.config.Fleet, observations)
+	w, err := Wish(plan, roster, known, holders, m.Wishes())
 	if err != nil {
 		// The plan was valid when it was adopted, so this is a bug; what is held is kept.
 		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
@@ -76,7 +77,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	}
 	open, followed := m.gates.open(), m.isFollowed(roster)
 	if !open {
-		m.prospects.look(plan, roster.Grown(), KnownMembers(m.config.Fleet, observations), holders, now, m.settling())
+		m.prospects.look(plan, roster.Grown(), known, holders, now, m.settling())
 	}
 	for _, r := range m.runners.list() {
 		switch _, planned := plan.Shard(r.shard.ID); {
