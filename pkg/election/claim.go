@@ -39,6 +39,10 @@ type Claim struct {
 	timing   Timing
 	endless  bool
 	before   Observation
+	// heartbeat and holds are set if the claim follows a heartbeat: holds reports whether the Lease, as it was seen last,
+	// is the claim's.
+	heartbeat Heartbeat
+	holds     func() bool
 
 	ctx      context.Context // The claim is a value with a lifetime, and this is the lifetime.
 	cancel   context.CancelCauseFunc
@@ -86,8 +90,13 @@ func (c *Claim) Context() context.Context { return c.ctx }
 // Draining returns a channel that is closed once the work has been asked to stop as planned.
 func (c *Claim) Draining() <-chan struct{} { return c.draining }
 
-// LastRenew returns the start of the last request that acquired or renewed the claim; zero for an endless claim.
+// LastRenew returns the start of the last request that acquired or renewed the claim, or of the last confirmed heartbeat of
+// its member; zero for an endless claim.
 func (c *Claim) LastRenew() time.Time {
+	if c.heartbeat != nil {
+		start, _ := c.heartbeat.Confirmed()
+		return start
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lastRenew
@@ -118,6 +127,10 @@ func (c *Claim) Valid(now time.Time) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.heartbeat != nil {
+		start, right := c.heartbeat.Confirmed()
+		return !c.ended && right && now.Before(start.Add(c.timing.RenewDeadline)) && c.holds()
+	}
 	return !c.ended && (c.endless || now.Before(c.lastRenew.Add(c.timing.RenewDeadline)))
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -47,6 +48,9 @@ type ClaimantConfig struct {
 	// member that takes it over: its name is then written on the Lease with the acquisition, see
 	// UnfencedAnnotation. It must not block. Default: it does not have to.
 	Fences func() bool
+	// Heartbeat keeps the claim alive, which then does not renew its Lease. It must be that of Identity's member, and the
+	// Observer one of a fleet with heartbeats. Default: the claim renews its Lease itself.
+	Heartbeat Heartbeat
 	// CreateAtOnce creates an absent Lease without waiting for LeaseDuration first. Set it only if no other process can
 	// hold this Lease: the Lease may have been deleted under a holder. Default false.
 	CreateAtOnce bool
@@ -86,6 +90,7 @@ func (cfg ClaimantConfig) validate() error {
 	require(cfg.Observer == nil || cfg.Observer.Watches(cfg.Name), "Name", fmt.Sprintf("%q", cfg.Name), "be a Lease that the Observer keeps")
 	require(cfg.Clock != nil, "Clock", "nil", "be the Observer's clock")
 	require(cfg.Work != nil, "Work", "nil", "be the work that the claim entitles to")
+	require(cfg.Heartbeat == nil || cfg.Observer == nil || cfg.Observer.cfg.Heartbeats, "Heartbeat", "set", "go with an Observer of a fleet with heartbeats")
 	require(cfg.OnStuck != nil, "OnStuck", "nil", "end the process")
 	if err := cfg.Timing.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("ClaimantConfig.%w", err))
@@ -100,6 +105,8 @@ type Claimant struct {
 	cfg   ClaimantConfig
 	wake  chan struct{} // capacity 1: a wish or touch has come
 	reply chan reply    // capacity 1: the outcome of the one request under way
+
+	turned atomic.Pointer[time.Time]
 
 	mu      sync.Mutex
 	wish    Wish
@@ -165,6 +172,15 @@ func (c *Claimant) Claim() *Claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.claim
+}
+
+// Turned returns when the loop of Run last came round, which it does at least every RetryPeriod while a claim that follows a
+// heartbeat is held; false if none is.
+func (c *Claimant) Turned() (time.Time, bool) {
+	if at := c.turned.Load(); at != nil && c.Claim() != nil {
+		return *at, true
+	}
+	return time.Time{}, false
 }
 
 func (c *Claimant) setClaim(claim *Claim) {

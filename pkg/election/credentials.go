@@ -41,7 +41,7 @@ type credentials struct {
 // Announce has the credential's id written on the member's Lease and does not wait for it.
 func (m *Membership) Announce(c Credential) {
 	m.credentials.add(c, m.cfg.Clock.Now())
-	m.claimant.Touch()
+	m.Touch()
 }
 
 // Publish has the credential's id written on the member's Lease and returns once it is there. On an error the credential

@@ -26,6 +26,9 @@ const (
 	EventAsked EventType = "asked"
 	// EventConflict: a request lost against another write. The Lease has been read again.
 	EventConflict EventType = "conflict"
+	// EventStruck: the member of the Lease was found dead, and Holder is listed as ended on it. Duration is how long the
+	// request took.
+	EventStruck EventType = "struck"
 	// EventFailed: a request failed with Err. It will be tried again while that makes sense.
 	EventFailed EventType = "failed"
 )

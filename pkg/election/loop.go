@@ -39,7 +39,7 @@ func (c *Claimant) Run(ctx context.Context) {
 		ctx:      klog.NewContext(context.WithoutCancel(ctx), logger),
 		logger:   logger,
 	}
-	changed, unsubscribe := c.cfg.Observer.Subscribe(func(name string) bool { return name == c.cfg.Name })
+	changed, unsubscribe := c.cfg.Observer.SubscribeChanges(c.concerned)
 	defer unsubscribe()
 	for {
 		// What this step knows of the end and of the revocation is what wait goes by: what comes after must wake it.
@@ -63,12 +63,21 @@ func (c *Claimant) Run(ctx context.Context) {
 	}
 }
 
+// concerned reports whether a change of a Lease may be of consequence to the claim.
+func (c *Claimant) concerned(before, after Observation) bool {
+	if after.Name == c.cfg.Name {
+		return true
+	}
+	return c.cfg.Heartbeat != nil && before.Annotations[EndedAnnotation] != after.Annotations[EndedAnnotation] &&
+		c.cfg.Observer.isMember(after.Name)
+}
+
 func (r *run) input(ended bool) Input {
 	wish, ask, touched := r.wishes()
 	if ended {
 		wish = Leave
 	}
-	return Input{
+	in := Input{
 		Self:         r.cfg.Identity,
 		Wish:         wish,
 		Revoked:      closed(r.cfg.Revoked),
@@ -81,9 +90,15 @@ func (r *run) input(ended bool) Input {
 		Touch:        touched != r.touchedDone,
 		Ask:          ask,
 		CreateAtOnce: r.cfg.CreateAtOnce,
-		// Last, so that nothing above is newer than it.
-		Now: r.cfg.Clock.Now(),
+		Following:    r.cfg.Heartbeat != nil,
 	}
+	if in.Following {
+		in.Confirmed, in.Right = r.cfg.Heartbeat.Confirmed()
+	}
+	// Last, so that nothing above is newer than it.
+	in.Now = r.cfg.Clock.Now()
+	r.turned.Store(&in.Now)
+	return in
 }
 
 // do carries out one action and tells whether to step again at once.

@@ -23,6 +23,8 @@ type MembershipConfig struct {
 	// Incarnation of the member, from NewIncarnation: one for each process start.
 	Incarnation string
 	// Client, Observer, Clock, Timing, Labels, OnEvent, OnStuck and Jitter are as in ClaimantConfig, for the member's Lease.
+	// If the Observer is one of a fleet with heartbeats, the Client must be a LeaseReader too: then the member follows
+	// [heartbeat.Step], and the membership is the Heartbeat of its claims.
 	Client   LeaseWriter
 	Observer *Observer
 	Clock    Clock
@@ -34,6 +36,10 @@ type MembershipConfig struct {
 	// RebalanceDelay is how long the member stays joining, by its own clock, while another member is active. Default 0: it
 	// becomes active at once. Must not be negative.
 	RebalanceDelay time.Duration
+	// Turned returns when those loops last came round without which the member does no work, and the name of the one that
+	// did longest ago; the zero time if there is nothing that should. No heartbeat is sent if it has not come round since
+	// the one before. It must not block. Default: nothing.
+	Turned func() (time.Time, string)
 	// Annotations returns what else to say of the member on its Lease; an empty value removes a key. It must not block. Call
 	// Membership.Touch when its answer changes. Default: nothing is said.
 	Annotations func() map[string]string
@@ -48,7 +54,8 @@ type MembershipConfig struct {
 type Membership struct {
 	cfg      MembershipConfig
 	member   string
-	claimant *Claimant
+	claimant *Claimant // nil if there is a pacemaker
+	pace     *pacemaker
 	joined   chan struct{}
 	lost     chan struct{}
 	revoke   func() // closes the claimant's Revoked
@@ -88,8 +95,22 @@ func NewMembership(cfg MembershipConfig) (*Membership, error) {
 	if m.cfg.OnEvent == nil {
 		m.cfg.OnEvent = func(Event) {}
 	}
+	if m.cfg.Turned == nil {
+		m.cfg.Turned = func() (time.Time, string) { return time.Time{}, "" }
+	}
 	revoked := make(chan struct{})
 	m.revoke = sync.OnceFunc(func() { close(revoked) })
+	if cfg.Observer != nil && cfg.Observer.cfg.Heartbeats {
+		reader, reads := cfg.Client.(leases)
+		if !reads {
+			errs = append(errs, errors.New("MembershipConfig.Client must list Leases, too"))
+		}
+		if err := errors.Join(append(errs, cfg.Timing.Validate())...); err != nil {
+			return nil, err
+		}
+		m.pace = newPacemaker(m, reader, revoked)
+		return m, nil
+	}
 	claimant, err := NewClaimant(ClaimantConfig{
 		Name:        MemberLease(cfg.Fleet, m.member),
 		Revoked:     revoked,
@@ -103,10 +124,13 @@ func NewMembership(cfg MembershipConfig) (*Membership, error) {
 		// Only incarnations of this member want this Lease, and new pods must not wait to be seen. Should it be deleted under
 		// a live incarnation, the shards' Leases still keep the two apart.
 		CreateAtOnce: true,
-		Work:         m.hold,
-		OnEvent:      m.onEvent,
-		OnStuck:      cfg.OnStuck,
-		Jitter:       cfg.Jitter,
+		Work: func(ctx context.Context, claim *Claim) {
+			m.activate(ctx, claim.Term())
+			<-ctx.Done()
+		},
+		OnEvent: m.onEvent,
+		OnStuck: cfg.OnStuck,
+		Jitter:  cfg.Jitter,
 	})
 	if err = errors.Join(append(errs, err)...); err != nil {
 		return nil, err
@@ -121,6 +145,9 @@ func NewMembership(cfg MembershipConfig) (*Membership, error) {
 func (m *Membership) Run(ctx context.Context) error {
 	ctx, m.cancel = context.WithCancel(ctx)
 	defer m.cancel()
+	if m.pace != nil {
+		return m.pace.run(ctx)
+	}
 	m.claimant.SetWish(Want)
 	m.claimant.Run(ctx)
 	if m.reason != "" {
@@ -139,8 +166,20 @@ func (m *Membership) Lost() <-chan struct{} { return m.lost }
 // Name returns the member's name.
 func (m *Membership) Name() string { return m.member }
 
-// Claim returns the claim on the member's own Lease, or nil.
-func (m *Membership) Claim() *Claim { return m.claimant.Claim() }
+// Confirmed returns the start of the last heartbeat that is confirmed, and whether rights come of it, see [Heartbeat]. Without
+// heartbeats it is that of the last renewal of the member's Lease.
+func (m *Membership) Confirmed() (start time.Time, right bool) {
+	if m.pace != nil {
+		return m.pace.confirmed()
+	}
+	claim := m.claimant.Claim()
+	if claim == nil {
+		return time.Time{}, false
+	}
+	return claim.LastRenew(), claim.Context().Err() == nil
+}
+
+var _ Heartbeat = (*Membership)(nil)
 
 // State returns what the member says of itself.
 func (m *Membership) State() MemberState {
@@ -156,6 +195,10 @@ func (m *Membership) Leave() {
 
 // Touch has the Lease written as soon as possible, after the answer of MembershipConfig.Annotations has changed.
 func (m *Membership) Touch() {
+	if m.pace != nil {
+		m.pace.touch()
+		return
+	}
 	m.claimant.Touch()
 }
 
@@ -166,7 +209,7 @@ func (m *Membership) setState(state MemberState) {
 		m.state = state
 	}
 	m.mu.Unlock()
-	m.claimant.Touch()
+	m.Touch()
 }
 
 func (m *Membership) annotations() map[string]string {
@@ -190,8 +233,8 @@ func (m *Membership) onEvent(event Event) {
 	m.cfg.OnEvent(event)
 }
 
-// hold is the work of the member's claim: it waits until the member may become active.
-func (m *Membership) hold(ctx context.Context, claim *Claim) {
+// activate waits until the member may become active, and says so.
+func (m *Membership) activate(ctx context.Context, term int32) {
 	changed, unsubscribe := m.cfg.Observer.Subscribe(func(name string) bool {
 		return strings.HasPrefix(name, MemberLease(m.cfg.Fleet, ""))
 	})
@@ -203,7 +246,7 @@ func (m *Membership) hold(ctx context.Context, claim *Claim) {
 		alone := m.cfg.Observer.HasSynced() && !roster.othersActive(m.member)
 		if alone || !now.Before(stable) {
 			m.setState(MemberActive)
-			klog.FromContext(ctx).Info("Became an active member", "member", m.member, "term", claim.Term(), "alone", alone)
+			klog.FromContext(ctx).Info("Became an active member", "member", m.member, "term", term, "alone", alone)
 			break
 		}
 		wake := stable
@@ -212,7 +255,6 @@ func (m *Membership) hold(ctx context.Context, claim *Claim) {
 		}
 		m.pause(ctx, changed, wake.Sub(now))
 	}
-	<-ctx.Done()
 }
 
 func (m *Membership) pause(ctx context.Context, changed <-chan struct{}, d time.Duration) {

@@ -23,6 +23,10 @@ type Observation struct {
 	HolderSeen time.Time
 	// HighTerm is the highest leaseTransitions this process has ever seen under this name, deleted Leases included.
 	HighTerm int32
+	// Heartbeat is what is known of the Lease of the member that the holder belongs to, by which the holder lives: never nil
+	// for the Lease of a shard that has a member's incarnation for its holder, if the Observer is of a fleet with heartbeats.
+	// Otherwise it is nil, and the holder renews this Lease itself.
+	Heartbeat *Observation
 	// Lease is the object that Record was read from; nil if it does not exist.
 	Lease *coordinationv1.Lease
 }
@@ -34,13 +38,18 @@ func (o Observation) Known() bool {
 
 // ExpiresAt is when this process may regard the holder as gone if it sees no further change: Seen plus the larger of
 // the declared duration and atLeast, the reader's own LeaseDuration. It is Seen for a Lease without a holder, and counts
-// atLeast from Seen for one that does not exist.
+// atLeast from Seen for one that does not exist. Where the holder lives by a heartbeat, it is when that may be listed as
+// ended; if it is already, it is when this process has seen that.
 func (o Observation) ExpiresAt(atLeast time.Duration) time.Time {
 	switch {
 	case !o.Exists:
 		return o.Seen.Add(atLeast)
 	case o.Holder == "":
 		return o.Seen
+	case o.Heartbeat != nil && o.HolderEnded() && o.Heartbeat.Holder != "":
+		return o.Heartbeat.HolderSeen
+	case o.Heartbeat != nil:
+		return o.Heartbeat.ExpiresAt(atLeast)
 	case plant.ExpiryEarly:
 		return o.Seen.Add(atLeast / 2)
 	default:
@@ -48,9 +57,18 @@ func (o Observation) ExpiresAt(atLeast time.Duration) time.Time {
 	}
 }
 
-// Expired tells whether nobody can hold the Lease any more at now. Nothing known is not expired.
+// Expired reports whether nobody can hold the Lease any more at now. Nothing known is not expired. Where the holder lives by
+// a heartbeat, it has ended once its member's Lease says so, and not before.
 func (o Observation) Expired(now time.Time, atLeast time.Duration) bool {
+	if o.Heartbeat != nil {
+		return o.HolderEnded()
+	}
 	return o.Known() && !now.Before(o.ExpiresAt(atLeast))
+}
+
+// HolderEnded reports whether the Lease of the holder's member lists the holder as ended.
+func (o Observation) HolderEnded() bool {
+	return o.Heartbeat != nil && o.Holder != "" && o.Heartbeat.HasEnded(o.Holder)
 }
 
 // Saw returns the observation after the Lease was seen at now, and whether that changed anything. A Lease that is not
@@ -62,10 +80,10 @@ func (o Observation) Saw(lease *coordinationv1.Lease, now time.Time) (Observatio
 	next := Observation{Record: RecordFrom(lease), Exists: true, Seen: now, HolderSeen: now, Lease: lease}
 	next.HighTerm = max(o.HighTerm, next.Transitions)
 	if o.Exists {
-		if o.Lease != nil && equality.Semantic.DeepEqual(o.Lease.Spec, lease.Spec) {
+		if o.Lease != nil && o.Lease.UID == lease.UID && equality.Semantic.DeepEqual(o.Lease.Spec, lease.Spec) {
 			next.Seen = o.Seen
 		}
-		if o.Holder == next.Holder && o.Transitions == next.Transitions {
+		if o.Lease != nil && o.Lease.UID == lease.UID && o.Holder == next.Holder && o.Transitions == next.Transitions {
 			next.HolderSeen = o.HolderSeen
 		}
 	}

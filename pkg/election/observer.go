@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
 // LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it a client of its own: renewals
@@ -30,6 +33,9 @@ type ObserverConfig struct {
 	Fleet string
 	// Extra are the full names of further Leases to keep, a gate for example. Default: none.
 	Extra []string
+	// Heartbeats is set if the holders of the fleet's Leases, but for those of Extra, live by their members' heartbeats, see
+	// Observation.Heartbeat. Default: they renew their Leases themselves.
+	Heartbeats bool
 	// Client reads the Leases of the fleet's namespace. Required.
 	Client LeaseReader
 	// Clock measures what is seen. It must be the one that the fleet's claimants use. Required.
@@ -44,8 +50,16 @@ type Observer struct {
 	mu          sync.Mutex
 	logger      klog.Logger
 	syncedAt    time.Time
-	known       map[string]Observation
+	known       map[string]*Observation // replaced, not changed
+	through     heartbeat.Version
+	waiting     []waiter
 	subscribers map[*subscriber]struct{}
+}
+
+// waiter waits until everything up to a version is known.
+type waiter struct {
+	version heartbeat.Version
+	reached chan struct{}
 }
 
 type subscriber struct {
@@ -72,7 +86,7 @@ func NewObserver(cfg ObserverConfig) (*Observer, error) {
 	return &Observer{
 		cfg:         cfg,
 		logger:      klog.Background(),
-		known:       make(map[string]Observation),
+		known:       make(map[string]*Observation),
 		subscribers: make(map[*subscriber]struct{}),
 	}, nil
 }
@@ -143,10 +157,30 @@ func (o *Observer) Get(name string) Observation {
 }
 
 func (o *Observer) get(name string) Observation {
-	if obs, ok := o.known[name]; ok {
-		return obs
+	obs, ok := o.known[name]
+	if !ok {
+		return Observation{Record: Record{Name: name}, Seen: o.syncedAt}
 	}
-	return Observation{Record: Record{Name: name}, Seen: o.syncedAt}
+	return o.linked(obs)
+}
+
+// linked returns the observation with its Heartbeat.
+func (o *Observer) linked(obs *Observation) Observation {
+	out := *obs
+	member := MemberOf(obs.Holder)
+	if !o.cfg.Heartbeats || member == "" || o.isMember(obs.Name) || slices.Contains(o.cfg.Extra, obs.Name) {
+		return out
+	}
+	name := MemberLease(o.cfg.Fleet, member)
+	if out.Heartbeat = o.known[name]; out.Heartbeat == nil {
+		out.Heartbeat = &Observation{Record: Record{Name: name}, Seen: o.syncedAt}
+	}
+	return out
+}
+
+// isMember reports whether a Lease is a member's, by its name.
+func (o *Observer) isMember(name string) bool {
+	return strings.HasPrefix(name, MemberLease(o.cfg.Fleet, ""))
 }
 
 // List returns what is known of every existing Lease, sorted by name. The slice is the caller's.
@@ -155,7 +189,7 @@ func (o *Observer) List() []Observation {
 	list := make([]Observation, 0, len(o.known))
 	for _, obs := range o.known {
 		if obs.Exists {
-			list = append(list, obs)
+			list = append(list, o.linked(obs))
 		}
 	}
 	o.mu.Unlock()
@@ -212,7 +246,8 @@ func (o *Observer) change(name string, next func(Observation, time.Time) (Observ
 	if !changed {
 		return
 	}
-	o.known[name] = after
+	after.Heartbeat = nil // it is looked up when somebody asks
+	o.known[name] = &after
 	if after.Problem != "" && after.Problem != before.Problem {
 		o.logger.Info("Read a Lease that made no sense", "lease", name, "problem", after.Problem)
 	}
@@ -243,6 +278,7 @@ func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
 			o.deleted(obs.Name, version)
 		}
 	}
+	o.progressed(version)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.syncedAt.IsZero() {
@@ -251,6 +287,63 @@ func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
 			s.notify()
 		}
 	}
+}
+
+// Through returns the version up to which everything is known that was written to Leases: that of the last watch event, or
+// of the last list. 0 is none. Answers to this process's own requests do not count: between two of them may be others.
+func (o *Observer) Through() heartbeat.Version {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.through
+}
+
+// Reached returns a channel that is closed once Through has come to version.
+func (o *Observer) Reached(version heartbeat.Version) <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	reached := make(chan struct{})
+	if o.through >= version {
+		close(reached)
+	} else {
+		o.waiting = append(o.waiting, waiter{version, reached})
+	}
+	return reached
+}
+
+// Listed takes in a consistent list of all Leases of the namespace.
+func (o *Observer) Listed(list *coordinationv1.LeaseList) {
+	leases := make([]*coordinationv1.Lease, 0, len(list.Items))
+	for i := range list.Items {
+		leases = append(leases, &list.Items[i])
+	}
+	o.replace(leases, list.ResourceVersion)
+}
+
+// progressed records that everything is known up to version. One that is not a number is none.
+func (o *Observer) progressed(version string) {
+	v := versionOf(version)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if v <= o.through {
+		return
+	}
+	o.through = v
+	o.waiting = slices.DeleteFunc(o.waiting, func(w waiter) bool {
+		if w.version > v {
+			return false
+		}
+		close(w.reached)
+		return true
+	})
+}
+
+// versionOf returns a resourceVersion as a number; 0 if it is none.
+func versionOf(version string) heartbeat.Version {
+	v, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return heartbeat.Version(v)
 }
 
 // deleted takes in that the Lease did not exist any more at version.

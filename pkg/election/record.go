@@ -91,6 +91,46 @@ const (
 	StoppedAnnotation = "flotilla.dev/stopped"
 )
 
+// Annotations of a fleet whose members have one heartbeat each, see [Heartbeat].
+const (
+	// ProtocolAnnotation has the version of what a member writes on Leases, on its own Lease. Members of different ones
+	// are not to be in one fleet; without it, it is 1.
+	ProtocolAnnotation = "flotilla.dev/protocol"
+	// EndedAnnotation lists the incarnations of a member that have ended for good, on the member's Lease: sorted, comma
+	// separated.
+	EndedAnnotation = "flotilla.dev/ended"
+	// ReleasedAnnotation has the term whose holder has released the Lease. A Lease without a holder that lacks it, or has
+	// another term, was emptied by somebody else.
+	ReleasedAnnotation = "flotilla.dev/released"
+)
+
+// Protocol returns the version of what the holder of a member's Lease writes; 1 if the Lease has none, or nonsense.
+func (r Record) Protocol() int {
+	protocol, err := strconv.Atoi(r.Annotations[ProtocolAnnotation])
+	if err != nil {
+		return 1
+	}
+	return protocol
+}
+
+// Ended returns the incarnations that a member's Lease lists as ended, sorted.
+func (r Record) Ended() []string {
+	ended := list(r.Annotations[EndedAnnotation])
+	slices.Sort(ended)
+	return slices.Compact(ended)
+}
+
+// HasEnded reports whether a member's Lease lists the incarnation as ended.
+func (r Record) HasEnded(incarnation string) bool {
+	text := r.Annotations[EndedAnnotation]
+	return text != "" && slices.Contains(list(text), incarnation)
+}
+
+// IsReleased reports whether the Lease has no holder because the last one says so.
+func (r Record) IsReleased() bool {
+	return r.Holder == "" && r.Annotations[ReleasedAnnotation] == strconv.Itoa(int(r.Transitions))
+}
+
 // maxStopped bounds what is believed of StoppedAnnotation.
 const maxStopped = time.Hour
 
@@ -138,12 +178,14 @@ func (r Record) NextHolder() string {
 // stamp is what a holder writes on its Lease besides the spec.
 type stamp struct {
 	labels, annotations map[string]string
+	// follows is set if the Lease is not renewed: its holder lives by its member's heartbeat.
+	follows bool
 	// fences is set if whoever held the Lease and did not release it has to be fenced.
 	fences bool
 }
 
 // held returns a copy of lease, or a new Lease if it is nil, that names self as its holder for term.
-// A new term sets acquireTime and removes what the handoff has left. Fields, labels and annotations that this package does not know stay as they are.
+// A new term sets acquireTime and removes what the handoff has left; renewTime is that of the acquisition if s.follows. Fields, labels and annotations that this package does not know stay as they are.
 func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, duration time.Duration, now time.Time) *coordinationv1.Lease {
 	fresh := lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") != self || ptr.Deref(lease.Spec.LeaseTransitions, 0) != term
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -155,9 +197,12 @@ func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, 
 	out.Spec.LeaseTransitions = &term
 	// Rounded up: the Lease must never promise others less than its holder counts on.
 	out.Spec.LeaseDurationSeconds = ptr.To(int32(math.Ceil(duration.Seconds())))
-	out.Spec.RenewTime = &stamped
+	if fresh || !s.follows {
+		out.Spec.RenewTime = &stamped
+	}
 	if fresh {
 		out.Spec.AcquireTime = &stamped
+		delete(out.Annotations, ReleasedAnnotation)
 		delete(out.Annotations, NextHolderAnnotation)
 		delete(out.Annotations, WritesAnnotation)
 		delete(out.Annotations, StoppedAnnotation)

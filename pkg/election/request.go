@@ -2,6 +2,8 @@ package election
 
 import (
 	"context"
+	"maps"
+	"strconv"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -35,7 +37,11 @@ func (r *run) send(in Input, out Output) {
 	timeout := r.cfg.Timing.requestTimeout()
 	if out.Action == Release {
 		// Once the Lease has expired, nobody waits for its release.
-		timeout = min(timeout, in.Observation.ExpiresAt(in.Timing.LeaseDuration).Sub(in.Now))
+		expiry := in.Observation.ExpiresAt(in.Timing.LeaseDuration)
+		if in.Following {
+			expiry = in.Confirmed.Add(in.Timing.LeaseDuration)
+		}
+		timeout = min(timeout, expiry.Sub(in.Now))
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, timeout)
 	if r.state.held() {
@@ -43,7 +49,7 @@ func (r *run) send(in Input, out Output) {
 	}
 	r.busy = true
 	_, _, touched := r.wishes()
-	marks := stamp{labels: r.cfg.Labels, annotations: r.cfg.Annotations(), fences: r.cfg.Fences()}
+	marks := stamp{labels: r.cfg.Labels, annotations: r.cfg.Annotations(), follows: in.Following, fences: r.cfg.Fences()}
 	fresh := r.state.Phase == Idle && (out.Action == Create || out.Action == Acquire)
 	go func() {
 		defer cancel()
@@ -98,7 +104,12 @@ func (r *run) release(ctx context.Context, in Input) (bool, error) {
 	if RecordFrom(lease).Holder != in.Self {
 		return false, nil
 	}
-	written, err := r.cfg.Client.Update(ctx, released(lease, r.cfg.Leave(RecordFrom(lease).Transitions), r.cfg.Clock.Now()), metav1.UpdateOptions{})
+	term := RecordFrom(lease).Transitions
+	left := maps.Clone(r.cfg.Leave(term))
+	if in.Following {
+		left = overlay(left, map[string]string{ReleasedAnnotation: strconv.Itoa(int(term))})
+	}
+	written, err := r.cfg.Client.Update(ctx, released(lease, left, r.cfg.Clock.Now()), metav1.UpdateOptions{})
 	err = r.observe(written, err)
 	return err == nil, err
 }
@@ -161,6 +172,13 @@ func (r *run) begin(answer reply) {
 	r.touchedDone = answer.touched
 	claim := newClaim(r.ctx, r.cfg.Name, r.cfg.Identity, answer.term, answer.start, r.cfg.Timing)
 	claim.before = answer.before
+	if r.cfg.Heartbeat != nil {
+		claim.heartbeat = r.cfg.Heartbeat
+		claim.holds = func() bool {
+			lease := r.cfg.Observer.Get(r.cfg.Name)
+			return !lease.Exists || lease.Holder == r.cfg.Identity && lease.Transitions == answer.term
+		}
+	}
 	r.setClaim(claim)
 	r.logger.V(2).Info("Acquired Lease", "term", answer.term)
 	r.report(Event{Type: EventAcquired, Term: answer.term, Action: answer.action, Holder: r.cfg.Identity, Duration: answer.end.Sub(answer.start)})
@@ -168,11 +186,15 @@ func (r *run) begin(answer reply) {
 
 func (r *run) renewed(answer reply) {
 	now := r.cfg.Clock.Now()
-	r.state = r.state.renewed(answer.term, answer.start, now, r.cfg.Timing)
-	if !r.state.LastRenew.Equal(answer.start) {
-		return // Too late, or not for this claim.
+	if r.cfg.Heartbeat == nil {
+		r.state = r.state.renewed(answer.term, answer.start, now, r.cfg.Timing)
+		if !r.state.LastRenew.Equal(answer.start) {
+			return // Too late, or not for this claim.
+		}
+		r.Claim().extend(answer.start, now)
+	} else if r.state.Term != answer.term {
+		return // Not for this claim.
 	}
-	r.Claim().extend(answer.start, now)
 	if !plant.TouchForever {
 		r.touchedDone = answer.touched
 	}
@@ -183,16 +205,11 @@ func (r *run) renewed(answer reply) {
 func (r *run) failed(answer reply) {
 	r.failures++
 	event := Event{Type: EventFailed, Term: answer.term, Action: answer.action, Duration: answer.end.Sub(answer.start), Err: answer.err}
-	pause := r.cfg.Jitter(r.cfg.Timing.RetryPeriod)
 	if answer.conflict {
 		event.Type = EventConflict
-		pause /= conflictPause
-		if r.failures%2 == 1 {
-			pause = 0
-		}
 	}
 	// From its start: a request that hung until its time was up has waited long enough, and a claim's time is running.
-	r.state.NotBefore = answer.start.Add(pause)
+	r.state.NotBefore = answer.start.Add(pauseAfter(r.failures, answer.conflict, r.cfg.Jitter(r.cfg.Timing.RetryPeriod)))
 	event.Holder = r.cfg.Observer.Get(r.cfg.Name).Holder
 	verbosity := 4
 	if r.failures == 2 {

@@ -67,7 +67,8 @@ func MemberLease(fleet, member string) string {
 
 // RosterFrom returns the members that are live at now: the holders of the fleet's member Leases that have not expired.
 // atLeast is the reader's own LeaseDuration, see Observation.ExpiresAt. A Lease whose holder is not an incarnation of
-// the member that its name says is not a member's. It is pure, and the order of observations does not matter.
+// the member that its name says is not a member's, nor is one with heartbeats that has no state: somebody has written it for
+// a holder that was to be judged. It is pure, and the order of observations does not matter.
 func RosterFrom(fleet string, observations []Observation, atLeast time.Duration, now time.Time) Roster {
 	var r Roster
 	for _, obs := range observations {
@@ -75,7 +76,14 @@ func RosterFrom(fleet string, observations []Observation, atLeast time.Duration,
 		if !ok || !obs.Exists || obs.Holder == "" || MemberOf(obs.Holder) != name || obs.Expired(now, atLeast) {
 			continue
 		}
-		state := MemberState(obs.Annotations[StateAnnotation])
+		state, says := MemberState(obs.Annotations[StateAnnotation]), true
+		if obs.Protocol() > 1 {
+			// A Lease that others have written again, so that a holder can be judged, says nothing of a member.
+			_, says = obs.Annotations[StateAnnotation]
+		}
+		if !says {
+			continue
+		}
 		if state != MemberActive && state != MemberLeaving {
 			state = MemberJoining
 		}

@@ -4,7 +4,10 @@ import (
 	"fmt"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/client-go/tools/cache"
 )
+
+var _ cache.ResourceVersionUpdater = sink{}
 
 // sink is the Observer as the store of a reflector.
 type sink struct {
@@ -45,6 +48,12 @@ func (s sink) Replace(objs []any, version string) error {
 	}
 	s.observer.replace(leases, version)
 	return nil
+}
+
+// UpdateResourceVersion is called after each event, bookmarks included, with its version. It makes sink a
+// cache.ResourceVersionUpdater.
+func (s sink) UpdateResourceVersion(version string) {
+	s.observer.progressed(version)
 }
 
 func (sink) Resync() error {

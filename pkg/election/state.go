@@ -1,6 +1,10 @@
 package election
 
-import "time"
+import (
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
+)
 
 // Wish is what the owner of a claimant wants of its Lease.
 type Wish int
@@ -94,6 +98,15 @@ const (
 	// ReasonTermChanged: the Lease names this incarnation with a term that is not the claim's.
 	ReasonTermChanged Reason = "term-changed"
 
+	// ReasonNoRight: the member's heartbeat has ended, or has not begun.
+	ReasonNoRight Reason = Reason(heartbeat.ReasonNoRight)
+	// ReasonStruck: the member's Lease lists this incarnation as ended.
+	ReasonStruck Reason = Reason(heartbeat.ReasonStruck)
+	// ReasonProtocol: a live member follows another protocol.
+	ReasonProtocol Reason = Reason(heartbeat.ReasonProtocol)
+	// ReasonHung: the member's loops have not come round since its last heartbeat.
+	ReasonHung Reason = Reason(heartbeat.ReasonHung)
+
 	// ReasonHeld: another holder's Lease has not expired.
 	ReasonHeld Reason = "held"
 	// ReasonAbsent: the Lease does not exist, but not for long enough to be created.
@@ -114,12 +127,16 @@ type State struct {
 	Phase Phase
 	// Term of the claim that is held or was held last.
 	Term int32
-	// LastRenew is the start of the last successful request that acquired or renewed the claim.
+	// LastRenew is the start of the last successful request that acquired or renewed the claim; of a claim that follows a
+	// heartbeat, the start of the last one that is confirmed.
 	LastRenew time.Time
 	// DrainingSince is when the work was asked to stop; used in Draining.
 	DrainingSince time.Time
 	// EndedAt is when the claim ended; used in Lost.
 	EndedAt time.Time
+	// TermAsked is the highest term that a claim which follows a heartbeat has ever asked for. A Lease that names this
+	// incarnation in another one is forged.
+	TermAsked int32
 	// NotBefore is when the next request may be sent, after a failed one.
 	NotBefore time.Time
 	// Asked is when the Lease was last asked for.
@@ -135,7 +152,7 @@ func (s State) held() bool {
 
 // acquired returns the state after a request that was started at start has acquired term.
 func (s State) acquired(term int32, start time.Time) State {
-	return State{Phase: Acquired, Term: term, LastRenew: start}
+	return State{Phase: Acquired, Term: term, LastRenew: start, TermAsked: s.TermAsked}
 }
 
 // renewed returns the state after a request that was started at start has renewed term and was answered at now. An

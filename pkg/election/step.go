@@ -36,6 +36,10 @@ type Input struct {
 	Ask bool
 	// CreateAtOnce drops the waiting for an absent Lease, see ClaimantConfig.
 	CreateAtOnce bool
+	// Following is set if the claim follows the heartbeat of its member, see [Heartbeat]. Confirmed is the start of the last
+	// heartbeat that is confirmed, and Right whether the member's rights go on; both are for Following alone.
+	Following, Right bool
+	Confirmed        time.Time
 }
 
 // Output is what a step asks for.
@@ -85,7 +89,14 @@ type Output struct {
 //
 // held is Acquired, Running or Draining. Draining goes on renewing after Stuck: the Lease is not
 // released while work runs.
+//
+// A claim that follows a heartbeat differs in this: LastRenew is Confirmed; a held claim ends without a Right; it renews for
+// Touch alone; and what is done in Idle is what [heartbeat.ClaimStep] says, beside asking. It gives up releasing when others may
+// list the incarnation as ended.
 func Step(in Input) Output {
+	if in.Following && in.State.held() {
+		in.State.LastRenew = in.Confirmed
+	}
 	switch in.State.Phase {
 	case Idle:
 		return in.idle()
@@ -105,6 +116,9 @@ func (in Input) leave() bool {
 }
 
 func (in Input) idle() Output {
+	if in.Following {
+		return in.follow()
+	}
 	obs := in.Observation
 	if !in.want() {
 		if obs.Exists && obs.Holder == in.Self && !obs.Expired(in.Now, in.Timing.LeaseDuration) {
@@ -156,6 +170,8 @@ func (in Input) held() Output {
 	switch {
 	case in.Revoked:
 		return in.end(ReasonRevoked)
+	case in.Following && !in.Right:
+		return in.end(ReasonNoRight)
 	case !in.Now.Before(deadline):
 		return in.end(ReasonRenewDeadline)
 	case obs.Exists && obs.Holder == "":
@@ -184,8 +200,11 @@ func (in Input) held() Output {
 	switch due := s.LastRenew.Add(in.Timing.RetryPeriod); {
 	case !obs.Exists:
 		out = in.request(Create, s.Term)
-	case in.Touch || !in.Now.Before(due):
+	case in.Touch || !in.Now.Before(due) && !in.Following:
 		out = in.request(Renew, s.Term)
+	case in.Following:
+		// The heartbeat goes on only while this loop comes round.
+		out = Output{Action: Wait, State: s, Wake: in.Now.Add(in.Timing.RetryPeriod)}
 	default:
 		out = Output{Action: Wait, State: s, Wake: due}
 	}

@@ -3,8 +3,6 @@ package heartbeat
 import (
 	"math"
 	"time"
-
-	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // ClaimPhase is where the claim on one shard stands.
@@ -26,11 +24,6 @@ type ClaimAction int
 const (
 	// ClaimWait: nothing, until something changes or ClaimOutput.Wake has come.
 	ClaimWait ClaimAction = iota
-	// ClaimRestore: create the Lease of the holder's member with ClaimOutput.Member, so that it can be judged. It names the
-	// holder, who goes on if it lives.
-	ClaimRestore
-	// ClaimStrike: update the Lease of the holder's member with ClaimOutput.Member, which lists the holder as ended.
-	ClaimStrike
 	// ClaimCreate the shard's Lease with ClaimOutput.Shard.
 	ClaimCreate
 	// ClaimAcquire: update the shard's Lease with ClaimOutput.Shard, which names this incarnation.
@@ -42,7 +35,7 @@ const (
 )
 
 func (a ClaimAction) String() string {
-	return [...]string{"Wait", "Restore", "Strike", "Create", "Acquire", "Release", "End"}[a]
+	return [...]string{"Wait", "Create", "Acquire", "Release", "End"}[a]
 }
 
 // ClaimState is what a claim remembers between steps. The zero value is Idle.
@@ -77,7 +70,7 @@ func (s ClaimState) Done() ClaimState {
 
 // Failed returns the state after a request that was started at start failed, or got no answer. After a conflict the caller
 // reads the Lease again, and the next request may follow at once.
-func (s ClaimState) Failed(start time.Time, conflict bool, timing election.Timing) ClaimState {
+func (s ClaimState) Failed(start time.Time, conflict bool, timing Timing) ClaimState {
 	s.NotBefore = start
 	if !conflict {
 		s.NotBefore = start.Add(timing.RetryPeriod)
@@ -91,22 +84,21 @@ type ClaimInput struct {
 	Self string
 	// Now is the clock's reading for this step.
 	Now time.Time
-	// Wish of the owner.
-	Wish election.Wish
+	// Want is set if the shard's Lease is to be acquired when it is free. Leave is set if what is held is to be given up. With
+	// neither, what is held is kept and nothing is acquired.
+	Want, Leave bool
 	// Right of the incarnation, from its last heartbeat's step.
 	Right Right
 	// Shard is what is known of the shard's Lease.
 	Shard ShardView
-	// Holder is what is known of the Lease of the member to which the shard's holder belongs; zero if it belongs to none.
-	Holder MemberView
+	// Ended is set if the Lease of the holder's member lists the holder as ended. Once read it stays true.
+	Ended bool
 	// State as the last step, or the last answer, left it.
 	State ClaimState
 	// Timing of the fleet.
-	Timing election.Timing
+	Timing Timing
 	// Busy is set while a request of this claim is under way.
 	Busy bool
-	// Judging is set while another claim of this process has a request under way for the Lease of the holder's member.
-	Judging bool
 	// Working is set while work of this claim has not returned.
 	Working bool
 }
@@ -117,12 +109,10 @@ type ClaimOutput struct {
 	Action ClaimAction
 	// State to remember.
 	State ClaimState
-	// Member is what to write on the Lease of the holder's member, for ClaimRestore and ClaimStrike.
-	Member MemberRecord
 	// Shard is what to write on the shard's Lease, for ClaimCreate, ClaimAcquire and ClaimRelease.
 	Shard ShardRecord
 	// Reason of a ClaimEnd, or of waiting while the shard is wanted.
-	Reason election.Reason
+	Reason Reason
 	// Wake is when to look again if nothing changes before; zero means only then.
 	Wake time.Time
 	// Settled is set when nothing is wanted, held, working or left to release.
@@ -132,9 +122,9 @@ type ClaimOutput struct {
 // ClaimStep decides what the claim on one shard does next. It is pure. After any action but ClaimWait, step again at once;
 // a request is under way then, and Busy.
 //
-// The first row that applies is taken. "want" is Wish == Want, "leave" is Wish == Leave. The holder is the one that the
-// shard's Lease names; "ended" is listed as such on its member's Lease; "still" is not seen to change for LeaseDuration.
-// Requests wait while Busy and until NotBefore, those of the last rows but two also while Judging.
+// The first row that applies is taken. The holder is the one that the shard's Lease names; "ended" is listed as such on its
+// member's Lease, for which [JudgeStep] sees to it; "still" is not seen to change for LeaseDuration. Requests wait while Busy and
+// until NotBefore.
 //
 //	Phase  Condition                                                     Action    Next
 //	Held   the right is not valid                                        End       Idle
@@ -142,7 +132,8 @@ type ClaimOutput struct {
 //	Held   leave, and nothing works                                      End       Idle
 //	Held   absent                                                        Create    Held, same term
 //	Held   otherwise                                                     Wait      Held
-//	Idle   !want, nothing works, holder self                             Release   Idle
+//	Idle   !want, nothing works, holder self, in a term asked for        Release   Idle
+//	Idle   !want, nothing works, holder self, and still                  Release   Idle
 //	Idle   !want                                                         Wait      Idle
 //	Idle   something works, the right is not valid, or nothing known     Wait      Idle
 //	Idle   absent for LeaseDuration                                      Create    Held when done, term+1
@@ -150,9 +141,6 @@ type ClaimOutput struct {
 //	Idle   holder self, in the term that was asked for                   Acquire   Held when done, term+1
 //	Idle   holder empty, self, or no member's, and still                 Acquire   Held when done, term+1
 //	Idle   holder ended                                                  Acquire   Held when done, term+1
-//	Idle   holder's member Lease absent for RetryPeriod                  Restore   Idle
-//	Idle   holder's member Lease names it, and still                     Strike    Idle
-//	Idle   holder's member Lease names another, both Leases still        Strike    Idle
 //	Idle   otherwise                                                     Wait      Idle
 func ClaimStep(in ClaimInput) ClaimOutput {
 	if in.State.Phase == Held {
@@ -167,13 +155,13 @@ func (in ClaimInput) held() ClaimOutput {
 	case !in.Right.Valid(in.Now):
 		return in.end(ReasonNoRight)
 	case o.Exists && o.Holder == "":
-		return in.end(election.ReasonCleared)
+		return in.end(ReasonCleared)
 	case o.Exists && o.Holder != in.Self:
-		return in.end(election.ReasonOtherHolder)
+		return in.end(ReasonOtherHolder)
 	case o.Exists && o.Term != s.Term:
-		return in.end(election.ReasonTermChanged)
-	case in.Wish == election.Leave && !in.Working:
-		return in.end(election.ReasonDrained)
+		return in.end(ReasonTermChanged)
+	case in.Leave && !in.Working:
+		return in.end(ReasonDrained)
 	}
 	out := ClaimOutput{State: s}
 	if !o.Exists {
@@ -187,10 +175,17 @@ func (in ClaimInput) held() ClaimOutput {
 
 func (in ClaimInput) idle() ClaimOutput {
 	o := in.Shard
-	if in.Wish != election.Want {
+	if !in.Want {
 		if !in.Working && o.Exists && o.Holder == in.Self {
-			out := in.request(ClaimRelease, time.Time{})
-			out.Shard = o.released()
+			at := time.Time{}
+			if o.Term != in.State.Asked {
+				// Somebody has forged the name, perhaps over that of a holder that has not seen it yet.
+				at = o.Seen.Add(in.Timing.LeaseDuration)
+			}
+			out := in.request(ClaimRelease, at)
+			if out.Action == ClaimRelease {
+				out.Shard = o.released()
+			}
 			return out
 		}
 		return ClaimOutput{State: in.State, Settled: !in.Busy && !in.Working}
@@ -201,50 +196,28 @@ func (in ClaimInput) idle() ClaimOutput {
 	case !in.Right.Valid(in.Now):
 		return in.wait(ReasonNoRight, time.Time{})
 	case !o.Known():
-		return in.wait(election.ReasonUnknown, time.Time{})
+		return in.wait(ReasonUnknown, time.Time{})
 	case o.HighTerm == math.MaxInt32:
-		return in.wait(election.ReasonTermsExhausted, time.Time{})
+		return in.wait(ReasonTermsExhausted, time.Time{})
 	}
 	still := o.Seen.Add(in.Timing.LeaseDuration)
 	next := o.HighTerm + 1
 	switch {
 	case !o.Exists && in.Now.Before(still):
-		return in.wait(election.ReasonAbsent, still)
+		return in.wait(ReasonAbsent, still)
 	case !o.Exists:
 		return in.take(ClaimCreate, next)
 	case o.Holder == "" && o.Released, o.Holder == in.Self && o.Term == in.State.Asked:
 		return in.take(ClaimAcquire, next)
-	case election.MemberOf(o.Holder) != "" && o.Holder != in.Self:
-		return in.judge(next)
+	case in.Ended:
+		return in.take(ClaimAcquire, next)
+	case MemberOf(o.Holder) != "" && o.Holder != in.Self:
+		return in.wait(ReasonHeld, time.Time{})
 	case in.Now.Before(still):
-		return in.wait(election.ReasonHeld, still)
+		return in.wait(ReasonHeld, still)
 	default:
 		return in.take(ClaimAcquire, next)
 	}
-}
-
-// judge takes the shard if its holder has ended, or sees to it that it is listed as ended.
-func (in ClaimInput) judge(next int32) ClaimOutput {
-	m, dead := in.Holder, in.Shard.Holder
-	if m.HasEnded(dead) {
-		return in.take(ClaimAcquire, next)
-	}
-	action, at, write := ClaimStrike, m.endableAt(dead, in.Timing.LeaseDuration), m.ended(dead)
-	if still := in.Shard.Seen.Add(in.Timing.LeaseDuration); m.Holder != dead && still.After(at) {
-		at = still // Somebody may have forged the name, over that of a holder that has not seen it yet.
-	}
-	if !m.Exists {
-		// A live holder writes its Lease again by itself.
-		action, at = ClaimRestore, m.Seen.Add(in.Timing.RetryPeriod)
-		write = MemberRecord{Holder: dead, Beat: beatAt(in.Now, 0), Duration: in.Timing.LeaseDuration, Protocol: Protocol}
-	}
-	if !m.Known() || in.Now.Before(at) || in.Judging {
-		return in.wait(election.ReasonHeld, at)
-	}
-	out := in.request(action, time.Time{})
-	out.Member = write
-	out.Reason = election.ReasonHeld
-	return out
 }
 
 // take asks for the shard's Lease in term.
@@ -261,7 +234,7 @@ func (in ClaimInput) take(action ClaimAction, term int32) ClaimOutput {
 	return out
 }
 
-func (in ClaimInput) wait(reason election.Reason, wake time.Time) ClaimOutput {
+func (in ClaimInput) wait(reason Reason, wake time.Time) ClaimOutput {
 	out := ClaimOutput{State: in.State, Reason: reason}
 	if wake.After(in.Now) {
 		out.Wake = wake
@@ -272,20 +245,15 @@ func (in ClaimInput) wait(reason election.Reason, wake time.Time) ClaimOutput {
 // request asks for a request, or for waiting until one may be sent.
 func (in ClaimInput) request(action ClaimAction, at time.Time) ClaimOutput {
 	out := ClaimOutput{State: in.State}
-	if in.State.NotBefore.After(at) {
-		at = in.State.NotBefore
-	}
-	switch {
-	case in.Busy:
-	case in.Now.Before(at):
-		out.Wake = at
-	default:
+	if may, wake := allowed(in.Busy, in.Now, later(at, in.State.NotBefore)); may {
 		out.Action = action
+	} else {
+		out.Wake = wake
 	}
 	return out
 }
 
-func (in ClaimInput) end(reason election.Reason) ClaimOutput {
+func (in ClaimInput) end(reason Reason) ClaimOutput {
 	s := in.State
 	s.Phase, s.NotBefore = Idle, time.Time{}
 	return ClaimOutput{Action: ClaimEnd, State: s, Reason: reason}

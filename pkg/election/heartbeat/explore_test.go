@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // This file walks through every history, within bounds, of two members and two shards. Time goes in ticks, three to a lease
@@ -18,7 +16,7 @@ import (
 // answers are lost and their requests carried out after that, watches are behind for any time. Two scenes are the same if they
 // differ in absolute time, in versions, or in ages that no rule can tell apart.
 
-var exploreTiming = election.Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}
+var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}
 
 const (
 	tick = time.Second
@@ -81,18 +79,22 @@ func (w *world) clone() *world {
 	for i, p := range w.hosts {
 		c := *p
 		c.members, c.shards, c.fresh = slices.Clone(p.members), slices.Clone(p.shards), slices.Clone(p.fresh)
-		c.claims, c.strays = slices.Clone(p.claims), slices.Clone(p.strays)
+		c.claims, c.judges, c.strays = slices.Clone(p.claims), slices.Clone(p.judges), slices.Clone(p.strays)
 		n.hosts[i] = &c
 	}
 	return &n
 }
 
-// requestOf is the request of a claim, or of the heartbeat, -1.
-func (p *process) requestOf(claim int) **request {
-	if claim < 0 {
+// requestOf is the request of a claim, of the heartbeat, -1, or of a judge, -2 and less.
+func (p *process) requestOf(slot int) **request {
+	switch {
+	case slot == -1:
 		return &p.request
+	case slot < -1:
+		return &p.judges[-2-slot].request
+	default:
+		return &p.claims[slot].request
 	}
-	return &p.claims[claim].request
 }
 
 // expand adds all that may happen next.
@@ -129,7 +131,7 @@ func (e *explorer) expandStrays(s *scene, i int) {
 
 func (e *explorer) expandHost(s *scene, i int) {
 	p := s.hosts[i]
-	for claim := -1; claim < len(p.claims); claim++ {
+	for _, claim := range p.slots() {
 		if r := *p.requestOf(claim); r != nil && !r.applied {
 			e.try(s, say("%s has its %v (%d) carried out", p.self, r.action, claim), func(n *scene) {
 				*n.hosts[i].requestOf(claim) = n.serve(n.hosts[i], *r)
@@ -146,7 +148,7 @@ func (e *explorer) expandHost(s *scene, i int) {
 		e.try(s, say("%s is resumed", p.self), func(n *scene) { n.hosts[i].resume(n.world) })
 		return
 	}
-	for claim := -1; claim < len(p.claims); claim++ {
+	for _, claim := range p.slots() {
 		e.expandAnswer(s, i, claim)
 	}
 	if p.next() >= 0 {
@@ -208,7 +210,7 @@ func (e *explorer) expandFaults(s *scene, i int) {
 func (e *explorer) expandWishes(s *scene, i int) {
 	p := s.hosts[i]
 	for c := range p.claims {
-		if claim := p.claims[c]; claim.working && (claim.state.Phase == Idle || claim.wish == election.Leave) {
+		if claim := p.claims[c]; claim.working && (claim.state.Phase == Idle || claim.leave) {
 			e.try(s, say("%s's work for %d returns", p.self, c), func(n *scene) {
 				n.hosts[i].claims[c].working = false
 				n.run(n.hosts[i])
@@ -217,7 +219,7 @@ func (e *explorer) expandWishes(s *scene, i int) {
 		if s.left.flips > 0 {
 			e.try(s, say("%s changes its wish for %d", p.self, c), func(n *scene) {
 				n.left.flips--
-				n.hosts[i].claims[c].wish = map[election.Wish]election.Wish{election.Want: election.Leave, election.Leave: election.Want}[p.claims[c].wish]
+				n.hosts[i].claims[c].leave = !p.claims[c].leave
 				n.run(n.hosts[i])
 			})
 		}
@@ -227,7 +229,7 @@ func (e *explorer) expandWishes(s *scene, i int) {
 			n.left.flips--
 			n.hosts[i].want = false
 			for c := range p.claims {
-				n.hosts[i].claims[c].wish = election.Leave
+				n.hosts[i].claims[c].leave = true
 			}
 			n.run(n.hosts[i])
 		})
@@ -276,7 +278,7 @@ func (e *explorer) expandTampering(s *scene) {
 func (s *scene) mayTick() bool {
 	late := func(r *request, most int) bool { return r != nil && s.now.Sub(r.sentAt) >= time.Duration(most)*tick }
 	for _, p := range s.hosts {
-		for claim := -1; claim < len(p.claims); claim++ {
+		for _, claim := range p.slots() {
 			r := *p.requestOf(claim)
 			if r != nil && (!p.suspended && late(r, 1) || !r.applied && late(r, wire)) {
 				return false
@@ -338,7 +340,7 @@ func (e *explorer) judgeLiveness(s *scene) {
 	for i := range w.high {
 		able, held := "", false
 		for _, p := range w.hosts {
-			if !p.dead && !p.suspended && !p.hung && p.state.Phase != Over && p.claims[i].wish == election.Want {
+			if !p.dead && !p.suspended && !p.hung && p.state.Phase != Over && !p.claims[i].leave {
 				able = p.self
 			}
 			held = held || !p.hung && !p.suspended && p.holds(w, i)
@@ -361,7 +363,7 @@ func (w *world) settle() {
 			if p.dead || p.suspended {
 				continue
 			}
-			for claim := -1; claim < len(p.claims); claim++ {
+			for _, claim := range p.slots() {
 				r := *p.requestOf(claim)
 				if r == nil {
 					continue
@@ -620,21 +622,18 @@ func (k *keyer) process(p *process) {
 	k.age(p.right.Until)
 	k.request(p, p.request)
 	for _, c := range p.claims {
-		k.put(int(c.state.Phase), int(c.state.Asked), int(c.wish))
-		k.flags(c.working)
+		k.put(int(c.state.Phase), int(c.state.Asked))
+		k.flags(c.working, c.leave)
 		if c.state.Phase == Held {
 			k.put(int(c.state.Term))
 		}
 		k.age(later(c.state.NotBefore, k.clock))
 		k.request(p, c.request)
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+	for _, j := range p.judges {
+		k.age(later(j.notBefore, k.clock))
+		k.request(p, j.request)
 	}
-	return b
 }
 
 func (k *keyer) request(p *process, r *request) {
@@ -647,6 +646,8 @@ func (k *keyer) request(p *process, r *request) {
 		k.put(int(action))
 	case ClaimAction:
 		k.put(100 + int(action))
+	case JudgeAction:
+		k.put(200 + int(action))
 	}
 	k.put(r.claim, k.at(r.on), int(k.now.Sub(r.sentAt)/tick))
 	k.flags(r.applied, r.conflict)

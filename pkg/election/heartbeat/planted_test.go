@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // mistake is a bug that is planted into the decisions, or into the store, and must be found.
@@ -21,15 +19,28 @@ type mistake struct {
 
 // thinks has the heartbeat decide by something else than what is so.
 func thinks(change func(*Input)) rules {
-	return rules{claim: ClaimStep, step: func(in Input) Output {
+	return rules{claim: ClaimStep, judge: JudgeStep, step: func(in Input) Output {
 		change(&in)
 		return Step(in)
 	}}
 }
 
+// judges has judges decide by something else than what is so.
+func judges(change func(*JudgeInput)) rules {
+	return rules{step: Step, claim: ClaimStep, judge: func(in JudgeInput) JudgeOutput {
+		change(&in)
+		return JudgeStep(in)
+	}}
+}
+
+// sees has claims decide by something else than what is so, which they find in what the process knows.
+func sees(change func(*process, *world, *ClaimInput)) rules {
+	return rules{step: Step, claim: ClaimStep, judge: JudgeStep, seen: change}
+}
+
 // believes has claims decide by something else than what is so.
 func believes(change func(*ClaimInput)) rules {
-	return rules{step: Step, claim: func(in ClaimInput) ClaimOutput {
+	return rules{step: Step, judge: JudgeStep, claim: func(in ClaimInput) ClaimOutput {
 		change(&in)
 		return ClaimStep(in)
 	}}
@@ -40,12 +51,13 @@ var calmWorld = exploreWorld{shards: 2, ticks: 4}
 
 var mistakes = map[string]mistake{
 	"a strike is not conditional": {
-		rules: rules{step: Step, claim: ClaimStep, careless: true}, world: calmWorld, want: "have rights",
+		rules: rules{step: Step, claim: ClaimStep, judge: JudgeStep, careless: true}, world: calmWorld, want: "have rights",
 	},
 	"a shard is taken without a strike": {
-		rules: believes(func(in *ClaimInput) {
-			if dead := in.Shard.Holder; in.Holder.Exists && !in.Now.Before(in.Holder.endableAt(dead, in.Timing.LeaseDuration)) {
-				in.Holder.Ended = with(in.Holder.Ended, dead)
+		rules: sees(func(p *process, w *world, in *ClaimInput) {
+			if i := w.memberOf(in.Shard.Holder); i >= 0 && in.Shard.Holder != p.self {
+				m := p.members[i]
+				in.Ended = in.Ended || m.Exists && !in.Now.Before(m.endableAt(in.Shard.Holder, in.Timing.LeaseDuration))
 			}
 		}), world: calmWorld, want: "have rights", simulated: true,
 	},
@@ -73,15 +85,15 @@ var mistakes = map[string]mistake{
 		world: exploreWorlds["a shard's Lease is emptied or deleted"], want: "have rights",
 	},
 	"a strike comes too early": {
-		rules: believes(func(in *ClaimInput) { in.Timing.LeaseDuration, in.Holder.Duration = in.Timing.RetryPeriod, 0 }),
+		rules: judges(func(in *JudgeInput) { in.Timing.LeaseDuration, in.Member.Duration = in.Timing.RetryPeriod, 0 }),
 		world: calmWorld, want: "have rights", simulated: true,
 	},
 	"a Lease is released while work runs": {
-		rules: believes(func(in *ClaimInput) { in.Working = in.Working && in.Wish == election.Want }),
+		rules: believes(func(in *ClaimInput) { in.Working = in.Working && in.Want }),
 		world: exploreWorlds["a member leaves, wishes change"], want: "releases shard",
 	},
 	"a term is not counted up": {
-		rules: rules{step: Step, claim: func(in ClaimInput) ClaimOutput {
+		rules: rules{step: Step, judge: JudgeStep, claim: func(in ClaimInput) ClaimOutput {
 			out := ClaimStep(in)
 			if out.Action == ClaimAcquire {
 				out.Shard.Term = max(1, in.Shard.Term)
@@ -90,9 +102,10 @@ var mistakes = map[string]mistake{
 		}}, world: exploreWorlds["a member leaves, wishes change"], want: "acquires term",
 	},
 	"an absent Lease counts as a strike": {
-		rules: believes(func(in *ClaimInput) {
-			if in.Holder.Known() && !in.Holder.Exists {
-				in.Holder.Ended = with(in.Holder.Ended, in.Shard.Holder)
+		rules: sees(func(p *process, w *world, in *ClaimInput) {
+			if i := w.memberOf(in.Shard.Holder); i >= 0 {
+				m := p.members[i]
+				in.Ended = in.Ended || m.Known() && !m.Exists
 			}
 		}), world: exploreWorlds["a member's Lease is deleted, the member dies"], want: "have rights",
 	},

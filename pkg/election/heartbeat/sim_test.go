@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // This file runs larger worlds in virtual time. A seed decides everything: how long requests and events take, how fast each
@@ -84,7 +82,7 @@ func (a *agenda) Pop() any {
 
 func newSimulation(seed uint64, r *rules, members, shards int) *simulation {
 	s := &simulation{
-		world: newWorld(r, election.DefaultTiming(), members, shards), random: rand.New(rand.NewPCG(seed, 0)),
+		world: newWorld(r, defaultTiming, members, shards), random: rand.New(rand.NewPCG(seed, 0)),
 		hosts: map[*process]*host{}, latency: 20 * time.Millisecond, lastBeat: make([]time.Time, members),
 	}
 	s.onWrite, s.onSend = s.written, s.sent
@@ -188,10 +186,7 @@ func (s *simulation) assign(p *process) (dies time.Time) {
 		}
 	}
 	for i := range p.claims {
-		p.claims[i].wish = election.Leave
-		if p.want && len(live) > 0 && live[i%len(live)] == p.member {
-			p.claims[i].wish = election.Want
-		}
+		p.claims[i].leave = !p.want || len(live) == 0 || live[i%len(live)] != p.member
 	}
 	return dies
 }
@@ -232,7 +227,7 @@ func (s *simulation) count(r *request) {
 		s.reads++
 	case r.conflict:
 		s.refused++
-	case r.action == ClaimStrike:
+	case r.action == JudgeStrike:
 		s.strikes++
 		s.writes++
 	case r.action == Renew:
@@ -511,7 +506,7 @@ func TestTakeover(t *testing.T) {
 	worst := took[len(took)-1]
 	t.Logf("from the last heartbeat to the last of ten shards: median %v, worst %v; %d requests beside heartbeats each",
 		took[len(took)/2], worst, requests/len(took))
-	if most := election.DefaultTiming().LeaseDuration + 250*time.Millisecond; worst > most {
+	if most := defaultTiming.LeaseDuration + 250*time.Millisecond; worst > most {
 		t.Errorf("it took %v, want at most %v", worst, most)
 	}
 }

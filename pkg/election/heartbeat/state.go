@@ -1,10 +1,6 @@
 package heartbeat
 
-import (
-	"time"
-
-	"github.com/flotilla-kube/flotilla/pkg/election"
-)
+import "time"
 
 // Phase is where an incarnation stands. It only goes forward.
 type Phase int
@@ -44,20 +40,6 @@ func (a Action) String() string {
 	return [...]string{"Wait", "Create", "Acquire", "Renew", "Read", "Release", "End"}[a]
 }
 
-// Reasons beside those of package election.
-const (
-	// ReasonStruck: the member's Lease lists this incarnation as ended.
-	ReasonStruck election.Reason = "struck"
-	// ReasonLeft: the member leaves, and holds nothing any more.
-	ReasonLeft election.Reason = "left"
-	// ReasonProtocol: a live member follows another protocol.
-	ReasonProtocol election.Reason = "protocol"
-	// ReasonHung: the member's loops have not come round since the last heartbeat, so no other one is sent.
-	ReasonHung election.Reason = "hung"
-	// ReasonNoRight: the member has no right at the moment, so it claims nothing.
-	ReasonNoRight election.Reason = "no-right"
-)
-
 // Beat is a heartbeat that was answered and is not confirmed yet.
 type Beat struct {
 	// Start is when its request was started.
@@ -85,7 +67,7 @@ type State struct {
 }
 
 // right returns what the incarnation may do.
-func (s State) right(timing election.Timing) Right {
+func (s State) right(timing Timing) Right {
 	if s.Phase != Live || s.Confirmed.IsZero() {
 		return Right{}
 	}
@@ -93,7 +75,7 @@ func (s State) right(timing election.Timing) Right {
 }
 
 // deadline is when the incarnation ends if no heartbeat is confirmed before.
-func (s State) deadline(timing election.Timing) time.Time {
+func (s State) deadline(timing Timing) time.Time {
 	if s.Confirmed.IsZero() {
 		return s.Acquired.Add(timing.RenewDeadline)
 	}
@@ -121,7 +103,7 @@ func (s State) Done() State {
 
 // Failed returns the state after a request that was started at start failed, or got no answer. After a conflict the caller
 // reads the Lease again, and the next request may follow at once.
-func (s State) Failed(start time.Time, conflict bool, timing election.Timing) State {
+func (s State) Failed(start time.Time, conflict bool, timing Timing) State {
 	s.NotBefore = start
 	if !conflict {
 		s.NotBefore = start.Add(timing.RetryPeriod)

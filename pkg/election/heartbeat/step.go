@@ -3,8 +3,6 @@ package heartbeat
 import (
 	"slices"
 	"time"
-
-	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // Input is everything a step of the heartbeat depends on.
@@ -22,7 +20,7 @@ type Input struct {
 	// State as the last step, or the last answer, left it.
 	State State
 	// Timing of the fleet.
-	Timing election.Timing
+	Timing Timing
 	// Busy is set while a request is under way.
 	Busy bool
 	// Turned is when those loops last came round without which the member does no work: the earliest, if they are several.
@@ -47,7 +45,7 @@ type Output struct {
 	// Member is what to write, for Create, Acquire, Renew and Release.
 	Member MemberRecord
 	// Reason of an End, or of waiting for something out of the ordinary.
-	Reason election.Reason
+	Reason Reason
 	// Wake is when to look again if nothing changes before; zero means only then.
 	Wake time.Time
 	// Settled is set when there is nothing left to do for this incarnation.
@@ -74,7 +72,7 @@ type Output struct {
 //	Live     holder other or empty                                  End        Over
 //	Live     !Want, nothing held                                    End        Over
 //	Live     absent                                                 Create     Live
-//	Live     pending for RetryPeriod                                Read       Live
+//	Live     pending for RetryPeriod, or deadline is two away       Read       Live
 //	Live     pending, or RetryPeriod not over since the last one    Wait       Live
 //	Live     loops not come round since the last one was sent       Wait       Live
 //	Live     otherwise                                              Renew      Live
@@ -103,7 +101,7 @@ func (in Input) waiting() Output {
 	case m.HasEnded(in.Self):
 		return in.end(ReasonStruck)
 	case !m.Known():
-		wait.Reason = election.ReasonUnknown
+		wait.Reason = ReasonUnknown
 		return wait
 	case in.Foreign:
 		wait.Reason, wait.Wake = ReasonProtocol, in.Now.Add(in.Timing.RetryPeriod)
@@ -114,7 +112,7 @@ func (in Input) waiting() Output {
 		return in.beat(Acquire, in.keep())
 	}
 	if at := m.endableAt(m.Holder, in.Timing.LeaseDuration); in.Now.Before(at) {
-		wait.Reason, wait.Wake = election.ReasonHeld, at
+		wait.Reason, wait.Wake = ReasonHeld, at
 		return wait
 	}
 	return in.beat(Acquire, with(in.keep(), m.Holder))
@@ -125,19 +123,20 @@ func (in Input) live() Output {
 	s, m := in.State, in.Member
 	switch {
 	case !in.Now.Before(s.deadline(in.Timing)):
-		return in.end(election.ReasonRenewDeadline)
+		return in.end(ReasonRenewDeadline)
 	case m.HasEnded(in.Self):
 		return in.end(ReasonStruck)
 	case m.Exists && m.Holder == "":
-		return in.end(election.ReasonCleared)
+		return in.end(ReasonCleared)
 	case m.Exists && m.Holder != in.Self:
-		return in.end(election.ReasonOtherHolder)
+		return in.end(ReasonOtherHolder)
 	case !in.Want && !in.Holding:
 		return in.end(ReasonLeft)
 	case !m.Exists:
 		return in.bounded(in.beat(Create, m.Ended))
 	case s.Pending.Version != 0:
-		return in.bounded(in.request(Read, s.Pending.Answered.Add(in.Timing.RetryPeriod)))
+		// What is stored already must not be lost for want of time to read.
+		return in.bounded(in.request(Read, earlier(s.Pending.Answered.Add(in.Timing.RetryPeriod), s.deadline(in.Timing).Add(-2*in.Timing.RetryPeriod))))
 	}
 	due := s.Sent.Add(in.Timing.RetryPeriod)
 	switch {
@@ -200,17 +199,39 @@ func (in Input) beat(action Action, ended []string) Output {
 // request asks for a request, or for waiting until one may be sent.
 func (in Input) request(action Action, at time.Time) Output {
 	out := Output{State: in.State, Right: in.State.right(in.Timing)}
-	if in.State.NotBefore.After(at) {
-		at = in.State.NotBefore
-	}
-	switch {
-	case in.Busy:
-	case in.Now.Before(at):
-		out.Wake = at
-	default:
+	if may, wake := allowed(in.Busy, in.Now, later(at, in.State.NotBefore)); may {
 		out.Action = action
+	} else {
+		out.Wake = wake
 	}
 	return out
+}
+
+// allowed reports whether a request may be sent that is not to be sent before at, and else when to look again; zero if
+// the answer that is waited for wakes.
+func allowed(busy bool, now, at time.Time) (may bool, wake time.Time) {
+	switch {
+	case busy:
+		return false, time.Time{}
+	case now.Before(at):
+		return false, at
+	default:
+		return true, time.Time{}
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // bounded has a live incarnation look again at its deadline.
@@ -222,7 +243,7 @@ func (in Input) bounded(out Output) Output {
 	return out
 }
 
-func (in Input) end(reason election.Reason) Output {
+func (in Input) end(reason Reason) Output {
 	s := in.State
 	s.Phase, s.Pending, s.NotBefore = Over, Beat{}, time.Time{}
 	return Output{Action: End, State: s, Reason: reason}

@@ -5,14 +5,14 @@ import (
 	"reflect"
 	"testing"
 	"time"
-
-	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // at is a moment, in seconds after epoch, to a tenth.
 func at(seconds float64) time.Time {
 	return epoch.Add(time.Duration(math.Round(seconds*10)) * 100 * time.Millisecond)
 }
+
+var defaultTiming = Timing{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
 
 // lease is a_1's Lease at version 7, renewed at 0.
 func lease(change func(*MemberView)) MemberView {
@@ -46,38 +46,39 @@ func TestStep(t *testing.T) {
 		want Action
 		// what else is wanted, where it matters
 		phase  Phase
-		reason election.Reason
+		reason Reason
 		ended  []string
 		until  time.Time
 		wake   time.Time
 	}{
 		{name: "waiting, leaves", in: Input{Member: other}, left: true, want: End, phase: Over, reason: ReasonLeft},
 		{name: "waiting, struck", in: Input{Member: lease(ended("a_1"))}, want: End, phase: Over, reason: ReasonStruck},
-		{name: "nothing known", in: Input{}, want: Wait, reason: election.ReasonUnknown},
+		{name: "nothing known", in: Input{}, want: Wait, reason: ReasonUnknown},
 		{name: "foreign", in: Input{Member: lease(holder("")), Foreign: true}, want: Wait, reason: ReasonProtocol, wake: at(2)},
 		{name: "absent", in: Input{Member: MemberView{}.Gone(5, at(0))}, want: Create},
 		{name: "holder empty", in: Input{Member: lease(holder(""))}, want: Acquire},
 		{name: "holder self", in: Input{Member: lease(nil)}, want: Acquire},
 		{name: "holder ended", in: Input{Member: lease(func(v *MemberView) { v.Holder, v.Ended = "a_0", []string{"a_0"} })}, want: Acquire, ended: []string{"a_0"}},
-		{name: "predecessor alive", in: Input{Member: other, Now: at(14.9)}, want: Wait, reason: election.ReasonHeld, wake: at(15)},
+		{name: "predecessor alive", in: Input{Member: other, Now: at(14.9)}, want: Wait, reason: ReasonHeld, wake: at(15)},
 		{name: "predecessor silent", in: Input{Member: other, Now: at(15)}, want: Acquire, ended: []string{"a_0"}},
-		{name: "predecessor promised more", in: Input{Member: lease(func(v *MemberView) { v.Holder, v.Duration = "a_0", time.Minute }), Now: at(15)}, want: Wait, reason: election.ReasonHeld, wake: at(60)},
+		{name: "predecessor promised more", in: Input{Member: lease(func(v *MemberView) { v.Holder, v.Duration = "a_0", time.Minute }), Now: at(15)}, want: Wait, reason: ReasonHeld, wake: at(60)},
 		{name: "busy", in: Input{Member: lease(holder("")), Busy: true}, want: Wait},
 		{name: "failed just now", in: Input{Member: lease(holder("")), State: State{NotBefore: at(2)}}, want: Wait, wake: at(2)},
 
 		{name: "first heartbeat not confirmed", in: Input{State: first, Member: lease(nil), Now: at(0.2), Through: 6}, want: Wait, phase: Live, wake: at(2.1)},
 		{name: "first heartbeat confirmed", in: Input{State: first, Member: lease(nil), Now: at(0.2), Through: 7}, want: Wait, phase: Live, until: at(10), wake: at(2)},
-		{name: "first heartbeat never confirmed", in: Input{State: first, Member: lease(nil), Now: at(10), Through: 7}, want: End, phase: Over, reason: election.ReasonRenewDeadline},
-		{name: "deadline", in: Input{State: live, Member: lease(nil), Now: at(10)}, want: End, phase: Over, reason: election.ReasonRenewDeadline},
-		{name: "confirmed too late", in: Input{State: pending, Member: lease(nil), Now: at(10), Through: 9}, want: End, phase: Over, reason: election.ReasonRenewDeadline},
+		{name: "first heartbeat never confirmed", in: Input{State: first, Member: lease(nil), Now: at(10), Through: 7}, want: End, phase: Over, reason: ReasonRenewDeadline},
+		{name: "deadline", in: Input{State: live, Member: lease(nil), Now: at(10)}, want: End, phase: Over, reason: ReasonRenewDeadline},
+		{name: "confirmed too late", in: Input{State: pending, Member: lease(nil), Now: at(10), Through: 9}, want: End, phase: Over, reason: ReasonRenewDeadline},
 		{name: "struck", in: Input{State: live, Member: lease(ended("a_1"))}, want: End, phase: Over, reason: ReasonStruck},
-		{name: "emptied", in: Input{State: live, Member: lease(holder(""))}, want: End, phase: Over, reason: election.ReasonCleared},
-		{name: "other holder", in: Input{State: live, Member: lease(holder("a_2"))}, want: End, phase: Over, reason: election.ReasonOtherHolder},
+		{name: "emptied", in: Input{State: live, Member: lease(holder(""))}, want: End, phase: Over, reason: ReasonCleared},
+		{name: "other holder", in: Input{State: live, Member: lease(holder("a_2"))}, want: End, phase: Over, reason: ReasonOtherHolder},
 		{name: "leaves", in: Input{State: live, Member: lease(nil)}, left: true, want: End, phase: Over, reason: ReasonLeft},
 		{name: "leaves with a claim", in: Input{State: live, Member: lease(nil), Holding: true, Now: at(2)}, left: true, want: Renew, phase: Live, until: at(10)},
 		{name: "deleted", in: Input{State: live, Member: lease(ended("a_0")).Gone(8, at(1)), Now: at(1)}, want: Create, phase: Live, until: at(10), ended: []string{"a_0"}},
 		{name: "pending", in: Input{State: pending, Member: lease(nil), Now: at(4), Through: 8}, want: Wait, phase: Live, until: at(10), wake: at(4.1)},
 		{name: "pending for long", in: Input{State: pending, Member: lease(nil), Now: at(4.1), Through: 8}, want: Read, phase: Live, until: at(10)},
+		{name: "pending near the deadline", in: Input{State: State{Phase: Live, Confirmed: at(0), Sent: at(5.5), Pending: Beat{Start: at(5.5), Answered: at(5.9), Version: 9}}, Member: lease(nil), Now: at(6), Through: 8, Turned: at(6)}, want: Read, phase: Live, until: at(10)},
 		{name: "confirmed", in: Input{State: pending, Member: lease(nil), Now: at(4.1), Through: 9}, want: Renew, phase: Live, until: at(12)},
 		{name: "not due", in: Input{State: live, Member: lease(nil), Now: at(1.9)}, want: Wait, phase: Live, until: at(10), wake: at(2)},
 		{name: "loops hang", in: Input{State: live, Member: lease(nil), Now: at(3), Turned: at(-1)}, want: Wait, phase: Live, until: at(10), reason: ReasonHung, wake: at(10)},
@@ -94,7 +95,7 @@ func TestStep(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			in := tc.in
-			in.Self, in.Timing, in.Want = "a_1", election.DefaultTiming(), !tc.left
+			in.Self, in.Timing, in.Want = "a_1", defaultTiming, !tc.left
 			if in.Now.IsZero() {
 				in.Now = at(0)
 			}
@@ -141,7 +142,7 @@ func TestLateAnswersCountForNothing(t *testing.T) {
 		t.Errorf("after the end: %+v", got)
 	}
 	s := live.Beaten(at(9), at(11), 9)
-	out := Step(Input{Self: "a_1", Now: at(11), Want: true, Member: lease(nil), Through: 9, State: s, Timing: election.DefaultTiming(), Turned: at(11)})
+	out := Step(Input{Self: "a_1", Now: at(11), Want: true, Member: lease(nil), Through: 9, State: s, Timing: defaultTiming, Turned: at(11)})
 	if out.Action != End {
 		t.Errorf("after the deadline: %v", out.Action)
 	}
@@ -156,13 +157,6 @@ func TestClaimStep(t *testing.T) {
 		v.Seen = at(0)
 		return v
 	}
-	b := func(change func(*MemberView)) MemberView {
-		v := lease(func(v *MemberView) { v.Holder = "b_1" })
-		if change != nil {
-			change(&v)
-		}
-		return v
-	}
 	held := ClaimState{Phase: Held, Term: 4, Asked: 4}
 	right := Right{Until: at(20)}
 	gone := ShardView{}.Gone(3, at(0))
@@ -170,66 +164,59 @@ func TestClaimStep(t *testing.T) {
 	tests := []struct {
 		name   string
 		in     ClaimInput
-		leave  bool // else the Wish is Want if it is the zero value
+		leave  bool // else it is wanted, unless it is to be kept
+		keep   bool
 		want   ClaimAction
 		phase  ClaimPhase
-		reason election.Reason
+		reason Reason
 		term   int32
 		wake   time.Time
 	}{
 		{name: "held, no right", in: ClaimInput{State: held, Right: Right{Until: at(0)}, Shard: shard("a_1", 4, false)}, want: ClaimEnd, reason: ReasonNoRight},
-		{name: "held, emptied", in: ClaimInput{State: held, Shard: shard("", 4, false)}, want: ClaimEnd, reason: election.ReasonCleared},
-		{name: "held, other holder", in: ClaimInput{State: held, Shard: shard("b_1", 5, false)}, want: ClaimEnd, reason: election.ReasonOtherHolder},
-		{name: "held, another term", in: ClaimInput{State: held, Shard: shard("a_1", 5, false)}, want: ClaimEnd, reason: election.ReasonTermChanged},
-		{name: "held, leave", in: ClaimInput{State: held, Shard: shard("a_1", 4, false)}, leave: true, want: ClaimEnd, reason: election.ReasonDrained},
+		{name: "held, emptied", in: ClaimInput{State: held, Shard: shard("", 4, false)}, want: ClaimEnd, reason: ReasonCleared},
+		{name: "held, other holder", in: ClaimInput{State: held, Shard: shard("b_1", 5, false)}, want: ClaimEnd, reason: ReasonOtherHolder},
+		{name: "held, another term", in: ClaimInput{State: held, Shard: shard("a_1", 5, false)}, want: ClaimEnd, reason: ReasonTermChanged},
+		{name: "held, leave", in: ClaimInput{State: held, Shard: shard("a_1", 4, false)}, leave: true, want: ClaimEnd, reason: ReasonDrained},
 		{name: "held, leave, works", in: ClaimInput{State: held, Shard: shard("a_1", 4, false), Working: true}, leave: true, want: ClaimWait, phase: Held, wake: at(20)},
-		{name: "held, keep", in: ClaimInput{State: held, Shard: shard("a_1", 4, false), Wish: election.Keep}, want: ClaimWait, phase: Held, wake: at(20)},
+		{name: "held, keep", in: ClaimInput{State: held, Shard: shard("a_1", 4, false)}, keep: true, want: ClaimWait, phase: Held, wake: at(20)},
 		{name: "held, deleted", in: ClaimInput{State: held, Shard: gone}, want: ClaimCreate, phase: Held, term: 4},
 		{name: "held", in: ClaimInput{State: held, Shard: shard("a_1", 4, false)}, want: ClaimWait, phase: Held, wake: at(20)},
 
-		{name: "unwanted, self", in: ClaimInput{Shard: shard("a_1", 4, false)}, leave: true, want: ClaimRelease, term: 4},
+		{name: "unwanted, self", in: ClaimInput{Shard: fresh(shard("a_1", 4, false)), State: ClaimState{Asked: 4}}, leave: true, want: ClaimRelease, term: 4},
+		{name: "unwanted, forged as self", in: ClaimInput{Shard: fresh(shard("a_1", 4, false)), Now: at(14)}, leave: true, want: ClaimWait, wake: at(15)},
+		{name: "unwanted, forged as self long ago", in: ClaimInput{Shard: fresh(shard("a_1", 4, false)), Now: at(15)}, leave: true, want: ClaimRelease, term: 4},
 		{name: "unwanted, self, works", in: ClaimInput{Shard: shard("a_1", 4, false), Working: true}, leave: true, want: ClaimWait},
 		{name: "unwanted, self, without a right", in: ClaimInput{Shard: shard("a_1", 4, false), Right: Right{Until: at(0)}}, leave: true, want: ClaimRelease, term: 4},
-		{name: "unwanted", in: ClaimInput{Shard: shard("", 4, true), Wish: election.Keep}, want: ClaimWait},
+		{name: "unwanted", in: ClaimInput{Shard: shard("", 4, true)}, keep: true, want: ClaimWait},
 		{name: "earlier work runs", in: ClaimInput{Shard: shard("", 4, true), Working: true}, want: ClaimWait},
 		{name: "no right", in: ClaimInput{Shard: shard("", 4, true), Right: Right{Until: at(0)}}, want: ClaimWait, reason: ReasonNoRight},
-		{name: "nothing known", in: ClaimInput{}, want: ClaimWait, reason: election.ReasonUnknown},
-		{name: "no terms left", in: ClaimInput{Shard: shard("", 1<<31-1, true)}, want: ClaimWait, reason: election.ReasonTermsExhausted},
-		{name: "absent", in: ClaimInput{Shard: gone, Now: at(14)}, want: ClaimWait, reason: election.ReasonAbsent, wake: at(15)},
+		{name: "nothing known", in: ClaimInput{}, want: ClaimWait, reason: ReasonUnknown},
+		{name: "no terms left", in: ClaimInput{Shard: shard("", 1<<31-1, true)}, want: ClaimWait, reason: ReasonTermsExhausted},
+		{name: "absent", in: ClaimInput{Shard: gone, Now: at(14)}, want: ClaimWait, reason: ReasonAbsent, wake: at(15)},
 		{name: "absent for long", in: ClaimInput{Shard: gone, Now: at(15)}, want: ClaimCreate, term: 5},
 		{name: "released", in: ClaimInput{Shard: fresh(shard("", 4, true))}, want: ClaimAcquire, term: 5},
 		{name: "answer lost", in: ClaimInput{Shard: fresh(shard("a_1", 4, false)), State: ClaimState{Asked: 4}}, want: ClaimAcquire, term: 5},
-		{name: "emptied", in: ClaimInput{Shard: fresh(shard("", 4, false)), Now: at(14)}, want: ClaimWait, reason: election.ReasonHeld, wake: at(15)},
+		{name: "emptied", in: ClaimInput{Shard: fresh(shard("", 4, false)), Now: at(14)}, want: ClaimWait, reason: ReasonHeld, wake: at(15)},
 		{name: "emptied long ago", in: ClaimInput{Shard: fresh(shard("", 4, false)), Now: at(15)}, want: ClaimAcquire, term: 5},
-		{name: "forged as self", in: ClaimInput{Shard: fresh(shard("a_1", 4, false)), Now: at(14)}, want: ClaimWait, reason: election.ReasonHeld, wake: at(15)},
-		{name: "nonsense", in: ClaimInput{Shard: fresh(shard("nobody", 4, false)), Now: at(14)}, want: ClaimWait, reason: election.ReasonHeld, wake: at(15)},
+		{name: "forged as self", in: ClaimInput{Shard: fresh(shard("a_1", 4, false)), Now: at(14)}, want: ClaimWait, reason: ReasonHeld, wake: at(15)},
+		{name: "nonsense", in: ClaimInput{Shard: fresh(shard("nobody", 4, false)), Now: at(14)}, want: ClaimWait, reason: ReasonHeld, wake: at(15)},
 		{name: "nonsense long ago", in: ClaimInput{Shard: fresh(shard("nobody", 4, false)), Now: at(15)}, want: ClaimAcquire, term: 5},
-		{name: "holder has ended", in: ClaimInput{Shard: shard("b_1", 4, false), Holder: b(func(v *MemberView) { v.Ended = []string{"b_1"} })}, want: ClaimAcquire, term: 5},
-		{name: "holder lives", in: ClaimInput{Shard: shard("b_1", 4, false), Holder: b(nil), Now: at(14)}, want: ClaimWait, reason: election.ReasonHeld, wake: at(15)},
-		{name: "holder silent", in: ClaimInput{Shard: shard("b_1", 4, false), Holder: b(nil), Now: at(15)}, want: ClaimStrike, reason: election.ReasonHeld},
-		{name: "holder silent, judged already", in: ClaimInput{Shard: shard("b_1", 4, false), Holder: b(nil), Now: at(15), Judging: true}, want: ClaimWait, reason: election.ReasonHeld},
-		{name: "holder replaced just now", in: ClaimInput{Shard: shard("b_0", 4, false), Holder: b(func(v *MemberView) { v.Seen = at(14) }), Now: at(14)}, want: ClaimWait, reason: election.ReasonHeld, wake: at(15)},
-		{name: "holder replaced long ago", in: ClaimInput{Shard: shard("b_0", 4, false), Holder: b(func(v *MemberView) { v.Seen = at(14) }), Now: at(15)}, want: ClaimStrike, reason: election.ReasonHeld},
-		{name: "holder's name just written", in: ClaimInput{Shard: fresh(shard("b_0", 4, false)), Holder: b(func(v *MemberView) { v.HolderSeen = at(-100) }), Now: at(14)}, want: ClaimWait, reason: election.ReasonHeld, wake: at(15)},
-		{name: "holder's Lease gone", in: ClaimInput{Shard: shard("b_1", 4, false), Holder: MemberView{}.Gone(3, at(0)), Now: at(1)}, want: ClaimWait, reason: election.ReasonHeld, wake: at(2)},
-		{name: "holder's Lease gone for long", in: ClaimInput{Shard: shard("b_1", 4, false), Holder: MemberView{}.Gone(3, at(0)), Now: at(2)}, want: ClaimRestore, reason: election.ReasonHeld},
-		{name: "nothing known of the holder", in: ClaimInput{Shard: shard("b_1", 4, false), Now: at(2)}, want: ClaimWait, reason: election.ReasonHeld},
+		{name: "holder has ended", in: ClaimInput{Shard: shard("b_1", 4, false), Ended: true}, want: ClaimAcquire, term: 5},
+		{name: "holder has not ended", in: ClaimInput{Shard: shard("b_1", 4, false), Now: at(19)}, want: ClaimWait, reason: ReasonHeld},
 		{name: "busy", in: ClaimInput{Shard: shard("", 4, true), Busy: true}, want: ClaimWait},
 		{name: "failed just now", in: ClaimInput{Shard: shard("", 4, true), State: ClaimState{NotBefore: at(2)}}, want: ClaimWait, wake: at(2)},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			in := tc.in
-			in.Self, in.Timing = "a_1", election.DefaultTiming()
+			in.Self, in.Timing = "a_1", defaultTiming
 			if in.Now.IsZero() {
 				in.Now = at(0)
 			}
 			if in.Right.Until.IsZero() {
 				in.Right = right
 			}
-			if !tc.leave && in.Wish == election.Leave {
-				in.Wish = election.Want
-			}
+			in.Want, in.Leave = !tc.leave && !tc.keep, tc.leave
 			out := ClaimStep(in)
 			if out.Action != tc.want || out.State.Phase != tc.phase || out.Reason != tc.reason {
 				t.Fatalf("%v, %v, %q, want %v, %v, %q", out.Action, out.State.Phase, out.Reason, tc.want, tc.phase, tc.reason)
@@ -240,27 +227,77 @@ func TestClaimStep(t *testing.T) {
 			if out.Action == ClaimWait && !out.Wake.Equal(tc.wake) {
 				t.Errorf("wakes at %v, want %v", out.Wake, tc.wake)
 			}
+		})
+	}
+}
+
+// TestJudgeStep goes through the table in the comment of JudgeStep, row by row.
+func TestJudgeStep(t *testing.T) {
+	b := func(change func(*MemberView)) MemberView {
+		v := lease(func(v *MemberView) { v.Holder = "b_1" })
+		if change != nil {
+			change(&v)
+		}
+		return v
+	}
+	long := map[string]time.Time{"b_1": at(-100)}
+	older := map[string]time.Time{"b_0": at(-100)}
+	tests := []struct {
+		name string
+		in   JudgeInput
+		want JudgeAction
+		dead string
+		wake time.Time
+	}{
+		{name: "no right", in: JudgeInput{Member: b(nil), Holders: long, Now: at(15), Right: Right{Until: at(15)}}},
+		{name: "nothing known", in: JudgeInput{Holders: long, Now: at(15)}},
+		{name: "nobody to judge", in: JudgeInput{Member: b(nil), Now: at(15)}},
+		{name: "has ended", in: JudgeInput{Member: b(func(v *MemberView) { v.Ended = []string{"b_1"} }), Holders: long, Now: at(15)}},
+		{name: "lives", in: JudgeInput{Member: b(nil), Holders: long, Now: at(14)}, wake: at(15)},
+		{name: "silent", in: JudgeInput{Member: b(nil), Holders: long, Now: at(15)}, want: JudgeStrike, dead: "b_1"},
+		{name: "silent, of a longer Lease", in: JudgeInput{Member: b(func(v *MemberView) { v.Duration = 20 * time.Second }), Holders: long, Now: at(15)}, wake: at(20)},
+		{name: "silent, others come first", in: JudgeInput{Member: b(nil), Holders: long, Now: at(15), Delay: time.Second}, wake: at(16)},
+		{name: "silent, busy", in: JudgeInput{Member: b(nil), Holders: long, Now: at(15), Busy: true}},
+		{name: "silent, failed just now", in: JudgeInput{Member: b(nil), Holders: long, Now: at(15), NotBefore: at(17)}, wake: at(17)},
+		{name: "replaced just now", in: JudgeInput{Member: b(func(v *MemberView) { v.Seen = at(14) }), Holders: older, Now: at(14)}, wake: at(15)},
+		{name: "replaced long ago", in: JudgeInput{Member: b(func(v *MemberView) { v.Seen = at(14) }), Holders: older, Now: at(15)}, want: JudgeStrike, dead: "b_0"},
+		{name: "name just written", in: JudgeInput{Member: b(func(v *MemberView) { v.HolderSeen = at(-100) }), Holders: map[string]time.Time{"b_0": at(0)}, Now: at(14)}, wake: at(15)},
+		{name: "released, and another name just written", in: JudgeInput{Member: b(func(v *MemberView) { v.Holder, v.Seen = "", at(-100) }), Holders: map[string]time.Time{"b_0": at(0)}, Now: at(14)}, wake: at(15)},
+		{name: "the second of two", in: JudgeInput{Member: b(func(v *MemberView) { v.Ended = []string{"b_0"} }), Holders: map[string]time.Time{"b_0": at(-9), "b_1": at(-9)}, Now: at(15)}, want: JudgeStrike, dead: "b_1"},
+		{name: "gone", in: JudgeInput{Member: MemberView{}.Gone(3, at(0)), Holders: long, Now: at(1)}, wake: at(2)},
+		{name: "gone for long", in: JudgeInput{Member: MemberView{}.Gone(3, at(0)), Holders: long, Now: at(2)}, want: JudgeRestore, dead: "b_1"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			in := tc.in
+			in.Timing = defaultTiming
+			if in.Right.Until.IsZero() {
+				in.Right = Right{Until: at(100)}
+			}
+			out := JudgeStep(in)
+			if out.Action != tc.want || out.Dead != tc.dead || !out.Wake.Equal(tc.wake) {
+				t.Fatalf("%v of %q, wakes at %v, want %v of %q, %v", out.Action, out.Dead, out.Wake, tc.want, tc.dead, tc.wake)
+			}
 			checkJudged(t, in, out)
 		})
 	}
 }
 
-// checkJudged holds what a claim would write on the Lease of the holder's member.
-func checkJudged(t *testing.T, in ClaimInput, out ClaimOutput) {
+// checkJudged holds what a judge would write.
+func checkJudged(t *testing.T, in JudgeInput, out JudgeOutput) {
 	t.Helper()
-	dead := in.Shard.Holder
 	switch out.Action {
-	case ClaimStrike:
-		if !out.Member.HasEnded(dead) || out.Member.Version != in.Holder.Version || out.Member.Beat != in.Holder.Beat || out.Member.Holder == dead {
+	case JudgeStrike:
+		if !out.Member.HasEnded(out.Dead) || out.Member.Version != in.Member.Version || out.Member.Beat != in.Member.Beat || out.Member.Holder == out.Dead {
 			t.Errorf("strikes with %+v", out.Member)
 		}
-	case ClaimRestore:
-		if out.Member.Holder != dead || out.Member.Version != 0 || out.Member.HasEnded(dead) {
+	case JudgeRestore:
+		if out.Member.Holder != out.Dead || out.Member.Version != 0 || out.Member.HasEnded(out.Dead) {
 			t.Errorf("restores %+v", out.Member)
 		}
 	default:
 		if !reflect.DeepEqual(out.Member, MemberRecord{}) {
-			t.Errorf("writes %+v on a member's Lease", out.Member)
+			t.Errorf("writes %+v", out.Member)
 		}
 	}
 }

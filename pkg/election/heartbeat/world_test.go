@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // This file has the model in which Step and ClaimStep are tried: a store of Leases, and processes that do what the two ask
@@ -18,11 +16,14 @@ import (
 type rules struct {
 	step  func(Input) Output
 	claim func(ClaimInput) ClaimOutput
+	judge func(JudgeInput) JudgeOutput
+	// seen has a claim decide by something else than what is so, which it finds in what the process knows.
+	seen func(*process, *world, *ClaimInput)
 	// careless: the store carries a strike out whatever the version is.
 	careless bool
 }
 
-var productRules = rules{step: Step, claim: ClaimStep}
+var productRules = rules{step: Step, claim: ClaimStep, judge: JudgeStep}
 
 var (
 	epoch       = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -42,7 +43,7 @@ func manyNames() []string {
 
 // memberOf is the number of the member to which an incarnation belongs; -1 if there is none in the world.
 func (w *world) memberOf(incarnation string) int {
-	i, known := memberNumbers[election.MemberOf(incarnation)]
+	i, known := memberNumbers[MemberOf(incarnation)]
 	if !known || i >= len(w.leases)-len(w.high) {
 		return -1
 	}
@@ -67,7 +68,7 @@ type revision struct {
 type request struct {
 	action fmt.Stringer
 	on     leaseOf
-	// claim is the shard for whose claim it is; -1 for the heartbeat.
+	// claim is the shard for whose claim it is; -1 for the heartbeat, -2 and less for the judge of a member.
 	claim  int
 	write  revision
 	start  time.Time // by the process's clock
@@ -83,9 +84,15 @@ type request struct {
 // claimed is the claim of a process on one shard.
 type claimed struct {
 	state   ClaimState
-	wish    election.Wish
+	leave   bool // else it is wanted
 	working bool
 	request *request
+}
+
+// judging is what a process remembers of judging another member.
+type judging struct {
+	notBefore time.Time
+	request   *request
 }
 
 // process is one incarnation of a member.
@@ -115,6 +122,7 @@ type process struct {
 	wake    time.Time // when it looks again by itself, by its clock; zero if it does not
 	request *request
 	claims  []claimed
+	judges  []judging // one for each member
 	// strays were given up, and are perhaps still under way.
 	strays []*request
 }
@@ -122,7 +130,7 @@ type process struct {
 // world is a store and the processes that use it.
 type world struct {
 	rules   *rules
-	timing  election.Timing
+	timing  Timing
 	now     time.Time
 	version Version
 	uids    int
@@ -144,7 +152,7 @@ type world struct {
 }
 
 // newWorld has free shards and no members.
-func newWorld(r *rules, timing election.Timing, members, shards int) *world {
+func newWorld(r *rules, timing Timing, members, shards int) *world {
 	w := &world{rules: r, timing: timing, now: epoch, high: make([]int32, shards), struck: make([]bool, shards), removed: make([]bool, members+shards)}
 	w.leases = make([]revision, members+shards)
 	for s := range shards {
@@ -175,9 +183,7 @@ func (w *world) start(member, generation int, rate float64) *process {
 		members: make([]MemberView, len(w.leases)-len(w.high)), shards: make([]ShardView, len(w.high)),
 		fresh: make([]Version, len(w.leases)), claims: make([]claimed, len(w.high)), through: w.version,
 	}
-	for i := range p.claims {
-		p.claims[i].wish = election.Want
-	}
+	p.judges = make([]judging, len(p.members))
 	w.hosts = append(w.hosts, p)
 	for i := range w.leases {
 		p.learn(w, w.lease(i), w.listed(i))
@@ -233,12 +239,14 @@ func (p *process) resume(w *world) {
 // kill ends the process. What it has sent may still arrive.
 func (p *process) kill() {
 	p.dead = true
-	pending := []*request{p.request}
-	for i := range p.claims {
-		pending = append(pending, p.claims[i].request)
-		p.claims[i].request, p.claims[i].working = nil, false
+	var pending []*request
+	for _, slot := range p.slots() {
+		pending = append(pending, *p.requestOf(slot))
+		*p.requestOf(slot) = nil
 	}
-	p.request = nil
+	for i := range p.claims {
+		p.claims[i].working = false
+	}
 	for _, r := range pending {
 		if r != nil && !r.applied && r.action != Read {
 			p.strays = append(p.strays, r)
@@ -294,7 +302,7 @@ func (w *world) put(on leaseOf, r revision) revision {
 func (w *world) noteStruck(member int) {
 	for s := range w.struck {
 		holder := w.leases[w.at(leaseOf{true, s})].shard.Holder
-		if holder != "" && election.MemberOf(holder) == memberNames[member] && w.leases[member].member.HasEnded(holder) {
+		if holder != "" && MemberOf(holder) == memberNames[member] && w.leases[member].member.HasEnded(holder) {
 			w.struck[s] = true
 		}
 	}
@@ -334,6 +342,9 @@ func (w *world) run(p *process) {
 			p.turned = p.clock(w)
 			for s := range p.claims {
 				again = w.claim(p, s) || again
+			}
+			for m := range p.judges {
+				again = w.judgeMember(p, m) || again
 			}
 		}
 		if !again {
@@ -382,53 +393,80 @@ func (p *process) holding() bool {
 func (p *process) named() []string {
 	var named []string
 	for _, s := range p.shards {
-		if s.Exists && election.MemberOf(s.Holder) == memberNames[p.member] {
+		if s.Exists && MemberOf(s.Holder) == memberNames[p.member] {
 			named = append(named, s.Holder)
 		}
 	}
 	return named
 }
 
+// judgeMember makes one step of the judge of a member.
+func (w *world) judgeMember(p *process, m int) bool {
+	if m == p.member {
+		return false
+	}
+	j := &p.judges[m]
+	in := JudgeInput{
+		Now: p.clock(w), Right: p.right, Member: p.members[m], NotBefore: j.notBefore, Timing: w.timing, Busy: j.request != nil,
+		Holders: map[string]time.Time{},
+	}
+	for _, s := range p.shards {
+		if s.Exists && w.memberOf(s.Holder) == m && s.Seen.After(in.Holders[s.Holder]) {
+			in.Holders[s.Holder] = s.Seen
+		}
+	}
+	if slices.ContainsFunc(w.hosts, func(o *process) bool { return o.steady && o.self == in.Member.Holder }) {
+		in.Member.Seen = in.Now
+	}
+	out := w.rules.judge(in)
+	p.wakeAt(out.Wake)
+	if out.Action == JudgeWait {
+		return false
+	}
+	j.request = w.send(p, &request{action: out.Action, on: leaseOf{index: m}, claim: -2 - m, write: revision{member: out.Member, exists: true}})
+	return true
+}
+
+// slots are the numbers of the requests that a process may have under way, as request.claim has them.
+func (p *process) slots() []int {
+	var all []int
+	for slot := -1 - len(p.judges); slot < len(p.claims); slot++ {
+		all = append(all, slot)
+	}
+	return all
+}
+
 // claim makes one step of the claim on a shard.
 func (w *world) claim(p *process, s int) bool {
 	c := &p.claims[s]
 	in := ClaimInput{
-		Self: p.self, Now: p.clock(w), Wish: c.wish, Right: p.right, Shard: p.shards[s], State: c.state, Timing: w.timing,
-		Busy: c.request != nil, Working: c.working,
+		Self: p.self, Now: p.clock(w), Want: !c.leave, Leave: c.leave, Right: p.right, Shard: p.shards[s], State: c.state,
+		Timing: w.timing, Busy: c.request != nil, Working: c.working,
 	}
 	if i := w.memberOf(in.Shard.Holder); i >= 0 {
-		in.Holder = p.members[i]
-		if slices.ContainsFunc(w.hosts, func(o *process) bool { return o.steady && o.self == in.Shard.Holder }) {
-			in.Holder.Seen = in.Now
-		}
-		in.Judging = c.wish == election.Want && in.Shard.Holder != p.self && p.judges(i)
+		in.Ended = p.members[i].HasEnded(in.Shard.Holder)
+	}
+	if w.rules.seen != nil {
+		w.rules.seen(p, w, &in)
 	}
 	out := w.rules.claim(in)
 	c.state = out.State
 	p.wakeAt(out.Wake)
-	if c.working && (c.state.Phase == Idle || c.wish == election.Leave) && !w.slow {
+	if c.working && (c.state.Phase == Idle || c.leave) && !w.slow {
 		c.working = false
 	}
-	on, write := leaseOf{shard: true, index: s}, revision{shard: out.Shard, exists: true}
 	switch out.Action {
 	case ClaimWait:
-		if c.state.Phase == Held && c.wish != election.Leave && !c.working {
+		if c.state.Phase == Held && !c.leave && !c.working {
 			c.working = true
 			return true
 		}
 		return in.Working != c.working
 	case ClaimEnd:
 		return true
-	case ClaimStrike, ClaimRestore:
-		on, write = leaseOf{index: w.memberOf(in.Shard.Holder)}, revision{member: out.Member, exists: true}
 	}
-	c.request = w.send(p, &request{action: out.Action, on: on, claim: s, write: write})
+	c.request = w.send(p, &request{action: out.Action, on: leaseOf{shard: true, index: s}, claim: s, write: revision{shard: out.Shard, exists: true}})
 	return true
-}
-
-// judges reports whether a claim of the process has a request under way for a member's Lease.
-func (p *process) judges(member int) bool {
-	return slices.ContainsFunc(p.claims, func(c claimed) bool { return c.request != nil && !c.request.on.shard && c.request.on.index == member })
 }
 
 func (w *world) send(p *process, r *request) *request {
@@ -460,7 +498,7 @@ func (w *world) serve(p *process, sent request) *request {
 	if version == 0 {
 		matches = !head.exists
 	}
-	if w.rules.careless && r.action == ClaimStrike && head.exists {
+	if w.rules.careless && r.action == JudgeStrike && head.exists {
 		matches = true
 		r.write.member.Beat = head.member.Beat
 	}
@@ -495,7 +533,7 @@ func (w *world) answer(p *process, r *request, lost bool) {
 		p.takeIn(w, r)
 	}
 	failed := lost || r.conflict
-	if r.claim < 0 {
+	if r.claim == -1 {
 		p.request = nil
 		switch {
 		case failed:
@@ -504,6 +542,14 @@ func (w *world) answer(p *process, r *request, lost bool) {
 			p.state = p.state.Done()
 		default:
 			p.state = p.state.Beaten(r.start, p.clock(w), r.got.version)
+		}
+		return
+	}
+	if r.claim < 0 {
+		j := &p.judges[-2-r.claim]
+		*j = judging{}
+		if failed && (lost || !r.conflict) {
+			j.notBefore = r.start.Add(w.timing.RetryPeriod)
 		}
 		return
 	}

@@ -1,0 +1,579 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
+)
+
+// leases is what a member with a heartbeat does with Leases.
+type leases interface {
+	LeaseReader
+	LeaseWriter
+}
+
+// pacemaker keeps a member's Lease by [heartbeat.Step], and judges other members by [heartbeat.JudgeStep]. It decides
+// nothing itself. Fields below rights belong to the goroutine of run.
+type pacemaker struct {
+	m       *Membership
+	client  leases
+	revoked <-chan struct{}
+	wake    chan struct{} // capacity 1: something is to be written
+	replies chan outcome
+	done    chan struct{} // closed when run returns
+
+	mu      sync.Mutex
+	rights  rights
+	touched int // counts calls of touch
+
+	state       heartbeat.State
+	busy        bool
+	touchedDone int
+	failures    int
+	judged      map[string]*judgement // by member
+	waiting     Event
+	requests    sync.WaitGroup
+}
+
+// rights are what claims may count on.
+type rights struct {
+	confirmed time.Time
+	right     bool
+}
+
+// judgement is what is remembered of judging one member.
+type judgement struct {
+	busy      bool
+	failures  int
+	notBefore time.Time
+}
+
+// outcome is what came of one request.
+type outcome struct {
+	judge      string // the member that it judges; empty for the heartbeat
+	action     fmt.Stringer
+	tell       bool // of the member's annotations alone
+	dead       string
+	touched    int
+	start, end time.Time
+	version    heartbeat.Version
+	err        error
+	conflict   bool
+}
+
+func newPacemaker(m *Membership, client leases, revoked <-chan struct{}) *pacemaker {
+	if m.cfg.Jitter == nil {
+		m.cfg.Jitter = func(d time.Duration) time.Duration { return wait.Jitter(d, jitterFactor-1) }
+	}
+	return &pacemaker{
+		m: m, client: client, revoked: revoked, wake: make(chan struct{}, 1), replies: make(chan outcome), done: make(chan struct{}), judged: map[string]*judgement{},
+	}
+}
+
+func (p *pacemaker) confirmed() (time.Time, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rights.confirmed, p.rights.right
+}
+
+func (p *pacemaker) touch() {
+	p.mu.Lock()
+	p.touched++
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pacemaker) touches() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.touched
+}
+
+// name is that of the member's own Lease.
+func (p *pacemaker) name() string { return MemberLease(p.m.cfg.Fleet, p.m.member) }
+
+// run is Membership.Run.
+func (p *pacemaker) run(ctx context.Context) error {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "lease", p.name())
+	requests, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logger))
+	defer p.requests.Wait()
+	defer close(p.done)
+	defer stop()
+	active, leave := context.WithCancel(requests)
+	defer leave()
+	changed, unsubscribe := p.m.cfg.Observer.SubscribeChanges(p.concerned)
+	defer unsubscribe()
+	for {
+		left := ctx.Err() != nil
+		in, hung := p.input(!left)
+		out := heartbeat.Step(in)
+		if closed(p.revoked) && p.state.Phase == heartbeat.Live && !left {
+			out = heartbeat.Output{Action: heartbeat.End, State: p.state, Reason: heartbeat.Reason(ReasonRevoked)}
+			out.State.Phase = heartbeat.Over
+		}
+		p.take(out)
+		if in.State.Confirmed.IsZero() && !p.state.Confirmed.IsZero() {
+			p.join(active)
+		}
+		switch {
+		case out.Action == heartbeat.End && out.Reason != heartbeat.ReasonLeft:
+			return p.end(logger, Reason(out.Reason), hung)
+		case out.Action == heartbeat.End:
+			leave()
+			continue
+		case out.Settled, p.state.Phase == heartbeat.Over && !p.busy && !in.Now.Before(p.expiry()):
+			return nil
+		case out.Action != heartbeat.Wait:
+			p.send(requests, in, out)
+			continue
+		}
+		if p.tell(requests, in) {
+			continue
+		}
+		if out.Reason != "" {
+			p.reportWaiting(logger, Event{Type: EventWaiting, Name: p.name(), Reason: Reason(out.Reason), Holder: in.Member.Holder}, hung)
+		}
+		wake := p.judge(requests, in)
+		if out.Wake.IsZero() || !wake.IsZero() && wake.Before(out.Wake) {
+			out.Wake = wake
+		}
+		p.pause(ctx, left, changed, out.Wake, in.Now)
+	}
+}
+
+// concerned reports whether a change of a Lease may be of consequence at once. Renewals of others are not: when they are due,
+// the pacemaker looks.
+func (p *pacemaker) concerned(before, after Observation) bool {
+	return after.Name == p.name() || before.Exists != after.Exists && p.m.cfg.Observer.isMember(after.Name)
+}
+
+func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
+	o := p.m.cfg.Observer
+	in := heartbeat.Input{
+		Self: p.m.cfg.Incarnation, Want: want, State: p.state, Timing: heartbeat.Timing(p.m.cfg.Timing), Busy: p.busy,
+	}
+	// In this order: what is known up to Through is in what is read after it.
+	in.Through = o.Through()
+	own := o.Get(p.name())
+	in.Member = viewOf(own)
+	known := o.List()
+	for _, lease := range known {
+		if MemberOf(lease.Holder) == p.m.member && lease.Heartbeat != nil {
+			in.Named = append(in.Named, lease.Holder)
+		}
+	}
+	var slow string
+	in.Now = p.m.cfg.Clock.Now()
+	in.Turned, slow = p.m.cfg.Turned()
+	if in.Turned.IsZero() {
+		in.Turned = in.Now
+	}
+	if !in.Turned.Before(p.state.Sent) {
+		slow = ""
+	}
+	for _, lease := range known {
+		if o.isMember(lease.Name) && MemberOf(lease.Holder) != "" && viewOf(lease).Foreign(in.Now, p.m.cfg.Timing.LeaseDuration) {
+			in.Foreign = true
+		}
+	}
+	return in, slow
+}
+
+// viewOf is what is known of a member's Lease.
+func viewOf(o Observation) heartbeat.MemberView {
+	v := heartbeat.MemberView{
+		MemberRecord: heartbeat.MemberRecord{
+			Version: versionOf(o.ResourceVersion), Holder: o.Holder, Beat: o.RenewTime.UnixMicro(), Ended: o.Ended(),
+			Duration: o.Duration, Protocol: o.Protocol(),
+		},
+		Exists: o.Exists, Seen: o.Seen, HolderSeen: o.HolderSeen,
+	}
+	if o.Lease != nil {
+		v.UID = string(o.Lease.UID)
+	}
+	return v
+}
+
+// take remembers what a step has decided, and lets claims know at once.
+func (p *pacemaker) take(out heartbeat.Output) {
+	p.state = out.State
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rights.right = !out.Right.Until.IsZero()
+	if p.rights.right {
+		p.rights.confirmed = p.state.Confirmed
+	}
+}
+
+// join begins the membership: the first heartbeat is confirmed.
+func (p *pacemaker) join(active context.Context) {
+	term := p.m.cfg.Observer.Get(p.name()).Transitions
+	close(p.m.joined)
+	p.report(Event{Type: EventStarted, Term: term, Holder: p.m.cfg.Incarnation})
+	p.requests.Go(func() { p.m.activate(active, term) })
+}
+
+// expiry is when others may list this incarnation as ended, whatever it still sends.
+func (p *pacemaker) expiry() time.Time {
+	return later(p.state.Confirmed, p.state.Sent).Add(p.m.cfg.Timing.LeaseDuration)
+}
+
+// end loses the membership. hung is the loop that has not come round, if any.
+func (p *pacemaker) end(logger klog.Logger, reason Reason, hung string) error {
+	lease := p.m.cfg.Observer.Get(p.name())
+	if reason == ReasonRenewDeadline && hung != "" {
+		reason = ReasonHung
+	}
+	logger.V(2).Info("Lost claim", "term", lease.Transitions, "reason", reason, "holder", lease.Holder, "loop", hung)
+	close(p.m.lost)
+	p.report(Event{Type: EventEnded, Term: lease.Transitions, Reason: reason, Holder: lease.Holder})
+	if reason == ReasonHung {
+		return fmt.Errorf("%w: %s: %s has not come round", ErrMembershipLost, reason, hung)
+	}
+	return fmt.Errorf("%w: %s", ErrMembershipLost, reason)
+}
+
+// send carries out what a step of the heartbeat asks for.
+func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.Output) {
+	p.busy = true
+	lease := p.m.cfg.Observer.Get(p.name())
+	sent := outcome{action: out.Action, touched: p.touches()}
+	p.request(ctx, sent, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
+		switch out.Action {
+		case heartbeat.Read:
+			list, err := p.client.List(ctx, metav1.ListOptions{})
+			if err == nil {
+				p.m.cfg.Observer.Listed(list)
+			}
+			return nil, err
+		case heartbeat.Create:
+			return p.client.Create(ctx, p.beaten(nil, lease.HighTerm, out.Member, now), metav1.CreateOptions{})
+		case heartbeat.Release:
+			return p.client.Update(ctx, withEnded(released(lease.Lease, nil, now), out.Member), metav1.UpdateOptions{})
+		default:
+			return p.client.Update(ctx, p.beaten(lease.Lease, lease.HighTerm, out.Member, now), metav1.UpdateOptions{})
+		}
+	})
+}
+
+// beaten returns the Lease after a heartbeat that writes record. A Lease that named another holder, or none, gets the next term.
+func (p *pacemaker) beaten(lease *coordinationv1.Lease, high int32, record heartbeat.MemberRecord, now time.Time) *coordinationv1.Lease {
+	before := RecordFrom(lease)
+	term := before.Transitions
+	switch {
+	case lease == nil && p.state.Phase == heartbeat.Live:
+		term = max(1, high)
+	case before.Holder != record.Holder:
+		term = high + 1
+	}
+	s := stamp{labels: p.m.cfg.Labels, annotations: p.m.annotations()}
+	out := s.held(lease, p.name(), record.Holder, term, p.m.cfg.Timing.LeaseDuration, now)
+	beat := metav1.NewMicroTime(time.UnixMicro(record.Beat))
+	out.Spec.RenewTime = &beat
+	return withEnded(out, record)
+}
+
+// withEnded writes on a Lease, which it changes, whom the record lists as ended, and by which protocol that is.
+func withEnded(lease *coordinationv1.Lease, record heartbeat.MemberRecord) *coordinationv1.Lease {
+	lease.Annotations = overlay(lease.Annotations, map[string]string{
+		EndedAnnotation:    strings.Join(record.Ended, ","),
+		ProtocolAnnotation: fmt.Sprint(record.Protocol),
+	})
+	return lease
+}
+
+// tell writes changed annotations between heartbeats. It is no sign of life, and extends nothing.
+func (p *pacemaker) tell(ctx context.Context, in heartbeat.Input) bool {
+	touched := p.touches()
+	lease := p.m.cfg.Observer.Get(p.name())
+	if p.busy || touched == p.touchedDone || p.state.Phase != heartbeat.Live || in.Now.Before(p.state.NotBefore) || lease.Holder != in.Self {
+		return false
+	}
+	told := lease.Lease.DeepCopy()
+	told.Annotations = overlay(told.Annotations, p.m.annotations())
+	if maps.Equal(told.Annotations, lease.Annotations) {
+		if !plant.TouchForever {
+			p.touchedDone = touched
+		}
+		return false
+	}
+	p.busy = true
+	p.request(ctx, outcome{action: Renew, tell: true, touched: touched}, func(ctx context.Context, _ time.Time) (*coordinationv1.Lease, error) {
+		return p.client.Update(ctx, told, metav1.UpdateOptions{})
+	})
+	return true
+}
+
+// judge sees to it that members that have died are listed as ended. It returns when to look again.
+func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
+	if p.state.Phase != heartbeat.Live {
+		return time.Time{}
+	}
+	o := p.m.cfg.Observer
+	known := o.List()
+	holders := map[string]map[string]time.Time{}
+	for _, lease := range known {
+		if lease.Heartbeat == nil || MemberOf(lease.Holder) == p.m.member {
+			continue
+		}
+		member := MemberOf(lease.Holder)
+		if holders[member] == nil {
+			holders[member] = map[string]time.Time{}
+		}
+		holders[member][lease.Holder] = later(holders[member][lease.Holder], lease.Seen)
+	}
+	var wake time.Time
+	live := RosterFrom(p.m.cfg.Fleet, known, p.m.cfg.Timing.LeaseDuration, in.Now).Live()
+	for member, named := range holders {
+		j := p.judged[member]
+		if j == nil {
+			j = &judgement{}
+			p.judged[member] = j
+		}
+		lease := o.Get(MemberLease(p.m.cfg.Fleet, member))
+		step := heartbeat.JudgeInput{
+			Now: in.Now, Right: heartbeat.Right{Until: p.state.Confirmed.Add(p.m.cfg.Timing.RenewDeadline)}, Member: viewOf(lease), Holders: named,
+			Delay: p.delay(live, member), NotBefore: j.notBefore, Timing: in.Timing, Busy: j.busy,
+		}
+		if plant.ExpiryEarly {
+			step.Timing.LeaseDuration /= 2
+			step.Member.Duration = 0
+		}
+		out := heartbeat.JudgeStep(step)
+		if out.Action != heartbeat.JudgeWait {
+			p.strike(ctx, j, member, lease, out)
+		}
+		if !out.Wake.IsZero() && (wake.IsZero() || out.Wake.Before(wake)) {
+			wake = out.Wake
+		}
+	}
+	return wake
+}
+
+// delay spreads the judges of one member, so that as a rule a single one strikes: the live members take turns, beginning with
+// one that depends on who is judged.
+func (p *pacemaker) delay(live []string, judged string) time.Duration {
+	live = slices.DeleteFunc(live, func(name string) bool { return name == judged })
+	self := slices.Index(live, p.m.member)
+	if self < 0 {
+		self = len(live)
+	}
+	first := 0
+	for _, c := range []byte(judged) {
+		first = (first*31 + int(c)) % max(1, len(live))
+	}
+	rank := (self - first + len(live)) % max(1, len(live))
+	return min(time.Duration(rank)*p.m.cfg.Timing.RetryPeriod/8, p.m.cfg.Timing.LeaseDuration/3)
+}
+
+// strike carries out a judgement.
+func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lease Observation, out heartbeat.JudgeOutput) {
+	j.busy = true
+	klog.FromContext(ctx).Info("Found a member dead that holds shards", "member", member, "incarnation", out.Dead, "action", out.Action, "silent", lease.Seen)
+	p.request(ctx, outcome{judge: member, action: out.Action, dead: out.Dead}, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
+		if out.Action == heartbeat.JudgeRestore {
+			s := stamp{labels: p.m.cfg.Labels}
+			restored := s.held(nil, MemberLease(p.m.cfg.Fleet, member), out.Dead, max(1, lease.HighTerm), p.m.cfg.Timing.LeaseDuration, now)
+			return p.client.Create(ctx, withEnded(restored, out.Member), metav1.CreateOptions{})
+		}
+		return p.client.Update(ctx, struck(lease.Lease, out), metav1.UpdateOptions{})
+	})
+}
+
+// struck returns the Lease after a strike. The mark by which the API server refuses what the dead incarnation still sends goes
+// with it, see [Mark].
+func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput) *coordinationv1.Lease {
+	marked, _ := Mark(lease, out.Dead)
+	after := withEnded(marked.DeepCopy(), out.Member)
+	if out.Member.Holder == "" {
+		holder := ""
+		after.Spec.HolderIdentity = &holder
+	}
+	return after
+}
+
+// request carries out one request on a goroutine of its own. What the server answers is told to the observer first.
+func (p *pacemaker) request(ctx context.Context, sent outcome, do func(context.Context, time.Time) (*coordinationv1.Lease, error)) {
+	name := p.name()
+	if sent.judge != "" {
+		name = MemberLease(p.m.cfg.Fleet, sent.judge)
+	}
+	before := p.m.cfg.Observer.Get(name).ResourceVersion
+	p.requests.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Timing.requestTimeout())
+		defer cancel()
+		sent.start = p.m.cfg.Clock.Now()
+		var lease *coordinationv1.Lease
+		lease, sent.err = do(ctx, sent.start)
+		created := sent.action == heartbeat.Create || sent.action == heartbeat.JudgeRestore
+		gone := apierrors.IsNotFound(sent.err) && !created
+		sent.conflict = gone || apierrors.IsConflict(sent.err) || apierrors.IsAlreadyExists(sent.err)
+		switch {
+		case sent.err == nil && lease != nil:
+			p.m.cfg.Observer.Observe(lease)
+			sent.version = versionOf(lease.ResourceVersion)
+		case sent.conflict:
+			p.refresh(ctx, name, before)
+		}
+		sent.end = p.m.cfg.Clock.Now()
+		select {
+		case p.replies <- sent:
+		case <-p.done:
+		}
+	})
+}
+
+// refresh reads a Lease after a conflict. Should that fail too, the watch will tell.
+func (p *pacemaker) refresh(ctx context.Context, name, before string) {
+	lease, err := p.client.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		p.m.cfg.Observer.Missing(name, before)
+	case err == nil:
+		p.m.cfg.Observer.Observe(lease)
+	}
+}
+
+// receive adds the outcome of a request to the state.
+func (p *pacemaker) receive(a outcome) {
+	if a.judge != "" {
+		p.judgedWith(a)
+		return
+	}
+	p.busy = false
+	if a.err != nil {
+		p.failed(a)
+		return
+	}
+	p.failures = 0
+	if a.version != 0 {
+		p.touchedDone = a.touched
+	}
+	took := a.end.Sub(a.start)
+	lease := p.m.cfg.Observer.Get(p.name())
+	switch {
+	case a.tell:
+		p.state = p.state.Done()
+	case a.action == heartbeat.Read:
+		p.state = p.state.Done()
+	case a.action == heartbeat.Release:
+		p.state = p.state.Done()
+		klog.Background().V(2).Info("Released Lease", "lease", p.name(), "term", lease.Transitions)
+		p.report(Event{Type: EventReleased, Term: lease.Transitions, Action: Release, Duration: took})
+	default:
+		kind, action := EventRenewed, Renew
+		if p.state.Phase == heartbeat.Waiting {
+			kind, action = EventAcquired, Acquire
+		}
+		p.state = p.state.Beaten(a.start, p.m.cfg.Clock.Now(), a.version)
+		p.report(Event{Type: kind, Term: lease.Transitions, Action: action, Holder: p.m.cfg.Incarnation, Duration: took})
+	}
+}
+
+// failed decides when the next request may be sent.
+func (p *pacemaker) failed(a outcome) {
+	p.failures++
+	event := Event{Type: EventFailed, Action: Renew, Duration: a.end.Sub(a.start), Err: a.err, Holder: p.m.cfg.Observer.Get(p.name()).Holder}
+	if a.conflict {
+		event.Type = EventConflict
+	}
+	p.state.NotBefore = a.start.Add(pauseAfter(p.failures, a.conflict, p.m.cfg.Jitter(p.m.cfg.Timing.RetryPeriod)))
+	p.report(event)
+}
+
+// pauseAfter returns how long after its start a request that failed is followed by the next. Every other conflict is repeated at
+// once, with what was just read.
+func pauseAfter(failures int, conflict bool, period time.Duration) time.Duration {
+	switch {
+	case !conflict:
+		return period
+	case failures%2 == 1:
+		return 0
+	default:
+		return period / conflictPause
+	}
+}
+
+// judgedWith takes in the outcome of a judge's request.
+func (p *pacemaker) judgedWith(a outcome) {
+	j := p.judged[a.judge]
+	j.busy = false
+	event := Event{Type: EventStruck, Name: MemberLease(p.m.cfg.Fleet, a.judge), Holder: a.dead, Duration: a.end.Sub(a.start), Err: a.err}
+	switch {
+	case a.err == nil && a.action == heartbeat.JudgeStrike:
+		j.failures = 0
+		p.m.cfg.OnEvent(event)
+	case a.err == nil:
+		j.failures = 0
+	default:
+		// A conflict says that the member lives, or that another judge was faster.
+		j.failures++
+		j.notBefore = a.start.Add(pauseAfter(j.failures, a.conflict, p.m.cfg.Jitter(p.m.cfg.Timing.RetryPeriod)))
+	}
+}
+
+// pause returns when there may be something to do.
+func (p *pacemaker) pause(ctx context.Context, left bool, changed <-chan struct{}, wake, now time.Time) {
+	// The judge looks at all members' Leases this often, and the heartbeat for whether loops have come round.
+	d := p.m.cfg.Timing.RetryPeriod
+	if !wake.IsZero() {
+		d = min(d, max(0, wake.Sub(now)))
+	}
+	timer := p.m.cfg.Clock.NewTimer(d)
+	defer timer.Stop()
+	stop, revoked := ctx.Done(), p.revoked
+	if left {
+		stop = nil
+	}
+	if p.state.Phase != heartbeat.Live || left {
+		revoked = nil
+	}
+	var confirmed <-chan struct{}
+	if v := p.state.Pending.Version; v != 0 {
+		confirmed = p.m.cfg.Observer.Reached(v)
+	}
+	select {
+	case <-changed:
+	case <-p.wake:
+	case <-confirmed:
+	case <-timer.C():
+	case a := <-p.replies:
+		p.receive(a)
+	case <-stop:
+	case <-revoked:
+	}
+}
+
+func (p *pacemaker) report(event Event) {
+	event.Name = p.name()
+	if event.Type == EventRenewed || event.Type == EventStarted {
+		p.waiting = Event{}
+	}
+	p.m.cfg.OnEvent(event)
+}
+
+// reportWaiting reports why there is no right, or no heartbeat, once per reason and holder.
+func (p *pacemaker) reportWaiting(logger klog.Logger, event Event, loop string) {
+	if event == p.waiting {
+		return
+	}
+	p.waiting = event
+	logger.V(2).Info("Waited for the Lease", "reason", event.Reason, "holder", event.Holder, "loop", loop)
+	p.m.cfg.OnEvent(event)
+}

@@ -1,0 +1,347 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+)
+
+// process is a member with a heartbeat and claims on some shards.
+type process struct {
+	*node
+	membership *Membership
+	claimants  map[string]*Claimant
+	err        error
+
+	mu     sync.Mutex
+	turned time.Time // when its loops came round last; zero for always
+}
+
+func shardLease(i int) string { return fmt.Sprintf("f-ns-%02d", i) }
+
+// process starts one whose claims want these shards.
+func (w *world) process(incarnation string, shards ...int) *process {
+	w.t.Helper()
+	n := &node{
+		world: w, name: incarnation, client: w.store.Client(incarnation), watch: w.store.Client(incarnation),
+		clock: &jumpClock{}, stopped: make(chan struct{}),
+	}
+	delayed := func(string) leasetest.Fault { return leasetest.Fault{Out: time.Millisecond, Back: time.Millisecond} }
+	n.client.Script(delayed)
+	p := &process{node: n, claimants: map[string]*Claimant{}}
+	var err error
+	if n.observer, err = NewObserver(ObserverConfig{Fleet: "f", Heartbeats: true, Client: n.watch, Clock: n.clock}); err != nil {
+		w.t.Fatal(err)
+	}
+	jitter := func(d time.Duration) time.Duration { return d }
+	p.membership, err = NewMembership(MembershipConfig{
+		Fleet: "f", Incarnation: incarnation, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: DefaultTiming(),
+		OnEvent: n.event, OnStuck: n.stuck, Jitter: jitter, Turned: p.lastTurned,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, i := range shards {
+		p.claimants[shardLease(i)], err = NewClaimant(ClaimantConfig{
+			Name: shardLease(i), Identity: incarnation, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: DefaultTiming(),
+			Heartbeat: p.membership, Revoked: p.membership.Lost(), Work: func(ctx context.Context, _ *Claim) { <-ctx.Done() },
+			OnEvent: p.shardEvent, OnStuck: n.stuck, Jitter: jitter,
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	n.start(p.run)
+	return p
+}
+
+// run is the order in which a member starts and stops.
+func (p *process) run(ctx context.Context) {
+	member, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- p.membership.Run(member) }()
+	select {
+	case <-p.membership.Joined():
+	case <-p.membership.Lost():
+	case <-ctx.Done():
+	}
+	var claims sync.WaitGroup
+	working, cease := context.WithCancel(context.WithoutCancel(ctx))
+	for _, c := range p.claimants {
+		c.SetWish(Want)
+		claims.Go(func() { c.Run(working) })
+	}
+	select {
+	case <-p.membership.Lost():
+	case <-ctx.Done():
+	}
+	cease()
+	claims.Wait()
+	stop()
+	p.err = <-ended
+}
+
+func (p *process) lastTurned() (time.Time, string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.turned, "loop"
+}
+
+func (p *process) hang() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turned = p.clock.Now()
+}
+
+// shardEvent logs what becomes of claims, with the shard's number.
+func (p *process) shardEvent(e Event) {
+	switch e.Type {
+	case EventAcquired, EventEnded, EventReleased:
+		p.logf("%s %s %s %d %s", p.name, e.Type, strings.TrimPrefix(e.Name, "f-"), e.Term, e.Reason)
+	}
+}
+
+// held counts the shards that the process may write for now.
+func (p *process) held() int {
+	held := 0
+	for _, c := range p.claimants {
+		if claim := c.Claim(); claim != nil && claim.Valid(p.clock.Now()) {
+			held++
+		}
+	}
+	return held
+}
+
+// free puts released Leases of shards into the store.
+func (w *world) free(shards ...int) {
+	for _, i := range shards {
+		w.store.Put(released1(shardLease(i)))
+	}
+}
+
+func released1(name string) *coordinationv1.Lease {
+	l := lease("", 1)
+	l.Name = name
+	l.Annotations = map[string]string{ReleasedAnnotation: "1"}
+	return l
+}
+
+// only returns the lines of the transcript that have one of these words, without their times.
+func (w *world) only(words ...string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var found []string
+	for _, line := range w.lines {
+		for _, word := range words {
+			if strings.Contains(line, word) {
+				found = append(found, strings.TrimSpace(line))
+				break
+			}
+		}
+	}
+	return found
+}
+
+// A dead member's shards come free with one strike, a lease duration after its last heartbeat.
+func TestStrikeFreesAllShards(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1, 2, 3)
+		a := w.process("a_1", 1, 2, 3)
+		w.sleep(s)
+		b := w.process("b_1", 1, 2, 3)
+		w.sleep(3 * s) // a has renewed at 2, with b as a witness
+		if a.held() != 3 || b.held() != 0 {
+			t.Fatalf("a holds %d shards and b %d, want 3 and 0", a.held(), b.held())
+		}
+		a.client.Block()
+		a.watch.Block()
+		w.sleep(6500 * time.Millisecond)
+		if a.held() != 3 {
+			t.Errorf("a holds %d shards before its renew deadline, want 3", a.held())
+		}
+		w.sleep(4 * s)
+		if a.held() != 0 || b.held() != 0 {
+			t.Errorf("a holds %d shards and b %d after a's renew deadline, want none", a.held(), b.held())
+		}
+		w.sleep(5 * s)
+		if b.held() != 3 {
+			t.Errorf("b holds %d shards a lease duration after a's last heartbeat, want 3:\n%s", b.held(), strings.Join(w.lines, "\n"))
+		}
+		if strikes := w.only("struck"); len(strikes) != 1 {
+			t.Errorf("strikes: %q, want one", strikes)
+		}
+		if dead := RecordFrom(w.store.Get("f-member-a")); !dead.HasEnded("a_1") || dead.Holder != "" {
+			t.Errorf("a's Lease names %q and lists %q as ended", dead.Holder, dead.Ended())
+		}
+	})
+}
+
+// A member that leaves releases its shards one by one, and nobody waits.
+func TestLeavingMemberIsNotStruck(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1, 2)
+		a := w.process("a_1", 1, 2)
+		w.sleep(s)
+		b := w.process("b_1", 1, 2)
+		w.sleep(3 * s)
+		a.stop()
+		w.sleep(100 * time.Millisecond)
+		if b.held() != 2 || a.err != nil {
+			t.Errorf("b holds %d shards, want 2; a ended with %v", b.held(), a.err)
+		}
+		if strikes := w.only("struck"); len(strikes) != 0 {
+			t.Errorf("strikes: %q, want none", strikes)
+		}
+		if left := RecordFrom(w.store.Get("f-member-a")); !left.HasEnded("a_1") || left.Holder != "" {
+			t.Errorf("a's Lease names %q and lists %q as ended, want itself", left.Holder, left.Ended())
+		}
+	})
+}
+
+// An idle fleet writes one Lease a member and retry period, however many shards there are.
+func TestIdleFleetWritesHeartbeatsAlone(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var shards []int
+		for i := range 20 {
+			shards = append(shards, i)
+		}
+		w.free(shards...)
+		a, b := w.process("a_1", shards[:10]...), w.process("b_1", shards[10:]...)
+		w.sleep(10 * s)
+		before := len(w.store.History())
+		w.sleep(60 * s)
+		if a.held()+b.held() != 20 {
+			t.Fatalf("%d shards are held, want 20", a.held()+b.held())
+		}
+		writes := len(w.store.History()) - before
+		if writes < 55 || writes > 61 {
+			t.Errorf("%d writes in a minute, want 60", writes)
+		}
+	})
+}
+
+// What somebody does to a shard's Lease makes no second holder.
+func TestEmptiedLeaseWaits(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1)
+		a := w.process("a_1", 1)
+		w.sleep(s)
+		b := w.process("b_1", 1)
+		w.sleep(3 * s)
+		w.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
+		w.sleep(14 * s)
+		if a.held()+b.held() != 0 {
+			t.Error("an emptied Lease was taken before a lease duration had passed")
+		}
+		w.sleep(2 * s)
+		if a.held()+b.held() != 1 {
+			t.Errorf("a holds %d and b %d, want one of them to", a.held(), b.held())
+		}
+		if members := w.only("cleared"); len(members) != 1 {
+			t.Errorf("%q, want the end of one claim", members)
+		}
+	})
+}
+
+// With a watch that hangs, heartbeats are confirmed by lists, and tampering is seen within a retry period.
+func TestHungWatch(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1)
+		a := w.process("a_1", 1)
+		w.sleep(3 * s)
+		a.watch.Block("watch")
+		w.sleep(60 * s)
+		if a.held() != 1 {
+			t.Fatalf("a lost its shard while its watch hung:\n%s", strings.Join(w.lines, "\n"))
+		}
+		w.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("x_1") })
+		w.sleep(5 * s)
+		if a.held() != 0 {
+			t.Error("a writes on 5 s after another holder was written on its Lease")
+		}
+	})
+}
+
+// A member whose loop does not come round sends no heartbeat, and says which loop it was.
+func TestHungLoop(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1)
+		a := w.process("a_1", 1)
+		w.sleep(3 * s)
+		b := w.process("b_1", 1)
+		w.sleep(3 * s)
+		a.hang()
+		w.sleep(30 * s)
+		if b.held() != 1 || a.held() != 0 {
+			t.Errorf("a, which hangs, holds %d and b %d, want 0 and 1", a.held(), b.held())
+		}
+		if a.err == nil || !strings.Contains(a.err.Error(), "hung: loop") {
+			t.Errorf("a ended with %v, want one that names the loop", a.err)
+		}
+	})
+}
+
+// A member's Lease that is deleted is written again, and nothing is lost by it.
+func TestMemberLeaseDeleted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1, 2)
+		a, b := w.process("a_1", 1), w.process("b_1", 2)
+		w.sleep(5 * s)
+		w.store.Remove("f-member-a")
+		w.sleep(30 * s)
+		if a.held() != 1 || b.held() != 1 || len(w.only("ended", "struck")) != 0 {
+			t.Errorf("a holds %d and b %d, want 1 each:\n%s", a.held(), b.held(), strings.Join(w.lines, "\n"))
+		}
+	})
+}
+
+// The next incarnation of a dead member waits for its predecessor's lease duration, and then takes up its shards.
+func TestNextIncarnation(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1)
+		a := w.process("a_1", 1)
+		w.sleep(3 * s)
+		a.client.Block()
+		a.watch.Block()
+		next := w.process("a_2", 1)
+		w.sleep(12 * s)
+		if closed(next.membership.Joined()) {
+			t.Fatal("a_2 has joined before a_1's Lease had stood still for its duration")
+		}
+		w.sleep(5 * s)
+		if next.held() != 1 || a.held() != 0 {
+			t.Errorf("a_2 holds %d and a_1 %d, want 1 and 0:\n%s", next.held(), a.held(), strings.Join(w.lines, "\n"))
+		}
+		w.sleep(5 * s)
+		if ended := RecordFrom(w.store.Get("f-member-a")).Ended(); len(ended) != 0 {
+			t.Errorf("%q are listed as ended although no shard's Lease names them", ended)
+		}
+	})
+}
+
+// A Lease that somebody forges in the name of a member that there never was makes no member, and is free in the end.
+func TestForgedHolderMakesNoMember(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1)
+		a := w.process("a_1", 1)
+		w.sleep(3 * s)
+		w.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("ghost_7") })
+		w.sleep(5 * s)
+		if w.store.Get("f-member-ghost") == nil {
+			t.Fatal("the Lease of the forged holder's member was not written, so that it could be judged")
+		}
+		a.expectRoster("a_1=active/0/ active: a")
+		w.sleep(15 * s)
+		if a.held() != 1 {
+			t.Errorf("a does not hold its shard again:\n%s", strings.Join(w.lines, "\n"))
+		}
+	})
+}
