@@ -26,6 +26,7 @@ type run struct {
 	stopWork    context.CancelCauseFunc
 	returned    chan struct{} // closed when the work has returned; nil if none was started
 	touchedDone int           // calls of Touch that have been written
+	written     time.Time     // when annotations were last written without a call of Touch
 	waiting     Event         // the last EventWaiting
 }
 
@@ -98,7 +99,27 @@ func (r *run) input(ended bool) Input {
 	// Last, so that nothing above is newer than it.
 	in.Now = r.cfg.Clock.Now()
 	r.turned.Store(&in.Now)
+	if in.Following && r.state.held() && !plant.TouchForever {
+		in.Touch = r.lacks(in.Observation) && (in.Touch || !in.Now.Before(r.written.Add(in.Timing.RetryPeriod)))
+	}
 	return in
+}
+
+// lacks reports whether the Lease lacks something that is to be written on it. A claim that follows a heartbeat has nothing
+// else to write.
+func (r *run) lacks(lease Observation) bool {
+	if !lease.Exists {
+		return false
+	}
+	differs := func(want, have map[string]string) bool {
+		for key, value := range want {
+			if have[key] != value {
+				return true
+			}
+		}
+		return false
+	}
+	return differs(r.cfg.Annotations(), lease.Annotations) || differs(r.cfg.Labels, lease.Labels)
 }
 
 // do carries out one action and tells whether to step again at once.

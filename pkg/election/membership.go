@@ -40,6 +40,8 @@ type MembershipConfig struct {
 	// did longest ago; the zero time if there is nothing that should. No heartbeat is sent if it has not come round since
 	// the one before. It must not block. Default: nothing.
 	Turned func() (time.Time, string)
+	// Fences reports whether members that are listed as ended are to be marked, see [Mark]. It must not block. Default: not.
+	Fences func() bool
 	// Annotations returns what else to say of the member on its Lease; an empty value removes a key. It must not block. Call
 	// Membership.Touch when its answer changes. Default: nothing is said.
 	Annotations func() map[string]string
@@ -95,6 +97,9 @@ func NewMembership(cfg MembershipConfig) (*Membership, error) {
 	if m.cfg.OnEvent == nil {
 		m.cfg.OnEvent = func(Event) {}
 	}
+	if m.cfg.Fences == nil {
+		m.cfg.Fences = func() bool { return false }
+	}
 	if m.cfg.Turned == nil {
 		m.cfg.Turned = func() (time.Time, string) { return time.Time{}, "" }
 	}
@@ -141,7 +146,8 @@ func NewMembership(cfg MembershipConfig) (*Membership, error) {
 
 // Run acquires and keeps the member's Lease until ctx ends or the Lease is lost. While another incarnation of the member
 // holds it, Run waits and reports EventWaiting. When ctx ends it releases the Lease and returns nil; hand over all shards
-// before, after Leave. When the Lease is lost it closes Lost and returns an error that is ErrMembershipLost and says why.
+// before, after Leave. When the Lease is lost it closes Lost and returns an error that is ErrMembershipLost and says why; with
+// heartbeats only after ctx has ended, too, by when all work must have returned.
 func (m *Membership) Run(ctx context.Context) error {
 	ctx, m.cancel = context.WithCancel(ctx)
 	defer m.cancel()

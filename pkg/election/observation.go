@@ -19,6 +19,9 @@ type Observation struct {
 	// Seen is when this process last saw the Lease's spec change, appear or disappear. Zero means that nothing is known
 	// yet, neither that the Lease exists nor that it does not.
 	Seen time.Time
+	// Renewed is when this process last saw the Lease's renewTime change, or the Lease appear: the last sign of life of who
+	// writes that.
+	Renewed time.Time
 	// HolderSeen is when this process first saw the present holder in its present term.
 	HolderSeen time.Time
 	// HighTerm is the highest leaseTransitions this process has ever seen under this name, deleted Leases included.
@@ -71,17 +74,34 @@ func (o Observation) HolderEnded() bool {
 	return o.Heartbeat != nil && o.Holder != "" && o.Heartbeat.HasEnded(o.Holder)
 }
 
+// LastSign returns when this process last saw a sign of life of the Lease's holder, or of whoever released or emptied it. If
+// another incarnation of the holder's member has taken the place of the holder since, it is an estimate: a lease duration
+// before that.
+func (o Observation) LastSign() time.Time {
+	switch h := o.Heartbeat; {
+	case h == nil || !h.Exists:
+		return o.Seen
+	case h.Holder != "" && h.Holder != o.Holder:
+		return h.HolderSeen.Add(-h.Duration)
+	default:
+		return h.Renewed
+	}
+}
+
 // Saw returns the observation after the Lease was seen at now, and whether that changed anything. A Lease that is not
 // newer than what is known already is ignored: knowledge never goes back.
 func (o Observation) Saw(lease *coordinationv1.Lease, now time.Time) (Observation, bool) {
 	if !newer(lease.ResourceVersion, o.ResourceVersion) {
 		return o, false
 	}
-	next := Observation{Record: RecordFrom(lease), Exists: true, Seen: now, HolderSeen: now, Lease: lease}
+	next := Observation{Record: RecordFrom(lease), Exists: true, Seen: now, Renewed: now, HolderSeen: now, Lease: lease}
 	next.HighTerm = max(o.HighTerm, next.Transitions)
 	if o.Exists {
 		if o.Lease != nil && o.Lease.UID == lease.UID && equality.Semantic.DeepEqual(o.Lease.Spec, lease.Spec) {
 			next.Seen = o.Seen
+		}
+		if o.Lease != nil && o.Lease.UID == lease.UID && o.RenewTime.Equal(next.RenewTime) {
+			next.Renewed = o.Renewed
 		}
 		if o.Lease != nil && o.Lease.UID == lease.UID && o.Holder == next.Holder && o.Transitions == next.Transitions {
 			next.HolderSeen = o.HolderSeen

@@ -119,6 +119,7 @@ func (p *pacemaker) run(ctx context.Context) error {
 	defer leave()
 	changed, unsubscribe := p.m.cfg.Observer.SubscribeChanges(p.concerned)
 	defer unsubscribe()
+	var lost error
 	for {
 		left := ctx.Err() != nil
 		in, hung := p.input(!left)
@@ -132,13 +133,14 @@ func (p *pacemaker) run(ctx context.Context) error {
 			p.join(active)
 		}
 		switch {
-		case out.Action == heartbeat.End && out.Reason != heartbeat.ReasonLeft:
-			return p.end(logger, Reason(out.Reason), hung)
 		case out.Action == heartbeat.End:
 			leave()
+			if out.Reason != heartbeat.ReasonLeft {
+				lost = p.end(logger, Reason(out.Reason), hung)
+			}
 			continue
-		case out.Settled, p.state.Phase == heartbeat.Over && !p.busy && !in.Now.Before(p.expiry()):
-			return nil
+		case out.Settled, p.state.Phase == heartbeat.Over && left && !p.busy && !in.Now.Before(p.expiry()):
+			return lost
 		case out.Action != heartbeat.Wait:
 			p.send(requests, in, out)
 			continue
@@ -167,6 +169,8 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 	o := p.m.cfg.Observer
 	in := heartbeat.Input{
 		Self: p.m.cfg.Incarnation, Want: want, State: p.state, Timing: heartbeat.Timing(p.m.cfg.Timing), Busy: p.busy,
+		// Who runs the membership ends it after all work has returned.
+		Holding: want,
 	}
 	// In this order: what is known up to Through is in what is read after it.
 	in.Through = o.Through()
@@ -392,15 +396,22 @@ func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lea
 			restored := s.held(nil, MemberLease(p.m.cfg.Fleet, member), out.Dead, max(1, lease.HighTerm), p.m.cfg.Timing.LeaseDuration, now)
 			return p.client.Create(ctx, withEnded(restored, out.Member), metav1.CreateOptions{})
 		}
-		return p.client.Update(ctx, struck(lease.Lease, out), metav1.UpdateOptions{})
+		marked, err := p.client.Update(ctx, struck(lease.Lease, out, p.m.cfg.Fences()), metav1.UpdateOptions{})
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			// Something in the API server refuses the mark. A shard without an owner is worse than one without a fence.
+			return p.client.Update(ctx, struck(lease.Lease, out, false), metav1.UpdateOptions{})
+		}
+		return marked, err
 	})
 }
 
-// struck returns the Lease after a strike. The mark by which the API server refuses what the dead incarnation still sends goes
-// with it, see [Mark].
-func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput) *coordinationv1.Lease {
-	marked, _ := Mark(lease, out.Dead)
-	after := withEnded(marked.DeepCopy(), out.Member)
+// struck returns the Lease after a strike. If it is to be marked, the mark by which the API server refuses what the dead
+// incarnation still sends goes with it, see [Mark].
+func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool) *coordinationv1.Lease {
+	if marked {
+		lease, _ = Mark(lease, out.Dead)
+	}
+	after := withEnded(lease.DeepCopy(), out.Member)
 	if out.Member.Holder == "" {
 		holder := ""
 		after.Spec.HolderIdentity = &holder

@@ -194,6 +194,8 @@ func (r *run) renewed(answer reply) {
 		r.Claim().extend(answer.start, now)
 	} else if r.state.Term != answer.term {
 		return // Not for this claim.
+	} else {
+		r.written = now
 	}
 	if !plant.TouchForever {
 		r.touchedDone = answer.touched

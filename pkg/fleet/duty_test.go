@@ -75,7 +75,7 @@ func TestDutyToFenceIsNotLost(t *testing.T) {
 		}, by: "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 2, func(t *testing.T, s *sea) {
+			inRenewingBubble(t, 2, func(t *testing.T, s *sea) {
 				c := s.guard("c", true, nil)
 				pass(time.Minute)
 				s.allHeld("c")
@@ -132,7 +132,7 @@ func TestDutyToFenceIsNotLost(t *testing.T) {
 // TestDutyStaysWhereMarksAreRefused has nobody allowed to fence: the shards run, and the Leases go
 // on saying whom.
 func TestDutyStaysWhereMarksAreRefused(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *sea) {
+	inRenewingBubble(t, 2, func(t *testing.T, s *sea) {
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := c.publish("JTI=1"); err != nil {

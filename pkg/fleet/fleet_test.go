@@ -73,6 +73,8 @@ type sea struct {
 	ctx   context.Context // what members are run with
 	store *leasetest.Store
 	plan  shard.Plan
+	// beats: members have one heartbeat each, see Config.Heartbeats.
+	beats bool
 
 	mu      sync.Mutex
 	workers map[shard.ID]worker
@@ -133,7 +135,7 @@ func (s *sea) launch(name string, change func(*Config)) *ship {
 	sh := &ship{sea: s, client: client, ended: make(chan struct{})}
 	c := Config{
 		Fleet: "flotilla", Member: name, Plan: s.plan, Leases: client, Clock: clock.RealClock{},
-		Timing: election.DefaultTiming(), RebalanceDelay: delay,
+		Timing: election.DefaultTiming(), RebalanceDelay: delay, Heartbeats: s.beats,
 		Build:   sh.build,
 		Exit:    func(reason string) { s.mu.Lock(); defer s.mu.Unlock(); s.exits = append(s.exits, reason) },
 		Observe: func(e Event) { s.mu.Lock(); defer s.mu.Unlock(); s.events = append(s.events, e) },
@@ -372,6 +374,19 @@ func pass(d time.Duration) { time.Sleep(d); synctest.Wait() } // virtual
 
 func inBubble(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
 	t.Helper()
+	t.Run("renewing", func(t *testing.T) { inRenewingBubble(t, shards, f) })
+	t.Run("heartbeats", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSea(t, testPlan(t, shards))
+			s.beats = true
+			f(t, s)
+		})
+	})
+}
+
+// inRenewingBubble is for what is so only where each claim renews its Lease.
+func inRenewingBubble(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) { f(t, newSea(t, testPlan(t, shards))) })
 }
 
@@ -499,7 +514,7 @@ func TestStandby(t *testing.T) {
 func TestStandbyWaitsForTheLastLease(t *testing.T) {
 	for _, ownLast := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ownLast=%t", ownLast), func(t *testing.T) {
-			inBubble(t, 8, func(t *testing.T, s *sea) {
+			inRenewingBubble(t, 8, func(t *testing.T, s *sea) {
 				ships := map[string]*ship{}
 				for _, name := range []string{"a", "b", "c"} {
 					ships[name] = s.launch(name, func(c *Config) { c.Standby = true })

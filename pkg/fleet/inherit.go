@@ -148,7 +148,11 @@ func (r *shardRunner) waitForRelease(ctx context.Context) bool {
 		if len(rivals) == 0 {
 			return true
 		}
-		m.await(ctx, changed, m.nextExpiry(rivals).Sub(now))
+		next := m.nextExpiry(rivals).Sub(now)
+		if next <= 0 {
+			next = m.config.Timing.RetryPeriod // silent for long enough, and about to be listed as ended
+		}
+		m.await(ctx, changed, next)
 	}
 	return false
 }

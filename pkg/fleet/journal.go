@@ -146,6 +146,9 @@ func (j *journal) add(happened ...Transition) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, t := range happened {
+		if t.Kind == TransitionSilent && j.isSilent(t.Member) {
+			continue
+		}
 		t.Seen, t.At = seen, at
 		if t.Kind == TransitionAcquired {
 			t = j.joinRelease(t)
@@ -155,6 +158,16 @@ func (j *journal) add(happened ...Transition) {
 		}
 		j.entries = append(j.entries, t)
 	}
+}
+
+// isSilent reports whether the last that was noted of a member is that it is silent.
+func (j *journal) isSilent(member string) bool {
+	for _, t := range slices.Backward(j.entries) {
+		if t.Member == member {
+			return t.Kind == TransitionSilent
+		}
+	}
+	return false
 }
 
 // joinRelease returns the acquisition as a handover if another member's release of the term before is in the journal, and
@@ -218,11 +231,12 @@ func transitions(fleet string, before, after election.Observation, now time.Time
 		t.Kind = TransitionAcquired
 		return []Transition{t}
 	// Its release was not seen, if it was heard of shortly before. Halfway is as far from a renewal as from a takeover.
-	case before.NextHolder() == after.Holder && now.Sub(before.Seen) < before.Duration/2:
+	case before.Heartbeat == nil && before.NextHolder() == after.Holder && now.Sub(before.Seen) < before.Duration/2,
+		before.Heartbeat != nil && before.NextHolder() == after.Holder && !before.HolderEnded():
 		t.Kind = TransitionHandedOver
 		return []Transition{t}
 	default:
-		t.Kind, t.Gap = TransitionTakenOver, before.Stopped()+now.Sub(before.Seen)
+		t.Kind, t.Gap = TransitionTakenOver, before.Stopped()+now.Sub(before.LastSign())
 		return []Transition{t}
 	}
 }
@@ -243,7 +257,10 @@ func memberTransitions(name string, before, after election.Observation) []Transi
 	note(TransitionJoined, fresh && after.Holder != "")
 	note(TransitionActive, after.Holder != "" && state == election.MemberActive && (fresh || state != last))
 	note(TransitionLeaving, after.Holder != "" && state == election.MemberLeaving && (fresh || state != last))
-	note(TransitionLeft, fresh && after.Holder == "")
+	// A strike is by others, and no sign of life.
+	struck := fresh && after.Holder == "" && after.HasEnded(before.Holder) && after.RenewTime.Equal(before.RenewTime)
+	note(TransitionSilent, struck)
+	note(TransitionLeft, fresh && after.Holder == "" && !struck)
 	drained, was := after.Annotations[DrainAnnotation] != "", before.Annotations[DrainAnnotation] != ""
 	note(TransitionDrained, drained && !was)
 	note(TransitionUndrained, was && !drained)

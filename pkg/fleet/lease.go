@@ -114,6 +114,9 @@ func KnownMembers(fleet string, observations []election.Observation) []election.
 		if !strings.HasPrefix(o.Name, election.MemberLease(fleet, "")) || !o.Exists {
 			continue
 		}
+		if _, says := o.Annotations[election.StateAnnotation]; !says && o.Protocol() > 1 {
+			continue // Somebody has written it for a holder that was to be judged.
+		}
 		all = append(all, o)
 		if sign := lastSign(o); sign.After(last) {
 			last = sign

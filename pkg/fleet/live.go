@@ -18,6 +18,28 @@ func (p *pulse) beat(now time.Time) { p.last.Store(&now) }
 
 func (p *pulse) rest() { p.last.Store(nil) }
 
+// heartbeat returns what the member's claims follow; nil if they renew their Leases themselves.
+func (m *Member) heartbeat() election.Heartbeat {
+	if !m.config.Heartbeats {
+		return nil
+	}
+	return m.membership
+}
+
+// turned returns when the loops last came round without which the member does no work, and the one that did longest ago: the
+// member's own, and those of the claims that it holds. It is zero while there is none.
+func (m *Member) turned() (oldest time.Time, loop string) {
+	if last := m.pulse.last.Load(); last != nil {
+		oldest, loop = *last, "the member's loop"
+	}
+	for _, r := range m.runners.list() {
+		if at, held := r.claimant.Turned(); held && (oldest.IsZero() || at.Before(oldest)) {
+			oldest, loop = at, "the claim on shard "+r.shard.ID.String()
+		}
+	}
+	return oldest, loop
+}
+
 // Live returns nil unless the member's loop, which turns at least once a lease duration whatever the API server does, has not
 // turned for three: then the process is wedged, and to end it is all that helps. A member that waits, for its Lease, a plan or
 // a gate, is live.
@@ -39,7 +61,13 @@ func (p *pulse) check(clock election.Clock, timing election.Timing) error {
 // it is all that helps. A member that holds nothing is well.
 func (m *Member) Renewing(tolerance time.Duration) error {
 	now := m.config.Clock.Now()
-	claims := []*election.Claim{m.membership.Claim()}
+	if renewed, right := m.membership.Confirmed(); right {
+		if silence := now.Sub(renewed); silence > m.config.Timing.LeaseDuration+tolerance {
+			return fmt.Errorf("the claim on Lease %s goes on, and was last renewed %v ago",
+				election.MemberLease(m.config.Fleet, m.config.Member), silence.Round(time.Second))
+		}
+	}
+	var claims []*election.Claim
 	for _, r := range m.runners.list() {
 		claims = append(claims, r.claimant.Claim())
 	}

@@ -93,7 +93,7 @@ func New(c Config) (*Member, error) {
 	m := &Member{config: c, runners: newRunners(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), journal: newJournal(c.Fleet, c.Clock)}
 	m.wishes.Store(&Wishes{})
 	var err error
-	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Client: c.Leases, Clock: c.Clock})
+	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Heartbeats: c.Heartbeats, Client: c.Leases, Clock: c.Clock})
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +108,8 @@ func New(c Config) (*Member, error) {
 		OnEvent:        m.observe,
 		OnStuck:        func(s election.StuckClaim) { c.Exit(stuckReason(s)) },
 		RebalanceDelay: c.RebalanceDelay,
+		Turned:         m.turned,
+		Fences:         c.Enforced,
 		Annotations:    m.memberAnnotations,
 	})
 	if err != nil {
@@ -175,6 +177,12 @@ func (m *Member) observe(e election.Event) {
 		}
 	case election.EventAcquired, election.EventRenewed:
 		m.failure.Store(nil)
+	case election.EventStruck:
+		if m.observer.Get(e.Name).Fenced(e.Holder) {
+			fenced := e
+			fenced.Type = EventFenced
+			defer m.config.Observe(Event{Event: fenced}) // the mark has come with the strike
+		}
 	}
 	m.config.Observe(Event{Event: e})
 }

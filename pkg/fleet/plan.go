@@ -329,6 +329,8 @@ func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, pla
 	began := m.config.Clock.Now()
 	var written *coordinationv1.Lease
 	if lease == nil {
+		// Nobody has held it, so nobody needs to be waited for.
+		next.Annotations[election.ReleasedAnnotation] = "0"
 		written, err = m.config.Leases.Create(ctx, next, metav1.CreateOptions{})
 	} else {
 		written, err = m.config.Leases.Update(ctx, next, metav1.UpdateOptions{})

@@ -37,17 +37,18 @@ func (m *Member) newPlanner() (*planner, error) {
 	p := &planner{member: m}
 	var err error
 	p.claimant, err = election.NewClaimant(election.ClaimantConfig{
-		Name:     PlanLease(m.config.Fleet),
-		Identity: m.incarnation,
-		Client:   m.config.Leases,
-		Observer: m.observer,
-		Clock:    m.config.Clock,
-		Timing:   m.config.Timing,
-		Labels:   map[string]string{FleetLabel: m.config.Fleet, KindLabel: KindPlan},
-		Revoked:  m.membership.Lost(),
-		Work:     p.work,
-		OnEvent:  func(e election.Event) { m.config.Observe(Event{Event: e}) },
-		OnStuck:  func(stuck election.StuckClaim) { m.config.Exit(stuckReason(stuck)) },
+		Name:      PlanLease(m.config.Fleet),
+		Identity:  m.incarnation,
+		Client:    m.config.Leases,
+		Observer:  m.observer,
+		Clock:     m.config.Clock,
+		Timing:    m.config.Timing,
+		Labels:    map[string]string{FleetLabel: m.config.Fleet, KindLabel: KindPlan},
+		Revoked:   m.membership.Lost(),
+		Heartbeat: m.heartbeat(),
+		Work:      p.work,
+		OnEvent:   func(e election.Event) { m.config.Observe(Event{Event: e}) },
+		OnStuck:   func(stuck election.StuckClaim) { m.config.Exit(stuckReason(stuck)) },
 	})
 	return p, err
 }

@@ -11,7 +11,7 @@ import (
 
 // TestRenewing has a member renew for a while, and hang in the middle of a renewal.
 func TestRenewing(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inRenewingBubble(t, 4, func(t *testing.T, s *sea) {
 		const tolerance = 20 * time.Second
 		hangs, hang := make(chan struct{}), &atomic.Bool{}
 		a := s.launch("a", func(c *Config) {

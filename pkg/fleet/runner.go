@@ -75,6 +75,7 @@ func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, err
 		Annotations:  r.annotations,
 		Leave:        r.leave,
 		Fences:       m.config.Enforced,
+		Heartbeat:    m.heartbeat(),
 		Revoked:      m.membership.Lost(),
 		Work:         r.work,
 		OnEvent:      r.observe,

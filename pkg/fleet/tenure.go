@@ -138,7 +138,7 @@ func (t *tenure) acquire(self string, claim *election.Claim, took time.Duration,
 	defer t.mu.Unlock()
 	before := claim.Before()
 	a := &Acquisition{Phases: map[Phase]time.Duration{PhaseAcquire: took}}
-	t.since = before.Seen.Add(-before.Stopped())
+	t.since = before.LastSign().Add(-before.Stopped())
 	switch {
 	case !before.Exists:
 		a.How, a.Why = HowVacant, WhyNew
@@ -184,12 +184,12 @@ func (t *tenure) bereave(dead []election.Observation) {
 	// Leases of long ago are among them: the last sign of life is that of who ran it last.
 	last := dead[0]
 	for _, o := range dead[1:] {
-		if o.Seen.After(last.Seen) {
+		if o.LastSign().After(last.LastSign()) {
 			last = o
 		}
 	}
 	t.open.How, t.open.Why, t.open.From = HowTakeover, expiry(last), last.Holder
-	t.since = last.Seen.Add(-last.Stopped())
+	t.since = last.LastSign().Add(-last.Stopped())
 }
 
 // inherit records that the ancestors, for which the shard has waited since waited, are gone.

@@ -260,7 +260,7 @@ func (b *logbook) when(kind election.EventType) time.Time {
 
 // TestTakeoverCountsFromTheLastRenewal cuts a member off.
 func TestTakeoverCountsFromTheLastRenewal(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inRenewingBubble(t, 8, func(t *testing.T, s *sea) {
 		book := &logbook{}
 		a := s.launch("a", book.keep)
 		b := s.launch("b", book.keep)

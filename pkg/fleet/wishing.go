@@ -29,24 +29,37 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 		if m.gates.open() {
 			opened = nil
 		}
-		next := m.wish(ctx, claimCtx)
-		if done() {
+		due := m.config.Clock.Now().Add(m.wish(ctx, claimCtx))
+		if done() || !m.rest(ctx, changed, opened, due) {
 			return
 		}
-		timer := m.config.Clock.NewTimer(next)
+	}
+}
+
+// rest returns true when there may be something to wish, and at due at the latest; false when ctx has ended or the membership is
+// lost. The loop comes round meanwhile: heartbeats are sent only while it does.
+func (m *Member) rest(ctx context.Context, changed, opened <-chan struct{}, due time.Time) bool {
+	for {
+		now := m.config.Clock.Now()
+		m.pulse.beat(now)
+		timer := m.config.Clock.NewTimer(min(due.Sub(now), m.config.Timing.RetryPeriod))
 		select {
 		case <-changed:
 		case <-m.runners.left:
 		case <-opened:
 		case <-timer.C():
+			if m.config.Clock.Now().Before(due) {
+				continue
+			}
 		case <-m.membership.Lost():
 			timer.Stop()
-			return
+			return false
 		case <-ctx.Done():
 			timer.Stop()
-			return
+			return false
 		}
 		timer.Stop()
+		return true
 	}
 }
 

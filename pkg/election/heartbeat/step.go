@@ -72,7 +72,7 @@ type Output struct {
 //	Live     holder other or empty                                  End        Over
 //	Live     !Want, nothing held                                    End        Over
 //	Live     absent                                                 Create     Live
-//	Live     pending for RetryPeriod, or deadline is two away       Read       Live
+//	Live     pending for RetryPeriod, or 2/5 of RenewDeadline left  Read       Live
 //	Live     pending, or RetryPeriod not over since the last one    Wait       Live
 //	Live     loops not come round since the last one was sent       Wait       Live
 //	Live     otherwise                                              Renew      Live
@@ -136,7 +136,8 @@ func (in Input) live() Output {
 		return in.bounded(in.beat(Create, m.Ended))
 	case s.Pending.Version != 0:
 		// What is stored already must not be lost for want of time to read.
-		return in.bounded(in.request(Read, earlier(s.Pending.Answered.Add(in.Timing.RetryPeriod), s.deadline(in.Timing).Add(-2*in.Timing.RetryPeriod))))
+		near := s.deadline(in.Timing).Add(-2 * in.Timing.RenewDeadline / 5)
+		return in.bounded(in.request(Read, earlier(s.Pending.Answered.Add(in.Timing.RetryPeriod), near)))
 	}
 	due := s.Sent.Add(in.Timing.RetryPeriod)
 	switch {
