@@ -309,7 +309,7 @@ func (p *pacemaker) tell(ctx context.Context, in heartbeat.Input) bool {
 	if p.busy || touched == p.touchedDone || p.state.Phase != heartbeat.Live || in.Now.Before(p.state.NotBefore) || lease.Holder != in.Self {
 		return false
 	}
-	told := lease.Lease.DeepCopy()
+	told := storable(lease.Lease)
 	told.Annotations = overlay(told.Annotations, p.m.annotations())
 	if maps.Equal(told.Annotations, lease.Annotations) {
 		if !plant.TouchForever {
@@ -411,7 +411,7 @@ func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool)
 	if marked {
 		lease, _ = Mark(lease, out.Dead)
 	}
-	after := withEnded(lease.DeepCopy(), out.Member)
+	after := withEnded(storable(lease), out.Member)
 	if out.Member.Holder == "" {
 		holder := ""
 		after.Spec.HolderIdentity = &holder

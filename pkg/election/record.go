@@ -218,7 +218,7 @@ func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, 
 
 // asked returns a copy of lease on which self asks for it.
 func asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {
-	out := lease.DeepCopy()
+	out := storable(lease)
 	out.Annotations = overlay(out.Annotations, map[string]string{NextHolderAnnotation: self})
 	return out
 }
@@ -226,12 +226,24 @@ func asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {
 // released returns a copy of lease without a holder, with what its holder leaves behind. The term stays, because terms
 // must not restart.
 func released(lease *coordinationv1.Lease, left map[string]string, now time.Time) *coordinationv1.Lease {
-	out := lease.DeepCopy()
+	out := storable(lease)
 	stamped := metav1.NewMicroTime(now)
 	out.Spec.HolderIdentity = ptr.To("")
 	out.Spec.LeaseDurationSeconds = ptr.To[int32](releasedSeconds)
 	out.Spec.RenewTime = &stamped
 	out.Annotations = overlay(out.Annotations, left)
+	return out
+}
+
+// storable returns a copy of lease that the API server takes: what is stored may be from before it was as strict.
+func storable(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	out := lease.DeepCopy()
+	if ptr.Deref(out.Spec.LeaseTransitions, 0) < 0 {
+		out.Spec.LeaseTransitions = ptr.To[int32](0)
+	}
+	if ptr.Deref(out.Spec.LeaseDurationSeconds, 1) <= 0 {
+		out.Spec.LeaseDurationSeconds = nil
+	}
 	return out
 }
 

@@ -32,7 +32,11 @@ type claim struct {
 
 // valid reports whether a write may start now.
 func (c *claim) valid() bool {
-	return !c.ended && !c.process.isDead() && c.process.clock.Now().Before(c.renewed.Add(election.DefaultTiming().RenewDeadline))
+	renewed := c.renewed
+	if c.process.world.heartbeats {
+		renewed = c.process.renewed
+	}
+	return !c.ended && !c.process.isDead() && c.process.clock.Now().Before(renewed.Add(election.DefaultTiming().RenewDeadline))
 }
 
 func (w *world) claimLocked(p *process, id shard.ID, term int32) *claim {
