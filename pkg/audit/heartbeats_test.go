@@ -29,7 +29,8 @@ func (l line) sentBy(sender string) line {
 	return l.with("userAgent", client+"/fleet-member/"+sender)
 }
 
-// ofMember is a write of a member's Lease, which names its holder, when that renewed it, and who has ended.
+// ofMember is a write of a member's Lease, which names its holder, when that renewed it, and who
+// has ended.
 func ofMember(sender, name, holder string, renewed float64, version int, second float64, ended ...string) line {
 	l := lease("member/"+name, holder, 1, version, renewed)
 	answer := thing(l["responseObject"].(map[string]any))
@@ -48,8 +49,8 @@ func beats(incarnation string, version int, second float64, ended ...string) lin
 	return ofMember(own, own, incarnation, second, version, second, ended...)
 }
 
-// ends is a write that lists an incarnation, which renewed last at a second, as ended, and names nobody: a strike, or the
-// incarnation's own release.
+// ends is a write that lists an incarnation, which renewed last at a second, as ended, and names
+// nobody: a strike, or the incarnation's own release.
 func ends(sender, incarnation string, renewed float64, version int, second float64) line {
 	return ofMember(sender, election.MemberOf(incarnation), "", renewed, version, second, incarnation)
 }
@@ -61,8 +62,8 @@ func release(id string, term, version int, second float64) line {
 
 func created(l line) line { return l.with("verb", "create") }
 
-// takeover has a hold a shard and die after its heartbeat at second 4. b strikes it at 10.1 and takes the shard at 10.2, and a's next
-// incarnation comes at 13.
+// takeover has a hold a shard and die after its heartbeat at second 4. b strikes it at 10.1 and
+// takes the shard at 10.2, and a's next incarnation comes at 13.
 func takeover() map[string]line {
 	return map[string]line{
 		"a 0":    created(beats(a, 5, 0)),
@@ -239,7 +240,8 @@ func TestTaken(t *testing.T) {
 			if name == "after the strike" && (report.Ended != 1 || report.Taken != 1 || report.Undisturbed() != nil) {
 				t.Errorf("%d ended, %d taken, want one each; undisturbed: %v", report.Ended, report.Taken, report.Undisturbed())
 			}
-			// What was taken without a strike from who had sent no heartbeat for long overlaps with nothing.
+			// What was taken without a strike from who had sent no heartbeat for long overlaps with
+			// nothing.
 			if n := len(report.Overlaps); n != test.overlaps {
 				t.Errorf("%d overlaps, want %d", n, test.overlaps)
 			}
@@ -253,8 +255,8 @@ func deleteAll(s map[string]line, keys ...string) {
 	}
 }
 
-// forge has somebody write a name on the shard's Lease that nobody has, at second 5. A member writes the Lease of that name at
-// a second, and it is struck at another.
+// forge has somebody write a name on the shard's Lease that nobody has, at second 5. A member
+// writes the Lease of that name at a second, and it is struck at another.
 func forge(restored, struck float64, striker string) func(map[string]line) {
 	return func(s map[string]line) {
 		s["x"] = lease(lower, forged, 1, 24, 7).sentBy(user)
@@ -364,6 +366,9 @@ func TestHeartbeatsThatTheLogLacks(t *testing.T) {
 		"while it lives": {plant: func(s map[string]line) { s["a 4"] = s["a 4"].on(13) }},
 		"and it died":    {plant: func(s map[string]line) { s["next"] = s["next"].on(40); s["strike"] = s["strike"].on(20) }, doubt: []audit.Kind{audit.EndUnknown}},
 		"after it ended": {plant: func(s map[string]line) { s["next"] = s["next"].on(40) }},
+		"and nobody knows what it was": {plant: func(s map[string]line) {
+			s["x"] = beats(a, 0, 5).code(504)
+		}, doubt: []audit.Kind{audit.EndUnknown}},
 		"and it may not have run out": {plant: func(s map[string]line) {
 			s["strike"], s["x"] = s["strike"].on(20), write(a, lower, 1, low, 29, 10.05)
 		}, doubt: []audit.Kind{audit.EndUnknown}},
@@ -377,7 +382,20 @@ func TestHeartbeatsThatTheLogLacks(t *testing.T) {
 	}
 }
 
-// TestOldProtocol has the same Leases without the protocol: each shard's Lease is renewed, or runs out.
+// TestGatesOfWhoIsWrittenAgain has another member write a's Lease again, and know nothing of the
+// gates that a waits for.
+func TestGatesOfWhoIsWrittenAgain(t *testing.T) {
+	scene := takeover()
+	scene["a 0"] = scene["a 0"].notes(map[string]string{"flotilla.dev/gates": gateName})
+	scene["a 2"] = created(ofMember("flotilla-1", "flotilla-0", a, 0, 12, 2))
+	scene["a 4"] = scene["a 4"].notes(map[string]string{"flotilla.dev/gates": ""})
+	scene["gate"] = gate(stock, 8, 1)
+	scene["x"] = write(a, lower, 1, low, 28, 9.9)
+	judged{want: []audit.Kind{audit.NotGated}}.check(t, scene)
+}
+
+// TestOldProtocol has the same Leases without the protocol: each shard's Lease is renewed, or runs
+// out.
 func TestOldProtocol(t *testing.T) {
 	scene := takeover()
 	for key, l := range scene {
@@ -456,7 +474,18 @@ func TestUndisturbedByHeartbeats(t *testing.T) {
 	}
 }
 
-// splitOfTheDead has the ancestor of a split die after its heartbeat at second 10, and be struck at 16.1.
+// TestOwnNoteIsNoHeartbeat has a write something else on its own Lease, and its shard after that.
+func TestOwnNoteIsNoHeartbeat(t *testing.T) {
+	scene := takeover()
+	scene["x"] = ofMember("flotilla-0", "flotilla-0", a, 4, 21, 7)
+	scene["y"] = write(a, lower, 1, low, 29, 10.05)
+	if report := (judged{}).check(t, scene); report.Late != 1 {
+		t.Errorf("%d late, want one", report.Late)
+	}
+}
+
+// splitOfTheDead has the ancestor of a split die after its heartbeat at second 10, and be struck at
+// 16.1.
 func splitOfTheDead(t *testing.T) map[string]line {
 	t.Helper()
 	_, split, _ := plans(t)

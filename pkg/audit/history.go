@@ -26,16 +26,17 @@ type state struct {
 	spec                         uint64
 	aliveReceived, aliveAnswered time.Time
 	cover                        cover
-	// released is set if nobody holds the Lease and it says that the holder of the term gave it back; freed also if it said
-	// so before: what is written after a release does not undo it.
+	// released is set if nobody holds the Lease and it says that the holder of the term gave it
+	// back; freed also if it said so before: what is written after a release does not undo it.
 	released, freed bool
 	// beat is the Lease's renewTime in microseconds; 0 if it has none.
 	beat int64
-	// ended are the incarnations that a member's Lease lists as ended, protocol is what it says that its holder follows.
+	// ended are the incarnations that a member's Lease lists as ended, protocol is what it says
+	// that its holder follows.
 	ended    []string
 	protocol int
-	// sender is the member that sent the write, empty if its User-Agent does not say. stranger is set if the sender is not of
-	// the fleet; see memberLog.finish.
+	// sender is the member that sent the write, empty if its User-Agent does not say. stranger is
+	// set if the sender is not of the fleet; see memberLog.finish.
 	sender   string
 	stranger bool
 	// event is the write itself, for violations.
@@ -278,8 +279,8 @@ func (t *Term) note(s state) {
 	}
 }
 
-// faults returns what is wrong with the Lease's writes by themselves. Of holders that do not renew it by itself, judgeTakings
-// judges when it may change hands.
+// faults returns what is wrong with the Lease's writes by themselves. Of holders that do not renew
+// it by itself, judgeTakings judges when it may change hands.
 func (h *history) faults(beating func(before, after string) bool) []Violation {
 	var faults []Violation
 	high, held := int32(-1), state{}

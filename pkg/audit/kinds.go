@@ -24,11 +24,14 @@ const (
 	// TakenEarly: a Lease got a new holder before that of the old one had run out; of a gate, the
 	// fleet for its holder.
 	TakenEarly Kind = "taken early"
-	// HolderNotEnded: a shard's Lease was taken from a holder that had neither released it nor ended.
+	// HolderNotEnded: a shard's Lease was taken from a holder that had neither released it nor
+	// ended.
 	HolderNotEnded Kind = "holder had not ended"
-	// WriterEnded: the writer was listed as ended on its member's Lease, and nobody had taken the shard yet.
+	// WriterEnded: the writer was listed as ended on its member's Lease, and nobody had taken the
+	// shard yet.
 	WriterEnded Kind = "writer had ended"
-	// EndedEarly: an incarnation was listed as ended before its member's Lease had stood still for its duration.
+	// EndedEarly: an incarnation was listed as ended before its member's Lease had stood still for
+	// its duration.
 	EndedEarly Kind = "ended too early"
 	// BeatAfterEnd: an incarnation renewed its member's Lease after it was listed as ended.
 	BeatAfterEnd Kind = "heartbeat after the end"

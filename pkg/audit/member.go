@@ -13,9 +13,11 @@ import (
 const (
 	// endedAnnotation lists, on a member's Lease, the incarnations of the member that have ended.
 	endedAnnotation = "flotilla.dev/ended"
-	// protocolAnnotation is the protocol that the holder of a member's Lease follows; without it, that of renewed shards.
+	// protocolAnnotation is the protocol that the holder of a member's Lease follows; without it,
+	// that of renewed shards.
 	protocolAnnotation = "flotilla.dev/protocol"
-	// releasedAnnotation is, on a shard's Lease without a holder, the term whose holder released it.
+	// releasedAnnotation is, on a shard's Lease without a holder, the term whose holder released
+	// it.
 	releasedAnnotation = "flotilla.dev/released"
 )
 
@@ -42,7 +44,8 @@ type end struct {
 	state
 	// own is set if the incarnation listed itself: all that it did had returned.
 	own bool
-	// still is the write from which on the Lease had shown no sign of life, and named nobody else; nil if the log begins later.
+	// still is the write from which on the Lease had shown no sign of life, and named nobody else;
+	// nil if the log begins later.
 	still *state
 }
 
@@ -64,8 +67,8 @@ func (m members) finish(fleets func(event) bool) {
 	}
 }
 
-// beating reports whether the incarnation follows the protocol of one heartbeat a member. One that no Lease in the log names
-// does what the others do: a fleet has one protocol.
+// beating reports whether the incarnation follows the protocol of one heartbeat a member. One that
+// no Lease in the log names does what the others do: a fleet has one protocol.
 func (m members) beating(incarnation string) bool {
 	if election.MemberOf(incarnation) == "" {
 		return false
@@ -111,14 +114,15 @@ func lastOf(states []state, compare func(state) int) (state, bool) {
 	return states[i-1], true
 }
 
-// ranOut reports whether an incarnation had sent no heartbeat for its Lease's duration when a request arrived, as far as the
-// log tells.
+// ranOut reports whether an incarnation had sent no heartbeat for its Lease's duration when a
+// request arrived, as far as the log tells.
 func (m members) ranOut(incarnation string, arrived time.Time) bool {
 	l := m.of(incarnation)
 	if l == nil {
 		return false
 	}
-	// The order of the versions is that of the answers too: a member has one heartbeat under way at a time.
+	// The order of the versions is that of the answers too: a member has one heartbeat under way at
+	// a time.
 	beat, known := lastOf(l.beats[incarnation], func(s state) int { return s.answered.Compare(arrived) })
 	if !known || !beat.answered.Add(beat.lasts()).Before(arrived) {
 		return false
@@ -129,9 +133,9 @@ func (m members) ranOut(incarnation string, arrived time.Time) bool {
 	})
 }
 
-// lives reports whether an incarnation had not ended at a version, and whether the log is enough to tell. That it had ended is
-// known from who listed it; that it had not only if another write of its member's Lease follows without a gap: a server
-// that is killed does not log what it has stored.
+// lives reports whether an incarnation had not ended at a version, and whether the log is enough to
+// tell. That it had ended is known from who listed it; that it had not only if another write of its
+// member's Lease follows without a gap: a server that is killed does not log what it has stored.
 func (m members) lives(incarnation string, version uint64) (lives, known bool) {
 	l := m.of(incarnation)
 	if l == nil {
@@ -141,19 +145,16 @@ func (m members) lives(incarnation string, version uint64) (lives, known bool) {
 		return false, true
 	}
 	next, _ := slices.BinarySearchFunc(l.states, version+1, func(s state, v uint64) int { return cmp.Compare(s.version, v) })
-	if next == 0 || next == len(l.states) || l.holeBefore(l.states[next].version) {
+	if next == 0 || next == len(l.states) {
 		return false, false
 	}
-	// What was missing before it was named for the last time did not list it.
+	// What is missing before it was named for the last time did not list it.
 	var named uint64
 	for _, s := range slices.Backward(l.states[:next]) {
 		if s.holder == incarnation {
 			named = s.version
 			break
 		}
-	}
-	if named == 0 && l.partial {
-		return false, false
 	}
 	return true, !slices.ContainsFunc(l.holes, func(g hole) bool { return g.before.version >= named && g.before.version < version })
 }
@@ -179,7 +180,8 @@ func (s state) lasts() time.Duration {
 	return min(max(s.duration, election.MinDuration), election.MaxDuration)
 }
 
-// finish puts the writes in order, and finds out which of them are heartbeats, and which end somebody.
+// finish puts the writes in order, and finds out which of them are heartbeats, and which end
+// somebody.
 func (l *memberLog) finish(fleets func(event) bool) {
 	l.sort()
 	l.beats, l.ends, l.follows = map[string][]state{}, map[string]end{}, map[string]int{}
@@ -201,8 +203,8 @@ func (l *memberLog) finish(fleets func(event) bool) {
 	}
 }
 
-// isBeat reports whether a write is a heartbeat of the holder that it names: the member itself acquired the Lease, or changed
-// its renewTime. What a rival or an operator writes is none.
+// isBeat reports whether a write is a heartbeat of the holder that it names: the member itself
+// acquired the Lease, or changed its renewTime. What a rival or an operator writes is none.
 func (l *memberLog) isBeat(i int) bool {
 	s := l.states[i]
 	if s.stranger || election.MemberOf(s.holder) != l.name || s.sender != "" && s.sender != l.name {
@@ -215,8 +217,9 @@ func (l *memberLog) isBeat(i int) bool {
 	return s.holder != before.holder || s.beat != before.beat
 }
 
-// endAt returns the end of an incarnation that the write number i lists first. Where no User-Agent says which member sent it,
-// a release is told from a strike by the time that the Lease had stood still.
+// endAt returns the end of an incarnation that the write number i lists first. Where no User-Agent
+// says which member sent it, a release is told from a strike by the time that the Lease had stood
+// still.
 func (l *memberLog) endAt(i int, incarnation string) end {
 	s := l.states[i]
 	e := end{state: s, still: l.stillSince(i, incarnation)}
@@ -233,8 +236,9 @@ func (l *memberLog) endAt(i int, incarnation string) end {
 // stood returns how long the Lease had stood still at the end of an incarnation.
 func (e end) stood() time.Duration { return e.answered.Sub(e.still.received) }
 
-// stillSince returns the last write before number i after which the Lease stood still, for who lists the incarnation: it named
-// another holder, was created, or was renewed by this one. What strangers write is no sign of life.
+// stillSince returns the last write before number i after which the Lease stood still, for who
+// lists the incarnation: it named another holder, was created, or was renewed by this one. What
+// strangers write is no sign of life.
 func (l *memberLog) stillSince(i int, incarnation string) *state {
 	for j := i - 1; j >= 0; j-- {
 		s := &l.states[j]
@@ -278,7 +282,8 @@ func (c *checker) judgeMembers() {
 	}
 }
 
-// judgeEnd convicts who listed an incarnation whose Lease had not stood still, and an incarnation that went on after it.
+// judgeEnd convicts who listed an incarnation whose Lease had not stood still, and an incarnation
+// that went on after it.
 func (c *checker) judgeEnd(l *memberLog, incarnation string, e end) {
 	c.report.Ended++
 	if e.still != nil && !e.own {
@@ -307,7 +312,8 @@ func (s state) bySomebody() string {
 	return ""
 }
 
-// judgeMemberHoles says where the log lacks writes of a member's Lease that may have ended the incarnation that it named.
+// judgeMemberHoles says where the log lacks writes of a member's Lease that may have ended the
+// incarnation that it named.
 func (c *checker) judgeMemberHoles(l *memberLog) {
 	for i, g := range l.holes {
 		incarnation := g.before.holder

@@ -57,19 +57,22 @@ type Term struct {
 	// Holder is the incarnation, Term the number.
 	Holder string
 	Term   int32
-	// Began and Ended are when the Lease writes were answered that began and ended it. Ended is zero for a term that
-	// the log does not see end. Where the holder has one heartbeat for all, a write of its member's Lease may be what ended it.
+	// Began and Ended are when the Lease writes were answered that began and ended it. Ended is
+	// zero for a term that the log does not see end. Where the holder has one heartbeat for all, a
+	// write of its member's Lease may be what ended it.
 	Began, Ended time.Time
-	// Released is set if the holder gave the Lease back, or that of its member, and it was not taken from it.
+	// Released is set if the holder gave the Lease back, or that of its member, and it was not
+	// taken from it.
 	Released bool
 
 	first, last state // its first and last write
 	// earlier is set if the log begins with the term, which had begun before.
 	earlier bool
 	end     state // the write that ended it
-	// beating is set if the holder has one heartbeat for all that it holds: beat is its last one in the term or before, if beats
-	// is set. struck is set if the term ended with the write that listed the holder as ended, and taken is the write by which
-	// the shard's Lease stopped to name it.
+	// beating is set if the holder has one heartbeat for all that it holds: beat is its last one in
+	// the term or before, if beats is set. struck is set if the term ended with the write that
+	// listed the holder as ended, and taken is the write by which the shard's Lease stopped to name
+	// it.
 	beating, beats, struck bool
 	beat, taken            state
 	// cover is what the Lease said in the term, nil if it named no controllers. waited is set once it said that the holder
@@ -126,9 +129,9 @@ type Counts struct {
 	Gated int `json:"gated"`
 	// PlansRefused are plans that somebody else than the fleet wrote and that could not follow the one in force.
 	PlansRefused int `json:"plansRefused"`
-	// Ended are incarnations that were listed as ended, each held against its heartbeats. Taken are the times that somebody took
-	// a shard from a holder, each held against the end of that: releases do not count. Both are of fleets that have one
-	// heartbeat a member.
+	// Ended are incarnations that were listed as ended, each held against its heartbeats. Taken are
+	// the times that somebody took a shard from a holder, each held against the end of that:
+	// releases do not count. Both are of fleets that have one heartbeat a member.
 	Ended int `json:"ended"`
 	Taken int `json:"taken"`
 	// LeaseUnknown are writes of shards' Leases that ended with a server's error, so that nobody knows whether they took

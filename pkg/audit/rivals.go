@@ -106,9 +106,10 @@ func (c *checker) judgePair(a, b *work) {
 		common(first.fact.extent, second.fact.extent), max(len(byA), len(byB)), min(len(byA), len(byB)))
 }
 
-// intrusions returns the writes of k that took effect while the other's claim was in force and had begun to work, in order.
-// What was on the wire when the other one began, by a claim that had run out, is in flight. perhaps are writes of which the
-// log does not tell whether the other's was in force.
+// intrusions returns the writes of k that took effect while the other's claim was in force and had
+// begun to work, in order. What was on the wire when the other one began, by a claim that had run
+// out, is in flight. perhaps are writes of which the log does not tell whether the other's was in
+// force.
 func (c *checker) intrusions(k, other *work) (all, perhaps []done) {
 	for _, d := range k.writes {
 		if !other.begunBefore(d) {
@@ -133,8 +134,8 @@ func (c *checker) intrusions(k, other *work) (all, perhaps []done) {
 	return all, perhaps
 }
 
-// inForce tells whether the term surely was in force when d took effect: nobody could have seen it end, or run out where Leases
-// do that. known is false if the log lacks who ended its holder.
+// inForce tells whether the term surely was in force when d took effect: nobody could have seen it
+// end, or run out where Leases do that. known is false if the log lacks who ended its holder.
 func (c *checker) inForce(k *work, d done) (force, known bool) {
 	h, t := c.histories[k.by.Shard], k.term
 	if !t.Ended.IsZero() && d.received.After(t.Ended) {

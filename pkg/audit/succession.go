@@ -23,8 +23,9 @@ type Succession struct {
 	Extent shard.Extent
 	// Planned is set if the ancestor's Lease was released, and did not run out.
 	Planned bool
-	// Ended is when it was released, or its holder last renewed before it ran out. Began is when the heir no longer waited; zero if there
-	// is none up to the end of the log, and then Heir and After are empty.
+	// Ended is when it was released, or its holder last renewed before it ran out. Began is when
+	// the heir no longer waited; zero if there is none up to the end of the log, and then Heir and
+	// After are empty.
 	Ended, Began time.Time
 	// LastWrite and FirstWrite are the last under the ancestor and the first under the heir, of what both cover; zero if there
 	// are none, and always where no log was read.
@@ -65,9 +66,10 @@ type Sighting struct {
 	At    time.Time
 }
 
-// Successions returns what passed from one shard to another while the Leases of a fleet were watched, from every change that
-// was seen. It knows of no writes. Where members have one heartbeat for all that they hold, it needs the Leases of members too:
-// those of shards do not tell when their holders died.
+// Successions returns what passed from one shard to another while the Leases of a fleet were
+// watched, from every change that was seen. It knows of no writes. Where members have one heartbeat
+// for all that they hold, it needs the Leases of members too: those of shards do not tell when
+// their holders died.
 func Successions(fleetName string, sightings []Sighting) []Succession {
 	histories, heartbeats := map[shard.ID]*history{}, members{}
 	var t tale

@@ -20,8 +20,9 @@ type held struct {
 	shard  shard.ID
 	extent shard.Extent
 	term   Term
-	// owned is when the holder began to run, and until when it did; until is zero if it still does. free is when others could
-	// run: later than until where the Lease ran out, zero where the holder has to be listed as ended and is not.
+	// owned is when the holder began to run, and until when it did; until is zero if it still does.
+	// free is when others could run: later than until where the Lease ran out, zero where the
+	// holder has to be listed as ended and is not.
 	owned, until, free time.Time
 	planned            bool // was released
 	writes             []done

@@ -119,7 +119,8 @@ func (c *checker) judgeTerm(w write, t Term) bool {
 	return true
 }
 
-// ranOut reports whether the claim had shown no sign of life for its Lease's duration when a request arrived.
+// ranOut reports whether the claim had shown no sign of life for its Lease's duration when a
+// request arrived.
 func (c *checker) ranOut(by Identity, arrived time.Time) bool {
 	if c.members.beating(by.Member) {
 		return c.members.ranOut(by.Member, arrived)
@@ -127,7 +128,8 @@ func (c *checker) ranOut(by Identity, arrived time.Time) bool {
 	return c.histories[by.Shard].ranOut(arrived)
 }
 
-// convictEnded convicts a write of somebody who was listed as ended, while the shard's Lease went on naming it.
+// convictEnded convicts a write of somebody who was listed as ended, while the shard's Lease went
+// on naming it.
 func (c *checker) convictEnded(w write, t Term) {
 	c.convict(w.event, WriterEnded, "%s: the writer was listed as ended%s at version %d, at %s", w.by, t.end.bySomebody(), t.end.version, stamp(t.end.answered))
 }
