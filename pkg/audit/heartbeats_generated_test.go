@@ -10,8 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// heartbeatFleet makes up what an innocent fleet of three does that has one heartbeat a member: it has
-// a clock and a version, and sends the heartbeats of who lives as time passes.
+// heartbeatFleet makes up what an innocent fleet of three does that has one heartbeat a member: it
+// has a clock and a version, and sends the heartbeats of who lives as time passes.
 type heartbeatFleet struct {
 	*rand.Rand
 	lines   []line

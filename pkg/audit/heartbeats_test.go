@@ -218,6 +218,14 @@ func TestTaken(t *testing.T) {
 			s["strike"] = s["strike"].on(14).code(504)
 			s["next"] = s["next"].on(14)
 		}, want: notEnded},
+		"from a hole of the shard's own": {plant: func(s map[string]line) {
+			delete(s, "strike")
+			s["held"], s["taken"] = s["held"].on(9), s["taken"].on(35)
+		}, doubt: []audit.Kind{audit.LeaseHole}},
+		"soon, and nobody wrote after it": {plant: func(s map[string]line) {
+			deleteAll(s, "strike", "next", "next 2")
+			s["taken"] = lease(lower, b, 2, 21, 5.1)
+		}, doubt: hole},
 		"by what the log lacks": {plant: func(s map[string]line) {
 			delete(s, "strike")
 			s["next"] = s["next"].on(30)
@@ -365,6 +373,9 @@ func TestHeartbeatsThatTheLogLacks(t *testing.T) {
 	tests := map[string]judged{
 		"while it lives": {plant: func(s map[string]line) { s["a 4"] = s["a 4"].on(13) }},
 		"and it died":    {plant: func(s map[string]line) { s["next"] = s["next"].on(40); s["strike"] = s["strike"].on(20) }, doubt: []audit.Kind{audit.EndUnknown}},
+		"after it ended, and was forged": {plant: func(s map[string]line) {
+			s["x"], s["next"] = ofMember(user, "flotilla-0", a, 4, 33, 11, a), s["next"].on(49)
+		}},
 		"after it ended": {plant: func(s map[string]line) { s["next"] = s["next"].on(40) }},
 		"and nobody knows what it was": {plant: func(s map[string]line) {
 			s["x"] = beats(a, 0, 5).code(504)
@@ -417,6 +428,31 @@ func TestOldProtocol(t *testing.T) {
 	requireKinds(t, check(t, linesOf(early)...), audit.TakenEarly)
 }
 
+// TestProtocolOfWhoIsUnknown has a write nine seconds after the last write of its shard's Lease.
+func TestProtocolOfWhoIsUnknown(t *testing.T) {
+	for name, test := range map[string]struct {
+		plant func(s map[string]line)
+		late  int
+	}{
+		"no Lease names it: as the others": {func(s map[string]line) { deleteAll(s, "a 0", "a 2", "a 4") }, 0},
+		"an old one, written again by a new one": {func(s map[string]line) {
+			for _, key := range []string{"a 0", "a 2", "a 4"} {
+				s[key] = s[key].notes(map[string]string{"flotilla.dev/protocol": ""})
+			}
+			s["x"] = created(ofMember("flotilla-1", "flotilla-0", a, 3, 21, 4.05))
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scene := takeover()
+			test.plant(scene)
+			scene["late"] = write(a, lower, 1, low, 28, 9.9)
+			if report := (judged{}).check(t, scene); report.Late != test.late {
+				t.Errorf("%d late, want %d", report.Late, test.late)
+			}
+		})
+	}
+}
+
 // TestUnownedByHeartbeat counts from the member's last heartbeat.
 func TestUnownedByHeartbeat(t *testing.T) {
 	id, _ := shard.ParseID(lower)
@@ -437,6 +473,18 @@ func TestUnownedByHeartbeat(t *testing.T) {
 			s["taken"], s["write"] = lease(lower, a, 2, 20, 5), write(a, lower, 2, low, 21, 5)
 		}, expired: []time.Duration{0}, vacant: 10.1},
 		"acquired in vain": {plant: func(s map[string]line) { s["held"] = lease(lower, a, 1, 28, 8) }, expired: []time.Duration{2200 * time.Millisecond}},
+		"emptied when it was dead": {plant: func(s map[string]line) {
+			s["x"], s["taken"] = lease(lower, "", 1, 29, 10.05).sentBy(user), lease(lower, b, 2, 62, 16.2)
+			s["write"] = write(b, lower, 2, low, 63, 16.3)
+		}, expired: []time.Duration{12200 * time.Millisecond}},
+		"acquired after its end": {plant: func(s map[string]line) {
+			s["strike"] = ends("flotilla-0", a, 4, 18, 5)
+			s["held"], s["taken"] = lease(lower, a, 1, 70, 17), lease(lower, b, 2, 80, 17.5)
+			s["write"] = write(b, lower, 2, low, 85, 17.6)
+		}, expired: []time.Duration{500 * time.Millisecond}},
+		"no heartbeat in the log": {plant: func(s map[string]line) {
+			deleteAll(s, "a 0", "a 2", "a 4")
+		}, expired: []time.Duration{6100 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report := judged{plant: test.plant}.check(t, takeover())
@@ -511,12 +559,15 @@ func TestHeirOfTheDead(t *testing.T) {
 	halves, _, _ := plans(t)
 	mine, _ := heir(t)
 	for name, test := range map[string]judged{
-		"after the strike":                {},
-		"before it":                       {plant: func(s map[string]line) { s["x"] = wrote(b, mine, 1, 199, 16.05) }, want: []audit.Kind{audit.OverlappingShards}},
-		"before it, no version":           {plant: func(s map[string]line) { s["x"] = wrote(b, mine, 1, 0, 16.05) }, want: []audit.Kind{audit.OverlappingShards}},
-		"without one":                     {plant: func(s map[string]line) { s["50 strike"] = beats(nextA, 400, 20, a) }, want: []audit.Kind{audit.OverlappingShards}},
-		"and nobody knows":                {plant: func(s map[string]line) { delete(s, "50 strike") }, doubt: []audit.Kind{audit.EndUnknown}},
-		"and nobody knows, no version":    {plant: func(s map[string]line) { delete(s, "50 strike"); s["15 first write"] = wrote(b, mine, 1, 0, 16.5) }, doubt: []audit.Kind{audit.EndUnknown}},
+		"after the strike":             {},
+		"before it":                    {plant: func(s map[string]line) { s["x"] = wrote(b, mine, 1, 199, 16.05) }, want: []audit.Kind{audit.OverlappingShards}},
+		"before it, no version":        {plant: func(s map[string]line) { s["x"] = wrote(b, mine, 1, 0, 16.05) }, want: []audit.Kind{audit.OverlappingShards}},
+		"without one":                  {plant: func(s map[string]line) { s["50 strike"] = beats(nextA, 400, 20, a) }, want: []audit.Kind{audit.OverlappingShards}},
+		"and nobody knows":             {plant: func(s map[string]line) { delete(s, "50 strike") }, doubt: []audit.Kind{audit.EndUnknown}},
+		"and nobody knows, no version": {plant: func(s map[string]line) { delete(s, "50 strike"); s["15 first write"] = wrote(b, mine, 1, 0, 16.5) }, doubt: []audit.Kind{audit.EndUnknown}},
+		"and the log has a hole": {plant: func(s map[string]line) {
+			s["x"], s["50 strike"] = wrote(b, mine, 1, 199, 16.05), s["50 strike"].on(150)
+		}, doubt: []audit.Kind{audit.EndUnknown, audit.EndUnknown}},
 		"what the ancestor sent, arrives": {plant: func(s map[string]line) { s["x"] = wrote(a, lower, 1, 230, 16.6).arrived(15.9) }},
 		"the ancestor goes on":            {plant: func(s map[string]line) { s["x"] = wrote(a, lower, 1, 230, 16.6) }, want: []audit.Kind{audit.WriterEnded}},
 	} {

@@ -159,14 +159,11 @@ func (m members) lives(incarnation string, version uint64) (lives, known bool) {
 	return true, !slices.ContainsFunc(l.holes, func(g hole) bool { return g.before.version >= named && g.before.version < version })
 }
 
-// livesAt is lives for a moment that may have no version.
+// livesAt is lives for a moment that may have no version, and is not after the incarnation's end.
 func (m members) livesAt(incarnation string, at moment) (lives, known bool) {
 	l := m.of(incarnation)
 	if at.version > 0 || l == nil {
 		return m.lives(incarnation, at.version)
-	}
-	if e, ended := l.ends[incarnation]; ended && !e.received.After(at.answered) {
-		return false, e.answered.Before(at.received)
 	}
 	next := slices.IndexFunc(l.states, func(s state) bool { return s.received.After(at.answered) })
 	if next < 1 {

@@ -133,16 +133,15 @@ func (t Term) over(version uint64) bool {
 // stopped returns when the holder of a term that was not released surely ran for the last time:
 // with its last sign of life, or until it lost the Lease.
 func (t Term) stopped() time.Time {
+	at := t.beat.answered
 	switch {
 	case !t.beating:
 		return t.last.aliveAnswered
-	case t.Ended.IsZero(), t.struck, t.beats && t.beat.received.Add(t.beat.lasts()).Before(t.Ended):
+	case t.Ended.IsZero(), t.beats && t.beat.received.Add(t.beat.lasts()).Before(t.Ended):
+	case t.struck && !t.beats:
+		at = t.Ended.Add(-t.end.lasts()) // the Lease had stood still for that long
 	default:
 		return t.Ended
-	}
-	at := t.beat.answered
-	if !t.beats && t.struck {
-		at = t.Ended.Add(-t.end.lasts()) // the Lease had stood still for that long
 	}
 	if at.Before(t.Began) {
 		return t.Began
