@@ -15,6 +15,15 @@ const agentMark = "flotilla ("
 // memberMark is in the User-Agent of what a member sends for its own Lease and those of its shards.
 const memberMark = "/fleet-member/"
 
+// senderOf returns the name of the member in a User-Agent; empty if it does not say.
+func senderOf(agent string) string {
+	_, name, _ := strings.Cut(agent, memberMark)
+	if i := strings.IndexAny(name, "/ "); i >= 0 {
+		name = name[:i]
+	}
+	return strings.Clone(name)
+}
+
 // builtAgent is the form in which client-go tells a binary: its name, version, platform and commit.
 var builtAgent = regexp.MustCompile(`^[^/ ]+/[^ ]+ \([^()]*\) kubernetes/[^/ ]+`)
 

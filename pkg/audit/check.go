@@ -58,6 +58,7 @@ func Judge(opts Options, logs ...Log) (Report, error) {
 	if err := c.findShards(); err != nil {
 		return Report{}, err
 	}
+	c.judgeMembers()
 	c.judgeLeases()
 	c.judgeGateLeases()
 	c.judgeStrangers()
@@ -83,6 +84,7 @@ func newChecker(opts Options) *checker {
 		works:          map[Identity]*work{},
 		gates:          map[string]*gateLog{},
 		gated:          map[string][]string{},
+		members:        members{},
 		agents:         map[string]agentPart{},
 		strangers:      newStrangers(),
 		world:          newWorld(),
@@ -112,10 +114,13 @@ func (c *checker) begin(plan shard.Plan) {
 func (c *checker) judgeLeases() {
 	for id, h := range c.histories {
 		h.sort()
-		c.report.Terms[id] = h.terms()
-		c.report.Violations = append(c.report.Violations, h.faults()...)
+		terms := h.terms()
+		c.members.settle(terms)
+		c.report.Terms[id] = terms
+		c.report.Violations = append(c.report.Violations, h.faults(c.beating)...)
+		early := c.judgeTakings(id, h)
 		c.judgeHoles(id, h)
-		overlaps, resumed := h.overlaps(id)
+		overlaps, resumed := h.overlaps(id, terms, early)
 		c.report.Overlaps = append(c.report.Overlaps, overlaps...)
 		c.report.Violations = append(c.report.Violations, resumed...)
 		c.checkLayout(id, h)
@@ -176,6 +181,8 @@ type checker struct {
 	// that it waits for.
 	gates map[string]*gateLog
 	gated map[string][]string
+	// members are the Leases of the fleet's members.
+	members members
 	strangers
 	writes []write
 	last   time.Time            // when the last request was answered
@@ -224,6 +231,7 @@ func (c *checker) read(e event) error {
 	}
 	if e.ObjectRef.Resource == "leases" {
 		c.readGate(e)
+		c.readMember(e)
 		if e.ObjectRef.Namespace != c.namespace {
 			// Leases of the same names elsewhere are none of the fleet's.
 		} else if e.ObjectRef.Name == fleet.PlanLease(c.fleet) {
@@ -282,6 +290,9 @@ func (c *checker) countLease(id shard.ID, e event) bool {
 		}
 		return false
 	case e.Verb == "delete":
+		if h := c.histories[id]; h != nil {
+			h.deletions = append(h.deletions, e.moment(0))
+		}
 		c.convict(e, LeaseDeleted, "terms of %s may restart", id)
 		return false
 	default:

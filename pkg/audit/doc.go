@@ -21,17 +21,20 @@
 //   - Controller: the one that sent it, by its identity, is among those that the Lease named in that term; refused requests too.
 //     Identities that several controllers share stand for each of them. ByController counts what was judged.
 //   - Lease: (member, term) is what the shard's Lease said when the write took effect; see below.
+//   - End: the writer was not listed as ended when the write took effect, where a fleet has one
+//     heartbeat a member; see below.
 //   - Gate: where the member said on its own Lease that it waits for a foreign Lease, such as that
 //     of the stock controller manager's leader election (flotilla.dev/gates), that Lease named the
 //     fleet when the write took effect; see below.
 //   - No overlap: a write under the claim of a shard does not take effect while another shard that covers some of the same is
 //     held by a claim that has begun to work; see below.
 //
-// Of the Leases themselves: a new holder has a greater term than the one before, no term ends before the Lease was
-// released or its spec had stood still for its duration by the API server's clock, no term goes on after another has begun,
-// and no shard's Lease is deleted, nor that of the plan. The fleet takes no gate from a holder
-// whose hold has not run out. Overlaps lists the pairs of terms that these rules found in force at
-// once.
+// Of the Leases themselves: a new holder has a greater term than the one before, no term ends
+// before the Lease was released or its spec had stood still for its duration by the API server's
+// clock, no term goes on after another has begun, and no shard's Lease is deleted, nor that of the
+// plan. A fleet that has one heartbeat a member has other rules for the end of a term; see below.
+// The fleet takes no gate from a holder whose hold has not run out. Overlaps lists the pairs of
+// terms that these rules found in force at once.
 //
 // A write that arrived before the Lease write that ended its term was answered, and took effect after it, was on the wire
 // already, where no Lease can call it back. InFlight lists such writes, and those without a version that may have been such;
@@ -66,6 +69,51 @@
 // what happened within the time of two requests, milliseconds as a rule. Writes are joined so when the log has no
 // objects, when the answer is no object of the resource (most deletes, bindings, evictions), and when the version in the
 // answer is older than the term, since an update that changes nothing is answered with the version of the last change.
+//
+// # One heartbeat a member
+//
+// A fleet follows one of two protocols. In the first, a holder renews each shard's Lease. In the
+// second it renews its member's Lease alone (docs/design/heartbeat.md), and a shard's Lease is its
+// holder's however long it stands still. The annotation flotilla.dev/protocol on the member's Lease
+// tells which one an incarnation follows; one that no Lease in the log names does what any other
+// member in the log does. With the second protocol these rules take the place of those on time:
+//
+//   - A term ends with the release of the shard's Lease, its next acquisition, or the first write
+//     of the member's Lease that lists the holder as ended (flotilla.dev/ended), whichever comes
+//     first. All three have a version. What is said of the end of a term elsewhere (in flight,
+//     denied late, gaps, who ran what) counts by this. That an incarnation has ended stays true
+//     when it leaves the list.
+//   - Writer had ended: a write took effect after its writer was listed, and nobody had taken the
+//     shard yet. After somebody had, the writer is not the holder.
+//   - Holder had not ended: a shard's Lease goes to another incarnation only if it was released
+//     (flotilla.dev/released names the term; what others write on the Lease after that does not
+//     undo it), or if its holder is listed at a lower version. A Lease that somebody emptied, or
+//     whose holder is no member's incarnation, has to stand still for the duration that the new
+//     holder declares, and one that was deleted has to be absent for as long; else it was taken
+//     early. An incarnation may take again what it holds.
+//   - Ended too early: a member's Lease had to stand still for its duration before somebody else
+//     listed an incarnation of it: since the fleet had created the Lease or changed its holder, and
+//     since the incarnation's last heartbeat. The incarnation may list itself at any time as it
+//     gives its Lease back. The User-Agent's "/fleet-member/<name>" tells the two apart; without
+//     it, what comes before the Lease had stood still counts as the incarnation's own.
+//   - Heartbeat after the end: an incarnation renewed its member's Lease, or acquired it, after it
+//     was listed.
+//   - Heirs of a shard wait until it was released or its holder is listed. What an heir writes
+//     before is an overlap of shards, even if the holder was silent for long.
+//
+// A heartbeat is a write by the member that changes the Lease's renewTime or makes itself its
+// holder. A rival's wish, an operator's drain, a member that writes the Lease of another again
+// after its deletion, and whatever is sent by somebody who is not of the fleet are none. What
+// somebody else lists as ended is convicted as any other is, and says so: the fleet acts by it.
+//
+// A write is late if it arrived when its writer's last heartbeat was longer ago than its Lease
+// lasts. A gap counts from that heartbeat too, and a claim of which the log has no end has run out
+// with it, though nobody else may have it then.
+//
+// That a holder had not ended needs a proof: a later write of its member's Lease with no hole
+// between. A server that is killed may have stored a strike, and not have logged it. Without that
+// proof, or if the log lacks the member's Lease, who took the shard is undecided (end of the holder
+// not known). So is a hole in which the holder may have been listed.
 //
 // # Gates
 //
@@ -152,13 +200,18 @@
 //   - Events: they are recorded late and in batches, and those on cluster-scoped objects lie in namespace "default".
 //     They are counted.
 //   - Requests that store nothing: reviews and TokenRequests. They are counted.
-//   - Whether the Lease had run out while nobody else took it. Such writes are counted as late: a server that stalls
-//     can make a request late that left in time. Undisturbed returns an error if there are any.
+//   - Whether the Lease had run out while nobody else took it: by the shard's last renewal, or the
+//     member's last heartbeat. Such writes are counted as late: a server that stalls can make a
+//     request late that left in time. Undisturbed returns an error if there are any.
 //   - Reads.
 //
 // Updates that change nothing are answered with the version of the last change. One that comes after its term and is
 // answered with a version from within it is acquitted; one that is answered with a successor's version is convicted. Both
 // did no harm.
+//
+// With one heartbeat a member nothing is said of an incarnation that takes its member's Lease from
+// another too early, and does not list it: that delays those who wait. Nor of writes of the plan's
+// Lease under either protocol, but for the plans.
 //
 // A change of the Lease that leaves its spec alone, such as a rival's wish, is no renewal. Who takes again, with the same
 // term, what it had let run out cannot be told from who renewed it late.

@@ -14,8 +14,7 @@ import (
 // gateLog is all writes of a Lease that is none of the fleet's own.
 type gateLog struct {
 	history
-	deletions []moment
-	holds     []gateHold // by the fleet, in order; see finish
+	holds []gateHold // by the fleet, in order; see finish
 }
 
 // gateHold is a time in which the Lease named the fleet.
@@ -58,7 +57,10 @@ func (c *checker) readGate(e event) {
 		}
 		gates := gatesOf(e, lease)
 		c.named.Insert(gates...)
-		c.gated[*lease.Spec.HolderIdentity] = gates
+		// Who writes the Lease again after its deletion does not know them.
+		if holder := *lease.Spec.HolderIdentity; len(gates) > 0 || c.gated[holder] == nil {
+			c.gated[holder] = gates
+		}
 		c.published.Insert(strings.Split(lease.Annotations[election.CredentialsAnnotation], ",")...)
 	case strings.HasPrefix(name, c.fleet+"-") && e.ObjectRef.Namespace == c.namespace, e.ObjectRef.Namespace == corev1.NamespaceNodeLease, e.refused():
 	default:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -25,6 +26,19 @@ type state struct {
 	spec                         uint64
 	aliveReceived, aliveAnswered time.Time
 	cover                        cover
+	// released is set if nobody holds the Lease and it says that the holder of the term gave it
+	// back; freed also if it said so before: what is written after a release does not undo it.
+	released, freed bool
+	// beat is the Lease's renewTime in microseconds; 0 if it has none.
+	beat int64
+	// ended are the incarnations that a member's Lease lists as ended, protocol is what it says
+	// that its holder follows.
+	ended    []string
+	protocol int
+	// sender is the member that sent the write, empty if its User-Agent does not say. stranger is
+	// set if the sender is not of the fleet; see memberLog.finish.
+	sender   string
+	stranger bool
 	// event is the write itself, for violations.
 	event event
 }
@@ -40,6 +54,8 @@ type history struct {
 	// them: the log begins later than the Lease.
 	holes   []hole
 	partial bool
+	// deletions of the Lease.
+	deletions []moment
 }
 
 // hole lies between two writes of a Lease: the second was made on a version that no write in the log has made.
@@ -86,7 +102,7 @@ func (h *history) addUnknown(e event) {
 // madeBy returns what an event made of the Lease, or would have, without its version.
 func madeBy(lease *coordinationv1.Lease, e event) state {
 	s := stateOf(lease, 0)
-	s.received, s.answered, s.event = e.Received.Time, e.Answered.Time, e.lean()
+	s.received, s.answered, s.event, s.sender = e.Received.Time, e.Answered.Time, e.lean(), senderOf(e.UserAgent)
 	if asked := e.asked(); asked != nil {
 		s.based, _ = strconv.ParseUint(asked.ResourceVersion, 10, 64)
 	}
@@ -96,14 +112,27 @@ func madeBy(lease *coordinationv1.Lease, e event) state {
 // stateOf returns what a Lease says, without when it was written.
 func stateOf(lease *coordinationv1.Lease, version uint64) state {
 	term := ptr.Deref(lease.Spec.LeaseTransitions, 0)
-	return state{
+	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
+	s := state{
 		version:  version,
-		holder:   ptr.Deref(lease.Spec.HolderIdentity, ""),
+		holder:   holder,
 		term:     term,
 		duration: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
 		spec:     fingerprint(lease.Spec),
 		cover:    coverOf(lease, term),
+		released: holder == "" && lease.Annotations[releasedAnnotation] == strconv.Itoa(int(term)),
+		protocol: 1,
 	}
+	if at := lease.Spec.RenewTime; at != nil {
+		s.beat = at.UnixMicro()
+	}
+	if ended := lease.Annotations[endedAnnotation]; ended != "" {
+		s.ended = strings.Split(ended, ",")
+	}
+	if n, err := strconv.Atoi(lease.Annotations[protocolAnnotation]); err == nil {
+		s.protocol = n
+	}
+	return s
 }
 
 // sort puts the states in order; an update that changed nothing is answered with what was there, and is left out.
@@ -115,6 +144,7 @@ func (h *history) sort() {
 	h.recover()
 	for i := range h.states {
 		s := &h.states[i]
+		s.freed = s.released || i > 0 && s.holder == "" && h.states[i-1].freed
 		s.aliveReceived, s.aliveAnswered = s.received, s.answered
 		if i > 0 && h.states[i-1].spec == s.spec {
 			s.aliveReceived, s.aliveAnswered = h.states[i-1].aliveReceived, h.states[i-1].aliveAnswered
@@ -249,8 +279,9 @@ func (t *Term) note(s state) {
 	}
 }
 
-// faults returns what is wrong with the Lease's writes by themselves.
-func (h *history) faults() []Violation {
+// faults returns what is wrong with the Lease's writes by themselves. Of holders that do not renew
+// it by itself, judgeTakings judges when it may change hands.
+func (h *history) faults(beating func(before, after string) bool) []Violation {
 	var faults []Violation
 	high, held := int32(-1), state{}
 	for _, s := range h.states {
@@ -264,7 +295,7 @@ func (h *history) faults() []Violation {
 				faults = append(faults, s.event.violation(TermReused, "%s holds it for term %d, which is not above term %d before",
 					s.holder, s.term, high))
 			}
-			if held.holder != "" && s.holder != held.holder && !h.holeBefore(s.version) && s.answered.Before(held.aliveReceived.Add(held.duration)) {
+			if held.holder != "" && s.holder != held.holder && !h.holeBefore(s.version) && !beating(held.holder, s.holder) && s.answered.Before(held.aliveReceived.Add(held.duration)) {
 				faults = append(faults, s.event.violation(TakenEarly, "%s took it %v after %s had renewed it for %v",
 					s.holder, s.answered.Sub(held.aliveReceived), held.holder, held.duration))
 			}

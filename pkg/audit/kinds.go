@@ -24,6 +24,17 @@ const (
 	// TakenEarly: a Lease got a new holder before that of the old one had run out; of a gate, the
 	// fleet for its holder.
 	TakenEarly Kind = "taken early"
+	// HolderNotEnded: a shard's Lease was taken from a holder that had neither released it nor
+	// ended.
+	HolderNotEnded Kind = "holder had not ended"
+	// WriterEnded: the writer was listed as ended on its member's Lease, and nobody had taken the
+	// shard yet.
+	WriterEnded Kind = "writer had ended"
+	// EndedEarly: an incarnation was listed as ended before its member's Lease had stood still for
+	// its duration.
+	EndedEarly Kind = "ended too early"
+	// BeatAfterEnd: an incarnation renewed its member's Lease after it was listed as ended.
+	BeatAfterEnd Kind = "heartbeat after the end"
 	// Overlapping: the Lease went on with a term although another one had begun.
 	Overlapping Kind = "overlapping terms"
 	// OverlappingShards: a write was made under the claim of a shard while another shard that covers some of the same was
@@ -58,6 +69,8 @@ const (
 	LeaseHole Kind = "hole in the Lease's history"
 	// LeaseUnanswered: a write of a shard's Lease ended without an answer, and the log does not have what it asked for.
 	LeaseUnanswered Kind = "Lease write without an answer"
+	// EndUnknown: the log lacks a write of a member's Lease that may have listed a holder as ended.
+	EndUnknown Kind = "end of the holder not known"
 	// LongFlight: a write was under way when its term ended, and for longer than the API server lets a request be.
 	LongFlight Kind = "in flight for too long"
 	// LateFlight: a write arrived after the Lease had run out, by when its sender must have stopped, and took effect after the
@@ -69,10 +82,10 @@ const (
 func Kinds() (violations, undecided []Kind) {
 	return []Kind{
 			WrongRange, WrongScope, WrongController, NotHolder, UnknownShard, BadAgent,
-			Unfenced, TermReused, TakenEarly, Overlapping, OverlappingShards, WrongLayout,
+			Unfenced, TermReused, TakenEarly, HolderNotEnded, WriterEnded, EndedEarly, BeatAfterEnd, Overlapping, OverlappingShards, WrongLayout,
 			DuplicatePod, DuplicateReplicaSet, DuplicateJob, DuplicateSlice, WantedPodDeleted, OwnedDeleted,
 			NotGated, LeaseDeleted,
 		}, []Kind{
-			LeaseHole, LeaseUnanswered, LongFlight, LateFlight,
+			LeaseHole, LeaseUnanswered, EndUnknown, LongFlight, LateFlight,
 		}
 }

@@ -23,6 +23,15 @@ func inHandoff(lines ...line) trip { return tripped(append(handoff(lower), lines
 
 func inScene(lines ...line) trip { return tripped(append(scene(), lines...)...) }
 
+// inTakeover plants into a clean takeover in a fleet of one heartbeat a member.
+func inTakeover(plant func(scene map[string]line)) trip {
+	return func(t *testing.T) audit.Report {
+		scene := takeover()
+		plant(scene)
+		return check(t, linesOf(scene)...)
+	}
+}
+
 // changed plants a fault into a clean split.
 func changed(plant func(t *testing.T, scene map[string]line, heir string)) trip {
 	return func(t *testing.T) audit.Report {
@@ -41,12 +50,16 @@ var trips = map[audit.Kind]trip{
 	audit.WrongController: changed(func(_ *testing.T, s map[string]line, heir string) {
 		s["19"] = by("job-controller", write(b, heir, 1, low, 141, 15.5))
 	}),
-	audit.NotHolder:    inHandoff(write(a, lower, 1, low, 35, 4.5)),
-	audit.UnknownShard: inHandoff(write(a, "namespaces/07", 1, low, 15, 1)),
-	audit.BadAgent:     inHandoff(write(a, lower, 1, low, 15, 1).with("userAgent", client+" flotilla (member=flotilla-0...TRUNCATED")),
-	audit.Unfenced:     inHandoff(write(a, lower, 1, low, 15, 1).with("userAgent", client)),
-	audit.TermReused:   tripped(lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), lease(lower, b, 1, 30, 2)),
-	audit.TakenEarly:   tripped(lease(lower, a, 1, 10, 0), lease(lower, b, 2, 20, 5.9)),
+	audit.NotHolder:      inHandoff(write(a, lower, 1, low, 35, 4.5)),
+	audit.UnknownShard:   inHandoff(write(a, "namespaces/07", 1, low, 15, 1)),
+	audit.BadAgent:       inHandoff(write(a, lower, 1, low, 15, 1).with("userAgent", client+" flotilla (member=flotilla-0...TRUNCATED")),
+	audit.Unfenced:       inHandoff(write(a, lower, 1, low, 15, 1).with("userAgent", client)),
+	audit.TermReused:     tripped(lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), lease(lower, b, 1, 30, 2)),
+	audit.TakenEarly:     tripped(lease(lower, a, 1, 10, 0), lease(lower, b, 2, 20, 5.9)),
+	audit.HolderNotEnded: inTakeover(func(s map[string]line) { delete(s, "strike") }),
+	audit.WriterEnded:    inTakeover(func(s map[string]line) { s["x"] = write(a, lower, 1, low, 32, 10.15) }),
+	audit.EndedEarly:     inTakeover(func(s map[string]line) { s["strike"] = ends("flotilla-1", a, 4, 30, 9.9) }),
+	audit.BeatAfterEnd:   inTakeover(func(s map[string]line) { s["x"] = beats(a, 33, 10.15, a) }),
 	audit.Overlapping: tripped(lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), lease(lower, b, 2, 30, 2), lease(lower, "", 2, 40, 3),
 		lease(lower, a, 1, 50, 4)),
 	audit.OverlappingShards: changed(func(_ *testing.T, s map[string]line, heir string) { s["10b"] = wrote(b, heir, 1, 60, 8.5) }),
@@ -75,6 +88,7 @@ var trips = map[audit.Kind]trip{
 var doubts = map[audit.Kind]trip{
 	audit.LeaseHole:       tripped(lease(lower, a, 1, 10, 1), lease(lower, b, 2, 40, 3).on(30)),
 	audit.LeaseUnanswered: inHandoff(lease(lower, "", 2, 0, 8).code(504)),
+	audit.EndUnknown:      inTakeover(func(s map[string]line) { deleteAll(s, "strike", "next", "next 2") }),
 	audit.LongFlight:      inHandoff(write(a, lower, 1, low, 35, 69).arrived(3.9)),
 	audit.LateFlight:      tripped(lease(lower, a, 1, 10, 0), lease(lower, b, 2, 40, 8), write(a, lower, 1, low, 45, 9).arrived(7.9)),
 }

@@ -28,9 +28,9 @@ type claimKey struct {
 
 // overlaps returns the pairs of terms that overlap, and a violation for each that went on after another had begun: that
 // is an order of versions, and no clock has a part in it. That a term was taken early, by the clock, is among the faults.
-func (h *history) overlaps(id shard.ID) (overlaps []Overlap, resumed []Violation) {
+// early are the versions that took the Lease from who had one heartbeat for all.
+func (h *history) overlaps(id shard.ID, terms []Term, early map[uint64]bool) (overlaps []Overlap, resumed []Violation) {
 	seen := map[claimKey]int{} // the number of the term's last run
-	terms := h.terms()
 	for i, t := range terms {
 		key := claimKey{t.Holder, t.Term}
 		if last, ok := seen[key]; ok && last < i-1 {
@@ -41,8 +41,9 @@ func (h *history) overlaps(id shard.ID) (overlaps []Overlap, resumed []Violation
 			resumed = append(resumed, t.first.event.violation(Overlapping, "%s went on with term %d at version %d, though %s had begun term %d at version %d",
 				t.Holder, t.Term, t.first.version, between.Holder, between.Term, between.first.version))
 		} else if i > 0 && !terms[i-1].Released && terms[i-1].Holder != t.Holder && !h.holeBefore(t.first.version) {
-			if early := terms[i-1].last.aliveReceived.Add(terms[i-1].last.duration).Sub(t.first.answered); early > 0 {
-				overlaps = append(overlaps, Overlap{Shard: id, Other: id, First: terms[i-1], Second: t, Version: t.first.version, For: early})
+			by := t.overtook(terms[i-1])
+			if convicted := early[t.first.version] || !terms[i-1].beating && !t.beating; convicted && by > 0 {
+				overlaps = append(overlaps, Overlap{Shard: id, Other: id, First: terms[i-1], Second: t, Version: t.first.version, For: by})
 			}
 		}
 		seen[key] = i

@@ -57,16 +57,24 @@ type Term struct {
 	// Holder is the incarnation, Term the number.
 	Holder string
 	Term   int32
-	// Began and Ended are when the Lease writes were answered that began and ended it. Ended is zero for a term that
-	// the log does not see end.
+	// Began and Ended are when the Lease writes were answered that began and ended it. Ended is
+	// zero for a term that the log does not see end. Where the holder has one heartbeat for all, a
+	// write of its member's Lease may be what ended it.
 	Began, Ended time.Time
-	// Released is set if the holder gave the Lease back, and it was not taken from it.
+	// Released is set if the holder gave the Lease back, or that of its member, and it was not
+	// taken from it.
 	Released bool
 
 	first, last state // its first and last write
 	// earlier is set if the log begins with the term, which had begun before.
 	earlier bool
 	end     state // the write that ended it
+	// beating is set if the holder has one heartbeat for all that it holds: beat is its last one in
+	// the term or before, if beats is set. struck is set if the term ended with the write that
+	// listed the holder as ended, and taken is the write by which the shard's Lease stopped to name
+	// it.
+	beating, beats, struck bool
+	beat, taken            state
 	// cover is what the Lease said in the term, nil if it named no controllers. waited is set once it said that the holder
 	// was ready and waited for others, ran is when it no longer said so.
 	cover  *cover
@@ -94,7 +102,7 @@ type Counts struct {
 	// ByVersion and ByTime are the writes that carry the fence's part, by how they were joined with their Lease.
 	ByVersion int `json:"byVersion"`
 	ByTime    int `json:"byTime"`
-	// Late are those whose Lease had run out and had not been taken by anybody.
+	// Late are those whose Lease, or whose member's, had run out and had not been taken by anybody.
 	Late int `json:"late"`
 	// Flying are the writes in flight, FlyingReleased those of them whose term had ended by a release.
 	Flying         int `json:"inFlight"`
@@ -121,6 +129,11 @@ type Counts struct {
 	Gated int `json:"gated"`
 	// PlansRefused are plans that somebody else than the fleet wrote and that could not follow the one in force.
 	PlansRefused int `json:"plansRefused"`
+	// Ended are incarnations that were listed as ended, each held against its heartbeats. Taken are
+	// the times that somebody took a shard from a holder, each held against the end of that:
+	// releases do not count. Both are of fleets that have one heartbeat a member.
+	Ended int `json:"ended"`
+	Taken int `json:"taken"`
 	// LeaseUnknown are writes of shards' Leases that ended with a server's error, so that nobody knows whether they took
 	// effect. They are left out, but for those that a later write was made on: look at them before you believe a violation
 	// that is near to one.
@@ -173,14 +186,14 @@ func (r Report) Unwritten(namespaces []string) []string {
 
 // Gaps returns how long shards went without a holder between two terms, by whether the first was released or ran out,
 // each sorted: from the answer to the last write of the one to the answer to the first of the next. Where the Lease ran
-// out, this counts from its last renewal.
+// out, this counts from its last renewal, or from the member's last heartbeat.
 func (r Report) Gaps() (released, expired []time.Duration) {
 	for _, terms := range r.Terms {
 		for i, next := range terms[min(1, len(terms)):] {
 			if last := terms[i]; last.Released {
 				released = append(released, next.Began.Sub(last.Ended))
 			} else {
-				expired = append(expired, next.Began.Sub(last.last.aliveAnswered))
+				expired = append(expired, next.Began.Sub(last.stopped()))
 			}
 		}
 	}

@@ -79,12 +79,17 @@ func (t Term) endedBefore(other Term) bool {
 }
 
 func (c *checker) judgePair(a, b *work) {
-	byA, byB := c.intrusions(a, b), c.intrusions(b, a)
+	byA, perhapsA := c.intrusions(a, b)
+	byB, perhapsB := c.intrusions(b, a)
 	first, second, intrusions := a, b, byB
 	if len(byB) == 0 || len(byA) > 0 && byA[0].answered.Before(byB[0].answered) {
 		first, second, intrusions = b, a, byA
 	}
 	if len(intrusions) == 0 {
+		for _, d := range append(perhapsA, perhapsB...)[:min(1, len(perhapsA)+len(perhapsB))] {
+			c.doubt(d.event, EndUnknown, "%s and %s cover some of the same; the log does not tell whether the holder of the one had ended when the other wrote this",
+				a.by, b.by)
+		}
 		return
 	}
 	d := intrusions[0]
@@ -101,47 +106,62 @@ func (c *checker) judgePair(a, b *work) {
 		common(first.fact.extent, second.fact.extent), max(len(byA), len(byB)), min(len(byA), len(byB)))
 }
 
-// intrusions returns the writes of k that took effect while the other's claim was in force and had begun to work, in order.
-// What was on the wire when the other one began, by a claim that had run out, is in flight.
-func (c *checker) intrusions(k, other *work) []done {
-	var all []done
-	h := c.histories[k.by.Shard]
+// intrusions returns the writes of k that took effect while the other's claim was in force and had
+// begun to work, in order. What was on the wire when the other one began, by a claim that had run
+// out, is in flight. perhaps are writes of which the log does not tell whether the other's was in
+// force.
+func (c *checker) intrusions(k, other *work) (all, perhaps []done) {
 	for _, d := range k.writes {
-		if !other.begunBefore(d) || !c.inForce(other, d) {
+		if !other.begunBefore(d) {
 			continue
 		}
-		if first := other.writes[0]; h.ranOut(first.received) && !d.received.After(first.answered) {
+		force, known := c.inForce(other, d)
+		if !known {
+			perhaps = append(perhaps, d)
+		}
+		if !force || !known {
+			continue
+		}
+		if first := other.writes[0]; c.ranOut(k.by, first.received) && !d.received.After(first.answered) {
 			c.fly(d.event, Flight{
 				Identity: k.by, File: d.event.file, Log: d.event.log, Line: d.event.line, Verb: d.event.Verb, URI: d.event.RequestURI,
 				Version: d.version, Ended: first.version, After: max(d.answered.Sub(first.answered), 0),
-			}, h.ranOut(d.received))
+			}, c.ranOut(k.by, d.received))
 			continue
 		}
 		all = append(all, d)
 	}
-	return all
+	return all, perhaps
 }
 
-// inForce tells whether the term surely was in force when d took effect: nobody could have seen it end or run out.
-func (c *checker) inForce(k *work, d done) bool {
+// inForce tells whether the term surely was in force when d took effect: nobody could have seen it
+// end, or run out where Leases do that. known is false if the log lacks who ended its holder.
+func (c *checker) inForce(k *work, d done) (force, known bool) {
 	h, t := c.histories[k.by.Shard], k.term
 	if !t.Ended.IsZero() && d.received.After(t.Ended) {
-		return false
+		return false, true
 	}
 	var s state
 	if d.version > 0 {
 		s, _ = h.at(d.version)
 	} else {
 		if !t.Ended.IsZero() && !d.answered.Before(t.end.received) {
-			return false
+			return false, true
 		}
 		i, _ := slices.BinarySearchFunc(h.states, d.received, func(s state, at time.Time) int { return s.answered.Compare(at) })
 		if i == 0 {
-			return false
+			return false, true
 		}
 		s = h.states[i-1]
 	}
-	return s.holder == k.by.Member && s.term == k.by.Term && d.answered.Before(s.aliveReceived.Add(s.duration))
+	switch {
+	case s.holder != k.by.Member || s.term != k.by.Term:
+		return false, true
+	case t.beating:
+		return c.members.livesAt(k.by.Member, d.moment)
+	default:
+		return d.answered.Before(s.aliveReceived.Add(s.duration)), true
+	}
 }
 
 // common writes for people what is in both extents.

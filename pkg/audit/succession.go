@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -21,8 +23,9 @@ type Succession struct {
 	Extent shard.Extent
 	// Planned is set if the ancestor's Lease was released, and did not run out.
 	Planned bool
-	// Ended is when it was released, or last renewed before it ran out. Began is when the heir no longer waited; zero if there
-	// is none up to the end of the log, and then Heir and After are empty.
+	// Ended is when it was released, or its holder last renewed before it ran out. Began is when
+	// the heir no longer waited; zero if there is none up to the end of the log, and then Heir and
+	// After are empty.
 	Ended, Began time.Time
 	// LastWrite and FirstWrite are the last under the ancestor and the first under the heir, of what both cover; zero if there
 	// are none, and always where no log was read.
@@ -63,10 +66,12 @@ type Sighting struct {
 	At    time.Time
 }
 
-// Successions returns what passed from one shard to another while the Leases of a fleet were watched, from every change that
-// was seen. It knows of no writes.
+// Successions returns what passed from one shard to another while the Leases of a fleet were
+// watched, from every change that was seen. It knows of no writes. Where members have one heartbeat
+// for all that they hold, it needs the Leases of members too: those of shards do not tell when
+// their holders died.
 func Successions(fleetName string, sightings []Sighting) []Succession {
-	histories := map[shard.ID]*history{}
+	histories, heartbeats := map[shard.ID]*history{}, members{}
 	var t tale
 	for _, s := range sightings {
 		if s.At.After(t.end) {
@@ -74,19 +79,26 @@ func Successions(fleetName string, sightings []Sighting) []Succession {
 		}
 		version, err := strconv.ParseUint(s.Lease.ResourceVersion, 10, 64)
 		seen := stateOf(s.Lease, version)
+		seen.received, seen.answered = s.At, s.At
+		if name, ok := strings.CutPrefix(s.Lease.Name, election.MemberLease(fleetName, "")); ok && err == nil {
+			l := heartbeats.log(name)
+			l.states = append(l.states, seen)
+		}
 		id := seen.cover.id
 		if err != nil || seen.cover.fleet != fleetName || s.Lease.Name != fleet.ShardLease(fleetName, id) {
 			continue
 		}
-		seen.received, seen.answered = s.At, s.At
 		if histories[id] == nil {
 			histories[id] = &history{}
 		}
 		histories[id].states = append(histories[id].states, seen)
 	}
+	heartbeats.finish(func(event) bool { return true })
 	for id, h := range histories {
 		h.sort()
-		for _, term := range h.terms() {
+		terms := h.terms()
+		heartbeats.settle(terms)
+		for _, term := range terms {
 			if term.cover != nil {
 				t.holds = append(t.holds, &held{shard: id, extent: term.cover.extent, term: term})
 			}

@@ -20,8 +20,9 @@ type held struct {
 	shard  shard.ID
 	extent shard.Extent
 	term   Term
-	// owned is when the holder began to run, and until when it did; until is zero if it still does. free is when others could
-	// run: later than until where the Lease ran out.
+	// owned is when the holder began to run, and until when it did; until is zero if it still does.
+	// free is when others could run: later than until where the Lease ran out, zero where the
+	// holder has to be listed as ended and is not.
 	owned, until, free time.Time
 	planned            bool // was released
 	writes             []done
@@ -53,15 +54,16 @@ func (c *checker) tell() tale {
 // settle finds out from when to when each holder ran.
 func (t *tale) settle() {
 	for _, h := range t.holds {
-		last := h.term.last
 		h.planned = h.term.Released
-		switch expiry := last.aliveAnswered.Add(last.duration); {
+		switch expiry := h.term.expiry(); {
 		case h.term.Released:
 			h.until, h.free = h.term.Ended, h.term.Ended
 		case !h.term.Ended.IsZero():
-			h.until, h.free = last.aliveAnswered, h.term.Ended
-		case expiry.Before(t.end):
-			h.until, h.free = last.aliveAnswered, expiry
+			h.until, h.free = h.term.stopped(), h.term.Ended
+		case h.term.beating && !expiry.IsZero() && expiry.Before(t.end):
+			h.until = h.term.stopped() // and nobody else may run before the holder is listed as ended
+		case !h.term.beating && expiry.Before(t.end):
+			h.until, h.free = h.term.stopped(), expiry
 		}
 	}
 	slices.SortFunc(t.holds, func(a, b *held) int {

@@ -11,8 +11,8 @@ import (
 type Gap struct {
 	// Before and After are the incarnations on both sides, which may be the same.
 	Before, After string
-	// From is when the term's last write was answered: the release, or the last renewal of what then ran out. To is when
-	// the next term's first was.
+	// From is when the term's last write was answered: the release, or the last renewal, or
+	// heartbeat, of what then ran out. To is when the next term's first was.
 	From, To time.Time
 	// Planned is set if the Lease was released, and did not run out.
 	Planned bool
@@ -30,7 +30,8 @@ type Unowned struct {
 	// P50, P99 and Worst are of the planned gaps, WorstUnplanned is of the others, which count from the last renewal; 0 if
 	// there are none. The percentiles are of the nearest rank.
 	P50, P99, Worst, WorstUnplanned time.Duration
-	// Vacant is when the shard was given back for good; zero if it has a holder at the end of the log, or never had one.
+	// Vacant is when the shard was given back for good, or its holder listed as ended; zero if it
+	// has a holder at the end of the log, or never had one.
 	Vacant time.Time
 }
 
@@ -48,7 +49,7 @@ func unowned(terms []Term) Unowned {
 	var planned []time.Duration
 	for i, next := range terms[min(1, len(terms)):] {
 		last := terms[i]
-		gap := Gap{Before: last.Holder, After: next.Holder, From: last.last.aliveAnswered, To: next.Began, Planned: last.Released}
+		gap := Gap{Before: last.Holder, After: next.Holder, From: last.stopped(), To: next.Began, Planned: last.Released}
 		if last.Released {
 			gap.From = last.Ended
 			planned = append(planned, gap.Duration())
@@ -60,7 +61,7 @@ func unowned(terms []Term) Unowned {
 		}
 		u.Gaps = append(u.Gaps, gap)
 	}
-	if n := len(terms); n > 0 && terms[n-1].Released {
+	if n := len(terms); n > 0 && !terms[n-1].Ended.IsZero() {
 		u.Vacant = terms[n-1].Ended
 	}
 	slices.Sort(planned)

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"slices"
+	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -80,11 +81,15 @@ func (c *checker) term(by Identity) (Term, bool) {
 func (c *checker) judgeTerm(w write, t Term) bool {
 	h := c.histories[w.by.Shard]
 	// A version from before the term is that of an earlier change: this write changed nothing.
-	late := h.ranOut(w.event.Received.Time)
+	late := c.ranOut(w.by, w.event.Received.Time)
 	if w.version < t.first.version {
 		c.report.ByTime++
 		if !t.couldCover(w.event) {
-			c.convictUnlessHidden(w, "%s: the term lasted from %s to %s", w.by, stamp(t.Began), stamp(t.Ended))
+			if t.struck && (t.taken.version == 0 || !w.event.Received.After(t.taken.answered)) {
+				c.convictEnded(w, t)
+			} else {
+				c.convictUnlessHidden(w, "%s: the term lasted from %s to %s", w.by, stamp(t.Began), stamp(t.Ended))
+			}
 			return false
 		}
 		// It may have taken effect before the end of the term, or after it.
@@ -93,11 +98,17 @@ func (c *checker) judgeTerm(w write, t Term) bool {
 		}
 	} else {
 		c.report.ByVersion++
-		if s, _ := h.at(w.version); s.holder != w.by.Member || s.term != w.by.Term {
-			if t.onTheWire(w.event) {
-				c.fly(w.event, w.flight(t), late)
-				return false
-			}
+		s, _ := h.at(w.version)
+		named := s.holder == w.by.Member && s.term == w.by.Term
+		switch {
+		case named && !t.over(w.version):
+		case t.onTheWire(w.event):
+			c.fly(w.event, w.flight(t), late)
+			return false
+		case named:
+			c.convictEnded(w, t)
+			return false
+		default:
 			c.convictUnlessHidden(w, "%s: the Lease at version %d named %q, term %d", w.by, w.version, s.holder, s.term)
 			return false
 		}
@@ -106,6 +117,21 @@ func (c *checker) judgeTerm(w write, t Term) bool {
 		c.report.Late++
 	}
 	return true
+}
+
+// ranOut reports whether the claim had shown no sign of life for its Lease's duration when a
+// request arrived.
+func (c *checker) ranOut(by Identity, arrived time.Time) bool {
+	if c.members.beating(by.Member) {
+		return c.members.ranOut(by.Member, arrived)
+	}
+	return c.histories[by.Shard].ranOut(arrived)
+}
+
+// convictEnded convicts a write of somebody who was listed as ended, while the shard's Lease went
+// on naming it.
+func (c *checker) convictEnded(w write, t Term) {
+	c.convict(w.event, WriterEnded, "%s: the writer was listed as ended%s at version %d, at %s", w.by, t.end.bySomebody(), t.end.version, stamp(t.end.answered))
 }
 
 // convictUnlessHidden convicts a write of somebody whom the Lease did not name, unless what it said then is not in the log.

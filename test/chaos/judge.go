@@ -31,7 +31,8 @@ func (t tampering) excuses(v audit.Violation) bool {
 		return v.Kind == audit.NotGated
 	}
 	switch v.Kind {
-	case audit.LeaseDeleted, audit.TermReused, audit.TakenEarly, audit.NotHolder, audit.Overlapping, audit.OverlappingShards, audit.WrongLayout:
+	case audit.LeaseDeleted, audit.TermReused, audit.TakenEarly, audit.NotHolder, audit.Overlapping, audit.OverlappingShards, audit.WrongLayout,
+		audit.HolderNotEnded:
 	default:
 		return false
 	}

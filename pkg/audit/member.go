@@ -1,0 +1,331 @@
+package audit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// What stands on the Leases of a fleet that has one heartbeat a member.
+const (
+	// endedAnnotation lists, on a member's Lease, the incarnations of the member that have ended.
+	endedAnnotation = "flotilla.dev/ended"
+	// protocolAnnotation is the protocol that the holder of a member's Lease follows; without it,
+	// that of renewed shards.
+	protocolAnnotation = "flotilla.dev/protocol"
+	// releasedAnnotation is, on a shard's Lease without a holder, the term whose holder released
+	// it.
+	releasedAnnotation = "flotilla.dev/released"
+)
+
+// heartbeats is the protocol in which a member renews its own Lease and no other.
+const heartbeats = 2
+
+// members are the Leases of members, by the member's name.
+type members map[string]*memberLog
+
+// memberLog is all writes of a member's Lease.
+type memberLog struct {
+	history
+	name string
+	// beats are the heartbeats of each incarnation, in order.
+	beats map[string][]state
+	// ends has, for each incarnation that was ever listed as ended, the first write that listed it.
+	ends map[string]end
+	// follows is the protocol of each incarnation that the Lease named.
+	follows map[string]int
+}
+
+// end is the write of a member's Lease that first listed an incarnation as ended.
+type end struct {
+	state
+	// own is set if the incarnation listed itself: all that it did had returned.
+	own bool
+	// still is the write from which on the Lease had shown no sign of life, and named nobody else;
+	// nil if the log begins later.
+	still *state
+}
+
+// of returns the log of the Lease of an incarnation's member; nil if there is none.
+func (m members) of(incarnation string) *memberLog { return m[election.MemberOf(incarnation)] }
+
+// log returns the log of a member's Lease, for adding to it.
+func (m members) log(name string) *memberLog {
+	if m[name] == nil {
+		m[name] = &memberLog{name: name}
+	}
+	return m[name]
+}
+
+// finish puts all Leases in order, and finds out what they say.
+func (m members) finish(fleets func(event) bool) {
+	for _, l := range m {
+		l.finish(fleets)
+	}
+}
+
+// beating reports whether the incarnation follows the protocol of one heartbeat a member. One that
+// no Lease in the log names does what the others do: a fleet has one protocol.
+func (m members) beating(incarnation string) bool {
+	if election.MemberOf(incarnation) == "" {
+		return false
+	}
+	if l := m.of(incarnation); l != nil && l.follows[incarnation] != 0 {
+		return l.follows[incarnation] == heartbeats
+	}
+	for _, l := range m {
+		for _, protocol := range l.follows {
+			if protocol == heartbeats {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// end returns how an incarnation ended, if the log tells.
+func (m members) end(incarnation string) (end, bool) {
+	l := m.of(incarnation)
+	if l == nil {
+		return end{}, false
+	}
+	e, ended := l.ends[incarnation]
+	return e, ended
+}
+
+// lastBeat returns the last heartbeat of an incarnation that was made before a version.
+func (m members) lastBeat(incarnation string, version uint64) (state, bool) {
+	l := m.of(incarnation)
+	if l == nil {
+		return state{}, false
+	}
+	return lastOf(l.beats[incarnation], func(s state) int { return cmp.Compare(s.version, version) })
+}
+
+// lastOf returns the last of the states that compares as less: they are in order.
+func lastOf(states []state, compare func(state) int) (state, bool) {
+	i, _ := slices.BinarySearchFunc(states, 0, func(s state, _ int) int { return compare(s) })
+	if i == 0 {
+		return state{}, false
+	}
+	return states[i-1], true
+}
+
+// ranOut reports whether an incarnation had sent no heartbeat for its Lease's duration when a
+// request arrived, as far as the log tells.
+func (m members) ranOut(incarnation string, arrived time.Time) bool {
+	l := m.of(incarnation)
+	if l == nil {
+		return false
+	}
+	// The order of the versions is that of the answers too: a member has one heartbeat under way at
+	// a time.
+	beat, known := lastOf(l.beats[incarnation], func(s state) int { return s.answered.Compare(arrived) })
+	if !known || !beat.answered.Add(beat.lasts()).Before(arrived) {
+		return false
+	}
+	// There may have been others in what the log lacks.
+	return !slices.ContainsFunc(l.holes, func(g hole) bool {
+		return g.before.version >= beat.version && g.before.received.Before(arrived) && !g.after.answered.Add(beat.lasts()).Before(arrived)
+	})
+}
+
+// lives reports whether an incarnation had not ended at a version, and whether the log is enough to
+// tell. That it had ended is known from who listed it; that it had not only if another write of its
+// member's Lease follows without a gap: a server that is killed does not log what it has stored.
+func (m members) lives(incarnation string, version uint64) (lives, known bool) {
+	l := m.of(incarnation)
+	if l == nil {
+		return false, false
+	}
+	if e, ended := l.ends[incarnation]; ended && e.version < version {
+		return false, true
+	}
+	next, _ := slices.BinarySearchFunc(l.states, version+1, func(s state, v uint64) int { return cmp.Compare(s.version, v) })
+	if next == 0 || next == len(l.states) {
+		return false, false
+	}
+	// What is missing before it was named for the last time did not list it.
+	var named uint64
+	for _, s := range slices.Backward(l.states[:next]) {
+		if s.holder == incarnation {
+			named = s.version
+			break
+		}
+	}
+	return true, !slices.ContainsFunc(l.holes, func(g hole) bool { return g.before.version >= named && g.before.version < version })
+}
+
+// livesAt is lives for a moment that may have no version, and is not after the incarnation's end.
+func (m members) livesAt(incarnation string, at moment) (lives, known bool) {
+	l := m.of(incarnation)
+	if at.version > 0 || l == nil {
+		return m.lives(incarnation, at.version)
+	}
+	next := slices.IndexFunc(l.states, func(s state) bool { return s.received.After(at.answered) })
+	if next < 1 {
+		return false, false
+	}
+	return m.lives(incarnation, l.states[next].version-1)
+}
+
+// lasts is the duration of the Lease within the bounds that members keep.
+func (s state) lasts() time.Duration {
+	return min(max(s.duration, election.MinDuration), election.MaxDuration)
+}
+
+// finish puts the writes in order, and finds out which of them are heartbeats, and which end
+// somebody.
+func (l *memberLog) finish(fleets func(event) bool) {
+	l.sort()
+	l.beats, l.ends, l.follows = map[string][]state{}, map[string]end{}, map[string]int{}
+	for i := range l.states {
+		s := &l.states[i]
+		s.stranger = !fleets(s.event)
+		if l.isBeat(i) {
+			l.beats[s.holder] = append(l.beats[s.holder], *s)
+		}
+		// Who writes a Lease again that was deleted knows nothing of its holder.
+		if restored := s.event.Verb == "create" && s.sender != l.name; s.holder != "" && !restored {
+			l.follows[s.holder] = max(l.follows[s.holder], s.protocol)
+		}
+		for _, incarnation := range s.ended {
+			if _, known := l.ends[incarnation]; !known {
+				l.ends[incarnation] = l.endAt(i, incarnation)
+			}
+		}
+	}
+}
+
+// isBeat reports whether a write is a heartbeat of the holder that it names: the member itself
+// acquired the Lease, or changed its renewTime. What a rival or an operator writes is none.
+func (l *memberLog) isBeat(i int) bool {
+	s := l.states[i]
+	if s.stranger || election.MemberOf(s.holder) != l.name || s.sender != "" && s.sender != l.name {
+		return false
+	}
+	if i == 0 || s.event.Verb == "create" {
+		return s.event.Verb == "create" && s.sender != "" // anybody may write it again for the holder
+	}
+	before := l.states[i-1]
+	return s.holder != before.holder || s.beat != before.beat
+}
+
+// endAt returns the end of an incarnation that the write number i lists first. Where no User-Agent
+// says which member sent it, a release is told from a strike by the time that the Lease had stood
+// still.
+func (l *memberLog) endAt(i int, incarnation string) end {
+	s := l.states[i]
+	e := end{state: s, still: l.stillSince(i, incarnation)}
+	switch {
+	case s.stranger, i == 0 || l.states[i-1].holder != incarnation, s.holder != "":
+	case s.sender == "":
+		e.own = e.still == nil || e.stood() < e.still.lasts()
+	default:
+		e.own = s.sender == l.name
+	}
+	return e
+}
+
+// stood returns how long the Lease had stood still at the end of an incarnation.
+func (e end) stood() time.Duration { return e.answered.Sub(e.still.received) }
+
+// stillSince returns the last write before number i after which the Lease stood still, for who
+// lists the incarnation: it named another holder, was created, or was renewed by this one. What
+// strangers write is no sign of life.
+func (l *memberLog) stillSince(i int, incarnation string) *state {
+	for j := i - 1; j >= 0; j-- {
+		s := &l.states[j]
+		switch {
+		case s.stranger:
+		case s.event.Verb == "create",
+			j > 0 && s.holder != l.states[j-1].holder,
+			j > 0 && s.holder == incarnation && s.beat != l.states[j-1].beat:
+			return s
+		}
+	}
+	return nil
+}
+
+// readMember keeps a write of a member's Lease. What cannot be read is left out: it leaves a hole.
+func (c *checker) readMember(e event) {
+	name, ok := strings.CutPrefix(e.ObjectRef.Name, election.MemberLease(c.fleet, ""))
+	if !ok || e.ObjectRef.Namespace != c.namespace || e.refused() {
+		return
+	}
+	l := c.members.log(name)
+	switch {
+	case e.failed():
+		l.addUnknown(e)
+	case e.Verb == "delete":
+		l.deletions = append(l.deletions, e.moment(0))
+	default:
+		_ = l.add(e)
+	}
+}
+
+// judgeMembers holds the writes of members' Leases against each other.
+func (c *checker) judgeMembers() {
+	c.members.finish(c.ours)
+	for _, name := range sortedKeys(c.members) {
+		l := c.members[name]
+		for _, incarnation := range sortedKeys(l.ends) {
+			c.judgeEnd(l, incarnation, l.ends[incarnation])
+		}
+		c.judgeMemberHoles(l)
+	}
+}
+
+// judgeEnd convicts who listed an incarnation whose Lease had not stood still, and an incarnation
+// that went on after it.
+func (c *checker) judgeEnd(l *memberLog, incarnation string, e end) {
+	c.report.Ended++
+	if e.still != nil && !e.own {
+		switch {
+		case e.stood() >= e.still.lasts():
+		case l.holeBefore(e.version):
+			c.doubt(e.event, EndUnknown, "%s is listed as ended; the log lacks the write before this one, which may have listed it", incarnation)
+		default:
+			c.convict(e.event, EndedEarly, "%s was listed as ended%s %v after the last sign of life on its Lease, which lasts %v",
+				incarnation, e.bySomebody(), e.stood(), e.still.lasts())
+		}
+	}
+	later := slices.Clone(l.beats[incarnation])
+	later = slices.DeleteFunc(later, func(s state) bool { return s.version < e.version })
+	if len(later) > 0 {
+		c.convict(later[0].event, BeatAfterEnd, "%s was listed as ended at version %d%s, and renewed its Lease at version %d, and %d times after that",
+			incarnation, e.version, e.bySomebody(), later[0].version, len(later)-1)
+	}
+}
+
+// bySomebody says for people that the fleet is not who wrote it; empty if it is.
+func (s state) bySomebody() string {
+	if s.stranger {
+		return " by somebody who is not of the fleet"
+	}
+	return ""
+}
+
+// judgeMemberHoles says where the log lacks writes of a member's Lease that may have ended the
+// incarnation that it named.
+func (c *checker) judgeMemberHoles(l *memberLog) {
+	for i, g := range l.holes {
+		incarnation := g.before.holder
+		e, ended := l.ends[incarnation]
+		switch {
+		case i == 0 && l.partial, incarnation == "", !c.members.beating(incarnation):
+		case ended && e.version <= g.before.version, g.after.holder == incarnation && !(ended && e.version <= g.after.version):
+		default:
+			c.doubt(g.after.event, EndUnknown, "Lease of member %s: this was made on version %d, which no write in the log has made; the one before is version %d and names %s",
+				l.name, g.after.based, g.before.version, incarnation)
+		}
+	}
+	for _, e := range l.unasked {
+		if slices.ContainsFunc(sortedKeys(l.follows), c.members.beating) {
+			c.doubt(e, EndUnknown, "Lease of member %s: the log does not have what it asked for", l.name)
+		}
+	}
+}
