@@ -1,6 +1,8 @@
 package election
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -86,6 +88,46 @@ func (o Observation) LastSign() time.Time {
 	default:
 		return h.Renewed
 	}
+}
+
+// LastStamp returns the stamp, for people, of the last sign of life of the Lease's holder, or of whoever released it.
+func (o Observation) LastStamp() time.Time {
+	switch h := o.Heartbeat; {
+	case h == nil || !h.Exists:
+		return o.RenewTime
+	case h.Holder != "" && h.Holder != o.Holder:
+		return h.AcquireTime
+	default:
+		return h.RenewTime
+	}
+}
+
+// Link returns the observations of a fleet's Leases with the Heartbeat of each, as an Observer has them, if a member's Lease is
+// of a fleet with heartbeats; else as they are. The Leases in extra, such as gates, have none.
+func Link(fleet string, observations []Observation, extra ...string) []Observation {
+	members, follow := map[string]*Observation{}, false
+	for _, o := range observations {
+		if strings.HasPrefix(o.Name, MemberLease(fleet, "")) {
+			members[o.Name] = &o
+			follow = follow || o.Protocol() > 1
+		}
+	}
+	if !follow {
+		return observations
+	}
+	linked := slices.Clone(observations)
+	for i := range linked {
+		o := &linked[i]
+		member := MemberOf(o.Holder)
+		if o.Heartbeat != nil || member == "" || members[o.Name] != nil || slices.Contains(extra, o.Name) {
+			continue
+		}
+		name := MemberLease(fleet, member)
+		if o.Heartbeat = members[name]; o.Heartbeat == nil {
+			o.Heartbeat = &Observation{Record: Record{Name: name}, Seen: o.Seen}
+		}
+	}
+	return linked
 }
 
 // Saw returns the observation after the Lease was seen at now, and whether that changed anything. A Lease that is not

@@ -126,6 +126,12 @@ func (r Record) HasEnded(incarnation string) bool {
 	return text != "" && slices.Contains(list(text), incarnation)
 }
 
+// IsStruck reports whether a member's Lease has no holder because other members have listed the last one as ended, and not
+// because that has left.
+func (r Record) IsStruck() bool {
+	return r.Holder == "" && r.Protocol() > 1 && r.Transitions > 0 && r.Duration > releasedSeconds*time.Second
+}
+
 // IsReleased reports whether the Lease has no holder because the last one says so.
 func (r Record) IsReleased() bool {
 	return r.Holder == "" && r.Annotations[ReleasedAnnotation] == strconv.Itoa(int(r.Transitions))

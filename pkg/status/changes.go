@@ -102,13 +102,15 @@ func Past(r *Reading) []Event {
 			acquired, released, silent = Joined, Left, Silent
 		}
 		switch end, ago := r.endOf(o); {
+		case member && o.IsStruck():
+			found = append(found, r.event(o, o.RenewTime.Add(o.Duration), Warning, silent, o.Transitions, "silent since %s, in term %d", o.RenewTime.UTC().Format(time.RFC3339), o.Transitions))
 		case o.Holder == "" && o.Transitions > 0:
 			found = append(found, r.event(o, o.RenewTime, Note, released, o.Transitions, "released after term %d", o.Transitions))
 		case o.Holder == "":
 		default:
 			found = append(found, r.event(o, o.AcquireTime, Note, acquired, o.Transitions, "%s by %s, term %d", strings.ToLower(acquired), Plain(o.Holder), o.Transitions))
 			if !r.IsHeld(o) && end != nil && ago > 0 {
-				found = append(found, r.event(o, o.RenewTime.Add(o.Duration), Warning, silent, o.Transitions, "%s has not renewed since %s", Plain(o.Holder), o.RenewTime.UTC().Format(time.RFC3339)))
+				found = append(found, r.event(o, o.LastStamp().Add(o.Duration), Warning, silent, o.Transitions, "%s has not renewed since %s", Plain(o.Holder), o.LastStamp().UTC().Format(time.RFC3339)))
 			}
 		}
 		if at := parseStamp(o.Annotations[fleet.DrainAnnotation]); member && at != nil {
@@ -205,8 +207,10 @@ func (c *changes) holder(member bool) {
 	if member {
 		acquired, released = Joined, Left
 	}
-	silence := is.AcquireTime.Sub(was.RenewTime)
+	silence := is.AcquireTime.Sub(was.LastStamp())
 	switch by := Plain(is.Holder); {
+	case member && was.Holder != "" && is.IsStruck():
+		c.add(c.now, Warning, Silent, is.Transitions, "%s has not renewed for %s, and was found dead by another member", Plain(was.Holder), Short(c.now.Sub(was.RenewTime)))
 	case is.Holder == "" && was.Holder != "":
 		c.add(is.RenewTime, Note, released, is.Transitions, "released by %s after term %d", Plain(was.Holder), is.Transitions)
 	case is.Holder == "":

@@ -68,10 +68,10 @@ func (f *finder) plan() {
 
 // endOf returns when the holder of a Lease that is not held released it or was to be given up, and how long ago that is.
 func (r *Reading) endOf(o election.Observation) (since *time.Time, ago time.Duration) {
-	if !o.Exists || o.RenewTime.IsZero() {
+	end := o.LastStamp()
+	if !o.Exists || end.IsZero() {
 		return nil, 0
 	}
-	end := o.RenewTime
 	if o.Holder != "" {
 		end = end.Add(o.Duration)
 	}
@@ -128,7 +128,7 @@ func (f *finder) member(name string, o election.Observation) {
 	case !live && o.Holder != "" && election.MemberOf(o.Holder) != name:
 		f.add(Warning, UnknownHolder, AboutMember, name, Stamp(o.AcquireTime), "Lease %s of member %s names %s, which is no incarnation of it", o.Name, name, Plain(o.Holder))
 		return
-	case !live && o.Holder != "" && recent && len(r.Roster.Members()) > 0:
+	case !live && (o.Holder != "" || o.IsStruck()) && recent && len(r.Roster.Members()) > 0:
 		f.add(Warning, MemberSilent, AboutMember, name, Stamp(o.RenewTime), "member %s has not renewed its Lease%s, and has not released it: it has died, or does not reach the API server", name, forTime(r.AsOf.Sub(o.RenewTime)))
 	}
 	if drain := o.Annotations[fleet.DrainAnnotation]; drain != "" && (live || recent) {

@@ -62,8 +62,8 @@ func (f *finder) orphan(id shard.ID, o election.Observation) {
 	why := "no member has ever held it"
 	switch {
 	case o.Exists && o.Holder != "":
-		why = fmt.Sprintf("its holder %s has been silent for %s", holderText(o), Short(r.AsOf.Sub(o.RenewTime)))
-		if o.RenewTime.IsZero() {
+		why = fmt.Sprintf("its holder %s has been silent for %s", holderText(o), Short(r.AsOf.Sub(o.LastStamp())))
+		if o.LastStamp().IsZero() {
 			why = fmt.Sprintf("its holder %s does not renew", holderText(o))
 		}
 	case o.Exists && o.Transitions > 0:
@@ -207,6 +207,7 @@ func (f *finder) holder(o election.Observation) {
 	name := election.MemberOf(o.Holder)
 	member := f.r.Lease(election.MemberLease(f.r.Fleet, name))
 	switch {
+	case o.HolderEnded():
 	case name == "" || !member.Exists || member.Holder == "" && o.Seen.Sub(member.Seen) > standsAfter:
 		f.add(Warning, UnknownHolder, AboutLease, o.Name, Stamp(o.AcquireTime), "Lease %s is held by %s, who is no live member of the fleet", o.Name, holderText(o))
 	case member.Holder != "" && member.Holder != o.Holder && o.Seen.Sub(member.HolderSeen) > standsAfter/2:

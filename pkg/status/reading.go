@@ -88,6 +88,10 @@ func newReading(fleetName string, observations []election.Observation, now time.
 		}
 		r.sorted = append(r.sorted, o)
 	}
+	r.sorted = election.Link(fleetName, r.sorted)
+	for _, o := range r.sorted {
+		r.leases[o.Name] = o
+	}
 	slices.SortFunc(r.sorted, func(a, b election.Observation) int { return CompareNatural(a.Name, b.Name) })
 	return r
 }

@@ -31,7 +31,18 @@ func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	if !strings.Contains(out, "Member "+drained+" is drained") || !strings.Contains(out, "Member "+drained+" holds no shards, after ") {
 		t.Errorf("drain says\n%s", out)
 	}
-	for id, holder := range f.holders(t) {
+	// The last ones were released just now: who takes them over is what counts.
+	var after map[string]string
+	harness.Eventually(t, harness.Patience, "every shard has a holder", func(context.Context) error {
+		after = f.holders(t)
+		for id, holder := range after {
+			if holder == "" {
+				return fmt.Errorf("%s has none", id)
+			}
+		}
+		return nil
+	})
+	for id, holder := range after {
 		if holder != stays {
 			t.Errorf("%s is held by %q after the drain", id, holder)
 		}

@@ -203,6 +203,9 @@ func ofLease(e fleet.Event) entry {
 			return entry{}.warn("PlanRefused", "%.1000s", e.Err.Error())
 		}
 		return entry{}.warn("PlanRefused", "%.900s; the last good plan stays in force", e.Err.Error())
+	case election.EventStruck:
+		return line("Found a member dead", "incarnation", e.Holder, "duration", e.Duration).
+			warn("MemberEnded", "%s has not renewed its Lease and is listed as ended: its shards are free", e.Holder)
 	case fleet.EventFenced:
 		return line("Fenced a dead member", "incarnation", e.Holder, "duration", e.Duration).
 			event("Fenced", "%s did not release its shards and is fenced", e.Holder)

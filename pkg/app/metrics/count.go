@@ -31,6 +31,8 @@ const (
 const (
 	actionWrite = "write"
 	actionMark  = "mark"
+	// actionStrike lists a dead member as ended, see election.EventStruck.
+	actionStrike = "strike"
 )
 
 const (
@@ -142,6 +144,8 @@ func (m *Metrics) countRequest(e fleet.Event) {
 		action, result = actionWrite, resultOf(e.Err)
 	case fleet.EventFenced, fleet.EventFenceRefused:
 		action, result = actionMark, resultOf(e.Err)
+	case election.EventStruck:
+		action, result = actionStrike, resultOf(e.Err)
 	default:
 		return
 	}
