@@ -110,7 +110,7 @@ func WeightsOf(fleet string, plan shard.Plan, ring shard.Ring, get func(lease st
 	}
 	w.Census = shard.Merge(censuses...)
 	if known {
-		w.Carried, w.Whole = carried(fleet, plan, ring, get, carrier, w.PerObject)
+		w.weighOthers(fleet, plan, ring, get, carrier)
 	}
 	return w, complete
 }
@@ -140,26 +140,32 @@ func scaled(c shard.Census, factor float64) shard.Census {
 	return out
 }
 
-// carried returns what each member has of the other rings' shards, in objects.
-func carried(fleet string, plan shard.Plan, ring shard.Ring, get func(lease string) election.Observation, carrier func(shard.ID) string, perObject float64) (map[string]int64, bool) {
-	bytes, whole := map[string]int64{}, true
+// weighOthers finds out what the other rings' shards weigh, and what each member carries of them.
+func (w *Weights) weighOthers(
+	fleet string, plan shard.Plan, ring shard.Ring, get func(lease string) election.Observation, carrier func(shard.ID) string,
+) {
+	objects := func(bytes int64) int64 {
+		return int64(min(math.Round(float64(bytes)/w.PerObject), float64(shard.MaxCellWeight)))
+	}
+	bytes := map[string]int64{}
+	w.Whole, w.Groups, w.Carried = true, map[shard.ID]int64{}, map[string]int64{}
 	for _, other := range plan.Rings {
 		if other.Name == ring.Name {
 			continue
 		}
 		for _, s := range other.Shards {
 			memory, published := ShardMemoryOn(get(ShardLease(fleet, s.ID)))
-			whole = whole && published
+			if w.Whole = w.Whole && published; published {
+				w.Groups[s.ID] = objects(memory.Total())
+			}
 			if member := carrier(s.ID); member != "" {
 				bytes[member] += memory.Total()
 			}
 		}
 	}
-	objects := make(map[string]int64, len(bytes))
 	for member, n := range bytes {
-		objects[member] = int64(min(math.Round(float64(n)/perObject), float64(shard.MaxCellWeight)))
+		w.Carried[member] = objects(n)
 	}
-	return objects, whole
 }
 
 // Carrier returns the member that is taken to have a shard when the planner weighs what members carry beside another ring: of

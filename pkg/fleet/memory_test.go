@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"maps"
+	"math"
 	"strings"
 	"testing"
 
@@ -83,6 +84,17 @@ func TestWeightsOf(t *testing.T) {
 				if w.Carried[member] != weight {
 					t.Errorf("%s carries %d, want %d", member, w.Carried[member], weight)
 				}
+			}
+			groups := int64(0)
+			for _, weight := range w.Groups {
+				groups += weight
+			}
+			carried := int64(0)
+			for _, weight := range w.Carried {
+				carried += weight
+			}
+			if math.Abs(float64(groups-carried)) > 1 { // each is rounded
+				t.Errorf("groups weigh %d, and members carry %d of them", groups, carried)
 			}
 			if tc.carried == nil && len(w.Carried) > 0 {
 				t.Errorf("carried is %v, want nothing", w.Carried)

@@ -67,13 +67,41 @@ func Wish(plan shard.Plan, roster election.Roster, known []election.Member, hold
 			}
 		}
 		r.newest = newestOf(active, r.members)
-		r.owners = plan.SettleRing(ring.Name, r.members, r.homes, holders, r.newest)
 		w.rings[ring.Name] = r
 		w.members = append(w.members, r.members...)
 	}
 	slices.Sort(w.members)
 	w.members = slices.Compact(w.members)
+	for name, owners := range w.settle(plan, holders, "") {
+		r := w.rings[name]
+		r.owners = owners
+		w.rings[name] = r
+	}
 	return w, nil
+}
+
+// settle returns where the shards of each ring should be, once failed has left; empty for nobody.
+// What members have of the groups, and of rings that the plan names before, counts where ranges are
+// dealt out by weight.
+func (w Wishes) settle(plan shard.Plan, holders map[shard.ID]string, failed string) map[string]shard.Placement {
+	placements, beside := make(map[string]shard.Placement, len(plan.Rings)), map[string]int64{}
+	for _, namespaced := range []bool{false, true} {
+		for _, ring := range plan.Rings {
+			if namespaced != (ring.Scope == shard.ScopeNamespaced) {
+				continue
+			}
+			r := w.rings[ring.Name]
+			members := slices.DeleteFunc(slices.Clone(r.members), func(m string) bool { return m == failed })
+			owners := plan.SettleRing(ring.Name, members, r.homes, holders, r.newest, beside)
+			for _, s := range ring.Shards {
+				if owner, placed := owners.Owner(s.ID); placed {
+					beside[owner] += min(s.Weight, shard.MaxCellWeight)
+				}
+			}
+			placements[ring.Name] = owners
+		}
+	}
+	return placements
 }
 
 // refusesPlan reports whether a member claims nothing by the plan of this generation: because it
@@ -112,13 +140,11 @@ func (w Wishes) successors(plan shard.Plan, named map[shard.ID]string) map[shard
 	for _, failed := range w.members {
 		left := maps.Clone(named)
 		maps.DeleteFunc(left, func(_ shard.ID, holder string) bool { return holder == failed })
+		without := w.settle(plan, left, failed)
 		for _, ring := range plan.Rings {
-			r := w.rings[ring.Name]
-			others := slices.DeleteFunc(slices.Clone(r.members), func(m string) bool { return m == failed })
-			without := plan.SettleRing(ring.Name, others, r.homes, left, r.newest)
 			for _, s := range ring.Shards {
 				if named[s.ID] == failed {
-					next[s.ID], _ = without.Owner(s.ID)
+					next[s.ID], _ = without[ring.Name].Owner(s.ID)
 				}
 			}
 		}

@@ -48,6 +48,9 @@ type Weights struct {
 	// cluster-scoped controllers, and shards of other rings. A member that is not
 	// in it carries nothing that is known; each weighs 0 to MaxCellWeight.
 	Carried map[string]int64
+	// Groups is what each shard of other rings weighs, as far as that is known, 0 to MaxCellWeight
+	// each. The planner writes it into the plan, and goes by Carried.
+	Groups map[ID]int64
 }
 
 // carriedBy returns what the member carries, within its bounds.

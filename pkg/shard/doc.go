@@ -52,6 +52,10 @@
 //     3 to 8 members and 500 or 5,000 namespaces of each naming scheme tested.
 //   - What members carry beside a ring counts as if it were pinned to them: who
 //     carries more than a fair share gets nothing of the ring that weighs much.
+//   - What a member that is away leaves is dealt out evenly: SettleRing gives
+//     nobody more than the mean and the heaviest shard that is dealt out, by the
+//     weights in the plan and what members carry beside, and moves nothing that
+//     is at home. It is stable while moves are carried out.
 //   - A member more or less moves at most 1/N of the weight and 5 %, with N
 //     members before, once the planner has balanced the ring; the exception is
 //     a member that leaves a namespace of about a tenth of all or more.

@@ -39,6 +39,7 @@ type draft struct {
 	parts   []part
 
 	loads, held []int64 // of each member: all weight, and what stays with it: what is pinned, and what it carries beside the ring
+	groups      map[ID]int64
 	counts      []int   // of each member: its parts
 	total       int64   // of the ring, without what members carry beside it
 	level       float64 // fair share of a member without a lump beyond it
@@ -69,6 +70,7 @@ func newDraft(plan Plan, ring string, weights Weights, members []string, limits 
 	d := &draft{
 		limits: limits, members: members, current: plan, ring: r, olds: make(map[Range]int, len(r.Shards)),
 		loads: make([]int64, len(members)), held: make([]int64, len(members)), counts: make([]int, len(members)),
+		groups: weights.Groups,
 	}
 	for m, name := range members {
 		d.loads[m], d.held[m] = weights.carriedBy(name), weights.carriedBy(name)

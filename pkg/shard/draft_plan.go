@@ -23,17 +23,42 @@ func (d *draft) plan() Plan {
 	}
 	i := slices.IndexFunc(next.Rings, func(other Ring) bool { return other.Name == r.Name })
 	next.Rings[i] = r
+	if d.weighs() {
+		d.weighOthers(next)
+	}
 	return next
+}
+
+// weighs reports whether there is enough for weights to mean anything; see Limits.MinWeight.
+func (d *draft) weighs() bool { return d.total >= d.limits.MinWeight }
+
+// weighOthers writes into the plan what the shards of other rings weigh.
+func (d *draft) weighOthers(plan Plan) {
+	for i, other := range plan.Rings {
+		if other.Name == d.ring.Name {
+			continue
+		}
+		shards := slices.Clone(other.Shards)
+		for j := range shards {
+			if weight, known := d.groups[shards[j].ID]; known {
+				shards[j].Weight = max(1, clampWeight(weight))
+			}
+		}
+		plan.Rings[i].Shards = shards
+	}
 }
 
 // shardOf returns the shard that the part will be, without a name if it is new.
 func (d *draft) shardOf(p part) Shard {
 	if p.old < 0 {
-		return Shard{ID: ID{Ring: d.ring.Name}, Range: p.rng, Home: d.members[p.home], Weight: p.weight}
+		return Shard{ID: ID{Ring: d.ring.Name}, Range: p.rng, Home: d.members[p.home], Weight: max(1, p.weight)}
 	}
 	s := d.ring.Shards[p.old]
 	if !p.pinned {
 		s.Home = d.members[p.home]
+	}
+	if d.weighs() {
+		s.Weight = max(1, p.weight)
 	}
 	return s
 }

@@ -74,6 +74,11 @@ func (s Step) String() string {
 // new shards. A pinned shard stays as it is while its pin is among the members,
 // and keeps its range when it is not; an isolated one keeps its range.
 //
+// Into every shard of the ring it writes what that weighs, and into those of
+// other rings what Weights.Groups says: while a member is away, its shards are
+// dealt out by that. It does so only where the ring has Limits.MinWeight, and
+// changes no plan for the weights alone.
+//
 // Repeated on its own result, with the same census, it comes to an end.
 func Propose(plan Plan, ring string, weights Weights, members []string, limits Limits) (Proposal, bool, error) {
 	if err := limits.Validate(); err != nil {

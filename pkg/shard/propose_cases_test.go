@@ -207,3 +207,38 @@ func TestTooManyShards(t *testing.T) {
 		}
 	}
 }
+
+// TestProposalWeighsGroups writes what is known of other rings into the plan, and leaves the
+// current plan alone.
+func TestProposalWeighsGroups(t *testing.T) {
+	plan := Plan{Generation: 1, Rings: []Ring{
+		{Name: "cluster", Scope: ScopeCluster, Shards: []Shard{
+			{ID: ID{Ring: "cluster", Name: "heavy"}, Group: "heavy", Controllers: []string{"a"}},
+			{ID: ID{Ring: "cluster", Name: "idle"}, Group: "idle", Controllers: []string{"b"}},
+			{ID: ID{Ring: "cluster", Name: "unknown"}, Group: "unknown", Controllers: []string{"c"}, Weight: 5},
+		}},
+		{Name: "namespaces", Scope: ScopeNamespaced, Controllers: []string{"d"}, Shards: []Shard{{ID: ID{Ring: "namespaces", Name: "all"}}}},
+	}}
+	groups := map[ID]int64{{Ring: "cluster", Name: "heavy"}: 3000, {Ring: "cluster", Name: "idle"}: 0}
+	for _, test := range []struct {
+		objects int64
+		want    []int64
+	}{
+		{10_000, []int64{3000, 1, 5}},
+		{10, []int64{0, 0, 5}}, // too little to weigh
+	} {
+		weights := Weights{Census: NewCensus(map[string]int64{"a": test.objects / 2, "b": test.objects / 2}), Groups: groups}
+		p, worth, err := Propose(plan, "namespaces", weights, []string{"m", "n"}, DefaultLimits())
+		if err != nil || !worth {
+			t.Fatalf("%d objects: worth: %t, %v", test.objects, worth, err)
+		}
+		for i, want := range test.want {
+			if got := p.Plan.Rings[0].Shards[i].Weight; got != want {
+				t.Errorf("%d objects: %s has the weight %d, want %d", test.objects, p.Plan.Rings[0].Shards[i].ID, got, want)
+			}
+		}
+		if got := plan.Rings[0].Shards[0].Weight; got != 0 {
+			t.Errorf("the current plan has the weight %d now", got)
+		}
+	}
+}

@@ -98,7 +98,7 @@ func TestProposeProperties(t *testing.T) {
 		rounds := 0
 		for ; ; rounds++ {
 			census := published(w.plan, w.full)
-			weights := Weights{census, w.carried}
+			weights := Weights{Census: census, Carried: w.carried}
 			p, found, err := Propose(w.plan, "namespaces", weights, w.members, w.limits)
 			if err != nil {
 				t.Fatal(err)
@@ -111,6 +111,7 @@ func TestProposeProperties(t *testing.T) {
 				t.Fatal("two proposals for one case differ")
 			}
 			checkProposal(t, w, census, p)
+			checkWeights(t, w, census, p)
 			if rounds > 60 || t.Failed() {
 				t.Fatalf("round %d: %v\n%+v\nplan %+v", rounds, w.members, w.limits, w.plan.Rings[0].Shards)
 			}
@@ -182,7 +183,7 @@ func checkShards(t *testing.T, w world, p Proposal) {
 			continue
 		}
 		n := next[i]
-		if n.ID != s.ID || n.Pin != s.Pin || n.Weight != s.Weight {
+		if n.ID != s.ID || n.Pin != s.Pin {
 			t.Errorf("%+v became %+v", s, n)
 		}
 		if slices.Contains(w.members, s.Pin) && n.Home != s.Home {
@@ -192,6 +193,25 @@ func checkShards(t *testing.T, w world, p Proposal) {
 	for _, n := range next {
 		if !slices.Contains(w.members, n.Belongs()) && !slices.Contains(w.members, n.Home) {
 			t.Errorf("%s has no home among the members", n.ID)
+		}
+	}
+}
+
+// checkWeights: where there is enough to weigh, every shard has the weight that the census has, at
+// least 1. Else only what is new.
+func checkWeights(t *testing.T, w world, census Census, p Proposal) {
+	t.Helper()
+	before := map[ID]int64{}
+	for _, s := range w.plan.Rings[0].Shards {
+		before[s.ID] = s.Weight
+	}
+	for _, s := range p.Plan.Rings[0].Shards {
+		want := max(1, census.Within(s.Range).Total())
+		if was, old := before[s.ID]; old && census.Total() < w.limits.MinWeight {
+			want = was
+		}
+		if s.Weight != want {
+			t.Errorf("%s has the weight %d, want %d", s.ID, s.Weight, want)
 		}
 	}
 }
@@ -211,7 +231,7 @@ func checkSums(t *testing.T, w world, census Census, p Proposal) {
 	if cut != p.Cut {
 		t.Errorf("cut %d, proposal says %d", cut, p.Cut)
 	}
-	if after := BalanceOf(p.Plan, "namespaces", Weights{census, w.carried}, w.members); !reflect.DeepEqual(after, p.After) {
+	if after := BalanceOf(p.Plan, "namespaces", Weights{Census: census, Carried: w.carried}, w.members); !reflect.DeepEqual(after, p.After) {
 		t.Errorf("balance is %+v, proposal says %+v", after, p.After)
 	}
 }

@@ -16,11 +16,14 @@ type fleetOf struct {
 	home    Placement
 	holders map[ID]string
 	trips   map[ID]int
+	// settles is what settle calls.
+	settles func() Placement
 }
 
 func newFleetOf(t *testing.T, shards int, members []string) *fleetOf {
 	t.Helper()
 	f := &fleetOf{known: members, active: members, holders: map[ID]string{}, trips: map[ID]int{}}
+	f.settles = func() Placement { return Settle(f.ids, f.active, f.home, f.holders) }
 	for i := range shards {
 		f.ids = append(f.ids, ID{Ring: "r", Name: fmt.Sprintf("s%d", i)})
 	}
@@ -37,9 +40,7 @@ func (f *fleetOf) know(t *testing.T, members []string) {
 	}
 }
 
-func (f *fleetOf) settle() Placement {
-	return Settle(f.ids, f.active, f.home, f.holders)
-}
+func (f *fleetOf) settle() Placement { return f.settles() }
 
 // moves returns what is not where p wants it, sorted.
 func (f *fleetOf) moves(p Placement) []ID {

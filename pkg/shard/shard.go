@@ -100,8 +100,9 @@ type Shard struct {
 	// empty leaves it to the consistent hashing. Groups that are bound so stay
 	// where they are held, together or not: see Plan.SettleRing.
 	Beside string
-	// Weight is how many objects the shard had when it was cut, for people to
-	// read; 0 if nobody has counted.
+	// Weight is what the shard weighed when the planner last changed the plan, in
+	// objects; 0 if nobody has weighed. While a member is away, its shards are
+	// dealt out by it: see Plan.SettleRing.
 	Weight int64
 }
 

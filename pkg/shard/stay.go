@@ -7,9 +7,18 @@ import (
 )
 
 // SettleRing decides which member should own which shard of the ring, as Settle
-// does, but for groups that are bound to each other by Beside: those read the
-// most, and what they keep in memory is worth the most, so they stay where they
-// are held. One leaves its member only
+// does, but by weight and but for bound groups.
+//
+// While a member is away, its shards are dealt out so that what each of the
+// others carries stays even: by the weights that the planner has written into
+// the plan, with what members have beside the ring, in objects. Where fewer than
+// half of the ring's shards have a weight, shards are counted. Weights come from
+// the plan alone, so all members go by the same ones, and they stand still while
+// shards move. A shard whose home is among the members goes there, whoever holds
+// it; of the others each member keeps what it has as far as its load is even.
+//
+// Groups that are bound to each other by Beside read the most, and what they keep
+// in memory is worth the most, so they stay where they are held. One leaves its member only
 //
 //   - for its pin, or that of the group beside which it goes, while that is among
 //     the members;
@@ -22,13 +31,13 @@ import (
 // restarted already.
 //
 // Like Settle it is a pure function, and stable while moves are carried out. The
-// others are placed by count with regard to where the bound groups are.
-func (p Plan) SettleRing(ring string, members []string, home Placement, holders map[ID]string, newest []string) Placement {
+// others are placed with regard to where the bound groups are.
+func (p Plan) SettleRing(ring string, members []string, home Placement, holders map[ID]string, newest []string, beside map[string]int64) Placement {
 	r, _ := p.Ring(ring)
 	members = sortedUnique(members, cmp.Compare[string])
 	seats := r.seats(members, holders, newest)
 	if len(seats) == 0 || len(members) == 0 {
-		return Settle(r.IDs(), members, home, holders)
+		return r.settle(members, home, holders, beside)
 	}
 	// To Settle they are at home already.
 	holders, owners := maps.Clone(holders), maps.Clone(home.owners)
@@ -40,7 +49,17 @@ func (p Plan) SettleRing(ring string, members []string, home Placement, holders 
 	}
 	maps.Copy(holders, seats)
 	maps.Copy(owners, seats)
-	return Settle(r.IDs(), members, placementOf(owners), holders)
+	return r.settle(members, placementOf(owners), holders, beside)
+}
+
+// settle is Settle, by weight where the plan has weights. Members are sorted.
+func (r Ring) settle(members []string, home Placement, holders map[ID]string, beside map[string]int64) Placement {
+	weight := r.weigher()
+	ids := sortedUnique(r.IDs(), ID.Compare)
+	if weight == nil || len(members) == 0 || home.among(ids, members) {
+		return Settle(ids, members, home, holders)
+	}
+	return settleByWeight(ids, members, home, holders, weight, beside)
 }
 
 func placementOf(owners map[ID]string) Placement {

@@ -45,7 +45,7 @@ func (c *crew) homes() Placement {
 func (c *crew) settle(homes Placement) Placement {
 	members := slices.Clone(c.newest)
 	c.random.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
-	return c.plan.SettleRing("cluster", members, homes, c.holders, c.newest)
+	return c.plan.SettleRing("cluster", members, homes, c.holders, c.newest, nil)
 }
 
 // carryOut moves one group after the other, in random order, and sees that the placement stays the
@@ -182,7 +182,7 @@ func TestSettleRingWithoutBoundGroups(t *testing.T) {
 			t.Errorf("seed %d: %v, want %v", seed, got.owners, want.owners)
 		}
 	}
-	if p := groupsPlan("nodes", "volumes:nodes").SettleRing("cluster", nil, Placement{}, nil, nil); p.Len() != 0 {
+	if p := groupsPlan("nodes", "volumes:nodes").SettleRing("cluster", nil, Placement{}, nil, nil, nil); p.Len() != 0 {
 		t.Errorf("%d groups were placed on nobody", p.Len())
 	}
 }

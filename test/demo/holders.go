@@ -78,7 +78,7 @@ func owners(plan shard.Plan, members, left []string) (map[shard.ID]string, error
 		for _, id := range ids {
 			holders[id], _ = homes.Owner(id)
 		}
-		placement := shard.Settle(ids, left, homes, holders)
+		placement := plan.SettleRing(ring.Name, left, homes, holders, nil, nil)
 		for _, id := range ids {
 			owners[id], _ = placement.Owner(id)
 		}

@@ -30,7 +30,7 @@ func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Ma
 		}
 		if e.narrow != "" {
 			// The write may be of an object that is not in the part, and then nothing moves its cache on.
-			if err := f.refresh(ctx, e); err != nil {
+			if err := f.refresh(ctx, e, f.pool.now()); err != nil {
 				return err
 			}
 			continue

@@ -82,7 +82,7 @@
 //     Reflector sends it from a goroutine that it does not keep. The same holds for one
 //     that has come to follow instead.
 //   - What has synced is not held against the present again: a watch may stall later.
-//     [Factory.Refresh] and [Factory.CatchUp] look again.
+//     [Factory.Refresh] and [Factory.CatchUp] look again. What such a look relies on is said there.
 //   - Handlers and listers of metadata are given typed objects while it is followed.
 //   - SetWatchErrorHandler is not supported; watch errors are logged by client-go.
 //   - Handlers and listers of slim copies may be given whole objects. What a controller keeps of

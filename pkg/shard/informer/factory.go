@@ -62,6 +62,9 @@ type entry struct {
 	typ    reflect.Type
 	// keep is what the informer keeps, nil for everything.
 	keep func(obj any) bool
+	// leader is the shared informer that an informer of the factory's own follows at the time; nil
+	// for none.
+	leader atomic.Pointer[shared]
 	// close gives up what the informer holds of the pool, and forget what it holds of objects.
 	close  func() error
 	forget func()
@@ -76,6 +79,15 @@ func (e *entry) cache() *Informer {
 		return v.shared.Informer
 	}
 	return e.SharedIndexInformer.(*Informer)
+}
+
+// reads returns the shared informer that holds what the entry's does, in the same version; nil for
+// one that reads by itself.
+func (e *entry) reads() *shared {
+	if v, ok := e.SharedIndexInformer.(*view); ok {
+		return v.shared
+	}
+	return e.leader.Load()
 }
 
 // checker reports whether the cache is full and, once the informer has been started, whether its
@@ -184,22 +196,24 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 	if e, ok := f.informers[key]; ok {
 		return e.given
 	}
-	var e *entry
+	e := &entry{}
 	switch {
 	case f.shutdown:
 		// Who asks is about to stop. It gets an informer that stays empty: nobody
 		// would give back one of the pool's.
-		e = &entry{SharedIndexInformer: newInformer(config{example: example}), close: func() error { return nil }, forget: func() {}}
+		e.SharedIndexInformer, e.close, e.forget = newInformer(config{example: example}), func() error { return nil }, func() {}
 	case f.within.IsEverything() || !namespaced && key.resource != namespaces:
 		v := newView(f.pool.acquire(key, read, example, f.past), f.past)
-		e = &entry{SharedIndexInformer: v, close: v.close, forget: v.shared.forget}
+		e.SharedIndexInformer, e.close, e.forget = v, v.close, v.shared.forget
 	case key.resource == namespaces:
 		v := newView(f.pool.acquire(key, read, example, f.past), f.past)
-		own := f.namespacesIn(v, example)
-		e = &entry{SharedIndexInformer: own, keep: f.keepsNamespace, close: v.close, forget: func() { own.empty(); v.shared.forget() }}
+		own := f.namespacesIn(v, example, e.leader.Store)
+		e.SharedIndexInformer, e.close, e.forget = own, v.close, func() { own.empty(); v.shared.forget() }
+		e.keep = f.keepsNamespace
 	default:
-		own := f.ranged(key, read, example)
-		e = &entry{SharedIndexInformer: own, keep: f.keepsObject, close: func() error { return nil }, forget: own.empty}
+		own := f.ranged(key, read, example, e.leader.Store)
+		e.SharedIndexInformer, e.close, e.forget = own, func() error { return nil }, own.empty
+		e.keep = f.keepsObject
 	}
 	e.typ, e.resource, e.narrow = typ, key.resource, key.narrow
 	e.given = newGiven(e.SharedIndexInformer)
@@ -208,10 +222,10 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 }
 
 // namespacesIn follows all Namespace objects, and keeps those whose name is in the range.
-func (f *Factory) namespacesIn(all *view, example runtime.Object) *Informer {
+func (f *Factory) namespacesIn(all *view, example runtime.Object, follows func(*shared)) *Informer {
 	return newInformer(config{
 		example:   example,
-		source:    following{pool: f.pool, lead: all.shared, past: f.past}.source(),
+		source:    following{pool: f.pool, lead: all.shared, past: f.past, follows: follows}.source(),
 		keep:      f.keepsNamespace,
 		resync:    f.pool.config.Resync(),
 		transform: f.pool.config.Transform,
@@ -221,9 +235,10 @@ func (f *Factory) namespacesIn(all *view, example runtime.Object) *Informer {
 
 // ranged has a namespaced resource's objects in the range: from an informer of the process that holds them all, or by reading
 // the range.
-func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object) *Informer {
+func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, follows func(*shared)) *Informer {
 	from := following{
 		pool: f.pool, keys: append(key.supersets(), key), read: f.reads(key, read, example, f.keepsObject, nil), past: f.past,
+		follows: follows,
 		// The server that was probed filters, but another one may answer.
 		outside: &f.pool.discarded,
 	}

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -28,9 +29,10 @@ var (
 	followSeed = flag.Uint64("follow.seed", 0, "the one seed that TestFollowersModel tries; 0 takes new ones")
 )
 
-// TestFollowersModel holds ranges of a process against all that the API server ever had, while informers of everything, whole
-// and in slim copies, come and go in the same process, watches lag, end and expire, lists come whole or as watches in which
-// there are changes already, ranges are warmed, started and ended, also in the middle of such a list, and the server comes to
+// TestFollowersModel holds ranges of a process against all that the API server ever had, while
+// informers of everything, whole and in slim copies, come and go in the same process, watches lag,
+// end and expire, lists come whole or as watches in which there are changes already, ranges are
+// warmed, started, refreshed and ended, also in the middle of such a list, and the server comes to
 // say that it filters, or not.
 func TestFollowersModel(t *testing.T) {
 	runs := *followRuns
@@ -38,7 +40,7 @@ func TestFollowersModel(t *testing.T) {
 		runs = 1
 	}
 	var total voyage
-	streamed, changed := 0, 0
+	streamed, changed, bookmarks, behind := 0, 0, 0, 0
 	for range runs {
 		seed := *followSeed
 		if seed == 0 {
@@ -57,6 +59,9 @@ func TestFollowersModel(t *testing.T) {
 				total.midstream += v.midstream
 				streamed += v.harbour.streamed
 				changed += v.harbour.changed
+				total.refreshed += v.refreshed
+				bookmarks += v.harbour.bookmarks
+				behind += v.harbour.behind
 			})
 		})
 		if !ok {
@@ -67,9 +72,12 @@ func TestFollowersModel(t *testing.T) {
 		runs, total.attached, total.together, total.notified, total.carried, total.whole)
 	t.Logf("%d lists in the form of watches, with %d changes in them; %d ranges began in the middle of one that others read",
 		streamed, changed, total.midstream)
-	if *followSeed == 0 && (total.attached < runs || total.together < runs || total.notified < runs || total.parted < runs/10 ||
-		total.carried < runs || total.whole < runs || streamed < runs || changed < runs || total.midstream < runs/2) {
-		t.Errorf("hardly anything was followed, read together, or streamed")
+	t.Logf("%d caches were found to be of the present when they were asked; %d short watches ended with a bookmark, %d of them behind",
+		total.refreshed, bookmarks, behind)
+	if *followSeed == 0 && (total.refreshed < runs || bookmarks < runs/3 || behind < runs/10 ||
+		total.attached < runs || total.together < runs ||
+		total.notified < runs || total.parted < runs/10 || total.carried < runs || total.whole < runs || streamed < runs || changed < runs || total.midstream < runs/2) {
+		t.Errorf("hardly anything was followed, read together, streamed, or refreshed")
 	}
 }
 
@@ -93,6 +101,8 @@ type voyage struct {
 	carried, whole int
 	// midstream counts ranges that began while others of the process read a list in the form of a watch.
 	midstream int
+	// refreshed counts caches that were found to be of the present when they were asked.
+	refreshed int
 }
 
 // boat is one range that has been begun.
@@ -191,7 +201,7 @@ func (v *voyage) roll(n int) int {
 
 func (v *voyage) step() {
 	h := v.harbour
-	switch v.roll(26) {
+	switch v.roll(28) {
 	case 0:
 		v.toggleWhole()
 	case 1, 12:
@@ -223,6 +233,8 @@ func (v *voyage) step() {
 		h.set(func() { h.streams = !h.streams || h.random.IntN(3) > 0 })
 	case 14, 15:
 		v.joinMidstream()
+	case 16, 17:
+		v.refresh()
 	default:
 		for range 1 + v.roll(4) {
 			h.write()
@@ -262,6 +274,29 @@ func (v *voyage) joinMidstream() {
 	v.begin(i)
 	for range v.roll(3) {
 		h.write()
+	}
+}
+
+// refresh asks one range, or all of them and the slim copies at one time, to be of the present.
+func (v *voyage) refresh() {
+	boats := slices.Collect(maps.Values(v.boats))
+	if v.slim != nil {
+		boats = append(boats, v.slim)
+	}
+	if len(boats) > 0 && v.roll(2) == 0 {
+		slices.SortFunc(boats, func(a, b *boat) int { return cmp.Compare(a.began, b.began) })
+		boats = boats[:1]
+	}
+	for _, b := range boats {
+		_, asked := v.harbour.listed()
+		go func() {
+			ctx, cancel := context.WithTimeout(b.factory.ctx, 20*time.Second)
+			defer cancel()
+			if b.factory.Refresh(ctx) == nil {
+				b.checkSince(asked)
+				v.harbour.set(func() { v.refreshed++ })
+			}
+		}()
 	}
 }
 
@@ -560,18 +595,21 @@ func (b *boat) look() {
 }
 
 // checkFresh: what has synced holds what there was when it began, or later.
-func (b *boat) checkFresh() {
+func (b *boat) checkFresh() { b.checkSince(b.began) }
+
+// checkSince: it holds what there was at a version, or later.
+func (b *boat) checkSince(least int) {
 	got := b.content()
 	h := b.voyage.harbour
 	h.mu.Lock()
 	now := h.version
 	h.mu.Unlock()
-	for version := b.began; version <= now; version++ {
+	for version := least; version <= now; version++ {
 		if maps.Equal(got, b.truth(version)) {
 			return
 		}
 	}
-	b.t.Errorf("a range that began at version %d has synced with %v, but there was %v", b.began, got, b.truth(b.began))
+	b.t.Errorf("a range that was to have seen version %d holds %v, but there was %v", least, got, b.truth(least))
 }
 
 // checkShared: a range that follows has no objects of its own, and is where the other informer is.

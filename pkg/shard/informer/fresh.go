@@ -136,20 +136,21 @@ func (s *shared) awaitFresh(ctx context.Context, p past) error {
 		from := s.root()
 		err := from.fresh(ctx, p)
 		switch {
-		case err == nil && s.root() == from:
+		case err == nil && s.root() == from && abreast(s.Informer, from.Informer):
 			return nil
-		case err == nil:
+		case err == nil && s.root() != from:
 			continue
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case from == s && errors.Is(err, errStopped):
 			return err
 		}
-		logger := klog.FromContext(ctx)
-		if errors.Is(err, errBehind) {
+		switch logger := klog.FromContext(ctx); {
+		case err == nil: // It is about to go over to another one.
+		case errors.Is(err, errBehind):
 			logger.Info("A cache that shards of the process share has not been found to be of the present, and is read again", "resource", s.key.resource, "err", err)
 			from.readAnew()
-		} else {
+		default:
 			logger.Info("Could not tell whether a cache that shards of the process share is of the present, trying again", "resource", s.key.resource, "err", err)
 		}
 		select {
@@ -169,6 +170,14 @@ func (s *shared) root() *shared {
 		}
 		s = leader
 	}
+}
+
+// abreast reports whether an informer that follows another one has come as far. One that is being
+// deserted may not have.
+func abreast(i, lead *Informer) bool {
+	to := lead.LastSyncResourceVersion() // Asked first: both move at the same time.
+	at := i.LastSyncResourceVersion()
+	return i == lead || at == to || reached(at, to)
 }
 
 // fresh returns nil once the cache, which must have synced, has seen all of a past. The error says why that could not be found
@@ -236,22 +245,13 @@ func (p *Pool) upToDate(ctx context.Context, s *shared) error {
 	if err != nil {
 		return err
 	}
-	if seenWithin(ctx, passPatience, present, s) {
-		return nil
-	}
 	rest, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
-	if err := present.listRest(rest, s); err != nil {
+	if err := present.complete(rest, s); err != nil {
 		return err
 	}
-	if !seenWithin(ctx, freshPatience, present, s) {
+	if !present.seenWithin(ctx, freshPatience, s) {
 		return fmt.Errorf("%w, at version %s: it is at %s", errBehind, present.version, s.LastSyncResourceVersion())
 	}
 	return nil
-}
-
-func seenWithin(ctx context.Context, patience time.Duration, p *present, s *shared) bool {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return p.seenBy(ctx, s) == nil
 }

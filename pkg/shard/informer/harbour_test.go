@@ -21,11 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
+	"k8s.io/utils/ptr"
 )
 
-// harbour is an API server with ConfigMaps that keeps all of its past. Its lists and watches are as slow as real ones in
-// virtual time: each watch lags on its own, tells where it is in bookmarks, and may be cut or told to list again, also while it
-// is a list. It implements reader, and metadata.Interface for lists.
+// harbour is an API server with ConfigMaps that keeps all of its past. Its lists and watches are as
+// slow as real ones in virtual time: each watch lags on its own, tells where it is in bookmarks,
+// and may be cut or told to list again, also while it is a list. It implements reader, and
+// metadata.Interface for lists and short watches.
 type harbour struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -43,6 +45,9 @@ type harbour struct {
 	// those that have come to their end, and changed the changes that they told of before.
 	streams                      bool
 	streaming, streamed, changed int
+	// bookmarks counts short watches of metadata that ended with a bookmark, and behind those of a
+	// server that was behind.
+	bookmarks, behind int
 }
 
 // inStream marks objects that a list in the form of a watch has sent. A Reflector transforms these, and so does the store that it
@@ -386,9 +391,74 @@ func (m manifest) List(ctx context.Context, o metav1.ListOptions) (*metav1.Parti
 	}
 	if from+3 < len(all) {
 		list.Continue = fmt.Sprintf("%d/%d", version, from+3)
+		if h.random.IntN(2) == 0 { // As if there were many more; else it does not tell.
+			list.RemainingItemCount = ptr.To(int64(2 * pageSize))
+		}
 	}
 	h.mu.Unlock()
 	return list, h.pause(ctx)
+}
+
+// Watch is a short one: it tells what has happened up to a moment, perhaps one that has gone by,
+// and that this was all. It may be cut before.
+func (m manifest) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	h := m.harbour
+	if !o.AllowWatchBookmarks || ptr.Deref(o.TimeoutSeconds, 0) < 3 {
+		return nil, errors.New("this would end without a bookmark")
+	}
+	if err := h.pause(ctx); err != nil {
+		return nil, err
+	}
+	from, err := strconv.Atoi(o.ResourceVersion)
+	if err != nil || from == 0 {
+		return nil, fmt.Errorf("a watch from %q begins with all objects", o.ResourceVersion)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if from < h.oldest {
+		return nil, apierrors.NewResourceExpired("too old")
+	}
+	behind := max(0, h.random.IntN(7)-4)
+	ctx, cancel := context.WithCancel(ctx)
+	w := &mooring{out: make(chan watch.Event), stop: cancel}
+	go h.tellChanges(ctx, w, from, behind, h.random.IntN(8) == 0)
+	return w, nil
+}
+
+// tellChanges sends changes after a version, on a server that is so many versions behind, and a
+// bookmark unless it is cut.
+func (h *harbour) tellChanges(ctx context.Context, w *mooring, from, behind int, cut bool) {
+	defer close(w.out)
+	for part := range 4 {
+		select {
+		case <-time.After(300 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+		h.mu.Lock()
+		to := h.version - behind
+		news := slices.Clone(h.past[h.afterLocked(from):])
+		h.mu.Unlock()
+		for _, b := range news {
+			if b.version > to {
+				break
+			}
+			if !w.send(ctx, watch.Event{Type: b.event, Object: &metav1.PartialObjectMetadata{ObjectMeta: *b.object.ObjectMeta.DeepCopy()}}) {
+				return
+			}
+		}
+		if from = max(from, to); part < 3 {
+			continue
+		}
+		mark := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(to)}}
+		if !cut && w.send(ctx, watch.Event{Type: watch.Bookmark, Object: mark}) {
+			h.set(func() {
+				if h.bookmarks++; behind > 0 {
+					h.behind++
+				}
+			})
+		}
+	}
 }
 
 var (

@@ -51,11 +51,13 @@ func (f *Factory) newPicked(key sharedKey, read reader, pick func(metav1.Object)
 	if f.shutdown {
 		return &entry{SharedIndexInformer: newInformer(config{example: example}), close: func() error { return nil }, forget: func() {}}
 	}
+	e := &entry{}
 	var own *Informer
 	keep := func(obj any) bool { return picks(own.indexer, pick, obj) }
 	listed := func() func(any) bool { return remembering(keep) }
 	from := following{
 		pool: f.pool, keys: key.supersets(), read: f.reads(key.unpicked(), read, example, keep, listed), past: f.past,
+		follows: e.leader.Store,
 	}
 	own = newInformer(config{
 		example:   example,
@@ -67,7 +69,8 @@ func (f *Factory) newPicked(key sharedKey, read reader, pick func(metav1.Object)
 		shed:      f.pool.sheds(key),
 		held:      true,
 	})
-	return &entry{SharedIndexInformer: own, keep: keep, close: func() error { return nil }, forget: own.empty}
+	e.SharedIndexInformer, e.keep, e.close, e.forget = own, keep, func() error { return nil }, own.empty
+	return e
 }
 
 // remembering returns keep for one list. If that comes as a watch, objects change before it is complete and stored: of what has

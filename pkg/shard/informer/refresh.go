@@ -11,7 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -21,23 +24,31 @@ const (
 	refreshPeriod = 2 * time.Millisecond
 	// pageSize is how many objects are listed at a time.
 	pageSize = 1000
+	// changesTimeout is how long a watch for what has changed is asked for. API servers send a
+	// bookmark two seconds before a watch times out, and none to one that is shorter.
+	// changesPatience is how long it may take in all.
+	changesTimeout  = 3 * time.Second
+	changesPatience = 4 * time.Second
 )
 
-// Refresh returns once every cache of the factory that is being filled has seen all changes that were made before the
-// call: it lists the metadata of each resource as it is now, and waits until the cache holds everything listed, in that
-// version or a later one, and nothing else that is older. It is for a cache of whose past nothing is known, such as that
-// of a standby; it costs a list of metadata, where filling the cache anew costs a list of whole objects. The error says
-// which resource could not be listed, or which cache was not fresh when ctx ended.
+// Refresh returns once every cache of the factory that is being filled has seen all changes that
+// were made before the call. It is for a cache of whose past nothing is known, such as that of a
+// standby. It asks the API server what there is, for each resource. About a cache that the process
+// shares, and those that follow it, it asks once for all callers that come at one time. The type
+// present in this package says what an answer costs and relies on. A cache that the process shares
+// lists again where it is found to be behind for long. The error says which resource could not be
+// listed, or which cache was not fresh when ctx ended.
 func (f *Factory) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
 	slots := make(chan struct{}, refreshAtOnce)
+	until := f.pool.now()
 	for _, e := range f.filling() {
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if err := f.refresh(ctx, e); err != nil {
+			if err := f.refresh(ctx, e, until); err != nil {
 				cancel(err)
 			}
 		})
@@ -46,41 +57,98 @@ func (f *Factory) Refresh(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (f *Factory) refresh(ctx context.Context, e *entry) error {
+// refresh returns once the cache of e has seen all changes that were made before until.
+func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
+	if !cache.WaitFor(ctx, "", done{e.cache()}) {
+		return fmt.Errorf("the cache of %s has not been filled: %w", e.resource.GroupResource(), context.Cause(ctx))
+	}
+	for {
+		from := e.reads()
+		if from == nil {
+			return f.refreshAlone(ctx, e)
+		}
+		err := from.awaitFresh(ctx, past{until: until})
+		switch {
+		case err == nil && e.reads() == from && abreast(e.cache(), from.Informer):
+			return nil
+		case err != nil && (ctx.Err() != nil || e.cache() == from.Informer):
+			return fmt.Errorf("the cache of %s has not been found to be of the present: %w", e.resource.GroupResource(), err)
+		}
+		select { // It is about to go over to another one, or to read by itself.
+		case <-time.After(refreshPeriod):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// refreshAlone does so for a cache that reads by itself, or together with other ranges.
+func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 	options := metav1.ListOptions{FieldSelector: e.narrow}
-	_, shared := e.SharedIndexInformer.(*view)
-	if !shared && e.resource != namespaces && f.pool.prober.honoured(ctx, e.resource) {
+	if e.resource != namespaces && f.pool.prober.honoured(ctx, e.resource) {
 		options.ShardSelector = f.within.Selector()
 	}
-	present, err := f.pool.look(ctx, e.resource, options, e.keep, pageSize)
+	present, err := f.pool.look(ctx, e.resource, options, e.keep, firstPage)
 	if err != nil {
 		return err
 	}
-	if err := present.listRest(ctx, e); err != nil {
+	if err := present.complete(ctx, e); err != nil {
 		return err
 	}
 	if err := present.seenBy(ctx, e); err != nil {
-		return fmt.Errorf("the cache of %s has not seen all that was there at version %s: %w", e.resource.GroupResource(), present.version, err)
+		return fmt.Errorf("the cache of %s has not seen all that was there at version %s: %w",
+			e.resource.GroupResource(), present.version, err)
 	}
 	return nil
 }
 
-// present is what a resource had when it was looked at. Its metadata is listed page by page, and of each page only UIDs and
-// versions are kept: the metadata of all Pods of a large cluster would be most of what a process needs at its peak.
+// present is what a resource had when it was looked at. A cache has seen all of it when it has
+// reached a version that is high enough, or holds just what was listed.
+//
+// # What it relies on
+//
+//   - A list without a resource version is of the present, also its first page: it has everything that was written before the
+//     request, and its version is at least that of each such write.
+//   - Who watches from a version is sent all changes after it, in their order. A bookmark says that all up to its version have
+//     been sent.
+//   - A cache at a version has been sent all changes up to it.
+//
+// So a cache that has reached the version of the list has seen everything. One of a resource in
+// which nothing happens does not reach it: versions count the writes to all resources, and the
+// cache's own bookmarks come a minute apart. Then all of the resource is listed, if it is small; or
+// else a short watch from the cache's version tells which change was the last one before the list's
+// version: it ends with a bookmark, which the server sends two seconds before the time is up. The
+// bookmark has to have come as far as the list, since another server, or a slow one, may have
+// answered. Where the watch does not tell, all is listed after all.
+//
+// # What it costs
+//
+// A page of the metadata of 100 objects, and where that is not all and the cache does not pass,
+// another one of 1,000; or else a watch that takes one to two seconds, of the metadata of what has
+// changed. Metadata has the managed fields, which are most of a Pod: so the list of all would be as
+// large as two thirds of the Pods. What is listed is listed page by page, and of each page only
+// UIDs and versions are kept.
 type present struct {
 	content
-	version string
+	// version is that of the list, and enough the one that a cache needs to have reached: the same,
+	// or that of the last change before.
+	version, enough string
 	// list lists the next page, of at most so many objects.
 	list func(ctx context.Context, limit int64) error
-	// more is where the next page begins; empty once all of it has been listed.
-	more string
+	// watch watches the same from a version on.
+	watch func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+	// more is where the next page begins; empty once all of it has been listed. remaining is how
+	// many objects those pages have as far as the server tells; nil if it does not.
+	more      string
+	remaining *int64
 }
 
 // whole reports whether all of it has been listed.
 func (p *present) whole() bool { return p.more == "" }
 
 // look lists the first page of the metadata of what keep lets through; nil for everything.
-func (p *Pool) look(ctx context.Context, gvr schema.GroupVersionResource, options metav1.ListOptions, keep func(any) bool, limit int64) (*present, error) {
+func (p *Pool) look(
+	ctx context.Context, gvr schema.GroupVersionResource, options metav1.ListOptions, keep func(any) bool, limit int64,
+) (*present, error) {
 	l := &present{content: content{}}
 	l.list = func(ctx context.Context, limit int64) error {
 		options.Limit, options.Continue = limit, l.more
@@ -88,7 +156,8 @@ func (p *Pool) look(ctx context.Context, gvr schema.GroupVersionResource, option
 		if err != nil {
 			return fmt.Errorf("listing %s to see whether its cache is fresh: %w", gvr.GroupResource(), err)
 		}
-		l.version, l.more = list.ResourceVersion, list.Continue
+		l.version, l.more, l.remaining = list.ResourceVersion, list.Continue, list.RemainingItemCount
+		l.enough = l.version
 		for i := range list.Items {
 			if obj := &list.Items[i]; keep == nil || keep(obj) {
 				l.content[obj.UID] = obj.ResourceVersion
@@ -96,12 +165,73 @@ func (p *Pool) look(ctx context.Context, gvr schema.GroupVersionResource, option
 		}
 		return nil
 	}
+	l.watch = func(ctx context.Context, from metav1.ListOptions) (watch.Interface, error) {
+		from.FieldSelector, from.ShardSelector = options.FieldSelector, options.ShardSelector
+		return p.config.Metadata.Resource(gvr).Watch(ctx, from)
+	}
 	return l, l.list(ctx, limit)
+}
+
+// complete finds out as much as it takes to say whether the cache, which must have synced, has seen
+// everything.
+func (p *present) complete(ctx context.Context, cached cached) error {
+	if p.whole() || p.seenWithin(ctx, passPatience, cached) {
+		return nil
+	}
+	if p.remaining == nil || *p.remaining <= pageSize {
+		if err := p.list(ctx, pageSize); err != nil {
+			return err
+		}
+	}
+	if p.whole() || p.reachedBy(cached) || p.watchChanges(ctx, cached.LastSyncResourceVersion()) {
+		return nil
+	}
+	return p.listRest(ctx, cached)
+}
+
+// watchChanges finds out the last change before the version of the list, by a watch from that of a
+// cache. It reports whether it has.
+func (p *present) watchChanges(ctx context.Context, from string) bool {
+	if !reached(from, "1") {
+		return false // From there, a watch would begin with all objects.
+	}
+	ctx, cancel := context.WithTimeout(ctx, changesPatience)
+	defer cancel()
+	w, err := p.watch(ctx, metav1.ListOptions{
+		ResourceVersion: from, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To(int64(changesTimeout / time.Second)),
+	})
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Could not watch what has changed, listing all of it", "err", err)
+		return false
+	}
+	defer w.Stop()
+	last := from
+	for {
+		select {
+		case event, open := <-w.ResultChan():
+			if !open || event.Type == watch.Error {
+				return false
+			}
+			version := resourceVersion(event.Object)
+			switch passes := reached(version, p.version); {
+			case event.Type == watch.Bookmark && !passes:
+				return false // The server is behind.
+			case event.Type != watch.Bookmark && (!passes || version == p.version):
+				last = version
+			}
+			if reached(version, p.version) {
+				p.enough = last
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // listRest lists the other pages, until the cache has come as far as the list by its own version: then they do not matter.
 func (p *present) listRest(ctx context.Context, cached cached) error {
-	for !p.whole() && !reached(cached.LastSyncResourceVersion(), p.version) {
+	for !p.whole() && !p.reachedBy(cached) {
 		if err := p.list(ctx, pageSize); err != nil {
 			return err
 		}
@@ -109,12 +239,12 @@ func (p *present) listRest(ctx context.Context, cached cached) error {
 	return nil
 }
 
-// seenBy returns nil once the cache has come as far as the list by its own version, or holds what was listed. The error says
-// that ctx ended before.
+// seenBy returns nil once the cache has come as far as it needs to by its own version, or holds
+// what was listed. The error says that ctx ended before.
 func (p *present) seenBy(ctx context.Context, cached cached) error {
 	backoff := wait.Backoff{Duration: refreshPeriod, Factor: 1.5, Steps: 10, Cap: 25 * refreshPeriod}
 	for {
-		if reached(cached.LastSyncResourceVersion(), p.version) || p.whole() && p.content.heldBy(cached.GetStore().List()) {
+		if p.reachedBy(cached) || p.whole() && p.content.heldBy(cached.GetStore().List()) {
 			return nil
 		}
 		select {
@@ -123,6 +253,17 @@ func (p *present) seenBy(ctx context.Context, cached cached) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// seenWithin reports whether seenBy returns nil within a time.
+func (p *present) seenWithin(ctx context.Context, patience time.Duration, cached cached) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return p.seenBy(ctx, cached) == nil
+}
+
+func (p *present) reachedBy(cached cached) bool {
+	return reached(cached.LastSyncResourceVersion(), p.enough)
 }
 
 // cached is what is held against the present.

@@ -1,21 +1,27 @@
 package informer
 
 import (
+	gocmp "cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -306,9 +312,33 @@ type manyObjects struct {
 	metadata.Interface
 	metadata.Getter
 	objects, lists int
+	// version is that of its lists; 9 if empty.
+	version string
+	// counts says that it tells how many objects remain.
+	counts bool
+	// events are those of a watch, which hangs then or ends; nil for none.
+	events  []watch.Event
+	hangs   bool
+	watched []metav1.ListOptions
 }
 
 func (p *manyObjects) Resource(schema.GroupVersionResource) metadata.Getter { return p }
+
+// Watch sends the events that there are, and ends, or goes on without a word.
+func (p *manyObjects) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	p.watched = append(p.watched, o)
+	if p.events == nil {
+		return nil, errors.New("no watches")
+	}
+	w := watch.NewFakeWithChanSize(len(p.events), false)
+	for _, e := range p.events {
+		w.Action(e.Type, e.Object)
+	}
+	if !p.hangs {
+		w.Stop()
+	}
+	return w, nil
+}
 
 func (p *manyObjects) List(_ context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	p.lists++
@@ -318,25 +348,29 @@ func (p *manyObjects) List(_ context.Context, o metav1.ListOptions) (*metav1.Par
 			return nil, err
 		}
 	}
-	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}}
+	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: gocmp.Or(p.version, "9")}}
 	end := min(p.objects, from+int(o.Limit))
 	for i := from; i < end; i++ {
 		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(i)), ResourceVersion: "7"}})
 	}
 	if end < p.objects {
 		list.Continue = fmt.Sprint(end)
+		if p.counts {
+			list.RemainingItemCount = ptr.To(int64(p.objects - end))
+		}
 	}
 	return list, nil
 }
 
-// held is a cache at version 8, or at one that it comes to after it has been asked a few times.
+// held is a cache at version 8, or at 9 once so many pages have been listed; 0 for never.
 type held struct {
 	cache.Store
-	asked, passes int
+	server *manyObjects
+	passes int
 }
 
 func (h *held) LastSyncResourceVersion() string {
-	if h.asked++; h.passes > 0 && h.asked > h.passes {
+	if h.passes > 0 && h.server.lists >= h.passes {
 		return "9"
 	}
 	return "8"
@@ -356,12 +390,12 @@ func TestPresentIsListedByPages(t *testing.T) {
 		"all are held":                  {without: -1, lists: 4, seen: true},
 		"one of the first is not":       {without: 0, lists: 4},
 		"one of the last is not":        {without: objects - 1, lists: 4},
-		"it passes after two pages":     {without: objects - 1, passes: 1, lists: 2, seen: true},
-		"it has passed the list before": {without: 0, passes: -1, lists: 1, seen: true},
+		"it passes after two pages":     {without: objects - 1, passes: 2, lists: 2, seen: true},
+		"it has passed the list before": {without: 0, passes: 1, lists: 1, seen: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := &manyObjects{objects: objects}
-			h := &held{Store: cache.NewStore(cache.MetaNamespaceKeyFunc), passes: test.passes}
+			h := &held{Store: cache.NewStore(cache.MetaNamespaceKeyFunc), server: server, passes: test.passes}
 			for i := range objects {
 				if i == test.without {
 					continue
@@ -371,14 +405,11 @@ func TestPresentIsListedByPages(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if test.passes < 0 {
-				h.asked, h.passes = 1, 1
-			}
 			ctx, cancel := context.WithCancel(t.Context())
 			pool := &Pool{config: PoolConfig{Metadata: server}}
 			present, err := pool.look(ctx, configMaps, metav1.ListOptions{}, nil, firstPage)
 			if err == nil {
-				err = present.listRest(ctx, h)
+				err = present.complete(ctx, h)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -389,4 +420,172 @@ func TestPresentIsListedByPages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhatHasChangedIsWatched: where many objects remain to be listed, a watch from the cache's
+// version tells which was the last change, if the server is known to have sent all of them. Only
+// what it does not tell is listed.
+func TestWhatHasChangedIsWatched(t *testing.T) {
+	event := func(kind watch.EventType, version string) watch.Event {
+		return watch.Event{Type: kind, Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}}
+	}
+	gone := apierrors.NewResourceExpired("too old").Status()
+	for name, test := range map[string]struct {
+		at      string // the cache's version; the list is at 90
+		then    string // where it comes to meanwhile
+		counts  bool
+		objects int
+		events  []watch.Event
+		hangs   bool
+		lists   int
+		watches int
+		seen    bool
+		within  time.Duration
+	}{
+		"nothing has changed":                      {at: "80", counts: true, events: []watch.Event{event(watch.Bookmark, "90")}, lists: 1, watches: 1, seen: true},
+		"nothing has changed, by a later bookmark": {at: "80", counts: true, events: []watch.Event{event(watch.Bookmark, "95")}, lists: 1, watches: 1, seen: true},
+		"it does not tell how many remain":         {at: "80", events: []watch.Event{event(watch.Bookmark, "90")}, lists: 2, watches: 1, seen: true},
+		"few remain":                               {at: "80", counts: true, objects: firstPage + pageSize, events: []watch.Event{event(watch.Bookmark, "90")}, lists: 2},
+		"the cache has missed a change": {
+			at: "80", counts: true, events: []watch.Event{event(watch.Modified, "85"), event(watch.Bookmark, "90")}, lists: 1, watches: 1,
+		},
+		"the cache has missed the last of two": {
+			at: "80", then: "84", counts: true, lists: 1, watches: 1,
+			events: []watch.Event{event(watch.Added, "84"), event(watch.Deleted, "85"), event(watch.Bookmark, "90")},
+		},
+		"the cache has come to the last of two": {
+			at: "80", then: "85", counts: true, lists: 1, watches: 1, seen: true,
+			events: []watch.Event{event(watch.Added, "84"), event(watch.Deleted, "85"), event(watch.Bookmark, "90")},
+		},
+		"the last change is the list's": {at: "80", counts: true, hangs: true, events: []watch.Event{event(watch.Modified, "90")}, lists: 1, watches: 1},
+		"a later change says that this is all": {
+			at: "80", then: "85", counts: true, hangs: true, lists: 1, watches: 1, seen: true,
+			events: []watch.Event{event(watch.Modified, "85"), event(watch.Modified, "91")},
+		},
+		"the server is behind":          {at: "80", counts: true, hangs: true, events: []watch.Event{event(watch.Bookmark, "89")}, lists: 4, watches: 1},
+		"the watch ends":                {at: "80", counts: true, events: []watch.Event{}, lists: 4, watches: 1},
+		"the watch ends after a change": {at: "80", then: "85", counts: true, events: []watch.Event{event(watch.Modified, "85")}, lists: 4, watches: 1},
+		"the version is too old":        {at: "80", counts: true, events: []watch.Event{{Type: watch.Error, Object: &gone}}, lists: 4, watches: 1},
+		"there are no watches":          {at: "80", counts: true, lists: 4, watches: 1},
+		"the watch says nothing":        {at: "80", counts: true, hangs: true, events: []watch.Event{}, lists: 4, watches: 1, within: changesPatience},
+		"the cache has no version":      {at: "0", counts: true, events: []watch.Event{event(watch.Bookmark, "90")}, lists: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if test.objects == 0 {
+					test.objects = firstPage + 2*pageSize + 1
+				}
+				server := &manyObjects{objects: test.objects, version: "90", counts: test.counts, events: test.events, hangs: test.hangs}
+				at := &atVersion{Store: cache.NewStore(cache.MetaNamespaceKeyFunc), version: test.at}
+				pool := &Pool{config: PoolConfig{Metadata: server}}
+				began := time.Now()
+				present, err := pool.look(t.Context(), configMaps, metav1.ListOptions{FieldSelector: "f", ShardSelector: "s"}, nil, firstPage)
+				if err == nil {
+					err = present.complete(t.Context(), at)
+				}
+				if took := time.Since(began); err != nil || took != passPatience+test.within {
+					t.Errorf("complete after %v, %v, want %v", took, err, passPatience+test.within)
+				}
+				if test.then != "" {
+					at.version = test.then
+				}
+				if seen := present.seenWithin(t.Context(), time.Second, at); seen != test.seen {
+					t.Errorf("the cache has seen all: %t, want %t", seen, test.seen)
+				}
+				if server.lists != test.lists || len(server.watched) != test.watches {
+					t.Errorf("%d lists and %d watches, want %d and %d", server.lists, len(server.watched), test.lists, test.watches)
+				}
+				want := metav1.ListOptions{
+					ResourceVersion: test.at, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](3), FieldSelector: "f", ShardSelector: "s",
+				}
+				for _, o := range server.watched {
+					if diff := cmp.Diff(want, o); diff != "" {
+						t.Error(diff)
+					}
+				}
+			})
+		})
+	}
+}
+
+// atVersion is a cache that is empty, and at a version.
+type atVersion struct {
+	cache.Store
+	version string
+}
+
+func (a *atVersion) LastSyncResourceVersion() string { return a.version }
+func (a *atVersion) GetStore() cache.Store           { return a.Store }
+
+// TestRefreshTogether: those that ask at one time about caches which hold the same, or follow each
+// other, are answered by one look at the present, or by a second one where that had begun before
+// they asked.
+func TestRefreshTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		low, _ := namesInHalves(t)
+		resource, server := newFakeResource(t), &apiServer{takes: time.Millisecond}
+		resource.Add(newConfigMap(low, "one"))
+		pool := newTestPool(t, server, clock.RealClock{}, 0)
+		var all []*Factory
+		for range 3 {
+			group := pool.NewFactory(shard.Everything(), nil, time.Time{})
+			group.reading(configMaps, resource, &v1.ConfigMap{})
+			all = append(all, group)
+		}
+		lowRange, highRange := halves(t, pool)
+		for _, f := range []*Factory{lowRange, highRange} {
+			f.reading(configMaps, resource, &v1.ConfigMap{})
+			all = append(all, f)
+		}
+		for _, f := range all {
+			t.Cleanup(f.Shutdown)
+			if err := f.Warm(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		server.requests()
+		refresh := func() {
+			var asking sync.WaitGroup
+			for _, f := range all {
+				asking.Go(func() {
+					if err := f.Refresh(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			asking.Wait()
+		}
+		refresh()
+		if limited, full := server.lists(); limited < 1 || limited > 2 || full != 0 {
+			t.Errorf("%d pages and %d lists for %d that asked at one time, want 1 or 2 pages", limited, full, len(all))
+		}
+		refresh()
+		if limited, _ := server.lists(); limited < 1 {
+			t.Error("who asked later was answered by what had been seen before")
+		}
+	})
+}
+
+// TestRefreshOfAStalledCache has what the process shares list again, and a range that follows it
+// see that.
+func TestRefreshOfAStalledCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := namesInHalves(t)
+		resource := newFakeResource(t)
+		pool := newTestPool(t, &apiServer{takes: time.Millisecond}, clock.RealClock{}, 0)
+		whole(t, pool, configMaps, deafResource{resource})
+		low, _ := halves(t, pool)
+		i := low.reading(configMaps, deafResource{resource}, &v1.ConfigMap{})
+		if err := low.Warm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		checkFollowed(t, pool, configMaps, 1)
+		serve(pool, configMaps, resource)
+		resource.Add(newConfigMap(mine, "one"))
+		began := time.Now()
+		err := low.Refresh(t.Context())
+		if n, took := len(i.GetStore().List()), time.Since(began); err != nil || n != 1 || took > freshPatience+time.Second {
+			t.Errorf("has seen %d objects of 1 after %v, %v", n, took, err)
+		}
+	})
 }
