@@ -64,9 +64,14 @@ func TestStopAndStart(t *testing.T) {
 	m.fleetRuns(t)
 	m.works(t)
 	o.run(t, "status")
-	for _, v := range m.judge(t, stockLease, everyWrite).moves() {
+	for _, v := range m.judge(t, stockLease, notByOperator).moves() {
 		t.Log(v)
 	}
+}
+
+// notByOperator leaves out what the command writes on the plan's Lease: it is the members' binary, and no member.
+func notByOperator(e *harness.Event) bool {
+	return !(e.IsLease() && e.ObjectRef.Name == fleet.PlanLease(harness.Fleet) && strings.HasSuffix(e.UserAgent, "/flotilla-cli"))
 }
 
 // standsBy requires that all members, status, probes and metrics say that the fleet is stopped, with exit status 0, and that no
