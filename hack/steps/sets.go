@@ -55,7 +55,7 @@ func test() []step {
 		pageStep,
 		{
 			name: "deploy-short", what: "the image's file system, and the static pod beside kubeadm's", long: "some seconds", member: true,
-			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms", "./test/deploy")},
+			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage", "./test/deploy")},
 		},
 		{
 			name: "monitoring-short", what: "alerts, runbooks and dashboard, without Prometheus", long: "some seconds", tools: []string{"promexpr"},

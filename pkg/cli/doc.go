@@ -1,4 +1,4 @@
-// Package cli has the operator's commands: flotilla status, events, drain and undrain, plan show, diff, apply, rebalance and
+// Package cli has the operator's commands: flotilla status, events, drain and undrain, stop and start, plan show, diff, apply, rebalance and
 // simulate, explain, and audit, which reads audit logs and no cluster.
 //
 // Each command reads the fleet's Leases with a list, and turns plan, Leases and the time of reading into a view: a
@@ -8,11 +8,12 @@
 //	a list of Leases -> Reading -> View, EventsView, Explanation, Rebalancing, Simulation -> text
 //	                            -> Edit (checked)     -> one update of the plan's Lease
 //	                            -> draining (checked) -> one update of a member's Lease
+//	                            -> stop or start      -> one update of the plan's Lease
 //	a list and a watch -> Readings that follow each other -> a screen, or a line a change
 //
 // # Guarantees
 //
-//   - Nothing is written but the Lease of the plan, by apply and rebalance, and that of a member, by drain and undrain; and
+//   - Nothing is written but the Lease of the plan, by apply, rebalance, stop and start, and that of a member, by drain and undrain; and
 //     nothing with --dry-run. A write is conditioned on the version of that Lease which everything was computed from: if
 //     anybody has written meanwhile, all is read, checked and computed anew.
 //   - Nothing is read but Leases, except by events, which does without where it may not.

@@ -202,9 +202,15 @@ func heldBy(r *status.Reading, name string) int {
 	return 0
 }
 
-// setDrain writes the annotation on the member's Lease; empty removes it. decide is asked with every reading that a write is
-// computed from, and says whether there is anything to write. A member renews every other second, so conflicts are ordinary.
+// setDrain writes the annotation on the member's Lease; empty removes it.
 func (c *connection) setDrain(ctx context.Context, name, value string, decide func(*status.Reading) (bool, error)) error {
+	return c.annotate(ctx, election.MemberLease(c.target.Fleet, name), fleet.DrainAnnotation, value, decide)
+}
+
+// annotate writes an annotation on a Lease; an empty value removes it. decide is asked with every reading that a write is
+// computed from, and says whether there is anything to write: the Lease must be there then. Holders renew every other second,
+// so conflicts are ordinary.
+func (c *connection) annotate(ctx context.Context, name, key, value string, decide func(*status.Reading) (bool, error)) error {
 	var last error
 	for range maxTries {
 		r, err := c.read(ctx)
@@ -215,12 +221,12 @@ func (c *connection) setDrain(ctx context.Context, name, value string, decide fu
 		if err != nil || !wanted {
 			return err
 		}
-		lease := r.Lease(election.MemberLease(r.Fleet, name)).Lease.DeepCopy()
+		lease := r.Lease(name).Lease.DeepCopy()
 		if lease.Annotations == nil {
 			lease.Annotations = map[string]string{}
 		}
-		if lease.Annotations[fleet.DrainAnnotation] = value; value == "" {
-			delete(lease.Annotations, fleet.DrainAnnotation)
+		if lease.Annotations[key] = value; value == "" {
+			delete(lease.Annotations, key)
 		}
 		if _, last = c.leases.Update(ctx, lease, metav1.UpdateOptions{}); last == nil {
 			return nil

@@ -34,6 +34,9 @@ func tableStatus(all bool) func(io.Writer, status.View) {
 		for _, g := range v.Gates {
 			fmt.Fprintln(w, gateLine(g, v.Now))
 		}
+		if v.Stop != nil {
+			fmt.Fprintln(w, stopLine(v.Stop, v.Now))
+		}
 		statusMembers(w, v, all)
 		if len(v.Rings) > 0 {
 			statusRings(w, v)
@@ -73,6 +76,18 @@ func gateLine(g status.GateView, now time.Time) string {
 	}
 }
 
+// stopLine says that the fleet is stopped.
+func stopLine(s *status.StopView, now time.Time) string {
+	if s.Fault != "" {
+		return "Stop: cannot be read, so members go on as before"
+	}
+	by := ""
+	if s.By != "" {
+		by = " by " + status.Plain(s.By)
+	}
+	return fmt.Sprintf("Stopped %s%s: %d of %s by", orUnknown(ago(s.Since, now)), by, len(s.Still), plural(len(s.Still)+len(s.Draining), "live member")+" stand")
+}
+
 func orUnknown(text string) string {
 	if text == "" {
 		return "at an unknown time"
@@ -91,6 +106,9 @@ func statusMembers(w io.Writer, v status.View, all bool) {
 		state := m.State
 		if m.Drained {
 			state += " (drained)"
+		}
+		if m.Still {
+			state += " (stopped)"
 		}
 		objects, heartbeat := "", ""
 		if m.Objects != nil {
@@ -132,7 +150,7 @@ func limited(lines [][]string, all bool) [][]string {
 
 // statusRings writes a line a ring.
 func statusRings(w io.Writer, v status.View) {
-	states := []status.State{status.StateOrphan, status.StateGated, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting}
+	states := []status.State{status.StateOrphan, status.StateStopped, status.StateGated, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting}
 	var lines [][]string
 	for _, ring := range v.Rings {
 		counts, objects, counted := map[status.State]int{}, int64(0), false

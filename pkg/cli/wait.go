@@ -40,7 +40,7 @@ func pending(r *status.Reading, plan shard.Plan) error {
 		}
 	}
 	var missing []string
-	for _, state := range []status.State{status.StateOrphan, status.StateGated, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting} {
+	for _, state := range []status.State{status.StateOrphan, status.StateStopped, status.StateGated, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting} {
 		if ids := counts[state]; len(ids) > 0 {
 			missing = append(missing, fmt.Sprintf("%d %s (%s)", len(ids), state, some(ids)))
 		}
@@ -72,6 +72,8 @@ func some(names []string) string {
 type waiting struct {
 	// what stands behind "waited 2m0s for".
 	what string
+	// done says in words that it is there; only where the caller prints it.
+	done string
 	// missing returns nil when it is there, and else what is still missing; an error that wraps errNever ends the waiting.
 	missing func(*status.Reading) error
 }

@@ -162,20 +162,7 @@ func (g *Gate) Release(ctx context.Context) error {
 		return fmt.Errorf("read Lease %s to release it: %w", g.cfg.Name, err)
 	}
 	g.cfg.Observer.Observe(lease)
-	record := RecordFrom(lease)
-	if record.Holder != g.cfg.Identity {
-		return nil
-	}
-	cleared := released(lease, nil, stampAfter(record.RenewTime, g.cfg.Clock.Now()))
-	written, err := g.cfg.Client.Update(ctx, cleared, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) {
-		return fmt.Errorf("%w: %w", ErrGateBusy, err)
-	}
-	if err != nil {
-		return fmt.Errorf("release Lease %s: %w", g.cfg.Name, err)
-	}
-	g.cfg.Observer.Observe(written)
-	return nil
+	return g.releaseAt(ctx, lease)
 }
 
 func (g *Gate) publish(validUntil time.Time) {

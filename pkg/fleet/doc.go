@@ -21,6 +21,14 @@
 // owner asks, or unasked when HandoffTimeout has passed; then the member's Lease is
 // released, and by the last member the gates; then the observer ends.
 //
+// # A stop
+//
+// An operator may stop the fleet by an annotation on the plan's Lease ([StopAnnotation]). Every member then releases all
+// shards, ends its gates, and says on its Lease that it is still ([StillAnnotation]). Who reads, in one list, that every live
+// member is still and no shard is held, releases the gates as they are in that list: a write since then refuses it. A member
+// that is to work again first takes back what it says, and then waits for new gates, with nothing that it prepared before. A
+// claim that is acquired meanwhile sees the stop in the list that it makes before it runs anything.
+//
 // # A handoff
 //
 // While another member holds what this one is to own, it builds the shard's work and
@@ -52,6 +60,8 @@
 //     later: the plan's Lease keeps it. Live members that refuse a plan which others work by are
 //     left out of the rings, keep what they run and claim nothing else. So are those that refuse
 //     the plan on the Lease and work by none. The log and flotilla_fleet_foreign_members say so.
+//   - While the fleet is stopped nothing runs. A stop that cannot be read changes nothing; a member that has just started
+//     and cannot read it works only if others do.
 //   - While any shard's work runs, every gate is held, and no write passes the fence while one is not.
 //   - Where the API server enforces the fence of deploy/fence, no shard of a dead member
 //     runs before that member has been fenced for FenceDelay, and no credential is used

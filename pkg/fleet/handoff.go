@@ -32,6 +32,8 @@ type preparation struct {
 	term int32
 	// gated is set if the gates were not held when the preparation began: others than the fleet's members have written since.
 	gated bool
+	// under is the hold of the gates in which it began. In another one others may have written too.
+	under *hold
 
 	cancel context.CancelFunc
 	// done is closed once the instance is warm, or err is set.
@@ -166,7 +168,8 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	warming, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.cancel = cancel
-	p.gated = !m.gates.open()
+	p.under = m.gates.current()
+	p.gated = !p.under.isOpen()
 	lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID))
 	p.term = lease.Transitions
 	r.setPrepared(p)
@@ -307,6 +310,8 @@ func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *prepa
 	switch {
 	case p.gated:
 		unknown = errors.New("it was begun before the fleet held the gates")
+	case p.under != r.member.gates.current():
+		unknown = errors.New("it was begun before the fleet was stopped and started again")
 	case len(claim.Before().Unfenced()) > 0:
 		unknown = fmt.Errorf("holders before the last one, %v, had not been fenced", claim.Before().Unfenced())
 	case !left:

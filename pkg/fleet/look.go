@@ -76,7 +76,7 @@ func (m *Member) look(ctx context.Context, r *shardRunner) (rivals, dead []elect
 	for {
 		list, err := m.list(ctx, metav1.ListOptions{})
 		if err == nil {
-			return m.lookAt(m.observeAll(list), r)
+			return m.lookAt(ctx, m.observeAll(list), r)
 		}
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
@@ -87,7 +87,7 @@ func (m *Member) look(ctx context.Context, r *shardRunner) (rivals, dead []elect
 	}
 }
 
-func (m *Member) lookAt(seen []election.Observation, r *shardRunner) (rivals, dead []election.Observation, err error) {
+func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *shardRunner) (rivals, dead []election.Observation, err error) {
 	if lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)); lease.Holder != m.incarnation {
 		return nil, nil, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
 	}
@@ -97,6 +97,9 @@ func (m *Member) lookAt(seen []election.Observation, r *shardRunner) (rivals, de
 			continue
 		}
 		plan = m.judge(plan, o, m.Roster()).plan
+	}
+	if m.lookForStop(ctx) {
+		return nil, nil, errStopped
 	}
 	if !plan.has(r.shard.ID, r.extent) {
 		return nil, nil, fmt.Errorf("%w of generation %d", errNotInPlan, plan.plan.Generation)

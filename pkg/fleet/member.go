@@ -29,6 +29,7 @@ type Member struct {
 	prospects   prospects
 	fencing     *fencing
 	gates       *gates
+	stopping    stopping
 	journal     *journal
 	// slots has room for as many as prepare at a time.
 	slots chan struct{}
@@ -90,7 +91,7 @@ func New(c Config) (*Member, error) {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	m := &Member{config: c, runners: newRunners(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), journal: newJournal(c.Fleet, c.Clock)}
+	m := &Member{config: c, runners: newRunners(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
 	m.wishes.Store(&Wishes{})
 	var err error
 	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Heartbeats: c.Heartbeats, Client: c.Leases, Clock: c.Clock})
@@ -211,6 +212,7 @@ func (m *Member) lead(ctx context.Context) error {
 	}
 	m.runners.all.Go(func() { planner.run(claimCtx) })
 	m.runners.all.Go(func() { m.tellMemory(claimCtx) })
+	m.stopping.begin()
 	m.wishUntilDone(ctx, claimCtx, func() bool { return false })
 	// First out of the roster, so that others prepare for what is to be handed over.
 	m.membership.Leave()

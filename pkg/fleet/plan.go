@@ -236,7 +236,7 @@ func (m *Member) reportPlan(kind election.EventType, err error) {
 
 // memberAnnotations are what a member says of itself on its Lease.
 func (m *Member) memberAnnotations() map[string]string {
-	a := map[string]string{RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","), PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: ""}
+	a := map[string]string{RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","), PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: "", StillAnnotation: m.stopping.annotation()}
 	if f := m.inForce.Load(); f != nil {
 		a[PlanAnnotation], a[GenerationAnnotation] = f.digest, strconv.FormatInt(f.plan.Generation, 10)
 	}
@@ -323,6 +323,9 @@ func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, pla
 	next, err := WithPlan(m.config.Fleet, lease, plan)
 	if err != nil {
 		return err
+	}
+	if stop := m.stopping.text(); stop != "" && (lease == nil || lease.Annotations[DocumentAnnotation] == "") {
+		next.Annotations[StopAnnotation] = stop // gone with the Lease, and not by an operator
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 	defer cancel()

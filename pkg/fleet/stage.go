@@ -91,8 +91,8 @@ const gateSilence = time.Minute
 // Gates returns the state of every gate, in the order of Config.Gates.
 func (m *Member) Gates() []GateState {
 	now := m.config.Clock.Now()
-	states := make([]GateState, 0, len(m.gates.all))
-	for i, gate := range m.gates.all {
+	states := make([]GateState, 0, len(m.config.Gates))
+	for i, gate := range m.gates.current().all {
 		name := m.config.Gates[i]
 		states = append(states, GateState{Lease: name, Held: gate.Valid(now), Holder: gate.Holder(), Live: m.isRenewed(m.observer.Get(name), now)})
 	}

@@ -26,7 +26,7 @@ type ShardState struct {
 	Counted *Counted
 	// RenewAge is how long ago the claim was last renewed; 0 when not owned.
 	RenewAge time.Duration
-	// Owner is the member that the ring wants.
+	// Owner is the member that the ring wants; empty while the fleet is stopped.
 	Owner string
 	// Holder is the incarnation that the Lease names, empty if none.
 	Holder string
@@ -34,11 +34,14 @@ type ShardState struct {
 
 // Shards returns the state of every shard of the plan, and of those of an older plan that this member still has, sorted by ID.
 func (m *Member) Shards() []ShardState {
-	now, wishes := m.config.Clock.Now(), m.Wishes()
+	now, wishes, halts := m.config.Clock.Now(), m.Wishes(), m.stopping.halts()
 	runners := m.runners.list()
 	states := make([]ShardState, 0, len(runners))
 	for _, r := range runners {
 		s := ShardState{ID: r.shard.ID, Owner: wishes.Owner(r.shard.ID), Running: r.running.Load(), Waiting: r.ready.Load() > 0}
+		if halts {
+			s.Owner = ""
+		}
 		s.Holder = m.observer.Get(ShardLease(m.config.Fleet, s.ID)).Holder
 		claim := r.claimant.Claim()
 		s.Stage = r.stage(claim)
@@ -51,8 +54,11 @@ func (m *Member) Shards() []ShardState {
 }
 
 // Ready returns nil when the member counts for the rings, or is drained, and holds and runs every shard
-// that they give it, else an error that says what is missing.
+// that they give it, else an error that says what is missing. While the fleet is stopped no member is ready.
 func (m *Member) Ready() error {
+	if stop := m.Stopped(); stop != nil {
+		return m.stoppedBy(*stop)
+	}
 	if !m.started.Load() {
 		err := fmt.Errorf("member %s has not joined the fleet %s", m.config.Member, m.config.Fleet)
 		if failure := m.failure.Load(); failure != nil {

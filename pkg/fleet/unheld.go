@@ -35,11 +35,11 @@ func (r *shardRunner) unheldByOthers(lease election.Observation) time.Time {
 // the plan was adopted. Not seen are Leases of other shards that were deleted, under which two may run anyway.
 func (r *shardRunner) unheldSince(since time.Time) time.Time {
 	m := r.member
-	plan := m.inForce.Load()
-	if plan.settled.IsZero() || !m.gates.open() {
+	plan, held := m.inForce.Load(), m.gates.current()
+	if plan.settled.IsZero() || !held.isOpen() {
 		return time.Time{}
 	}
-	all := []time.Time{since, plan.settled, m.gates.since}
+	all := []time.Time{since, plan.settled, held.since}
 	for _, o := range m.overlapping(m.observer.List(), plan, r.shard.ID, r.extent) {
 		if !haveArrived(o) {
 			return time.Time{}

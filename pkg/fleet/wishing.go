@@ -22,23 +22,20 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 			!maps.Equal(before.Annotations, after.Annotations)
 	})
 	defer stop()
-	opened := m.gates.opened
 	defer m.pulse.rest()
 	for {
 		m.pulse.beat(m.config.Clock.Now())
-		if m.gates.open() {
-			opened = nil
-		}
+		opened := m.gates.opening()
 		due := m.config.Clock.Now().Add(m.wish(ctx, claimCtx))
-		if done() || !m.rest(ctx, changed, opened, due) {
+		if done() || !m.idle(ctx, changed, opened, due) {
 			return
 		}
 	}
 }
 
-// rest returns true when there may be something to wish, and at due at the latest; false when ctx has ended or the membership is
+// idle returns true when there may be something to wish, and at due at the latest; false when ctx has ended or the membership is
 // lost. The loop comes round meanwhile: heartbeats are sent only while it does.
-func (m *Member) rest(ctx context.Context, changed, opened <-chan struct{}, due time.Time) bool {
+func (m *Member) idle(ctx context.Context, changed, opened <-chan struct{}, due time.Time) bool {
 	for {
 		now := m.config.Clock.Now()
 		m.pulse.beat(now)
@@ -72,6 +69,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 	m.journal.look(roster, m.observer.Get)
 	m.adopt(ctx, roster)
+	halts := m.lookForStop(ctx)
 	m.follow(ctx, claimCtx, now)
 	plan := m.inForce.Load().plan
 	holders, named := m.holders(plan, now)
@@ -85,15 +83,17 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	m.note(ctx, w)
 	m.wishes.Store(&w)
 	var next map[shard.ID]string
-	if m.config.Standby {
+	if m.config.Standby && !halts {
 		next = w.successors(plan, named)
 	}
 	open, followed := m.gates.open(), m.isFollowed(roster)
-	if !open {
+	if !open && !halts {
 		m.prospects.look(plan, roster.Grown(), known, holders, now, m.settling())
 	}
 	for _, r := range m.runners.list() {
 		switch _, planned := plan.Shard(r.shard.ID); {
+		case halts:
+			r.wish(election.Leave, false, false, false)
 		case !planned:
 			r.wish(election.Keep, false, false, false)
 		case r.isShunned(), followed && !r.running.Load():
@@ -106,6 +106,10 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 		}
 	}
 	m.started.Store(m.started.Load() || open)
+	if halts {
+		m.restIfDrained(ctx)
+		return m.config.Timing.RetryPeriod
+	}
 	if left := m.prospects.since.Add(m.settling()).Sub(now); !open && left > 0 {
 		return min(left, m.config.Timing.RetryPeriod)
 	}

@@ -29,6 +29,8 @@ const (
 	Silent      = "Silent"
 	Drained     = "Drained"
 	Undrained   = "Undrained"
+	FleetStops  = "FleetStops"
+	FleetStarts = "FleetStarts"
 	Refuses     = "Refuses"
 	PlanWritten = "PlanWritten"
 	PlanSpoilt  = "PlanSpoilt"
@@ -255,6 +257,14 @@ func (c *changes) member() {
 }
 
 func (c *changes) plan() {
+	if text, changed := c.changed(fleet.StopAnnotation); changed {
+		switch stop, err := fleet.ParseStop(text); {
+		case text == "":
+			c.add(c.now, Note, FleetStarts, 0, "the fleet is started")
+		case err == nil:
+			c.add(stop.Since, Note, FleetStops, 0, "the fleet is stopped%s", stop)
+		}
+	}
 	if _, changed := c.changed(fleet.DocumentAnnotation); !changed {
 		return
 	}

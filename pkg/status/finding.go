@@ -76,13 +76,17 @@ const (
 	WaitingAtGate Kind = "WaitingAtGate"
 	// GateWithoutHolder: somebody else holds a gate and does not renew it.
 	GateWithoutHolder Kind = "GateWithoutHolder"
+	// Stopped: an operator has stopped the fleet. It is a warning if that does not come to an end.
+	Stopped Kind = "Stopped"
+	// StopUnreadable: somebody has written something else where an operator's stop would be.
+	StopUnreadable Kind = "StopUnreadable"
 	// DrainedInVain: all live members that serve a ring are drained, so that they serve it all the same.
 	DrainedInVain Kind = "DrainedInVain"
 )
 
 // kinds are all, in the order in which findings of one severity are shown.
 var kinds = []Kind{
-	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, GateWithoutHolder, WaitingAtGate, TwoHolders, TwoIncarnations, RingUnserved, Orphan, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
+	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, GateWithoutHolder, StopUnreadable, Stopped, WaitingAtGate, TwoHolders, TwoIncarnations, RingUnserved, Orphan, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
 	LeaseNonsense, PlanRefused, GatesDiffer, MemberDisagrees, MemberSilent, MemberJoining, MemberLeaving, PlannerMissing, PlanPutAside, PinnedToNobody, DrainedInVain, MemberDrained,
 }
 
@@ -180,7 +184,7 @@ func warningsOf(findings []Finding) []string {
 	var found []string
 	for _, f := range findings {
 		switch f.Kind {
-		case NoLeases, NobodyRenews, PlanRefused, PlanPutAside, RingUnserved, PinnedToNobody, DrainedInVain:
+		case NoLeases, NobodyRenews, StopUnreadable, Stopped, PlanRefused, PlanPutAside, RingUnserved, PinnedToNobody, DrainedInVain:
 			found = append(found, f.Message)
 		}
 	}

@@ -100,6 +100,7 @@ func (f *finder) members() {
 		}
 	}
 	f.gates()
+	f.stopped()
 	f.waits()
 }
 

@@ -146,6 +146,21 @@ var findingCases = []findingCase{
 	{name: "all drained", make: func(s *scene) {
 		s.at("flotilla-0").Annotations[fleet.DrainAnnotation], s.at("flotilla-1").Annotations[fleet.DrainAnnotation] = "x", "x"
 	}, want: []string{"warning DrainedInVain ring cluster", "warning DrainedInVain ring namespaces", "note MemberDrained member flotilla-0", "note MemberDrained member flotilla-1"}},
+	{name: "stopped, a stock leader leads", make: func(s *scene) { s.stop(time.Hour, true); s.gate("stock_1", 2*time.Second) }, watched: time.Minute, want: []string{"note Stopped fleet flotilla"},
+		says: "the fleet is stopped since 2027-01-02T02:04:05Z by alice, until 'flotilla start': its 2 live members stand by; the gate, Lease kube-controller-manager, is held by stock_1"},
+	{name: "stopped, without gates", make: func(s *scene) { s.stop(time.Hour, true) }, want: []string{"note Stopped fleet flotilla"}, says: "it has no gate"},
+	{name: "stopped just now, nobody leads yet", make: func(s *scene) { s.stop(9*time.Second, true); s.gate("", 5*time.Second) }, want: []string{"note Stopped fleet flotilla"}, says: "nobody runs its controllers"},
+	{name: "stopped, nobody leads", make: func(s *scene) { s.stop(time.Hour, true); s.gate("", 30*time.Second) },
+		want: []string{"warning GateWithoutHolder lease kube-controller-manager", "note Stopped fleet flotilla"}, says: "nobody runs the controllers"},
+	{name: "stopped, nobody leads for long", make: func(s *scene) { s.stop(time.Hour, true); s.gate("", 2*time.Minute) },
+		want: []string{"error GateWithoutHolder lease kube-controller-manager", "note Stopped fleet flotilla"}},
+	{name: "stopped, the stock leader has died", make: func(s *scene) { s.stop(time.Hour, true); s.gate("stock_1", 2*time.Minute) },
+		want: []string{"error GateWithoutHolder lease kube-controller-manager", "note Stopped fleet flotilla"}},
+	{name: "stopping", make: func(s *scene) { s.stop(5*time.Second, false) }, want: []string{"note Stopped fleet flotilla"}, says: "by member flotilla-0, which holds 3; member flotilla-1, which holds 3"},
+	{name: "stopping for long", make: func(s *scene) { s.stop(2*time.Minute, false) }, want: []string{"warning Stopped fleet flotilla"}},
+	{name: "stopped, gate not released", make: func(s *scene) { s.stop(2*time.Minute, true); s.gate("flotilla_fleet", time.Second) },
+		want: []string{"warning Stopped fleet flotilla"}, says: "is still held by the fleet"},
+	{name: "a stop that cannot be read", make: func(s *scene) { s.at("plan").Annotations[fleet.StopAnnotation] = "true" }, want: []string{"warning StopUnreadable plan flotilla-plan"}, says: "members go on as before"},
 	{name: "another fleet", make: func(s *scene) {
 		o := s.older("flotilla-1")
 		o.Labels[fleet.FleetLabel], o.Annotations[fleet.RunningAnnotation] = "armada", "1"
@@ -173,6 +188,16 @@ func (s *scene) release(name string, d time.Duration) {
 // ask has shard 01 held by flotilla-0 and asked for by its owner, flotilla-1.
 func (s *scene) ask() {
 	s.shard(shard.ID{Ring: "namespaces", Name: "01"}, "flotilla-0", 1).Annotations[election.NextHolderAnnotation] = "flotilla-1_0123"
+}
+
+// stop has the fleet be stopped so long ago, with all members at rest or none.
+func (s *scene) stop(ago time.Duration, still bool) {
+	text := s.now.Add(-ago).Format(time.RFC3339) + " by alice"
+	s.at("plan").Annotations[fleet.StopAnnotation] = text
+	if still {
+		s.at("flotilla-0").Annotations[fleet.StillAnnotation], s.at("flotilla-1").Annotations[fleet.StillAnnotation] = text, text
+		s.releaseAll()
+	}
 }
 
 // ready has a shard say, since so long, that it waits.

@@ -56,8 +56,8 @@ func (r *Reading) Gates() []GateView {
 	return gates
 }
 
-// waitsFor returns the first gate that somebody else holds; nil if there is none.
-func (r *Reading) waitsFor() *GateView {
+// WaitsFor returns the first gate that somebody else holds; nil if there is none.
+func (r *Reading) WaitsFor() *GateView {
 	gates := r.Gates()
 	if i := slices.IndexFunc(gates, GateView.elsewhere); i >= 0 {
 		return &gates[i]
@@ -72,6 +72,9 @@ func (f *finder) waits() {
 		return
 	}
 	if !g.Silent {
+		if f.r.stop.stops() {
+			return // as the finding says that tells of the stop
+		}
 		f.add(Note, WaitingAtGate, AboutLease, g.Lease, g.Since,
 			"the fleet waits at its gate: Lease %s is held by %s, renewed %s ago, who runs the controllers; the fleet begins when it is released", g.Lease, Plain(g.Holder), Short(g.silence))
 		return

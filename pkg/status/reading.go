@@ -39,6 +39,7 @@ type Reading struct {
 	sorted  []election.Observation          // the fleet's, by name
 	foreign map[string]election.Observation // those with other names, among them the gates
 	gate    *GateView                       // the first gate that somebody else holds; nil if there is none
+	stop    *StopView                       // nil if nothing says that the fleet is stopped
 	// lastRenewal is the latest renewal of any member; judgedByStamps tells whether AsOf is that, or follows from it.
 	lastRenewal    time.Time
 	judgedByStamps bool
@@ -105,7 +106,8 @@ func (r *Reading) complete() {
 	}
 	r.Roster = election.RosterFrom(r.Fleet, r.sorted, 0, r.AsOf)
 	r.Known = fleet.KnownMembers(r.Fleet, r.sorted)
-	r.gate = r.waitsFor()
+	r.gate = r.WaitsFor()
+	r.stop = r.Stop()
 	r.owners = nil
 	if r.Fault == nil {
 		if wishes, err := fleet.Wish(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{}); err == nil {

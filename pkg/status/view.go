@@ -26,6 +26,8 @@ const (
 	StateOlder State = "older"
 	// StateGated: nobody of the fleet holds it, because somebody else holds the fleet's gate and runs the controllers.
 	StateGated State = "gated"
+	// StateStopped: nobody holds it, because an operator has stopped the fleet.
+	StateStopped State = "stopped"
 	// StateOrphan: no unexpired holder, neither of this shard nor of an older one that covers it.
 	StateOrphan State = "orphan"
 )
@@ -44,6 +46,8 @@ type View struct {
 	Members []MemberView `json:"members"`
 	// Gates are the Leases of others that the fleet waits for.
 	Gates []GateView `json:"gates,omitempty"`
+	// Stop is set if an operator has stopped the fleet.
+	Stop *StopView `json:"stop,omitempty"`
 	// Warnings are the messages of those findings that are about the fleet as a whole.
 	Warnings []string `json:"warnings,omitempty"`
 	// Findings are what an operator should look at, the worst first.
@@ -135,6 +139,8 @@ type MemberView struct {
 	Heartbeat *time.Time `json:"heartbeat,omitempty"`
 	// Drained: an operator has asked that it gets no shards.
 	Drained bool `json:"drained,omitempty"`
+	// Still: it runs nothing, because an operator has stopped the fleet.
+	Still bool `json:"still,omitempty"`
 	// Digest is that of the plan that it works by.
 	Digest string `json:"digest,omitempty"`
 	// Refuses is the generation that the member refuses, and why.
@@ -143,7 +149,7 @@ type MemberView struct {
 
 // Of returns the plan in force, who runs what, and what is wrong.
 func Of(r *Reading) View {
-	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: Members(r), Gates: r.Gates(), Findings: Findings(r), Now: r.Now}
+	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: Members(r), Gates: r.Gates(), Stop: r.stop, Findings: Findings(r), Now: r.Now}
 	v.Warnings = warningsOf(v.Findings)
 	older := r.Older()
 	if r.Fault != nil {
@@ -217,6 +223,8 @@ func StateOf(r *Reading, o election.Observation, older bool) State {
 		return StateStarting
 	case older:
 		return StateOlder
+	case r.stop.stops():
+		return StateStopped
 	case r.gate != nil:
 		return StateGated
 	default:
@@ -247,7 +255,7 @@ func Members(r *Reading) []MemberView {
 		v := MemberView{
 			Name: name, Incarnation: o.Holder, State: string(member.State), Rings: o.Annotations[fleet.RingsAnnotation],
 			Generation: o.Annotations[fleet.GenerationAnnotation], Since: Stamp(o.AcquireTime), Refuses: o.Annotations[fleet.RefusedAnnotation],
-			Heartbeat: Stamp(o.Seen), Drained: o.Annotations[fleet.DrainAnnotation] != "", Digest: o.Annotations[fleet.PlanAnnotation],
+			Heartbeat: Stamp(o.Seen), Drained: o.Annotations[fleet.DrainAnnotation] != "", Still: live && o.Annotations[fleet.StillAnnotation] != "", Digest: o.Annotations[fleet.PlanAnnotation],
 		}
 		switch {
 		case !live && o.Holder == "":

@@ -77,6 +77,17 @@ func planned() []scenario {
 		{"a standby is prepared for what others have", func(f fleet) {
 			f.set(members[2], "flotilla_shard_state", shardLabels("namespaces/00")+`,state="prepared"`, minute, length, 1)
 		}, always()},
+		{"a fleet without a gate is stopped", func(f fleet) {
+			for _, metric := range []string{"flotilla_gate_held", "flotilla_gate_holder_live"} {
+				f.all(metric, stockGate, 0, length, nan)
+			}
+			f.all("flotilla_fleet_stopped", "", 0, length, 0)
+			f.all("flotilla_fleet_stopped", "", 20*minute, length, 1)
+			for id := range owners {
+				f.all("flotilla_shard_owned", shardLabels(id), 20*minute, length, 0)
+				f.all("flotilla_shard_desired", shardLabels(id), 20*minute, length, 0)
+			}
+		}, always()},
 		{"the fleet waits for its gate for five minutes", func(f fleet) {
 			f.all("flotilla_gate_held", stockGate, 20*minute, 25*minute, 0)
 			for id := range owners {

@@ -74,6 +74,7 @@ func (m *Metrics) collectRings(out samples) {
 func (m *Metrics) collectFleet(out samples) {
 	member := m.source.Member
 	out.gauge(planRefused, toFloat(member.Refused() != nil))
+	out.gauge(stopped, toFloat(member.Stopped() != nil))
 	out.gauge(foreign, float64(len(member.Wishes().Foreign())))
 	out.gauge(fencePolicy, toFloat(m.source.Enforced()))
 	count := map[string]int{string(election.MemberJoining): 0, string(election.MemberActive): 0, string(election.MemberLeaving): 0, stateDrained: 0}

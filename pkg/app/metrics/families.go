@@ -56,6 +56,8 @@ var (
 	members = stateOf("fleet_members", gauge, "Live members as this member sees them, by state: joining, active, leaving, drained.", "state")
 	foreign = stateOf("fleet_foreign_members", gauge, "Live members that refuse the plan and are left out of the rings.")
 
+	stopped = stateOf("fleet_stopped", gauge, "1 while an operator has the fleet stopped, as this member sees it, else 0.")
+
 	gateHeld    = stateOf("gate_held", gauge, "1 while the fleet holds the gate, as this member knows it, else 0.", "lease")
 	gateLive    = stateOf("gate_holder_live", gauge, "1 while the gate has a holder, the fleet or another, that renews it, as this member sees it, else 0.", "lease")
 	fencePolicy = stateOf("fence_policy", gauge, "1 if the API server refuses the credentials of fenced members, else 0.")

@@ -224,7 +224,7 @@ func mood(state any) string {
 		return "ok"
 	case string(status.StateOrphan), "silent", string(status.Error):
 		return "bad"
-	case "gone", string(status.StateGated), string(status.Note):
+	case "gone", string(status.StateGated), string(status.StateStopped), string(status.Note):
 		return "idle"
 	default:
 		return "busy"

@@ -153,7 +153,7 @@ var foreign = []string{
 	"force", "grace-period", "type", "patch", "set", "namespace", "from-file", "delete-emptydir-data", "ignore-daemonsets", "for", "subresource",
 	"previous", "values", "race", "wait", "selector", "from", "raw", "replicas",
 	// kubeadm
-	"patches",
+	"patches", "pod-network-cidr", "control-plane",
 	// kube-apiserver
 	"request-timeout", "service-account-key-file", "audit-log-path", "runtime-config", "default-not-ready-toleration-seconds", "audit-policy-file",
 	"service-account-max-token-expiration", "service-account-extend-token-expiration",

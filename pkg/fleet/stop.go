@@ -1,0 +1,392 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+const (
+	// StopAnnotation is set by an operator on the plan's Lease and stops the fleet, see [Stop]: every member releases its
+	// shards and runs nothing, and the last one releases the gates. It stays until an operator removes it.
+	StopAnnotation = "flotilla.dev/stop"
+	// StillAnnotation is on the Lease of a member that stands still, and has the value of StopAnnotation that it obeys: it
+	// runs nothing, and does not keep the gates.
+	StillAnnotation = "flotilla.dev/still"
+)
+
+// maxBy is how long the name in a [Stop] may be, in bytes.
+const maxBy = 256
+
+// Stop says that an operator has stopped the fleet. On the Lease it is a time as RFC 3339 has it and a name:
+// "2026-11-24T08:50:00Z by alice@laptop". The name may be left out, with the word before it.
+type Stop struct {
+	// Since is when it was stopped, by the operator's clock; zero if that is not known.
+	Since time.Time
+	// By is who says that they stopped it; empty if nobody does.
+	By string
+}
+
+// Annotation returns the value of StopAnnotation.
+func (s Stop) Annotation() string {
+	text := s.Since.UTC().Format(time.RFC3339)
+	if s.By != "" {
+		text += " by " + s.By
+	}
+	return text
+}
+
+// String returns what follows "stopped": " since ... by ...".
+func (s Stop) String() string {
+	text := ""
+	if !s.Since.IsZero() {
+		text = " since " + s.Since.UTC().Format(time.RFC3339)
+	}
+	if s.By != "" {
+		text += " by " + s.By
+	}
+	return text
+}
+
+// ParseStop reads a value of StopAnnotation.
+func ParseStop(text string) (Stop, error) {
+	stamp, by, named := strings.Cut(text, " by ")
+	since, err := time.Parse(time.RFC3339, stamp)
+	switch {
+	case err != nil:
+		return Stop{}, fmt.Errorf("%q: must be a time as in RFC 3339, and may name who wrote it: %q", short(text, maxBy), "2026-11-24T08:50:00Z by alice")
+	case named && by == "":
+		return Stop{}, fmt.Errorf("%q: must have a name after \"by\"", text)
+	case len(by) > maxBy:
+		return Stop{}, fmt.Errorf("%q: the name must not be longer than %d bytes", short(text, maxBy), maxBy)
+	case strings.ContainsFunc(by, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return Stop{}, fmt.Errorf("%q: the name must be printable text", text)
+	}
+	return Stop{Since: since, By: by}, nil
+}
+
+// StopOn returns the stop on the plan's Lease; nil if there is none. The error says why it cannot be read.
+func StopOn(lease *coordinationv1.Lease) (*Stop, error) {
+	if lease == nil {
+		return nil, nil
+	}
+	text, stopped := lease.Annotations[StopAnnotation]
+	if !stopped {
+		return nil, nil
+	}
+	stop, err := ParseStop(text)
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s of Lease %s: %w", StopAnnotation, lease.Name, err)
+	}
+	return &stop, nil
+}
+
+// stopState is what a member makes of the stops that it has read.
+type stopState struct {
+	// decided is set once there was a plan's Lease to read.
+	decided bool
+	// stop is nil if the fleet is to work; text is what it was read from, empty if the member stops by itself.
+	stop *Stop
+	text string
+	// fault says why the annotation cannot be read; nil if it can.
+	fault error
+}
+
+// next returns the state after the plan's Lease was seen like this. What cannot be read changes nothing, and neither does
+// a Lease that is absent or has no plan: somebody has deleted it, and the planner puts plan and stop back. A member that
+// has just started and cannot read it works if others do; othersWork reports whether another member runs a shard. It is
+// pure.
+func (s stopState) next(lease election.Observation, othersWork bool) stopState {
+	if !lease.Exists || lease.Annotations[DocumentAnnotation] == "" {
+		return s
+	}
+	stop, err := StopOn(lease.Lease)
+	switch {
+	case err == nil:
+		return stopState{decided: true, stop: stop, text: lease.Annotations[StopAnnotation]}
+	case s.decided || othersWork:
+		s.decided, s.fault = true, err
+		return s
+	default:
+		return stopState{decided: true, stop: &Stop{}, fault: err}
+	}
+}
+
+// stopping is a member's part in a stop. Its methods are safe for concurrent use.
+//
+//	         StopAnnotation            nothing held, nothing runs           all members are still
+//	working ───────────────▶ draining ───────────────────────────▶ still ─────────────────────────▶ gates released
+//	   ▲                         │                                   │
+//	   └─────────────────────────┴───────────────────────────────────┘ no StopAnnotation
+//
+// A member that is still has ended its gates before its Lease says so, and its Lease does not say so any more before it
+// takes them again. So whoever reads in one list that every live member is still may release the gates as they are there.
+type stopping struct {
+	// stilled receives after the member has become still.
+	stilled chan struct{}
+
+	mu    sync.Mutex
+	state stopState
+	// claims is set once the member may claim. From then on the loop that claims says when the member is still.
+	claims bool
+	still  bool
+}
+
+// look takes in the plan's Lease, and returns the state before and after.
+func (s *stopping) look(lease election.Observation, othersWork func() bool) (before, after stopState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before = s.state
+	s.state = s.state.next(lease, before.decided || othersWork())
+	return before, s.state
+}
+
+// begin says that the member claims from now on.
+func (s *stopping) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claims = true
+}
+
+// halts reports whether the member must not claim or run anything.
+func (s *stopping) halts() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.stop != nil || s.still
+}
+
+func (s *stopping) isStill() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.still
+}
+
+// rest makes the member still if the fleet is stopped. byClaims is set in the loop that claims, which knows that nothing is
+// held and nothing runs. It reports whether the member is still, and whether it has become so now.
+func (s *stopping) rest(byClaims bool) (still, now bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.still || s.state.stop == nil || s.claims != byClaims {
+		return s.still, false
+	}
+	s.still = true
+	select {
+	case s.stilled <- struct{}{}:
+	default:
+	}
+	return true, true
+}
+
+// resume ends the stillness if the fleet is not stopped, and reports whether it is not, and whether that has changed
+// anything.
+func (s *stopping) resume() (works, now bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state.stop != nil {
+		return false, false
+	}
+	now, s.still = s.still, false
+	return true, now
+}
+
+// annotation returns the value of StillAnnotation; empty if the member is not still.
+func (s *stopping) annotation() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.still {
+		return ""
+	}
+	return s.state.text
+}
+
+// text returns the value of StopAnnotation that the member goes by; empty if there is none.
+func (s *stopping) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.text
+}
+
+// Stopped returns by what the fleet is stopped, as this member sees it; nil if it is not.
+func (m *Member) Stopped() *Stop {
+	m.stopping.mu.Lock()
+	defer m.stopping.mu.Unlock()
+	if m.stopping.state.stop == nil {
+		return nil
+	}
+	stop := *m.stopping.state.stop
+	return &stop
+}
+
+// errStopped says that the fleet is stopped.
+var errStopped = errors.New("the fleet is stopped")
+
+// lookForStop takes in what the plan's Lease says of a stop, and reports whether the member must not claim or run anything.
+func (m *Member) lookForStop(ctx context.Context) bool {
+	lease := m.observer.Get(PlanLease(m.config.Fleet))
+	before, after := m.stopping.look(lease, func() bool { return m.liveShard(m.config.Clock.Now()).Name != "" })
+	logger := klog.FromContext(ctx).WithValues("lease", lease.Name)
+	if after.fault != nil && (before.fault == nil || before.fault.Error() != after.fault.Error()) {
+		logger.Error(after.fault, "Could not read whether the fleet is stopped: going on as before", "stopped", after.stop != nil)
+	}
+	switch {
+	case before.text == after.text && (before.stop == nil) == (after.stop == nil):
+	case after.stop == nil:
+		logger.Info("The fleet is started")
+	default:
+		logger.Info("The fleet is stopped: releasing all shards", "since", after.stop.Since, "by", after.stop.By)
+		m.membership.Touch() // a member that is still says by which stop
+	}
+	return m.stopping.halts()
+}
+
+// restIfDrained makes the member still once nothing of it is held and nothing runs. It is called by the loop that claims.
+func (m *Member) restIfDrained(ctx context.Context) {
+	if slices.ContainsFunc(m.runners.list(), func(r *shardRunner) bool { return r.claimant.Claim() != nil || r.running.Load() }) {
+		return
+	}
+	m.rest(ctx, true)
+}
+
+// rest makes the member still, see stopping.rest, and reports whether it is.
+func (m *Member) rest(ctx context.Context, byClaims bool) bool {
+	still, now := m.stopping.rest(byClaims)
+	if now {
+		klog.FromContext(ctx).Info("Nothing runs here any more: standing by until the fleet is started")
+		m.membership.Touch()
+	}
+	return still
+}
+
+// untilStill returns when the member has become still, or ctx has ended.
+func (m *Member) untilStill(ctx context.Context) {
+	changed, stop := m.observer.Subscribe(func(name string) bool { return name == PlanLease(m.config.Fleet) })
+	defer stop()
+	for ctx.Err() == nil {
+		m.lookForStop(ctx)
+		if m.rest(ctx, false) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-m.stopping.stilled:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// standStill returns when the fleet is not stopped and the member's Lease does not say that it is still, or ctx has ended.
+// Until then it releases the gates as soon as every member is still.
+func (m *Member) standStill(ctx context.Context) {
+	changed, stop := m.observer.Subscribe(func(string) bool { return true })
+	defer stop()
+	var tried time.Time
+	for ctx.Err() == nil {
+		m.lookForStop(ctx)
+		// Who does not know of the stop yet, and has not joined, takes a gate again that it sees cleared.
+		if now := m.config.Clock.Now(); m.rest(ctx, false) && m.Stopped() != nil && now.Sub(tried) >= m.config.Timing.RetryPeriod && m.mayRelease() {
+			tried = now
+			m.releaseStopped(ctx)
+		}
+		if works, now := m.stopping.resume(); works {
+			if now {
+				m.membership.Touch()
+				m.rewish()
+			}
+			own := m.observer.Get(election.MemberLease(m.config.Fleet, m.config.Member))
+			if own.Holder != m.incarnation || own.Annotations[StillAnnotation] == "" {
+				return
+			}
+		}
+		m.await(ctx, changed, m.config.Timing.RetryPeriod)
+	}
+}
+
+// rewish has the wishes computed anew.
+func (m *Member) rewish() {
+	select {
+	case m.runners.left <- struct{}{}:
+	default:
+	}
+}
+
+// mayRelease reports whether a gate names the fleet, and all members are still.
+func (m *Member) mayRelease() bool {
+	return m.allStill() == nil &&
+		slices.ContainsFunc(m.config.Gates, func(name string) bool { return m.observer.Get(name).Holder == GateIdentity(m.config.Fleet) })
+}
+
+// releaseStopped releases those gates that name the fleet if all members are still, by a list of now. Of members that do so at
+// once, one is first.
+func (m *Member) releaseStopped(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	list, err := m.list(ctx, metav1.ListOptions{})
+	if err != nil {
+		logger.Error(err, "Could not read whether all members are still, leaving the gates as they are")
+		return
+	}
+	m.observeAll(list)
+	if !m.mayRelease() {
+		return
+	}
+	h := m.gates.current()
+	for i, gate := range slices.Backward(h.all) {
+		name := m.config.Gates[i]
+		item := slices.IndexFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Name == name })
+		if item < 0 || election.RecordFrom(&list.Items[item]).Holder != GateIdentity(m.config.Fleet) {
+			continue
+		}
+		releasing, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
+		switch err := gate.ReleaseAt(releasing, &list.Items[item]); {
+		case errors.Is(err, election.ErrGateBusy):
+			logger.V(2).Info("Another member has released the gate, or keeps it", "lease", name)
+		case err != nil:
+			logger.Error(err, "Could not release the gate, trying again", "lease", name)
+		default:
+			logger.Info("Released the gate: the fleet is stopped, and all members are still", "lease", name)
+		}
+		cancel()
+	}
+}
+
+// allStill returns nil if every live member is still by the stop that is on the plan's Lease, and no shard is held.
+func (m *Member) allStill() error {
+	text, now := m.stopping.text(), m.config.Clock.Now()
+	if said := m.observer.Get(PlanLease(m.config.Fleet)).Annotations[StopAnnotation]; text == "" || said != text {
+		return fmt.Errorf("the stop on the plan's Lease is %q, and %q is obeyed", said, text)
+	}
+	for _, member := range m.Roster().Members() {
+		if member.Annotations[StillAnnotation] != text {
+			return fmt.Errorf("member %s is not still", member.Name)
+		}
+	}
+	for _, o := range m.observer.List() {
+		if m.isShard(o) && m.isHeld(o, now) {
+			return fmt.Errorf("shard Lease %s is held by %s", o.Name, o.Holder)
+		}
+	}
+	return nil
+}
+
+// stoppedBy returns why the member is not ready while the fleet is stopped.
+func (m *Member) stoppedBy(stop Stop) error {
+	member, now := m.config.Member, m.config.Clock.Now()
+	if !m.stopping.isStill() {
+		return fmt.Errorf("%w%s: member %s has not yet released all of its shards", errStopped, stop, member)
+	}
+	err := fmt.Errorf("%w%s: member %s stands by", errStopped, stop, member)
+	if pending := m.gates.pending(now); pending != nil {
+		err = fmt.Errorf("%w: %w", err, pending)
+	}
+	return err
+}

@@ -1,0 +1,460 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+const aStop = "2026-11-24T08:50:00Z by alice@laptop"
+
+// setStop does what an operator does; an empty value starts the fleet.
+func (s *sea) setStop(value string) {
+	s.t.Helper()
+	if !s.store.Tamper(PlanLease("flotilla"), func(l *coordinationv1.Lease) {
+		if l.Annotations[StopAnnotation] = value; value == "" {
+			delete(l.Annotations, StopAnnotation)
+		}
+	}) {
+		s.t.Fatal("there is no plan's Lease")
+	}
+}
+
+// stillBy returns what members say by which stop they are still.
+func (s *sea) stillBy(members ...string) map[string]string {
+	by := map[string]string{}
+	for _, name := range members {
+		if lease := s.store.Get(election.MemberLease("flotilla", name)); lease != nil {
+			by[name] = lease.Annotations[StillAnnotation]
+		}
+	}
+	return by
+}
+
+func TestParseStop(t *testing.T) {
+	since := time.Date(2026, 11, 24, 8, 50, 0, 0, time.UTC)
+	for text, want := range map[string]Stop{
+		aStop:                              {since, "alice@laptop"},
+		"2026-11-24T08:50:00Z":             {since, ""},
+		"2026-11-24T09:50:00+01:00 by a b": {since, "a b"},
+	} {
+		got, err := ParseStop(text)
+		if err != nil || !got.Since.Equal(want.Since) || got.By != want.By {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+		again, err := ParseStop(got.Annotation())
+		if err != nil || !again.Since.Equal(want.Since) || again.By != want.By {
+			t.Errorf("%q, written again: %v, %v", text, again, err)
+		}
+	}
+	for _, text := range []string{
+		"", "true", "yesterday by alice", "2026-11-24 by alice", "2026-11-24T08:50:00Z by ", "2026-11-24T08:50:00Z alice",
+		"2026-11-24T08:50:00Z by al\x1b[2Jice", "2026-11-24T08:50:00Z by a\nb", "2026-11-24T08:50:00Z by " + strings.Repeat("a", 257),
+	} {
+		if got, err := ParseStop(text); err == nil {
+			t.Errorf("%q is read as %v", text, got)
+		}
+	}
+}
+
+// TestStopState: what cannot be read changes nothing.
+func TestStopState(t *testing.T) {
+	lease := func(annotations map[string]string) election.Observation {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "flotilla-plan", Annotations: annotations}}
+		return election.Observation{Record: election.RecordFrom(l), Exists: true, Lease: l}
+	}
+	with := func(value string) election.Observation {
+		return lease(map[string]string{DocumentAnnotation: "{}", StopAnnotation: value})
+	}
+	working := stopState{}.next(lease(map[string]string{DocumentAnnotation: "{}"}), false)
+	stopped := stopState{}.next(with(aStop), false)
+	for _, test := range []struct {
+		name                   string
+		before                 stopState
+		seen                   election.Observation
+		othersWork             bool
+		stops, decided, faulty bool
+		text                   string
+	}{
+		{"stopped", working, with(aStop), true, true, true, false, aStop},
+		{"started", stopped, lease(map[string]string{DocumentAnnotation: "{}"}), false, false, true, false, ""},
+		{"no Lease yet", stopState{}, election.Observation{}, false, false, false, false, ""},
+		{"no plan yet", stopState{}, lease(map[string]string{StopAnnotation: aStop}), false, false, false, false, ""},
+		{"Lease deleted", stopped, election.Observation{}, false, true, true, false, aStop},
+		{"plan taken away", stopped, lease(nil), false, true, true, false, aStop},
+		{"unreadable while it works", working, with("true"), true, false, true, true, ""},
+		{"unreadable while it works, alone", working, with("true"), false, false, true, true, ""},
+		{"unreadable while it is stopped", stopped, with("true"), true, true, true, true, aStop},
+		{"empty while it is stopped", stopped, with(""), true, true, true, true, aStop},
+		{"unreadable, just started beside others", stopState{}, with("true"), true, false, true, true, ""},
+		{"unreadable, just started alone", stopState{}, with("true"), false, true, true, true, ""},
+	} {
+		after := test.before.next(test.seen, test.othersWork)
+		if (after.stop != nil) != test.stops || after.decided != test.decided || (after.fault != nil) != test.faulty || after.text != test.text {
+			t.Errorf("%s: %+v", test.name, after)
+		}
+		if again := after.next(test.seen, !test.othersWork); (again.stop != nil) != (after.stop != nil) || again.text != after.text {
+			t.Errorf("%s: %+v, and seen again %+v", test.name, after, again)
+		}
+	}
+	if after := (stopState{}).next(with("true"), false).next(lease(map[string]string{DocumentAnnotation: "{}"}), false); after.stop != nil {
+		t.Errorf("mended by an operator: %+v", after)
+	}
+}
+
+// TestStopAndStart: all members end their work, the gates are released once and stay free, the members live on as standbys
+// that say why, and begin again, as after any wait at the gate.
+func TestStopAndStart(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		ships := []*ship{s.launch("a", gated("main", "second")), s.launch("b", gated("main", "second")), s.launch("c", gated("main", "second"))}
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		before := s.counts()
+		s.setStop(aStop)
+		pass(2 * time.Second)
+		s.allHeldByNobody()
+		s.isHeld("main", "")
+		s.isHeld("second", "")
+		if wrote := s.counts().version - before.version; wrote != len(s.plan.Shards()) {
+			t.Errorf("%d of %d shards wrote as they ended: the gates must be held until all have", wrote, len(s.plan.Shards()))
+		}
+		version := s.store.Get("main").ResourceVersion
+		pass(time.Minute)
+		if again := s.store.Get("main").ResourceVersion; again != version {
+			t.Errorf("the gate was written after it had been released: version %s, before %s", again, version)
+		}
+		for _, m := range ships {
+			if err := m.Ready(); !errors.Is(err, errStopped) || !strings.Contains(err.Error(), "since 2026-11-24T08:50:00Z by alice@laptop: member "+m.config.Member+" stands by") {
+				t.Errorf("%s: ready: %v", m.config.Member, err)
+			}
+			if err := m.Live(); err != nil || m.Stopped() == nil {
+				t.Errorf("%s: live: %v, stopped: %v", m.config.Member, err, m.Stopped())
+			}
+			for _, state := range m.Shards() {
+				if state.Owner != "" || state.Owned || state.Stage != StageNone {
+					t.Errorf("%s: %+v", m.config.Member, state)
+				}
+			}
+		}
+		if after := s.counts(); after.cargoes != 0 || after.begun != before.begun {
+			t.Errorf("%d instances are kept, %d began since the stop", after.cargoes, after.begun-before.begun)
+		}
+
+		// A stock leader takes over, writes, and is in no hurry to go when the fleet is started.
+		s.store.Tamper("main", func(l *coordinationv1.Lease) {
+			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.LeaseTransitions = ptr.To("stock_1"), ptr.To[int32](600), ptr.To(*l.Spec.LeaseTransitions+1)
+		})
+		s.stockWrites()
+		s.setStop("")
+		pass(20 * time.Second)
+		s.allHeldByNobody()
+		s.isHeld("main", "stock_1")
+		if by := s.stillBy("a", "b", "c"); by["a"]+by["b"]+by["c"] != "" || ships[0].Stopped() != nil {
+			t.Errorf("members say that they are still, by %v", by)
+		}
+		s.stockWrites()
+		s.store.Tamper("main", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
+		pass(5 * time.Second)
+		s.allHeld("a", "b", "c")
+		s.isHeld("main", "flotilla_fleet")
+		s.isHeld("second", "flotilla_fleet")
+		for _, m := range ships {
+			if err := m.Ready(); err != nil {
+				t.Errorf("%s: ready: %v", m.config.Member, err)
+			}
+		}
+	})
+}
+
+// TestStopWithoutGates ends all work as well.
+func TestStopWithoutGates(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		s.launch("b", nil)
+		pass(time.Minute)
+		s.setStop(aStop)
+		pass(2 * time.Second)
+		s.allHeldByNobody()
+		pass(time.Minute)
+		s.allHeldByNobody()
+		if by := s.stillBy("a", "b"); by["a"] != aStop || by["b"] != aStop {
+			t.Errorf("still: %v", by)
+		}
+		s.setStop("")
+		pass(5 * time.Second)
+		s.allHeld("a", "b")
+	})
+}
+
+// TestStopWaitsForEveryMember: the gate is not released while a member that lives does not say that it is still, whatever
+// that runs.
+func TestStopWaitsForEveryMember(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", gated("main"))
+		s.launch("b", gated("main"))
+		pass(time.Minute)
+		old := foreign(election.MemberLease("flotilla", "old"), "old_0123")
+		old.Annotations = map[string]string{election.StateAnnotation: string(election.MemberJoining)}
+		s.store.Put(old)
+		s.setStop(aStop)
+		pass(10 * time.Second)
+		s.allHeldByNobody()
+		s.isHeld("main", "flotilla_fleet")
+		s.store.Tamper(old.Name, func(l *coordinationv1.Lease) { l.Annotations[StillAnnotation] = "another stop" })
+		pass(5 * time.Second)
+		s.isHeld("main", "flotilla_fleet")
+		s.store.Tamper(old.Name, func(l *coordinationv1.Lease) { l.Annotations[StillAnnotation] = aStop })
+		pass(time.Second)
+		s.isHeld("main", "")
+	})
+}
+
+// TestStopWaitsForShards: nor while the Lease of a shard has a live holder, of whatever plan.
+func TestStopWaitsForShards(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", gated("main"))
+		pass(time.Minute)
+		held := foreign("flotilla-namespaces-old", "b_0123")
+		held.Labels = map[string]string{FleetLabel: "flotilla", RingLabel: "namespaces", ShardLabel: "old"}
+		s.store.Put(held)
+		s.setStop(aStop)
+		pass(10 * time.Second)
+		s.isHeld("main", "flotilla_fleet")
+		s.store.Tamper(held.Name, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
+		pass(time.Second)
+		s.isHeld("main", "")
+	})
+}
+
+// TestStopIsReadBeforeAShardRuns: a member whose watch lags reads of the stop in the list that it makes before it runs what
+// it has acquired.
+func TestStopIsReadBeforeAShardRuns(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", gated("main")) // the planner, whose renewals tell it of the stop
+		pass(10 * time.Second)
+		b := s.launch("b", gated("main"))
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		before := s.counts()
+		b.client.LagWatch(time.Hour)
+		s.setStop(aStop)
+		pass(5 * time.Second)
+		if n := s.holders(); n["a"] > 0 || n["b"] == 0 {
+			t.Fatalf("%v work, want b alone", n)
+		}
+		for id, w := range s.working() {
+			if w.incarnation == b.Incarnation() {
+				s.store.Tamper(ShardLease("flotilla", id), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
+				break
+			}
+		}
+		pass(10 * time.Second)
+		s.allHeldByNobody()
+		if after := s.counts(); after.begun != before.begun {
+			t.Errorf("%d shards began after the stop", after.begun-before.begun)
+		}
+	})
+}
+
+// TestStoppedMembersComeAndGo: a stop outlives the members, and a member that comes takes nothing.
+func TestStoppedMembersComeAndGo(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		a, b := s.launch("a", gated("main")), s.launch("b", gated("main"))
+		pass(time.Minute)
+		s.setStop(aStop)
+		pass(2 * time.Second)
+		a.stop()
+		b.stop()
+		<-a.ended
+		<-b.ended
+		s.isHeld("main", "")
+		s.launch("a", gated("main"))
+		c := s.launch("c", gated("main"))
+		pass(time.Minute)
+		s.allHeldByNobody()
+		s.isHeld("main", "")
+		if by := s.stillBy("a", "c"); by["a"] != aStop || by["c"] != aStop || !errors.Is(c.Ready(), errStopped) {
+			t.Errorf("still: %v, ready: %v", by, c.Ready())
+		}
+		s.setStop("")
+		pass(30 * time.Second)
+		s.allHeld("a", "c")
+	})
+}
+
+// TestStopThatCannotBeRead changes nothing, of a fleet that works and of one that is stopped.
+func TestStopThatCannotBeRead(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", gated("main"))
+		b := s.launch("b", gated("main"))
+		pass(time.Minute)
+		s.setStop("true")
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		b.stop()
+		<-b.ended
+		s.launch("b", gated("main"))
+		pass(time.Minute)
+		s.allHeld("a", "b")
+
+		s.setStop(aStop)
+		pass(2 * time.Second)
+		s.allHeldByNobody()
+		s.isHeld("main", "")
+		s.setStop("false")
+		pass(time.Minute)
+		s.allHeldByNobody()
+		s.isHeld("main", "")
+		s.setStop("")
+		pass(5 * time.Second)
+		s.allHeld("a", "b")
+	})
+}
+
+// TestStopOutlivesThePlansLease: whoever deletes it, or takes the plan away, does not start the fleet.
+func TestStopOutlivesThePlansLease(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", gated("main"))
+		s.launch("b", gated("main"))
+		pass(time.Minute)
+		s.setStop(aStop)
+		pass(5 * time.Second)
+		for name, spoil := range map[string]func(){
+			"deleted":         func() { s.store.Remove(PlanLease("flotilla")) },
+			"plan taken away": func() { s.store.Tamper(PlanLease("flotilla"), func(l *coordinationv1.Lease) { l.Annotations = nil }) },
+		} {
+			spoil()
+			pass(time.Minute)
+			s.allHeldByNobody()
+			s.isHeld("main", "")
+			if lease := s.store.Get(PlanLease("flotilla")); lease == nil || lease.Annotations[StopAnnotation] != aStop || lease.Annotations[DocumentAnnotation] == "" {
+				t.Errorf("%s: the Lease is %v", name, lease)
+			}
+		}
+		s.setStop("")
+		pass(5 * time.Second)
+		s.allHeld("a", "b")
+	})
+}
+
+// TestStopsAtRandom has an operator stop and start a fleet at any moment while members come and go and requests get lost. A
+// stock leader takes the gate whenever it is free, and must find that nobody works.
+func TestStopsAtRandom(t *testing.T) {
+	for range voyages() {
+		seed := rand.Uint64()
+		if *seedFlag != 0 {
+			seed = *seedFlag
+		}
+		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
+			inBubble(t, 6, func(t *testing.T, s *sea) { stops(t, s, rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func stops(t *testing.T, s *sea, random *rand.Rand) {
+	afloat := map[string]*ship{}
+	launch := func(name string) {
+		afloat[name] = s.launch(name, func(c *Config) { c.Gates, c.Standby = []string{"main"}, random.IntN(2) == 0 })
+	}
+	launch("a")
+	launch("b")
+	pass(30 * time.Second)
+	stock := &stockLeader{s: s, random: random}
+	for n := range 40 {
+		name := string(rune('a' + random.IntN(3)))
+		sh := afloat[name]
+		switch kind := random.IntN(8); {
+		case kind < 2:
+			s.setStop(fmt.Sprintf("2026-11-24T08:%02d:00Z by alice", n))
+		case kind < 4:
+			s.setStop("")
+		case sh == nil || isClosed(sh.ended):
+			launch(name)
+		case kind == 4:
+			sh.stop()
+			delete(afloat, name)
+		case kind == 5:
+			sh.client.LagWatch(time.Duration(random.IntN(3000)) * time.Millisecond)
+		case kind == 6:
+			sh.client.DropReply(2, "update")
+		default:
+			sh.client.Drop(2, "update", "list")
+		}
+		for range random.IntN(60) {
+			stock.look()
+			pass(time.Duration(1+random.IntN(200)) * time.Millisecond)
+		}
+	}
+	s.setStop("")
+	for _, sh := range afloat {
+		sh.client.Heal()
+	}
+	stock.end()
+	pass(30 * time.Second) // those end that had lost too many requests
+	for _, name := range []string{"a", "b"} {
+		if sh := afloat[name]; sh == nil || isClosed(sh.ended) {
+			launch(name)
+		}
+	}
+	pass(time.Minute)
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(afloat)) {
+		if sh := afloat[name]; isClosed(sh.ended) {
+			t.Logf("%s has ended: %v", name, sh.err)
+		} else {
+			names = append(names, name)
+		}
+	}
+	s.allHeld(names...)
+	s.isHeld("main", "flotilla_fleet")
+}
+
+// stockLeader takes the gate whenever it is free, and leads for a while.
+type stockLeader struct {
+	s      *sea
+	random *rand.Rand
+	leads  bool
+	until  time.Time
+}
+
+func (l *stockLeader) look() {
+	if l.leads && time.Now().After(l.until) {
+		l.end()
+		return
+	}
+	l.s.store.Tamper("main", func(lease *coordinationv1.Lease) {
+		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" && !l.leads {
+			return
+		}
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = ptr.To("stock_1"), ptr.To[int32](15)
+		lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Now()))
+		if !l.leads {
+			lease.Spec.LeaseTransitions = ptr.To(ptr.Deref(lease.Spec.LeaseTransitions, 0) + 1)
+			l.leads, l.until = true, time.Now().Add(time.Duration(l.random.IntN(5000))*time.Millisecond)
+		}
+	})
+	if l.leads {
+		if n := l.s.holders(); len(n) > 0 {
+			l.s.t.Errorf("a stock leader leads, and %v work", n)
+		}
+		l.s.stockWrites()
+	}
+}
+
+func (l *stockLeader) end() {
+	if l.leads {
+		l.s.store.Tamper("main", func(lease *coordinationv1.Lease) { lease.Spec.HolderIdentity = ptr.To("") })
+	}
+	l.leads = false
+}

@@ -1,0 +1,155 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+// StopView is a fleet that an operator has stopped, or what of one cannot be read.
+type StopView struct {
+	// Since is when, and By who, as the operator wrote it.
+	Since *time.Time `json:"since,omitempty"`
+	By    string     `json:"by,omitempty"`
+	// Fault says why what is written cannot be read: members go on as they did before.
+	Fault string `json:"fault,omitempty"`
+	// Still are the live members that run nothing for it, Draining those that do not say so yet.
+	Still    []string `json:"still,omitempty"`
+	Draining []string `json:"draining,omitempty"`
+
+	stop fleet.Stop
+}
+
+// Stop returns by what the fleet is stopped; nil if nothing on its plan's Lease says so.
+func (r *Reading) Stop() *StopView {
+	lease := r.Lease(fleet.PlanLease(r.Fleet))
+	text, there := lease.Annotations[fleet.StopAnnotation]
+	if !there {
+		return nil
+	}
+	v := &StopView{}
+	if stop, err := fleet.StopOn(lease.Lease); err != nil {
+		v.Fault = err.Error()
+	} else {
+		v.stop, v.Since, v.By = *stop, Stamp(stop.Since), stop.By
+	}
+	for _, m := range r.Roster.Members() {
+		if still := m.Annotations[fleet.StillAnnotation]; still == text || v.Fault != "" && still != "" {
+			v.Still = append(v.Still, m.Name)
+		} else {
+			v.Draining = append(v.Draining, m.Name)
+		}
+	}
+	return v
+}
+
+// stops reports whether the members run nothing, or are about to, because the fleet is stopped.
+func (v *StopView) stops() bool { return v != nil && (v.Fault == "" || len(v.Still) > 0) }
+
+// Unfinished returns what is still to happen until a stopped fleet runs nothing and has released its gates; nil if all has
+// happened.
+func (v *StopView) Unfinished(r *Reading) error {
+	var missing []string
+	for _, name := range v.Draining {
+		missing = append(missing, fmt.Sprintf("member %s, which holds %d", Plain(name), r.heldBy(name)))
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("shards are still held, or may be, by %s", strings.Join(missing[:min(len(missing), 4)], "; "))
+	}
+	for _, o := range r.sorted {
+		if r.isShard(o) && r.IsHeld(o) {
+			return fmt.Errorf("shard Lease %s is still held by %s", Plain(o.Name), Plain(o.Holder))
+		}
+	}
+	for _, g := range r.Gates() {
+		if g.Held {
+			return fmt.Errorf("the gate, Lease %s, is still held by the fleet", g.Lease)
+		}
+	}
+	return nil
+}
+
+// heldBy returns how many shards a member holds, of whatever plan.
+func (r *Reading) heldBy(member string) int {
+	n := 0
+	for _, o := range r.sorted {
+		if r.isShard(o) && r.IsHeld(o) && election.MemberOf(o.Holder) == member {
+			n++
+		}
+	}
+	return n
+}
+
+// Leaders returns who holds the gates, in words.
+func (r *Reading) Leaders() string {
+	var texts []string
+	for _, g := range r.Gates() {
+		switch {
+		case g.Holder == "":
+			texts = append(texts, fmt.Sprintf("the gate, Lease %s, is free: nobody runs its controllers", g.Lease))
+		case g.Held:
+			texts = append(texts, fmt.Sprintf("the gate, Lease %s, is held by the fleet", g.Lease))
+		default:
+			texts = append(texts, fmt.Sprintf("the gate, Lease %s, is held by %s", g.Lease, Plain(g.Holder)))
+		}
+	}
+	if len(texts) == 0 {
+		return "it has no gate"
+	}
+	return strings.Join(texts, "; ")
+}
+
+// stopped tells of a fleet that an operator has stopped, and of what keeps it from coming to rest.
+func (f *finder) stopped() {
+	r, v := f.r, f.r.stop
+	name := fleet.PlanLease(r.Fleet)
+	switch {
+	case v == nil:
+		return
+	case v.Fault != "":
+		f.add(Warning, StopUnreadable, AboutPlan, name, nil, "whether the fleet is stopped cannot be read, so members go on as before: %s", v.Fault)
+	default:
+		f.stoppedSince(v)
+	}
+	if !v.stops() || len(v.Draining) > 0 {
+		return
+	}
+	for _, g := range r.Gates() {
+		if g.Holder != "" {
+			continue
+		}
+		o := r.foreign[g.Lease]
+		since, free := Stamp(o.RenewTime), max(0, r.AsOf.Sub(o.RenewTime))
+		if !o.Exists || since == nil {
+			since, free = nil, standsAfter
+		}
+		if free >= standsAfter {
+			f.add(severityFor(free), GateWithoutHolder, AboutLease, g.Lease, since, "the fleet is stopped, and nobody holds its gate, Lease %s: nobody runs the controllers", g.Lease)
+		}
+	}
+}
+
+// stoppedSince is a note; a warning if the fleet does not come to rest.
+func (f *finder) stoppedSince(v *StopView) {
+	r := f.r
+	if err := v.Unfinished(r); err != nil {
+		severity := Note
+		if v.Since != nil && r.AsOf.Sub(*v.Since) >= stuckAfter {
+			severity = Warning
+		}
+		f.add(severity, Stopped, AboutFleet, r.Fleet, v.Since, "the fleet is being stopped,%s: %v", v.stop, err)
+		return
+	}
+	f.add(Note, Stopped, AboutFleet, r.Fleet, v.Since, "the fleet is stopped%s, until 'flotilla start': %s; %s",
+		v.stop, standBy(len(v.Still)), r.Leaders())
+}
+
+func standBy(members int) string {
+	if members == 1 {
+		return "its one live member stands by"
+	}
+	return fmt.Sprintf("its %d live members stand by", members)
+}
