@@ -237,10 +237,10 @@ func TestStopWaitsForShards(t *testing.T) {
 	})
 }
 
-// TestStopIsReadBeforeAShardRuns: a member whose watch lags reads of the stop in the list that it makes before it runs what
+// TestStopIsReadBeforeAShardRuns: a member whose watch lags (and that has no heartbeat, for which it would list the Leases) reads of the stop in the list that it makes before it runs what
 // it has acquired.
 func TestStopIsReadBeforeAShardRuns(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inRenewingBubble(t, 4, func(t *testing.T, s *sea) {
 		s.launch("a", gated("main")) // the planner, whose renewals tell it of the stop
 		pass(10 * time.Second)
 		b := s.launch("b", gated("main"))
