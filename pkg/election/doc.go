@@ -79,6 +79,14 @@
 // for how long its fence had been closed ([StoppedAnnotation]). These annotations go with the next
 // acquisition.
 //
+// # Heartbeats
+//
+// All of the above is of claims that renew their own Leases. With [ObserverConfig.Heartbeats] a member renews its own Lease
+// alone, and its claims follow that ([ClaimantConfig.Heartbeat]). A claim is valid while now is before the start of the last
+// confirmed heartbeat plus RenewDeadline, and its Lease was last seen as the claim's. A shard's Lease does not expire: it is free
+// once it was released, or once the Lease of its holder's member lists the holder as ended. Package heartbeat has the decisions
+// and what they guarantee, docs/design/heartbeat.md the argument. Gates are held as before.
+//
 // # Gates
 //
 // A [Gate] is a foreign Lease, that of the stock controller manager's leader election, which the fleet holds under one identity

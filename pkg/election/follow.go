@@ -7,11 +7,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
-// Heartbeat is what keeps alive the claims of a member that do not renew their Leases themselves. [Membership] is one. Its
-// methods are safe for concurrent use and do not block.
+// Heartbeat is what keeps alive the claims of a member that do not renew their Leases themselves.
+// [Membership] is one. Its methods are safe for concurrent use and do not block.
 type Heartbeat interface {
-	// Confirmed returns the start of the last heartbeat that is confirmed, and whether rights come of it: they do until
-	// RenewDeadline after it, if the membership has not ended before. It is zero and false if none is.
+	// Confirmed returns the start of the last heartbeat that is confirmed, and whether rights
+	// come of it: they do until RenewDeadline after it, if the membership has not ended before.
+	// It is zero and false if none is.
 	Confirmed() (start time.Time, right bool)
 }
 

@@ -9,10 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ReleaseAt clears the holder if lease, as it was read, names Identity and nobody has written the Lease since. Its caller
-// must know, from Leases that were read in the same list, that no member keeps the gate or runs anything: a member that
-// begins to after that list writes the Lease first, and the error is ErrGateBusy then. After any other error it may be
-// tried again; if it is not, the Lease expires.
+// ReleaseAt clears the holder if lease, as it was read, names Identity and nobody has written the
+// Lease since. Its caller must know, from Leases that were read in the same list, that no member
+// keeps the gate or runs anything: a member that begins to after that list writes the Lease first,
+// and the error is ErrGateBusy then. After any other error it may be tried again; if it is not, the
+// Lease expires.
 func (g *Gate) ReleaseAt(ctx context.Context, lease *coordinationv1.Lease) error {
 	g.mu.Lock()
 	running := g.running

@@ -25,8 +25,9 @@ type leases interface {
 	LeaseWriter
 }
 
-// pacemaker keeps a member's Lease by [heartbeat.Step], and judges other members by [heartbeat.JudgeStep]. It decides
-// nothing itself. Fields below rights belong to the goroutine of run.
+// pacemaker keeps a member's Lease by [heartbeat.Step], and judges other members by
+// [heartbeat.JudgeStep]. It decides nothing itself. Fields below rights belong to the goroutine of
+// run.
 type pacemaker struct {
 	m       *Membership
 	client  leases
@@ -159,8 +160,8 @@ func (p *pacemaker) run(ctx context.Context) error {
 	}
 }
 
-// concerned reports whether a change of a Lease may be of consequence at once. Renewals of others are not: when they are due,
-// the pacemaker looks.
+// concerned reports whether a change of a Lease may be of consequence at once. Renewals of others
+// are not: when they are due, the pacemaker looks.
 func (p *pacemaker) concerned(before, after Observation) bool {
 	return after.Name == p.name() || before.Exists != after.Exists && p.m.cfg.Observer.isMember(after.Name)
 }
@@ -276,7 +277,8 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 	})
 }
 
-// beaten returns the Lease after a heartbeat that writes record. A Lease that named another holder, or none, gets the next term.
+// beaten returns the Lease after a heartbeat that writes record. A Lease that named another holder,
+// or none, gets the next term.
 func (p *pacemaker) beaten(lease *coordinationv1.Lease, high int32, record heartbeat.MemberRecord, now time.Time) *coordinationv1.Lease {
 	before := RecordFrom(lease)
 	term := before.Transitions
@@ -293,7 +295,8 @@ func (p *pacemaker) beaten(lease *coordinationv1.Lease, high int32, record heart
 	return withEnded(out, record)
 }
 
-// withEnded writes on a Lease, which it changes, whom the record lists as ended, and by which protocol that is.
+// withEnded writes on a Lease, which it changes, whom the record lists as ended, and by which
+// protocol that is.
 func withEnded(lease *coordinationv1.Lease, record heartbeat.MemberRecord) *coordinationv1.Lease {
 	lease.Annotations = overlay(lease.Annotations, map[string]string{
 		EndedAnnotation:    strings.Join(record.Ended, ","),
@@ -370,8 +373,8 @@ func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 	return wake
 }
 
-// delay spreads the judges of one member, so that as a rule a single one strikes: the live members take turns, beginning with
-// one that depends on who is judged.
+// delay spreads the judges of one member, so that as a rule a single one strikes: the live members
+// take turns, beginning with one that depends on who is judged.
 func (p *pacemaker) delay(live []string, judged string) time.Duration {
 	live = slices.DeleteFunc(live, func(name string) bool { return name == judged })
 	self := slices.Index(live, p.m.member)
@@ -389,7 +392,7 @@ func (p *pacemaker) delay(live []string, judged string) time.Duration {
 // strike carries out a judgement.
 func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lease Observation, out heartbeat.JudgeOutput) {
 	j.busy = true
-	klog.FromContext(ctx).Info("Found a member dead that holds shards", "member", member, "incarnation", out.Dead, "action", out.Action, "silent", lease.Seen)
+	klog.FromContext(ctx).V(2).Info("Judged a member that holds shards", "member", member, "incarnation", out.Dead, "action", out.Action)
 	p.request(ctx, outcome{judge: member, action: out.Action, dead: out.Dead}, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
 		if out.Action == heartbeat.JudgeRestore {
 			s := stamp{labels: p.m.cfg.Labels}
@@ -398,15 +401,16 @@ func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lea
 		}
 		marked, err := p.client.Update(ctx, struck(lease.Lease, out, p.m.cfg.Fences()), metav1.UpdateOptions{})
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-			// Something in the API server refuses the mark. A shard without an owner is worse than one without a fence.
+			// Something in the API server refuses the mark. A shard without an owner is
+			// worse than one without a fence.
 			return p.client.Update(ctx, struck(lease.Lease, out, false), metav1.UpdateOptions{})
 		}
 		return marked, err
 	})
 }
 
-// struck returns the Lease after a strike. If it is to be marked, the mark by which the API server refuses what the dead
-// incarnation still sends goes with it, see [Mark].
+// struck returns the Lease after a strike. If it is to be marked, the mark by which the API server
+// refuses what the dead incarnation still sends goes with it, see [Mark].
 func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool) *coordinationv1.Lease {
 	if marked {
 		lease, _ = Mark(lease, out.Dead)
@@ -419,7 +423,8 @@ func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool)
 	return after
 }
 
-// request carries out one request on a goroutine of its own. What the server answers is told to the observer first.
+// request carries out one request on a goroutine of its own. What the server answers is told to the
+// observer first.
 func (p *pacemaker) request(ctx context.Context, sent outcome, do func(context.Context, time.Time) (*coordinationv1.Lease, error)) {
 	name := p.name()
 	if sent.judge != "" {
@@ -508,8 +513,8 @@ func (p *pacemaker) failed(a outcome) {
 	p.report(event)
 }
 
-// pauseAfter returns how long after its start a request that failed is followed by the next. Every other conflict is repeated at
-// once, with what was just read.
+// pauseAfter returns how long after its start a request that failed is followed by the next. Every
+// other conflict is repeated at once, with what was just read.
 func pauseAfter(failures int, conflict bool, period time.Duration) time.Duration {
 	switch {
 	case !conflict:
@@ -541,7 +546,8 @@ func (p *pacemaker) judgedWith(a outcome) {
 
 // pause returns when there may be something to do.
 func (p *pacemaker) pause(ctx context.Context, left bool, changed <-chan struct{}, wake, now time.Time) {
-	// The judge looks at all members' Leases this often, and the heartbeat for whether loops have come round.
+	// The judge looks at all members' Leases this often, and the heartbeat for whether loops
+	// have come round.
 	d := p.m.cfg.Timing.RetryPeriod
 	if !wake.IsZero() {
 		d = min(d, max(0, wake.Sub(now)))

@@ -251,7 +251,8 @@ func TestEmptiedLeaseWaits(t *testing.T) {
 	})
 }
 
-// With a watch that hangs, heartbeats are confirmed by lists, and tampering is seen within a retry period.
+// With a watch that hangs, heartbeats are confirmed by lists, and tampering is seen within a retry
+// period.
 func TestHungWatch(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.free(1)
@@ -303,7 +304,8 @@ func TestMemberLeaseDeleted(t *testing.T) {
 	})
 }
 
-// The next incarnation of a dead member waits for its predecessor's lease duration, and then takes up its shards.
+// The next incarnation of a dead member waits for its predecessor's lease duration, and then takes
+// up its shards.
 func TestNextIncarnation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.free(1)
@@ -327,7 +329,8 @@ func TestNextIncarnation(t *testing.T) {
 	})
 }
 
-// A Lease that somebody forges in the name of a member that there never was makes no member, and is free in the end.
+// A Lease that somebody forges in the name of a member that there never was makes no member, and is
+// free in the end.
 func TestForgedHolderMakesNoMember(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.free(1)

@@ -18,19 +18,21 @@ import (
 )
 
 const (
-	// StopAnnotation is set by an operator on the plan's Lease and stops the fleet, see [Stop]: every member releases its
-	// shards and runs nothing, and the last one releases the gates. It stays until an operator removes it.
+	// StopAnnotation is set by an operator on the plan's Lease and stops the fleet, see [Stop]:
+	// every member releases its shards and runs nothing, and the last one releases the gates.
+	// It stays until an operator removes it.
 	StopAnnotation = "flotilla.dev/stop"
-	// StillAnnotation is on the Lease of a member that stands still, and has the value of StopAnnotation that it obeys: it
-	// runs nothing, and does not keep the gates.
+	// StillAnnotation is on the Lease of a member that stands still, and has the value of
+	// StopAnnotation that it obeys: it runs nothing, and does not keep the gates.
 	StillAnnotation = "flotilla.dev/still"
 )
 
 // maxBy is how long the name in a [Stop] may be, in bytes.
 const maxBy = 256
 
-// Stop says that an operator has stopped the fleet. On the Lease it is a time as RFC 3339 has it and a name:
-// "2026-11-24T08:50:00Z by alice@laptop". The name may be left out, with the word before it.
+// Stop says that an operator has stopped the fleet. On the Lease it is a time as RFC 3339 has it
+// and a name: "2026-11-24T08:50:00Z by alice@laptop". The name may be left out, with the word
+// before it.
 type Stop struct {
 	// Since is when it was stopped, by the operator's clock; zero if that is not known.
 	Since time.Time
@@ -76,7 +78,8 @@ func ParseStop(text string) (Stop, error) {
 	return Stop{Since: since, By: by}, nil
 }
 
-// StopOn returns the stop on the plan's Lease; nil if there is none. The error says why it cannot be read.
+// StopOn returns the stop on the plan's Lease; nil if there is none. The error says why it cannot
+// be read.
 func StopOn(lease *coordinationv1.Lease) (*Stop, error) {
 	if lease == nil {
 		return nil, nil
@@ -96,17 +99,18 @@ func StopOn(lease *coordinationv1.Lease) (*Stop, error) {
 type stopState struct {
 	// decided is set once there was a plan's Lease to read.
 	decided bool
-	// stop is nil if the fleet is to work; text is what it was read from, empty if the member stops by itself.
+	// stop is nil if the fleet is to work; text is what it was read from, empty if the member
+	// stops by itself.
 	stop *Stop
 	text string
 	// fault says why the annotation cannot be read; nil if it can.
 	fault error
 }
 
-// next returns the state after the plan's Lease was seen like this. What cannot be read changes nothing, and neither does
-// a Lease that is absent or has no plan: somebody has deleted it, and the planner puts plan and stop back. A member that
-// has just started and cannot read it works if others do; othersWork reports whether another member runs a shard. It is
-// pure.
+// next returns the state after the plan's Lease was seen like this. What cannot be read changes
+// nothing, and neither does a Lease that is absent or has no plan: somebody has deleted it, and the
+// planner puts plan and stop back. A member that has just started and cannot read it works if
+// others do; othersWork reports whether another member runs a shard. It is pure.
 func (s stopState) next(lease election.Observation, othersWork bool) stopState {
 	if !lease.Exists || lease.Annotations[DocumentAnnotation] == "" {
 		return s
@@ -130,15 +134,17 @@ func (s stopState) next(lease election.Observation, othersWork bool) stopState {
 //	   ▲                         │                                   │
 //	   └─────────────────────────┴───────────────────────────────────┘ no StopAnnotation
 //
-// A member that is still has ended its gates before its Lease says so, and its Lease does not say so any more before it
-// takes them again. So whoever reads in one list that every live member is still may release the gates as they are there.
+// A member that is still has ended its gates before its Lease says so, and its Lease does not say
+// so any more before it takes them again. So whoever reads in one list that every live member is
+// still may release the gates as they are there.
 type stopping struct {
 	// stilled receives after the member has become still.
 	stilled chan struct{}
 
 	mu    sync.Mutex
 	state stopState
-	// claims is set once the member may claim. From then on the loop that claims says when the member is still.
+	// claims is set once the member may claim. From then on the loop that claims says when the
+	// member is still.
 	claims bool
 	still  bool
 }
@@ -172,8 +178,9 @@ func (s *stopping) isStill() bool {
 	return s.still
 }
 
-// rest makes the member still if the fleet is stopped. byClaims is set in the loop that claims, which knows that nothing is
-// held and nothing runs. It reports whether the member is still, and whether it has become so now.
+// rest makes the member still if the fleet is stopped. byClaims is set in the loop that claims,
+// which knows that nothing is held and nothing runs. It reports whether the member is still, and
+// whether it has become so now.
 func (s *stopping) rest(byClaims bool) (still, now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,8 +195,8 @@ func (s *stopping) rest(byClaims bool) (still, now bool) {
 	return true, true
 }
 
-// resume ends the stillness if the fleet is not stopped, and reports whether it is not, and whether that has changed
-// anything.
+// resume ends the stillness if the fleet is not stopped, and reports whether it is not, and whether
+// that has changed anything.
 func (s *stopping) resume() (works, now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +238,8 @@ func (m *Member) Stopped() *Stop {
 // errStopped says that the fleet is stopped.
 var errStopped = errors.New("the fleet is stopped")
 
-// lookForStop takes in what the plan's Lease says of a stop, and reports whether the member must not claim or run anything.
+// lookForStop takes in what the plan's Lease says of a stop, and reports whether the member must
+// not claim or run anything.
 func (m *Member) lookForStop(ctx context.Context) bool {
 	lease := m.observer.Get(PlanLease(m.config.Fleet))
 	before, after := m.stopping.look(lease, func() bool { return m.liveShard(m.config.Clock.Now()).Name != "" })
@@ -250,7 +258,8 @@ func (m *Member) lookForStop(ctx context.Context) bool {
 	return m.stopping.halts()
 }
 
-// restIfDrained makes the member still once nothing of it is held and nothing runs. It is called by the loop that claims.
+// restIfDrained makes the member still once nothing of it is held and nothing runs. It is called by
+// the loop that claims.
 func (m *Member) restIfDrained(ctx context.Context) {
 	if slices.ContainsFunc(m.runners.list(), func(r *shardRunner) bool { return r.claimant.Claim() != nil || r.running.Load() }) {
 		return
@@ -285,15 +294,16 @@ func (m *Member) untilStill(ctx context.Context) {
 	}
 }
 
-// standStill returns when the fleet is not stopped and the member's Lease does not say that it is still, or ctx has ended.
-// Until then it releases the gates as soon as every member is still.
+// standStill returns when the fleet is not stopped and the member's Lease does not say that it is
+// still, or ctx has ended. Until then it releases the gates as soon as every member is still.
 func (m *Member) standStill(ctx context.Context) {
 	changed, stop := m.observer.Subscribe(func(string) bool { return true })
 	defer stop()
 	var tried time.Time
 	for ctx.Err() == nil {
 		m.lookForStop(ctx)
-		// Who does not know of the stop yet, and has not joined, takes a gate again that it sees cleared.
+		// Who does not know of the stop yet, and has not joined, takes a gate again that it
+		// sees cleared.
 		if now := m.config.Clock.Now(); m.rest(ctx, false) && m.Stopped() != nil && now.Sub(tried) >= m.config.Timing.RetryPeriod && m.mayRelease() {
 			tried = now
 			m.releaseStopped(ctx)
@@ -326,8 +336,8 @@ func (m *Member) mayRelease() bool {
 		slices.ContainsFunc(m.config.Gates, func(name string) bool { return m.observer.Get(name).Holder == GateIdentity(m.config.Fleet) })
 }
 
-// releaseStopped releases those gates that name the fleet if all members are still, by a list of now. Of members that do so at
-// once, one is first.
+// releaseStopped releases those gates that name the fleet if all members are still, by a list of
+// now. Of members that do so at once, one is first.
 func (m *Member) releaseStopped(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	list, err := m.list(ctx, metav1.ListOptions{})
@@ -359,7 +369,8 @@ func (m *Member) releaseStopped(ctx context.Context) {
 	}
 }
 
-// allStill returns nil if every live member is still by the stop that is on the plan's Lease, and no shard is held.
+// allStill returns nil if every live member is still by the stop that is on the plan's Lease, and
+// no shard is held.
 func (m *Member) allStill() error {
 	text, now := m.stopping.text(), m.config.Clock.Now()
 	if said := m.observer.Get(PlanLease(m.config.Fleet)).Annotations[StopAnnotation]; text == "" || said != text {

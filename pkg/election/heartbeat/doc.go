@@ -1,18 +1,20 @@
 // Package heartbeat decides who may write when a member has one heartbeat for all of its shards. It is pure: Leases come
-// in as values, and what to write comes out. Nothing uses it yet; docs/design/heartbeat.md says what is missing.
+// in as values, and what to write comes out. Package election carries it out for members with heartbeats, see
+// its type Heartbeat; docs/design/heartbeat.md has the argument.
 //
 // A member renews its own Lease and no other. A shard's Lease is the record of who owns the shard, an incarnation and a
-// term, and is written when that changes. Two functions decide:
+// term, and is written when that changes. Three functions decide:
 //
 //   - [Step] is the member's heartbeat: it acquires, renews and releases the member's Lease, and says until when the
 //     incarnation has rights.
-//   - [ClaimStep] is one shard's claim: it takes the shard's Lease and releases it, and strikes a dead holder.
+//   - [JudgeStep] is the judgement of another member: it strikes one that holds shards and has died.
+//   - [ClaimStep] is one shard's claim: it takes the shard's Lease and releases it.
 //
 // # Strike
 //
 // A strike is one update of a member's Lease that lists an incarnation as ended. It is conditional on the version that was
 // seen to stand still for LeaseDuration, so a renewal under way makes it fail, and after it no renewal of that incarnation
-// succeeds. Whoever wants a shard must have read that the incarnation in the shard's Lease has ended. That never becomes
+// succeeds. All live members judge all others. Whoever wants a shard must have read that the incarnation in the shard's Lease has ended. That never becomes
 // untrue, so a watch that is behind does no harm, and one strike frees all shards of a dead member. An incarnation that
 // leaves lists itself, and one that acquires the member's Lease lists its predecessor.
 //

@@ -12,17 +12,19 @@ type JudgeAction int
 const (
 	// JudgeWait: nothing, until something changes or JudgeOutput.Wake has come.
 	JudgeWait JudgeAction = iota
-	// JudgeRestore: create the member's Lease with JudgeOutput.Member, so that it can be judged. It names the holder that
-	// shards' Leases name, which goes on if it lives.
+	// JudgeRestore: create the member's Lease with JudgeOutput.Member, so that it can be
+	// judged. It names the holder that shards' Leases name, which goes on if it lives.
 	JudgeRestore
-	// JudgeStrike: update the member's Lease with JudgeOutput.Member, which lists JudgeOutput.Dead as ended.
+	// JudgeStrike: update the member's Lease with JudgeOutput.Member, which lists
+	// JudgeOutput.Dead as ended.
 	JudgeStrike
 )
 
 func (a JudgeAction) String() string { return [...]string{"Wait", "Restore", "Strike"}[a] }
 
-// JudgeInput is everything that the judgement of one member depends on. Every live member of a fleet judges every other
-// member, and it does no harm if several strike at the same time: one succeeds.
+// JudgeInput is everything that the judgement of one member depends on. Every live member of a
+// fleet judges every other member, and it does no harm if several strike at the same time: one
+// succeeds.
 type JudgeInput struct {
 	// Now is the clock's reading for this step.
 	Now time.Time
@@ -30,10 +32,11 @@ type JudgeInput struct {
 	Right Right
 	// Member is what is known of the Lease of the member that is judged.
 	Member MemberView
-	// Holders are the incarnations of the member that shards' Leases name, each with when this process last saw such a
-	// Lease change. A member of which there are none is not judged.
+	// Holders are the incarnations of the member that shards' Leases name, each with when this
+	// process last saw such a Lease change. A member of which there are none is not judged.
 	Holders map[string]time.Time
-	// Delay is how long to leave the request to those that are to judge before this process. It must not be negative.
+	// Delay is how long to leave the request to those that are to judge before this process. It
+	// must not be negative.
 	Delay time.Duration
 	// NotBefore is when the next request may be sent, after a failed one.
 	NotBefore time.Time
@@ -55,9 +58,10 @@ type JudgeOutput struct {
 	Wake time.Time
 }
 
-// JudgeStep sees to it that holders of shards' Leases that have died are listed as ended on their member's Lease. It is
-// pure. The first row that applies is taken, for the first of the holders that are not listed yet; "still" is not seen to
-// change for LeaseDuration. Delay is added to each time, and requests wait while Busy and until NotBefore.
+// JudgeStep sees to it that holders of shards' Leases that have died are listed as ended on their
+// member's Lease. It is pure. The first row that applies is taken, for the first of the holders
+// that are not listed yet; "still" is not seen to change for LeaseDuration. Delay is added to each
+// time, and requests wait while Busy and until NotBefore.
 //
 //	Condition                                                       Action
 //	no right, nothing known of the member's Lease, nobody to judge  Wait
@@ -96,7 +100,8 @@ func (in JudgeInput) judge(dead string) (JudgeOutput, time.Time) {
 	}
 	at := m.endableAt(dead, in.Timing.LeaseDuration)
 	if m.Holder != dead {
-		// Somebody may have forged the name, over that of a holder that has not seen it yet.
+		// Somebody may have forged the name, over that of a holder that has not seen it
+		// yet.
 		at = later(at, in.Holders[dead].Add(in.Timing.LeaseDuration))
 	}
 	return JudgeOutput{Action: JudgeStrike, Dead: dead, Member: m.ended(dead)}, at

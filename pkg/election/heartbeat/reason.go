@@ -2,8 +2,8 @@ package heartbeat
 
 import "time"
 
-// Reason says why a right or a claim has ended, or why there is nothing to do but wait. The values are stable and few
-// enough for a metric label.
+// Reason says why a right or a claim has ended, or why there is nothing to do but wait. The values
+// are stable and few enough for a metric label.
 type Reason string
 
 // The reasons that this package gives.
@@ -31,28 +31,31 @@ const (
 	ReasonAbsent Reason = "absent"
 	// ReasonUnknown: the Leases have not been listed yet.
 	ReasonUnknown Reason = "unknown"
-	// ReasonTermsExhausted: leaseTransitions is at its highest value. Somebody must have written that.
+	// ReasonTermsExhausted: leaseTransitions is at its highest value. Somebody must have
+	// written that.
 	ReasonTermsExhausted Reason = "terms-exhausted"
 	// ReasonProtocol: a live member follows another protocol.
 	ReasonProtocol Reason = "protocol"
-	// ReasonHung: the member's loops have not come round since the last heartbeat, so no other one is sent.
+	// ReasonHung: the member's loops have not come round since the last heartbeat, so no other
+	// one is sent.
 	ReasonHung Reason = "hung"
 )
 
-// Timing holds the durations of a fleet, which must be those of all of its members. Package election has their defaults
-// and bounds.
+// Timing holds the durations of a fleet, which must be those of all of its members. Package
+// election has their defaults and bounds.
 type Timing struct {
-	// LeaseDuration is how long a member's Lease must stand still before others may list its holder as ended.
+	// LeaseDuration is how long a member's Lease must stand still before others may list its
+	// holder as ended.
 	LeaseDuration time.Duration
-	// RenewDeadline is how long a right lasts after the start of the last confirmed heartbeat. It is less than
-	// LeaseDuration.
+	// RenewDeadline is how long a right lasts after the start of the last confirmed heartbeat.
+	// It is less than LeaseDuration.
 	RenewDeadline time.Duration
 	// RetryPeriod is the time between heartbeats, and after a failed request until the next.
 	RetryPeriod time.Duration
 }
 
-// MemberOf returns the member that an incarnation, "<member>_<uuid>", belongs to: what stands before the last
-// underscore. It is empty if there is none.
+// MemberOf returns the member that an incarnation, "<member>_<uuid>", belongs to: what stands
+// before the last underscore. It is empty if there is none.
 func MemberOf(incarnation string) string {
 	for i := len(incarnation) - 1; i >= 0; i-- {
 		if incarnation[i] == '_' {
