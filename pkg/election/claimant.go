@@ -174,7 +174,7 @@ func (c *Claimant) Claim() *Claim {
 	return c.claim
 }
 
-// Turned returns when the loop of Run last came round, which it does at least every RetryPeriod while a claim that follows a
+// Turned returns when the loop of Run last came round, which it does twice every RetryPeriod while a claim that follows a
 // heartbeat is held; false if none is.
 func (c *Claimant) Turned() (time.Time, bool) {
 	if at := c.turned.Load(); at != nil && c.Claim() != nil {

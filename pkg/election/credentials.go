@@ -93,11 +93,23 @@ func (m *Membership) credentialAnnotations() map[string]string {
 		// has published goes with this write, so it must be fenced by it. Should the Lease have changed since it was
 		// observed, the write is refused and all of this is done again.
 		maps.Copy(out, marksFor(lease.Record, lease.Holder))
+	case lease.Exists && lease.IsStruck() && !lease.Fenced(lastEnded(lease.Record)):
+		// It was struck by a member that did not mark it: nobody enforced that then, or it was refused.
+		maps.Copy(out, marksFor(lease.Record, lastEnded(lease.Record)))
 	case m.credentials.outlived(lease.Annotations[FencedCredentialsAnnotation], now):
 		out[FencedAnnotation], out[FencedCredentialsAnnotation] = "", ""
 	}
 	out[CredentialsAnnotation] = m.credentials.list(now)
 	return out
+}
+
+// lastEnded returns one of the incarnations that a member's Lease lists as ended; empty if there is none.
+func lastEnded(r Record) string {
+	ended := r.Ended()
+	if len(ended) == 0 {
+		return ""
+	}
+	return ended[len(ended)-1]
 }
 
 func (c *credentials) add(credential Credential, now time.Time) {

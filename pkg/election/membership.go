@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -154,12 +155,40 @@ func (m *Membership) Run(ctx context.Context) error {
 	if m.pace != nil {
 		return m.pace.run(ctx)
 	}
+	m.awaitProtocol(ctx)
 	m.claimant.SetWish(Want)
 	m.claimant.Run(ctx)
 	if m.reason != "" {
 		return fmt.Errorf("%w: %s", ErrMembershipLost, m.reason)
 	}
 	return nil
+}
+
+// awaitProtocol returns when no live member has heartbeats, or ctx has ended: what such members hold
+// looks to this one as if nobody renewed it. They wait for this one in the same way, so none may
+// start at the same time as the other.
+func (m *Membership) awaitProtocol(ctx context.Context) {
+	o := m.cfg.Observer
+	changed, unsubscribe := o.Subscribe(o.isMember)
+	defer unsubscribe()
+	said := ""
+	for ctx.Err() == nil {
+		known, now := o.List(), m.cfg.Clock.Now()
+		i := slices.IndexFunc(known, func(lease Observation) bool {
+			return o.isMember(lease.Name) && MemberOf(lease.Holder) != "" && lease.Protocol() > 1 &&
+				!lease.Expired(now, m.cfg.Timing.LeaseDuration)
+		})
+		switch {
+		case i < 0 && o.HasSynced():
+			return
+		case i < 0:
+		case known[i].Holder != said:
+			said = known[i].Holder
+			klog.FromContext(ctx).Info("Waiting to join: a live member has another --coordination-protocol", "holder", said)
+			m.cfg.OnEvent(Event{Type: EventWaiting, Name: MemberLease(m.cfg.Fleet, m.member), Reason: ReasonProtocol, Holder: said})
+		}
+		m.pause(ctx, changed, m.cfg.Timing.RetryPeriod)
+	}
 }
 
 // Joined is closed once the Lease is held: from then on the process may claim shards, until Lost.

@@ -16,7 +16,8 @@ import (
 // the maps of Record point to is shared and must not be changed.
 type Observation struct {
 	Record
-	// Exists is false if the Lease is known not to exist; Record then has no more than Name and ResourceVersion.
+	// Exists is false if the Lease is known not to exist; Record then has no more than Name, ResourceVersion and
+	// whom it listed as ended.
 	Exists bool
 	// Seen is when this process last saw the Lease's spec change, appear or disappear. Zero means that nothing is known
 	// yet, neither that the Lease exists nor that it does not.
@@ -161,7 +162,11 @@ func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
 	if version == "" {
 		version = o.ResourceVersion
 	}
-	return Observation{Record: Record{Name: o.Name, ResourceVersion: version}, Seen: now, HighTerm: o.HighTerm}, true
+	gone := Observation{Record: Record{Name: o.Name, ResourceVersion: version}, Seen: now, HighTerm: o.HighTerm}
+	if ended, listed := o.Annotations[EndedAnnotation]; listed {
+		gone.Annotations = map[string]string{EndedAnnotation: ended} // it stays true
+	}
+	return gone, true
 }
 
 // newer tells whether version a is newer than b. A version that does not follow the API's rules is taken to be newer if

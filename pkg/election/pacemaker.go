@@ -40,6 +40,9 @@ type pacemaker struct {
 	rights  rights
 	touched int // counts calls of touch
 
+	// own is the member's Lease as the present step knows it: what the step asks for is written on
+	// that version, or refused.
+	own         Observation
 	state       heartbeat.State
 	busy        bool
 	touchedDone int
@@ -153,6 +156,10 @@ func (p *pacemaker) run(ctx context.Context) error {
 			p.reportWaiting(logger, Event{Type: EventWaiting, Name: p.name(), Reason: Reason(out.Reason), Holder: in.Member.Holder}, hung)
 		}
 		wake := p.judge(requests, in)
+		if out.Reason == heartbeat.ReasonHung {
+			// Nothing tells that the loop has come round after all.
+			out.Wake = in.Now.Add(p.m.cfg.Timing.RetryPeriod / 8)
+		}
 		if out.Wake.IsZero() || !wake.IsZero() && wake.Before(out.Wake) {
 			out.Wake = wake
 		}
@@ -175,8 +182,8 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 	}
 	// In this order: what is known up to Through is in what is read after it.
 	in.Through = o.Through()
-	own := o.Get(p.name())
-	in.Member = viewOf(own)
+	p.own = o.Get(p.name())
+	in.Member = viewOf(p.own)
 	known := o.List()
 	for _, lease := range known {
 		if MemberOf(lease.Holder) == p.m.member && lease.Heartbeat != nil {
@@ -257,9 +264,9 @@ func (p *pacemaker) end(logger klog.Logger, reason Reason, hung string) error {
 // send carries out what a step of the heartbeat asks for.
 func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.Output) {
 	p.busy = true
-	lease := p.m.cfg.Observer.Get(p.name())
+	lease, live := p.own, p.state.Phase == heartbeat.Live
 	sent := outcome{action: out.Action, touched: p.touches()}
-	p.request(ctx, sent, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
+	p.request(ctx, sent, lease, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
 		switch out.Action {
 		case heartbeat.Read:
 			list, err := p.client.List(ctx, metav1.ListOptions{})
@@ -268,22 +275,24 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 			}
 			return nil, err
 		case heartbeat.Create:
-			return p.client.Create(ctx, p.beaten(nil, lease.HighTerm, out.Member, now), metav1.CreateOptions{})
+			return p.client.Create(ctx, p.beaten(nil, lease.HighTerm, live, out.Member, now), metav1.CreateOptions{})
 		case heartbeat.Release:
 			return p.client.Update(ctx, withEnded(released(lease.Lease, nil, now), out.Member), metav1.UpdateOptions{})
 		default:
-			return p.client.Update(ctx, p.beaten(lease.Lease, lease.HighTerm, out.Member, now), metav1.UpdateOptions{})
+			return p.client.Update(ctx, p.beaten(lease.Lease, lease.HighTerm, live, out.Member, now), metav1.UpdateOptions{})
 		}
 	})
 }
 
 // beaten returns the Lease after a heartbeat that writes record. A Lease that named another holder,
 // or none, gets the next term.
-func (p *pacemaker) beaten(lease *coordinationv1.Lease, high int32, record heartbeat.MemberRecord, now time.Time) *coordinationv1.Lease {
+func (p *pacemaker) beaten(
+	lease *coordinationv1.Lease, high int32, live bool, record heartbeat.MemberRecord, now time.Time,
+) *coordinationv1.Lease {
 	before := RecordFrom(lease)
 	term := before.Transitions
 	switch {
-	case lease == nil && p.state.Phase == heartbeat.Live:
+	case lease == nil && live:
 		term = max(1, high)
 	case before.Holder != record.Holder:
 		term = high + 1
@@ -307,8 +316,7 @@ func withEnded(lease *coordinationv1.Lease, record heartbeat.MemberRecord) *coor
 
 // tell writes changed annotations between heartbeats. It is no sign of life, and extends nothing.
 func (p *pacemaker) tell(ctx context.Context, in heartbeat.Input) bool {
-	touched := p.touches()
-	lease := p.m.cfg.Observer.Get(p.name())
+	touched, lease := p.touches(), p.own
 	if p.busy || touched == p.touchedDone || p.state.Phase != heartbeat.Live || in.Now.Before(p.state.NotBefore) || lease.Holder != in.Self {
 		return false
 	}
@@ -321,7 +329,7 @@ func (p *pacemaker) tell(ctx context.Context, in heartbeat.Input) bool {
 		return false
 	}
 	p.busy = true
-	p.request(ctx, outcome{action: Renew, tell: true, touched: touched}, func(ctx context.Context, _ time.Time) (*coordinationv1.Lease, error) {
+	p.request(ctx, outcome{action: Renew, tell: true, touched: touched}, lease, func(ctx context.Context, _ time.Time) (*coordinationv1.Lease, error) {
 		return p.client.Update(ctx, told, metav1.UpdateOptions{})
 	})
 	return true
@@ -393,7 +401,7 @@ func (p *pacemaker) delay(live []string, judged string) time.Duration {
 func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lease Observation, out heartbeat.JudgeOutput) {
 	j.busy = true
 	klog.FromContext(ctx).V(2).Info("Judged a member that holds shards", "member", member, "incarnation", out.Dead, "action", out.Action)
-	p.request(ctx, outcome{judge: member, action: out.Action, dead: out.Dead}, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
+	p.request(ctx, outcome{judge: member, action: out.Action, dead: out.Dead}, lease, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
 		if out.Action == heartbeat.JudgeRestore {
 			s := stamp{labels: p.m.cfg.Labels}
 			restored := s.held(nil, MemberLease(p.m.cfg.Fleet, member), out.Dead, max(1, lease.HighTerm), p.m.cfg.Timing.LeaseDuration, now)
@@ -423,14 +431,11 @@ func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool)
 	return after
 }
 
-// request carries out one request on a goroutine of its own. What the server answers is told to the
-// observer first.
-func (p *pacemaker) request(ctx context.Context, sent outcome, do func(context.Context, time.Time) (*coordinationv1.Lease, error)) {
-	name := p.name()
-	if sent.judge != "" {
-		name = MemberLease(p.m.cfg.Fleet, sent.judge)
-	}
-	before := p.m.cfg.Observer.Get(name).ResourceVersion
+// request carries out one request for a Lease, of which before is known, on a goroutine of its own.
+// What the server answers is told to the observer first.
+func (p *pacemaker) request(
+	ctx context.Context, sent outcome, before Observation, do func(context.Context, time.Time) (*coordinationv1.Lease, error),
+) {
 	p.requests.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Timing.requestTimeout())
 		defer cancel()
@@ -445,7 +450,7 @@ func (p *pacemaker) request(ctx context.Context, sent outcome, do func(context.C
 			p.m.cfg.Observer.Observe(lease)
 			sent.version = versionOf(lease.ResourceVersion)
 		case sent.conflict:
-			p.refresh(ctx, name, before)
+			p.refresh(ctx, before)
 		}
 		sent.end = p.m.cfg.Clock.Now()
 		select {
@@ -456,11 +461,11 @@ func (p *pacemaker) request(ctx context.Context, sent outcome, do func(context.C
 }
 
 // refresh reads a Lease after a conflict. Should that fail too, the watch will tell.
-func (p *pacemaker) refresh(ctx context.Context, name, before string) {
-	lease, err := p.client.Get(ctx, name, metav1.GetOptions{})
+func (p *pacemaker) refresh(ctx context.Context, before Observation) {
+	lease, err := p.client.Get(ctx, before.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		p.m.cfg.Observer.Missing(name, before)
+		p.m.cfg.Observer.Missing(before.Name, before.ResourceVersion)
 	case err == nil:
 		p.m.cfg.Observer.Observe(lease)
 	}

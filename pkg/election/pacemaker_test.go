@@ -23,6 +23,8 @@ type process struct {
 
 	mu     sync.Mutex
 	turned time.Time // when its loops came round last; zero for always
+	// meanwhile is called once, after a step has read the member's Lease and before it writes.
+	meanwhile func()
 }
 
 func shardLease(i int) string { return fmt.Sprintf("f-ns-%02d", i) }
@@ -92,6 +94,10 @@ func (p *process) run(ctx context.Context) {
 func (p *process) lastTurned() (time.Time, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.meanwhile != nil {
+		p.meanwhile()
+		p.meanwhile = nil
+	}
 	return p.turned, "loop"
 }
 
@@ -347,4 +353,84 @@ func TestForgedHolderMakesNoMember(t *testing.T) {
 			t.Errorf("a does not hold its shard again:\n%s", strings.Join(w.lines, "\n"))
 		}
 	})
+}
+
+// What a step decides is written on the version that it has read. Here a strike arrives between the
+// two: the heartbeat must not overwrite it.
+func TestHeartbeatIsConditionalOnWhatWasRead(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1)
+		a := w.process("a_1", 1)
+		w.sleep(3990 * time.Millisecond) // the next step is the heartbeat at 4
+		a.mu.Lock()
+		a.meanwhile = func() {
+			w.store.Tamper("f-member-a", func(l *coordinationv1.Lease) {
+				l.Spec.HolderIdentity = ptr.To("")
+				l.Annotations[EndedAnnotation] = "a_1"
+			})
+			a.observer.Observe(w.store.Get("f-member-a"))
+		}
+		a.mu.Unlock()
+		w.sleep(10 * s)
+		ended := false
+		for _, write := range w.store.History() {
+			if write.After == nil || write.After.Name != "f-member-a" {
+				continue
+			}
+			after := RecordFrom(write.After)
+			if ended && !after.HasEnded("a_1") {
+				t.Errorf("%v after the beginning somebody erased that a_1 has ended", write.Time.Sub(w.begin))
+			}
+			ended = ended || after.HasEnded("a_1")
+		}
+		if a.held() != 0 || !closed(a.membership.Lost()) {
+			t.Error("a struck member goes on")
+		}
+	})
+}
+
+// Members of different protocols wait for each other.
+func TestProtocolsWaitForEachOther(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1)
+		two := w.process("a_1", 1)
+		w.sleep(3 * s)
+		one := w.member("b_1", 0)
+		w.sleep(60 * s)
+		if closed(one.membership.Joined()) {
+			t.Error("a member that renews each Lease has joined members with heartbeats")
+		}
+		if said := w.only("b_1 waiting (protocol)"); len(said) != 1 {
+			t.Errorf("it says %q, want once that it waits for the protocol", said)
+		}
+		two.stop()
+		w.sleep(20 * s)
+		if !closed(one.membership.Joined()) {
+			t.Fatal("it has not joined after the others have left")
+		}
+		late := w.process("c_1", 1)
+		w.sleep(60 * s)
+		if closed(late.membership.Joined()) {
+			t.Error("a member with a heartbeat has joined members that renew each Lease")
+		}
+	})
+}
+
+// A claim that waits for an answer comes round all the same: its member's heartbeat depends on it.
+func TestBusyClaimComesRound(t *testing.T) {
+	timing := DefaultTiming()
+	now := time.Unix(1000, 0)
+	for name, in := range map[string]Input{
+		"idle":                   {},
+		"busy with an answer":    {Busy: true, Touch: true},
+		"after a failed request": {Touch: true, State: State{NotBefore: now.Add(5 * s)}},
+	} {
+		in.Self, in.Now, in.Wish, in.Timing = "a_1", now, Want, timing
+		in.Following, in.Right, in.Confirmed = true, true, now
+		in.State.Phase, in.State.Term = Running, 3
+		in.Observation = Observation{Record: Record{Name: "f-ns-01", Holder: "a_1", Transitions: 3}, Exists: true, Seen: now}
+		if out := Step(in); out.Action != Wait || out.Wake.Sub(now) > timing.RetryPeriod/2 {
+			t.Errorf("%s: %v, looks again after %v, want within %v", name, out.Action, out.Wake.Sub(now), timing.RetryPeriod/2)
+		}
+	}
 }

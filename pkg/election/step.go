@@ -203,8 +203,7 @@ func (in Input) held() Output {
 	case in.Touch || !in.Now.Before(due) && !in.Following:
 		out = in.request(Renew, s.Term)
 	case in.Following:
-		// The heartbeat goes on only while this loop comes round.
-		out = Output{Action: Wait, State: s, Wake: in.Now.Add(in.Timing.RetryPeriod)}
+		out = Output{Action: Wait, State: s}
 	default:
 		out = Output{Action: Wait, State: s, Wake: due}
 	}
@@ -213,6 +212,10 @@ func (in Input) held() Output {
 			out.Wake = deadline
 		}
 		out.Wake = earlier(out.Wake, deadline)
+		if in.Following {
+			// The heartbeat goes on only while this loop comes round, whatever it waits for.
+			out.Wake = earlier(out.Wake, in.Now.Add(in.Timing.RetryPeriod/2))
+		}
 		if s.Phase == Draining && !s.Warned {
 			out.Wake = earlier(out.Wake, in.drainEnd())
 		}

@@ -321,24 +321,24 @@ func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *prepa
 	case p.term != writes.Term:
 		unknown = fmt.Errorf("it was begun in term %d, and the last one was %d", p.term, writes.Term)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.member.config.HandoffTimeout)
+	bounded, cancel := context.WithTimeout(ctx, r.member.config.HandoffTimeout)
 	defer cancel()
 	select {
 	case <-p.done:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-bounded.Done():
+		return context.Cause(bounded)
 	}
 	if p.err != nil {
 		return p.err
 	}
 	if unknown == nil {
-		return p.instance.CatchUp(ctx, writes)
+		return p.instance.CatchUp(bounded, writes)
 	}
 	if standby, ok := p.instance.(Refresher); ok {
 		if plant.StandbyStale {
 			return nil
 		}
-		return standby.Refresh(ctx)
+		return r.member.refresh(ctx, standby)
 	}
 	return unknown
 }

@@ -191,9 +191,21 @@ func (r *shardRunner) catchUpWith(ctx context.Context, p *preparation, ancestors
 		return nil
 	}
 	if refresher, ok := p.instance.(Refresher); ok {
-		return r.within(ctx, refresher.Refresh)
+		return r.member.refresh(ctx, refresher)
 	}
 	return unknown
+}
+
+// refreshTimeouts is how many HandoffTimeouts caches may take to be held against the present. Where
+// nothing changes that takes a watch of a second or two for each kind, some kinds at a time; to
+// begin with empty caches takes longer.
+const refreshTimeouts = 3
+
+// refresh has what was prepared held against the present, within bounds.
+func (m *Member) refresh(ctx context.Context, refresher Refresher) error {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeouts*m.config.HandoffTimeout)
+	defer cancel()
+	return refresher.Refresh(ctx)
 }
 
 // within bounds a step of a handoff.

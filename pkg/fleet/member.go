@@ -172,7 +172,7 @@ func (m *Member) observe(e election.Event) {
 	case election.EventFailed:
 		m.failure.Store(&e.Err)
 	case election.EventWaiting:
-		if e.Holder != "" {
+		if e.Holder != "" && e.Holder != m.incarnation {
 			err := fmt.Errorf("its Lease is held by %s", e.Holder)
 			m.failure.Store(&err)
 		}

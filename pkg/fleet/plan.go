@@ -273,7 +273,11 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 			return true
 		}
 		if lease := m.observer.Get(PlanLease(m.config.Fleet)); !lease.Exists || lease.Annotations[DocumentAnnotation] == "" {
-			if witness := m.liveShard(now); witness.Name != "" {
+			witness := m.liveShard(now)
+			if witness.Name == "" {
+				witness = m.stillMember()
+			}
+			if witness.Name != "" {
 				if said != witness.Name {
 					klog.FromContext(ctx).Info("Waiting for the plan: a live Lease tells that there is one", "lease", witness.Name, "holder", witness.Holder)
 				}
@@ -301,6 +305,17 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 		}
 		timer.Stop()
 	}
+}
+
+// stillMember returns the Lease of another live member that stands still because the fleet is
+// stopped: it knows the plan, and puts that and the stop back. Its zero value if there is none.
+func (m *Member) stillMember() election.Observation {
+	for _, member := range m.Roster().Members() {
+		if member.Incarnation != m.incarnation && member.Annotations[StillAnnotation] != "" {
+			return m.observer.Get(election.MemberLease(m.config.Fleet, member.Name))
+		}
+	}
+	return election.Observation{}
 }
 
 // liveShard returns a shard's Lease that has a live holder other than this incarnation; its zero value if there is none.

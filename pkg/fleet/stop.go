@@ -150,11 +150,12 @@ type stopping struct {
 }
 
 // look takes in the plan's Lease, and returns the state before and after.
-func (s *stopping) look(lease election.Observation, othersWork func() bool) (before, after stopState) {
+func (s *stopping) look(read func() election.Observation, othersWork func() bool) (before, after stopState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before = s.state
-	s.state = s.state.next(lease, before.decided || othersWork())
+	// Read in here: of two that look at the same time, the one that writes last has read last.
+	s.state = s.state.next(read(), before.decided || othersWork())
 	return before, s.state
 }
 
@@ -241,9 +242,12 @@ var errStopped = errors.New("the fleet is stopped")
 // lookForStop takes in what the plan's Lease says of a stop, and reports whether the member must
 // not claim or run anything.
 func (m *Member) lookForStop(ctx context.Context) bool {
-	lease := m.observer.Get(PlanLease(m.config.Fleet))
-	before, after := m.stopping.look(lease, func() bool { return m.liveShard(m.config.Clock.Now()).Name != "" })
-	logger := klog.FromContext(ctx).WithValues("lease", lease.Name)
+	name := PlanLease(m.config.Fleet)
+	before, after := m.stopping.look(
+		func() election.Observation { return m.observer.Get(name) },
+		func() bool { return m.liveShard(m.config.Clock.Now()).Name != "" },
+	)
+	logger := klog.FromContext(ctx).WithValues("lease", name)
 	if after.fault != nil && (before.fault == nil || before.fault.Error() != after.fault.Error()) {
 		logger.Error(after.fault, "Could not read whether the fleet is stopped: going on as before", "stopped", after.stop != nil)
 	}

@@ -213,6 +213,9 @@ func (p *present) watchChanges(ctx context.Context, from string) bool {
 				return false
 			}
 			version := resourceVersion(event.Object)
+			if !reached(version, from) {
+				return false // It cannot be compared, and proves nothing.
+			}
 			switch passes := reached(version, p.version); {
 			case event.Type == watch.Bookmark && !passes:
 				return false // The server is behind.
