@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	seeds    = flag.Int("seeds", 40, "how many random voyages to make")
+	seeds    = flag.Int("seeds", 20, "how many random voyages to make in each way, with heartbeats and without")
 	seedFlag = flag.Uint64("seed", 0, "make the voyage of this seed only")
 )
 
