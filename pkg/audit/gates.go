@@ -26,6 +26,9 @@ type gateHold struct {
 
 // covers reports whether a write may have taken effect in that time.
 func (h gateHold) covers(d moment) bool {
+	if d.version > 0 && d.version < h.first.version && d.received.After(h.first.answered) {
+		d.version = 0 // It changed nothing: that is the version of an earlier write.
+	}
 	switch {
 	case d.version > 0 && d.version < h.first.version, d.version == 0 && d.answered.Before(h.first.received):
 		return false

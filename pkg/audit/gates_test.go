@@ -53,6 +53,7 @@ func TestGate(t *testing.T) {
 	}{
 		"held":                             {gates: gateName, log: held, at: write(a, lower, 1, low, 35, 13)},
 		"held, no version":                 {gates: gateName, log: held, at: write(a, lower, 1, low, 0, 13)},
+		"changed nothing":                  {gates: gateName, log: []line{gate(gatekept, 30, 12)}, at: write(a, lower, 1, low, 20, 13)},
 		"not held yet":                     {gates: gateName, log: []line{gate(gatekept, 30, 14)}, at: write(a, lower, 1, low, 20, 13), want: []audit.Kind{audit.NotGated}},
 		"not held yet, no version":         {gates: gateName, log: []line{gate(gatekept, 30, 14)}, at: write(a, lower, 1, low, 0, 13), want: []audit.Kind{audit.NotGated}},
 		"another holds it":                 {gates: gateName, log: []line{gate(stock, 6, 1)}, at: write(a, lower, 1, low, 35, 13), want: []audit.Kind{audit.NotGated}},
