@@ -150,7 +150,7 @@ func TestDeadMemberIsFencedOnceBeforeItsShardsRun(t *testing.T) {
 }
 
 func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inRenewingBubble(t, 4, func(t *testing.T, s *sea) {
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := c.publish("JTI=1"); err != nil {

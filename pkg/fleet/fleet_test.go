@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 
 var (
 	seeds    = flag.Int("seeds", 20, "how many random voyages to make in each way, with heartbeats and without")
+	beating  = flag.Bool("heartbeats", false, "run each test with heartbeats, too, and not the random voyages alone")
 	seedFlag = flag.Uint64("seed", 0, "make the voyage of this seed only")
 )
 
@@ -375,6 +376,20 @@ func pass(d time.Duration) { time.Sleep(d); synctest.Wait() } // virtual
 func inBubble(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
 	t.Helper()
 	t.Run("renewing", func(t *testing.T) { inRenewingBubble(t, shards, f) })
+	if *beating {
+		inBeatingBubble(t, shards, f)
+	}
+}
+
+// inBothBubbles is inBubble for what makes no assumption about when a Lease is written.
+func inBothBubbles(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
+	t.Helper()
+	t.Run("renewing", func(t *testing.T) { inRenewingBubble(t, shards, f) })
+	inBeatingBubble(t, shards, f)
+}
+
+func inBeatingBubble(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
+	t.Helper()
 	t.Run("heartbeats", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSea(t, testPlan(t, shards))
@@ -825,7 +840,7 @@ func TestRandomVoyages(t *testing.T) {
 			seed = *seedFlag
 		}
 		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
-			inBubble(t, 6, func(t *testing.T, s *sea) { voyage(t, s, rand.New(rand.NewPCG(seed, 0))) })
+			inBothBubbles(t, 6, func(t *testing.T, s *sea) { voyage(t, s, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 }
