@@ -134,7 +134,7 @@ func (c *checker) intrusions(k, other *work) (all, perhaps []done) {
 	return all, perhaps
 }
 
-// inForce tells whether the term surely was in force when d took effect: nobody could have seen it
+// inForce reports whether the term surely was in force when d took effect: nobody could have seen it
 // end, or run out where Leases do that. known is false if the log lacks who ended its holder.
 func (c *checker) inForce(k *work, d done) (force, known bool) {
 	h, t := c.histories[k.by.Shard], k.term

@@ -310,7 +310,7 @@ func (o *Observer) Reached(version heartbeat.Version) <-chan struct{} {
 	return reached
 }
 
-// Listed takes in a consistent list of all Leases of the namespace.
+// Listed records a consistent list of all Leases of the namespace.
 func (o *Observer) Listed(list *coordinationv1.LeaseList) {
 	leases := make([]*coordinationv1.Lease, 0, len(list.Items))
 	for i := range list.Items {

@@ -149,7 +149,7 @@ type stopping struct {
 	still  bool
 }
 
-// look takes in the plan's Lease, and returns the state before and after.
+// look records the plan's Lease, and returns the state before and after.
 func (s *stopping) look(read func() election.Observation, othersWork func() bool) (before, after stopState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +239,7 @@ func (m *Member) Stopped() *Stop {
 // errStopped says that the fleet is stopped.
 var errStopped = errors.New("the fleet is stopped")
 
-// lookForStop takes in what the plan's Lease says of a stop, and reports whether the member must
+// lookForStop records what the plan's Lease says of a stop, and reports whether the member must
 // not claim or run anything.
 func (m *Member) lookForStop(ctx context.Context) bool {
 	name := PlanLease(m.config.Fleet)
@@ -326,7 +326,7 @@ func (m *Member) standStill(ctx context.Context) {
 	}
 }
 
-// rewish has the wishes computed anew.
+// rewish has the wishes computed again.
 func (m *Member) rewish() {
 	select {
 	case m.runners.left <- struct{}{}:

@@ -1,0 +1,128 @@
+package election
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
+)
+
+// judge sees to it that members that have died are listed as ended. It returns when to look again.
+func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
+	if p.state.Phase != heartbeat.Live {
+		return time.Time{}
+	}
+	o := p.m.cfg.Observer
+	holders := map[string]map[string]time.Time{}
+	for _, lease := range p.known {
+		if lease.Heartbeat == nil || MemberOf(lease.Holder) == p.m.member {
+			continue
+		}
+		member := MemberOf(lease.Holder)
+		if holders[member] == nil {
+			holders[member] = map[string]time.Time{}
+		}
+		holders[member][lease.Holder] = later(holders[member][lease.Holder], lease.Seen)
+	}
+	var wake time.Time
+	live := RosterFrom(p.m.cfg.Fleet, p.known, p.m.cfg.Timing.LeaseDuration, in.Now).Live()
+	for member, named := range holders {
+		j := p.judged[member]
+		if j == nil {
+			j = &judgement{}
+			p.judged[member] = j
+		}
+		lease := o.Get(MemberLease(p.m.cfg.Fleet, member))
+		step := heartbeat.JudgeInput{
+			Now: in.Now, Right: heartbeat.Right{Until: p.state.Confirmed.Add(p.m.cfg.Timing.RenewDeadline)}, Member: viewOf(lease), Holders: named,
+			Delay: p.delay(live, member), NotBefore: j.notBefore, Timing: in.Timing, Busy: j.busy,
+		}
+		if plant.ExpiryEarly {
+			step.Timing.LeaseDuration /= 2
+			step.Member.Duration = 0
+		}
+		out := heartbeat.JudgeStep(step)
+		if out.Action != heartbeat.JudgeWait {
+			p.strike(ctx, j, member, lease, out)
+		}
+		if !out.Wake.IsZero() && (wake.IsZero() || out.Wake.Before(wake)) {
+			wake = out.Wake
+		}
+	}
+	return wake
+}
+
+// delay spreads the judges of one member, so that as a rule a single one strikes: the live members
+// take turns, beginning with one that depends on who is judged.
+func (p *pacemaker) delay(live []string, judged string) time.Duration {
+	live = slices.DeleteFunc(live, func(name string) bool { return name == judged })
+	self := slices.Index(live, p.m.member)
+	if self < 0 {
+		self = len(live)
+	}
+	first := 0
+	for _, c := range []byte(judged) {
+		first = (first*31 + int(c)) % max(1, len(live))
+	}
+	rank := (self - first + len(live)) % max(1, len(live))
+	return min(time.Duration(rank)*p.m.cfg.Timing.RetryPeriod/8, p.m.cfg.Timing.LeaseDuration/3)
+}
+
+// strike carries out a judgement.
+func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lease Observation, out heartbeat.JudgeOutput) {
+	j.busy = true
+	klog.FromContext(ctx).V(2).Info("Judged a member that holds shards", "member", member, "incarnation", out.Dead, "action", out.Action)
+	p.request(ctx, outcome{judge: member, action: out.Action, dead: out.Dead}, lease, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
+		if out.Action == heartbeat.JudgeRestore {
+			s := stamp{labels: p.m.cfg.Labels}
+			restored := s.held(nil, MemberLease(p.m.cfg.Fleet, member), out.Dead, max(1, lease.HighTerm), p.m.cfg.Timing.LeaseDuration, now)
+			return p.client.Create(ctx, withEnded(restored, out.Member), metav1.CreateOptions{})
+		}
+		marked, err := p.client.Update(ctx, struck(lease.Lease, out, p.m.cfg.Fences()), metav1.UpdateOptions{})
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			// Something in the API server refuses the mark. A shard without an owner is
+			// worse than one without a fence.
+			return p.client.Update(ctx, struck(lease.Lease, out, false), metav1.UpdateOptions{})
+		}
+		return marked, err
+	})
+}
+
+// struck returns the Lease after a strike. If it is to be marked, the mark by which the API server
+// refuses what the dead incarnation still sends goes with it, see [Mark].
+func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool) *coordinationv1.Lease {
+	if marked {
+		lease, _ = Mark(lease, out.Dead)
+	}
+	after := withEnded(storable(lease), out.Member)
+	if out.Member.Holder == "" {
+		holder := ""
+		after.Spec.HolderIdentity = &holder
+	}
+	return after
+}
+
+// judgedWith takes in the outcome of a judge's request.
+func (p *pacemaker) judgedWith(a outcome) {
+	j := p.judged[a.judge]
+	j.busy = false
+	event := Event{Type: EventStruck, Name: MemberLease(p.m.cfg.Fleet, a.judge), Holder: a.dead, Duration: a.end.Sub(a.start), Err: a.err}
+	switch {
+	case a.err == nil && a.action == heartbeat.JudgeStrike:
+		j.failures = 0
+		p.m.cfg.OnEvent(event)
+	case a.err == nil:
+		j.failures = 0
+	default:
+		// A conflict says that the member lives, or that another judge was faster.
+		j.failures++
+		j.notBefore = a.start.Add(pauseAfter(j.failures, a.conflict, p.m.cfg.Jitter(p.m.cfg.Timing.RetryPeriod)))
+	}
+}
