@@ -85,7 +85,7 @@ func testAll() []step {
 			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "10 minutes", computes: true,
 			commands: []command{goTest("-count=1", "-timeout=60m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
 		},
-		plantedStep, integrationStep, garbageStep, e2eAllStep, e2eHeartbeatsStep, plantedLiveStep, boundsStep, pageStep, handbookStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep,
+		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, boundsStep, pageStep, handbookStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
 			commands: []command{
@@ -129,12 +129,6 @@ var (
 	e2eAllStep = step{
 		name: "e2e-all", what: "the same, with every setup that must be the same as stock", long: "6 minutes", tools: plane, member: true,
 		commands: []command{fresh("-timeout=30m", "./test/e2e/...", "-every-setup")},
-	}
-	e2eHeartbeatsStep = step{
-		name: "e2e-heartbeats", what: "fleets with --coordination-protocol=2, one heartbeat a member, judged by the audit log", long: "8 minutes", tools: plane, member: true,
-		commands: []command{
-			goTest("-count=1", "-timeout=30m", "./pkg/fleet", "-heartbeats"), fresh("-timeout=30m", "./test/e2e/...").with("FLOTILLA_TEST_PROTOCOL=2"),
-		},
 	}
 	// One at a time, since the machine is measured first.
 	plantedLiveStep = step{

@@ -71,8 +71,6 @@ type FleetOptions struct {
 	// RebalanceDelay is how long a member must have been there before it is given
 	// shards while others are active; 0 to one hour.
 	RebalanceDelay time.Duration
-	// Protocol is how members keep their claims: 1 or 2, see docs/design/heartbeat.md.
-	Protocol int
 	// HandoffTimeout bounds the steps of a handoff; 1 s to 5 minutes.
 	HandoffTimeout time.Duration
 	// Handoffs is how many shards the member prepares for at a time; 1 to shard.MaxShards.
@@ -106,7 +104,7 @@ func NewOptions() (*Options, error) {
 		KubeControllerManagerOptions: upstream,
 		Fleet: FleetOptions{
 			Name: defaultFleetName, Member: strings.ToLower(hostname), Shards: defaultShards, Rings: []string{allRings}, ReplanInterval: defaultReplanInterval, RebalanceDelay: defaultRebalanceDelay,
-			Protocol: 1, HandoffTimeout: defaultHandoffTimeout, Handoffs: defaultHandoffs, FenceDelay: defaultFenceDelay, GateDelay: defaultGateDelay,
+			HandoffTimeout: defaultHandoffTimeout, Handoffs: defaultHandoffs, FenceDelay: defaultFenceDelay, GateDelay: defaultGateDelay,
 		},
 	}, nil
 }
@@ -132,7 +130,6 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&o.Gates, "gate-lease", o.Gates, "A foreign Lease in the leader-election namespace that the fleet must hold while any member runs. By default it is the one of --leader-elect-resource-name: a stock controller manager leads by that, so whichever of the two runs, the other one waits. 'none' is for a fleet beside which no stock controller manager is ever started. NAME=CONTROLLER,... says that the Lease stands for these controllers only, and then no others may be enabled; serviceaccount-token-controller, which otherwise runs whatever --controllers says, then runs only if it is named. May be given more than once.")
 	fs.DurationVar(&o.GateDelay, "gate-delay", o.GateDelay, "How long nobody else must have kept the Leases of --gate-lease, before a fleet of which nothing runs begins. A stock controller manager that releases its Lease does so as it begins to stop, and its controllers may go on for a moment.")
 	fs.DurationVar(&o.RebalanceDelay, "rebalance-delay", o.RebalanceDelay, "How long a member must have been there before it is given shards, while others are active. A member that leaves or fails is replaced at once.")
-	fs.IntVar(&o.Protocol, "coordination-protocol", o.Protocol, "How members keep their shards. 1: each shard's holder renews that shard's Lease. 2, which is new and not yet the default: a member renews its own Lease alone, so that an idle fleet writes as often as it has members, however many shards there are. All members of a fleet must have the same one: to change it, scale to zero in between.")
 	fs.DurationVar(&o.HandoffTimeout, "handoff-timeout", o.HandoffTimeout, "Bounds each step of a planned handoff: how long a shard's controllers may go on writing once they have been asked to stop, and how long a member that leaves waits for the next owner of a shard to be ready. A process that is told to end needs up to twice this and some 15 seconds more.")
 	fs.IntVar(&o.Handoffs, "max-concurrent-handoffs", o.Handoffs, "How many shards a member prepares to take over from others at a time. Each is listed and cached twice in the fleet meanwhile.")
 	fs.BoolVar(&o.Standby, "standby", o.Standby, "Keep the caches of those shards warm that this member would take over if their holder failed. A takeover then does not list whole objects; every object is cached twice in the fleet.")
@@ -186,9 +183,6 @@ func (o *FleetOptions) validate() []error {
 	}
 	if o.RebalanceDelay < 0 || o.RebalanceDelay > maxRebalanceDelay {
 		errs = append(errs, fmt.Errorf("--rebalance-delay %v: must be from 0s to %v", o.RebalanceDelay, maxRebalanceDelay))
-	}
-	if o.Protocol != 1 && o.Protocol != 2 {
-		errs = append(errs, fmt.Errorf("--coordination-protocol %d: must be 1 or 2", o.Protocol))
 	}
 	if o.HandoffTimeout < minHandoffTimeout || o.HandoffTimeout > maxHandoffTimeout {
 		errs = append(errs, fmt.Errorf("--handoff-timeout %v: must be from %v to %v", o.HandoffTimeout, minHandoffTimeout, maxHandoffTimeout))

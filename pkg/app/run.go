@@ -148,7 +148,6 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 			live, beside := process.Memory()
 			return fleet.Memory{Live: live, Beside: beside}
 		},
-		Heartbeats:     o.Fleet.Protocol == 2,
 		HandoffTimeout: o.Fleet.HandoffTimeout,
 		// Upstream's flag. Its 0, no limit, leaves the lease duration.
 		ShutdownTimeout: max(0, c.ControllerShutdownTimeout),

@@ -44,10 +44,6 @@ type ClaimantConfig struct {
 	// Work has returned: WritesAnnotation and StoppedAnnotation, for the next holder. An empty
 	// value removes a key. It must not block. Default: none.
 	Leave func(term int32) map[string]string
-	// Fences reports whether an incarnation that did not release the Lease has to be fenced by the
-	// member that takes it over: its name is then written on the Lease with the acquisition, see
-	// UnfencedAnnotation. It must not block. Default: it does not have to.
-	Fences func() bool
 	// Heartbeat keeps the claim alive, which then does not renew its Lease. It must be that of Identity's member, and the
 	// Observer one of a fleet with heartbeats. Default: the claim renews its Lease itself.
 	Heartbeat Heartbeat
@@ -125,9 +121,6 @@ func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 	}
 	if cfg.Leave == nil {
 		cfg.Leave = func(int32) map[string]string { return nil }
-	}
-	if cfg.Fences == nil {
-		cfg.Fences = func() bool { return false }
 	}
 	if cfg.OnEvent == nil {
 		cfg.OnEvent = func(Event) {}

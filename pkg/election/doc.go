@@ -21,9 +21,6 @@
 //     the Lease on this side of the connection.
 //   - Credentials. What a member has published is on its Lease when [Membership.Publish] returns, and cannot be lost to
 //     who fences it: [Mark] is written on the Lease as it was read, and an incarnation that has been marked publishes nothing.
-//   - Duty. Where dead holders are fenced ([ClaimantConfig.Fences]), the write that takes a Lease
-//     over from one says so on it ([UnfencedAnnotation]). The duty outlives lost answers, releases
-//     and takeovers, until a holder has removed it.
 //   - Leases are read and written by get, list, watch, create and update alone, and never deleted.
 //
 // # Not guaranteed

@@ -184,7 +184,7 @@ func (m *Membership) awaitProtocol(ctx context.Context) {
 		case i < 0:
 		case known[i].Holder != said:
 			said = known[i].Holder
-			klog.FromContext(ctx).Info("Waiting to join: a live member has another --coordination-protocol", "holder", said)
+			klog.FromContext(ctx).Info("Waiting to join: a live member follows another protocol", "holder", said)
 			m.cfg.OnEvent(Event{Type: EventWaiting, Name: MemberLease(m.cfg.Fleet, m.member), Reason: ReasonProtocol, Holder: said})
 		}
 		m.pause(ctx, changed, m.cfg.Timing.RetryPeriod)

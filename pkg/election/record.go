@@ -156,26 +156,6 @@ func StoppedText(term int32, d time.Duration) string {
 	return fmt.Sprintf("%d %v", term, d.Round(time.Millisecond))
 }
 
-// UnfencedAnnotation lists the incarnations from which the Lease was taken over, and that nobody
-// has fenced yet, comma separated: the duty to do so. It is written with the acquisition, stays
-// when the Lease changes hands, and is removed by a holder that has fenced them.
-const UnfencedAnnotation = "flotilla.dev/unfenced"
-
-// Unfenced returns the incarnations that the holder of the Lease has to fence before it runs
-// anything, the last one last.
-func (r Record) Unfenced() []string { return list(r.Annotations[UnfencedAnnotation]) }
-
-// dutyOf returns the annotation for self as the next holder: whom the last one had to fence, and
-// the last one, if it has not released the Lease.
-func (r Record) dutyOf(self string) string {
-	var owed []string
-	if r.Holder != "" {
-		owed = []string{r.Holder}
-	}
-	all := strings.Split(joined(r.Unfenced(), owed, maxFencedIncarnations), ",")
-	return strings.Join(slices.DeleteFunc(all, func(incarnation string) bool { return incarnation == self }), ",")
-}
-
 // NextHolder returns the incarnation that has asked for the Lease; empty if none has. Anybody may have written it.
 func (r Record) NextHolder() string {
 	return r.Annotations[NextHolderAnnotation]
@@ -186,8 +166,6 @@ type stamp struct {
 	labels, annotations map[string]string
 	// follows is set if the Lease is not renewed: its holder lives by its member's heartbeat.
 	follows bool
-	// fences is set if whoever held the Lease and did not release it has to be fenced.
-	fences bool
 }
 
 // held returns a copy of lease, or a new Lease if it is nil, that names self as its holder for term.
@@ -215,9 +193,6 @@ func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, 
 	}
 	out.Labels = overlay(out.Labels, s.labels)
 	out.Annotations = overlay(out.Annotations, s.annotations)
-	if fresh && s.fences {
-		out.Annotations = overlay(out.Annotations, map[string]string{UnfencedAnnotation: RecordFrom(lease).dutyOf(self)})
-	}
 	out.Labels = overlay(out.Labels, markedLabel(out))
 	return out
 }

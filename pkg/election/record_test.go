@@ -87,54 +87,6 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestDuty has a Lease change hands, and what it says then of whom its holder has to fence.
-func TestDuty(t *testing.T) {
-	on := func(holder string, owed string) *coordinationv1.Lease {
-		l := lease(holder, 4)
-		if owed != "" {
-			l.Annotations = map[string]string{UnfencedAnnotation: owed}
-		}
-		return l
-	}
-	writes := map[string]string{WritesAnnotation: Writes{Term: 4}.Annotation()}
-	fences := stamp{fences: true}
-	for name, tc := range map[string]struct {
-		stamp stamp
-		lease *coordinationv1.Lease
-		term  int32
-		want  string
-	}{
-		"taken over":                               {fences, on(other, ""), 5, other},
-		"taken over, nobody fences":                {stamp{}, on(other, ""), 5, ""},
-		"taken over, nobody fences, but did":       {stamp{}, on(other, "c_1"), 5, "c_1"},
-		"taken over from one with a duty":          {fences, on(other, "c_1,d_1"), 5, "c_1,d_1," + other},
-		"taken over twice from the same":           {fences, on(other, other), 5, other},
-		"released":                                 {fences, on("", ""), 5, ""},
-		"released by one with a duty":              {fences, on("", "c_1"), 5, "c_1"},
-		"its own, the answer was lost":             {fences, on(self, other), 5, other},
-		"its own, of an earlier claim":             {fences, on(self, ""), 5, ""},
-		"taken back from one that was to fence it": {fences, on(other, self), 5, other},
-		"renewed":             {fences, on(self, other), 4, other},
-		"renewed, has fenced": {stamp{annotations: map[string]string{UnfencedAnnotation: ""}, fences: true}, on(self, other), 4, ""},
-		"created":             {fences, nil, 5, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := tc.stamp.held(tc.lease, leaseName, self, tc.term, 15*time.Second, at(0))
-			if got.Annotations[UnfencedAnnotation] != tc.want {
-				t.Errorf("the Lease says that %q have to be fenced, want %q", got.Annotations[UnfencedAnnotation], tc.want)
-			}
-			free := released(got, writes, at(1))
-			if free.Annotations[UnfencedAnnotation] != tc.want {
-				t.Errorf("the released Lease says %q, want %q", free.Annotations[UnfencedAnnotation], tc.want)
-			}
-			free.Spec.LeaseTransitions = ptr.To[int32](4)
-			if _, proven := WritesOf(Observation{Record: RecordFrom(free), Exists: true}); proven != (tc.want == "") {
-				t.Errorf("what it leaves proves what was written last: %t, want %t", proven, tc.want == "")
-			}
-		})
-	}
-}
-
 func TestHeldKeepsWhatItDoesNotKnow(t *testing.T) {
 	before := lease(self, 4)
 	before.ResourceVersion, before.OwnerReferences = "9", []metav1.OwnerReference{{Name: "x"}}

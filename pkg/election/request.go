@@ -49,7 +49,7 @@ func (r *run) send(in Input, out Output) {
 	}
 	r.busy = true
 	_, _, touched := r.wishes()
-	marks := stamp{labels: r.cfg.Labels, annotations: r.cfg.Annotations(), follows: in.Following, fences: r.cfg.Fences()}
+	marks := stamp{labels: r.cfg.Labels, annotations: r.cfg.Annotations(), follows: in.Following}
 	fresh := r.state.Phase == Idle && (out.Action == Create || out.Action == Acquire)
 	go func() {
 		defer cancel()

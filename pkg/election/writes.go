@@ -42,7 +42,7 @@ type LastWrite struct {
 // earlier holder, which may have written since, was not fenced.
 func WritesOf(released Observation) (Writes, bool) {
 	text, left := released.Annotations[WritesAnnotation]
-	if !left || !released.Exists || released.Holder != "" || len(released.Unfenced()) > 0 {
+	if !left || !released.Exists || released.Holder != "" {
 		return Writes{}, false
 	}
 	var w Writes

@@ -49,9 +49,6 @@ type Config struct {
 	Leases Leases
 	// Clock measures claims, and Work.Unheld. Default: election.NewClock().
 	Clock election.Clock
-	// Heartbeats has the member renew its own Lease alone, for all of its claims: docs/design/heartbeat.md. All members of a
-	// fleet must do the same. Default: each claim renews its Lease.
-	Heartbeats bool
 	// Timing of all claims and of the membership.
 	Timing election.Timing
 	// RebalanceDelay is how long a member must have been there before it is given

@@ -100,36 +100,47 @@ func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 	return f.seen[incarnation]
 }
 
-// fenceOff returns once the API server refuses what a dead holder may still send: nobody runs
-// its shard before. It returns at once when the holder had released the shard and so is empty, when the API server enforces nothing, or
-// when it does not let this member mark a Lease; then the Lease's expiry is all there is. It
-// returns whether the mark is acknowledged and in force, or there is nothing to mark, so that
-// nobody has to try again; ok is false if ctx has ended.
-func (m *Member) fenceOff(ctx context.Context, dead string) (acknowledged, ok bool) {
-	if dead == "" || dead == m.incarnation || !m.config.Enforced() || plant.MarkSkipped {
-		return false, ctx.Err() == nil
+// fenceOff fences the holders that these Leases name: they did not release them, and may still
+// write on what the shard covers. It returns false if ctx has ended.
+func (r *shardRunner) fenceOff(ctx context.Context, leases []election.Observation) bool {
+	for _, o := range leases {
+		if !r.member.fenceOff(ctx, o.Holder) {
+			return false
+		}
 	}
-	since, acknowledged := m.mark(ctx, dead)
+	return ctx.Err() == nil
+}
+
+// fenceOff returns once the API server refuses what a dead holder may still send: nobody runs
+// its shard before. As a rule the mark came with the strike, and all that is left is to wait; where
+// the member that struck did not know of the policy, it is written here. It returns at once when
+// the holder had released the shard and so is empty, when the API server enforces nothing, or when
+// it does not let this member mark a Lease; then the Lease's expiry is all there is. It returns
+// false if ctx has ended.
+func (m *Member) fenceOff(ctx context.Context, dead string) bool {
+	if dead == "" || dead == m.incarnation || !m.config.Enforced() || plant.MarkSkipped {
+		return ctx.Err() == nil
+	}
+	since := m.mark(ctx, dead)
 	if left := since.Add(m.config.FenceDelay).Sub(m.config.Clock.Now()); left > 0 {
 		m.pause(ctx, left)
 	}
-	ok = ctx.Err() == nil
-	return acknowledged && ok, ok
+	return ctx.Err() == nil
 }
 
 // mark fences a dead incarnation and returns the time since which it is fenced: long ago, if there
-// was nothing to fence. It tries until it has an answer, or ctx ends. It returns false if it has
-// none, or no right to mark.
-func (m *Member) mark(ctx context.Context, dead string) (time.Time, bool) {
+// was nothing to fence, or if this member has no right to. It tries until it has an answer, or ctx
+// ends.
+func (m *Member) mark(ctx context.Context, dead string) time.Time {
 	f := m.fencing
 	select {
 	case f.turn <- struct{}{}:
 		defer func() { <-f.turn }()
 	case <-ctx.Done():
-		return time.Time{}, false
+		return time.Time{}
 	}
 	if f.refused[dead] {
-		return time.Time{}, false
+		return time.Time{}
 	}
 	began := m.config.Clock.Now()
 	report := func(kind election.EventType, err error) {
@@ -144,16 +155,16 @@ func (m *Member) mark(ctx context.Context, dead string) (time.Time, bool) {
 		case done && marked:
 			since := f.markedAt(dead, now)
 			report(EventFenced, nil)
-			return since, true
+			return since
 		case done && err == nil:
 			if lease := m.observer.Get(election.MemberLease(m.config.Fleet, election.MemberOf(dead))); !lease.Fenced(dead) {
-				return time.Time{}, true
+				return time.Time{}
 			}
-			return f.markedAt(dead, now), true
+			return f.markedAt(dead, now)
 		case done:
 			f.refused[dead] = true
 			report(EventFenceRefused, err)
-			return time.Time{}, false
+			return time.Time{}
 		case apierrors.IsConflict(err) && !conflict:
 			conflict = true
 			continue // it has been read again
@@ -163,7 +174,7 @@ func (m *Member) mark(ctx context.Context, dead string) (time.Time, bool) {
 		klog.FromContext(ctx).Error(err, "Could not fence a dead member, trying again", "incarnation", dead, "after", pause)
 		m.pause(ctx, pause)
 	}
-	return time.Time{}, false
+	return time.Time{}
 }
 
 // tryMark writes the mark on the Lease as it was observed. It is done, with or without a mark of its own, or to be tried again

@@ -95,7 +95,7 @@ func (s *sea) marks(incarnation string) []leasetest.Write {
 			continue
 		}
 		before, after := w.Before.Spec.DeepCopy(), w.After.Spec.DeepCopy()
-		if s.beats && election.RecordFrom(w.After).HasEnded(incarnation) {
+		if election.RecordFrom(w.After).HasEnded(incarnation) {
 			before.HolderIdentity, after.HolderIdentity = nil, nil // a strike takes the holder away
 		}
 		if w.Client != election.MemberOf(incarnation) && !equality.Semantic.DeepEqual(before, after) {
@@ -150,7 +150,7 @@ func TestDeadMemberIsFencedOnceBeforeItsShardsRun(t *testing.T) {
 }
 
 func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
-	inRenewingBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := c.publish("JTI=1"); err != nil {
@@ -175,8 +175,8 @@ func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
 			if id < 0 || w.Client != "a" || w.Before == nil || *w.Before.Spec.HolderIdentity != c.Incarnation() || *w.After.Spec.HolderIdentity != a.Incarnation() {
 				continue
 			}
-			if waited := a.begunSince(w.Time)[s.plan.Shards()[id].ID].Sub(w.Time); waited != 0 {
-				t.Errorf("%s began %v after it was taken, want at once", w.After.Name, waited)
+			if waited := a.begunSince(w.Time)[s.plan.Shards()[id].ID].Sub(w.Time); waited > warming {
+				t.Errorf("%s began %v after it was taken, want %v: once its caches are full", w.After.Name, waited, warming)
 			}
 		}
 	})
@@ -282,7 +282,7 @@ func TestMarkByAStrangerOnAnotherLeaseIsNone(t *testing.T) {
 	})
 }
 
-// unmarkable refuses marks with these errors, one after the other.
+// unmarkable answers what would mark c with these errors, one after the other; nil lets it pass.
 type unmarkable struct {
 	*leasetest.Client
 	errs []error
@@ -292,7 +292,9 @@ func (u *unmarkable) Update(ctx context.Context, lease *coordinationv1.Lease, op
 	if lease.Name == "flotilla-member-c" && len(u.errs) > 0 {
 		err := u.errs[0]
 		u.errs = u.errs[1:]
-		return nil, err
+		if err != nil {
+			return nil, err
+		}
 	}
 	return u.Client.Update(ctx, lease, opts)
 }
@@ -300,8 +302,10 @@ func (u *unmarkable) Update(ctx context.Context, lease *coordinationv1.Lease, op
 var leases = schema.GroupResource{Resource: "leases"}
 
 func TestMarkThatIsRefusedHoldsNothingUp(t *testing.T) {
-	inRenewingBubble(t, 8, func(t *testing.T, s *sea) {
-		forbidden := []error{apierrors.NewForbidden(leases, "", errors.New("not yours"))}
+	inBubble(t, 8, func(t *testing.T, s *sea) {
+		// The strike, the same without a mark, and the mark before a shard runs.
+		no := apierrors.NewForbidden(leases, "", errors.New("not yours"))
+		forbidden := []error{no, nil, no}
 		a := s.guard("a", true, func(c *Config) { c.Leases = &unmarkable{c.Leases.(*leasetest.Client), forbidden} })
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
@@ -320,7 +324,7 @@ func TestMarkThatIsRefusedHoldsNothingUp(t *testing.T) {
 
 // TestMarkIsTriedAgain has everything happen to it that passes.
 func TestMarkIsTriedAgain(t *testing.T) {
-	inRenewingBubble(t, 1, func(t *testing.T, s *sea) {
+	inBubble(t, 1, func(t *testing.T, s *sea) {
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := c.publish("JTI=1"); err != nil {

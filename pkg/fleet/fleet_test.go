@@ -20,8 +20,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -39,8 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	seeds    = flag.Int("seeds", 20, "how many random voyages to make in each way, with heartbeats and without")
-	beating  = flag.Bool("heartbeats", false, "run each test with heartbeats, too, and not the random voyages alone")
+	seeds    = flag.Int("seeds", 40, "how many random voyages to make")
 	seedFlag = flag.Uint64("seed", 0, "make the voyage of this seed only")
 )
 
@@ -74,8 +71,6 @@ type sea struct {
 	ctx   context.Context // what members are run with
 	store *leasetest.Store
 	plan  shard.Plan
-	// beats: members have one heartbeat each, see Config.Heartbeats.
-	beats bool
 
 	mu      sync.Mutex
 	workers map[shard.ID]worker
@@ -136,7 +131,7 @@ func (s *sea) launch(name string, change func(*Config)) *ship {
 	sh := &ship{sea: s, client: client, ended: make(chan struct{})}
 	c := Config{
 		Fleet: "flotilla", Member: name, Plan: s.plan, Leases: client, Clock: clock.RealClock{},
-		Timing: election.DefaultTiming(), RebalanceDelay: delay, Heartbeats: s.beats,
+		Timing: election.DefaultTiming(), RebalanceDelay: delay,
 		Build:   sh.build,
 		Exit:    func(reason string) { s.mu.Lock(); defer s.mu.Unlock(); s.exits = append(s.exits, reason) },
 		Observe: func(e Event) { s.mu.Lock(); defer s.mu.Unlock(); s.events = append(s.events, e) },
@@ -375,33 +370,6 @@ func pass(d time.Duration) { time.Sleep(d); synctest.Wait() } // virtual
 
 func inBubble(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
 	t.Helper()
-	t.Run("renewing", func(t *testing.T) { inRenewingBubble(t, shards, f) })
-	if *beating {
-		inBeatingBubble(t, shards, f)
-	}
-}
-
-// inBothBubbles is inBubble for what makes no assumption about when a Lease is written.
-func inBothBubbles(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
-	t.Helper()
-	t.Run("renewing", func(t *testing.T) { inRenewingBubble(t, shards, f) })
-	inBeatingBubble(t, shards, f)
-}
-
-func inBeatingBubble(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
-	t.Helper()
-	t.Run("heartbeats", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := newSea(t, testPlan(t, shards))
-			s.beats = true
-			f(t, s)
-		})
-	})
-}
-
-// inRenewingBubble is for what is so only where each claim renews its Lease.
-func inRenewingBubble(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) { f(t, newSea(t, testPlan(t, shards))) })
 }
 
@@ -522,54 +490,6 @@ func TestStandby(t *testing.T) {
 			t.Errorf("%d of %d shards were handed over warm", s.counts().warm-warm, lost)
 		}
 	})
-}
-
-// TestStandbyWaitsForTheLastLease has the Leases of a member that dies expire at different times, its own last or first, and
-// wishes computed all the while: what the others keep warm is there when the last has expired.
-func TestStandbyWaitsForTheLastLease(t *testing.T) {
-	for _, ownLast := range []bool{true, false} {
-		t.Run(fmt.Sprintf("ownLast=%t", ownLast), func(t *testing.T) {
-			inRenewingBubble(t, 8, func(t *testing.T, s *sea) {
-				ships := map[string]*ship{}
-				for _, name := range []string{"a", "b", "c"} {
-					ships[name] = s.launch(name, func(c *Config) { c.Standby = true })
-				}
-				pass(time.Minute)
-				s.allHeld("a", "b", "c")
-				warm, lost := s.counts().warm, s.holders()["b"]
-				own := election.MemberLease("flotilla", "b")
-				last := []string{own}
-				if !ownLast {
-					last = nil
-					for id, w := range s.working() {
-						if election.MemberOf(w.incarnation) == "b" {
-							last = append(last, ShardLease("flotilla", id))
-						}
-					}
-				}
-				ships["b"].client.Block()
-				pass(3 * time.Second) // longer than any of them stands still while its holder lives
-				for _, name := range last {
-					s.store.Tamper(name, func(l *coordinationv1.Lease) { l.Spec.RenewTime = new(metav1.NowMicro()) })
-				}
-				// An annotation is no sign of life, and has everybody compute its wishes anew.
-				passWishing := func(d time.Duration) {
-					for until := time.Now().Add(d); time.Now().Before(until); pass(100 * time.Millisecond) {
-						s.store.Tamper(own, func(l *coordinationv1.Lease) { l.Annotations["now"] = time.Now().String() })
-					}
-				}
-				passWishing(election.DefaultTiming().LeaseDuration - 500*time.Millisecond)
-				if n, want := len(s.working()), len(s.plan.Shards())-lost; n != want {
-					t.Errorf("%d shards are worked on before the last Lease has expired, want %d", n, want)
-				}
-				passWishing(2 * time.Second)
-				s.allHeld("a", "c")
-				if got := s.counts().warm - warm; got != lost {
-					t.Errorf("%d of %d shards were taken over warm", got, lost)
-				}
-			})
-		})
-	}
 }
 
 // TestOwnerThatDiesWhilePreparingCostsNothing cuts the newcomer off while its caches fill.
@@ -840,7 +760,7 @@ func TestRandomVoyages(t *testing.T) {
 			seed = *seedFlag
 		}
 		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
-			inBothBubbles(t, 6, func(t *testing.T, s *sea) { voyage(t, s, rand.New(rand.NewPCG(seed, 0))) })
+			inBubble(t, 6, func(t *testing.T, s *sea) { voyage(t, s, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 }

@@ -312,8 +312,6 @@ func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *prepa
 		unknown = errors.New("it was begun before the fleet held the gates")
 	case p.under != r.member.gates.current():
 		unknown = errors.New("it was begun before the fleet was stopped and started again")
-	case len(claim.Before().Unfenced()) > 0:
-		unknown = fmt.Errorf("holders before the last one, %v, had not been fenced", claim.Before().Unfenced())
 	case !left:
 		unknown = fmt.Errorf("the last holder, %q, did not leave what it wrote last", claim.Before().Holder)
 	case len(writes.Unknown()) > 0:

@@ -63,7 +63,7 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 	}
 	r.tenure.inherit(gone, began, released)
 	// All of them, even if what is prepared turns out to be of no use.
-	if !r.fenceOffDead(ctx, dead) {
+	if !r.fenceOff(ctx, dead) {
 		p.discard()
 		return nil, nil
 	}

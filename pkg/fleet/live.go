@@ -18,14 +18,6 @@ func (p *pulse) beat(now time.Time) { p.last.Store(&now) }
 
 func (p *pulse) rest() { p.last.Store(nil) }
 
-// heartbeat returns what the member's claims follow; nil if they renew their Leases themselves.
-func (m *Member) heartbeat() election.Heartbeat {
-	if !m.config.Heartbeats {
-		return nil
-	}
-	return m.membership
-}
-
 // turned returns when the loops last came round without which the member does no work, and the one that did longest ago: the
 // member's own, and those of the claims that it holds. It is zero while there is none.
 func (m *Member) turned() (oldest time.Time, loop string) {

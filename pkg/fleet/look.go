@@ -109,7 +109,7 @@ func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *sha
 		switch {
 		case m.isHeld(o, now) && !plant.AncestorsIgnored:
 			rivals = append(rivals, o)
-		case o.Holder != "" || len(o.Unfenced()) > 0:
+		case o.Holder != "":
 			dead = append(dead, o)
 		}
 	}

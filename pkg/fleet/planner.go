@@ -45,7 +45,7 @@ func (m *Member) newPlanner() (*planner, error) {
 		Timing:    m.config.Timing,
 		Labels:    map[string]string{FleetLabel: m.config.Fleet, KindLabel: KindPlan},
 		Revoked:   m.membership.Lost(),
-		Heartbeat: m.heartbeat(),
+		Heartbeat: m.membership,
 		Work:      p.work,
 		OnEvent:   func(e election.Event) { m.config.Observe(Event{Event: e}) },
 		OnStuck:   func(stuck election.StuckClaim) { m.config.Exit(stuckReason(stuck)) },

@@ -9,15 +9,15 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// TestRenewing has a member renew for a while, and hang in the middle of a renewal.
+// TestRenewing has a member renew its Lease for a while, and hang in the middle of it.
 func TestRenewing(t *testing.T) {
-	inRenewingBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
 		const tolerance = 20 * time.Second
 		hangs, hang := make(chan struct{}), &atomic.Bool{}
 		a := s.launch("a", func(c *Config) {
 			observe := c.Observe
 			c.Observe = func(e Event) {
-				if hang.Load() && e.Type == election.EventRenewed && e.Name == "flotilla-cluster-nodes" {
+				if hang.Load() && e.Type == election.EventRenewed && e.Name == "flotilla-member-a" {
 					<-hangs
 				}
 				observe(e)
@@ -38,7 +38,7 @@ func TestRenewing(t *testing.T) {
 		pass(15 * time.Second)
 		requireWell("hanging within the tolerance")
 		pass(25 * time.Second)
-		if err := a.Renewing(tolerance); err == nil || !strings.Contains(err.Error(), "Lease flotilla-cluster-nodes") {
+		if err := a.Renewing(tolerance); err == nil || !strings.Contains(err.Error(), "Lease flotilla-member-a") {
 			t.Errorf("hanging: %v", err)
 		}
 		hang.Store(false)

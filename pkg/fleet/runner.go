@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,8 +52,6 @@ type shardRunner struct {
 	changed                chan struct{}
 	// writes is what the last work has written last.
 	writes atomic.Pointer[election.Writes]
-	// duty is whom the holder has to fence.
-	duty duty
 
 	mu       sync.Mutex
 	prepared *preparation
@@ -74,8 +71,7 @@ func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, err
 		Labels:       shardLabels(m.config.Fleet, s.ID),
 		Annotations:  r.annotations,
 		Leave:        r.leave,
-		Fences:       m.config.Enforced,
-		Heartbeat:    m.heartbeat(),
+		Heartbeat:    m.membership,
 		Revoked:      m.membership.Lost(),
 		Work:         r.work,
 		OnEvent:      r.observe,
@@ -115,7 +111,6 @@ func (r *shardRunner) annotations() map[string]string {
 		a[RunningAnnotation] = strconv.Itoa(int(term))
 	}
 	if claim := r.claimant.Claim(); claim != nil {
-		maps.Copy(a, r.duty.annotation(claim.Term()))
 		a[election.StoppedAnnotation] = ""
 		if d, stopped := r.tenure.overdue(claim.Term(), r.member.config.Clock.Now()); stopped {
 			a[election.StoppedAnnotation] = election.StoppedText(claim.Term(), d)
@@ -132,7 +127,7 @@ func (r *shardRunner) annotations() map[string]string {
 
 // leave returns what to leave on the Lease of a term for the next holder.
 func (r *shardRunner) leave(term int32) map[string]string {
-	left := r.duty.annotation(term)
+	left := map[string]string{}
 	if d, known := r.tenure.unrun(term, r.member.config.Clock.Now()); known {
 		left[election.StoppedAnnotation] = election.StoppedText(term, d)
 	}
@@ -162,9 +157,6 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", r.shard.Ring, "shard", r.shard.Name, "term", claim.Term())
 	ctx = klog.NewContext(ctx, logger)
 	r.writes.Store(&election.Writes{Term: claim.Term()})
-	if r.member.config.Enforced() {
-		r.duty.begin(claim.Term(), r.owed(claim.Before()))
-	}
 	defer func() {
 		if a := r.tenure.abandon(claim.Term(), true); a != nil {
 			r.conclude(EventAbandoned, claim.Term(), a, nil)
@@ -179,7 +171,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 		return
 	}
 	r.tenure.bereave(dead)
-	if !r.fenceOffAll(ctx, claim, dead) {
+	if !r.fenceOff(ctx, append(dead, claim.Before())) {
 		return
 	}
 	var prepared *preparation

@@ -237,36 +237,6 @@ func TestStopWaitsForShards(t *testing.T) {
 	})
 }
 
-// TestStopIsReadBeforeAShardRuns: a member whose watch lags (and that has no heartbeat, for which it would list the Leases) reads of the stop in the list that it makes before it runs what
-// it has acquired.
-func TestStopIsReadBeforeAShardRuns(t *testing.T) {
-	inRenewingBubble(t, 4, func(t *testing.T, s *sea) {
-		s.launch("a", gated("main")) // the planner, whose renewals tell it of the stop
-		pass(10 * time.Second)
-		b := s.launch("b", gated("main"))
-		pass(time.Minute)
-		s.allHeld("a", "b")
-		before := s.counts()
-		b.client.LagWatch(time.Hour)
-		s.setStop(aStop)
-		pass(5 * time.Second)
-		if n := s.holders(); n["a"] > 0 || n["b"] == 0 {
-			t.Fatalf("%v work, want b alone", n)
-		}
-		for id, w := range s.working() {
-			if w.incarnation == b.Incarnation() {
-				s.store.Tamper(ShardLease("flotilla", id), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
-				break
-			}
-		}
-		pass(10 * time.Second)
-		s.allHeldByNobody()
-		if after := s.counts(); after.begun != before.begun {
-			t.Errorf("%d shards began after the stop", after.begun-before.begun)
-		}
-	})
-}
-
 // TestStoppedMembersComeAndGo: a stop outlives the members, and a member that comes takes nothing.
 func TestStoppedMembersComeAndGo(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *sea) {

@@ -258,9 +258,9 @@ func (b *logbook) when(kind election.EventType) time.Time {
 	return b.said[i].at
 }
 
-// TestTakeoverCountsFromTheLastRenewal cuts a member off.
-func TestTakeoverCountsFromTheLastRenewal(t *testing.T) {
-	inRenewingBubble(t, 8, func(t *testing.T, s *sea) {
+// TestTakeoverCountsFromTheLastHeartbeat cuts a member off.
+func TestTakeoverCountsFromTheLastHeartbeat(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, s *sea) {
 		book := &logbook{}
 		a := s.launch("a", book.keep)
 		b := s.launch("b", book.keep)
@@ -269,17 +269,15 @@ func TestTakeoverCountsFromTheLastRenewal(t *testing.T) {
 		held := s.holders()["b"]
 		then := time.Now()
 		b.client.Block()
-		renewed := map[shard.ID]time.Time{}
 		pass(time.Second)
-		for _, sh := range s.plan.Shards() {
-			if record := election.RecordFrom(s.store.Get(ShardLease("flotilla", sh.ID))); record.Holder == b.Incarnation() {
-				renewed[sh.ID] = record.RenewTime.Add(oneWay + lag)
-			}
-		}
+		last := election.RecordFrom(s.store.Get(election.MemberLease("flotilla", "b"))).RenewTime
+		last = last.Add(oneWay + lag) // when a saw it
 		pass(time.Minute)
 		for _, said := range book.expect(t, then, held, HowTakeover, WhyExpired) {
-			want := said.at.Sub(renewed[said.ID])
-			if a := said.Acquisition; a.From != b.Incarnation() || a.Unowned.Round(time.Microsecond) != want.Round(time.Microsecond) || a.Unowned < election.DefaultTiming().LeaseDuration {
+			want := said.at.Sub(last)
+			a := said.Acquisition
+			if a.From != b.Incarnation() || a.Unowned < election.DefaultTiming().LeaseDuration ||
+				a.Unowned.Round(time.Microsecond) != want.Round(time.Microsecond) {
 				t.Errorf("%s: %+v, want unowned for %v", said.ID, a, want)
 			}
 		}

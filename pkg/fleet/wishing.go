@@ -39,11 +39,7 @@ func (m *Member) idle(ctx context.Context, changed, opened <-chan struct{}, due 
 	for {
 		now := m.config.Clock.Now()
 		m.pulse.beat(now)
-		rest := due.Sub(now)
-		if m.config.Heartbeats {
-			rest = min(rest, m.config.Timing.RetryPeriod/2)
-		}
-		timer := m.config.Clock.NewTimer(rest)
+		timer := m.config.Clock.NewTimer(min(due.Sub(now), m.config.Timing.RetryPeriod/2))
 		select {
 		case <-changed:
 		case <-m.runners.left:

@@ -94,7 +94,6 @@ func (m *manager) flags(o options) []string {
 			fmt.Sprintf("--shards=%d", o.shards),
 			fmt.Sprintf("--rebalance-delay=%v", rebalanceDelay),
 		)
-		args = append(args, harness.Protocol()...)
 	}
 	return append(args, o.extra...)
 }

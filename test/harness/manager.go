@@ -43,19 +43,7 @@ type Spec struct {
 
 // Member returns the Spec of a member of a fleet whose plan stays as it is, however long a test may take.
 func Member(name string, flags ...string) Spec {
-	return Spec{Name: name, Flags: slices.Concat([]string{"--member-name=" + name, "--replan-interval=0s"}, Protocol(), flags)}
-}
-
-// ProtocolVariable is the environment variable that has the fleets of tests follow another --coordination-protocol than the
-// default.
-const ProtocolVariable = "FLOTILLA_TEST_PROTOCOL"
-
-// Protocol returns the flag by which a member follows the protocol that ProtocolVariable says; none without it.
-func Protocol() []string {
-	if protocol := os.Getenv(ProtocolVariable); protocol != "" {
-		return []string{"--coordination-protocol=" + protocol}
-	}
-	return nil
+	return Spec{Name: name, Flags: slices.Concat([]string{"--member-name=" + name, "--replan-interval=0s"}, flags)}
 }
 
 // Manager is a controller manager that was started. Its methods may be called from any goroutine.

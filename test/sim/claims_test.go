@@ -22,21 +22,17 @@ type claim struct {
 	term    int32
 	// acquired is when it began.
 	acquired time.Time
-	// renewed is when the last request that renewed it was started, by the holder's clock; draining when its work was asked to
-	// stop.
-	renewed, draining time.Time
-	ended             bool
+	// draining is when its work was asked to stop, by the holder's clock.
+	draining time.Time
+	ended    bool
 	// released is set once its holder has sent the release.
 	released bool
 }
 
 // valid reports whether a write may start now.
 func (c *claim) valid() bool {
-	renewed := c.renewed
-	if c.process.world.heartbeats {
-		renewed = c.process.renewed
-	}
-	return !c.ended && !c.process.isDead() && c.process.clock.Now().Before(renewed.Add(election.DefaultTiming().RenewDeadline))
+	deadline := c.process.beat.Add(election.DefaultTiming().RenewDeadline)
+	return !c.ended && !c.process.isDead() && c.process.clock.Now().Before(deadline)
 }
 
 func (w *world) claimLocked(p *process, id shard.ID, term int32) *claim {
@@ -72,7 +68,7 @@ func (w *world) observeClaimLocked(p *process, e fleet.Event) {
 			w.failLockedf(ringServed, "%s claims %s, and serves the rings %v", p.name(), e.ID, p.rings)
 		}
 		w.claims[e.ID] = append(w.claims[e.ID], &claim{
-			process: p, id: e.ID, term: e.Term, acquired: time.Now(), renewed: p.clock.Now().Add(-e.Duration),
+			process: p, id: e.ID, term: e.Term, acquired: time.Now(),
 		})
 		w.judgeClaimsLocked(e.ID)
 	case fleet.EventRunning:
@@ -84,8 +80,6 @@ func (w *world) observeClaimLocked(p *process, e fleet.Event) {
 		return
 	}
 	switch e.Type {
-	case election.EventRenewed:
-		c.renewed = p.clock.Now().Add(-e.Duration)
 	case election.EventDraining:
 		c.draining = p.clock.Now()
 		w.judgeDrainLater(c)

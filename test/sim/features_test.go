@@ -46,8 +46,6 @@ type features struct {
 	rings bool
 	// planner: the planner balances ranges.
 	planner bool
-	// heartbeats: members have one heartbeat each.
-	heartbeats bool
 	// refresh: what was prepared can be held against the present.
 	refresh bool
 	// shutdown is --controller-shutdown-timeout.
@@ -65,15 +63,15 @@ func newFeatures(random *rand.Rand) features {
 }
 
 func (f features) String() string {
-	text := strings.ReplaceAll(fmt.Sprintf("%+v", struct{ drift, gates, enforced, standby, rings, planner, refresh, heartbeats bool }{
-		f.drift, f.gates, f.enforced, f.standby, f.rings, f.planner, f.refresh, f.heartbeats,
+	text := strings.ReplaceAll(fmt.Sprintf("%+v", struct{ drift, gates, enforced, standby, rings, planner, refresh bool }{
+		f.drift, f.gates, f.enforced, f.standby, f.rings, f.planner, f.refresh,
 	}), ":", " ")
 	return fmt.Sprintf("%s, shutdown timeout %v", text, f.shutdown)
 }
 
 // configure has a member's configuration say what the world has.
 func (w *world) configure(c *fleet.Config, s *seat) {
-	c.Rings, c.Standby, c.ShutdownTimeout, c.Heartbeats = s.rings, w.standby, w.shutdown, w.heartbeats
+	c.Rings, c.Standby, c.ShutdownTimeout = s.rings, w.standby, w.shutdown
 	if w.gates {
 		c.Gates, c.GateDelay = []string{gateName}, gateDelay
 	}

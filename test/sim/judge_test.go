@@ -113,8 +113,8 @@ func (w *world) observe(p *process, e fleet.Event) {
 	}
 	if e.ID != (shard.ID{}) {
 		w.observeClaimLocked(p, e)
-	} else if w.heartbeats && e.Name == election.MemberLease(fleetName, p.seat.name) && (e.Type == election.EventRenewed || e.Type == election.EventAcquired) {
-		p.renewed = p.clock.Now().Add(-e.Duration)
+	} else if e.Name == election.MemberLease(fleetName, p.seat.name) && (e.Type == election.EventRenewed || e.Type == election.EventAcquired) {
+		p.beat = p.clock.Now().Add(-e.Duration)
 	}
 }
 

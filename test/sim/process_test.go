@@ -31,9 +31,9 @@ type process struct {
 	ended   chan struct{}
 	// unwanted tells the supervisor that the process was ended on purpose.
 	unwanted atomic.Bool
-	// renewed is when its last heartbeat was started, by its clock; for members with heartbeats. Guarded by world.mu.
-	renewed time.Time
-	buried  sync.Once
+	// beat is when its last heartbeat was started, by its clock. Guarded by world.mu.
+	beat   time.Time
+	buried sync.Once
 	// credential is what its work writes with, once it is published.
 	credential credential
 

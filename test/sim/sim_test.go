@@ -15,13 +15,12 @@ import (
 )
 
 var (
-	seeds      = flag.Uint64("seeds", 2000, "how many seeds to try")
-	first      = flag.Uint64("first-seed", 1, "the seed to begin with")
-	only       = flag.Uint64("seed", 0, "try this seed alone and print its trace")
-	repeat     = flag.Int("repeat", 1, "how often to try each seed")
-	heartbeats = flag.Bool("heartbeats", false, "members have one heartbeat each: docs/design/heartbeat.md")
-	until      = flag.String("until", "", "go on until a seed fails by this invariant")
-	realLimit  = flag.Duration("real-limit", 5*time.Minute, "how long one seed may take in real time; most take 100 ms")
+	seeds     = flag.Uint64("seeds", 2000, "how many seeds to try")
+	first     = flag.Uint64("first-seed", 1, "the seed to begin with")
+	only      = flag.Uint64("seed", 0, "try this seed alone and print its trace")
+	repeat    = flag.Int("repeat", 1, "how often to try each seed")
+	until     = flag.String("until", "", "go on until a seed fails by this invariant")
+	realLimit = flag.Duration("real-limit", 5*time.Minute, "how long one seed may take in real time; most take 100 ms")
 )
 
 // lanes run beside each other.

@@ -74,7 +74,6 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t: t, seed: seed, begin: time.Now(), store: leasetest.NewStore(), random: rand.New(rand.NewPCG(seed, 0)),
 	}
 	w.features = newFeatures(w.random)
-	w.heartbeats = *heartbeats
 	w.plan = w.firstPlan(2 + w.random.IntN(2))
 	w.judge.init()
 	w.api.init()
