@@ -119,7 +119,8 @@ func (r *run) lacks(lease Observation) bool {
 		}
 		return false
 	}
-	return differs(r.cfg.Annotations(), lease.Annotations) || differs(r.cfg.Labels, lease.Labels)
+	declares := time.Duration(declared(r.cfg.Timing.LeaseDuration)) * time.Second
+	return lease.Duration != declares || differs(r.cfg.Annotations(), lease.Annotations) || differs(r.cfg.Labels, lease.Labels)
 }
 
 // do carries out one action and tells whether to step again at once.

@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -433,4 +434,18 @@ func TestBusyClaimComesRound(t *testing.T) {
 			t.Errorf("%s: %v, looks again after %v, want within %v", name, out.Action, out.Wake.Sub(now), timing.RetryPeriod/2)
 		}
 	}
+}
+
+// TestHolderMendsItsLease has somebody write a duration that makes no sense on a shard's Lease, whose holder does not renew it.
+func TestHolderMendsItsLease(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1)
+		p := w.process("a_1", 1)
+		w.sleep(10 * s)
+		w.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = ptr.To[int32](math.MaxInt32) })
+		w.sleep(s)
+		if got := *w.store.Get(shardLease(1)).Spec.LeaseDurationSeconds; got != 15 || p.held() != 1 {
+			t.Errorf("the Lease says %d s, want 15; %d shards are held, want 1", got, p.held())
+		}
+	})
 }

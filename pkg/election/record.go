@@ -179,8 +179,7 @@ func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, 
 	stamped := metav1.NewMicroTime(now)
 	out.Spec.HolderIdentity = &self
 	out.Spec.LeaseTransitions = &term
-	// Rounded up: the Lease must never promise others less than its holder counts on.
-	out.Spec.LeaseDurationSeconds = ptr.To(int32(math.Ceil(duration.Seconds())))
+	out.Spec.LeaseDurationSeconds = ptr.To(declared(duration))
 	if fresh || !s.follows {
 		out.Spec.RenewTime = &stamped
 	}
@@ -196,6 +195,10 @@ func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, 
 	out.Labels = overlay(out.Labels, markedLabel(out))
 	return out
 }
+
+// declared returns leaseDurationSeconds for a duration, rounded up: the Lease must never promise others
+// less than its holder counts on.
+func declared(duration time.Duration) int32 { return int32(math.Ceil(duration.Seconds())) }
 
 // asked returns a copy of lease on which self asks for it.
 func asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {

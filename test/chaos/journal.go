@@ -19,7 +19,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// hold is what a Lease says, and when its holder's last write was answered. Others may write on it too, to ask for it.
+// hold is what a Lease says, and when its holder's last sign of life was answered: its last write on it, or its member's last
+// heartbeat. Others may write on it too, to ask for it.
 type hold struct {
 	holder  string
 	term    int32
@@ -27,6 +28,9 @@ type hold struct {
 	version uint64
 	stamp   time.Time // the holder's own, compared with nothing but itself
 }
+
+// beat is an incarnation's last heartbeat: when it was answered, and its own stamp.
+type beat struct{ answered, stamp time.Time }
 
 // change is a change of a shard's holder.
 type change struct {
@@ -51,6 +55,8 @@ type journal struct {
 	// are recorded as well.
 	leases map[string]shard.ID
 	holds  map[string]hold
+	// beats are the heartbeats of members, by incarnation.
+	beats map[string]beat
 	// retired are Leases that mattered once. For how long nobody held one before it matters again
 	// is no gap.
 	retired map[string]bool
@@ -77,7 +83,7 @@ type journal struct {
 
 func newJournal(leases map[string]shard.ID, gate string) *journal {
 	return &journal{
-		leases: leases, gateName: gate, holds: map[string]hold{}, members: map[string]map[int64]int{}, writes: map[shard.ID]map[int64]int{},
+		leases: leases, gateName: gate, holds: map[string]hold{}, beats: map[string]beat{}, members: map[string]map[int64]int{}, writes: map[shard.ID]map[int64]int{},
 		all: map[int64]int{}, builds: map[string]string{}, retired: map[string]bool{}, canaries: newLatencies(),
 	}
 }
@@ -139,7 +145,12 @@ func (j *journal) addLease(e *harness.Event) {
 		j.addGate(e)
 		return
 	}
+	if strings.HasPrefix(name, election.MemberLease(fleetName, "")) {
+		j.addBeat(e)
+		return
+	}
 	before, recorded := j.holds[name]
+	before.renewed = j.signOf(before)
 	_, planned := j.leases[name]
 	if e.Verb == "delete" && (recorded || planned) {
 		j.holds[name] = hold{version: before.version, renewed: e.StageTimestamp.Time}
@@ -161,7 +172,7 @@ func (j *journal) addLease(e *harness.Event) {
 		renewed: e.StageTimestamp.Time, version: version, stamp: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
 	}
 	if now.holder == before.holder && now.term == before.term && now.stamp.Equal(before.stamp) {
-		now.renewed = before.renewed
+		now.renewed = before.renewed // others may write on it, too
 	}
 	j.holds[name] = now
 	if now.holder == before.holder && now.term == before.term {
@@ -177,6 +188,26 @@ func (j *journal) addLease(e *harness.Event) {
 		delete(j.retired, name)
 	}
 	j.changes = append(j.changes, c)
+}
+
+// addBeat takes in a write of a member's Lease.
+func (j *journal) addBeat(e *harness.Event) {
+	var lease coordinationv1.Lease
+	if e.Verb == "delete" || e.Answer(&lease) != nil {
+		return
+	}
+	record := election.RecordFrom(&lease)
+	if record.Holder != "" && !record.RenewTime.Equal(j.beats[record.Holder].stamp) {
+		j.beats[record.Holder] = beat{answered: e.StageTimestamp.Time, stamp: record.RenewTime}
+	}
+}
+
+// signOf returns when the last sign of life of a Lease's holder was answered, or its release.
+func (j *journal) signOf(h hold) time.Time {
+	if last := j.beats[h.holder].answered; h.holder != "" && last.After(h.renewed) {
+		return last
+	}
+	return h.renewed
 }
 
 // addLateRelease takes in a release that was logged after what the next holder wrote: it sees the release as soon as it is
@@ -208,6 +239,7 @@ func (j *journal) snapshot() map[string]hold {
 	holds := map[string]hold{}
 	for name := range j.leases {
 		if h, ok := j.holds[name]; ok {
+			h.renewed = j.signOf(h)
 			holds[name] = h
 		}
 	}

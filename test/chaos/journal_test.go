@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -180,5 +181,31 @@ func TestQuantile(t *testing.T) {
 	}
 	if got := quantile(nil, 0.5); got != 0 {
 		t.Errorf("quantile of nothing is %d", got)
+	}
+}
+
+// TestJournalFollowsHeartbeats has a holder live by its member's Lease.
+func TestJournalFollowsHeartbeats(t *testing.T) {
+	j := newJournal(map[string]shard.ID{testLease: testShard}, "")
+	beat := func(after, stamp time.Duration, version int, holder string) {
+		j.add(line(t, after, "update", "leases", "kube-system", election.MemberLease(fleetName, "a"), "", "flotilla/v1", fmt.Sprintf(
+			`{"metadata":{"resourceVersion":"%d","name":%q},"spec":{"holderIdentity":%q,"renewTime":%q}}`,
+			version, election.MemberLease(fleetName, "a"), holder, epoch.Add(stamp).Format("2006-01-02T15:04:05.000000Z"))))
+	}
+	renewed := func() time.Duration { return j.snapshot()[testLease].renewed.Sub(epoch) }
+	j.add(leaseLine(t, 0, 10, "a_1", 1))
+	beat(5*time.Second, 5*time.Second, 11, "a_1")
+	if got := renewed(); got != 5*time.Second {
+		t.Errorf("the holder gave its last sign after %v, want 5s: a heartbeat", got)
+	}
+	beat(8*time.Second, 5*time.Second, 12, "a_1") // what the member says of itself has changed
+	beat(20*time.Second, 5*time.Second, 13, "")   // it is listed as ended
+	if got := renewed(); got != 5*time.Second {
+		t.Errorf("the holder gave its last sign after %v, want 5s: what came then was none", got)
+	}
+	j.add(leaseLine(t, 21*time.Second, 14, "b_1", 2))
+	changes := j.changesSince(epoch.Add(time.Second))
+	if len(changes) != 1 || !changes[0].lost || changes[0].gap != 16*time.Second {
+		t.Errorf("%+v, want one change after 16 s without a sign", changes)
 	}
 }
