@@ -292,6 +292,10 @@ func (c *checker) countLease(id shard.ID, e event) bool {
 	case e.Verb == "delete":
 		if h := c.histories[id]; h != nil {
 			h.deletions = append(h.deletions, e.moment(0))
+			if h.retiredAt(e.Answered.Time) {
+				h.collected = append(h.collected, e.Answered.Time)
+				return false
+			}
 		}
 		c.convict(e, LeaseDeleted, "terms of %s may restart", id)
 		return false

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -105,6 +106,7 @@ func TestClusterShard(t *testing.T) {
 
 func TestLeases(t *testing.T) {
 	remove := lease(lower, "", 1, 30, 3).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})
+	retired := lease(lower, "", 1, 22, 2).notes(map[string]string{election.RetiredAnnotation: "2"})
 	tests := map[string]struct {
 		log  []line
 		want []audit.Kind
@@ -131,8 +133,15 @@ func TestLeases(t *testing.T) {
 				audit.TakenEarly, audit.TermReused, audit.TakenEarly, audit.Overlapping, audit.TermReused, audit.TakenEarly, audit.Overlapping,
 			},
 		},
-		"taken again by itself":  {log: []line{lease(lower, a, 1, 10, 0), lease(lower, a, 2, 20, 1)}},
-		"deleted":                {log: []line{lease(lower, a, 1, 10, 0), remove}, want: []audit.Kind{audit.LeaseDeleted}},
+		"taken again by itself": {log: []line{lease(lower, a, 1, 10, 0), lease(lower, a, 2, 20, 1)}},
+		"deleted":               {log: []line{lease(lower, a, 1, 10, 0), remove}, want: []audit.Kind{audit.LeaseDeleted}},
+		"retired, deleted": {
+			log: []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), retired, remove, lease(lower, b, 1, 40, 30)},
+		},
+		"retired, taken all the same, deleted": {
+			log:  []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), retired, lease(lower, b, 2, 25, 2.5), remove},
+			want: []audit.Kind{audit.LeaseDeleted},
+		},
 		"refused":                {log: []line{lease(lower, a, 1, 10, 0), lease(lower, b, 1, 20, 1).code(409)}},
 		"outcome is not known":   {log: []line{lease(lower, a, 1, 10, 0), lease(lower, b, 1, 20, 1).code(504)}},
 		"update without changes": {log: []line{lease(lower, a, 1, 10, 0), lease(lower, a, 1, 10, 9)}},

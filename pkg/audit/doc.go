@@ -31,7 +31,7 @@
 //
 // Of the Leases themselves: a new holder has a greater term than the one before, no term ends
 // before the Lease was released or its spec had stood still for its duration by the API server's
-// clock, no term goes on after another has begun, and no shard's Lease is deleted, nor that of the
+// clock, no term goes on after another has begun, and no shard's Lease is deleted, unless it was retired, nor that of the
 // plan. A fleet that has one heartbeat a member has other rules for the end of a term; see below.
 // The fleet takes no gate from a holder whose hold has not run out. Overlaps lists the pairs of
 // terms that these rules found in force at once.

@@ -10,6 +10,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
 // state is what one write made of a shard's Lease.
@@ -29,6 +31,8 @@ type state struct {
 	// released is set if nobody holds the Lease and it says that the holder of the term gave it
 	// back; freed also if it said so before: what is written after a release does not undo it.
 	released, freed bool
+	// retired is set if nobody holds the Lease and it is of no use any more.
+	retired bool
 	// beat is the Lease's renewTime in microseconds; 0 if it has none.
 	beat int64
 	// ended are the incarnations that a member's Lease lists as ended, protocol is what it says
@@ -54,8 +58,9 @@ type history struct {
 	// them: the log begins later than the Lease.
 	holes   []hole
 	partial bool
-	// deletions of the Lease.
+	// deletions of the Lease. Those in collected were of a Lease that was of no use any more.
 	deletions []moment
+	collected []time.Time
 }
 
 // hole lies between two writes of a Lease: the second was made on a version that no write in the log has made.
@@ -71,6 +76,22 @@ func (h *history) inHole(version uint64) bool {
 // holeBefore reports whether something is missing between a state and the one before it.
 func (h *history) holeBefore(version uint64) bool {
 	return slices.ContainsFunc(h.holes, func(g hole) bool { return g.after.version == version })
+}
+
+// retiredAt reports whether the Lease was of no use any more when somebody deleted it. The states need not be in order yet.
+func (h *history) retiredAt(answered time.Time) bool {
+	var last state
+	for _, s := range h.states {
+		if !s.answered.After(answered) && s.version > last.version {
+			last = s
+		}
+	}
+	return last.retired
+}
+
+// collectedBetween reports whether the Lease was deleted between two times, being of no use any more.
+func (h *history) collectedBetween(from, to time.Time) bool {
+	return slices.ContainsFunc(h.collected, func(at time.Time) bool { return at.After(from) && at.Before(to) })
 }
 
 func (h *history) add(e event) error {
@@ -122,6 +143,7 @@ func stateOf(lease *coordinationv1.Lease, version uint64) state {
 		cover:    coverOf(lease, term),
 		released: holder == "" && lease.Annotations[releasedAnnotation] == strconv.Itoa(int(term)),
 		protocol: 1,
+		retired:  election.RecordFrom(lease).IsRetired(),
 	}
 	if at := lease.Spec.RenewTime; at != nil {
 		s.beat = at.UnixMicro()
@@ -284,7 +306,10 @@ func (t *Term) note(s state) {
 func (h *history) faults(beating func(before, after string) bool) []Violation {
 	var faults []Violation
 	high, held := int32(-1), state{}
-	for _, s := range h.states {
+	for i, s := range h.states {
+		if i > 0 && h.collectedBetween(h.states[i-1].answered, s.answered) {
+			high = -1 // the shard is another one of that name
+		}
 		switch {
 		case s.holder == "":
 			held = state{}

@@ -189,6 +189,7 @@ func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, 
 		delete(out.Annotations, NextHolderAnnotation)
 		delete(out.Annotations, WritesAnnotation)
 		delete(out.Annotations, StoppedAnnotation)
+		reinstate(out)
 	}
 	out.Labels = overlay(out.Labels, s.labels)
 	out.Annotations = overlay(out.Annotations, s.annotations)

@@ -103,6 +103,9 @@ func (p *planner) plan(ctx context.Context) bool {
 		current.Generation = generation + 1
 		return p.write(ctx, lease, current)
 	}
+	if p.retire(ctx, now) {
+		return true
+	}
 	if m.config.Replanning.Interval == 0 {
 		return false
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
@@ -54,6 +55,7 @@ func TestPlanChanges(t *testing.T) {
 	f.settle(t, leaseDuration+harness.Patience)
 	f.createWork(t)
 	f.workDone(t, 3)
+	f.requireCollected(t)
 
 	replicas := 3
 	for round := range *replans {
@@ -306,4 +308,23 @@ func (f *fleetRun) requireUnstopped(t *testing.T, before map[string]int32) {
 			t.Errorf("%s is in both plans and was stopped: term %d became %d", s.ID, term, after[name])
 		}
 	}
+}
+
+// requireCollected has the fleet's own garbage collector delete a Lease that was retired.
+func (f *fleetRun) requireCollected(t *testing.T) {
+	t.Helper()
+	leases := f.client.CoordinationV1().Leases(metav1.NamespaceSystem)
+	old := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "flotilla-namespaces-old"}}
+	if _, err := leases.Create(t.Context(), election.Retired(old, "1", true), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, harness.Patience, "a retired Lease is collected", func(ctx context.Context) error {
+		switch _, err := leases.Get(ctx, old.Name, metav1.GetOptions{}); {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		}
+		return errors.New("it is there")
+	})
 }

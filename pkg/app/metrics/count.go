@@ -33,6 +33,8 @@ const (
 	actionMark  = "mark"
 	// actionStrike lists a dead member as ended, see election.EventStruck.
 	actionStrike = "strike"
+	// actionRetire empties the Lease of a shard that is no more, see fleet.EventRetired.
+	actionRetire = "retire"
 )
 
 const (
@@ -146,6 +148,8 @@ func (m *Metrics) countRequest(e fleet.Event) {
 		action, result = actionMark, resultOf(e.Err)
 	case election.EventStruck:
 		action, result = actionStrike, resultOf(e.Err)
+	case fleet.EventRetired:
+		action, result = actionRetire, resultOf(e.Err)
 	default:
 		return
 	}
@@ -166,7 +170,7 @@ func resultOf(err error) string {
 
 func (m *Metrics) kindOf(e fleet.Event) string {
 	switch {
-	case e.ID != (shard.ID{}):
+	case e.ID != (shard.ID{}), e.Type == fleet.EventRetired:
 		return kindShard
 	case strings.HasPrefix(string(e.Type), string(fleet.EventGate)):
 		return kindGate

@@ -66,6 +66,7 @@ func TestCount(t *testing.T) {
 		{fleet.Event{Event: election.Event{Type: fleet.EventGate + election.EventRenewed, Name: "stock", Action: election.Renew}}, []series{of(1, "lease_requests_total", "kind", "gate", "action", "renew", "result", "ok")}},
 		{fleet.Event{Event: election.Event{Type: fleet.EventGate + election.EventFailed, Name: "stock", Action: election.Acquire}}, []series{of(1, "lease_requests_total", "kind", "gate", "action", "acquire", "result", "failed")}},
 		{fleet.Event{Event: election.Event{Type: fleet.EventPlanWritten, Name: "flotilla-plan", Err: conflict}}, []series{of(1, "lease_requests_total", "kind", "plan", "action", "write", "result", "conflict")}},
+		{fleet.Event{Event: election.Event{Type: fleet.EventRetired, Name: "flotilla-namespaces-09"}}, []series{of(1, "lease_requests_total", "kind", "shard", "action", "retire", "result", "ok")}},
 		{fleet.Event{Event: election.Event{Type: election.EventStruck, Name: "flotilla-member-b"}}, []series{of(1, "lease_requests_total", "kind", "member", "action", "strike", "result", "ok")}},
 		{fleet.Event{Event: election.Event{Type: fleet.EventFenced, Name: "flotilla-member-b"}}, []series{
 			of(1, "lease_requests_total", "kind", "member", "action", "mark", "result", "ok"), of(1, "fence_marks_total", "result", "fenced"),

@@ -1,0 +1,56 @@
+package election
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// RetiredAnnotation is on a Lease that is of no use any more: it stands for something that does
+// not exist any more, and nobody holds it. Its value is up to who retires it.
+const RetiredAnnotation = "flotilla.dev/retired"
+
+// ours is what the keys of this project's labels and annotations begin with.
+const ours = "flotilla.dev/"
+
+// retiredOwner is the UID of an owner that never was. A garbage collector deletes what has no other.
+const retiredOwner = types.UID("f1071114-0000-4000-8000-000000000000")
+
+// Retired returns a copy of a Lease that nobody can hold any more, emptied: without a holder, and
+// without this project's labels and annotations but RetiredAnnotation and ReleasedAnnotation, so
+// that whoever needs it after all acquires it at once, with the next term. If it is collectable,
+// it has an owner that does not exist, so that the cluster's garbage collector deletes it: a fleet
+// itself deletes no Leases.
+func Retired(lease *coordinationv1.Lease, why string, collectable bool) *coordinationv1.Lease {
+	out := storable(lease)
+	foreign := func(key, _ string) bool { return strings.HasPrefix(key, ours) }
+	maps.DeleteFunc(out.Labels, foreign)
+	maps.DeleteFunc(out.Annotations, foreign)
+	out.Annotations = overlay(out.Annotations, map[string]string{
+		RetiredAnnotation:  why,
+		ReleasedAnnotation: strconv.Itoa(int(ptr.Deref(out.Spec.LeaseTransitions, 0))),
+	})
+	out.Spec.HolderIdentity = ptr.To("")
+	out.Spec.LeaseDurationSeconds = ptr.To[int32](releasedSeconds)
+	if collectable && len(out.OwnerReferences) == 0 {
+		out.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease", Name: "retired", UID: retiredOwner,
+		}}
+	}
+	return out
+}
+
+// IsRetired reports whether the Lease is of no use any more.
+func (r Record) IsRetired() bool { return r.Holder == "" && r.Annotations[RetiredAnnotation] != "" }
+
+// reinstate has a Lease, which it changes, be of use again.
+func reinstate(lease *coordinationv1.Lease) {
+	delete(lease.Annotations, RetiredAnnotation)
+	lease.OwnerReferences = slices.DeleteFunc(lease.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == retiredOwner })
+}

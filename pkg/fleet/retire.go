@@ -1,0 +1,85 @@
+package fleet
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// EventRetired: the planner has emptied the Lease of a shard that the plan has not any more, or failed to, because of Err.
+const EventRetired election.EventType = "retired"
+
+// retireAfter is for how long such a Lease has stood still before it is emptied: longer than an API
+// server takes for a request by default, so that nothing is under way any more that was sent under it.
+const retireAfter = 2 * time.Minute
+
+// retire empties the Leases of shards that are no more. Each change of plan leaves some, of several
+// kilobytes each: every member would keep them and go by them for ever. It writes one at a time, and
+// tells whether it wrote any.
+func (p *planner) retire(ctx context.Context, now time.Time) bool {
+	m := p.member
+	for _, o := range m.retirable(now) {
+		began := m.config.Clock.Now()
+		err := p.retireOne(ctx, o)
+		m.config.Observe(Event{Event: election.Event{
+			Type: EventRetired, Name: o.Name, Duration: m.config.Clock.Now().Sub(began), Err: err,
+		}})
+		switch {
+		case err == nil:
+			klog.FromContext(ctx).V(1).Info("Retired the Lease of a shard that the plan has not any more", "lease", o.Name)
+			return true
+		case !apierrors.IsConflict(err):
+			klog.FromContext(ctx).V(1).Info("Could not retire a Lease, trying again", "lease", o.Name, "err", err)
+			return false
+		}
+	}
+	return false
+}
+
+// retirable returns the Leases of shards that no plan has any more, that nobody holds, and that no
+// shard inherits from any more; none while any shard is not where it is to be.
+func (m *Member) retirable(now time.Time) []election.Observation {
+	plan := m.inForce.Load()
+	var old []election.Observation
+	for _, o := range m.observer.List() {
+		if m.isShard(o) && !m.isPlanned(o, plan) && !m.isHeld(o, now) && now.Sub(o.Seen) >= retireAfter && now.Sub(o.LastSign()) >= retireAfter {
+			if _, named := plan.leases[strings.TrimPrefix(o.Name, m.config.Fleet+"-")]; !named {
+				old = append(old, o)
+			}
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	for _, ring := range plan.plan.Rings {
+		if !m.settled(ring, now) {
+			return nil
+		}
+	}
+	return old
+}
+
+// retireOne empties one Lease, as it was observed.
+func (p *planner) retireOne(ctx context.Context, o election.Observation) error {
+	m := p.member
+	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
+	defer cancel()
+	generation := strconv.FormatInt(m.inForce.Load().plan.Generation, 10)
+	written, err := m.config.Leases.Update(ctx, election.Retired(o.Lease, generation, true), metav1.UpdateOptions{})
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		// Where OwnerReferencesPermissionEnforcement is on, only who may delete a Lease may give it an
+		// owner. Emptied, it stays.
+		written, err = m.config.Leases.Update(ctx, election.Retired(o.Lease, generation, false), metav1.UpdateOptions{})
+	}
+	if err == nil {
+		m.observer.Observe(written)
+	}
+	return err
+}

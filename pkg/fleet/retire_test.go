@@ -1,0 +1,119 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+const mergedAway = "flotilla-namespaces-01"
+
+// requireRetired fails unless the Lease is emptied, and has an owner or not.
+func (s *sea) requireRetired(name string, owned bool) {
+	s.t.Helper()
+	lease := s.store.Get(name)
+	record := election.RecordFrom(lease)
+	if !record.IsRetired() || !record.IsReleased() || len(record.Labels) != 0 || len(record.Annotations) != 2 || (len(lease.OwnerReferences) == 1) != owned {
+		s.t.Errorf("%s is not retired, with an owner: %t: %+v", name, owned, lease)
+	}
+}
+
+func (s *sea) isRetired(name string) bool { return election.RecordFrom(s.store.Get(name)).IsRetired() }
+
+// TestLeasesOfShardsThatAreNoMoreAreRetired merges two shards, and makes two of them again.
+func TestLeasesOfShardsThatAreNoMoreAreRetired(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		s.launch("b", nil)
+		pass(time.Minute)
+		before := s.plan
+		s.apply(s.next(func(r *shard.Ring) { merge(r, 0) }))
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		if s.isRetired(mergedAway) {
+			t.Error("a Lease is retired a minute after the last write on it")
+		}
+		pass(2 * time.Minute)
+		s.requireRetired(mergedAway, true)
+		for _, sh := range s.plan.Shards() {
+			if s.isRetired(ShardLease("flotilla", sh.ID)) {
+				t.Errorf("the Lease of %s is retired, which is in the plan", sh.ID)
+			}
+		}
+		writes := len(s.store.History())
+		pass(time.Minute)
+		for _, w := range s.store.History()[writes:] {
+			if w.After.Name == mergedAway {
+				t.Error("a Lease that is retired is written again")
+			}
+		}
+		term := election.RecordFrom(s.store.Get(mergedAway)).Transitions
+
+		s.apply(s.next(func(r *shard.Ring) { r.Shards = before.Rings[0].Shards }))
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		again := s.store.Get(mergedAway)
+		if r := election.RecordFrom(again); r.Transitions != term+1 || r.IsRetired() || len(again.OwnerReferences) > 0 || !maps.Equal(r.Labels, shardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "01"})) {
+			t.Errorf("a shard of the same name, after term %d, has %+v", term, again)
+		}
+	})
+}
+
+// TestNothingIsRetiredWhileAnythingMoves has somebody hold what is in no plan: heirs may need any Lease.
+func TestNothingIsRetiredWhileAnythingMoves(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", nil)
+		c := s.launch("c", nil)
+		pass(time.Minute)
+		held := foreign("flotilla-namespaces-old", c.Incarnation())
+		held.Labels = shardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "old"})
+		held.Annotations = map[string]string{RangeAnnotation: s.plan.Rings[0].Shards[3].Range.String(), ControllersAnnotation: "x"}
+		s.apply(s.next(func(r *shard.Ring) { merge(r, 0) }))
+		s.store.Put(held)
+		pass(10 * time.Minute)
+		if s.isRetired(mergedAway) || s.isRetired(held.Name) {
+			t.Error("a Lease is retired while another is held that no plan has")
+		}
+		c.client.Block() // and so it is struck
+		pass(90 * time.Second)
+		if s.isRetired(held.Name) {
+			t.Error("a Lease is retired soon after its holder's death")
+		}
+		pass(90 * time.Second)
+		s.requireRetired(mergedAway, true)
+		s.requireRetired(held.Name, true)
+	})
+}
+
+// ownerless refuses owners, as OwnerReferencesPermissionEnforcement does to who may not delete.
+type ownerless struct{ *leasetest.Client }
+
+func (o *ownerless) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if len(lease.OwnerReferences) > 0 {
+		return nil, apierrors.NewForbidden(leases, lease.Name, errors.New("cannot set an ownerReference"))
+	}
+	return o.Client.Update(ctx, lease, opts)
+}
+
+func TestRetiredWhereOwnersAreRefused(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		s.launch("a", func(c *Config) { c.Leases = &ownerless{c.Leases.(*leasetest.Client)} })
+		pass(time.Minute)
+		s.apply(s.next(func(r *shard.Ring) { merge(r, 0) }))
+		pass(3 * time.Minute)
+		s.requireRetired(mergedAway, false)
+		if n := s.reported(EventRetired); n != 2 {
+			t.Errorf("%d events, want one for each of the two that were merged", n)
+		}
+	})
+}
