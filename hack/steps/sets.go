@@ -9,7 +9,8 @@ import (
 // unit are the packages whose tests need nothing but Go. A test of this package finds those that no step runs.
 var unit = []string{
 	"./pkg/...", "./hack/...", "./test/bench/...", "./test/calibrate/...", "./test/chaos/...", "./test/conformance/...", "./test/demo/...",
-	"./test/deps/...", "./test/docs/check/...", "./test/docs/page/...", "./test/harness/...", "./test/sim/...",
+	"./test/deps/...", "./test/docs/check/...", "./test/docs/page/...", "./test/harness/...",
+	"./test/scale/...", "./test/sim/...",
 }
 
 // racy are the packages with the most goroutines. pkg/shard itself is pure functions without one, and would take minutes under the
@@ -204,6 +205,10 @@ func more() []step {
 			name: "garbage-burst", what: "the dependents of one owner in each of 32 namespaces are deleted, by one collector and in parts (docs/design/garbage.md)",
 			long: "4 minutes", tools: plane, member: true,
 			commands: []command{fresh("-timeout=60m", "-v", "-run=TestGarbageBurst$", "./test/e2e", "-garbage-dependents=40")},
+		},
+		{
+			name: "hundred", what: "fleets of 3, 10, 30 and 100 members with stub work on a real API server: killed, restarted, cut anew, and what they cost (docs/scale.md; ARGS=\"-members 10\" for one)",
+			long: "a quarter of an hour; wants an idle machine", tools: []string{"etcd", "kube-apiserver"}, commands: []command{goRun("./test/scale")},
 		},
 		{
 			name: "healthy", what: "no alert in a rolling restart and a change of plan, with the alerts' own durations", long: "12 minutes", tools: prometheusTools, member: true,

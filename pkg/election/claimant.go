@@ -138,9 +138,13 @@ func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 // carried through, and Want then acquires anew.
 func (c *Claimant) SetWish(wish Wish) {
 	c.mu.Lock()
+	// A member says so of every shard of others, a thousand at a time.
+	idle := c.wish == Leave && wish == Leave && c.claim == nil
 	c.wish = wish
 	c.mu.Unlock()
-	c.nudge()
+	if !idle {
+		c.nudge()
+	}
 }
 
 // Touch asks for a renewal as soon as possible, so that changed annotations are written. Without a claim it does nothing.

@@ -40,7 +40,7 @@ func (c *Claimant) Run(ctx context.Context) {
 		ctx:      klog.NewContext(context.WithoutCancel(ctx), logger),
 		logger:   logger,
 	}
-	changed, unsubscribe := c.cfg.Observer.SubscribeChanges(c.concerned)
+	changed, unsubscribe := c.cfg.Observer.subscribeLease(c.cfg.Name, c.cfg.Heartbeat != nil)
 	defer unsubscribe()
 	for {
 		// What this step knows of the end and of the revocation is what wait goes by: what comes after must wake it.
@@ -62,15 +62,6 @@ func (c *Claimant) Run(ctx context.Context) {
 		}
 		r.wait(changed, stop, revoked, out.Wake, in.Now)
 	}
-}
-
-// concerned reports whether a change of a Lease may be of consequence to the claim.
-func (c *Claimant) concerned(before, after Observation) bool {
-	if after.Name == c.cfg.Name {
-		return true
-	}
-	return c.cfg.Heartbeat != nil && before.Annotations[EndedAnnotation] != after.Annotations[EndedAnnotation] &&
-		c.cfg.Observer.isMember(after.Name)
 }
 
 func (r *run) input(ended bool) Input {
@@ -98,7 +89,8 @@ func (r *run) input(ended bool) Input {
 	}
 	// Last, so that nothing above is newer than it.
 	in.Now = r.cfg.Clock.Now()
-	r.turned.Store(&in.Now)
+	turned := in.Now
+	r.turned.Store(&turned)
 	if in.Following && r.state.held() && !plant.TouchForever {
 		in.Touch = r.lacks(in.Observation) && (in.Touch || !in.Now.Before(r.written.Add(in.Timing.RetryPeriod)))
 	}

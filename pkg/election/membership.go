@@ -270,8 +270,8 @@ func (m *Membership) onEvent(event Event) {
 
 // activate waits until the member may become active, and says so.
 func (m *Membership) activate(ctx context.Context, term int32) {
-	changed, unsubscribe := m.cfg.Observer.Subscribe(func(name string) bool {
-		return strings.HasPrefix(name, MemberLease(m.cfg.Fleet, ""))
+	changed, unsubscribe := m.cfg.Observer.SubscribeChanges(func(before, after Observation) bool {
+		return strings.HasPrefix(after.Name, MemberLease(m.cfg.Fleet, "")) && IsMore(before, after)
 	})
 	defer unsubscribe()
 	stable := m.cfg.Clock.Now().Add(m.cfg.RebalanceDelay)

@@ -1,6 +1,7 @@
 package election
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -167,6 +168,13 @@ func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
 		gone.Annotations = map[string]string{EndedAnnotation: ended} // it stays true
 	}
 	return gone, true
+}
+
+// IsMore reports whether more has changed between two observations of a Lease than a renewal changes. A hundred members renew
+// fifty Leases a second, which makes nobody but the watchers' clocks go on.
+func IsMore(before, after Observation) bool {
+	return before.Exists != after.Exists || before.Holder != after.Holder || before.Transitions != after.Transitions ||
+		!maps.Equal(before.Annotations, after.Annotations)
 }
 
 // newer tells whether version a is newer than b. A version that does not follow the API's rules is taken to be newer if

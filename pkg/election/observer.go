@@ -54,6 +54,8 @@ type Observer struct {
 	through     heartbeat.Version
 	waiting     []waiter
 	subscribers map[*subscriber]struct{}
+	// ofLease are the subscribers to single Leases, by name. A member has one for each shard of the fleet.
+	ofLease map[string]map[*subscriber]struct{}
 }
 
 // waiter waits until everything up to a version is known.
@@ -64,7 +66,9 @@ type waiter struct {
 
 type subscriber struct {
 	match func(before, after Observation) bool
-	wake  chan struct{}
+	// ends is set, for a subscriber to a single Lease, if it is also to be woken when some member is listed as ended.
+	ends bool
+	wake chan struct{}
 }
 
 // NewObserver returns an observer that knows nothing until Run has listed the Leases once. The error names the field
@@ -88,6 +92,7 @@ func NewObserver(cfg ObserverConfig) (*Observer, error) {
 		logger:      klog.Background(),
 		known:       make(map[string]*Observation),
 		subscribers: make(map[*subscriber]struct{}),
+		ofLease:     make(map[string]map[*subscriber]struct{}),
 	}, nil
 }
 
@@ -234,6 +239,24 @@ func (o *Observer) SubscribeChanges(match func(before, after Observation) bool) 
 	}
 }
 
+// subscribeLease is Subscribe for one Lease; with ends, it also wakes when a member's Lease lists others as ended than before.
+func (o *Observer) subscribeLease(name string, ends bool) (changed <-chan struct{}, stop func()) {
+	s := &subscriber{ends: ends, wake: make(chan struct{}, 1)}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ofLease[name] == nil {
+		o.ofLease[name] = make(map[*subscriber]struct{})
+	}
+	o.ofLease[name][s] = struct{}{}
+	return s.wake, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if delete(o.ofLease[name], s); len(o.ofLease[name]) == 0 {
+			delete(o.ofLease, name)
+		}
+	}
+}
+
 // change replaces one observation and wakes those who wait for it.
 func (o *Observer) change(name string, next func(Observation, time.Time) (Observation, bool)) {
 	if !o.Watches(name) {
@@ -254,6 +277,23 @@ func (o *Observer) change(name string, next func(Observation, time.Time) (Observ
 	for s := range o.subscribers {
 		if s.match(before, after) {
 			s.notify()
+		}
+	}
+	for s := range o.ofLease[name] {
+		s.notify()
+	}
+	if o.isMember(name) && before.Annotations[EndedAnnotation] != after.Annotations[EndedAnnotation] {
+		o.notifyAll(func(s *subscriber) bool { return s.ends })
+	}
+}
+
+// notifyAll wakes those subscribers to single Leases that are chosen.
+func (o *Observer) notifyAll(chosen func(*subscriber) bool) {
+	for _, subscribers := range o.ofLease {
+		for s := range subscribers {
+			if chosen(s) {
+				s.notify()
+			}
 		}
 	}
 }
@@ -286,6 +326,7 @@ func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
 		for s := range o.subscribers {
 			s.notify()
 		}
+		o.notifyAll(func(*subscriber) bool { return true })
 	}
 }
 

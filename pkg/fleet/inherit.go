@@ -140,7 +140,8 @@ func (r *shardRunner) setReady(term int32) {
 // ended. Who asks then looks at the live ones.
 func (r *shardRunner) waitForRelease(ctx context.Context) bool {
 	m := r.member
-	changed, stop := m.observer.Subscribe(func(string) bool { return true })
+	// A renewal lets a rival go on: that is seen when it would have expired.
+	changed, stop := m.observer.SubscribeChanges(election.IsMore)
 	defer stop()
 	for ctx.Err() == nil {
 		now := m.config.Clock.Now()

@@ -23,10 +23,10 @@ type verdict struct {
 // a plan that is refused changes nothing anywhere. A member that has just started, current is nil
 // then, judges by the last good plan that the Lease keeps, and so as those do that work by it.
 func (m *Member) judge(current *inForce, lease election.Observation, roster election.Roster) verdict {
-	next, err := m.planOf(lease.Lease)
+	next, digest, err := m.planOf(lease.Lease)
 	v := verdict{plan: current}
 	if err == nil {
-		v.generation, v.digest = next.Generation, next.Digest()
+		v.generation, v.digest = next.Generation, digest
 	}
 	var noGood error
 	if current == nil {

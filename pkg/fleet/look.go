@@ -51,6 +51,15 @@ func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*coordin
 	return m.config.Leases.List(ctx, options)
 }
 
+// readAll lists the Leases, and returns what is known of each now.
+func (m *Member) readAll(ctx context.Context) ([]election.Observation, error) {
+	list, err := m.list(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return m.observeAll(list), nil
+}
+
 // observeAll takes in the fleet's Leases of a list, and returns what is known of each now.
 func (m *Member) observeAll(list *coordinationv1.LeaseList) []election.Observation {
 	var seen []election.Observation
@@ -74,9 +83,9 @@ var errNotInPlan = errors.New("the shard is not in the plan")
 func (m *Member) look(ctx context.Context, r *shardRunner) (rivals, dead []election.Observation, err error) {
 	backoff := m.retrySoon()
 	for {
-		list, err := m.list(ctx, metav1.ListOptions{})
+		seen, err := m.lists.read(ctx, m.runners.all.Go, m.readAll)
 		if err == nil {
-			return m.lookAt(ctx, m.observeAll(list), r)
+			return m.lookAt(ctx, seen, r)
 		}
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)

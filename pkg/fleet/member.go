@@ -31,8 +31,9 @@ type Member struct {
 	gates       *gates
 	stopping    stopping
 	journal     *journal
-	// slots has room for as many as prepare at a time.
-	slots chan struct{}
+	// slots has room for as many as prepare at a time, shardSlots for the requests for shards' Leases.
+	slots, shardSlots chan struct{}
+	lists             lists
 	// started is set once the member may claim.
 	started atomic.Bool
 	pulse   pulse
@@ -91,7 +92,7 @@ func New(c Config) (*Member, error) {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	m := &Member{config: c, runners: newRunners(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
+	m := &Member{config: c, runners: newRunners(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), shardSlots: make(chan struct{}, shardRequests), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
 	m.wishes.Store(&Wishes{})
 	var err error
 	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Heartbeats: true, Client: c.Leases, Clock: c.Clock})

@@ -124,13 +124,15 @@ type inForce struct {
 	extents map[shard.ID]shard.Extent
 	// leases has the shards by the names of their Leases, without the fleet's.
 	leases map[string]shard.ID
+	// shards are all of them, sorted by ID.
+	shards []shard.Shard
 	// settled is when the plan was adopted, if by then all shards that are not in it had been released, as far as this member
 	// could see, and all writes on them had arrived; zero otherwise.
 	settled time.Time
 }
 
 func newInForce(plan shard.Plan) *inForce {
-	f := &inForce{plan: plan, digest: plan.Digest(), extents: plan.Extents(), leases: map[string]shard.ID{}}
+	f := &inForce{plan: plan, digest: plan.Digest(), extents: plan.Extents(), leases: map[string]shard.ID{}, shards: plan.Shards()}
 	for id := range f.extents {
 		f.leases[id.Ring+"-"+id.Name] = id
 	}
@@ -151,24 +153,27 @@ type refusal struct {
 
 // lastPlan is the last plan that was read, and from what: it is looked at far more often than it changes.
 type lastPlan struct {
-	text string
-	plan shard.Plan
-	err  error
+	text   string
+	plan   shard.Plan
+	digest string
+	err    error
 }
 
-// planOf is PlanOf.
-func (m *Member) planOf(lease *coordinationv1.Lease) (shard.Plan, error) {
+// planOf is PlanOf, with the plan's digest.
+func (m *Member) planOf(lease *coordinationv1.Lease) (plan shard.Plan, digest string, err error) {
 	if lease == nil {
-		return shard.Plan{}, ErrNoPlan
+		return shard.Plan{}, "", ErrNoPlan
 	}
 	text := lease.Annotations[DocumentAnnotation]
 	if last := m.lastPlan.Load(); last != nil && last.text == text {
-		return last.plan, last.err
+		return last.plan, last.digest, last.err
 	}
 	last := &lastPlan{text: text}
-	last.plan, last.err = PlanOf(lease)
+	if last.plan, last.err = PlanOf(lease); last.err == nil {
+		last.digest = last.plan.Digest()
+	}
 	m.lastPlan.Store(last)
-	return last.plan, last.err
+	return last.plan, last.digest, last.err
 }
 
 // Plan returns the plan in force, and whether there is one yet.

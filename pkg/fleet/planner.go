@@ -84,10 +84,10 @@ func (p *planner) plan(ctx context.Context) bool {
 		return false // about to be noticed
 	}
 	current := m.inForce.Load().plan
-	there, err := m.planOf(lease.Lease)
+	there, digest, err := m.planOf(lease.Lease)
 	switch {
 	case err != nil || there.Generation < current.Generation,
-		there.Generation == current.Generation && there.Digest() != m.inForce.Load().digest:
+		there.Generation == current.Generation && digest != m.inForce.Load().digest:
 		return p.putBack(ctx, lease, current, there.Generation)
 	case there.Generation > current.Generation && m.Refused() == nil:
 		return false // not adopted yet

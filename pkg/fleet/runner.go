@@ -64,7 +64,7 @@ func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, err
 	r.claimant, err = election.NewClaimant(election.ClaimantConfig{
 		Name:         ShardLease(m.config.Fleet, s.ID),
 		Identity:     m.incarnation,
-		Client:       m.config.Leases,
+		Client:       m.shardLeases(),
 		Observer:     m.observer,
 		Clock:        m.config.Clock,
 		Timing:       m.config.Timing,

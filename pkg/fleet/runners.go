@@ -63,6 +63,7 @@ func (m *Member) follow(ctx, claimCtx context.Context, now time.Time) {
 	plan := m.inForce.Load()
 	for _, r := range m.runners.list() {
 		switch {
+		case r.plan.Load() == plan:
 		case plan.has(r.shard.ID, r.extent):
 			r.plan.Store(plan)
 		case !r.running.Load() || m.hasHeirs(r, plan, now):
@@ -73,7 +74,7 @@ func (m *Member) follow(ctx, claimCtx context.Context, now time.Time) {
 	}
 	m.runners.mu.Lock()
 	defer m.runners.mu.Unlock()
-	for _, s := range plan.plan.Shards() {
+	for _, s := range plan.shards {
 		if _, exists := m.runners.by[s.ID]; exists {
 			continue // perhaps one that is still to end
 		}

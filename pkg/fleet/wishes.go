@@ -41,7 +41,14 @@ type ringWishes struct {
 // saves it work: placing takes long with many members. An error means that the plan has more shards
 // than can be placed.
 func Wish(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
-	w := Wishes{digest: plan.Digest(), rings: map[string]ringWishes{}}
+	return wishBy(plan, plan.Digest(), roster, known, holders, last)
+}
+
+// wishBy is Wish for a plan whose digest is known: with a thousand shards that takes longer than all else.
+func wishBy(
+	plan shard.Plan, digest string, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes,
+) (Wishes, error) {
+	w := Wishes{digest: digest, rings: map[string]ringWishes{}}
 	refuses := func(m election.Member) bool { return refusesPlan(m, plan.Generation) }
 	var active []election.Member
 	for _, m := range roster.Members() {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -16,21 +15,34 @@ import (
 // wishUntilDone keeps the runners in line with the plan, and their wishes with the roster and the Leases, until ctx
 // ends, the membership is lost, or done says so. Runners end with claimCtx.
 func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) {
-	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
-		// What a renewal changes moves no shard, and there is one a shard every other second.
-		return before.Exists != after.Exists || before.Holder != after.Holder || before.Transitions != after.Transitions ||
-			!maps.Equal(before.Annotations, after.Annotations)
-	})
+	changed, stop := m.observer.SubscribeChanges(election.IsMore) // what a renewal changes moves no shard
 	defer stop()
 	defer m.pulse.rest()
 	for {
 		m.pulse.beat(m.config.Clock.Now())
 		opened := m.gates.opening()
-		due := m.config.Clock.Now().Add(m.wish(ctx, claimCtx))
+		began := m.config.Clock.Now()
+		holds := m.wish(ctx, claimCtx)
+		ended := m.config.Clock.Now()
+		due := ended.Add(holds)
+		// While hundreds of shards change hands there is something to wish all the time.
+		if d := breath(ended.Sub(began)); d > 0 {
+			m.pause(ctx, d)
+		}
 		if done() || !m.idle(ctx, changed, opened, due) {
 			return
 		}
 	}
+}
+
+// breath returns how long to wait after wishes that took so long to compute: long enough to leave the processor to others
+// for most of the time, and not at all in a small fleet.
+func breath(took time.Duration) time.Duration {
+	const least, most = 2 * time.Millisecond, 200 * time.Millisecond
+	if took < least {
+		return 0
+	}
+	return min(4*took, most)
 }
 
 // idle returns true when there may be something to wish, and at due at the latest; false when ctx has ended or the membership is
@@ -71,10 +83,11 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	m.adopt(ctx, roster)
 	halts := m.lookForStop(ctx)
 	m.follow(ctx, claimCtx, now)
-	plan := m.inForce.Load().plan
-	holders, named := m.holders(plan, now)
+	force := m.inForce.Load()
+	plan := force.plan
+	holders, named := m.holders(force, now)
 	known := KnownMembers(m.config.Fleet, observations)
-	w, err := Wish(plan, roster, known, holders, m.Wishes())
+	w, err := wishBy(plan, force.digest, roster, known, holders, m.Wishes())
 	if err != nil {
 		// The plan was valid when it was adopted, so this is a bug; what is held is kept.
 		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
@@ -91,7 +104,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 		m.prospects.look(plan, roster.Grown(), known, holders, now, m.settling())
 	}
 	for _, r := range m.runners.list() {
-		switch _, planned := plan.Shard(r.shard.ID); {
+		switch _, planned := force.extents[r.shard.ID]; {
 		case halts:
 			r.wish(election.Leave, false, false, false)
 		case !planned:
@@ -174,9 +187,9 @@ func asked(lease election.Observation, owner string, roster election.Roster) boo
 
 // holders returns the member that holds each shard now, and the one that its Lease names, expired or not. The latter are whom
 // standbys stand by: a dead member's Leases expire one after the other, and its shards have no other owner before its own has.
-func (m *Member) holders(plan shard.Plan, now time.Time) (holders, named map[shard.ID]string) {
+func (m *Member) holders(plan *inForce, now time.Time) (holders, named map[shard.ID]string) {
 	holders, named = map[shard.ID]string{}, map[shard.ID]string{}
-	for _, s := range plan.Shards() {
+	for _, s := range plan.shards {
 		lease := m.observer.Get(ShardLease(m.config.Fleet, s.ID))
 		if lease.Holder != "" {
 			named[s.ID] = election.MemberOf(lease.Holder)

@@ -86,6 +86,9 @@ func (r Ring) Stays(id ID) bool {
 // other by Beside.
 func (r Ring) seats(members []string, holders map[ID]string, newest []string) map[ID]string {
 	seats := map[ID]string{}
+	if !slices.ContainsFunc(r.Shards, func(s Shard) bool { return s.Beside != "" }) {
+		return seats // as in every ring of ranges: a thousand of them are a million pairs
+	}
 	for _, anchor := range r.Shards {
 		var beside []Shard
 		for _, s := range r.Shards {

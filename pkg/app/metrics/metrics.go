@@ -85,6 +85,9 @@ func New(fleetName string) *Metrics {
 // Register puts the metrics on /metrics, once a process and before the member runs.
 func (m *Metrics) Register(source Source) { m.register(process{}, source) }
 
+// RegisterWith puts the metrics into a registry of the caller's instead, for several members in one process.
+func (m *Metrics) RegisterWith(to k8smetrics.KubeRegistry, source Source) { m.register(to, source) }
+
 func (m *Metrics) register(registry registry, source Source) {
 	m.source = source
 	registry.MustRegister(m.transitions, m.acquisitions, m.phases, m.unowned, m.refusedWrites, m.marks, m.plans, m.requests, m.requestTime)

@@ -1,0 +1,80 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// TestListsAreShared: the first ones have lists of their own. Those that come while these are under way share the next one,
+// and not one of these, which may be from before what they have written.
+func TestListsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var shared lists
+		var all sync.WaitGroup
+		var made atomic.Int32
+		list := func(context.Context) ([]election.Observation, error) {
+			n := made.Add(1)
+			time.Sleep(time.Second)
+			return []election.Observation{{Record: election.Record{Name: fmt.Sprint(n)}}}, nil
+		}
+		read := func(want int) {
+			all.Go(func() {
+				seen, err := shared.read(t.Context(), all.Go, list)
+				if err != nil || len(seen) != 1 || seen[0].Name != fmt.Sprint(want) {
+					t.Errorf("read list %v, %v, want list %d", seen, err, want)
+				}
+			})
+			synctest.Wait()
+		}
+		for i := range mostLists {
+			read(i + 1)
+		}
+		for range 50 {
+			read(mostLists + 1)
+		}
+		all.Wait()
+		read(mostLists + 2)
+		all.Wait()
+		if n := made.Load(); n != mostLists+2 {
+			t.Errorf("%d lists were made, want %d", n, mostLists+2)
+		}
+	})
+}
+
+// TestListsEndWithTheirReaders: a list that nobody waits for any more is given up, and the next one begins.
+func TestListsEndWithTheirReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var shared lists
+		var all sync.WaitGroup
+		gone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		hangs := func(ctx context.Context) ([]election.Observation, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		all.Go(func() {
+			if _, err := shared.read(ctx, all.Go, hangs); !errors.Is(err, gone) {
+				t.Errorf("got %v, want the cause of the end", err)
+			}
+		})
+		synctest.Wait()
+		cancel(gone)
+		all.Wait()
+		if shared.underWay != 0 {
+			t.Errorf("%d lists are under way, and nobody waits for one", shared.underWay)
+		}
+		answers := func(context.Context) ([]election.Observation, error) { return nil, nil }
+		if _, err := shared.read(t.Context(), all.Go, answers); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+	})
+}
