@@ -277,7 +277,7 @@ func newMapper() meta.RESTMapper {
 func TestReadWithoutOwners(t *testing.T) {
 	all := []metav1.OwnerReference{clusterRef, unknownRef, namespacedRef}
 	for name, tc := range map[string]struct {
-		obj            *metav1.PartialObjectMetadata
+		obj                *metav1.PartialObjectMetadata
 		inRange, inCluster bool // whether the collector of a range, and of the cluster, sees owners
 	}{
 		"namespaced":                          {metaOf("a", "x", false, all...), true, true},
