@@ -91,7 +91,7 @@ func (p *Process) collectorOf(spec Spec) func(context.Context, app.ControllerCon
 		if err != nil {
 			return nil, err
 		}
-		wrapped := garbage.ClusterClient(objects)
+		wrapped := garbage.ClusterClient(objects, c.RESTMapper)
 		if spec.Collect == garbage.OfRange {
 			wrapped = garbage.RangeClient(objects, spec.Range.ContainsNamespace)
 		}

@@ -6,7 +6,7 @@ import "runtime/metrics"
 const (
 	processBytes = 13_000_000
 	// rangeBytes and groupBytes are of all controllers of a range, and of those of a group.
-	rangeBytes, groupBytes = 3_400_000, 500_000
+	rangeBytes, groupBytes = 3_700_000, 500_000
 	// nodeBytes is what the garbage collector keeps of an object in its graph, beside the object.
 	nodeBytes = 700
 )

@@ -25,39 +25,44 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestGarbageInParts has a fleet's plan be changed to one with the garbage collector in parts, and back, and has garbage be
-// collected before, in between, by a fleet of which a member was killed, and after. Each write must have been made by the
-// holder of a shard that has the garbage collector, and in its range.
+// TestGarbageInParts has a fleet's plan be changed from the garbage collector in parts to one of
+// everything, as fleets of earlier builds have it, and back. Garbage is collected before, in
+// between, and after, and by a fleet of which a member was killed. A member that starts goes by the
+// plan that there is. Each write must have been made by the holder of a shard that has the garbage
+// collector, and in its range.
 func TestGarbageInParts(t *testing.T) {
 	t.Parallel()
 	plane := harness.StartPlane(t, controlplane.Options{AuditObjects: true})
 	client := harness.Client(t, plane)
 	o := newOperator(t, plane, harness.Fleet)
-	var members []*harness.Manager
-	for _, name := range []string{"fleet-0", "fleet-1"} {
-		members = append(members, harness.Run(t, plane, harness.Member(name, append([]string{"--shards=4"}, quick...)...)))
+	start := func(member, process string) *harness.Manager {
+		m := harness.Member(member, append([]string{"--shards=4"}, quick...)...)
+		m.Name = process
+		return harness.Run(t, plane, m)
 	}
+	start("fleet-0", "fleet-0")
+	last := start("fleet-1", "fleet-1")
 	harness.Eventually(t, leaseDuration+harness.Patience, "two members run the first plan", o.settled(1))
-	collectGarbage(t, client, "whole")
-
-	o.run(t, "plan", "apply", "-f", o.inParts(t), "--wait")
-	harness.Eventually(t, harness.Patience, "it runs in parts", o.settled(2))
 	collectGarbage(t, client, "parts")
-
-	if err := members[1].Kill(); err != nil {
+	if err := last.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	collectGarbage(t, client, "killed")
-	again := harness.Member("fleet-1", append([]string{"--shards=4"}, quick...)...)
-	again.Name = "fleet-1-again"
-	harness.Run(t, plane, again)
-	harness.Eventually(t, leaseDuration+harness.Patience, "two members run it again", o.settled(2))
+	last = start("fleet-1", "fleet-1-again")
+	harness.Eventually(t, leaseDuration+harness.Patience, "two members run it again", o.settled(1))
 
-	whole := o.edited(t,
-		`"garbage-collector-controller",`, ``,
-		`"cluster-garbage-collector-controller"`, `"garbage-collector-controller"`)
-	o.run(t, "plan", "apply", "-f", whole, "--wait")
-	harness.Eventually(t, harness.Patience, "it runs as a whole", o.settled(3))
+	o.run(t, "plan", "apply", "-f", o.whole(t), "--wait")
+	harness.Eventually(t, harness.Patience, "it runs as a whole", o.settled(2))
+	collectGarbage(t, client, "whole")
+	if err := last.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	start("fleet-1", "fleet-1-once-more")
+	harness.Eventually(t, leaseDuration+harness.Patience, "the member that started runs it as a whole", o.settled(2))
+	collectGarbage(t, client, "restarted")
+
+	o.run(t, "plan", "apply", "-f", o.inParts(t), "--wait")
+	harness.Eventually(t, harness.Patience, "it runs in parts again", o.settled(3))
 	collectGarbage(t, client, "again")
 
 	report := judgeLog(t, plane, nil)
@@ -73,7 +78,7 @@ func TestGarbageInParts(t *testing.T) {
 var garbageDependents = flag.Int("garbage-dependents", 0, "dependents of one owner in each of 32 namespaces that TestGarbageBurst deletes; 0 for not at all")
 
 // TestGarbageBurst measures how long a fleet of four members with default flags takes to collect the dependents of one owner in
-// each of 32 namespaces, by the default plan and with the garbage collector in parts.
+// each of 32 namespaces, by the default plan and with one garbage collector of everything.
 func TestGarbageBurst(t *testing.T) {
 	if *garbageDependents == 0 {
 		t.Skip("left out: takes minutes, make long RUN=garbage-burst")
@@ -85,10 +90,10 @@ func TestGarbageBurst(t *testing.T) {
 		harness.Run(t, plane, harness.Member(fmt.Sprintf("fleet-%d", i), quick...))
 	}
 	harness.Eventually(t, leaseDuration+harness.Patience, "four members run", o.settledWith(1, 4))
-	whole := burst(t, client, "whole")
-	o.run(t, "plan", "apply", "-f", o.inParts(t), "--wait")
-	harness.Eventually(t, harness.Patience, "it runs in parts", o.settledWith(2, 4))
 	parts := burst(t, client, "parts")
+	o.run(t, "plan", "apply", "-f", o.whole(t), "--wait")
+	harness.Eventually(t, harness.Patience, "it runs as a whole", o.settledWith(2, 4))
+	whole := burst(t, client, "whole")
 	t.Logf("%d dependents in each of 32 namespaces: %v by one collector, %v in parts, %.1f times as fast", *garbageDependents, whole, parts, whole.Seconds()/parts.Seconds())
 }
 
@@ -136,13 +141,22 @@ func burst(t *testing.T, client kubernetes.Interface, name string) time.Duration
 	return time.Since(began).Round(100 * time.Millisecond)
 }
 
-// inParts writes a file with the plan in force, and the garbage collector in parts.
-func (o *operator) inParts(t *testing.T) string {
+// whole writes a file with the plan in force, which has the garbage collector in parts, and one of
+// everything instead.
+func (o *operator) whole(t *testing.T) string {
 	t.Helper()
 	return o.edited(t,
 		`"garbage-collector-controller",`, ``,
-		`"group":"garbage","controllers":[`, `"group":"garbage","controllers":["`+catalogue.ClusterCollector+`",`,
-		`"ephemeral-volume-controller",`, `"ephemeral-volume-controller","garbage-collector-controller",`)
+		`"`+catalogue.ClusterCollector+`"`, `"garbage-collector-controller"`)
+}
+
+// inParts writes a file with the plan in force, which has one garbage collector of everything, and
+// parts instead, as docs/upgrade.md does it.
+func (o *operator) inParts(t *testing.T) string {
+	t.Helper()
+	return o.edited(t,
+		`"garbage-collector-controller"`, `"`+catalogue.ClusterCollector+`"`,
+		`"horizontal-pod`, `"garbage-collector-controller","horizontal-pod`)
 }
 
 // edited writes a file with the plan in force, in which texts have been replaced, each by the one after it.

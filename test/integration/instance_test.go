@@ -76,8 +76,9 @@ func specs(t testing.TB, ranges int) []controllers.Spec {
 	}
 	var all []controllers.Spec
 	for _, s := range plan.Shards() {
+		collect, names := controllers.Collects(s, plan.ControllersOf(s.ID))
 		all = append(all, controllers.Spec{
-			ID: s.ID, Range: s.Range, Controllers: plan.ControllersOf(s.ID), Share: ranges, Shards: ranges,
+			ID: s.ID, Range: s.Range, Controllers: names, Collect: collect, Share: ranges, Shards: ranges,
 		})
 	}
 	return all

@@ -41,23 +41,23 @@ func TestCheckPlan(t *testing.T) {
 				slices.Sort(p.Rings[0].Controllers)
 			},
 		},
-		"the garbage collector in parts": {change: func(p *shard.Plan) { inParts(p) }},
+		// So plans of an earlier build have it.
+		"the garbage collector as a whole": {change: whole},
 		"the garbage collector of ranges alone": {
 			change: func(p *shard.Plan) {
-				inParts(p)
 				without(p, catalogue.ClusterCollector)
 			},
 			want: []string{"rings[0].controllers[", "garbage-collector-controller", "cluster-garbage-collector-controller must be in one"},
 		},
 		"the garbage collector of the cluster alone": {
 			change: func(p *shard.Plan) {
-				inParts(p)
 				p.Rings[0].Controllers = slices.DeleteFunc(p.Rings[0].Controllers, func(c string) bool { return c == "garbage-collector-controller" })
 			},
 			want: []string{"cluster-garbage-collector-controller", `must be in a ring of scope "namespaced"`, "garbage-collector-controller is in none"},
 		},
 		"the garbage collector of the cluster beside the whole": {
 			change: func(p *shard.Plan) {
+				whole(p)
 				garbage := garbageOf(p)
 				garbage.Controllers = append([]string{catalogue.ClusterCollector}, garbage.Controllers...)
 			},
@@ -65,6 +65,7 @@ func TestCheckPlan(t *testing.T) {
 		},
 		"the part of the cluster in ranges": {
 			change: func(p *shard.Plan) {
+				without(p, catalogue.ClusterCollector)
 				p.Rings[0].Controllers = append(p.Rings[0].Controllers, catalogue.ClusterCollector)
 				slices.Sort(p.Rings[0].Controllers)
 			},
@@ -108,11 +109,25 @@ func without(p *shard.Plan, controller string) {
 	garbage.Controllers = slices.DeleteFunc(slices.Clone(garbage.Controllers), func(c string) bool { return c == controller })
 }
 
-// inParts has a plan's garbage collector be in parts.
-func inParts(p *shard.Plan) {
-	without(p, "garbage-collector-controller")
+// whole has a plan's garbage collector be one of everything.
+func whole(p *shard.Plan) {
+	p.Rings[0].Controllers = slices.DeleteFunc(p.Rings[0].Controllers, func(c string) bool { return c == "garbage-collector-controller" })
+	without(p, catalogue.ClusterCollector)
 	garbage := garbageOf(p)
-	garbage.Controllers = append([]string{catalogue.ClusterCollector}, garbage.Controllers...)
-	p.Rings[0].Controllers = append(p.Rings[0].Controllers, "garbage-collector-controller")
-	slices.Sort(p.Rings[0].Controllers)
+	garbage.Controllers = append([]string{"garbage-collector-controller"}, garbage.Controllers...)
+}
+
+// TestGarbageInParts: the default plan has the garbage collector in each range, and once for the
+// cluster.
+func TestGarbageInParts(t *testing.T) {
+	plan, err := catalogue.DefaultPlan(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(plan.Rings[0].Controllers, "garbage-collector-controller") || !slices.IsSorted(plan.Rings[0].Controllers) {
+		t.Errorf("ring %s has %v, want the garbage collector in it, sorted", plan.Rings[0].Name, plan.Rings[0].Controllers)
+	}
+	if got := garbageOf(&plan).Controllers; !slices.Equal(got, []string{catalogue.ClusterCollector, "storage-version-migrator-controller"}) {
+		t.Errorf("group garbage has %v", got)
+	}
 }

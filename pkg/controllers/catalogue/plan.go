@@ -15,15 +15,15 @@ const (
 // DefaultPlan returns the plan of a fleet that has been given no other: ring
 // "namespaces" with all namespaced controllers on shards equal ranges, and ring
 // "cluster" with one shard for each group of cluster-scoped controllers, those that
-// read the same objects beside each other. It contains
-// disabled controllers too: whether they run is for each member's flags to say. The
-// error names what is out of bounds.
+// read the same objects beside each other. The garbage collector is in parts, one for each range
+// and one for the cluster. The plan contains disabled controllers too: each member's flags say
+// whether they run. The error names what is out of bounds.
 func DefaultPlan(shards int) (shard.Plan, error) {
 	ranges, err := shard.EqualRanges(shards)
 	if err != nil {
 		return shard.Plan{}, err
 	}
-	namespaced := shard.Ring{Name: NamespacesRing, Scope: shard.ScopeNamespaced, Controllers: Namespaced()}
+	namespaced := shard.Ring{Name: NamespacesRing, Scope: shard.ScopeNamespaced, Controllers: controllersOfRanges()}
 	digits := len(fmt.Sprint(shards - 1))
 	for i, r := range ranges {
 		id := shard.ID{Ring: NamespacesRing, Name: fmt.Sprintf("%0*d", max(digits, 2), i)}
@@ -32,7 +32,7 @@ func DefaultPlan(shards int) (shard.Plan, error) {
 	cluster := shard.Ring{Name: ClusterRing, Scope: shard.ScopeCluster}
 	for _, group := range Groups() {
 		cluster.Shards = append(cluster.Shards, shard.Shard{
-			ID: shard.ID{Ring: ClusterRing, Name: group}, Group: group, Controllers: Group(group), Beside: Beside(group),
+			ID: shard.ID{Ring: ClusterRing, Name: group}, Group: group, Controllers: controllersOfGroup(group), Beside: Beside(group),
 		})
 	}
 	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{namespaced, cluster}}

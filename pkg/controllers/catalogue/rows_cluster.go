@@ -131,7 +131,8 @@ func garbage() []Row {
 	return []Row{{
 		Name: names.GarbageCollectorController,
 		Why: "Reads the metadata of every object; deletes those whose owners are gone and releases owners whose dependents are gone. " +
-			"Owners may be cluster-scoped and have dependents in every namespace.",
+			"Owners may be cluster-scoped and have dependents in every namespace. " +
+			"In the default plan it is in parts: each range has what concerns owners in its namespaces, this group what concerns cluster-scoped ones.",
 		// From the config upstream builds a metadata client.
 		Clients: []Client{client("generic-garbage-collector"), discovery("generic-garbage-collector"), config("generic-garbage-collector", 2, 1)},
 		workers: func(c *Config) *int32 { return &c.GarbageCollectorController.ConcurrentGCSyncs },
@@ -142,7 +143,7 @@ func garbage() []Row {
 	}, {
 		Name: names.StorageVersionMigratorController,
 		Why: "Reads one StorageVersionMigration and every object of its resource; writes each object once, the migration, and the status of its CustomResourceDefinition. " +
-			"In this group because it reads the objects from the garbage collector's monitors.",
+			"In this group because it reads the objects from the garbage collector's monitors, if that is not in parts.",
 		// From the config upstream builds four clients: CRDs, dynamic, discovery, metadata.
 		Clients: []Client{config(names.StorageVersionMigratorController, 20, 100), client(names.StorageVersionMigratorController)},
 		Needs:   []Need{NeedGraphBuilder},

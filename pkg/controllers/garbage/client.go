@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,9 +27,13 @@ func RangeClient(c metadata.Interface, in func(namespace string) bool) metadata.
 // ClusterClient returns the client of the cluster's collector, which does not see what depends on namespaced objects. It
 // deletes one that has an owner which waits for its dependents as upstream does if there are any: in the foreground, so that
 // they go first. Where such an owner is namespaced itself it leaves the object to the range, whose collector sees circles.
-func ClusterClient(c metadata.Interface) metadata.Interface {
+//
+// A cluster-scoped object that names an owner of a namespaced kind is read without owners, so the
+// collector never decides about it. mapper must be the collector's own, so that both agree which
+// kinds are namespaced.
+func ClusterClient(c metadata.Interface, mapper meta.RESTMapper) metadata.Interface {
 	waiting := lru.New(waitingOwners)
-	return client{c, func(r resource) metadata.ResourceInterface { return clusterResource{r, waiting} }}
+	return client{c, func(r resource) metadata.ResourceInterface { return clusterResource{r, mapper, waiting} }}
 }
 
 // waitingOwners is of how many owners that wait is remembered that they do. The collector looks at all owners of an object
@@ -63,6 +68,28 @@ type resource struct {
 	all       metadata.Interface
 	gvr       schema.GroupVersionResource
 	namespace string
+}
+
+// Get implements metadata.ResourceInterface. An object that is being deleted has no owners here.
+//
+// Upstream looks at the owners of an object only if its graph says that nobody has deleted the
+// object yet (garbagecollector.go: attemptToDeleteItem). But a graph that has heard of an object
+// from a dependent alone does not know, and then a reference of the object to itself may go, for
+// which stock waits.
+// So the client says what the graph will: there is nothing to decide by owners.
+func (r resource) Get(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
+	obj, err := r.ResourceInterface.Get(ctx, name, options, subresources...)
+	if err == nil && obj.DeletionTimestamp != nil {
+		obj = withoutOwners(obj)
+	}
+	return obj, err
+}
+
+// withoutOwners returns a copy of an object that has no owners.
+func withoutOwners(obj *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+	without := *obj
+	without.OwnerReferences = nil
+	return &without
 }
 
 // Patch implements metadata.ResourceInterface. Custom resources know no strategic merge patches. Upstream then replaces the
@@ -144,17 +171,38 @@ func (r rangeResource) Patch(ctx context.Context, name string, pt types.PatchTyp
 // clusterResource is a resource as the cluster's collector has it.
 type clusterResource struct {
 	resource
+	mapper meta.RESTMapper
 	// waiting has where owners are that were waiting for their dependents, by UID.
 	waiting *lru.Cache
 }
 
-// Get implements metadata.ResourceInterface.
+// Get implements metadata.ResourceInterface. A cluster-scoped object that names an owner of a
+// namespaced kind has no owners here.
+//
+// Upstream refuses to decide about such an object if it knows that the object is cluster-scoped. A
+// graph that has heard of it from a namespaced dependent alone has it in the dependent's namespace
+// (graph_builder.go: addDependentToOwners). Upstream then looks for the owner there, finds none,
+// and deletes the object, or removes the reference (garbagecollector.go: isDangling).
 func (r clusterResource) Get(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
 	obj, err := r.resource.Get(ctx, name, options, subresources...)
-	if err == nil && waits(obj) {
+	if err != nil {
+		return nil, err
+	}
+	if waits(obj) {
 		r.waiting.Add(obj.UID, owner{r.gvr, r.namespace, name})
 	}
-	return obj, err
+	if r.namespace == "" && slices.ContainsFunc(obj.OwnerReferences, r.namesNamespaced) {
+		obj = withoutOwners(obj)
+	}
+	return obj, nil
+}
+
+// namesNamespaced reports whether a reference is to a namespaced kind. One to an unknown kind is
+// not: upstream looks at its owner again until the kind is known, or the owner known to be absent.
+func (r clusterResource) namesNamespaced(ref metav1.OwnerReference) bool {
+	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	mapping, err := r.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	return err == nil && mapping.Scope.Name() == meta.RESTScopeNameNamespace
 }
 
 // owner is where an owner is.
@@ -173,7 +221,7 @@ func (r clusterResource) Delete(ctx context.Context, name string, options metav1
 	if r.namespace == "" || r.waiting.Len() == 0 {
 		return r.resource.Delete(ctx, name, options, subresources...)
 	}
-	item, err := r.resource.Get(ctx, name, metav1.GetOptions{})
+	item, err := r.ResourceInterface.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -248,7 +249,7 @@ func TestClusterDeletes(t *testing.T) {
 			if tc.n != nil {
 				s.objects["a/n"] = tc.n
 			}
-			c := ClusterClient(s)
+			c := ClusterClient(s, newMapper())
 			_, _ = c.Resource(things).Namespace("").Get(t.Context(), "k", metav1.GetOptions{})
 			_, _ = c.Resource(things).Namespace("a").Get(t.Context(), "n", metav1.GetOptions{})
 			if tc.after != nil {
@@ -257,6 +258,49 @@ func TestClusterDeletes(t *testing.T) {
 			err := c.Resource(things).Namespace(tc.namespace).Delete(t.Context(), "x", metav1.DeleteOptions{PropagationPolicy: &tc.policy})
 			if (err != nil) != tc.fails || !slices.Equal(s.deletes, tc.want) {
 				t.Errorf("deletes %v (%v), want %v", s.deletes, err, tc.want)
+			}
+		})
+	}
+}
+
+// newMapper returns a mapper that knows the kinds of namespacedRef and clusterRef, and not that of
+// unknownRef.
+func newMapper() meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(schema.FromAPIVersionAndKind(namespacedRef.APIVersion, namespacedRef.Kind), meta.RESTScopeNamespace)
+	mapper.Add(schema.FromAPIVersionAndKind(clusterRef.APIVersion, clusterRef.Kind), meta.RESTScopeRoot)
+	return mapper
+}
+
+// TestReadWithoutOwners: a collector decides by the owners of what it reads. It is shown none
+// where upstream, with a graph that is up to date, would not decide by owners.
+func TestReadWithoutOwners(t *testing.T) {
+	all := []metav1.OwnerReference{clusterRef, unknownRef, namespacedRef}
+	for name, tc := range map[string]struct {
+		obj                *metav1.PartialObjectMetadata
+		inRange, inCluster bool // whether the collector of a range, and of the cluster, sees owners
+	}{
+		"namespaced":                          {metaOf("a", "x", false, all...), true, true},
+		"namespaced, is being deleted":        {metaOf("a", "x", true, all...), false, false},
+		"cluster-scoped":                      {metaOf("", "x", false, all[:2]...), true, true},
+		"cluster-scoped, is being deleted":    {metaOf("", "x", true, all[:2]...), false, false},
+		"cluster-scoped, names a namespaced":  {metaOf("", "x", false, all...), true, false},
+		"cluster-scoped, names no other kind": {metaOf("", "x", false, namespacedRef), true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &store{objects: map[string]*metav1.PartialObjectMetadata{tc.obj.Namespace + "/x": tc.obj}}
+			for collector, c := range map[string]metadata.Interface{
+				"range":   RangeClient(s, func(string) bool { return true }),
+				"cluster": ClusterClient(s, newMapper()),
+			} {
+				want := tc.obj.DeepCopy()
+				if sees := map[string]bool{"range": tc.inRange, "cluster": tc.inCluster}[collector]; !sees {
+					want.OwnerReferences = nil
+				}
+				got, err := c.Resource(things).Namespace(tc.obj.Namespace).Get(t.Context(), "x", metav1.GetOptions{})
+				if err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("the collector of the %s reads %+v (%v), want %+v", collector, got, err, want)
+				}
 			}
 		})
 	}
@@ -299,7 +343,7 @@ func TestPatchesOfCustomResources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &store{strict: true, objects: map[string]*metav1.PartialObjectMetadata{"a/x": metaOf("a", "x", false, blocked, namespacedRef)}}
-			if _, err := ClusterClient(s).Resource(things).Namespace("a").Patch(t.Context(), "x", types.StrategicMergePatchType, tc.patch, metav1.PatchOptions{}); err != nil {
+			if _, err := ClusterClient(s, newMapper()).Resource(things).Namespace("a").Patch(t.Context(), "x", types.StrategicMergePatchType, tc.patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			refs, err := json.Marshal(tc.want)
@@ -312,7 +356,7 @@ func TestPatchesOfCustomResources(t *testing.T) {
 			}
 
 			s.objects["a/x"].UID, s.patches = "another", nil
-			_, err = ClusterClient(s).Resource(things).Namespace("a").Patch(t.Context(), "x", types.StrategicMergePatchType, tc.patch, metav1.PatchOptions{})
+			_, err = ClusterClient(s, newMapper()).Resource(things).Namespace("a").Patch(t.Context(), "x", types.StrategicMergePatchType, tc.patch, metav1.PatchOptions{})
 			if !apierrors.IsConflict(err) || len(s.patches) > 0 {
 				t.Errorf("for another object of the name: %v, sent %q; want a conflict", err, s.patches)
 			}

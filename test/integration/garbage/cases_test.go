@@ -133,7 +133,7 @@ func TestForegroundGoesThroughRanges(t *testing.T) {
 func TestFinalizersAreTheRanges(t *testing.T) {
 	t.Run("foreground", func(t *testing.T) {
 		s := newScene(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
-		c, _ := s.counted(s.ofCluster, func(*http.Request) bool { return false })
+		c, _ := counted(s, s.ofCluster, func(*http.Request) bool { return false })
 		defer c.stop()
 		s.drop(x, metav1.DeletePropagationForeground)
 		s.outlast(k) // The cluster's collector has dealt with an event that came after that.
@@ -185,7 +185,7 @@ func TestCirclesAreLeftToTheRange(t *testing.T) {
 			s.finalize(x, finalizers...)
 			s.drop(y, metav1.DeletePropagationForeground)
 			s.drop(k, metav1.DeletePropagationForeground)
-			c, looked := s.counted(s.ofCluster, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/things/x") })
+			c, looked := counted(s, s.ofCluster, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/things/x") })
 			defer c.stop()
 			looked(6)
 			defer s.ofRange(everything()).stop()
@@ -195,7 +195,7 @@ func TestCirclesAreLeftToTheRange(t *testing.T) {
 }
 
 // counted starts a collector, and returns what waits until it has sent so many of some requests.
-func (s *scene) counted(start func() *collector, counts func(*http.Request) bool) (c *collector, sent func(times int)) {
+func counted[C any](s *scene, start func() C, counts func(*http.Request) bool) (c C, sent func(times int)) {
 	var mu sync.Mutex
 	count := 0
 	inner := s.config
@@ -337,7 +337,7 @@ func TestUndecidedUntilTheCollectorBeginsAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, map[id][]edge{k: nil, gone: {{owner: k, fault: wrongUID}}, undecided: {{owner: gone}, {owner: k, fault: wrongKind}}})
-			c, looked := s.counted(func() *collector { return start(s) }, func(r *http.Request) bool {
+			c, looked := counted(s, func() *collector { return start(s) }, func(r *http.Request) bool {
 				return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "-undecided")
 			})
 			s.become(k, undecided)
@@ -355,6 +355,98 @@ func TestUndecidedUntilTheCollectorBeginsAnew(t *testing.T) {
 			}
 			defer start(s).stop()
 			s.become()
+		})
+	}
+}
+
+// TestSeenLate has collectors hear of an object from a dependent first, and act before they are
+// told of the object itself. Stock then does what it would not do otherwise. The parts do not.
+func TestSeenLate(t *testing.T) {
+	g, role := named(globe, 0, "g"), named(clusterRole, 0, "role")
+	none := func(*scene) {}
+	for name, tc := range map[string]struct {
+		objects map[id][]edge
+		// late is the object that is seen late.
+		late id
+		drop func(*scene)
+		// then is done once the collectors have dealt with that.
+		then func(*scene)
+		// left is what there is in the end, and otherwise with stock that saw the object late.
+		left, otherwise []id
+	}{
+		// Stock takes a cluster-scoped object that names a namespaced owner to be in its
+		// dependent's namespace, looks there for the owner, and deletes the object.
+		"cluster-scoped": {
+			objects: map[id][]edge{n: nil, g: {{owner: n}}, x: blocking(g)}, late: g,
+			drop: func(s *scene) { s.drop(n, background) }, then: none, left: []id{g, x}, otherwise: []id{},
+		},
+		// Here stock removes that reference, and deletes the object with its other owner. (It fails
+		// to patch a custom resource in a namespace.)
+		"with another owner": {
+			objects: map[id][]edge{n: nil, k: nil, role: {{owner: n}, {owner: k}}, x: blocking(role)}, late: role,
+			drop: func(s *scene) { s.drop(n, background) }, then: func(s *scene) { s.drop(k, background) }, left: []id{role, x}, otherwise: []id{},
+		},
+		// Stock does not know that the object waits for itself, and removes that reference.
+		"waits for itself": {
+			objects: map[id][]edge{n: nil, x: append(blocking(x), edge{owner: n}), y: {{owner: x}}}, late: x,
+			drop: func(s *scene) { s.drop(x, foreground) }, then: none, left: []id{n, x}, otherwise: []id{n},
+		},
+	} {
+		for way, start := range ways {
+			t.Run(name+", "+way+", in time", func(t *testing.T) {
+				s := newScene(t, tc.objects)
+				defer start(s).stop()
+				s.busy()
+				tc.drop(s)
+				s.busy()
+				tc.then(s)
+				s.busy()
+				s.become(tc.left...)
+			})
+			t.Run(name+", "+way+", late", func(t *testing.T) {
+				s := newScene(t, tc.objects)
+				tc.drop(s)
+				release := s.withhold(kindOf(tc.late.kind).gvr)
+				_, url := s.resource(tc.late)
+				c, looked := counted(s, func() *collectors { return start(s) }, func(r *http.Request) bool {
+					return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+url)
+				})
+				defer c.stop()
+				looked(2) // So it has acted on the first look.
+				release()
+				s.busy()
+				tc.then(s)
+				s.busy()
+				left := tc.left
+				if way == "stock" {
+					left = tc.otherwise
+				}
+				s.become(left...)
+			})
+		}
+	}
+}
+
+// TestOwnerThatWaitsAlready: nobody looks at an object that is given an owner which waits in the
+// foreground already, until that owner goes, or collectors begin anew. Stock and the parts are
+// alike in that.
+func TestOwnerThatWaitsAlready(t *testing.T) {
+	g := named(globe, 0, "g")
+	for _, owner := range []id{g, n} {
+		t.Run(owner.kind, func(t *testing.T) {
+			each(t, map[id][]edge{owner: blocking(owner), x: nil, y: nil}, func(s *scene, start func() *collectors) {
+				s.drop(owner, foreground)
+				c := start()
+				s.busy()
+				if err := s.own(s.T.Context(), x, blocking(owner)); err != nil {
+					s.T.Fatal(err)
+				}
+				s.busy()
+				s.become(owner, x, y)
+				c.stop()
+				start()
+				s.become(owner, y)
+			})
 		})
 	}
 }

@@ -224,7 +224,9 @@ func (p *process) ofRange(within shard.Range) *collector {
 
 // ofCluster starts the collector of the cluster.
 func (p *process) ofCluster() *collector {
-	return p.start(garbage.OfCluster, shard.Everything(), garbage.ClusterClient)
+	return p.start(garbage.OfCluster, shard.Everything(), func(c metadata.Interface) metadata.Interface {
+		return garbage.ClusterClient(c, p.mapper)
+	})
 }
 
 func (p *process) start(part garbage.Part, within shard.Range, wrap func(metadata.Interface) metadata.Interface) *collector {

@@ -190,6 +190,8 @@ type pair struct {
 	tally        tally
 	upstream     *collector
 	members      *fleet
+	// given are objects that got owners while collectors ran.
+	given map[id]bool
 }
 
 func (b *pair) kinds() []kind {
@@ -275,6 +277,10 @@ func (b *pair) define() {
 		maps.Copy(byID, g.late)
 	}
 	b.tally["late"] += len(owned)
+	b.given = map[id]bool{}
+	for _, o := range owned {
+		b.given[o] = true
+	}
 	for _, w := range []*world{b.stock, b.fleet} {
 		// One after the other along each graph: an owner that is to go, because its own owners have gone, may be there or not.
 		for _, o := range owned {
@@ -405,17 +411,26 @@ func (b *pair) settle(when string, ops []op) state {
 	return nil
 }
 
-// byChance reports whether two worlds differ only in what upstream decides by chance: cluster-scoped objects with a reference to
-// a namespaced kind, and what depends on them. Upstream does not decide about such an object, and does not look again when it
-// loses the reference, unless its collector begins anew after that ([TestUndecidedUntilTheCollectorBeginsAnew]).
+// byChance reports whether two worlds differ only in what depends on when a collector began: both
+// kinds of objects below, and what depends on them. For each of them stock comes to either, by
+// whether it began anew.
+//
+//   - Cluster-scoped objects with a reference to a namespaced kind. Upstream does not decide about
+//     such an object, and does not look again when it loses the reference, unless its collector
+//     begins anew after that ([TestUndecidedUntilTheCollectorBeginsAnew]).
+//   - Objects that stock keeps, and that were given an owner which waited in the foreground already.
+//     Nobody looks at them before that owner goes, unless a collector begins anew
+//     ([TestOwnerThatWaitsAlready]).
 func (b *pair) byChance(want, got state) bool {
-	undecided := map[id]bool{}
+	chance := map[id]bool{}
 	for _, g := range b.graphs {
-		g.undecided(undecided)
+		g.depending(chance, func(o id, e edge) bool {
+			return o.space < 0 && namesNamespaced(e) || b.given[o] && e.fault == sound && waitsFor(o, e.owner, want)
+		})
 	}
 	for _, s := range []state{want, got} {
 		for o := range s {
-			if want[o] != got[o] && !undecided[o] {
+			if want[o] != got[o] && !chance[o] {
 				return false
 			}
 		}
@@ -423,12 +438,19 @@ func (b *pair) byChance(want, got state) bool {
 	return true
 }
 
-// undecided adds the objects about which upstream does not decide, and those that depend on them.
-func (g *graph) undecided(all map[id]bool) {
+// waitsFor reports whether an object, which nobody has deleted, is there beside an owner that waits
+// for its dependents.
+func waitsFor(dependent, owner id, now state) bool {
+	obj, there := now[dependent]
+	return there && !obj.dying && now[owner].dying && strings.Contains(now[owner].finalizers, metav1.FinalizerDeleteDependents)
+}
+
+// depending adds the objects that have an edge of some sort, and those that depend on them.
+func (g *graph) depending(all map[id]bool, sort func(id, edge) bool) {
 	for range g.order { // a path is no longer than that
 		for _, of := range []map[id][]edge{g.objects, g.late} {
 			for o, edges := range of {
-				all[o] = all[o] || slices.ContainsFunc(edges, func(e edge) bool { return all[e.owner] || o.space < 0 && namesNamespaced(e) })
+				all[o] = all[o] || slices.ContainsFunc(edges, func(e edge) bool { return all[e.owner] || sort(o, e) })
 			}
 		}
 	}
