@@ -68,13 +68,10 @@ func layOut(n, perCrew int) []*process {
 	if n >= 20 {
 		add("crew-tenth", n/10)
 	}
-	for i := 0; next < n; i++ {
-		left := n - next
-		crews := (left + perCrew - 1) / perCrew
-		if n < 2*perCrew {
-			crews = min(left, max(2, crews-i)) // a small fleet is more than two processes as well
-		}
-		add(fmt.Sprintf("crew-%02d", i), (left+crews-1)/crews)
+	// A small fleet is more than two processes as well.
+	crews := max((n-next+perCrew-1)/perCrew, min(n-next, 2))
+	for i := range crews {
+		add(fmt.Sprintf("crew-%02d", i), (n-next+crews-i-1)/(crews-i))
 	}
 	return all
 }

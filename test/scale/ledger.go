@@ -157,19 +157,21 @@ func (l *ledger) overlaps() []string {
 	var found []string
 	owner := make([]entry, len(l.owners))
 	for _, e := range l.sorted() {
+		told := false
 		for _, i := range e.atoms {
 			other := owner[i]
-			switch {
-			case !e.begins && other.work == e.work:
-				owner[i] = entry{}
-			case !e.begins:
-			case other.begins:
+			if !e.begins {
+				if other.work == e.work {
+					owner[i] = entry{}
+				}
+				continue
+			}
+			if other.begins && !told {
+				told = true
 				found = append(found, fmt.Sprintf("%s began work %d of %s while work %d of %s, by %s, was under way on part %d since %v",
 					e.member, e.work.number, e.work.crew, other.work.number, other.work.crew, other.member, i, between(other.at, e.at)))
-				fallthrough
-			default:
-				owner[i] = e
 			}
+			owner[i] = e
 		}
 	}
 	return found

@@ -70,8 +70,8 @@ func TestLedger(t *testing.T) {
 		"messages of two crews cross": {
 			lines: append(begin[:3:3], "14 b begun 2 0/2", "10 a ended 1"), whole: 10, gaps: []time.Duration{4 * time.Millisecond},
 		},
-		"two at a time":   {lines: append(begin[:3:3], "10 b begun 2 0/2", "11 a ended 1"), whole: 11, overlaps: 1, gaps: []time.Duration{0}},
-		"two of one crew": {lines: append(begin[:3:3], "10 a begun 3 0/2")[:4], overlaps: 1, gaps: nil},
+		"two at a time":   {lines: append(begin[:3:3], "10 b begun 2 0/2", "11 a ended 1"), whole: 11, overlaps: 1},
+		"two of one crew": {lines: append(begin[:3:3], "10 a begun 3 0/2")[:4], overlaps: 1},
 		"killed": {
 			lines: append(begin[:3:3], "10 a died", "30 b begun 2 1/2", "40 b begun 3 0/2"), whole: 40,
 			gaps: []time.Duration{20 * time.Millisecond, 30 * time.Millisecond},

@@ -155,6 +155,7 @@ func (s *scenario) walk(ctx context.Context) error {
 
 // await waits for a condition, and for what would spoil the run.
 func (s *scenario) await(ctx context.Context, condition func(context.Context) error) error {
+	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	for {
@@ -163,8 +164,12 @@ func (s *scenario) await(ctx context.Context, condition func(context.Context) er
 			return fault
 		}
 		select {
+		case <-whole.Done():
+			return fmt.Errorf("%w; last seen: %w", context.Cause(whole), err)
 		case <-ctx.Done():
-			return fmt.Errorf("not within %v: %w", s.patience, err)
+			if whole.Err() == nil {
+				return fmt.Errorf("not within %v: %w", s.patience, err)
+			}
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
