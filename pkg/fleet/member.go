@@ -25,12 +25,14 @@ type Member struct {
 	refused     atomic.Pointer[refusal]
 	lastPlan    atomic.Pointer[lastPlan]
 	covers      covers
-	wishes      atomic.Pointer[Wishes]
-	prospects   prospects
-	fencing     *fencing
-	gates       *gates
-	stopping    stopping
-	journal     *journal
+	// catalogue is what it says of its build on its Lease.
+	catalogue string
+	wishes    atomic.Pointer[Wishes]
+	prospects prospects
+	fencing   *fencing
+	gates     *gates
+	stopping  stopping
+	journal   *journal
 	// slots has room for as many as prepare at a time.
 	slots chan struct{}
 	// started is set once the member may claim.
@@ -52,7 +54,7 @@ func New(c Config) (*Member, error) {
 	if c.Check == nil {
 		c.Check = func(shard.Plan) error { return nil }
 	}
-	if err := errors.Join(c.Plan.Validate(), c.Check(c.Plan)); err != nil {
+	if err := errors.Join(c.Plan.Validate(), c.Check(c.Plan), c.Catalogue.Fits(nil, c.Plan, nil)); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
 	if c.Clock == nil {
@@ -91,7 +93,7 @@ func New(c Config) (*Member, error) {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	m := &Member{config: c, runners: newRunners(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
+	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
 	m.wishes.Store(&Wishes{})
 	var err error
 	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Heartbeats: c.Heartbeats, Client: c.Leases, Clock: c.Clock})

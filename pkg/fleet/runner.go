@@ -24,6 +24,8 @@ type shardRunner struct {
 	shard    shard.Shard
 	extent   shard.Extent
 	claimant *election.Claimant
+	// lacks are those of its controllers that this member's build does not have.
+	lacks []string
 	// cancel ends run.
 	cancel context.CancelFunc
 	// plan is the last one in force that had the shard.
@@ -63,6 +65,7 @@ type shardRunner struct {
 func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, error) {
 	r := &shardRunner{member: m, shard: s, extent: plan.extents[s.ID], changed: make(chan struct{}, 1), born: m.config.Clock.Now()}
 	r.plan.Store(plan)
+	r.lacks = m.config.Catalogue.Lacks(r.extent.Controllers, scopeOf(s))
 	var err error
 	r.claimant, err = election.NewClaimant(election.ClaimantConfig{
 		Name:         ShardLease(m.config.Fleet, s.ID),
@@ -100,6 +103,7 @@ func (r *shardRunner) annotations() map[string]string {
 		PlanAnnotation:        plan.digest,
 		GenerationAnnotation:  strconv.FormatInt(plan.plan.Generation, 10),
 		ControllersAnnotation: strings.Join(slices.Sorted(slices.Values(r.extent.Controllers)), ","),
+		LacksAnnotation:       strings.Join(r.lacks, ","),
 		RangeAnnotation:       "",
 		ReadyAnnotation:       "",
 		RunningAnnotation:     "",

@@ -5,6 +5,7 @@ package plant
 // The bugs: see on.go.
 const (
 	AncestorsIgnored    = false
+	AptnessIgnored      = false
 	AskIgnored          = false
 	DrainIgnored        = false
 	DrainUnbounded      = false
@@ -14,6 +15,7 @@ const (
 	GateIgnored         = false
 	GenerationKept      = false
 	InheritanceStale    = false
+	LackingOwner        = false
 	LostLeaseIgnored    = false
 	MarkSkipped         = false
 	PreparedLeaked      = false

@@ -1,0 +1,306 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
+)
+
+const (
+	// CatalogueAnnotation has, on a member's Lease, what its build knows of controllers, see
+	// [skew.Known]. It is missing where the build has no catalogue, or is from before there was one.
+	CatalogueAnnotation = "flotilla.dev/catalogue"
+	// LacksAnnotation lists, on a shard's Lease, the controllers of the shard that its holder's build
+	// does not have and so does not run, comma separated; it is missing where there are none.
+	LacksAnnotation = "flotilla.dev/lacks"
+)
+
+// leftFor is for how long a member that has left in order counts as one that will come back, with the
+// same build: about as long as a restart takes. One that has died counts for [memory].
+const leftFor = time.Minute
+
+// KnownOf returns what a member says that its build knows; false if it says nothing, or nonsense.
+func KnownOf(m election.Member) (skew.Known, bool) {
+	text := m.Annotations[CatalogueAnnotation]
+	if text == "" {
+		return skew.Known{}, false
+	}
+	known, err := skew.ParseKnown(text)
+	return known, err == nil
+}
+
+// aptness remembers which builds are apt for one ring: most members have the same.
+type aptness struct {
+	ring shard.Ring
+	by   map[string]bool
+}
+
+func (a aptness) apt(m election.Member) bool {
+	text := m.Annotations[CatalogueAnnotation]
+	apt, known := a.by[text]
+	if !known {
+		build, says := KnownOf(m)
+		apt = !says || build.Apt(a.ring) || plant.AptnessIgnored
+		a.by[text] = apt
+	}
+	return apt
+}
+
+// serversOf returns the names of those members that serve the ring, as [ServersOf] does, and can run
+// all that they know of it, see [skew.Known.Apt]. Where there are none, the others serve it, without
+// what they cannot run: that the rest runs is worth more.
+func serversOf(members []election.Member, ring shard.Ring) []string {
+	a := aptness{ring, map[string]bool{}}
+	apt := slices.DeleteFunc(slices.Clone(members), func(m election.Member) bool { return !a.apt(m) })
+	if names := ServersOf(apt, ring.Name); len(names) > 0 {
+		return names
+	}
+	return ServersOf(members, ring.Name)
+}
+
+// lackingOf returns, for each group of the ring, the members whose build does not have all of its controllers.
+func lackingOf(members []election.Member, ring shard.Ring) map[shard.ID][]string {
+	if ring.Scope != shard.ScopeCluster {
+		return nil
+	}
+	var lacking map[shard.ID][]string
+	by := map[string]skew.Known{} // most members publish the same
+	for _, m := range members {
+		text := m.Annotations[CatalogueAnnotation]
+		known, read := by[text]
+		if !read {
+			var says bool
+			if known, says = KnownOf(m); !says {
+				known = skew.Build{}.Known()
+			}
+			by[text] = known
+		}
+		for _, s := range ring.Shards {
+			if slices.ContainsFunc(s.Controllers, func(c string) bool { return !known.Runs(c, ring.Scope) }) {
+				if lacking == nil {
+					lacking = map[shard.ID][]string{}
+				}
+				lacking[s.ID] = append(lacking[s.ID], m.Name)
+			}
+		}
+	}
+	return lacking
+}
+
+// able returns other owners for those groups whose owner does not have all of their controllers, while some member has: its
+// holder if that has, else the one that came last.
+func (r ringWishes) able(members []string, owners shard.Placement, holders map[shard.ID]string) map[shard.ID]string {
+	var other map[shard.ID]string
+	for id, lacking := range r.lacking {
+		if owner, placed := owners.Owner(id); !placed || !slices.Contains(lacking, owner) || plant.LackingOwner {
+			continue
+		}
+		for _, name := range append([]string{holders[id]}, r.newest...) {
+			if slices.Contains(members, name) && !slices.Contains(lacking, name) {
+				if other == nil {
+					other = map[shard.ID]string{}
+				}
+				other[id] = name
+				break
+			}
+		}
+	}
+	return other
+}
+
+// scopeOf returns the scope of the shard's ring.
+func scopeOf(s shard.Shard) shard.Scope {
+	if s.Namespaced() {
+		return shard.ScopeNamespaced
+	}
+	return shard.ScopeCluster
+}
+
+// fits returns why this member could not work by a plan that follows current, which is nil if there is
+// none that is known to be good.
+func (m *Member) fits(current *inForce, next shard.Plan, roster election.Roster) error {
+	if err := m.config.Check(next); err != nil {
+		return err
+	}
+	var before *shard.Plan
+	if current != nil {
+		before = &current.plan
+	}
+	others, _ := m.othersOf(roster)
+	return m.config.Catalogue.Fits(before, next, others)
+}
+
+// othersOf returns what the other live members know; all is false if some do not say.
+func (m *Member) othersOf(roster election.Roster) (others []skew.Known, all bool) {
+	all = true
+	for _, member := range roster.Members() {
+		if member.Incarnation == m.incarnation {
+			continue
+		}
+		if known, says := KnownOf(member); says {
+			others = append(others, known)
+		} else {
+			all = false
+		}
+	}
+	return others, all
+}
+
+// awayOf returns what those members know that are not live, and may come back as they were.
+func awayOf(fleet string, observations []election.Observation, roster election.Roster) (away []skew.Known) {
+	var last time.Time
+	for _, o := range observations {
+		if sign := lastSign(o); strings.HasPrefix(o.Name, election.MemberLease(fleet, "")) && o.Exists && sign.After(last) {
+			last = sign
+		}
+	}
+	for _, o := range observations {
+		name, is := strings.CutPrefix(o.Name, election.MemberLease(fleet, ""))
+		if _, live := roster.Get(name); !is || !o.Exists || live {
+			continue
+		}
+		within := memory
+		if o.Holder == "" && !o.IsStruck() {
+			within = leftFor
+		}
+		if known, says := KnownOf(election.Member{Annotations: o.Annotations}); says && last.Sub(lastSign(o)) <= within {
+			away = append(away, known)
+		}
+	}
+	return away
+}
+
+// yields reports whether the planner should be another member: a live one of a newer build, which
+// knows of more controllers where they go, and which works by the same plan and so is able to.
+func (m *Member) yields(roster election.Roster) bool {
+	plan := m.inForce.Load()
+	return plan != nil && slices.ContainsFunc(roster.Members(), func(other election.Member) bool {
+		known, says := KnownOf(other)
+		return says && other.State == election.MemberActive && other.Annotations[PlanAnnotation] == plan.digest &&
+			other.Annotations[RefusedAnnotation] == "" && skew.Newer(known.Version, m.config.Catalogue.Version)
+	})
+}
+
+// EventPlanAdapted: the planner has changed the plan for the builds of the members that are there, by what Err says.
+const EventPlanAdapted election.EventType = "plan-adapted"
+
+// EventLacking: the plan that has been taken into force names controllers that this member's build does not have, which Err
+// lists.
+const EventLacking election.EventType = "lacking"
+
+// adapt changes the plan for the builds of the members that are there, if need be, and reports whether it did. It waits until
+// the last change is done, unless some member cannot run what it knows.
+func (p *planner) adapt(ctx context.Context, lease election.Observation, now time.Time) bool {
+	m := p.member
+	plan := m.inForce.Load()
+	observations := m.observer.List()
+	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
+	live, all := m.othersOf(roster)
+	if !all || m.yields(roster) {
+		return false // of an earlier build nobody knows what it has
+	}
+	homes := plan.plan
+	for _, ring := range plan.plan.Rings {
+		if ring.Scope == shard.ScopeNamespaced {
+			homes = KeepHomes(homes, ring.Name, func(id shard.ID) string { return m.holderAmong(id, roster, now) })
+		}
+	}
+	next, changes, err := m.config.Catalogue.Adapt(homes, live, awayOf(m.config.Fleet, observations, roster))
+	if err == nil && len(changes) > 0 {
+		err = m.admit(plan, next, next.Digest(), roster)
+	}
+	if err != nil {
+		if text := err.Error(); text != p.unadapted {
+			p.unadapted = text
+			klog.FromContext(ctx).Error(err, "Could not adapt the plan to the members' builds")
+		}
+		return false
+	}
+	p.unadapted = ""
+	urgent := slices.ContainsFunc(changes, func(c skew.Change) bool { return c.Urgent })
+	unsettled := func(ring shard.Ring) bool { return !m.settled(ring, now) }
+	if len(changes) == 0 || !urgent && slices.ContainsFunc(plan.plan.Rings, unsettled) {
+		return false
+	}
+	if !p.write(ctx, lease, next) {
+		return false
+	}
+	var texts []string
+	for _, c := range changes {
+		texts = append(texts, c.String())
+	}
+	said := short(strings.Join(texts, ", "), maxReason)
+	m.reportPlan(EventPlanAdapted, errors.New(said))
+	klog.FromContext(ctx).Info("Adapted the plan to the builds of the members", "generation", next.Generation, "changes", said)
+	return true
+}
+
+// holderAmong returns the live member that holds the shard; empty if none does.
+func (m *Member) holderAmong(id shard.ID, roster election.Roster, now time.Time) string {
+	lease := m.observer.Get(ShardLease(m.config.Fleet, id))
+	if !m.isHeld(lease, now) {
+		return ""
+	}
+	name := election.MemberOf(lease.Holder)
+	if _, live := roster.Get(name); !live {
+		return ""
+	}
+	return name
+}
+
+// Lacks returns the controllers that the plan in force names and that this member's build cannot run where the plan has them,
+// sorted; nil for none. The shards that it holds run without them.
+func (m *Member) Lacks() []string {
+	plan := m.inForce.Load()
+	if plan == nil {
+		return nil
+	}
+	return m.lacksOf(plan.plan)
+}
+
+func (m *Member) lacksOf(plan shard.Plan) []string {
+	var lacks []string
+	for _, r := range plan.Rings {
+		lacks = append(lacks, m.config.Catalogue.Lacks(r.Controllers, r.Scope)...)
+		for _, s := range r.Shards {
+			lacks = append(lacks, m.config.Catalogue.Lacks(s.Controllers, r.Scope)...)
+		}
+	}
+	slices.Sort(lacks)
+	return lacks
+}
+
+// tellLacks says which controllers of a plan that has just come into force this build lacks.
+func (m *Member) tellLacks(ctx context.Context, plan shard.Plan) {
+	lacks := m.lacksOf(plan)
+	if len(lacks) == 0 {
+		return
+	}
+	said := short(strings.Join(lacks, ", "), maxReason)
+	klog.FromContext(ctx).Info("The plan names controllers that this build does not have: its shards run without them", "controllers", said, "generation", plan.Generation, "version", m.config.Catalogue.Version)
+	m.reportPlan(EventLacking, errors.New(said))
+}
+
+// misfit returns an error if the plan in force has controllers where this member cannot run them that it knows: it gets no
+// shards of their ring, and the planner is about to move them.
+func (m *Member) misfit() error {
+	plan, known := m.inForce.Load(), m.config.Catalogue.Known()
+	for _, ring := range plan.plan.Rings {
+		serves := len(m.config.Rings) == 0 || slices.Contains(m.config.Rings, ring.Name)
+		if serves && !known.Apt(ring) {
+			return fmt.Errorf("member %s gets no shards of ring %s: the plan, generation %d, has controllers in it that version %s can run elsewhere alone, of %s",
+				m.config.Member, ring.Name, plan.plan.Generation, m.config.Catalogue.Version, strings.Join(m.Lacks(), ", "))
+		}
+	}
+	return nil
+}
