@@ -132,52 +132,78 @@ func (m *Member) fits(current *inForce, next shard.Plan, roster election.Roster)
 	if err := m.config.Check(next); err != nil {
 		return err
 	}
+	if m.catalogue == "" {
+		return nil
+	}
 	var before *shard.Plan
 	if current != nil {
 		before = &current.plan
 	}
-	others, _ := m.othersOf(roster)
-	return m.config.Catalogue.Fits(before, next, others)
+	return m.config.Catalogue.Fits(before, next, m.othersOf(roster).known)
 }
 
-// othersOf returns what the other live members know; all is false if some do not say.
-func (m *Member) othersOf(roster election.Roster) (others []skew.Known, all bool) {
-	all = true
+// published gathers what members publish of their builds, each text once: most have the same.
+type published struct {
+	texts []string
+	known []skew.Known
+	// silent is set if some publish nothing, or nonsense.
+	silent bool
+}
+
+func (p *published) add(annotations map[string]string) {
+	text := annotations[CatalogueAnnotation]
+	if slices.Contains(p.texts, text) {
+		return
+	}
+	p.texts = append(p.texts, text)
+	known, says := KnownOf(election.Member{Annotations: annotations})
+	if !says {
+		p.silent = true
+		return
+	}
+	p.known = append(p.known, known)
+}
+
+// othersOf returns what the builds of the other live members know.
+func (m *Member) othersOf(roster election.Roster) published {
+	var p published
 	for _, member := range roster.Members() {
-		if member.Incarnation == m.incarnation {
-			continue
-		}
-		if known, says := KnownOf(member); says {
-			others = append(others, known)
-		} else {
-			all = false
+		if member.Incarnation != m.incarnation {
+			p.add(member.Annotations)
 		}
 	}
-	return others, all
+	return p
 }
 
-// awayOf returns what those members know that are not live, and may come back as they were.
-func awayOf(fleet string, observations []election.Observation, roster election.Roster) (away []skew.Known) {
+// awayOf returns what the builds of those members know that are not live, and may come back as they were.
+func awayOf(fleet string, observations []election.Observation, roster election.Roster) published {
+	isMember := func(o election.Observation) bool {
+		if _, says := o.Annotations[election.StateAnnotation]; !says && o.Protocol() > 1 {
+			return false // Somebody has written it for a holder that was to be judged.
+		}
+		return o.Exists && strings.HasPrefix(o.Name, election.MemberLease(fleet, ""))
+	}
 	var last time.Time
 	for _, o := range observations {
-		if sign := lastSign(o); strings.HasPrefix(o.Name, election.MemberLease(fleet, "")) && o.Exists && sign.After(last) {
-			last = sign
+		if isMember(o) && lastSign(o).After(last) {
+			last = lastSign(o)
 		}
 	}
+	var p published
 	for _, o := range observations {
-		name, is := strings.CutPrefix(o.Name, election.MemberLease(fleet, ""))
-		if _, live := roster.Get(name); !is || !o.Exists || live {
+		if !isMember(o) {
 			continue
 		}
 		within := memory
 		if o.Holder == "" && !o.IsStruck() {
 			within = leftFor
 		}
-		if known, says := KnownOf(election.Member{Annotations: o.Annotations}); says && last.Sub(lastSign(o)) <= within {
-			away = append(away, known)
+		_, live := roster.Get(strings.TrimPrefix(o.Name, election.MemberLease(fleet, "")))
+		if !live && last.Sub(lastSign(o)) <= within {
+			p.add(o.Annotations)
 		}
 	}
-	return away
+	return p
 }
 
 // yields reports whether the planner should be another member: a live one of a newer build, which
@@ -202,11 +228,14 @@ const EventLacking election.EventType = "lacking"
 // the last change is done, unless some member cannot run what it knows.
 func (p *planner) adapt(ctx context.Context, lease election.Observation, now time.Time) bool {
 	m := p.member
+	if m.catalogue == "" || plant.AdaptNever {
+		return false
+	}
 	plan := m.inForce.Load()
 	observations := m.observer.List()
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
-	live, all := m.othersOf(roster)
-	if !all || m.yields(roster) {
+	live, away := m.othersOf(roster), awayOf(m.config.Fleet, observations, roster)
+	if live.silent || away.silent || m.yields(roster) {
 		return false // of an earlier build nobody knows what it has
 	}
 	homes := plan.plan
@@ -215,7 +244,7 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 			homes = KeepHomes(homes, ring.Name, func(id shard.ID) string { return m.holderAmong(id, roster, now) })
 		}
 	}
-	next, changes, err := m.config.Catalogue.Adapt(homes, live, awayOf(m.config.Fleet, observations, roster))
+	next, changes, err := m.config.Catalogue.Adapt(homes, live.known, away.known)
 	if err == nil && len(changes) > 0 {
 		err = m.admit(plan, next, next.Digest(), roster)
 	}

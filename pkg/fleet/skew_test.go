@@ -373,3 +373,64 @@ func TestAnEarlierBuildIsThere(t *testing.T) {
 		s.requirePlain("when it has left,", plainTwo)
 	})
 }
+
+// TestWhoGetsWhat holds that a member gets no shards of a ring with a controller that it can run elsewhere alone, while another
+// can run it there; and that a group goes to a member whose build has all of it.
+func TestWhoGetsWhat(t *testing.T) {
+	one, two := planOf(t, 1, testPlan(t, 4)), planOf(t, 2, testPlan(t, 4))
+	for name, test := range map[string]struct {
+		plan     shard.Plan
+		versions map[string]int
+		ring     string
+		want     []string
+		of       string // a group, and who may get it
+		by       []string
+	}{
+		"ranges, newer":     {one, map[string]int{"a": 1, "b": 2}, "namespaces", []string{"a", "b"}, "", nil},
+		"groups, newer":     {one, map[string]int{"a": 1, "b": 2}, "cluster", []string{"a", "b"}, "old", []string{"a"}},
+		"groups, older":     {two, map[string]int{"a": 1, "b": 2, "c": 1}, "cluster", []string{"b"}, "nodes", []string{"b"}},
+		"ranges, older":     {two, map[string]int{"a": 1, "b": 2}, "namespaces", []string{"a", "b"}, "", nil},
+		"nobody is left":    {two, map[string]int{"a": 1, "c": 1}, "cluster", []string{"a", "c"}, "nodes", []string{"a", "c"}},
+		"nobody has it all": {one, map[string]int{"a": 2, "b": 2}, "cluster", []string{"a", "b"}, "old", []string{"a", "b"}},
+		"all have it":       {two, map[string]int{"a": 2, "b": 3}, "cluster", []string{"a", "b"}, "new", []string{"a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var observations []election.Observation
+			for member, version := range test.versions {
+				observations = append(observations, election.Observation{
+					Record: election.Record{
+						Name: election.MemberLease("flotilla", member), Holder: member + "_1", Duration: time.Minute, RenewTime: time.Now(), AcquireTime: time.Now(),
+						Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive), CatalogueAnnotation: buildOf(version).Known().String()},
+					},
+					Exists: true, Seen: time.Now(), HolderSeen: time.Now(),
+				})
+			}
+			roster := election.RosterFrom("flotilla", observations, time.Minute, time.Now())
+			for holder := range test.versions {
+				// Whoever holds the group now.
+				holders := map[shard.ID]string{}
+				for _, s := range test.plan.Shards() {
+					holders[s.ID] = holder
+				}
+				w, err := Wish(test.plan, roster, KnownMembers("flotilla", observations), holders, Wishes{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := w.MembersOf(test.ring); !slices.Equal(got, test.want) {
+					t.Errorf("ring %s has the members %v, want %v", test.ring, got, test.want)
+				}
+				if test.of == "" {
+					continue
+				}
+				ring, _ := test.plan.Ring("cluster")
+				i := slices.IndexFunc(ring.Shards, func(s shard.Shard) bool { return s.Group == test.of })
+				if owner := w.Owner(ring.Shards[i].ID); !slices.Contains(test.by, owner) {
+					t.Errorf("group %s goes to %q, want one of %v", test.of, owner, test.by)
+				}
+				if next := w.successors(test.plan, holders)[ring.Shards[i].ID]; len(test.versions) == 3 && holder == "b" && next == "b" {
+					t.Errorf("b succeeds itself")
+				}
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ package plant
 
 // The bugs: see on.go.
 const (
+	AdaptNever          = false
 	AncestorsIgnored    = false
 	AptnessIgnored      = false
 	AskIgnored          = false

@@ -15,6 +15,8 @@ const Variable = "FLOTILLA_PLANT"
 
 // The bugs.
 var (
+	// AdaptNever has the planner leave controllers where they are, whatever members' versions have.
+	AdaptNever = bug("adapt_never")
 	// AncestorsIgnored has a shard run while live Leases of an older plan generation cover some of it.
 	AncestorsIgnored = bug("ancestors_ignored")
 	// AptnessIgnored gives shards to members that cannot run a controller where the plan has it, though they know it.

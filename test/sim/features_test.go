@@ -48,6 +48,8 @@ type features struct {
 	planner bool
 	// heartbeats: members have one heartbeat each.
 	heartbeats bool
+	// versions: members are of two versions, whose controllers differ.
+	versions bool
 	// refresh: what was prepared can be held against the present.
 	refresh bool
 	// shutdown is --controller-shutdown-timeout.
@@ -65,8 +67,8 @@ func newFeatures(random *rand.Rand) features {
 }
 
 func (f features) String() string {
-	text := strings.ReplaceAll(fmt.Sprintf("%+v", struct{ drift, gates, enforced, standby, rings, planner, refresh, heartbeats bool }{
-		f.drift, f.gates, f.enforced, f.standby, f.rings, f.planner, f.refresh, f.heartbeats,
+	text := strings.ReplaceAll(fmt.Sprintf("%+v", struct{ drift, gates, enforced, standby, rings, planner, refresh, heartbeats, versions bool }{
+		f.drift, f.gates, f.enforced, f.standby, f.rings, f.planner, f.refresh, f.heartbeats, f.versions,
 	}), ":", " ")
 	return fmt.Sprintf("%s, shutdown timeout %v", text, f.shutdown)
 }

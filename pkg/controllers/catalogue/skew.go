@@ -12,7 +12,7 @@ import (
 // operators to say.
 func Build(version string) skew.Build {
 	b := skew.Build{
-		Version: version,
+		Version: otherVersion(version),
 		Rings:   map[shard.Scope]string{shard.ScopeNamespaced: NamespacesRing, shard.ScopeCluster: ClusterRing},
 		Beside:  map[string]string{},
 		Controllers: []skew.Controller{
