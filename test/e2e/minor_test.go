@@ -83,7 +83,8 @@ func TestMinorVersions(t *testing.T) {
 	r.roll(t, members, earlier, strings.Replace(siteOfPresent, "pod-garbage-collector-controller in nodes", "pod-garbage-collector-controller in namespaces", 1), siteOfEarlier)
 	r.createFinished(t, "two")
 	stop()
-	f.workDone(t, r.lastReplicas(t))
+	f.scale(t, int(f.replicas))
+	f.workDone(t, f.replicas)
 	r.requireFinished(t, "two")
 	t.Logf("plan generation %d in the end", f.plan.Generation)
 	f.end(t)
@@ -251,13 +252,6 @@ func (r *minorRun) requireRootCA(t *testing.T, namespace string) {
 		_, err := r.client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})
-}
-
-// lastReplicas returns what the burst left the Deployments with.
-func (r *minorRun) lastReplicas(t *testing.T) int32 {
-	t.Helper()
-	r.scale(t, 3)
-	return 3
 }
 
 // requireGaps logs for how long nobody ran a part that passed on, and wants it short: nobody was killed.
