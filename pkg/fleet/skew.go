@@ -225,7 +225,7 @@ const EventPlanAdapted election.EventType = "plan-adapted"
 const EventLacking election.EventType = "lacking"
 
 // adapt changes the plan for the builds of the members that are there, if need be, and reports whether it did. It waits until
-// the last change is done, unless some member cannot run what it knows.
+// all is calm, unless some member cannot run what it knows.
 func (p *planner) adapt(ctx context.Context, lease election.Observation, now time.Time) bool {
 	m := p.member
 	if m.catalogue == "" || plant.AdaptNever {
@@ -241,7 +241,7 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	homes := plan.plan
 	for _, ring := range plan.plan.Rings {
 		if ring.Scope == shard.ScopeNamespaced {
-			homes = KeepHomes(homes, ring.Name, func(id shard.ID) string { return m.holderAmong(id, roster, now) })
+			homes = KeepHomes(homes, ring.Name, m.Wishes().home)
 		}
 	}
 	next, changes, err := m.config.Catalogue.Adapt(homes, live.known, away.known)
@@ -257,8 +257,7 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	}
 	p.unadapted = ""
 	urgent := slices.ContainsFunc(changes, func(c skew.Change) bool { return c.Urgent })
-	unsettled := func(ring shard.Ring) bool { return !m.settled(ring, now) }
-	if len(changes) == 0 || !urgent && slices.ContainsFunc(plan.plan.Rings, unsettled) {
+	if len(changes) == 0 || !urgent && !p.calm(plan.plan, roster, now) {
 		return false
 	}
 	if !p.write(ctx, lease, next) {
@@ -274,17 +273,17 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	return true
 }
 
-// holderAmong returns the live member that holds the shard; empty if none does.
-func (m *Member) holderAmong(id shard.ID, roster election.Roster, now time.Time) string {
-	lease := m.observer.Get(ShardLease(m.config.Fleet, id))
-	if !m.isHeld(lease, now) {
-		return ""
-	}
-	name := election.MemberOf(lease.Holder)
-	if _, live := roster.Get(name); !live {
-		return ""
-	}
-	return name
+// calm reports whether every shard is where it is to be, and no member is about to get its share.
+func (p *planner) calm(plan shard.Plan, roster election.Roster, now time.Time) bool {
+	joining := func(m election.Member) bool { return m.State == election.MemberJoining }
+	unsettled := func(ring shard.Ring) bool { return !p.member.settled(ring, now) }
+	return !slices.ContainsFunc(roster.Members(), joining) && !slices.ContainsFunc(plan.Rings, unsettled)
+}
+
+// home returns where a shard belongs, whoever has it now; empty if that is not known.
+func (w Wishes) home(id shard.ID) string {
+	home, _ := w.rings[id.Ring].homes.Owner(id)
+	return home
 }
 
 // Lacks returns the controllers that the plan in force names and that this member's build cannot run where the plan has them,

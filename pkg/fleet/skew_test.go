@@ -92,6 +92,8 @@ type watchman struct {
 	ended       chan struct{}
 	// longest is for how long at most one of them did not run somewhere.
 	longest map[string]time.Duration
+	// scene is who had what when the first of them had not run somewhere for a while.
+	scene string
 }
 
 // watch begins to look once everything runs.
@@ -99,7 +101,7 @@ func (s *sea) watch(controllers ...string) *watchman {
 	w := &watchman{sea: s, controllers: controllers, stop: make(chan struct{}), ended: make(chan struct{}), longest: map[string]time.Duration{}}
 	go func() {
 		defer close(w.ended)
-		since := map[string]time.Time{}
+		since, begin := map[string]time.Time{}, time.Now()
 		for {
 			now := time.Now()
 			for _, c := range controllers {
@@ -109,6 +111,9 @@ func (s *sea) watch(controllers ...string) *watchman {
 					since[c] = now
 				} else {
 					w.longest[c] = max(w.longest[c], now.Sub(since[c]))
+					if now.Sub(since[c]) > 2*time.Second && w.scene == "" {
+						w.scene = fmt.Sprintf("since %v:\n%s", since[c].Sub(begin), s.scene())
+					}
 				}
 			}
 			select {
@@ -137,9 +142,29 @@ func (w *watchman) require(most time.Duration) {
 	w.end()
 	for _, c := range w.controllers {
 		if w.longest[c] > most {
-			w.sea.t.Errorf("%s did not run somewhere for %v, want at most %v", c, w.longest[c], most)
+			w.sea.t.Errorf("%s did not run somewhere for %v, want at most %v; %s", c, w.longest[c], most, w.scene)
 		}
 	}
+}
+
+// scene says who holds what, and who works on what.
+func (s *sea) scene() string {
+	var lines []string
+	working := s.working()
+	for id, w := range working {
+		lines = append(lines, fmt.Sprintf("%s works on %s, %v", w.incarnation[:6], id, w.extent.Controllers))
+	}
+	last := map[string]election.Record{}
+	for _, write := range s.store.History() {
+		if write.After != nil {
+			last[write.After.Name] = election.RecordFrom(write.After)
+		}
+	}
+	for _, r := range last {
+		lines = append(lines, fmt.Sprintf("Lease %s: holder %.6s term %d, %v", r.Name, r.Holder, r.Transitions, short(fmt.Sprint(r.Annotations), 700)))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 // covered reports whether the controller runs on every namespace.
