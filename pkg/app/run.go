@@ -134,7 +134,8 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	})
 	member, err := fleet.New(fleet.Config{
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Plan: plan,
-		Check:          catalogue.CheckPlan,
+		Check:          catalogue.CheckParts,
+		Catalogue:      catalogue.Build(version.Get().GitVersion),
 		Rings:          o.Fleet.rings(),
 		Gates:          gates,
 		GateDelay:      o.Fleet.GateDelay,

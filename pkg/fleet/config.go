@@ -9,6 +9,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
 // Leases is what a member does with Leases; client-go's LeaseInterface has it. Give
@@ -27,6 +28,9 @@ type Config struct {
 	// Check returns why this member could not work by a plan that is valid in itself, naming the field, its value and what
 	// is allowed: an unknown controller for example. It must not block. Default: it can work by any.
 	Check func(shard.Plan) error
+	// Catalogue is what this member's build knows of controllers: it runs no others, and says which those are. Members may
+	// differ in it: docs/design/skew.md. Default: it knows all, and Check alone says which plans it can work by.
+	Catalogue skew.Build
 	// Rings are the names of the rings that the member serves. Default: all.
 	Rings []string
 	// Gates are the names of foreign Leases that the fleet must hold while any member runs. Default: none.
@@ -158,7 +162,8 @@ type Replanning struct {
 // Work is what Build is given.
 type Work struct {
 	Shard shard.Shard
-	// Controllers are the names of the controllers that the shard runs.
+	// Controllers are the names of the controllers that the shard runs; none if the plan names only such that the build does
+	// not have, see Config.Catalogue.
 	Controllers []string
 	// Share is how many shards of this ring a member is expected to hold, Shards how
 	// many the ring has.

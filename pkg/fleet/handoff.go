@@ -75,7 +75,7 @@ func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Tim
 	ring, _ := r.plan.Load().plan.Ring(r.shard.Ring)
 	work := Work{
 		Shard:       r.shard,
-		Controllers: slices.Clone(r.extent.Controllers),
+		Controllers: slices.DeleteFunc(slices.Clone(r.extent.Controllers), func(c string) bool { return slices.Contains(r.lacks, c) }),
 		Share:       1,
 		Shards:      len(ring.Shards),
 		Unheld:      unheld,

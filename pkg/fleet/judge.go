@@ -32,7 +32,7 @@ func (m *Member) judge(current *inForce, lease election.Observation, roster elec
 	if current == nil {
 		var good shard.Plan
 		if good, noGood = LastGoodOf(lease.Lease); noGood == nil {
-			if current = newInForce(good); m.config.Check(good) == nil {
+			if current = newInForce(good); m.fits(current, good, roster) == nil {
 				v.plan = current
 			}
 		}
@@ -41,7 +41,7 @@ func (m *Member) judge(current *inForce, lease election.Observation, roster elec
 	case err != nil:
 		v.err = err
 	case current == nil:
-		if v.err = m.config.Check(next); v.err == nil {
+		if v.err = m.fits(nil, next, roster); v.err == nil {
 			v.err = m.vouched(v, noGood, roster)
 		}
 	default:
@@ -55,7 +55,7 @@ func (m *Member) judge(current *inForce, lease election.Observation, roster elec
 
 // admit returns why a plan may not follow the one in force. It is nil for the plan in force itself.
 func (m *Member) admit(current *inForce, next shard.Plan, digest string, roster election.Roster) error {
-	if err := m.config.Check(next); err != nil {
+	if err := m.fits(current, next, roster); err != nil {
 		return err
 	}
 	if next.Generation == current.plan.Generation {

@@ -25,15 +25,17 @@ type Member struct {
 	refused     atomic.Pointer[refusal]
 	lastPlan    atomic.Pointer[lastPlan]
 	covers      covers
-	wishes      atomic.Pointer[Wishes]
-	prospects   prospects
-	fencing     *fencing
-	gates       *gates
-	stopping    stopping
-	journal     *journal
-	// slots has room for as many as prepare at a time, shardSlots for the requests for shards' Leases.
-	slots, shardSlots chan struct{}
-	lists             lists
+	// catalogue is what it says of its build on its Lease.
+	catalogue string
+	wishes    atomic.Pointer[Wishes]
+	prospects prospects
+	fencing   *fencing
+	gates     *gates
+	stopping  stopping
+	journal   *journal
+	// slots has room for as many as prepare at a time.
+	slots chan struct{}
+	lists lists
 	// started is set once the member may claim.
 	started atomic.Bool
 	pulse   pulse
@@ -53,7 +55,7 @@ func New(c Config) (*Member, error) {
 	if c.Check == nil {
 		c.Check = func(shard.Plan) error { return nil }
 	}
-	if err := errors.Join(c.Plan.Validate(), c.Check(c.Plan)); err != nil {
+	if err := errors.Join(c.Plan.Validate(), c.Check(c.Plan), c.Catalogue.Fits(nil, c.Plan, nil)); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
 	if c.Clock == nil {
@@ -92,7 +94,7 @@ func New(c Config) (*Member, error) {
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	m := &Member{config: c, runners: newRunners(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), shardSlots: make(chan struct{}, shardRequests), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
+	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
 	m.wishes.Store(&Wishes{})
 	var err error
 	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Heartbeats: true, Client: c.Leases, Clock: c.Clock})

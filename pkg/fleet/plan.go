@@ -212,6 +212,7 @@ func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
 	}
 	v.plan.settled = m.settledNow(v.plan)
 	m.inForce.Store(v.plan)
+	m.tellLacks(ctx, v.plan.plan)
 	m.membership.Touch()
 	m.reportPlan(EventPlanAdopted, nil)
 	klog.FromContext(ctx).Info("Adopted the plan", "generation", v.plan.plan.Generation, "shards", len(v.plan.plan.Shards()), "digest", v.plan.digest, "lastGood", v.err != nil)
@@ -241,7 +242,7 @@ func (m *Member) reportPlan(kind election.EventType, err error) {
 
 // memberAnnotations are what a member says of itself on its Lease.
 func (m *Member) memberAnnotations() map[string]string {
-	a := map[string]string{RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","), PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: "", StillAnnotation: m.stopping.annotation()}
+	a := map[string]string{RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","), PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: "", CatalogueAnnotation: m.catalogue, StillAnnotation: m.stopping.annotation()}
 	if f := m.inForce.Load(); f != nil {
 		a[PlanAnnotation], a[GenerationAnnotation] = f.digest, strconv.FormatInt(f.plan.Generation, 10)
 	}

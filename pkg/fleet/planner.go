@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,8 @@ type planner struct {
 	// was last found to be good with.
 	last    time.Time
 	content map[string]content
+	// unadapted is why the plan could not be adapted to the members' builds the last time.
+	unadapted string
 	// packed is the plan packedOf, as the Lease keeps it.
 	packed   string
 	packedOf *inForce
@@ -53,10 +56,30 @@ func (m *Member) newPlanner() (*planner, error) {
 	return p, err
 }
 
-// run plans whenever nobody else does, until ctx ends.
+// run plans whenever nobody else does, and nobody of a newer build is there, until ctx ends.
 func (p *planner) run(ctx context.Context) {
 	p.claimant.SetWish(election.Want)
-	p.claimant.Run(ctx)
+	var claiming sync.WaitGroup
+	defer claiming.Wait()
+	claiming.Go(func() { p.claimant.Run(ctx) })
+	m := p.member
+	if m.catalogue == "" {
+		return
+	}
+	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
+		return before.Exists != after.Exists || before.Holder != after.Holder ||
+			before.Annotations[election.StateAnnotation] != after.Annotations[election.StateAnnotation] ||
+			before.Annotations[PlanAnnotation] != after.Annotations[PlanAnnotation]
+	})
+	defer stop()
+	for ctx.Err() == nil {
+		wish := election.Want
+		if m.yields(m.Roster()) {
+			wish = election.Leave
+		}
+		p.claimant.SetWish(wish)
+		m.await(ctx, changed, m.config.Timing.LeaseDuration)
+	}
 }
 
 // work plans for one term.
@@ -103,7 +126,7 @@ func (p *planner) plan(ctx context.Context) bool {
 		current.Generation = generation + 1
 		return p.write(ctx, lease, current)
 	}
-	if p.retire(ctx, now) {
+	if p.adapt(ctx, lease, now) || p.retire(ctx, now) {
 		return true
 	}
 	if m.config.Replanning.Interval == 0 {

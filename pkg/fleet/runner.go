@@ -23,6 +23,8 @@ type shardRunner struct {
 	shard    shard.Shard
 	extent   shard.Extent
 	claimant *election.Claimant
+	// lacks are those of its controllers that this member's build does not have.
+	lacks []string
 	// cancel ends run.
 	cancel context.CancelFunc
 	// plan is the last one in force that had the shard.
@@ -60,11 +62,12 @@ type shardRunner struct {
 func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, error) {
 	r := &shardRunner{member: m, shard: s, extent: plan.extents[s.ID], changed: make(chan struct{}, 1), born: m.config.Clock.Now()}
 	r.plan.Store(plan)
+	r.lacks = m.config.Catalogue.Lacks(r.extent.Controllers, scopeOf(s))
 	var err error
 	r.claimant, err = election.NewClaimant(election.ClaimantConfig{
 		Name:         ShardLease(m.config.Fleet, s.ID),
 		Identity:     m.incarnation,
-		Client:       m.shardLeases(),
+		Client:       m.config.Leases,
 		Observer:     m.observer,
 		Clock:        m.config.Clock,
 		Timing:       m.config.Timing,
@@ -96,6 +99,7 @@ func (r *shardRunner) annotations() map[string]string {
 		PlanAnnotation:        plan.digest,
 		GenerationAnnotation:  strconv.FormatInt(plan.plan.Generation, 10),
 		ControllersAnnotation: strings.Join(slices.Sorted(slices.Values(r.extent.Controllers)), ","),
+		LacksAnnotation:       strings.Join(r.lacks, ","),
 		RangeAnnotation:       "",
 		ReadyAnnotation:       "",
 		RunningAnnotation:     "",

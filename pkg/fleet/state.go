@@ -75,6 +75,9 @@ func (m *Member) Ready() error {
 	if !slices.Contains(m.Wishes().members, m.config.Member) && !m.isDrained() {
 		return fmt.Errorf("member %s is %s and has no shards", m.config.Member, m.membership.State())
 	}
+	if err := m.misfit(); err != nil {
+		return err
+	}
 	var missing []string
 	for _, s := range m.Shards() {
 		if s.Owner == m.config.Member && !(s.Owned && s.Running) {

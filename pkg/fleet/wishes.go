@@ -32,12 +32,15 @@ type ringWishes struct {
 	// newest are the members, those that came last first.
 	newest        []string
 	homes, owners shard.Placement
+	// lacking are, for each group, the members whose build does not have all of its controllers;
+	// nil where there are none.
+	lacking map[shard.ID][]string
 }
 
 // Wish computes the wishes for a plan, from the members that are live, those that there
 // have been (known), and who holds each shard. Members that refuse a plan of this generation are
 // left out, as are those that refuse another and work by none or by an older one, and so is each
-// from the rings that it does not serve. It is a pure function; last, the wishes of before, only
+// from the rings that it does not serve, or has no build for. It is a pure function; last, the wishes of before, only
 // saves it work: placing takes long with many members. An error means that the plan has more shards
 // than can be placed.
 func Wish(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
@@ -62,7 +65,7 @@ func wishBy(
 		}
 	}
 	for _, ring := range plan.Rings {
-		r := ringWishes{members: ServersOf(active, ring.Name)}
+		r := ringWishes{members: serversOf(active, ring)}
 		r.known = slices.Concat(ServersOf(known, ring.Name), r.members)
 		slices.Sort(r.known)
 		r.known = slices.Compact(r.known)
@@ -74,6 +77,7 @@ func wishBy(
 			}
 		}
 		r.newest = newestOf(active, r.members)
+		r.lacking = lackingOf(active, ring)
 		w.rings[ring.Name] = r
 		w.members = append(w.members, r.members...)
 	}
@@ -100,6 +104,7 @@ func (w Wishes) settle(plan shard.Plan, holders map[shard.ID]string, failed stri
 			r := w.rings[ring.Name]
 			members := slices.DeleteFunc(slices.Clone(r.members), func(m string) bool { return m == failed })
 			owners := plan.SettleRing(ring.Name, members, r.homes, holders, r.newest, beside)
+			owners = owners.With(r.able(members, owners, holders))
 			for _, s := range ring.Shards {
 				if owner, placed := owners.Owner(s.ID); placed {
 					beside[owner] += min(s.Weight, shard.MaxCellWeight)

@@ -21,28 +21,11 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 	for {
 		m.pulse.beat(m.config.Clock.Now())
 		opened := m.gates.opening()
-		began := m.config.Clock.Now()
-		holds := m.wish(ctx, claimCtx)
-		ended := m.config.Clock.Now()
-		due := ended.Add(holds)
-		// While hundreds of shards change hands there is something to wish all the time.
-		if d := breath(ended.Sub(began)); d > 0 {
-			m.pause(ctx, d)
-		}
+		due := m.config.Clock.Now().Add(m.wish(ctx, claimCtx))
 		if done() || !m.idle(ctx, changed, opened, due) {
 			return
 		}
 	}
-}
-
-// breath returns how long to wait after wishes that took so long to compute: long enough to leave the processor to others
-// for most of the time, and not at all in a small fleet.
-func breath(took time.Duration) time.Duration {
-	const least, most = 2 * time.Millisecond, 200 * time.Millisecond
-	if took < least {
-		return 0
-	}
-	return min(4*took, most)
 }
 
 // idle returns true when there may be something to wish, and at due at the latest; false when ctx has ended or the membership is

@@ -4,7 +4,9 @@ package plant
 
 // The bugs: see on.go.
 const (
+	AdaptNever          = false
 	AncestorsIgnored    = false
+	AptnessIgnored      = false
 	AskIgnored          = false
 	DrainIgnored        = false
 	DrainUnbounded      = false
@@ -14,6 +16,7 @@ const (
 	GateIgnored         = false
 	GenerationKept      = false
 	InheritanceStale    = false
+	LackingOwner        = false
 	LostLeaseIgnored    = false
 	MarkSkipped         = false
 	PreparedLeaked      = false

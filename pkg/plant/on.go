@@ -15,8 +15,12 @@ const Variable = "FLOTILLA_PLANT"
 
 // The bugs.
 var (
+	// AdaptNever has the planner leave controllers where they are, whatever members' versions have.
+	AdaptNever = bug("adapt_never")
 	// AncestorsIgnored has a shard run while live Leases of an older plan generation cover some of it.
 	AncestorsIgnored = bug("ancestors_ignored")
+	// AptnessIgnored gives shards to members that cannot run a controller where the plan has it, though they know it.
+	AptnessIgnored = bug("aptness_ignored")
 	// AskIgnored has a holder keep a shard that its next owner asks for.
 	AskIgnored = bug("ask_ignored")
 	// DrainIgnored gives shards to drained members.
@@ -35,6 +39,8 @@ var (
 	GenerationKept = bug("generation_kept")
 	// InheritanceStale has a shard that inherits from others not wait until its caches have seen their last writes.
 	InheritanceStale = bug("inheritance_stale")
+	// LackingOwner leaves a group to a member whose build does not have all of it, while another's has.
+	LackingOwner = bug("lacking_owner")
 	// LostLeaseIgnored keeps the end of a lost claim from its work.
 	LostLeaseIgnored = bug("lost_lease_ignored")
 	// MarkSkipped has nobody fence a dead member in the API server.

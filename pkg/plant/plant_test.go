@@ -51,7 +51,7 @@ func TestUnknownBug(t *testing.T) {
 		run := exec.CommandContext(t.Context(), binary, "-test.run=^$")
 		run.Env = append(os.Environ(), "FLOTILLA_PLANT="+name)
 		out, err := run.CombinedOutput()
-		if (err != nil) != wrong || wrong && !strings.Contains(string(out), `"`+name+`", must be empty or one of ancestors_ignored `) {
+		if (err != nil) != wrong || wrong && !strings.Contains(string(out), `"`+name+`", must be empty or one of adapt_never `) {
 			t.Errorf("FLOTILLA_PLANT=%s: %v, %s", name, err, out)
 		}
 	}

@@ -35,6 +35,11 @@ const (
 	PlanPutAside Kind = "PlanPutAside"
 	// PlanRefused: a live member cannot work by the plan, and is left out of the rings.
 	PlanRefused Kind = "PlanRefused"
+	// ControllersLacking: the version of a member does not have controllers of the shards that it holds, so that they run
+	// without them.
+	ControllersLacking Kind = "ControllersLacking"
+	// MemberUnfit: a live member gets no shards of a ring, because its version can run some controller in another scope alone.
+	MemberUnfit Kind = "MemberUnfit"
 	// PlannerMissing: nobody holds the plan's Lease, so nobody plans or mends the plan.
 	PlannerMissing Kind = "PlannerMissing"
 	// RingUnserved: no live member serves a ring.
@@ -87,7 +92,7 @@ const (
 // kinds are all, in the order in which findings of one severity are shown.
 var kinds = []Kind{
 	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, GateWithoutHolder, StopUnreadable, Stopped, WaitingAtGate, TwoHolders, TwoIncarnations, RingUnserved, Orphan, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
-	LeaseNonsense, PlanRefused, GatesDiffer, MemberDisagrees, MemberSilent, MemberJoining, MemberLeaving, PlannerMissing, PlanPutAside, PinnedToNobody, DrainedInVain, MemberDrained,
+	LeaseNonsense, PlanRefused, MemberUnfit, ControllersLacking, GatesDiffer, MemberDisagrees, MemberSilent, MemberJoining, MemberLeaving, PlannerMissing, PlanPutAside, PinnedToNobody, DrainedInVain, MemberDrained,
 }
 
 // What a finding is about.
@@ -147,6 +152,7 @@ func Findings(r *Reading) []Finding {
 	if r.Fault == nil {
 		f.found = append(f.found, planFindings(r, r.Plan)...)
 		f.drains()
+		f.versions()
 		f.shards()
 	}
 	f.claims()

@@ -19,6 +19,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
 // A findingCase makes one thing go wrong in a fleet that is well.
@@ -31,6 +32,15 @@ type findingCase struct {
 	want []string
 	// says is in the message of the first.
 	says string
+}
+
+// versionWith is what a member of a version publishes that knows some controllers.
+func versionWith(scope shard.Scope, names ...string) skew.Known {
+	b := skew.Build{Version: "v1.36.0"}
+	for _, name := range names {
+		b.Controllers = append(b.Controllers, skew.Controller{Name: name, Scopes: []shard.Scope{scope}})
+	}
+	return b.Known()
 }
 
 var findingCases = []findingCase{
@@ -47,6 +57,18 @@ var findingCases = []findingCase{
 	{name: "refused", make: func(s *scene) {
 		s.at("flotilla-1").Annotations[fleet.RefusedAnnotation] = "4: rings[0]: no"
 	}, want: []string{"error PlanRefused member flotilla-1"}, says: "member flotilla-1 refuses plan generation 4: rings[0]: no"},
+	{name: "lacking", make: func(s *scene) {
+		s.at("01").Annotations[fleet.LacksAnnotation], s.at("volumes").Annotations[fleet.LacksAnnotation] = "job", "volumes-controller"
+		s.at("flotilla-1").Annotations[fleet.CatalogueAnnotation] = versionWith(shard.ScopeNamespaced, "deployment").String()
+	}, want: []string{"warning ControllersLacking member flotilla-1"}, says: "runs 2 shards without job, volumes-controller: its version, v1.36.0, does not have"},
+	{name: "lacking, and not held", make: func(s *scene) {
+		s.at("01").Annotations[fleet.LacksAnnotation] = "job"
+		s.release("01", 100*time.Millisecond)
+	}, want: []string{"warning Orphan shard namespaces/01"}},
+	{name: "unfit", make: func(s *scene) {
+		s.at("flotilla-1").Annotations[fleet.RingsAnnotation] = "cluster"
+		s.at("flotilla-0").Annotations[fleet.CatalogueAnnotation] = versionWith(shard.ScopeCluster, "job").String()
+	}, want: []string{"warning MemberUnfit member flotilla-0"}, says: "gets no shards of ring namespaces: its version, v1.36.0, can run"},
 	{name: "planner gone", make: func(s *scene) { s.release("plan", time.Minute) }, want: []string{"warning PlannerMissing plan flotilla-plan"}, says: "for 59s"},
 	{name: "planner just gone", make: func(s *scene) { s.release("plan", time.Second) }},
 	{name: "unserved", make: func(s *scene) {

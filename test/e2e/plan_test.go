@@ -107,43 +107,45 @@ func TestPlanChanges(t *testing.T) {
 // followed waits until every shard of the plan is run, and no other. Members may have none of a ring: operators give homes.
 func (f *fleetRun) followed(t *testing.T) {
 	t.Helper()
-	harness.Eventually(t, leaseDuration+harness.Patience, "the plan is followed", func(ctx context.Context) error {
-		for _, m := range f.members {
-			if err := m.Ready(ctx); err != nil {
-				return err
-			}
-		}
-		leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + f.name})
-		if err != nil {
+	harness.Eventually(t, leaseDuration+harness.Patience, "the plan is followed", f.checkFollowed)
+}
+
+func (f *fleetRun) checkFollowed(ctx context.Context) error {
+	for _, m := range f.members {
+		if err := m.Ready(ctx); err != nil {
 			return err
 		}
-		live := map[string]bool{}
-		for i := range leases.Items {
-			if record := election.RecordFrom(&leases.Items[i]); strings.HasPrefix(record.Name, election.MemberLease(harness.Fleet, "")) {
-				live[record.Holder] = true
-			}
+	}
+	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + f.name})
+	if err != nil {
+		return err
+	}
+	live := map[string]bool{}
+	for i := range leases.Items {
+		if record := election.RecordFrom(&leases.Items[i]); strings.HasPrefix(record.Name, election.MemberLease(harness.Fleet, "")) {
+			live[record.Holder] = true
 		}
-		// The Lease of a shard that is in no plan any more goes on naming who died with it.
-		held := map[string]bool{}
-		for i := range leases.Items {
-			if record := election.RecordFrom(&leases.Items[i]); record.Labels[fleet.ShardLabel] != "" {
-				held[record.Name] = live[record.Holder]
-			}
+	}
+	// The Lease of a shard that is in no plan any more goes on naming who died with it.
+	held := map[string]bool{}
+	for i := range leases.Items {
+		if record := election.RecordFrom(&leases.Items[i]); record.Labels[fleet.ShardLabel] != "" {
+			held[record.Name] = live[record.Holder]
 		}
-		for _, s := range f.plan.Shards() {
-			name := fleet.ShardLease(harness.Fleet, s.ID)
-			if !held[name] {
-				return fmt.Errorf("%s is not held", s.ID)
-			}
-			delete(held, name)
+	}
+	for _, s := range f.plan.Shards() {
+		name := fleet.ShardLease(harness.Fleet, s.ID)
+		if !held[name] {
+			return fmt.Errorf("%s is not held", s.ID)
 		}
-		for name, still := range held {
-			if still {
-				return fmt.Errorf("%s is held and not in the plan", name)
-			}
+		delete(held, name)
+	}
+	for name, still := range held {
+		if still {
+			return fmt.Errorf("%s is held and not in the plan", name)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // changed returns the plan of the next generation.

@@ -46,6 +46,8 @@ type features struct {
 	rings bool
 	// planner: the planner balances ranges.
 	planner bool
+	// versions: members are of two versions, whose controllers differ.
+	versions bool
 	// refresh: what was prepared can be held against the present.
 	refresh bool
 	// shutdown is --controller-shutdown-timeout.
@@ -63,8 +65,8 @@ func newFeatures(random *rand.Rand) features {
 }
 
 func (f features) String() string {
-	text := strings.ReplaceAll(fmt.Sprintf("%+v", struct{ drift, gates, enforced, standby, rings, planner, refresh bool }{
-		f.drift, f.gates, f.enforced, f.standby, f.rings, f.planner, f.refresh,
+	text := strings.ReplaceAll(fmt.Sprintf("%+v", struct{ drift, gates, enforced, standby, rings, planner, refresh, versions bool }{
+		f.drift, f.gates, f.enforced, f.standby, f.rings, f.planner, f.refresh, f.versions,
 	}), ":", " ")
 	return fmt.Sprintf("%s, shutdown timeout %v", text, f.shutdown)
 }

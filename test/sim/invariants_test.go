@@ -28,6 +28,7 @@ const (
 	settles    invariant = "settles"
 	placed     invariant = "placed"
 	drained    invariant = "drained"
+	everywhere invariant = "everywhere"
 	leaves     invariant = "leaves"
 	closes     invariant = "closes"
 	goroutines invariant = "goroutines"
@@ -58,6 +59,7 @@ var invariants = map[invariant]string{
 	settles:    "in the end each shard is run by one member, under one valid claim",
 	placed:     "in the end each shard is where the rings want it",
 	drained:    "in the end a drained member runs nothing, if others are there",
+	everywhere: "in the end a controller that all versions have runs on every namespace",
 	leaves:     "everybody can leave, in the time that the flags say",
 	closes:     "what was built has been run or closed",
 	goroutines: "no goroutine is left",

@@ -22,7 +22,7 @@ func (w *world) replan() {
 	if w.isBad(lease) {
 		// The operator works from the plan that was there before.
 		generation := current.Generation
-		current = w.latest
+		current = w.lastPlan()
 		current.Generation = max(generation, current.Generation)
 	}
 	var namespaced []string
@@ -195,8 +195,8 @@ func (w *world) mend() {
 	if err == nil && !w.misplanned {
 		return
 	}
-	if err != nil {
-		plan = w.latest
+	if err != nil || w.versions {
+		plan = w.lastPlan()
 	}
 	plan.Generation = max(plan.Generation, w.latest.Generation) + 100
 	plan.Rings = slices.Clone(plan.Rings)

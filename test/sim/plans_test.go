@@ -45,6 +45,10 @@ func (w *world) judgePlansLocked(history []leasetest.Write) {
 		if write.Before.Annotations[fleet.RejectedAnnotation] != write.After.Annotations[fleet.RejectedAnnotation] || before.Digest() == after.Digest() {
 			continue // somebody's nonsense was replaced
 		}
+		if adapted(before, after) {
+			w.countLocked(versionChanges)
+			continue
+		}
 		w.countLocked(plannerChanges)
 		since := w.sentAt(write).Sub(w.sentAt(last))
 		same := last.After != nil && *last.After.Spec.HolderIdentity == *write.After.Spec.HolderIdentity && joined.Before(last.Time)

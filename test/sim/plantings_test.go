@@ -30,6 +30,7 @@ var bugs = []planting{
 	{name: "term_kept", by: terms, also: []invariant{drains}},         // A drain is told from an earlier one by its term.
 	{name: "generation_kept", by: plans, also: []invariant{requests}}, // The planner writes it again and again.
 	{name: "replan_restless", by: calm},
+	{name: "adapt_never", by: everywhere},
 	{name: "stuck_early", by: exit},
 	{name: "lost_lease_ignored", by: exit, also: []invariant{fence, goroutines}},
 	// A shard whose work never returns stays where it is, or is run twice once its Lease has expired.
@@ -57,6 +58,8 @@ var seenByTests = []seen{
 	{"release_before_stop", "pkg/election", "TestOneHolderUnderRandomFaults", `released at .* while its work ran`},
 	{"lost_lease_ignored", "pkg/election", "TestRenewDeadlineEndsClaim", `\d a stuck 8 \(renew-deadline\) since 5s`},
 	{"fence_off", "pkg/election", "TestFenceRefusesAfterClaim|TestFenceWithoutElection", `PUT was sent`},
+	{"aptness_ignored", "pkg/fleet", "TestWhoGetsWhat", `ring cluster has the members \[a b c\], want \[b\]`},
+	{"lacking_owner", "pkg/fleet", "TestWhoGetsWhat", `group old goes to "b", want one of \[a\]`},
 	{"range_off_by_one", "pkg/shard", "TestRangeBoundaries", `0x0000000000000005-0x0000000000000008 contains 8`},
 	{"event_dropped", "pkg/shard/informer", "TestLikeClientGo", `notifications \(-client-go \+ours\)`},
 	{"event_dropped", "pkg/shard/informer", "TestFollowersModel", `at version \d+ a range holds `},

@@ -65,6 +65,7 @@ func (w *world) launch(s *seat) {
 		Build: p.build, Observe: func(e fleet.Event) { w.observe(p, e) }, Exit: func(reason string) { w.exit(p, reason) },
 	}
 	w.configure(&config, s)
+	w.equip(&config, s)
 	var err error
 	if p.Member, err = fleet.New(config); err != nil {
 		w.t.Fatal(err)

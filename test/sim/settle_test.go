@@ -120,6 +120,15 @@ func (w *world) unsettled() (invariant, string) {
 			return broken, problem
 		}
 	}
+	works := map[shard.ID]*work{}
+	for part, all := range w.works {
+		for _, k := range all {
+			works[part.id] = k
+		}
+	}
+	if problem := w.unrun(plan, works); problem != "" {
+		return everywhere, problem
+	}
 	return "", ""
 }
 

@@ -32,6 +32,7 @@ const (
 	thaws
 	standbyTakeovers
 	ringClaims
+	versionChanges
 	kinds // how many there are
 )
 
@@ -61,6 +62,7 @@ var floors = [kinds]struct {
 	thaws:            {"clocks that stood still", 500},
 	standbyTakeovers: {"takeovers by a standby", 250},
 	ringClaims:       {"claims by members that serve some rings", 1800},
+	versionChanges:   {"changes of plan for versions", 300},
 }
 
 // totals shows that the simulation reaches what it is about.

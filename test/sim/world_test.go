@@ -65,6 +65,7 @@ type seat struct {
 	process *process // nil before the first
 	rate    float64
 	rings   []string // that the next process serves; nil is all
+	version int      // of the process, where versions differ; 0 before the first
 	// start is when the next process is to be started; zero if none is.
 	start time.Time
 }
@@ -74,6 +75,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t: t, seed: seed, begin: time.Now(), store: leasetest.NewStore(), random: rand.New(rand.NewPCG(seed, 0)),
 	}
 	w.features = newFeatures(w.random)
+	w.versions = someVersions(seed)
 	w.plan = w.firstPlan(2 + w.random.IntN(2))
 	w.judge.init()
 	w.api.init()

@@ -203,6 +203,10 @@ func ofLease(e fleet.Event) entry {
 			return entry{}.warn("PlanRefused", "%.1000s", e.Err.Error())
 		}
 		return entry{}.warn("PlanRefused", "%.900s; the last good plan stays in force", e.Err.Error())
+	case fleet.EventPlanAdapted: // logged where it is written
+		return entry{}.event("PlanAdapted", "the members' versions have changed: %.900s", e.Err.Error())
+	case fleet.EventLacking: // logged where the plan is adopted
+		return entry{}.event("ControllersLacking", "this member's version does not have, and its shards run without, %.900s", e.Err.Error())
 	case election.EventStruck:
 		return line("Found a member dead", "incarnation", e.Holder, "duration", e.Duration).
 			warn("MemberEnded", "%s has not renewed its Lease and is listed as ended: its shards are free", e.Holder)

@@ -74,6 +74,7 @@ func (m *Metrics) collectRings(out samples) {
 func (m *Metrics) collectFleet(out samples) {
 	member := m.source.Member
 	out.gauge(planRefused, toFloat(member.Refused() != nil))
+	out.gauge(planLacking, float64(len(member.Lacks())))
 	out.gauge(stopped, toFloat(member.Stopped() != nil))
 	out.gauge(foreign, float64(len(member.Wishes().Foreign())))
 	out.gauge(fencePolicy, toFloat(m.source.Enforced()))

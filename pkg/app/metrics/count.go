@@ -53,7 +53,7 @@ func (m *Metrics) Count(e fleet.Event) {
 	case fleet.EventPlanAdopted:
 		m.plans.WithLabelValues(string(e.Type)).Inc()
 		m.zeroRings()
-	case fleet.EventPlanRestored, fleet.EventPlanRefused:
+	case fleet.EventPlanRestored, fleet.EventPlanRefused, fleet.EventPlanAdapted:
 		m.plans.WithLabelValues(string(e.Type)).Inc()
 	case fleet.EventFenced, fleet.EventFenceRefused:
 		m.marks.WithLabelValues(string(e.Type)).Inc()
@@ -193,7 +193,7 @@ func (m *Metrics) zero() {
 	for _, result := range []string{string(fleet.EventFenced), string(fleet.EventFenceRefused)} {
 		m.marks.WithLabelValues(result)
 	}
-	for _, result := range []string{string(fleet.EventPlanAdopted), string(fleet.EventPlanRefused), string(fleet.EventPlanRestored)} {
+	for _, result := range []string{string(fleet.EventPlanAdopted), string(fleet.EventPlanRefused), string(fleet.EventPlanRestored), string(fleet.EventPlanAdapted)} {
 		m.plans.WithLabelValues(result)
 	}
 	kinds := []string{kindMember, kindShard, kindPlan}

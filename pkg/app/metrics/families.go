@@ -52,6 +52,7 @@ var (
 
 	planGeneration = stateOf("plan_generation", gauge, "Generation of the plan that this member works by.")
 	planRefused    = stateOf("plan_refused", gauge, "1 if this member refuses the plan that is on the plan's Lease and works by the last good one, else 0.")
+	planLacking    = stateOf("plan_controllers_lacking", gauge, "Controllers that the plan names and that this member's version does not have: its shards run without them.")
 
 	members = stateOf("fleet_members", gauge, "Live members as this member sees them, by state: joining, active, leaving, drained.", "state")
 	foreign = stateOf("fleet_foreign_members", gauge, "Live members that refuse the plan and are left out of the rings.")
@@ -75,7 +76,7 @@ var (
 
 	refusedWritesOf = define("fence_refused_writes_total", counter, "Writes of this member's controllers that the fence in the process refused.", "ring", "reason")
 	marksOf         = define("fence_marks_total", counter, "Dead members that this one has fenced (fenced), or that the API server did not let it fence (fence-refused).", "result")
-	plansOf         = define("plan_changes_total", counter, "Plans that this member has taken into force (plan-adopted), refused (plan-refused), or put back where they had been spoilt (plan-restored).", "result")
+	plansOf         = define("plan_changes_total", counter, "Plans that this member has taken into force (plan-adopted), refused (plan-refused), put back where they had been spoilt (plan-restored), or changed for the versions of the members (plan-adapted).", "result")
 
 	requestsOf    = define("lease_requests_total", counter, "Requests of this member for the fleet's own Leases and its gates.", "kind", "action", "result")
 	requestTimeOf = define("lease_request_duration_seconds", histogram, "How long requests for the fleet's own Leases and its gates take, whatever comes of them.", "kind", "action")

@@ -177,7 +177,7 @@ func All() []Row {
 		rows[i].Picture = pictures[rows[i].Name]
 	}
 	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.Name, b.Name) })
-	return rows
+	return otherRows(rows)
 }
 
 // Lookup returns the row of the controller with this name. Aliases are unknown.

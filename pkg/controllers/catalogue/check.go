@@ -17,22 +17,18 @@ import (
 // nobody would run it. The garbage collector may be in parts: see [ClusterCollector]. All faults are in one error, each with the path of the field, its value and
 // what is allowed.
 func CheckPlan(plan shard.Plan) error {
+	faults := partFaults(plan)
 	rows := map[string]Row{}
 	for _, row := range All() {
 		rows[row.Name] = row
 	}
-	var faults validation.ErrorList
 	found := sets.New[string]()
-	var ofRanges, ofCluster *validation.Path
 	check := func(path *validation.Path, controllers []string, scope shard.Scope) {
 		for i, name := range controllers {
 			found.Insert(name)
 			row, known := rows[name]
 			switch {
-			case name == ClusterCollector && scope == shard.ScopeCluster:
-				ofCluster = path.Index(i)
-			case name == names.GarbageCollectorController && scope == shard.ScopeNamespaced:
-				ofRanges = path.Index(i)
+			case isPart(name, scope):
 			case !known:
 				faults = append(faults, validation.Invalid(path.Index(i), name, "must be a controller that 'flotilla controllers' lists"))
 			case string(row.Scope) != string(scope) && string(row.EarlierScope) != string(scope):
@@ -47,13 +43,6 @@ func CheckPlan(plan shard.Plan) error {
 			check(rings.Index(i).Child("shards").Index(j).Child("controllers"), s.Controllers, r.Scope)
 		}
 	}
-	if fault := collectorFault(ofRanges != nil, ofCluster != nil); fault != "" {
-		at, name := ofRanges, names.GarbageCollectorController
-		if at == nil {
-			at, name = ofCluster, ClusterCollector
-		}
-		faults = append(faults, validation.Invalid(at, name, fault))
-	}
 	var missing []string
 	for name := range rows {
 		if !found.Has(name) {
@@ -64,4 +53,44 @@ func CheckPlan(plan shard.Plan) error {
 		faults = append(faults, validation.Required(rings, "every controller must be in a ring, but "+strings.Join(missing, ", ")+" is in none"))
 	}
 	return faults.ToAggregate()
+}
+
+// CheckParts returns what is wrong with where a plan has the parts of the garbage collector. It is for members, whose builds may
+// know other controllers than the one that the plan is of: [Build] says what theirs knows.
+func CheckParts(plan shard.Plan) error { return partFaults(plan).ToAggregate() }
+
+func partFaults(plan shard.Plan) validation.ErrorList {
+	var ofRanges, ofCluster *validation.Path
+	note := func(path *validation.Path, controllers []string, scope shard.Scope) {
+		for i, name := range controllers {
+			switch {
+			case !isPart(name, scope):
+			case name == ClusterCollector:
+				ofCluster = path.Index(i)
+			default:
+				ofRanges = path.Index(i)
+			}
+		}
+	}
+	rings := validation.NewPath("rings")
+	for i, r := range plan.Rings {
+		note(rings.Index(i).Child("controllers"), r.Controllers, r.Scope)
+		for j, s := range r.Shards {
+			note(rings.Index(i).Child("shards").Index(j).Child("controllers"), s.Controllers, r.Scope)
+		}
+	}
+	fault := collectorFault(ofRanges != nil, ofCluster != nil)
+	if fault == "" {
+		return nil
+	}
+	at, name := ofRanges, names.GarbageCollectorController
+	if at == nil {
+		at, name = ofCluster, ClusterCollector
+	}
+	return validation.ErrorList{validation.Invalid(at, name, fault)}
+}
+
+// isPart reports whether a controller in a ring of this scope is a part of the garbage collector.
+func isPart(name string, scope shard.Scope) bool {
+	return name == ClusterCollector && scope == shard.ScopeCluster || name == names.GarbageCollectorController && scope == shard.ScopeNamespaced
 }

@@ -1,0 +1,345 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
+)
+
+const (
+	// CatalogueAnnotation has, on a member's Lease, what its build knows of controllers, see
+	// [skew.Known]. It is missing where the build has no catalogue, or is from before there was one.
+	CatalogueAnnotation = "flotilla.dev/catalogue"
+	// LacksAnnotation lists, on a shard's Lease, the controllers of the shard that its holder's build
+	// does not have and so does not run, comma separated; it is missing where there are none.
+	LacksAnnotation = "flotilla.dev/lacks"
+)
+
+// leftFor is for how long a member that has left in order counts as one that will come back, with the
+// same build: about as long as a restart takes. One that has died counts for [memory].
+const leftFor = time.Minute
+
+// KnownOf returns what a member says that its build knows; false if it says nothing, or nonsense.
+func KnownOf(m election.Member) (skew.Known, bool) {
+	text := m.Annotations[CatalogueAnnotation]
+	if text == "" {
+		return skew.Known{}, false
+	}
+	known, err := skew.ParseKnown(text)
+	return known, err == nil
+}
+
+// aptness remembers which builds are apt for one ring: most members have the same.
+type aptness struct {
+	ring shard.Ring
+	by   map[string]bool
+}
+
+func (a aptness) apt(m election.Member) bool {
+	text := m.Annotations[CatalogueAnnotation]
+	apt, known := a.by[text]
+	if !known {
+		build, says := KnownOf(m)
+		apt = !says || build.Apt(a.ring) || plant.AptnessIgnored
+		a.by[text] = apt
+	}
+	return apt
+}
+
+// serversOf returns the names of those members that serve the ring, as [ServersOf] does, and can run
+// all that they know of it, see [skew.Known.Apt]. Where there are none, the others serve it, without
+// what they cannot run: that the rest runs is worth more.
+func serversOf(members []election.Member, ring shard.Ring) []string {
+	a := aptness{ring, map[string]bool{}}
+	apt := slices.DeleteFunc(slices.Clone(members), func(m election.Member) bool { return !a.apt(m) })
+	if names := ServersOf(apt, ring.Name); len(names) > 0 {
+		return names
+	}
+	return ServersOf(members, ring.Name)
+}
+
+// lackingOf returns, for each group of the ring, the members whose build does not have all of its controllers.
+func lackingOf(members []election.Member, ring shard.Ring) map[shard.ID][]string {
+	if ring.Scope != shard.ScopeCluster {
+		return nil
+	}
+	var lacking map[shard.ID][]string
+	by := map[string]skew.Known{} // most members publish the same
+	for _, m := range members {
+		text := m.Annotations[CatalogueAnnotation]
+		known, read := by[text]
+		if !read {
+			var says bool
+			if known, says = KnownOf(m); !says {
+				known = skew.Build{}.Known()
+			}
+			by[text] = known
+		}
+		for _, s := range ring.Shards {
+			if slices.ContainsFunc(s.Controllers, func(c string) bool { return !known.Runs(c, ring.Scope) }) {
+				if lacking == nil {
+					lacking = map[shard.ID][]string{}
+				}
+				lacking[s.ID] = append(lacking[s.ID], m.Name)
+			}
+		}
+	}
+	return lacking
+}
+
+// able returns other owners for those groups whose owner does not have all of their controllers, while some member has: its
+// holder if that has, else the one that came last.
+func (r ringWishes) able(members []string, owners shard.Placement, holders map[shard.ID]string) map[shard.ID]string {
+	var other map[shard.ID]string
+	for id, lacking := range r.lacking {
+		if owner, placed := owners.Owner(id); !placed || !slices.Contains(lacking, owner) || plant.LackingOwner {
+			continue
+		}
+		for _, name := range append([]string{holders[id]}, r.newest...) {
+			if slices.Contains(members, name) && !slices.Contains(lacking, name) {
+				if other == nil {
+					other = map[shard.ID]string{}
+				}
+				other[id] = name
+				break
+			}
+		}
+	}
+	return other
+}
+
+// scopeOf returns the scope of the shard's ring.
+func scopeOf(s shard.Shard) shard.Scope {
+	if s.Namespaced() {
+		return shard.ScopeNamespaced
+	}
+	return shard.ScopeCluster
+}
+
+// fits returns why this member could not work by a plan that follows current, which is nil if there is
+// none that is known to be good.
+func (m *Member) fits(current *inForce, next shard.Plan, roster election.Roster) error {
+	if err := m.config.Check(next); err != nil {
+		return err
+	}
+	if m.catalogue == "" {
+		return nil
+	}
+	var before *shard.Plan
+	if current != nil {
+		before = &current.plan
+	}
+	return m.config.Catalogue.Fits(before, next, m.othersOf(roster).known)
+}
+
+// published gathers what members publish of their builds, each text once: most have the same.
+type published struct {
+	texts []string
+	known []skew.Known
+	// silent is set if some publish nothing, or nonsense.
+	silent bool
+}
+
+func (p *published) add(annotations map[string]string) {
+	text := annotations[CatalogueAnnotation]
+	if slices.Contains(p.texts, text) {
+		return
+	}
+	p.texts = append(p.texts, text)
+	known, says := KnownOf(election.Member{Annotations: annotations})
+	if !says {
+		p.silent = true
+		return
+	}
+	p.known = append(p.known, known)
+}
+
+// othersOf returns what the builds of the other live members know.
+func (m *Member) othersOf(roster election.Roster) published {
+	var p published
+	for _, member := range roster.Members() {
+		if member.Incarnation != m.incarnation {
+			p.add(member.Annotations)
+		}
+	}
+	return p
+}
+
+// awayOf returns what the builds of those members know that are not live, and may come back as they were.
+func awayOf(fleet string, observations []election.Observation, roster election.Roster) published {
+	isMember := func(o election.Observation) bool {
+		if _, says := o.Annotations[election.StateAnnotation]; !says && o.Protocol() > 1 {
+			return false // Somebody has written it for a holder that was to be judged.
+		}
+		return o.Exists && strings.HasPrefix(o.Name, election.MemberLease(fleet, ""))
+	}
+	var last time.Time
+	for _, o := range observations {
+		if isMember(o) && lastSign(o).After(last) {
+			last = lastSign(o)
+		}
+	}
+	var p published
+	for _, o := range observations {
+		if !isMember(o) {
+			continue
+		}
+		within := memory
+		if o.Holder == "" && !o.IsStruck() {
+			within = leftFor
+		}
+		_, live := roster.Get(strings.TrimPrefix(o.Name, election.MemberLease(fleet, "")))
+		if !live && last.Sub(lastSign(o)) <= within {
+			p.add(o.Annotations)
+		}
+	}
+	return p
+}
+
+// yields reports whether the planner should be another member: a live one of a newer build, which
+// knows of more controllers where they go, and which works by the same plan and so is able to.
+func (m *Member) yields(roster election.Roster) bool {
+	plan := m.inForce.Load()
+	return plan != nil && slices.ContainsFunc(roster.Members(), func(other election.Member) bool {
+		known, says := KnownOf(other)
+		return says && other.State == election.MemberActive && other.Annotations[PlanAnnotation] == plan.digest &&
+			other.Annotations[RefusedAnnotation] == "" && skew.Newer(known.Version, m.config.Catalogue.Version)
+	})
+}
+
+// EventPlanAdapted: the planner has changed the plan for the builds of the members that are there, by what Err says.
+const EventPlanAdapted election.EventType = "plan-adapted"
+
+// EventLacking: the plan that has been taken into force names controllers that this member's build does not have, which Err
+// lists.
+const EventLacking election.EventType = "lacking"
+
+// adapt changes the plan for the builds of the members that are there, if need be, and reports whether it did. It waits until
+// all is calm, unless some member cannot run what it knows.
+func (p *planner) adapt(ctx context.Context, lease election.Observation, now time.Time) bool {
+	m := p.member
+	if m.catalogue == "" || plant.AdaptNever {
+		return false
+	}
+	plan := m.inForce.Load()
+	observations := m.observer.List()
+	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
+	live, away := m.othersOf(roster), awayOf(m.config.Fleet, observations, roster)
+	if live.silent || away.silent || m.yields(roster) {
+		return false // of an earlier build nobody knows what it has
+	}
+	homes := plan.plan
+	for _, ring := range plan.plan.Rings {
+		if ring.Scope == shard.ScopeNamespaced {
+			homes = KeepHomes(homes, ring.Name, m.Wishes().home)
+		}
+	}
+	next, changes, err := m.config.Catalogue.Adapt(homes, live.known, away.known)
+	if err == nil && len(changes) > 0 {
+		err = m.admit(plan, next, next.Digest(), roster)
+	}
+	if err != nil {
+		if text := err.Error(); text != p.unadapted {
+			p.unadapted = text
+			klog.FromContext(ctx).Error(err, "Could not adapt the plan to the members' builds")
+		}
+		return false
+	}
+	p.unadapted = ""
+	urgent := slices.ContainsFunc(changes, func(c skew.Change) bool { return c.Urgent })
+	if len(changes) == 0 || p.starting(plan.plan, now) || !urgent && !p.calm(plan.plan, roster, now) {
+		return false
+	}
+	if !p.write(ctx, lease, next) {
+		return false
+	}
+	var texts []string
+	for _, c := range changes {
+		texts = append(texts, c.String())
+	}
+	said := short(strings.Join(texts, ", "), maxReason)
+	m.reportPlan(EventPlanAdapted, errors.New(said))
+	klog.FromContext(ctx).Info("Adapted the plan to the builds of the members", "generation", next.Generation, "changes", said)
+	return true
+}
+
+// starting reports whether a shard is held and does not run yet. Its holder gives it up when it is not in the plan any more, and
+// its heirs are not there so soon: a member that has just started waits for a lease duration before it creates a Lease.
+func (p *planner) starting(plan shard.Plan, now time.Time) bool {
+	m := p.member
+	return slices.ContainsFunc(plan.Shards(), func(s shard.Shard) bool {
+		lease := m.observer.Get(ShardLease(m.config.Fleet, s.ID))
+		return m.isHeld(lease, now) && lease.Annotations[RunningAnnotation] != strconv.Itoa(int(lease.Transitions))
+	})
+}
+
+// calm reports whether every shard is where it is to be, and no member is about to get its share.
+func (p *planner) calm(plan shard.Plan, roster election.Roster, now time.Time) bool {
+	joining := func(m election.Member) bool { return m.State == election.MemberJoining }
+	unsettled := func(ring shard.Ring) bool { return !p.member.settled(ring, now) }
+	return !slices.ContainsFunc(roster.Members(), joining) && !slices.ContainsFunc(plan.Rings, unsettled)
+}
+
+// home returns where a shard belongs, whoever has it now; empty if that is not known.
+func (w Wishes) home(id shard.ID) string {
+	home, _ := w.rings[id.Ring].homes.Owner(id)
+	return home
+}
+
+// Lacks returns the controllers that the plan in force names and that this member's build cannot run where the plan has them,
+// sorted; nil for none. The shards that it holds run without them.
+func (m *Member) Lacks() []string {
+	plan := m.inForce.Load()
+	if plan == nil {
+		return nil
+	}
+	return m.lacksOf(plan.plan)
+}
+
+func (m *Member) lacksOf(plan shard.Plan) []string {
+	var lacks []string
+	for _, r := range plan.Rings {
+		lacks = append(lacks, m.config.Catalogue.Lacks(r.Controllers, r.Scope)...)
+		for _, s := range r.Shards {
+			lacks = append(lacks, m.config.Catalogue.Lacks(s.Controllers, r.Scope)...)
+		}
+	}
+	slices.Sort(lacks)
+	return lacks
+}
+
+// tellLacks says which controllers of a plan that has just come into force this build lacks.
+func (m *Member) tellLacks(ctx context.Context, plan shard.Plan) {
+	lacks := m.lacksOf(plan)
+	if len(lacks) == 0 {
+		return
+	}
+	said := short(strings.Join(lacks, ", "), maxReason)
+	klog.FromContext(ctx).Info("The plan names controllers that this build does not have: its shards run without them", "controllers", said, "generation", plan.Generation, "version", m.config.Catalogue.Version)
+	m.reportPlan(EventLacking, errors.New(said))
+}
+
+// misfit returns an error if the plan in force has controllers where this member cannot run them that it knows: it gets no
+// shards of their ring, and the planner is about to move them.
+func (m *Member) misfit() error {
+	plan, known := m.inForce.Load(), m.config.Catalogue.Known()
+	for _, ring := range plan.plan.Rings {
+		serves := len(m.config.Rings) == 0 || slices.Contains(m.config.Rings, ring.Name)
+		if serves && !known.Apt(ring) {
+			return fmt.Errorf("member %s gets no shards of ring %s: the plan, generation %d, has controllers in it that version %s can run elsewhere alone, of %s",
+				m.config.Member, ring.Name, plan.plan.Generation, m.config.Catalogue.Version, strings.Join(m.Lacks(), ", "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package status
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+// versions looks at members whose version does not have all that the plan names: docs/design/skew.md.
+func (f *finder) versions() {
+	r := f.r
+	lacks, shards := map[string][]string{}, map[string][]string{}
+	for _, s := range r.Plan.Shards() {
+		o := r.ShardLease(s.ID)
+		if text := o.Annotations[fleet.LacksAnnotation]; text != "" && r.IsHeld(o) {
+			member := election.MemberOf(o.Holder)
+			lacks[member] = append(lacks[member], strings.Split(text, ",")...)
+			shards[member] = append(shards[member], s.ID.String())
+		}
+	}
+	for _, m := range r.Roster.Members() {
+		known, says := fleet.KnownOf(m)
+		for _, ring := range r.Plan.Rings {
+			if says && !known.Apt(ring) && len(fleet.ServersOf([]election.Member{m}, ring.Name)) > 0 {
+				f.add(Warning, MemberUnfit, AboutMember, m.Name, nil, "member %s gets no shards of ring %s: its version, %s, can run some controllers of it in another scope alone, until the planner has moved them",
+					m.Name, ring.Name, Plain(known.Version))
+			}
+		}
+	}
+	for _, member := range slices.Sorted(maps.Keys(lacks)) {
+		version := "its version"
+		if m, live := r.Roster.Get(member); live {
+			if known, says := fleet.KnownOf(m); says {
+				version = "its version, " + Plain(known.Version) + ","
+			}
+		}
+		names := slices.Compact(slices.Sorted(slices.Values(lacks[member])))
+		f.add(Warning, ControllersLacking, AboutMember, member, nil, "member %s runs %d shards without %s: %s does not have what the plan has there, because a member of another version does or did",
+			member, len(shards[member]), Plain(strings.Join(names, ", ")), version)
+	}
+}

@@ -1,0 +1,297 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
+)
+
+var minor = flag.Bool("minor", false, "roll a fleet through builds whose catalogues differ, which takes minutes")
+
+// The versions that one binary seems to be of, by FLOTILLA_CATALOGUE: pkg/controllers/catalogue/other_on.go.
+const (
+	earlier = "earlier"
+	present = ""
+	later   = "later"
+)
+
+// notInAll are the controllers that some version lacks.
+var notInAll = []string{
+	names.TTLAfterFinishedController, names.ClusterRoleAggregationController, names.RootCACertificatePublisherController, names.TTLController,
+}
+
+// Where a plan has the controllers that not all of the versions have, or have elsewhere.
+const (
+	siteOfEarlier = "pod-garbage-collector-controller in namespaces; root-ca-certificate-publisher-controller in namespaces; ttl-controller in nodes"
+	siteOfPresent = "clusterrole-aggregation-controller in policy; pod-garbage-collector-controller in nodes; root-ca-certificate-publisher-controller in namespaces; " +
+		"ttl-after-finished-controller in namespaces; ttl-controller in nodes"
+	siteOfLater = "clusterrole-aggregation-controller in policy; pod-garbage-collector-controller in nodes; ttl-after-finished-controller in namespaces"
+)
+
+// TestMinorVersions rolls a fleet under load from one version to the next, to the one after that, and back, as 'kubectl set
+// image' does: the members end and start one after the other. Between the versions two controllers begin, two end, and one
+// moves from ranges to a group. Nobody touches the plan. What neighbouring versions both have runs all the time, and the audit
+// log says whether two ever ran the same.
+func TestMinorVersions(t *testing.T) {
+	if !*minor {
+		t.Skip("left out: takes minutes, make long RUN=minor")
+	}
+	binary := filepath.Join(t.TempDir(), harness.Fleet) // what it is called begins the User-Agent
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags=planted", "-o", binary, "./cmd/flotilla")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", build, err, out)
+	}
+	plane := harness.StartPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
+	f := newFleetRun(t, plane, shard.Plan{}, append([]string{"--shards=6", "--handoff-timeout=30s"}, quick...)...)
+	r := &minorRun{fleetRun: f, binary: binary}
+	members := []string{"minor-2", "minor-1", "minor-0"}
+	for _, name := range members {
+		r.startAs(t, name, earlier)
+	}
+	r.adapted(t, siteOfEarlier)
+	first := f.plan
+	f.createWork(t)
+	f.workDone(t, f.replicas)
+	r.createFinished(t, "one")
+	stop := f.burst(t)
+	defer stop()
+
+	r.roll(t, members, present, siteOfEarlier, siteOfPresent)
+	r.finishedGo(t, "one")
+	r.roll(t, members, later, siteOfPresent, siteOfLater)
+	// A controller that nobody has any more writes nothing.
+	r.createNamespace(t, "without")
+	// Back: what the earlier version does not have goes on where the later one's members are.
+	r.roll(t, members, present, siteOfLater, siteOfPresent)
+	r.requireRootCA(t, "without")
+	r.roll(t, members, earlier, strings.Replace(siteOfPresent, "pod-garbage-collector-controller in nodes", "pod-garbage-collector-controller in namespaces", 1), siteOfEarlier)
+	r.createFinished(t, "two")
+	stop()
+	f.scale(t, int(f.replicas))
+	f.workDone(t, f.replicas)
+	r.requireFinished(t, "two")
+	t.Logf("plan generation %d in the end", f.plan.Generation)
+	f.end(t)
+
+	f.plan = first
+	report := f.judge(t)
+	r.requireGaps(t, report)
+}
+
+// minorRun is a fleet whose members are of different versions.
+type minorRun struct {
+	*fleetRun
+	binary string
+}
+
+func (r *minorRun) startAs(t *testing.T, name, version string) {
+	t.Helper()
+	t.Setenv("FLOTILLA_CATALOGUE", version)
+	spec := harness.Member(name, r.flags...)
+	spec.Binary = r.binary
+	r.members[name] = harness.Run(t, r.plane, spec)
+	r.logs[name] = r.members[name]
+}
+
+// roll restarts one member after the other in another version, and waits each time until it is ready, as a StatefulSet does.
+// before is where the plan has controllers as long as a member of the version before is there.
+func (r *minorRun) roll(t *testing.T, members []string, version, before, after string) {
+	t.Helper()
+	for i, name := range members {
+		m := r.members[name]
+		delete(r.members, name)
+		m.MustTerminate(t)
+		if status := m.MustExit(t, grace); status != 0 {
+			t.Errorf("%s ended with status %d, want 0", name, status)
+		}
+		r.startAs(t, name, version)
+		harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", r.members[name].Ready)
+		if i < len(members)-1 {
+			r.adapted(t, before)
+		}
+	}
+	began := time.Now()
+	r.adapted(t, after)
+	t.Logf("all are of version %q; the plan was adapted and followed after another %.2f s", version, time.Since(began).Seconds())
+}
+
+// adapted waits until the plan has the controllers there, and is followed.
+func (r *minorRun) adapted(t *testing.T, sites string) {
+	t.Helper()
+	harness.Eventually(t, leaseDuration+harness.Patience, "the plan has "+sites, func(ctx context.Context) error {
+		lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, fleet.PlanLease(r.name), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if r.plan, err = fleet.PlanOf(lease); err != nil {
+			return err
+		}
+		if got := sitesIn(r.plan); got != sites {
+			return fmt.Errorf("the plan, generation %d, has %s", r.plan.Generation, got)
+		}
+		return errors.Join(r.checkFollowed(ctx), r.checkLacks(ctx))
+	})
+}
+
+// sitesIn returns where a plan has what not all versions have alike.
+func sitesIn(plan shard.Plan) string {
+	var sites []string
+	for _, s := range plan.Shards() {
+		where := s.Group
+		if s.Namespaced() {
+			where = s.Ring
+		}
+		for _, c := range plan.ControllersOf(s.ID) {
+			if c == names.PodGarbageCollectorController || slices.Contains(notInAll, c) {
+				sites = append(sites, c+" in "+where)
+			}
+		}
+	}
+	slices.Sort(sites)
+	return strings.Join(slices.Compact(sites), "; ")
+}
+
+// checkLacks holds that no shard is without a controller that all versions have.
+func (r *minorRun) checkLacks(ctx context.Context) error {
+	for _, s := range r.plan.Shards() {
+		lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, fleet.ShardLease(r.name, s.ID), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		lacks := lease.Annotations[fleet.LacksAnnotation]
+		if strings.Contains(lacks, names.PodGarbageCollectorController) {
+			return fmt.Errorf("%s runs without %s", s.ID, lacks)
+		}
+		if lacks != "" && s.Group != "" {
+			return fmt.Errorf("group %s is held by %s without %s, which another member has", s.Group, ptr.Deref(lease.Spec.HolderIdentity, ""), lacks)
+		}
+	}
+	return nil
+}
+
+// createFinished creates a Job in each namespace that is to be deleted as soon as it is done.
+func (r *minorRun) createFinished(t *testing.T, name string) {
+	t.Helper()
+	for _, namespace := range namespaces {
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.JobSpec{
+			TTLSecondsAfterFinished: ptr.To[int32](1),
+			Template:                corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "none"}}}},
+		}}
+		if _, err := r.client.BatchV1().Jobs(namespace).Create(t.Context(), job, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// finishedGo waits until these Jobs are gone: the controller that deletes them has begun everywhere.
+func (r *minorRun) finishedGo(t *testing.T, name string) {
+	t.Helper()
+	harness.Eventually(t, harness.Patience, "Jobs that are done are deleted", func(ctx context.Context) error {
+		for _, namespace := range namespaces {
+			if _, err := r.client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("job %s in %s is there: %w", name, namespace, err)
+			}
+		}
+		return nil
+	})
+}
+
+// requireFinished waits until the Jobs are done, and wants them there: nobody has the controller that would delete them.
+func (r *minorRun) requireFinished(t *testing.T, name string) {
+	t.Helper()
+	harness.Eventually(t, harness.Patience, "Jobs are done and stay", func(ctx context.Context) error {
+		for _, namespace := range namespaces {
+			job, err := r.client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if job.Status.CompletionTime == nil {
+				return fmt.Errorf("job in %s: %+v", namespace, job.Status)
+			}
+		}
+		return nil
+	})
+}
+
+func (r *minorRun) createNamespace(t *testing.T, name string) {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := r.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, harness.Patience, "the namespace has its service account", func(ctx context.Context) error {
+		_, err := r.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	if _, err := r.client.CoreV1().ConfigMaps(name).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("nobody has the controller of kube-root-ca.crt any more, and it is there: %v", err)
+	}
+}
+
+// requireRootCA waits until the controller that has begun again has made good what was not done meanwhile.
+func (r *minorRun) requireRootCA(t *testing.T, namespace string) {
+	t.Helper()
+	harness.Eventually(t, harness.Patience, "the namespace has kube-root-ca.crt", func(ctx context.Context) error {
+		_, err := r.client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err
+	})
+}
+
+// requireGaps logs for how long nobody ran a part that passed on, and wants it short: nobody was killed.
+func (r *minorRun) requireGaps(t *testing.T, report audit.Report) {
+	t.Helper()
+	all := report.Successions()
+	var gaps []time.Duration
+	for _, s := range all {
+		if !s.Planned {
+			t.Errorf("%s of %s ran out before %s", s.Ancestor, s.Before, s.Heir)
+		}
+		if !slices.ContainsFunc(all, func(other audit.Succession) bool { return passedBefore(other, s) }) {
+			gaps = append(gaps, s.Gap())
+		}
+	}
+	slices.Sort(gaps)
+	if len(gaps) == 0 {
+		t.Fatal("nothing has passed from one shard to another")
+	}
+	t.Logf("nobody ran a part that passed to another shard for: p50 %v, p99 %v, worst %v (%d parts)",
+		audit.Percentile(gaps, 50), audit.Percentile(gaps, 99), audit.Percentile(gaps, 100), len(gaps))
+	if worst := audit.Percentile(gaps, 100); worst > leaseDuration {
+		t.Errorf("nobody ran a part for %v, longer than a takeover", worst)
+	}
+}
+
+// passedBefore reports whether another succession left to this one only controllers that not all versions have: those that ended
+// with one version and began with another.
+func passedBefore(other, s audit.Succession) bool {
+	if other.Ancestor != s.Ancestor || !other.Ended.Equal(s.Ended) || other.Gap() >= s.Gap() || !other.Extent.Range.Overlaps(s.Extent.Range) {
+		return false
+	}
+	for _, c := range s.Extent.Controllers {
+		if !slices.Contains(other.Extent.Controllers, c) && !slices.Contains(notInAll, c) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
+)
+
+// moved is a controller that version 1 has in ranges, and version 2 in group nodes.
+const moved = "moved-controller"
+
+// someVersions reports whether members of this seed are of two versions. It has random numbers of its own, so that the other
+// seeds are what they were.
+func someVersions(seed uint64) bool { return rand.New(rand.NewPCG(seed, 1<<32)).Float64() < 0.3 }
+
+// versionOf returns the version of the next process of a seat.
+func (w *world) versionOf(s *seat) int {
+	if s.version == 0 || w.random.IntN(3) == 0 {
+		return 1 + w.random.IntN(2)
+	}
+	return s.version
+}
+
+// buildOf returns what a version knows: each has a controller of ranges and one of a group that the other has not.
+func (w *world) buildOf(version int) skew.Build {
+	namespaced, cluster := []shard.Scope{shard.ScopeNamespaced}, []shard.Scope{shard.ScopeCluster}
+	b := skew.Build{
+		Version: fmt.Sprintf("v1.%d.0", version), Rings: map[shard.Scope]string{shard.ScopeNamespaced: "namespaces", shard.ScopeCluster: "cluster"},
+		Controllers: []skew.Controller{
+			{Name: "garbage-controller", Scopes: cluster, Group: "garbage"}, {Name: "node-controller", Scopes: cluster, Group: "nodes"},
+			{Name: fmt.Sprintf("range-%d-controller", version), Scopes: namespaced}, {Name: fmt.Sprintf("group-%d-controller", version), Scopes: cluster, Group: "nodes"},
+		},
+	}
+	for _, ring := range w.plan.Rings {
+		for _, name := range ring.Controllers {
+			b.Controllers = append(b.Controllers, skew.Controller{Name: name, Scopes: namespaced})
+		}
+	}
+	m := skew.Controller{Name: moved, Scopes: namespaced, Group: "nodes"}
+	if version == 2 {
+		m.Scopes, m.Earlier = []shard.Scope{shard.ScopeCluster, shard.ScopeNamespaced}, shard.ScopeNamespaced
+	}
+	b.Controllers = append(b.Controllers, m)
+	return b
+}
+
+// equip has a member be of its seat's version.
+func (w *world) equip(c *fleet.Config, s *seat) {
+	if !w.versions {
+		return
+	}
+	s.version = w.versionOf(s)
+	c.Catalogue = w.buildOf(s.version)
+	plan, _, err := c.Catalogue.Adapt(w.plan, nil, nil)
+	if err != nil {
+		w.failf(operator, "the first plan of version %d: %v", s.version, err)
+		return
+	}
+	plan.Generation, c.Plan = 1, plan
+	w.notef("%s is of version %d", s.name, s.version)
+}
+
+// unrun says which controller that all versions have does not run on a shard of the plan, or is not in the plan; empty for none.
+func (w *world) unrun(plan shard.Plan, works map[shard.ID]*work) string {
+	if !w.versions {
+		return ""
+	}
+	planned := map[string]bool{}
+	for id, extent := range plan.Extents() {
+		for _, c := range extent.Controllers {
+			planned[c] = true
+			if k := works[id]; k != nil && w.isCommon(c) && !slices.Contains(k.given.Controllers, c) {
+				return fmt.Sprintf("%s, of version %d, runs %s without %s", k.process.name(), k.process.seat.version, id, c)
+			}
+		}
+	}
+	for _, c := range w.buildOf(1).Controllers {
+		if w.isCommon(c.Name) && !planned[c.Name] {
+			return c.Name + " is not in the plan"
+		}
+	}
+	return ""
+}
+
+// isCommon reports whether both versions have the controller.
+func (w *world) isCommon(name string) bool {
+	in := func(b skew.Build) bool {
+		return slices.ContainsFunc(b.Controllers, func(c skew.Controller) bool { return c.Name == name })
+	}
+	return in(w.buildOf(1)) && in(w.buildOf(2))
+}
+
+// adapted reports whether controllers differ between two plans: the planner changes those for members' versions, and waits for
+// no interval.
+func adapted(before, after shard.Plan) bool {
+	return slices.ContainsFunc(shard.Diff(before, after), func(c shard.Change) bool { return c.Kind == shard.ChangeController })
+}
+
+// lastPlan is what an operator works from who has seen nonsense in the plan's place: what has been written last, or what some
+// member works by where the planner may have added controllers since.
+func (w *world) lastPlan() shard.Plan {
+	last := w.latest
+	if !w.versions {
+		return last
+	}
+	last = shard.Plan{}
+	live := w.live()
+	for _, p := range live {
+		if plan, known := p.Plan(); known && plan.Generation > last.Generation {
+			last = plan
+		}
+	}
+	if last.Generation > 0 {
+		return last
+	}
+	newest, others := 1, []skew.Known(nil)
+	for _, p := range live {
+		newest = max(newest, p.seat.version)
+		others = append(others, w.buildOf(p.seat.version).Known())
+	}
+	plan, _, err := w.buildOf(newest).Adapt(w.latest, others, nil)
+	if err != nil {
+		w.failf(operator, "no plan for all versions: %v", err)
+	}
+	return plan
+}
