@@ -57,8 +57,8 @@ build: ## Build bin/flotilla (about 3 minutes the first time, seconds after a ch
 bin/flotilla-bare:
 	$(gobuild) -tags bare -o $@ ./cmd/flotilla
 
-# The earliest commit whose members keep their shards as those of today do. Once there are releases: the last one before this.
-EARLIER ?= d4ebe3c
+# The earliest commit whose members keep their shards, and whose plan is, as those of today. Once there are releases: the last one before this.
+EARLIER ?= e684033
 EARLIER_VERSION ?= v1.37.0
 .PHONY: earlier
 earlier: # bin/earlier/flotilla, for a fleet of two versions.

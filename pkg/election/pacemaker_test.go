@@ -449,3 +449,30 @@ func TestHolderMendsItsLease(t *testing.T) {
 		}
 	})
 }
+
+// TestAbsentLeaseGivesNoRight has a shard's Lease deleted whose holder cannot write it again, while its heartbeats go on.
+func TestAbsentLeaseGivesNoRight(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1)
+		a := w.process("a_1", 1)
+		w.sleep(5 * s)
+		b := w.process("b_1", 1)
+		w.sleep(5 * s)
+		if a.held() != 1 {
+			t.Fatal("a does not hold the shard")
+		}
+		a.client.Block("create")
+		w.store.Remove(shardLease(1))
+		taken := false
+		for range 80 {
+			w.sleep(s / 4)
+			if a.held() > 0 {
+				t.Fatal("a may write for a shard whose Lease is not there, or another's")
+			}
+			taken = taken || b.held() == 1
+		}
+		if !taken {
+			t.Error("b has not taken it after 20 s")
+		}
+	})
+}

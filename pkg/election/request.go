@@ -176,7 +176,7 @@ func (r *run) begin(answer reply) {
 		claim.heartbeat = r.cfg.Heartbeat
 		claim.holds = func() bool {
 			lease := r.cfg.Observer.Get(r.cfg.Name)
-			return !lease.Exists || lease.Holder == r.cfg.Identity && lease.Transitions == answer.term
+			return lease.Exists && lease.Holder == r.cfg.Identity && lease.Transitions == answer.term
 		}
 	}
 	r.setClaim(claim)
