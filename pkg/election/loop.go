@@ -172,7 +172,8 @@ func (r *run) endClaim(in Input, reason Reason) {
 		claim.end(reason, in.Observation.Holder)
 	}
 	r.setClaim(nil)
-	if r.renewing != nil {
+	if r.renewing != nil && !reason.Planned() {
+		// Else nothing hurries: the release waits for the answer, and does not have to overtake it.
 		r.renewing()
 	}
 	if in.Returned {

@@ -13,7 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// EventRetired: the planner has emptied the Lease of a shard that the plan has not any more, or failed to, because of Err.
+// EventRetired says that the planner has emptied the Lease of a shard that the plan has not any more, or failed to because of Err.
 const EventRetired election.EventType = "retired"
 
 // retireAfter is for how long such a Lease has stood still before it is emptied: longer than an API

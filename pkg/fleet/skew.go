@@ -218,10 +218,10 @@ func (m *Member) yields(roster election.Roster) bool {
 	})
 }
 
-// EventPlanAdapted: the planner has changed the plan for the builds of the members that are there, by what Err says.
+// EventPlanAdapted says that the planner has changed the plan for the builds of the members that are there, by what Err says.
 const EventPlanAdapted election.EventType = "plan-adapted"
 
-// EventLacking: the plan that has been taken into force names controllers that this member's build does not have, which Err
+// EventLacking says that the plan that has been taken into force names controllers that this member's build does not have, which Err
 // lists.
 const EventLacking election.EventType = "lacking"
 

@@ -88,7 +88,7 @@ const (
 type watchman struct {
 	sea         *sea
 	controllers []string
-	began, stop chan struct{}
+	stop        chan struct{}
 	ended       chan struct{}
 	// longest is for how long at most one of them did not run somewhere.
 	longest map[string]time.Duration
