@@ -453,7 +453,8 @@ func (p *pacemaker) pause(ctx context.Context, left bool, changed <-chan struct{
 		revoked = nil
 	}
 	var confirmed <-chan struct{}
-	if v := p.state.Pending.Version; v != 0 {
+	// Once the right is over, a heartbeat that comes to be known changes nothing.
+	if v := p.state.Pending.Version; v != 0 && p.state.Phase != heartbeat.Over {
 		confirmed = p.m.cfg.Observer.Reached(v)
 	}
 	select {

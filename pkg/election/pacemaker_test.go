@@ -55,7 +55,7 @@ func (w *world) process(incarnation string, shards ...int) *process {
 	for _, i := range shards {
 		p.claimants[shardLease(i)], err = NewClaimant(ClaimantConfig{
 			Name: shardLease(i), Identity: incarnation, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: DefaultTiming(),
-			Heartbeat: p.membership, Revoked: p.membership.Lost(), Work: func(ctx context.Context, _ *Claim) { <-ctx.Done() },
+			Heartbeat: p.membership, Revoked: p.membership.Lost(), Work: p.work,
 			OnEvent: p.shardEvent, OnStuck: n.stuck, Jitter: jitter,
 		})
 		if err != nil {
@@ -90,6 +90,12 @@ func (p *process) run(ctx context.Context) {
 	claims.Wait()
 	stop()
 	p.err = <-ended
+}
+
+// work takes as long to return as linger says.
+func (p *process) work(ctx context.Context, _ *Claim) {
+	<-ctx.Done()
+	time.Sleep(p.linger) // virtual
 }
 
 func (p *process) lastTurned() (time.Time, string) {
@@ -476,3 +482,31 @@ func TestAbsentLeaseGivesNoRight(t *testing.T) {
 		}
 	})
 }
+
+// TestRevokedWhileAHeartbeatIsUnconfirmed has a member lose its right between a heartbeat and its confirmation, and work that
+// takes long to return. Time goes by meanwhile: nothing spins.
+func TestRevokedWhileAHeartbeatIsUnconfirmed(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.free(1)
+		p := w.process("a_1", 1)
+		p.linger = 4 * s
+		w.sleep(10 * s)
+		p.watch.LagWatch(s)
+		for !p.membership.pace.unconfirmed() {
+			w.sleep(s / 20)
+		}
+		p.membership.Revoke()
+		w.sleep(2 * s)
+		if p.held() != 0 {
+			t.Error("a member that was revoked holds a shard")
+		}
+		w.sleep(6 * s)
+		if p.err == nil {
+			t.Error("it has not ended after its work has returned")
+		}
+	})
+}
+
+// unconfirmed reports whether a heartbeat is stored that is not known yet. It reads what belongs to the pacemaker's goroutine,
+// which waits while the bubble does.
+func (p *pacemaker) unconfirmed() bool { return p.state.Pending.Version != 0 }
