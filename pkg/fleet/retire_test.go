@@ -69,11 +69,24 @@ func TestLeasesOfShardsThatAreNoMoreAreRetired(t *testing.T) {
 	})
 }
 
+// clinging cannot write one Lease, so that it does not release it.
+type clinging struct {
+	*leasetest.Client
+	to string
+}
+
+func (c *clinging) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if lease.Name == c.to {
+		return nil, apierrors.NewForbidden(leases, lease.Name, errors.New("not this one"))
+	}
+	return c.Client.Update(ctx, lease, opts)
+}
+
 // TestNothingIsRetiredWhileAnythingMoves has somebody hold what is in no plan: heirs may need any Lease.
 func TestNothingIsRetiredWhileAnythingMoves(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *sea) {
 		s.launch("a", nil)
-		c := s.launch("c", nil)
+		c := s.launch("c", func(c *Config) { c.Leases = &clinging{c.Leases.(*leasetest.Client), "flotilla-namespaces-old"} })
 		pass(time.Minute)
 		held := foreign("flotilla-namespaces-old", c.Incarnation())
 		held.Labels = shardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "old"})

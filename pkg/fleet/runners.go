@@ -59,7 +59,7 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 
 // follow has a runner for every shard in the plan, and ends those of other shards as soon as they can be spared: at once if
 // nothing runs, else when every shard that inherits from them is ready.
-func (m *Member) follow(ctx, claimCtx context.Context, now time.Time) {
+func (m *Member) follow(ctx, claimCtx context.Context, observations []election.Observation, now time.Time) {
 	plan := m.inForce.Load()
 	for _, r := range m.runners.list() {
 		switch {
@@ -84,5 +84,31 @@ func (m *Member) follow(ctx, claimCtx context.Context, now time.Time) {
 			continue
 		}
 		m.runners.startLocked(claimCtx, r)
+	}
+	m.releaseStraysLocked(ctx, claimCtx, plan, observations)
+}
+
+// releaseStraysLocked releases the Leases of shards that are not in the plan, that name this incarnation, and of which no runner
+// knows: an acquisition that nobody waited for any more was carried out all the same. A holder that lives by its heartbeat has
+// them for as long as that goes on, so what inherits from them would wait for ever. A claim that does not know of having asked
+// for its Lease lets that stand still for a lease duration first.
+func (m *Member) releaseStraysLocked(ctx, claimCtx context.Context, plan *inForce, observations []election.Observation) {
+	for _, o := range observations {
+		if o.Holder != m.incarnation || !m.isShard(o) {
+			continue
+		}
+		id, labelled := shardOn(m.config.Fleet, o)
+		_, planned := plan.extents[id]
+		if _, exists := m.runners.by[id]; exists || planned || !labelled {
+			continue
+		}
+		r, err := m.newShardRunner(shard.Shard{ID: id}, plan)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Could not release a shard that is not in the plan", "shard", id)
+			continue
+		}
+		klog.FromContext(ctx).V(1).Info("Releasing a shard that is not in the plan, and that nobody here has claimed", "shard", id, "term", o.Transitions)
+		m.runners.startLocked(claimCtx, r)
+		r.cancel()
 	}
 }

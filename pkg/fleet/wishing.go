@@ -65,7 +65,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	m.journal.look(roster, m.observer.Get)
 	m.adopt(ctx, roster)
 	halts := m.lookForStop(ctx)
-	m.follow(ctx, claimCtx, now)
+	m.follow(ctx, claimCtx, observations, now)
 	force := m.inForce.Load()
 	plan := force.plan
 	holders, named := m.holders(force, now)

@@ -192,7 +192,9 @@ func (w *world) mend() {
 		return
 	}
 	plan, err := fleet.PlanOf(lease)
-	if err == nil && !w.misplanned {
+	// A plan that was good to members of one version may name what nobody knows any more once those have gone.
+	refused := w.versions && slices.ContainsFunc(w.live(), func(p *process) bool { return p.Refused() != nil })
+	if err == nil && !w.misplanned && !refused {
 		return
 	}
 	if err != nil || w.versions {

@@ -101,6 +101,9 @@ func (b planting) convict(t *testing.T, binary string) {
 		if b.mistake {
 			bug, args = "", append(args, "-mistake="+b.name)
 		}
+		if b.by == everywhere {
+			args = append(args, "-versions")
+		}
 		if b.by == livelock {
 			args = append(args, "-real-limit=20s")
 		}

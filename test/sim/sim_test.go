@@ -19,6 +19,7 @@ var (
 	first     = flag.Uint64("first-seed", 1, "the seed to begin with")
 	only      = flag.Uint64("seed", 0, "try this seed alone and print its trace")
 	repeat    = flag.Int("repeat", 1, "how often to try each seed")
+	versions  = flag.Bool("versions", false, "three seeds of ten have members of two versions; an operator may then leave a plan that nobody can follow")
 	until     = flag.String("until", "", "go on until a seed fails by this invariant")
 	realLimit = flag.Duration("real-limit", 5*time.Minute, "how long one seed may take in real time; most take 100 ms")
 )

@@ -107,6 +107,9 @@ func (s *totals) complaints() []string {
 	defer s.mu.Unlock()
 	var complaints []string
 	for k, floor := range floors {
+		if floor == floors[versionChanges] && !*versions {
+			continue
+		}
 		least := floor.least * s.seeds / 2000
 		if s.seeds < 1000 {
 			least /= 2 // Few seeds differ more.
