@@ -31,7 +31,7 @@
 //   - For [excuse] after somebody cleared or forged a holder, or deleted a Lease twice: package election documents that. So
 //     does what shards of different plans owe each other after the Lease of one of them was deleted.
 //   - Work may go on beside its successor's only by clocks that differ, and for no longer than the difference between a lease
-//     duration by the one and by the other.
+//     duration by its clock and by the fastest.
 //   - A write may be taken beside a successor's work only if it was on the wire when the Lease was released, and the holder
 //     said that it did not know what became of it; or if it died, by clocks so different that the time on the wire does not fit
 //     between its renew deadline and the successor's lease duration.

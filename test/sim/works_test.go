@@ -44,14 +44,19 @@ func (w *world) beginWork(k *work) {
 // other one's claim has ended a renew deadline after its last renewal, its work has returned a lease duration after that, or
 // its process has ended, and nobody takes its Lease over before.
 //
-// By clocks that differ, a lease duration of a claimant that is faster passes in less time than one of the holder. That
-// difference, and no more, the other work may go on.
+// By clocks that differ, a lease duration of a member that is faster passes in less time than one of the holder. That
+// difference, and no more, the other work may go on. It is not the claimant who waits for that long, but whoever lists the
+// holder as ended: any member.
 func (w *world) judgeBesideLocked(k, other *work, entitled bool) {
 	both := entitled && w.heldLocked(other.process, other.part.id) != nil && !other.process.wasFrozen() && !k.process.wasFrozen()
 	beside := func() {
 		w.failLockedf(overlap, "%s begins to work on %s while %s does on %s", k.process.name(), k.part.id, other.process.name(), other.part.id)
 	}
-	allowed := lasts(other.process.seat.rate) - lasts(k.process.seat.rate)
+	fastest := k.process.seat.rate
+	for _, s := range w.seats {
+		fastest = max(fastest, s.rate)
+	}
+	allowed := lasts(other.process.seat.rate) - lasts(fastest)
 	switch {
 	case w.excusedLocked(k.part):
 	case both:
@@ -66,7 +71,7 @@ func (w *world) judgeBesideLocked(k, other *work, entitled bool) {
 			works := func(k *work) bool { return slices.Contains(w.works[k.part], k) && !k.process.wasSuspended() }
 			if works(k) && works(other) && !w.excusedLocked(k.part) {
 				w.failLockedf(overlap, "%s has worked on %s for %v while %s did on %s, by clocks of speed %.2f and %.2f", k.process.name(),
-					k.part.id, allowed, other.process.name(), other.part.id, k.process.seat.rate, other.process.seat.rate)
+					k.part.id, allowed, other.process.name(), other.part.id, fastest, other.process.seat.rate)
 			}
 		})
 	}
