@@ -15,7 +15,9 @@ const moved = "moved-controller"
 
 // someVersions reports whether members of this seed are of two versions. It has random numbers of its own, so that the other
 // seeds are what they were.
-func someVersions(seed uint64) bool { return *versions && rand.New(rand.NewPCG(seed, 1<<32)).Float64() < 0.3 }
+func someVersions(seed uint64) bool {
+	return *versions && rand.New(rand.NewPCG(seed, 1<<32)).Float64() < 0.3
+}
 
 // versionOf returns the version of the next process of a seat.
 func (w *world) versionOf(s *seat) int {
