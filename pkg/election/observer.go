@@ -20,7 +20,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
-// LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it a client of its own: renewals
+// LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it a client of its own: heartbeats
 // must not wait behind other requests in a client's rate limiter.
 type LeaseReader interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
@@ -33,9 +33,6 @@ type ObserverConfig struct {
 	Fleet string
 	// Extra are the full names of further Leases to keep, a gate for example. Default: none.
 	Extra []string
-	// Heartbeats is set if the holders of the fleet's Leases, but for those of Extra, live by their members' heartbeats, see
-	// Observation.Heartbeat. Default: they renew their Leases themselves.
-	Heartbeats bool
 	// Client reads the Leases of the fleet's namespace. Required.
 	Client LeaseReader
 	// Clock measures what is seen. It must be the one that the fleet's claimants use. Required.
@@ -66,9 +63,7 @@ type waiter struct {
 
 type subscriber struct {
 	match func(before, after Observation) bool
-	// ends is set, for a subscriber to a single Lease, if it is also to be woken when some member is listed as ended.
-	ends bool
-	wake chan struct{}
+	wake  chan struct{}
 }
 
 // NewObserver returns an observer that knows nothing until Run has listed the Leases once. The error names the field
@@ -171,16 +166,7 @@ func (o *Observer) get(name string) Observation {
 
 // linked returns the observation with its Heartbeat.
 func (o *Observer) linked(obs *Observation) Observation {
-	out := *obs
-	member := MemberOf(obs.Holder)
-	if !o.cfg.Heartbeats || member == "" || o.isMember(obs.Name) || slices.Contains(o.cfg.Extra, obs.Name) {
-		return out
-	}
-	name := MemberLease(o.cfg.Fleet, member)
-	if out.Heartbeat = o.known[name]; out.Heartbeat == nil {
-		out.Heartbeat = &Observation{Record: Record{Name: name}, Seen: o.syncedAt}
-	}
-	return out
+	return obs.linked(o.cfg.Fleet, o.cfg.Extra, o.syncedAt, func(name string) *Observation { return o.known[name] })
 }
 
 // isMember reports whether a Lease is a member's, by its name.
@@ -239,9 +225,9 @@ func (o *Observer) SubscribeChanges(match func(before, after Observation) bool) 
 	}
 }
 
-// subscribeLease is Subscribe for one Lease; with ends, it also wakes when a member's Lease lists others as ended than before.
-func (o *Observer) subscribeLease(name string, ends bool) (changed <-chan struct{}, stop func()) {
-	s := &subscriber{ends: ends, wake: make(chan struct{}, 1)}
+// subscribeLease is Subscribe for one Lease; it also wakes when a member's Lease lists others as ended than before.
+func (o *Observer) subscribeLease(name string) (changed <-chan struct{}, stop func()) {
+	s := &subscriber{wake: make(chan struct{}, 1)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ofLease[name] == nil {
@@ -283,17 +269,15 @@ func (o *Observer) change(name string, next func(Observation, time.Time) (Observ
 		s.notify()
 	}
 	if o.isMember(name) && before.Annotations[EndedAnnotation] != after.Annotations[EndedAnnotation] {
-		o.notifyAll(func(s *subscriber) bool { return s.ends })
+		o.notifyAll()
 	}
 }
 
-// notifyAll wakes those subscribers to single Leases that are chosen.
-func (o *Observer) notifyAll(chosen func(*subscriber) bool) {
+// notifyAll wakes all subscribers to single Leases.
+func (o *Observer) notifyAll() {
 	for _, subscribers := range o.ofLease {
 		for s := range subscribers {
-			if chosen(s) {
-				s.notify()
-			}
+			s.notify()
 		}
 	}
 }
@@ -326,7 +310,7 @@ func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
 		for s := range o.subscribers {
 			s.notify()
 		}
-		o.notifyAll(func(*subscriber) bool { return true })
+		o.notifyAll()
 	}
 }
 

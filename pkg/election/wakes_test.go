@@ -15,12 +15,12 @@ import (
 // arrive, with those that it lists as ended.
 func crowd(tb testing.TB, n int) (wakes []<-chan struct{}, beat func(ended string)) {
 	tb.Helper()
-	o, err := NewObserver(ObserverConfig{Fleet: "f", Heartbeats: true, Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
+	o, err := NewObserver(ObserverConfig{Fleet: "f", Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	for i := range n {
-		changed, stop := o.subscribeLease(fmt.Sprintf("f-namespaces-%03d", i), true)
+		changed, stop := o.subscribeLease(fmt.Sprintf("f-namespaces-%03d", i))
 		tb.Cleanup(stop)
 		wakes = append(wakes, changed)
 	}
@@ -62,11 +62,11 @@ func TestAHeartbeatWakesNoClaim(t *testing.T) {
 
 // TestAClaimWakesForItsLease: for its own and for no other, until it has unsubscribed.
 func TestAClaimWakesForItsLease(t *testing.T) {
-	o, err := NewObserver(ObserverConfig{Fleet: "f", Heartbeats: true, Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
+	o, err := NewObserver(ObserverConfig{Fleet: "f", Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed, stop := o.subscribeLease("f-one", true)
+	changed, stop := o.subscribeLease("f-one")
 	write := func(name string, version int) bool {
 		l := versioned(lease("a_1", 1), strconv.Itoa(version))
 		l.Name = name
