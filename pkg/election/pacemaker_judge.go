@@ -85,7 +85,7 @@ func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lea
 			restored := s.held(nil, MemberLease(p.m.cfg.Fleet, member), out.Dead, max(1, lease.HighTerm), p.m.cfg.Timing.LeaseDuration, now)
 			return p.client.Create(ctx, withEnded(restored, out.Member), metav1.CreateOptions{})
 		}
-		marked, err := p.client.Update(ctx, struck(lease.Lease, out, p.m.cfg.Fences()), metav1.UpdateOptions{})
+		marked, err := p.client.Update(ctx, struck(lease.Lease, out, p.m.cfg.Fences() && !plant.MarkSkipped), metav1.UpdateOptions{})
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 			// Something in the API server refuses the mark. A shard without an owner is
 			// worse than one without a fence.

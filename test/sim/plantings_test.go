@@ -30,7 +30,7 @@ var bugs = []planting{
 	{name: "term_kept", by: terms, also: []invariant{drains}},         // A drain is told from an earlier one by its term.
 	{name: "generation_kept", by: plans, also: []invariant{requests}}, // The planner writes it again and again.
 	{name: "replan_restless", by: calm},
-	{name: "adapt_never", by: everywhere, also: []invariant{settles}},
+	{name: "adapt_never", by: everywhere, also: []invariant{settles, drained}},
 	{name: "stuck_early", by: exit},
 	{name: "lost_lease_ignored", by: exit, also: []invariant{fence, goroutines}},
 	// A shard whose work never returns stays where it is, or is run twice once its Lease has expired.
