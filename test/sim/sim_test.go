@@ -42,7 +42,7 @@ func TestSim(t *testing.T) {
 	if *only != 0 {
 		from, n = *only, 1
 	}
-	var total totals
+	total := totals{versions: *versions}
 	t.Run("lanes", func(t *testing.T) {
 		var next atomic.Uint64
 		var found atomic.Bool
