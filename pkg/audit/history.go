@@ -31,7 +31,7 @@ type state struct {
 	// released is set if nobody holds the Lease and it says that the holder of the term gave it
 	// back; freed also if it said so before: what is written after a release does not undo it.
 	released, freed bool
-	// retired is set if nobody holds the Lease and it is of no use any more.
+	// retired is set if the Lease is retired, see election.RetiredAnnotation.
 	retired bool
 	// beat is the Lease's renewTime in microseconds; 0 if it has none.
 	beat int64
@@ -58,7 +58,7 @@ type history struct {
 	// them: the log begins later than the Lease.
 	holes   []hole
 	partial bool
-	// deletions of the Lease. Those in collected were of a Lease that was of no use any more.
+	// deletions of the Lease. Those in collected were of a retired one.
 	deletions []moment
 	collected []time.Time
 }
@@ -78,7 +78,8 @@ func (h *history) holeBefore(version uint64) bool {
 	return slices.ContainsFunc(h.holes, func(g hole) bool { return g.after.version == version })
 }
 
-// retiredAt reports whether the Lease was of no use any more when somebody deleted it. The states need not be in order yet.
+// retiredAt reports whether the Lease was retired when somebody deleted it. The states need not be
+// in order yet.
 func (h *history) retiredAt(answered time.Time) bool {
 	var last state
 	for _, s := range h.states {
@@ -89,7 +90,7 @@ func (h *history) retiredAt(answered time.Time) bool {
 	return last.retired
 }
 
-// collectedBetween reports whether the Lease was deleted between two times, being of no use any more.
+// collectedBetween reports whether the Lease was deleted between two times, after it was retired.
 func (h *history) collectedBetween(from, to time.Time) bool {
 	return slices.ContainsFunc(h.collected, func(at time.Time) bool { return at.After(from) && at.Before(to) })
 }

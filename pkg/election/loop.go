@@ -40,7 +40,7 @@ func (c *Claimant) Run(ctx context.Context) {
 		ctx:      klog.NewContext(context.WithoutCancel(ctx), logger),
 		logger:   logger,
 	}
-	changed, unsubscribe := c.cfg.Observer.subscribeLease(c.cfg.Name, c.cfg.Heartbeat != nil)
+	changed, unsubscribe := c.cfg.Observer.subscribeLease(c.cfg.Name)
 	defer unsubscribe()
 	for {
 		// What this step knows of the end and of the revocation is what wait goes by: what comes after must wake it.
@@ -89,7 +89,7 @@ func (r *run) input(ended bool) Input {
 	}
 	// Last, so that nothing above is newer than it.
 	in.Now = r.cfg.Clock.Now()
-	turned := in.Now
+	turned := in.Now // a copy, so that not all of in is kept
 	r.turned.Store(&turned)
 	if in.Following && r.state.held() && !plant.TouchForever {
 		in.Touch = r.lacks(in.Observation) && (in.Touch || !in.Now.Before(r.written.Add(in.Timing.RetryPeriod)))

@@ -66,9 +66,7 @@ type waiter struct {
 
 type subscriber struct {
 	match func(before, after Observation) bool
-	// ends is set, for a subscriber to a single Lease, if it is also to be woken when some member is listed as ended.
-	ends bool
-	wake chan struct{}
+	wake  chan struct{}
 }
 
 // NewObserver returns an observer that knows nothing until Run has listed the Leases once. The error names the field
@@ -239,9 +237,10 @@ func (o *Observer) SubscribeChanges(match func(before, after Observation) bool) 
 	}
 }
 
-// subscribeLease is Subscribe for one Lease; with ends, it also wakes when a member's Lease lists others as ended than before.
-func (o *Observer) subscribeLease(name string, ends bool) (changed <-chan struct{}, stop func()) {
-	s := &subscriber{ends: ends, wake: make(chan struct{}, 1)}
+// subscribeLease is Subscribe for one Lease. It also wakes when a member's Lease lists others as
+// ended than before.
+func (o *Observer) subscribeLease(name string) (changed <-chan struct{}, stop func()) {
+	s := &subscriber{wake: make(chan struct{}, 1)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ofLease[name] == nil {
@@ -283,17 +282,15 @@ func (o *Observer) change(name string, next func(Observation, time.Time) (Observ
 		s.notify()
 	}
 	if o.isMember(name) && before.Annotations[EndedAnnotation] != after.Annotations[EndedAnnotation] {
-		o.notifyAll(func(s *subscriber) bool { return s.ends })
+		o.notifyClaims()
 	}
 }
 
-// notifyAll wakes those subscribers to single Leases that are chosen.
-func (o *Observer) notifyAll(chosen func(*subscriber) bool) {
+// notifyClaims wakes all subscribers to single Leases.
+func (o *Observer) notifyClaims() {
 	for _, subscribers := range o.ofLease {
 		for s := range subscribers {
-			if chosen(s) {
-				s.notify()
-			}
+			s.notify()
 		}
 	}
 }
@@ -326,7 +323,7 @@ func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
 		for s := range o.subscribers {
 			s.notify()
 		}
-		o.notifyAll(func(*subscriber) bool { return true })
+		o.notifyClaims()
 	}
 }
 

@@ -109,7 +109,7 @@ func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool)
 	return after
 }
 
-// judgedWith takes in the outcome of a judge's request.
+// judgedWith records the outcome of a judge's request.
 func (p *pacemaker) judgedWith(a outcome) {
 	j := p.judged[a.judge]
 	j.busy = false

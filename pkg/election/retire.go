@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// RetiredAnnotation is on a Lease that is of no use any more: it stands for something that does
-// not exist any more, and nobody holds it. Its value is up to who retires it.
+// RetiredAnnotation is on a Lease that nobody holds and that stands for something that has gone.
+// Its value is up to whoever retires it.
 const RetiredAnnotation = "flotilla.dev/retired"
 
 // ours is what the keys of this project's labels and annotations begin with.
@@ -22,7 +22,7 @@ const ours = "flotilla.dev/"
 // retiredOwner is the UID of an owner that never was. A garbage collector deletes what has no other.
 const retiredOwner = types.UID("f1071114-0000-4000-8000-000000000000")
 
-// Retired returns a copy of a Lease that nobody can hold any more, emptied: without a holder, and
+// Retired returns an emptied copy of a Lease that has no live holder: without a holder, and
 // without this project's labels and annotations but RetiredAnnotation and ReleasedAnnotation, so
 // that whoever needs it after all acquires it at once, with the next term. If it is collectable,
 // it has an owner that does not exist, so that the cluster's garbage collector deletes it: a fleet
@@ -46,10 +46,10 @@ func Retired(lease *coordinationv1.Lease, why string, collectable bool) *coordin
 	return out
 }
 
-// IsRetired reports whether the Lease is of no use any more.
+// IsRetired reports whether the Lease is retired, and nobody holds it.
 func (r Record) IsRetired() bool { return r.Holder == "" && r.Annotations[RetiredAnnotation] != "" }
 
-// reinstate has a Lease, which it changes, be of use again.
+// reinstate makes a retired Lease, which it changes, one that may be held again.
 func reinstate(lease *coordinationv1.Lease) {
 	delete(lease.Annotations, RetiredAnnotation)
 	lease.OwnerReferences = slices.DeleteFunc(lease.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == retiredOwner })

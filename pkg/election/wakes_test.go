@@ -20,7 +20,7 @@ func crowd(tb testing.TB, n int) (wakes []<-chan struct{}, beat func(ended strin
 		tb.Fatal(err)
 	}
 	for i := range n {
-		changed, stop := o.subscribeLease(fmt.Sprintf("f-namespaces-%03d", i), true)
+		changed, stop := o.subscribeLease(fmt.Sprintf("f-namespaces-%03d", i))
 		tb.Cleanup(stop)
 		wakes = append(wakes, changed)
 	}
@@ -66,7 +66,7 @@ func TestAClaimWakesForItsLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed, stop := o.subscribeLease("f-one", true)
+	changed, stop := o.subscribeLease("f-one")
 	write := func(name string, version int) bool {
 		l := versioned(lease("a_1", 1), strconv.Itoa(version))
 		l.Name = name

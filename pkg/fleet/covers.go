@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"strings"
 	"sync"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -37,7 +36,7 @@ func (c *covers) of(o election.Observation, fleet string, plan *inForce) (cover,
 	if !fresh {
 		next.cover = coverOf(o)
 	}
-	id, planned := plan.leases[strings.TrimPrefix(o.Name, fleet+"-")]
+	id, planned := plan.shardOf(fleet, o.Name)
 	next.planned = planned && (next.cover.any || next.cover.Equal(plan.extents[id]))
 	if c.known == nil {
 		c.known = map[string]coverRead{}

@@ -108,27 +108,45 @@ const memory = 15 * time.Minute
 // ones, and is of the API server's clock: a member whose own is wrong, or was when its process
 // began, makes no other be forgotten.
 func KnownMembers(fleet string, observations []election.Observation) []election.Member {
-	var all []election.Observation
-	var last time.Time
+	var known []election.Member
+	for _, o := range memberLeases(fleet, observations) {
+		if o.silence <= memory {
+			known = append(known, election.Member{Name: o.member, Annotations: o.Annotations})
+		}
+	}
+	return known
+}
+
+// memberLease is the Lease of a member, and for how long that had been silent at the last sign of
+// life of any.
+type memberLease struct {
+	election.Observation
+	member  string
+	silence time.Duration
+}
+
+// memberLeases returns the Leases of all members that there have been.
+func memberLeases(fleet string, observations []election.Observation) []memberLease {
+	var all []memberLease
+	var signs []time.Time
 	for _, o := range observations {
-		if !strings.HasPrefix(o.Name, election.MemberLease(fleet, "")) || !o.Exists {
+		name, ours := strings.CutPrefix(o.Name, election.MemberLease(fleet, ""))
+		if !ours || !o.Exists {
 			continue
 		}
 		if _, says := o.Annotations[election.StateAnnotation]; !says && o.Protocol() > 1 {
 			continue // Somebody has written it for a holder that was to be judged.
 		}
-		all = append(all, o)
-		if sign := lastSign(o); sign.After(last) {
-			last = sign
-		}
+		all, signs = append(all, memberLease{Observation: o, member: name}), append(signs, lastSign(o))
 	}
-	var known []election.Member
-	for _, o := range all {
-		if last.Sub(lastSign(o)) <= memory {
-			known = append(known, election.Member{Name: strings.TrimPrefix(o.Name, election.MemberLease(fleet, "")), Annotations: o.Annotations})
-		}
+	if len(all) == 0 {
+		return nil
 	}
-	return known
+	last := slices.MaxFunc(signs, time.Time.Compare)
+	for i := range all {
+		all[i].silence = last.Sub(signs[i])
+	}
+	return all
 }
 
 // lastSign returns when a Lease was renewed last, as the API server has noted beside the fields

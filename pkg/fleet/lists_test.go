@@ -22,7 +22,7 @@ func TestListsAreShared(t *testing.T) {
 		var made atomic.Int32
 		list := func(context.Context) ([]election.Observation, error) {
 			n := made.Add(1)
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // virtual
 			return []election.Observation{{Record: election.Record{Name: fmt.Sprint(n)}}}, nil
 		}
 		read := func(want int) {

@@ -139,6 +139,12 @@ func newInForce(plan shard.Plan) *inForce {
 	return f
 }
 
+// shardOf returns the shard of the plan whose Lease has this name, and whether there is one.
+func (f *inForce) shardOf(fleet, lease string) (shard.ID, bool) {
+	id, found := f.leases[strings.TrimPrefix(lease, fleet+"-")]
+	return id, found
+}
+
 // has tells whether the shard is in the plan, as it is.
 func (f *inForce) has(s shard.ID, e shard.Extent) bool {
 	extent, found := f.extents[s]

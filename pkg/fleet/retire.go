@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"strconv"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,7 +12,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// EventRetired says that the planner has emptied the Lease of a shard that the plan has not any more, or failed to because of Err.
+// EventRetired says that the planner has emptied the Lease of a shard that the plan does not have,
+// or failed to because of Err.
 const EventRetired election.EventType = "retired"
 
 // retireAfter is for how long such a Lease has stood still before it is emptied: longer than an API
@@ -22,7 +22,7 @@ const retireAfter = 2 * time.Minute
 
 // retire empties the Leases of shards that are no more. Each change of plan leaves some, of several
 // kilobytes each: every member would keep them and go by them for ever. It writes one at a time, and
-// tells whether it wrote any.
+// reports whether it wrote any.
 func (p *planner) retire(ctx context.Context, now time.Time) bool {
 	m := p.member
 	for _, o := range m.retirable(now) {
@@ -49,10 +49,10 @@ func (m *Member) retirable(now time.Time) []election.Observation {
 	plan := m.inForce.Load()
 	var old []election.Observation
 	for _, o := range m.observer.List() {
-		if m.isShard(o) && !m.isPlanned(o, plan) && !m.isHeld(o, now) && now.Sub(o.Seen) >= retireAfter && now.Sub(o.LastSign()) >= retireAfter {
-			if _, named := plan.leases[strings.TrimPrefix(o.Name, m.config.Fleet+"-")]; !named {
-				old = append(old, o)
-			}
+		_, named := plan.shardOf(m.config.Fleet, o.Name)
+		still := now.Sub(o.Seen) >= retireAfter && now.Sub(o.LastSign()) >= retireAfter
+		if m.isShard(o) && !named && !m.isHeld(o, now) && still {
+			old = append(old, o)
 		}
 	}
 	if len(old) == 0 {

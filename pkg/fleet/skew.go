@@ -178,29 +178,13 @@ func (m *Member) othersOf(roster election.Roster) published {
 
 // awayOf returns what the builds of those members know that are not live, and may come back as they were.
 func awayOf(fleet string, observations []election.Observation, roster election.Roster) published {
-	isMember := func(o election.Observation) bool {
-		if _, says := o.Annotations[election.StateAnnotation]; !says && o.Protocol() > 1 {
-			return false // Somebody has written it for a holder that was to be judged.
-		}
-		return o.Exists && strings.HasPrefix(o.Name, election.MemberLease(fleet, ""))
-	}
-	var last time.Time
-	for _, o := range observations {
-		if isMember(o) && lastSign(o).After(last) {
-			last = lastSign(o)
-		}
-	}
 	var p published
-	for _, o := range observations {
-		if !isMember(o) {
-			continue
-		}
+	for _, o := range memberLeases(fleet, observations) {
 		within := memory
 		if o.Holder == "" && !o.IsStruck() {
 			within = leftFor
 		}
-		_, live := roster.Get(strings.TrimPrefix(o.Name, election.MemberLease(fleet, "")))
-		if !live && last.Sub(lastSign(o)) <= within {
+		if _, live := roster.Get(o.member); !live && o.silence <= within {
 			p.add(o.Annotations)
 		}
 	}

@@ -190,7 +190,7 @@ func (j *journal) addLease(e *harness.Event) {
 	j.changes = append(j.changes, c)
 }
 
-// addBeat takes in a write of a member's Lease.
+// addBeat records a write of a member's Lease.
 func (j *journal) addBeat(e *harness.Event) {
 	var lease coordinationv1.Lease
 	if e.Verb == "delete" || e.Answer(&lease) != nil {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -56,15 +54,9 @@ func TestMinorVersions(t *testing.T) {
 	if !*minor {
 		t.Skip("left out: takes minutes, make long RUN=minor")
 	}
-	binary := filepath.Join(t.TempDir(), harness.Fleet) // what it is called begins the User-Agent
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags=planted", "-o", binary, "./cmd/flotilla")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", build, err, out)
-	}
 	plane := harness.StartPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
 	f := newFleetRun(t, plane, shard.Plan{}, append([]string{"--shards=6", "--handoff-timeout=30s"}, quick...)...)
-	r := &minorRun{fleetRun: f, binary: binary}
+	r := &minorRun{fleetRun: f, binary: plantedBinary(t)}
 	members := []string{"minor-2", "minor-1", "minor-0"}
 	for _, name := range members {
 		r.startAs(t, name, earlier)

@@ -24,12 +24,7 @@ func TestPlantedBugsAreConvicted(t *testing.T) {
 	if !*plantedLive {
 		t.Skip("left out: takes minutes, make long RUN=planted-live")
 	}
-	binary := filepath.Join(t.TempDir(), harness.Fleet) // what it is called begins the User-Agent
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags=planted", "-o", binary, "./cmd/flotilla")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", build, err, out)
-	}
+	binary := plantedBinary(t)
 	for _, tc := range []struct {
 		bug  string
 		do   func(*testing.T, *fleetRun)
@@ -121,4 +116,17 @@ func (f *fleetRun) convicted(t *testing.T, want []audit.Kind) {
 		t.Errorf("not convicted of %q: %v", want[0], report.Violations)
 	}
 	t.Logf("%d violations", len(report.Violations))
+}
+
+// plantedBinary builds a member with the planted bugs, which seems to be of another version if it is
+// told to.
+func plantedBinary(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), harness.Fleet) // what it is called begins the User-Agent
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags=planted", "-o", binary, "./cmd/flotilla")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", build, err, out)
+	}
+	return binary
 }
