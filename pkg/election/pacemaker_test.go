@@ -492,7 +492,7 @@ func TestRevokedWhileAHeartbeatIsUnconfirmed(t *testing.T) {
 		p.linger = 4 * s
 		w.sleep(10 * s)
 		p.watch.LagWatch(s)
-		for !p.membership.pace.unconfirmed() {
+		for !p.unconfirmed() {
 			w.sleep(s / 20)
 		}
 		p.membership.Revoke()
@@ -507,6 +507,7 @@ func TestRevokedWhileAHeartbeatIsUnconfirmed(t *testing.T) {
 	})
 }
 
-// unconfirmed reports whether a heartbeat is stored that is not known yet. It reads what belongs to the pacemaker's goroutine,
-// which waits while the bubble does.
-func (p *pacemaker) unconfirmed() bool { return p.state.Pending.Version != 0 }
+// unconfirmed reports whether the process's last heartbeat is stored and its watch has not brought it.
+func (p *process) unconfirmed() bool {
+	return p.observer.Through() < versionOf(p.store.Get(MemberLease("f", MemberOf(p.name))).ResourceVersion)
+}
