@@ -31,7 +31,7 @@ func TestPlantedBugsAreConvicted(t *testing.T) {
 		want []audit.Kind // the first one, and perhaps the others
 	}{
 		{"term_kept", func(t *testing.T, f *fleetRun) { f.stop(t, "two"); f.allSettled(t) }, []audit.Kind{audit.TermReused}},
-		{"expiry_early", func(t *testing.T, f *fleetRun) { f.suspended(t, "two", 8*time.Second) }, []audit.Kind{audit.TakenEarly, audit.Overlapping}},
+		{"expiry_early", func(t *testing.T, f *fleetRun) { f.suspended(t, "two", 8*time.Second) }, []audit.Kind{audit.EndedEarly, audit.Overlapping}},
 		{"range_off_by_one", func(t *testing.T, f *fleetRun) { f.cutAtANamespace(t) }, []audit.Kind{
 			audit.WrongRange, audit.DuplicatePod, audit.DuplicateReplicaSet, audit.DuplicateJob, audit.WantedPodDeleted,
 		}},
