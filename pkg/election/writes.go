@@ -22,6 +22,9 @@ const mostGone = 32
 type Writes struct {
 	// Term of the holder. Writes left by another term than the last prove nothing.
 	Term int32 `json:"term"`
+	// Shared is set if others may have written to some of what the holder covers in this term, until its work began: a holder
+	// before it that died, or those of other Leases. What they wrote is not among Resources.
+	Shared bool `json:"shared,omitempty"`
 	// Resources by what was written last.
 	Resources map[string]LastWrite `json:"resources,omitempty"`
 }

@@ -30,6 +30,9 @@ type preparation struct {
 	// term is the one that was held when the preparation began: what was written before
 	// that term is in its caches.
 	term int32
+	// followed is set if that term's holder ran the shard by then, as it said: others that had written to some of it, and were
+	// gone before, are in the caches, too.
+	followed bool
 	// gated is set if the gates were not held when the preparation began: others than the fleet's members have written since.
 	gated bool
 	// under is the hold of the gates in which it began. In another one others may have written too.
@@ -171,7 +174,7 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	p.under = m.gates.current()
 	p.gated = !p.under.isOpen()
 	lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID))
-	p.term = lease.Transitions
+	p.term, p.followed = lease.Transitions, runs(lease)
 	r.setPrepared(p)
 	began := m.config.Clock.Now()
 	if p.err = p.build(context.WithoutCancel(ctx), r, r.unheldByOthers(lease)); p.err == nil {
@@ -318,6 +321,8 @@ func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *prepa
 		unknown = fmt.Errorf("the last holder does not know what became of its last writes to %v", writes.Unknown())
 	case p.term != writes.Term:
 		unknown = fmt.Errorf("it was begun in term %d, and the last one was %d", p.term, writes.Term)
+	case writes.Shared && !p.followed:
+		unknown = errors.New("it was begun while others might still write to some of the shard")
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.member.config.HandoffTimeout)
 	defer cancel()

@@ -23,8 +23,6 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 	m := r.member
 	r.inherits.Store(true)
 	defer r.inherits.Store(false)
-	// Whoever has this Lease next cannot tell from what is left on it what the others wrote.
-	r.writes.Store(nil)
 	r.rejectPrepared()
 	ancestors := map[string]int32{}
 	note := func(rivals []election.Observation) {
@@ -49,10 +47,12 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 			p.discard()
 			return nil, nil
 		}
-		if rivals, dead, err = m.look(ctx, r); err != nil {
+		found, err := m.look(ctx, r, claim)
+		if err != nil {
 			p.discard()
 			return nil, err
 		}
+		rivals, dead = found.rivals, found.dead
 		note(rivals)
 	}
 	released := m.config.Clock.Now()
@@ -246,8 +246,12 @@ func (m *Member) hasHeirs(r *shardRunner, plan *inForce, now time.Time) bool {
 
 // isReady tells whether the holder of a Lease has everything prepared, or runs.
 func (m *Member) isReady(o election.Observation, now time.Time) bool {
-	term := strconv.Itoa(int(o.Transitions))
-	return m.isHeld(o, now) && (o.Annotations[ReadyAnnotation] == term || o.Annotations[RunningAnnotation] == term)
+	return m.isHeld(o, now) && (o.Annotations[ReadyAnnotation] == strconv.Itoa(int(o.Transitions)) || runs(o))
+}
+
+// runs tells whether the holder of a Lease has said that it runs the shard.
+func runs(o election.Observation) bool {
+	return o.Annotations[RunningAnnotation] == strconv.Itoa(int(o.Transitions))
 }
 
 func names(leases []election.Observation) []string {

@@ -75,20 +75,28 @@ func (m *Member) observeAll(list *coordinationv1.LeaseList) []election.Observati
 // errNotInPlan says that the shard is not in the plan any more.
 var errNotInPlan = errors.New("the shard is not in the plan")
 
-// look reads plan and Leases as they are now, in one list, before a claim is used. It returns the Leases that have to go
-// before the shard may run: live ones that cover some of its controllers on some of its range; and such Leases whose
-// holder has died, or whose earlier ones nobody has fenced. The error says that the shard may not
-// run at all. The claim is on its Lease already, so of two that look at least one sees the other.
-// It tries until it has read them, or ctx ends.
-func (m *Member) look(ctx context.Context, r *shardRunner) (rivals, dead []election.Observation, err error) {
+// others are the Leases of other shards that cover some of what a shard covers.
+type others struct {
+	// rivals are live, and have to go before the shard may run.
+	rivals []election.Observation
+	// dead are those whose holder has died, or whose earlier ones nobody has fenced.
+	dead []election.Observation
+	// wrote is set if any of them may have been written under since the shard's Lease was as the claim found it.
+	wrote bool
+}
+
+// look reads plan and Leases as they are now, in one list, before a claim is used, and returns the Leases that concern it.
+// The error says that the shard may not run at all. The claim is on its Lease already, so of two that look at least one sees
+// the other. It tries until it has read them, or ctx ends.
+func (m *Member) look(ctx context.Context, r *shardRunner, claim *election.Claim) (others, error) {
 	backoff := m.retrySoon()
 	for {
 		seen, err := m.lists.read(ctx, m.runners.all.Go, m.readAll)
 		if err == nil {
-			return m.lookAt(ctx, seen, r)
+			return m.lookAt(ctx, seen, r, claim)
 		}
 		if ctx.Err() != nil {
-			return nil, nil, context.Cause(ctx)
+			return others{}, context.Cause(ctx)
 		}
 		pause := backoff.Step()
 		klog.FromContext(ctx).Error(err, "Could not read the Leases before running the shard, trying again", "after", pause)
@@ -96,9 +104,9 @@ func (m *Member) look(ctx context.Context, r *shardRunner) (rivals, dead []elect
 	}
 }
 
-func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *shardRunner) (rivals, dead []election.Observation, err error) {
-	if lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)); lease.Holder != m.incarnation {
-		return nil, nil, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
+func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *shardRunner, claim *election.Claim) (others, error) {
+	if lease := m.observer.Get(claim.Name()); lease.Holder != m.incarnation {
+		return others{}, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
 	}
 	plan := m.inForce.Load()
 	for _, o := range seen {
@@ -108,21 +116,23 @@ func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *sha
 		plan = m.judge(plan, o, m.Roster()).plan
 	}
 	if m.lookForStop(ctx) {
-		return nil, nil, errStopped
+		return others{}, errStopped
 	}
 	if !plan.has(r.shard.ID, r.extent) {
-		return nil, nil, fmt.Errorf("%w of generation %d", errNotInPlan, plan.plan.Generation)
+		return others{}, fmt.Errorf("%w of generation %d", errNotInPlan, plan.plan.Generation)
 	}
 	now := m.config.Clock.Now()
+	var found others
 	for _, o := range m.overlapping(seen, plan, r.shard.ID, r.extent) {
 		switch {
 		case m.isHeld(o, now) && !plant.AncestorsIgnored:
-			rivals = append(rivals, o)
+			found.rivals = append(found.rivals, o)
 		case o.Holder != "":
-			dead = append(dead, o)
+			found.dead = append(found.dead, o)
 		}
+		found.wrote = found.wrote || o.Holder != "" || o.Seen.After(claim.Before().Seen)
 	}
-	return rivals, dead, nil
+	return found, nil
 }
 
 // rivals returns the Leases of other shards that are held and cover some of what the shard covers.

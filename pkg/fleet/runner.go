@@ -160,13 +160,13 @@ func (r *shardRunner) wish(wish election.Wish, owned, wanted, standby bool) {
 func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", r.shard.Ring, "shard", r.shard.Name, "term", claim.Term())
 	ctx = klog.NewContext(ctx, logger)
-	r.writes.Store(&election.Writes{Term: claim.Term()})
+	r.writes.Store(&election.Writes{Term: claim.Term(), Shared: true}) // until it is known
 	defer func() {
 		if a := r.tenure.abandon(claim.Term(), true); a != nil {
 			r.conclude(EventAbandoned, claim.Term(), a, nil)
 		}
 	}()
-	rivals, dead, err := r.member.look(ctx, r)
+	found, err := r.member.look(ctx, r, claim)
 	switch {
 	case ctx.Err() != nil:
 		return
@@ -174,14 +174,16 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 		r.refuse(claim.Term(), err)
 		return
 	}
-	r.tenure.bereave(dead)
-	if !r.fenceOff(ctx, append(dead, claim.Before())) {
+	r.tenure.bereave(found.dead)
+	if !r.fenceOff(ctx, append(found.dead, claim.Before())) {
 		return
 	}
+	shared := found.wrote || claim.Before().Holder != ""
+	r.writes.Store(&election.Writes{Term: claim.Term(), Shared: shared})
 	var prepared *preparation
 	var unheld time.Time
-	if len(rivals) > 0 {
-		prepared, err = r.inherit(ctx, claim, rivals)
+	if len(found.rivals) > 0 {
+		prepared, err = r.inherit(ctx, claim, found.rivals)
 		if ctx.Err() != nil || err != nil {
 			if err != nil {
 				r.refuse(claim.Term(), err)
@@ -194,7 +196,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	}
 	backoff, failed := r.member.retry(), false
 	for ctx.Err() == nil {
-		err := r.once(ctx, claim, prepared, unheld)
+		err := r.once(ctx, claim, prepared, unheld, shared)
 		if failed {
 			r.writes.Store(nil) // what became of those of the other attempt is not known
 		}
@@ -212,8 +214,9 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 }
 
 // once runs the shard until ctx ends, or returns why it could not be started. What was
-// prepared is used up; unheld, as in Work, is for where nothing was.
-func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *preparation, unheld time.Time) error {
+// prepared is used up; unheld, as in Work, is for where nothing was; shared is as in
+// election.Writes.
+func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *preparation, unheld time.Time, shared bool) error {
 	m := r.member
 	if p == nil {
 		// A fence of its own for each attempt: what an earlier one may have left behind
@@ -259,6 +262,7 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 	beside.Wait()
 	forget(instance)
 	writes := p.fence.Writes(claim.Term())
+	writes.Shared = shared
 	r.writes.Store(&writes)
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -264,7 +263,7 @@ func (p *planner) starting(plan shard.Plan, now time.Time) bool {
 	m := p.member
 	return slices.ContainsFunc(plan.Shards(), func(s shard.Shard) bool {
 		lease := m.observer.Get(ShardLease(m.config.Fleet, s.ID))
-		return m.isHeld(lease, now) && lease.Annotations[RunningAnnotation] != strconv.Itoa(int(lease.Transitions))
+		return m.isHeld(lease, now) && !runs(lease)
 	})
 }
 

@@ -1,0 +1,86 @@
+package fleet
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// slow is work that writes for a while after it was asked to stop.
+type slow struct {
+	*cargo
+	by time.Duration
+}
+
+func (w slow) Run(ctx context.Context) error {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(w.by, cancel) })()
+	return w.cargo.Run(late)
+}
+
+// quiet is work that never writes.
+type quiet struct{ *cargo }
+
+func (w quiet) Run(ctx context.Context) error {
+	w.work.Running()
+	<-ctx.Done()
+	w.Close()
+	return nil
+}
+
+// leisurely is work whose caches take long to fill after they have listed.
+type leisurely struct {
+	*cargo
+	by time.Duration
+}
+
+func (w leisurely) Warm(ctx context.Context) error {
+	defer time.Sleep(w.by) // virtual
+	return w.cargo.Warm(ctx)
+}
+
+// with has a member do other work.
+func with(replace func(*cargo) Instance) func(*Config) {
+	return func(c *Config) {
+		build := c.Build
+		c.Build = func(ctx context.Context, w Work) (Instance, error) {
+			instance, err := build(ctx, w)
+			if err != nil {
+				return nil, err
+			}
+			return replace(instance.(*cargo)), nil
+		}
+	}
+}
+
+// TestWhatOthersWroteIsSeen has a shard split, and its parts move on to a member that began to prepare for them while their
+// ancestor still wrote: what their last holder leaves on the Leases says nothing of that.
+func TestWhatOthersWroteIsSeen(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, s *sea) {
+		s.launch("a", with(func(c *cargo) Instance { return slow{c, 3 * time.Second} }))
+		pass(20 * time.Second)
+		s.launch("b", with(func(c *cargo) Instance { return quiet{c} }))
+		s.launch("c", with(func(c *cargo) Instance { return leisurely{c, 5 * time.Second} }))
+		s.joins("b")
+		s.joins("c")
+		s.drain("b", "x")
+		s.drain("c", "x")
+		pass(20 * time.Second)
+		s.allHeld("a")
+		s.drain("a", "x")
+		s.drain("b", "")
+		s.apply(s.next(func(r *shard.Ring) { split(r, 0) }))
+		pass(1500 * time.Millisecond)
+		s.drain("b", "x")
+		s.drain("c", "")
+		before := s.counts()
+		pass(20 * time.Second)
+		s.allHeld("c")
+		if after := s.counts(); after.warm == before.warm {
+			t.Error("nothing began with caches that had been prepared")
+		}
+	})
+}
