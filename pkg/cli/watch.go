@@ -72,6 +72,8 @@ func (c *connection) watch(ctx context.Context, next func(r, before *status.Read
 			if p.before.ResourceVersion == "" { // first seen by the watch: compare with what was read before it
 				p.before = before.Lease(p.after.Name)
 			}
+			// The reading knows whether its holder lived by a heartbeat.
+			p.before.Heartbeat = before.Lease(p.after.Name).Heartbeat
 			if p.before.ResourceVersion != p.after.ResourceVersion && r.Fleets(p.after) {
 				happened = append(happened, status.Changes(r, p.before, p.after, r.Now)...)
 			}

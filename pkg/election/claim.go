@@ -11,6 +11,15 @@ import (
 // ErrDraining is the cause of the work's context once the work has been asked to stop as planned. The claim still holds.
 var ErrDraining = errors.New("claim is draining")
 
+// Heartbeat is what keeps a member's claims alive. [Membership] is one. Its methods are safe for
+// concurrent use and do not block.
+type Heartbeat interface {
+	// Confirmed returns the start of the last heartbeat that is confirmed, and whether rights
+	// come of it: they do until RenewDeadline after it, if the membership has not ended before.
+	// It is zero and false if none is.
+	Confirmed() (start time.Time, right bool)
+}
+
 // EndedError is the cause of a claim's context once the claim has ended.
 type EndedError struct {
 	// Name of the Lease.
@@ -37,10 +46,9 @@ type Claim struct {
 	identity string
 	term     int32
 	timing   Timing
-	endless  bool
 	before   Observation
-	// heartbeat and holds are set if the claim follows a heartbeat: holds reports whether the Lease, as it was seen last,
-	// is the claim's.
+	// heartbeat is nil if the claim is endless. holds reports whether the Lease, as it was seen
+	// last, is the claim's.
 	heartbeat Heartbeat
 	holds     func() bool
 
@@ -48,16 +56,17 @@ type Claim struct {
 	cancel   context.CancelCauseFunc
 	draining chan struct{}
 
-	mu        sync.Mutex
-	lastRenew time.Time
-	ended     bool
-	drained   bool
+	mu      sync.Mutex
+	ended   bool
+	drained bool
 }
 
-// newClaim returns a claim that is valid from lastRenew on. ctx gives it its values; the claim ends by end alone if ctx
-// cannot be cancelled.
-func newClaim(ctx context.Context, name, identity string, term int32, lastRenew time.Time, timing Timing) *Claim {
-	c := &Claim{name: name, identity: identity, term: term, timing: timing, lastRenew: lastRenew, draining: make(chan struct{})}
+// newClaim returns a claim that is valid while the heartbeat gives a right and holds says so. ctx gives it its values;
+// the claim ends by end alone if ctx cannot be cancelled.
+func newClaim(ctx context.Context, name, identity string, term int32, heartbeat Heartbeat, holds func() bool, timing Timing) *Claim {
+	c := &Claim{
+		name: name, identity: identity, term: term, timing: timing, heartbeat: heartbeat, holds: holds, draining: make(chan struct{}),
+	}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	return c
 }
@@ -65,9 +74,7 @@ func newClaim(ctx context.Context, name, identity string, term int32, lastRenew 
 // EndlessClaim returns a claim without a Lease behind it, of term 0, that holds until ctx ends: for a process that runs
 // without leader election, so that one path of code serves both.
 func EndlessClaim(ctx context.Context, name, identity string) *Claim {
-	c := newClaim(ctx, name, identity, 0, time.Time{}, Timing{})
-	c.endless = true
-	return c
+	return newClaim(ctx, name, identity, 0, nil, nil, Timing{})
 }
 
 // Name returns the name of the Lease.
@@ -90,31 +97,28 @@ func (c *Claim) Context() context.Context { return c.ctx }
 // Draining returns a channel that is closed once the work has been asked to stop as planned.
 func (c *Claim) Draining() <-chan struct{} { return c.draining }
 
-// LastRenew returns the start of the last request that acquired or renewed the claim, or of the last confirmed heartbeat of
-// its member; zero for an endless claim.
+// LastRenew returns the start of the last confirmed heartbeat of the claim's member; zero for an endless claim.
 func (c *Claim) LastRenew() time.Time {
-	if c.heartbeat != nil {
-		start, _ := c.heartbeat.Confirmed()
-		return start
+	if c.heartbeat == nil {
+		return time.Time{}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lastRenew
+	start, _ := c.heartbeat.Confirmed()
+	return start
 }
 
-// Deadline returns the time from which on no write may start unless a renewal moves it: LastRenew + RenewDeadline. It is
-// zero, which means never, for an endless claim.
+// Deadline returns the time from which on no write may start unless a heartbeat moves it: LastRenew + RenewDeadline. It
+// is zero, which means never, for an endless claim.
 func (c *Claim) Deadline() time.Time {
-	if c.endless {
+	if c.heartbeat == nil {
 		return time.Time{}
 	}
 	return c.LastRenew().Add(c.timing.RenewDeadline)
 }
 
-// Expiry returns the time at which others may take over unless a renewal moves it, and no write may be under way any
+// Expiry returns the time at which others may take over unless a heartbeat moves it, and no write may be under way any
 // more: LastRenew + LeaseDuration. It is zero, which means never, for an endless claim.
 func (c *Claim) Expiry() time.Time {
-	if c.endless {
+	if c.heartbeat == nil {
 		return time.Time{}
 	}
 	return c.LastRenew().Add(c.timing.LeaseDuration)
@@ -122,25 +126,14 @@ func (c *Claim) Expiry() time.Time {
 
 // Valid tells whether a write may start at now, a reading of the fleet's Clock taken for this question.
 func (c *Claim) Valid(now time.Time) bool {
-	if c.ctx.Err() != nil {
-		return false
-	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.heartbeat != nil {
-		start, right := c.heartbeat.Confirmed()
-		return !c.ended && right && now.Before(start.Add(c.timing.RenewDeadline)) && c.holds()
+	ended := c.ended || c.ctx.Err() != nil
+	c.mu.Unlock()
+	if ended || c.heartbeat == nil {
+		return !ended
 	}
-	return !c.ended && (c.endless || now.Before(c.lastRenew.Add(c.timing.RenewDeadline)))
-}
-
-// extend moves the last renewal to start, if the claim is still valid at now.
-func (c *Claim) extend(start, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.ended && now.Before(c.lastRenew.Add(c.timing.RenewDeadline)) {
-		c.lastRenew = start
-	}
+	start, right := c.heartbeat.Confirmed()
+	return right && now.Before(start.Add(c.timing.RenewDeadline)) && c.holds()
 }
 
 // drain closes Draining.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// LeaseWriter is the part of client-go's LeaseInterface that a claimant needs. Give it a client of its own: renewals
+// LeaseWriter is the part of client-go's LeaseInterface that a claimant needs. Give it a client of its own: heartbeats
 // must not wait behind other requests in a client's rate limiter.
 type LeaseWriter interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
@@ -35,21 +35,17 @@ type ClaimantConfig struct {
 	Clock Clock
 	// Timing of the claim.
 	Timing Timing
-	// Labels are written on the Lease with every acquisition and renewal. Default: none.
+	// Labels are written on the Lease with every acquisition. Default: none.
 	Labels map[string]string
-	// Annotations returns what to write on the Lease with every acquisition and renewal; an empty value removes a key.
-	// It is called before each, from one goroutine, and must not block. Call Touch when its answer changes. Default: none.
+	// Annotations returns what to say on the Lease while it is held; an empty value removes a key.
+	// It is called from one goroutine and must not block. Call Touch when its answer changes. Default: none.
 	Annotations func() map[string]string
 	// Leave returns the annotations to leave on the Lease when it is released from a term, after
 	// Work has returned: WritesAnnotation and StoppedAnnotation, for the next holder. An empty
 	// value removes a key. It must not block. Default: none.
 	Leave func(term int32) map[string]string
-	// Heartbeat keeps the claim alive, which then does not renew its Lease. It must be that of Identity's member, and the
-	// Observer one of a fleet with heartbeats. Default: the claim renews its Lease itself.
+	// Heartbeat keeps the claim alive. It must be that of Identity's member.
 	Heartbeat Heartbeat
-	// CreateAtOnce creates an absent Lease without waiting for LeaseDuration first. Set it only if no other process can
-	// hold this Lease: the Lease may have been deleted under a holder. Default false.
-	CreateAtOnce bool
 	// Revoked, once closed, ends any claim at once, allows no other, and counts as Leave: it is the way in which a lost
 	// membership takes all claims of a process. Default: never.
 	Revoked <-chan struct{}
@@ -65,8 +61,8 @@ type ClaimantConfig struct {
 	DrainTimeout func() time.Duration
 	// OnStuck is called at most once per claim, from the claimant's own goroutine, when Work has
 	// not returned in time: DrainTimeout after it was asked to stop, or, when the claim was lost,
-	// LeaseDuration after the last renewal. It must end the process. Others may hold a lost claim;
-	// one that drains is renewed until then, because a Lease is never released while its work runs.
+	// LeaseDuration after the last heartbeat. It must end the process. Others may hold a lost claim;
+	// one that drains is held until then, because a Lease is never released while its work runs.
 	OnStuck func(StuckClaim)
 	// Jitter lengthens the pause after a failed request. Default: by up to a fifth, at random.
 	Jitter func(time.Duration) time.Duration
@@ -86,7 +82,7 @@ func (cfg ClaimantConfig) validate() error {
 	require(cfg.Observer == nil || cfg.Observer.Watches(cfg.Name), "Name", fmt.Sprintf("%q", cfg.Name), "be a Lease that the Observer keeps")
 	require(cfg.Clock != nil, "Clock", "nil", "be the Observer's clock")
 	require(cfg.Work != nil, "Work", "nil", "be the work that the claim entitles to")
-	require(cfg.Heartbeat == nil || cfg.Observer == nil || cfg.Observer.cfg.Heartbeats, "Heartbeat", "set", "go with an Observer of a fleet with heartbeats")
+	require(cfg.Heartbeat != nil, "Heartbeat", "nil", "be that of the incarnation's member")
 	require(cfg.OnStuck != nil, "OnStuck", "nil", "end the process")
 	if err := cfg.Timing.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("ClaimantConfig.%w", err))
@@ -147,7 +143,7 @@ func (c *Claimant) SetWish(wish Wish) {
 	}
 }
 
-// Touch asks for a renewal as soon as possible, so that changed annotations are written. Without a claim it does nothing.
+// Touch has changed annotations written as soon as possible. Without a claim it does nothing.
 func (c *Claimant) Touch() {
 	c.mu.Lock()
 	c.touched++
@@ -171,8 +167,8 @@ func (c *Claimant) Claim() *Claim {
 	return c.claim
 }
 
-// Turned returns when the loop of Run last came round, which it does twice every RetryPeriod while a claim that follows a
-// heartbeat is held; false if none is.
+// Turned returns when the loop of Run last came round, which it does twice every RetryPeriod while a claim is held; false
+// if none is.
 func (c *Claimant) Turned() (time.Time, bool) {
 	if at := c.turned.Load(); at != nil && c.Claim() != nil {
 		return *at, true

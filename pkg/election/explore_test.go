@@ -16,8 +16,13 @@ import (
 )
 
 // This file walks through every history, within bounds, of two members that may want one Lease. Decisions are those of
-// Step, knowledge is gained by Observation.Saw and Gone, answers are taken in by State.acquired and renewed, and Leases are
-// written by stamp.held, asked and released: all of them the product's. What the loop around them does is modelled here.
+// Step, knowledge is gained by Observation.Saw and Gone, and Leases are written by stamp.held, asked and released: all of
+// them the product's. What the loop around them does is modelled here.
+//
+// Of heartbeats it assumes what the explorer of package heartbeat holds, and no more: a member may be listed as ended from
+// a lease duration after its last stored heartbeat on, has no confirmed one after that, and a heartbeat is confirmed only
+// when everything written before it is known. Whatever happens to a heartbeat happens at the worst moment: it is stored as
+// soon as it is started, at the beginning of a tick, and who reads that somebody has ended may do so then or any time later.
 //
 // Time goes in ticks, three to a lease duration and two to a renew deadline. Between any two things that happen anything
 // else may: requests are carried out late, answers are lost and their requests carried out after that, watches lag for any
@@ -36,7 +41,7 @@ const (
 	// wire is how many ticks a request may be on its way.
 	wire = 2
 	// mostStates bounds memory: what is more was not meant.
-	mostStates = 3_000_000
+	mostStates = 5_000_000
 	// never is the tick of the zero time.
 	never = int16(-1000)
 )
@@ -76,9 +81,16 @@ type player struct {
 
 	phase                               Phase
 	warned                              bool
-	term                                int32
+	term, termAsked                     int32
 	lastRenew, ended, notBefore, asking int16
 	drained                             int16 // since when it drains
+
+	// Its heartbeats: the last that is confirmed and the last that is stored, by when they were
+	// started, and what must be known for the latter to be confirmed; nil if it is.
+	confirmed, stored int16
+	pending           *revision
+	lost              bool // its membership is lost, which takes all rights
+	knows             bool // it has read that the other one is listed as ended
 
 	known    bool
 	seen     *revision
@@ -97,10 +109,12 @@ type scene struct {
 	head    *revision
 	high    int32 // the highest term that was acquired
 	// What may still go wrong.
-	losses, pauses, flips, removals, clearings int8
-	removed, cleared                           bool
-	// asks: whoever wants the Lease asks for it.
-	asks bool
+	losses, pauses, flips, removals, clearings, quits int8
+	// removed, cleared: somebody deleted the Lease, or emptied it. excused: so that a second holder
+	// is possible.
+	removed, cleared, excused bool
+	// asks: whoever wants the Lease asks for it. steady: no heartbeat fails, however late it is confirmed.
+	asks, steady bool
 
 	from *scene
 	what string
@@ -123,7 +137,10 @@ type explorer struct {
 	why    string
 }
 
-var exploreNames = [2]string{"a_1", "b_1"}
+var (
+	exploreNames = [2]string{"a_1", "b_1"}
+	exploreEnded = [2]map[string]string{{EndedAnnotation: "a_1"}, {EndedAnnotation: "b_1"}}
+)
 
 func tickTime(tick int16) time.Time {
 	if tick == never {
@@ -141,13 +158,13 @@ func tickOf(t time.Time) int16 {
 
 func (p *player) state() State {
 	return State{
-		Phase: p.phase, Term: p.term, LastRenew: tickTime(p.lastRenew), EndedAt: tickTime(p.ended),
+		Phase: p.phase, Term: p.term, TermAsked: p.termAsked, LastRenew: tickTime(p.lastRenew), EndedAt: tickTime(p.ended),
 		NotBefore: tickTime(p.notBefore), Asked: tickTime(p.asking), Warned: p.warned, DrainingSince: tickTime(p.drained),
 	}
 }
 
 func (p *player) setState(s State) {
-	p.phase, p.term, p.warned = s.Phase, s.Term, s.Warned
+	p.phase, p.term, p.termAsked, p.warned = s.Phase, s.Term, s.TermAsked, s.Warned
 	p.lastRenew, p.ended, p.notBefore, p.asking = tickOf(s.LastRenew), tickOf(s.EndedAt), tickOf(s.NotBefore), tickOf(s.Asked)
 	p.drained = tickOf(s.DrainingSince)
 }
@@ -185,9 +202,19 @@ func (p *player) holds() bool {
 	return p.phase == Acquired || p.phase == Running || p.phase == Draining
 }
 
-// valid reports whether p's claim is valid, as Claim.Valid would.
+// right reports whether p's heartbeat gives it rights.
+func (p *player) right(now int16) bool {
+	return !p.lost && tickTime(now).Before(tickTime(p.confirmed).Add(exploreTiming.RenewDeadline))
+}
+
+// gone reports whether p may be listed as ended.
+func (p *player) gone(now int16) bool {
+	return !tickTime(now).Before(tickTime(p.stored).Add(exploreTiming.LeaseDuration))
+}
+
+// valid reports whether p's claim is valid, as heartbeat.ClaimState.Valid has it.
 func (p *player) valid(now int16) bool {
-	return !p.dead && p.holds() && tickTime(now).Before(tickTime(p.lastRenew).Add(exploreTiming.RenewDeadline))
+	return !p.dead && p.holds() && p.right(now) && p.seen.lease != nil
 }
 
 // write makes a new revision the head and puts it on its way to both.
@@ -216,6 +243,13 @@ func (e *explorer) run(s *scene, i int) {
 		in := Input{
 			Self: exploreNames[i], Now: tickTime(s.now), Wish: p.wish, Observation: p.observation(), State: p.state(),
 			Timing: exploreTiming, Busy: p.busy, Returned: p.returned, Ask: s.asks && p.wish == Want, DrainTimeout: exploreDrain,
+			Confirmed: tickTime(p.confirmed), Right: !p.lost,
+		}
+		if in.Observation.Holder != "" {
+			in.Observation.Heartbeat = &Observation{Exists: true}
+			if p.knows && in.Observation.Holder == exploreNames[1-i] {
+				in.Observation.Heartbeat.Annotations = exploreEnded[1-i]
+			}
 		}
 		out := e.step(in)
 		p.setState(out.State)
@@ -235,8 +269,7 @@ func (e *explorer) run(s *scene, i int) {
 			if p.request != nil && !p.request.applied {
 				p.stray = p.request
 			}
-			p.request = nil
-			p.event = nil
+			p.request, p.event, p.pending = nil, nil, nil
 			return
 		case Create, Acquire, Renew, Ask, Release:
 			p.busy = true
@@ -298,15 +331,19 @@ func (e *explorer) serve(s *scene, i int, r sentRequest) *sentRequest {
 		if s.players[i].working && !s.players[i].dead {
 			e.fail(s, self+" releases while its work runs")
 		}
-		r.got = s.write(released(r.fetched.lease, nil, now))
+		left := map[string]string{ReleasedAnnotation: strconv.Itoa(int(r.fetched.record.Transitions))}
+		r.got = s.write(released(r.fetched.lease, left, now))
 	}
 	return &r
 }
 
-// acquired holds that terms rise.
+// acquired holds that terms rise, and that nobody takes from one that has not ended.
 func (e *explorer) acquired(s *scene, i int, r sentRequest) {
 	if !r.fresh {
 		return
+	}
+	if from := s.head.record.Holder; from == exploreNames[1-i] && !s.players[1-i].gone(s.now) {
+		e.fail(s, exploreNames[i]+" takes from "+from+", which has not ended")
 	}
 	if r.term <= s.high && !s.removed {
 		e.fail(s, fmt.Sprintf("%s acquires term %d after term %d", exploreNames[i], r.term, s.high))
@@ -336,11 +373,10 @@ func (s *scene) take(i int, lost bool) {
 	case r.action == Release, r.action == Ask:
 		state.NotBefore = time.Time{}
 	case r.fresh:
-		state = state.acquired(r.term, tickTime(r.start))
+		state = state.acquired(r.term)
 		p.slept = p.paused
 	default:
 		state.NotBefore = time.Time{}
-		state = state.renewed(r.term, tickTime(r.start), now, exploreTiming)
 	}
 	p.setState(state)
 }
@@ -354,10 +390,12 @@ func (e *explorer) fail(s *scene, why string) {
 // judge holds a scene against the invariants.
 func (e *explorer) judge(s *scene) {
 	a, b := &s.players[0], &s.players[1]
-	if a.valid(s.now) && b.valid(s.now) && !s.cleared {
+	if a.valid(s.now) && b.valid(s.now) && !s.excused {
 		e.fail(s, "both hold valid rights")
 	}
-	if a.working && b.working && !a.slept && !b.slept && !s.cleared {
+	// Work of a claim that ended because of tampering may run on behind its closed fence, for a lease duration after the
+	// last heartbeat.
+	if a.working && b.working && !a.slept && !b.slept && !s.removed && !s.cleared {
 		e.fail(s, "both work")
 	}
 	for i := range s.players {
@@ -367,6 +405,9 @@ func (e *explorer) judge(s *scene) {
 		}
 		if p.working && p.phase == Draining && tickTime(s.now).After(tickTime(p.drained).Add(exploreDrain)) {
 			e.fail(s, exploreNames[i]+" drains without a bound")
+		}
+		if p.holds() && !p.right(s.now) {
+			e.fail(s, exploreNames[i]+" holds on without a right")
 		}
 		if o := p.observation(); p.holds() && o.Exists && o.Holder != exploreNames[i] {
 			e.fail(s, exploreNames[i]+" knows of another holder and holds on")
@@ -386,7 +427,7 @@ func (e *explorer) expand(s *scene) {
 			// Whoever has not heard that the Lease was there, or has sent its own creation before, makes a second holder: the
 			// package comment says so.
 			for i := range n.players {
-				n.cleared = n.cleared || n.players[i].seen.lease == nil || n.players[i].creates()
+				n.excused = n.excused || n.players[i].seen.lease == nil || n.players[i].creates()
 			}
 			n.write(nil)
 		})
@@ -401,13 +442,33 @@ func (e *explorer) expand(s *scene) {
 		})
 	}
 	if s.now < e.ticks && s.mayTick() {
-		e.try(s, "time passes", func(n *scene) {
-			n.now++
-			e.run(n, 0)
-			e.run(n, 1)
-		})
+		for _, beats := range [4][2]bool{{}, {true, false}, {false, true}, {true, true}} {
+			able := [2]bool{s.players[0].beats(s.now + 1), s.players[1].beats(s.now + 1)}
+			if beats[0] && !able[0] || beats[1] && !able[1] || s.steady && beats != able {
+				continue
+			}
+			e.try(s, "time passes"+beating[beats], func(n *scene) {
+				n.now++
+				for i := range n.players {
+					if p := &n.players[i]; beats[i] {
+						p.stored, p.pending = n.now, n.head
+					} else if !p.right(n.now) {
+						p.pending = nil // too late
+					}
+				}
+				e.run(n, 0)
+				e.run(n, 1)
+			})
+		}
 	}
 }
+
+var beating = map[[2]bool]string{
+	{true, false}: ", a_1's heartbeat is stored", {false, true}: ", b_1's heartbeat is stored", {true, true}: ", both heartbeats are stored",
+}
+
+// beats reports whether a heartbeat of p may be stored that is of any use.
+func (p *player) beats(now int16) bool { return !p.dead && !p.paused && p.right(now) }
 
 // creates tells whether a request to create the Lease is on its way.
 func (p *player) creates() bool {
@@ -479,6 +540,29 @@ func (e *explorer) expandPlayer(s *scene, i int) {
 				e.run(n, i)
 			})
 		}
+	}
+	if p.pending != nil {
+		e.try(s, name+"'s heartbeat is confirmed", func(n *scene) {
+			q := &n.players[i]
+			q.confirmed, q.pending = q.stored, nil
+			if q.learn(p.pending, n.now); q.event != nil && q.event.version <= p.pending.version {
+				q.event = nil
+			}
+			e.run(n, i)
+		})
+	}
+	if !p.knows && s.players[1-i].gone(s.now) {
+		e.try(s, name+" reads that "+exploreNames[1-i]+" has ended", func(n *scene) {
+			n.players[i].knows = true
+			e.run(n, i)
+		})
+	}
+	if s.quits > 0 && !p.lost {
+		e.try(s, name+"'s membership is lost", func(n *scene) {
+			n.quits--
+			n.players[i].lost, n.players[i].pending = true, nil
+			e.run(n, i)
+		})
 	}
 	if p.event != nil {
 		e.try(s, name+" sees an event", func(n *scene) {
@@ -558,7 +642,7 @@ func (e *explorer) key(s *scene) uint64 {
 			at, _ := slices.BinarySearch(versions, r.version)
 			put(int16(at))
 			if r.lease != nil {
-				put(int16(r.record.Transitions), age(tickOf(r.record.RenewTime)), int16(len(r.record.NextHolder())), 1)
+				put(int16(r.record.Transitions), age(tickOf(r.record.RenewTime)), int16(len(r.record.NextHolder())), 1, bit(r.record.IsReleased()))
 				if r.record.Holder != "" {
 					put(int16(r.record.Holder[0]))
 				}
@@ -579,7 +663,7 @@ func (e *explorer) key(s *scene) uint64 {
 			rev(r.got)
 		}
 		rev(s.head)
-		put(int16(s.high), int16(s.losses), int16(s.pauses), int16(s.flips), int16(s.removals), int16(s.clearings), bit(s.removed), bit(s.cleared))
+		put(int16(s.high), int16(s.losses), int16(s.pauses), int16(s.flips), int16(s.removals), int16(s.clearings), int16(s.quits), bit(s.removed), bit(s.cleared), bit(s.excused))
 		for i := range s.players {
 			p := &s.players[i]
 			term, renewed, ended, drained := int16(p.term), age(p.lastRenew), age(p.ended), age(p.drained)
@@ -596,6 +680,10 @@ func (e *explorer) key(s *scene) uint64 {
 				int16(p.phase), bit(p.warned), term, renewed, ended, drained, max(p.notBefore-s.now, 0), min(s.now-p.asking, 1),
 				bit(p.known), age(p.seenAt), int16(p.highTerm))
 			rev(p.seen)
+			put(int16(p.termAsked), age(p.confirmed), age(p.stored), bit(p.lost), bit(p.knows), bit(p.pending != nil))
+			if p.pending != nil && p.pending.version > p.seen.version {
+				rev(p.pending) // What is known already need not be learnt.
+			}
 			// What has been learnt from an answer meanwhile is no news.
 			put(bit(p.event != nil && (p.seen == nil || p.event.version > p.seen.version)))
 			request(p.request)
@@ -685,9 +773,9 @@ var (
 		s.losses, s.pauses = 1, 1
 		return s
 	}}
-	fickleWorld = bounds{2, 6, func() *scene {
+	fickleWorld = bounds{2, 4, func() *scene {
 		s := startScene(true)
-		s.flips, s.asks = 2, true
+		s.flips, s.asks, s.steady = 2, true, true
 		return s
 	}}
 	deletedWorld = bounds{2, 7, func() *scene {
@@ -700,6 +788,11 @@ var (
 		s.losses, s.clearings = 1, 1
 		return s
 	}}
+	lostWorld = bounds{2, 6, func() *scene {
+		s := startScene(true)
+		s.quits, s.losses = 1, 1
+		return s
+	}}
 )
 
 // TestExplore tries everything that can happen to two members and one Lease.
@@ -710,6 +803,7 @@ func TestExplore(t *testing.T) {
 	for name, w := range map[string]bounds{
 		"a lost answer, a suspended member": faultyWorld,
 		"changing wishes":                   fickleWorld,
+		"a lost membership":                 lostWorld,
 		"a Lease that is deleted":           deletedWorld,
 		"a holder that is cleared by hand":  clearedWorld,
 	} {
@@ -743,10 +837,31 @@ func TestExploreConvicts(t *testing.T) {
 		"renew deadline ignored": {faultyWorld, func(in Input) Output {
 			in.Timing.RenewDeadline = time.Hour
 			return Step(in)
-		}, "both work"},
-		"expiry too early": {faultyWorld, func(in Input) Output {
+		}, "holds on without a right"},
+		"right ignored": {lostWorld, func(in Input) Output {
+			in.Right = true
+			return Step(in)
+		}, "holds on without a right"},
+		"claim outlives the strike": {faultyWorld, func(in Input) Output {
+			if in.State.held() {
+				in.Confirmed = in.Now
+			}
+			return Step(in)
+		}, "holds on without a right"},
+		"taken without the strike": {faultyWorld, func(in Input) Output {
+			if in.State.Phase == Idle && in.Observation.Holder != in.Self {
+				in.Observation = ended(in.Observation)
+			}
+			return Step(in)
+		}, "which has not ended"},
+		"emptied Lease taken at once": {clearedWorld, func(in Input) Output {
+			if in.State.Phase == Idle && in.Observation.Holder == "" {
+				in.Observation.Annotations = map[string]string{ReleasedAnnotation: strconv.Itoa(int(in.Observation.Transitions))}
+			}
+			return Step(in)
+		}, "both hold valid rights"},
+		"expiry too early": {clearedWorld, func(in Input) Output {
 			in.Timing.LeaseDuration = time.Second
-			in.Observation.Duration = time.Second
 			return Step(in)
 		}, "both hold valid rights"},
 		"release before work returned": {fickleWorld, func(in Input) Output {

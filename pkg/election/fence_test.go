@@ -41,6 +41,8 @@ type fenceTest struct {
 	rt    http.RoundTripper
 	clock *jumpClock
 	claim *Claim
+	pulse *pulse // the claim's, with a single beat
+	holds bool   // the Lease is the claim's
 }
 
 func inFence(t *testing.T, test func(t *testing.T, f *fenceTest)) {
@@ -52,7 +54,9 @@ func inFence(t *testing.T, test func(t *testing.T, f *fenceTest)) {
 			t.Fatal(err)
 		}
 		f.rt = f.fence.Wrap(f.next)
-		f.claim = newClaim(t.Context(), leaseName, "a_1", 8, f.clock.Now(), DefaultTiming())
+		f.pulse, f.holds = &pulse{clock: f.clock, begin: f.clock.Now()}, true
+		f.pulse.stop()
+		f.claim = newClaim(t.Context(), leaseName, "a_1", 8, f.pulse, func() bool { return f.holds }, DefaultTiming())
 		test(t, f)
 	})
 }
@@ -193,8 +197,19 @@ func TestFenceRefusesAfterClaim(t *testing.T) {
 			f.expect("PUT", "")
 			time.Sleep(time.Nanosecond) // virtual
 			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
-			// Too late for a renewal to revive it.
-			f.claim.extend(f.clock.Now(), f.clock.Now())
+		})
+	})
+	t.Run("without a right", func(t *testing.T) {
+		inFence(t, func(t *testing.T, f *fenceTest) {
+			f.fence.Open(f.claim)
+			f.pulse.finish()
+			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
+		})
+	})
+	t.Run("on a Lease that is another's", func(t *testing.T) {
+		inFence(t, func(t *testing.T, f *fenceTest) {
+			f.fence.Open(f.claim)
+			f.holds = false
 			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
 		})
 	})

@@ -44,7 +44,7 @@ func (c *machineClock) resume() {
 
 // TestFrozenClock keeps a holder from running for a minute, in which a rival acquires its Lease,
 // and then lets it write. If its clock went on, the fence refuses the first write. If the clock
-// stood still with it, writes pass until its next renewal is answered, or until its renew deadline
+// stood still with it, writes pass until its next heartbeat is answered, or until its renew deadline
 // where none is. No watch tells it anything: after such a time its connection is gone.
 func TestFrozenClock(t *testing.T) {
 	timing := DefaultTiming()
@@ -65,20 +65,16 @@ func TestFrozenClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				machine := &machineClock{}
-				a := w.node("a", creating, func(n *node, cfg *ClaimantConfig) {
-					n.quiet = true
-					cfg.Clock = machine
-					n.observer = w.observer(n.watch, machine)
-					cfg.Observer = n.observer
-				})
+				w.free(1)
+				a := w.processOn(machine, "a_1", 1)
 				w.sleep(time.Second)
-				b := w.node("b", func(n *node, _ *ClaimantConfig) { n.quiet = true })
+				b := w.process("b_1", 1)
 				w.sleep(20 * time.Second)
 				fence, err := NewFence(FenceConfig{Member: "a_1", Shard: "ns-01", Clock: machine})
 				if err != nil {
 					t.Fatal(err)
 				}
-				fence.Open(a.claimant.Claim())
+				fence.Open(a.claimants[leaseName].Claim())
 				write := fence.Wrap(&transport{})
 				passes := func() bool { return fencePasses(t, write) }
 				if !passes() {
@@ -91,7 +87,7 @@ func TestFrozenClock(t *testing.T) {
 					machine.pause()
 				}
 				w.sleep(time.Minute)
-				if b.claimant.Claim() == nil || w.holder(leaseName) != "b_1" {
+				if b.held() == 0 || w.holder(leaseName) != "b_1" {
 					t.Fatalf("the Lease is held by %q, want b_1", w.holder(leaseName))
 				}
 				if test.frozen {

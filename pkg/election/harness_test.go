@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -79,11 +80,16 @@ func (w *world) holder(name string) string {
 	return RecordFrom(w.store.Get(name)).Holder
 }
 
-// lease is a Lease as somebody else may have left it, with stamps that make no sense to this process's clock.
+// lease is a Lease as somebody else may have left it, with stamps that make no sense to this
+// process's clock; without a holder it is released.
 func lease(holder string, term int32) *coordinationv1.Lease {
+	annotations := map[string]string{}
+	if holder == "" {
+		annotations[ReleasedAnnotation] = strconv.Itoa(int(term))
+	}
 	stamp := metav1.NewMicroTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: leaseName},
+		ObjectMeta: metav1.ObjectMeta{Name: leaseName, Annotations: annotations},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity:       &holder,
 			LeaseTransitions:     &term,
@@ -94,7 +100,55 @@ func lease(holder string, term int32) *coordinationv1.Lease {
 	}
 }
 
-// node is one process with one claimant.
+// strike lists an incarnation as ended, whoever has done so.
+func (w *world) strike(incarnation string) {
+	name := MemberLease("f", MemberOf(incarnation))
+	if w.store.Get(name) == nil {
+		l := lease(incarnation, 1)
+		l.Name = name
+		w.store.Put(l)
+	}
+	w.store.Tamper(name, func(l *coordinationv1.Lease) {
+		l.Spec.HolderIdentity = ptr.To("")
+		l.Annotations = map[string]string{EndedAnnotation: incarnation, ProtocolAnnotation: "2"}
+	})
+}
+
+// pulse is a heartbeat that is confirmed every RetryPeriod, until it stops.
+type pulse struct {
+	clock Clock
+	begin time.Time
+
+	mu       sync.Mutex
+	stopped  time.Time // zero while it beats
+	finished bool      // rights do not come of it any more
+}
+
+func (p *pulse) Confirmed() (start time.Time, right bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	if !p.stopped.IsZero() {
+		now = p.stopped
+	}
+	return p.begin.Add(now.Sub(p.begin).Truncate(DefaultTiming().RetryPeriod)), !p.finished
+}
+
+// stop has no further heartbeat confirmed.
+func (p *pulse) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = p.clock.Now()
+}
+
+// finish ends all rights.
+func (p *pulse) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.finished = true
+}
+
+// node is one process with one claimant, whose heartbeat is scripted. See process for real ones.
 type node struct {
 	*world
 	name     string
@@ -103,6 +157,7 @@ type node struct {
 	clock    *jumpClock
 	observer *Observer
 	claimant *Claimant
+	pulse    *pulse
 	revoked  chan struct{}
 	linger   time.Duration // how long the work takes to return
 	quiet    bool          // log no events
@@ -132,9 +187,10 @@ func (w *world) node(name string, changes ...func(*node, *ClaimantConfig)) *node
 		return leasetest.Fault{Out: time.Millisecond, Back: time.Millisecond}
 	})
 	n.observer = w.observer(n.watch, n.clock)
+	n.pulse = &pulse{clock: n.clock, begin: n.clock.Now()}
 	cfg := ClaimantConfig{
 		Name: leaseName, Identity: name + "_1", Client: n.client, Observer: n.observer, Clock: n.clock,
-		Timing: DefaultTiming(), Revoked: n.revoked, Work: n.work, OnEvent: n.event, OnStuck: n.stuck,
+		Timing: DefaultTiming(), Heartbeat: n.pulse, Revoked: n.revoked, Work: n.work, OnEvent: n.event, OnStuck: n.stuck,
 		Jitter: func(d time.Duration) time.Duration { return d },
 	}
 	for _, change := range changes {
@@ -220,5 +276,3 @@ func drainingWithin(d time.Duration) func(*node, *ClaimantConfig) {
 		}
 	}
 }
-
-func creating(_ *node, cfg *ClaimantConfig) { cfg.CreateAtOnce = true }

@@ -18,7 +18,7 @@ type run struct {
 
 	state    State
 	busy     bool
-	renewing context.CancelFunc // ends the renewal under way; nil if there is none
+	updating context.CancelFunc // ends the request under way for what is held; nil if there is none
 	failures int                // consecutive failed requests
 
 	begun       time.Time // when the present claim was acquired
@@ -30,9 +30,9 @@ type run struct {
 	waiting     Event         // the last EventWaiting
 }
 
-// Run claims, renews and releases until ctx ends. It then behaves as for Leave: it drains, waits for the work to return
-// while it keeps renewing, releases, and returns once everything it started has ended. If the API server cannot be
-// reached, it gives up releasing when the Lease has expired by itself.
+// Run claims and releases until ctx ends. It then behaves as for Leave: it drains, waits for the work to return while the
+// claim holds, releases, and returns once everything it started has ended. If the API server cannot be reached, it gives
+// up releasing when others may list the incarnation as ended.
 func (c *Claimant) Run(ctx context.Context) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "lease", c.cfg.Name)
 	r := &run{
@@ -81,23 +81,19 @@ func (r *run) input(ended bool) Input {
 		DrainTimeout: r.cfg.DrainTimeout(),
 		Touch:        touched != r.touchedDone,
 		Ask:          ask,
-		CreateAtOnce: r.cfg.CreateAtOnce,
-		Following:    r.cfg.Heartbeat != nil,
 	}
-	if in.Following {
-		in.Confirmed, in.Right = r.cfg.Heartbeat.Confirmed()
-	}
+	in.Confirmed, in.Right = r.cfg.Heartbeat.Confirmed()
 	// Last, so that nothing above is newer than it.
 	in.Now = r.cfg.Clock.Now()
 	turned := in.Now // a copy, so that not all of in is kept
 	r.turned.Store(&turned)
-	if in.Following && r.state.held() && !plant.TouchForever {
+	if r.state.held() && !plant.TouchForever {
 		in.Touch = r.lacks(in.Observation) && (in.Touch || !in.Now.Before(r.written.Add(in.Timing.RetryPeriod)))
 	}
 	return in
 }
 
-// lacks reports whether the Lease lacks something that is to be written on it. A claim that follows a heartbeat has nothing
+// lacks reports whether the Lease lacks something that is to be written on it. A claim has nothing
 // else to write.
 func (r *run) lacks(lease Observation) bool {
 	if !lease.Exists {
@@ -172,9 +168,9 @@ func (r *run) endClaim(in Input, reason Reason) {
 		claim.end(reason, in.Observation.Holder)
 	}
 	r.setClaim(nil)
-	if r.renewing != nil && !reason.Planned() {
+	if r.updating != nil && !reason.Planned() {
 		// Else nothing hurries: the release waits for the answer, and does not have to overtake it.
-		r.renewing()
+		r.updating()
 	}
 	if in.Returned {
 		r.returned = nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,16 +22,14 @@ type MembershipConfig struct {
 	Fleet string
 	// Incarnation of the member, from NewIncarnation: one for each process start.
 	Incarnation string
-	// Client, Observer, Clock, Timing, Labels, OnEvent, OnStuck and Jitter are as in ClaimantConfig, for the member's Lease.
-	// If the Observer is one of a fleet with heartbeats, the Client must be a LeaseReader too: then the member follows
-	// [heartbeat.Step], and the membership is the Heartbeat of its claims.
-	Client   LeaseWriter
+	// Client, Observer, Clock, Timing, Labels, OnEvent and Jitter are as in ClaimantConfig, for the member's Lease. The Client
+	// lists Leases, too.
+	Client   Leases
 	Observer *Observer
 	Clock    Clock
 	Timing   Timing
 	Labels   map[string]string
 	OnEvent  func(Event)
-	OnStuck  func(StuckClaim)
 	Jitter   func(time.Duration) time.Duration
 	// RebalanceDelay is how long the member stays joining, by its own clock, while another member is active. Default 0: it
 	// becomes active at once. Must not be negative.
@@ -48,29 +45,25 @@ type MembershipConfig struct {
 	Annotations func() map[string]string
 }
 
-// Membership keeps one member's Lease, by which others know that it lives. It serves for one hold: once lost or left, make
+// Membership keeps one member's Lease, by which others know that it lives, and judges other members. It is the Heartbeat of
+// the member's claims. It serves for one hold: once lost or left, make
 // a new one. Run must be called once; the other methods are safe for concurrent use at any time.
 //
 //	          Lease acquired           RebalanceDelay, or nobody else is active           Leave
 //	(waiting) ──────────────▶ joining ─────────────────────────────────────────▶ active ──────▶ leaving
 //	                             └─────────────────────── Leave ───────────────────────────────────┘
 type Membership struct {
-	cfg      MembershipConfig
-	member   string
-	claimant *Claimant // nil if there is a pacemaker
-	pace     *pacemaker
-	joined   chan struct{}
-	lost     chan struct{}
-	revoke   func() // closes the claimant's Revoked
+	cfg    MembershipConfig
+	member string
+	pace   *pacemaker
+	joined chan struct{}
+	lost   chan struct{}
+	revoke func()
 
 	credentials credentials
 
 	mu    sync.Mutex
 	state MemberState
-
-	// These belong to the goroutine of Run, which is the one that reports events.
-	cancel context.CancelFunc
-	reason Reason // why it was lost; empty if it was not
 }
 
 // NewMembership returns a membership that is joining. The error names every field that is out of bounds.
@@ -83,14 +76,22 @@ func NewMembership(cfg MembershipConfig) (*Membership, error) {
 		state:  MemberJoining,
 	}
 	var errs []error
-	if m.member == "" {
-		errs = append(errs, fmt.Errorf("MembershipConfig.Incarnation is %q, must be of the form <member>_<uuid>", cfg.Incarnation))
+	require := func(ok bool, field, value, allowed string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("MembershipConfig.%s is %s, must %s", field, value, allowed))
+		}
 	}
-	if cfg.Fleet == "" {
-		errs = append(errs, errors.New("MembershipConfig.Fleet is empty, must be the fleet's name"))
+	require(m.member != "", "Incarnation", fmt.Sprintf("%q", cfg.Incarnation), "be of the form <member>_<uuid>")
+	require(cfg.Fleet != "", "Fleet", "empty", "be the fleet's name")
+	require(cfg.Client != nil, "Client", "nil", "read and write Leases")
+	require(cfg.Observer != nil, "Observer", "nil", "observe the same Leases")
+	require(cfg.Clock != nil, "Clock", "nil", "be the Observer's clock")
+	require(cfg.RebalanceDelay >= 0, "RebalanceDelay", fmt.Sprint(cfg.RebalanceDelay), "not be negative")
+	if err := cfg.Timing.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("MembershipConfig.%w", err))
 	}
-	if cfg.RebalanceDelay < 0 {
-		errs = append(errs, fmt.Errorf("MembershipConfig.RebalanceDelay is %v, must not be negative", cfg.RebalanceDelay))
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	if m.cfg.Annotations == nil {
 		m.cfg.Annotations = func() map[string]string { return nil }
@@ -106,90 +107,15 @@ func NewMembership(cfg MembershipConfig) (*Membership, error) {
 	}
 	revoked := make(chan struct{})
 	m.revoke = sync.OnceFunc(func() { close(revoked) })
-	if cfg.Observer != nil && cfg.Observer.cfg.Heartbeats {
-		reader, reads := cfg.Client.(leases)
-		if !reads {
-			errs = append(errs, errors.New("MembershipConfig.Client must list Leases, too"))
-		}
-		if err := errors.Join(append(errs, cfg.Timing.Validate())...); err != nil {
-			return nil, err
-		}
-		m.pace = newPacemaker(m, reader, revoked)
-		return m, nil
-	}
-	claimant, err := NewClaimant(ClaimantConfig{
-		Name:        MemberLease(cfg.Fleet, m.member),
-		Revoked:     revoked,
-		Identity:    cfg.Incarnation,
-		Client:      cfg.Client,
-		Observer:    cfg.Observer,
-		Clock:       cfg.Clock,
-		Timing:      cfg.Timing,
-		Labels:      cfg.Labels,
-		Annotations: m.annotations,
-		// Only incarnations of this member want this Lease, and new pods must not wait to be seen. Should it be deleted under
-		// a live incarnation, the shards' Leases still keep the two apart.
-		CreateAtOnce: true,
-		Work: func(ctx context.Context, claim *Claim) {
-			m.activate(ctx, claim.Term())
-			<-ctx.Done()
-		},
-		OnEvent: m.onEvent,
-		OnStuck: cfg.OnStuck,
-		Jitter:  cfg.Jitter,
-	})
-	if err = errors.Join(append(errs, err)...); err != nil {
-		return nil, err
-	}
-	m.claimant = claimant
+	m.pace = newPacemaker(m, revoked)
 	return m, nil
 }
 
 // Run acquires and keeps the member's Lease until ctx ends or the Lease is lost. While another incarnation of the member
-// holds it, Run waits and reports EventWaiting. When ctx ends it releases the Lease and returns nil; hand over all shards
-// before, after Leave. When the Lease is lost it closes Lost and returns an error that is ErrMembershipLost and says why; with
-// heartbeats only after ctx has ended, too, by when all work must have returned.
-func (m *Membership) Run(ctx context.Context) error {
-	ctx, m.cancel = context.WithCancel(ctx)
-	defer m.cancel()
-	if m.pace != nil {
-		return m.pace.run(ctx)
-	}
-	m.awaitProtocol(ctx)
-	m.claimant.SetWish(Want)
-	m.claimant.Run(ctx)
-	if m.reason != "" {
-		return fmt.Errorf("%w: %s", ErrMembershipLost, m.reason)
-	}
-	return nil
-}
-
-// awaitProtocol returns when no live member has heartbeats, or ctx has ended: what such members hold
-// looks to this one as if nobody renewed it. They wait for this one in the same way, so none may
-// start at the same time as the other.
-func (m *Membership) awaitProtocol(ctx context.Context) {
-	o := m.cfg.Observer
-	changed, unsubscribe := o.Subscribe(o.isMember)
-	defer unsubscribe()
-	said := ""
-	for ctx.Err() == nil {
-		known, now := o.List(), m.cfg.Clock.Now()
-		i := slices.IndexFunc(known, func(lease Observation) bool {
-			return o.isMember(lease.Name) && MemberOf(lease.Holder) != "" && lease.Protocol() > 1 &&
-				!lease.Expired(now, m.cfg.Timing.LeaseDuration)
-		})
-		switch {
-		case i < 0 && o.HasSynced():
-			return
-		case i < 0:
-		case known[i].Holder != said:
-			said = known[i].Holder
-			klog.FromContext(ctx).Info("Waiting to join: a live member follows another protocol", "holder", said)
-			m.cfg.OnEvent(Event{Type: EventWaiting, Name: MemberLease(m.cfg.Fleet, m.member), Reason: ReasonProtocol, Holder: said})
-		}
-		m.pause(ctx, changed, m.cfg.Timing.RetryPeriod)
-	}
-}
+// holds it, or a live member follows another protocol, Run waits and reports EventWaiting. When ctx ends it releases the Lease
+// and returns nil; hand over all shards before, after Leave. When the Lease is lost it closes Lost, and once ctx has ended, too,
+// by when all work must have returned, it returns an error that is ErrMembershipLost and says why.
+func (m *Membership) Run(ctx context.Context) error { return m.pace.run(ctx) }
 
 // Joined is closed once the Lease is held: from then on the process may claim shards, until Lost.
 func (m *Membership) Joined() <-chan struct{} { return m.joined }
@@ -201,18 +127,8 @@ func (m *Membership) Lost() <-chan struct{} { return m.lost }
 // Name returns the member's name.
 func (m *Membership) Name() string { return m.member }
 
-// Confirmed returns the start of the last heartbeat that is confirmed, and whether rights come of it, see [Heartbeat]. Without
-// heartbeats it is that of the last renewal of the member's Lease.
-func (m *Membership) Confirmed() (start time.Time, right bool) {
-	if m.pace != nil {
-		return m.pace.confirmed()
-	}
-	claim := m.claimant.Claim()
-	if claim == nil {
-		return time.Time{}, false
-	}
-	return claim.LastRenew(), claim.Context().Err() == nil
-}
+// Confirmed returns the start of the last heartbeat that is confirmed, and whether rights come of it, see [Heartbeat].
+func (m *Membership) Confirmed() (start time.Time, right bool) { return m.pace.confirmed() }
 
 var _ Heartbeat = (*Membership)(nil)
 
@@ -229,13 +145,7 @@ func (m *Membership) Leave() {
 }
 
 // Touch has the Lease written as soon as possible, after the answer of MembershipConfig.Annotations has changed.
-func (m *Membership) Touch() {
-	if m.pace != nil {
-		m.pace.touch()
-		return
-	}
-	m.claimant.Touch()
-}
+func (m *Membership) Touch() { m.pace.touch() }
 
 // setState moves to state, unless the member is leaving, and has it written.
 func (m *Membership) setState(state MemberState) {
@@ -253,19 +163,6 @@ func (m *Membership) annotations() map[string]string {
 	maps.Copy(all, m.credentialAnnotations())
 	all[StateAnnotation] = string(m.State())
 	return all
-}
-
-// onEvent notices the loss of the Lease before anything else happens.
-func (m *Membership) onEvent(event Event) {
-	switch {
-	case event.Type == EventStarted:
-		close(m.joined)
-	case event.Type == EventEnded && !event.Reason.Planned() && closed(m.joined):
-		m.reason = event.Reason
-		close(m.lost)
-		m.cancel()
-	}
-	m.cfg.OnEvent(event)
 }
 
 // activate waits until the member may become active, and says so.

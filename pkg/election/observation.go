@@ -9,8 +9,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-
-	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // Observation is what this process knows of one Lease, and since when by its own clock. It is a value; what Lease and
@@ -30,9 +28,9 @@ type Observation struct {
 	HolderSeen time.Time
 	// HighTerm is the highest leaseTransitions this process has ever seen under this name, deleted Leases included.
 	HighTerm int32
-	// Heartbeat is what is known of the Lease of the member that the holder belongs to, by which the holder lives: never nil
-	// for the Lease of a shard that has a member's incarnation for its holder, if the Observer is of a fleet with heartbeats.
-	// Otherwise it is nil, and the holder renews this Lease itself.
+	// Heartbeat is what is known of the Lease of the member that the holder belongs to, by which the holder lives. It is nil for
+	// the Leases of members and for those in ObserverConfig.Extra, which are renewed themselves, and if the holder is no
+	// member's incarnation.
 	Heartbeat *Observation
 	// Lease is the object that Record was read from; nil if it does not exist.
 	Lease *coordinationv1.Lease
@@ -57,8 +55,6 @@ func (o Observation) ExpiresAt(atLeast time.Duration) time.Time {
 		return o.Heartbeat.HolderSeen
 	case o.Heartbeat != nil:
 		return o.Heartbeat.ExpiresAt(atLeast)
-	case plant.ExpiryEarly:
-		return o.Seen.Add(atLeast / 2)
 	default:
 		return o.Seen.Add(max(o.Duration, atLeast))
 	}
@@ -104,32 +100,36 @@ func (o Observation) LastStamp() time.Time {
 	}
 }
 
-// Link returns the observations of a fleet's Leases with the Heartbeat of each, as an Observer has them, if a member's Lease is
-// of a fleet with heartbeats; else as they are. The Leases in extra, such as gates, have none.
-func Link(fleet string, observations []Observation, extra ...string) []Observation {
-	members, follow := map[string]*Observation{}, false
-	for _, o := range observations {
-		if strings.HasPrefix(o.Name, MemberLease(fleet, "")) {
-			members[o.Name] = &o
-			follow = follow || o.Protocol() > 1
-		}
+// Link returns the observations of a fleet's Leases with the Heartbeat of each, as an Observer has them. Those of a fleet in
+// which no member has a heartbeat, one of an earlier build, it returns as they are.
+func Link(fleet string, observations []Observation) []Observation {
+	known, follow := map[string]*Observation{}, false
+	for i, o := range observations {
+		known[o.Name] = &observations[i]
+		follow = follow || strings.HasPrefix(o.Name, MemberLease(fleet, "")) && o.Protocol() > 1
 	}
 	if !follow {
 		return observations
 	}
 	linked := slices.Clone(observations)
-	for i := range linked {
-		o := &linked[i]
-		member := MemberOf(o.Holder)
-		if o.Heartbeat != nil || member == "" || members[o.Name] != nil || slices.Contains(extra, o.Name) {
-			continue
-		}
-		name := MemberLease(fleet, member)
-		if o.Heartbeat = members[name]; o.Heartbeat == nil {
-			o.Heartbeat = &Observation{Record: Record{Name: name}, Seen: o.Seen}
-		}
+	for i, o := range linked {
+		linked[i] = o.linked(fleet, nil, o.Seen, func(name string) *Observation { return known[name] })
 	}
 	return linked
+}
+
+// linked returns the observation with its Heartbeat, which known finds by name; if it finds none, the Lease has been absent
+// since absent.
+func (o Observation) linked(fleet string, extra []string, absent time.Time, known func(name string) *Observation) Observation {
+	member := MemberOf(o.Holder)
+	if o.Heartbeat != nil || member == "" || strings.HasPrefix(o.Name, MemberLease(fleet, "")) || slices.Contains(extra, o.Name) {
+		return o
+	}
+	name := MemberLease(fleet, member)
+	if o.Heartbeat = known(name); o.Heartbeat == nil {
+		o.Heartbeat = &Observation{Record: Record{Name: name}, Seen: absent}
+	}
+	return o
 }
 
 // Saw returns the observation after the Lease was seen at now, and whether that changed anything. A Lease that is not

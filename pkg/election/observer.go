@@ -20,7 +20,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
-// LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it a client of its own: renewals
+// LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it a client of its own: heartbeats
 // must not wait behind other requests in a client's rate limiter.
 type LeaseReader interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
@@ -33,9 +33,6 @@ type ObserverConfig struct {
 	Fleet string
 	// Extra are the full names of further Leases to keep, a gate for example. Default: none.
 	Extra []string
-	// Heartbeats is set if the holders of the fleet's Leases, but for those of Extra, live by their members' heartbeats, see
-	// Observation.Heartbeat. Default: they renew their Leases themselves.
-	Heartbeats bool
 	// Client reads the Leases of the fleet's namespace. Required.
 	Client LeaseReader
 	// Clock measures what is seen. It must be the one that the fleet's claimants use. Required.
@@ -169,16 +166,7 @@ func (o *Observer) get(name string) Observation {
 
 // linked returns the observation with its Heartbeat.
 func (o *Observer) linked(obs *Observation) Observation {
-	out := *obs
-	member := MemberOf(obs.Holder)
-	if !o.cfg.Heartbeats || member == "" || o.isMember(obs.Name) || slices.Contains(o.cfg.Extra, obs.Name) {
-		return out
-	}
-	name := MemberLease(o.cfg.Fleet, member)
-	if out.Heartbeat = o.known[name]; out.Heartbeat == nil {
-		out.Heartbeat = &Observation{Record: Record{Name: name}, Seen: o.syncedAt}
-	}
-	return out
+	return obs.linked(o.cfg.Fleet, o.cfg.Extra, o.syncedAt, func(name string) *Observation { return o.known[name] })
 }
 
 // isMember reports whether a Lease is a member's, by its name.
@@ -237,8 +225,7 @@ func (o *Observer) SubscribeChanges(match func(before, after Observation) bool) 
 	}
 }
 
-// subscribeLease is Subscribe for one Lease. It also wakes when a member's Lease lists others as
-// ended than before.
+// subscribeLease is Subscribe for one Lease; it also wakes when a member's Lease lists others as ended than before.
 func (o *Observer) subscribeLease(name string) (changed <-chan struct{}, stop func()) {
 	s := &subscriber{wake: make(chan struct{}, 1)}
 	o.mu.Lock()

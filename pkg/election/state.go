@@ -53,7 +53,7 @@ const (
 	Create
 	// Acquire: update the Lease as observed, with this incarnation as holder of Output.Term.
 	Acquire
-	// Renew: update the Lease as observed, with the same holder and term.
+	// Renew: update the Lease as observed, with the same holder and term, to write changed annotations.
 	Renew
 	// Ask: update the annotations of the Lease as observed, with a request for it. Nothing that counts as a sign of
 	// life is changed.
@@ -89,7 +89,7 @@ const (
 	ReasonWorkReturned Reason = "work-returned"
 	// ReasonRevoked: ClaimantConfig.Revoked was closed.
 	ReasonRevoked Reason = "revoked"
-	// ReasonRenewDeadline: no renewal succeeded in time.
+	// ReasonRenewDeadline: no heartbeat was confirmed in time; for a gate, no renewal succeeded in time.
 	ReasonRenewDeadline Reason = "renew-deadline"
 	// ReasonOtherHolder: the Lease names another holder.
 	ReasonOtherHolder Reason = "other-holder"
@@ -127,15 +127,14 @@ type State struct {
 	Phase Phase
 	// Term of the claim that is held or was held last.
 	Term int32
-	// LastRenew is the start of the last successful request that acquired or renewed the claim; of a claim that follows a
-	// heartbeat, the start of the last one that is confirmed.
+	// LastRenew is the start of the last heartbeat that was confirmed while the claim was held.
 	LastRenew time.Time
 	// DrainingSince is when the work was asked to stop; used in Draining.
 	DrainingSince time.Time
 	// EndedAt is when the claim ended; used in Lost.
 	EndedAt time.Time
-	// TermAsked is the highest term that a claim which follows a heartbeat has ever asked for. A Lease that names this
-	// incarnation in another one is forged.
+	// TermAsked is the highest term that this incarnation has ever asked for. A Lease that names it
+	// in another one is forged.
 	TermAsked int32
 	// NotBefore is when the next request may be sent, after a failed one.
 	NotBefore time.Time
@@ -150,23 +149,12 @@ func (s State) held() bool {
 	return s.Phase == Acquired || s.Phase == Running || s.Phase == Draining
 }
 
-// acquired returns the state after a request that was started at start has acquired term.
-func (s State) acquired(term int32, start time.Time) State {
-	return State{Phase: Acquired, Term: term, LastRenew: start, TermAsked: s.TermAsked}
+// acquired returns the state after a request has acquired term.
+func (s State) acquired(term int32) State {
+	return State{Phase: Acquired, Term: term, TermAsked: s.TermAsked}
 }
 
-// renewed returns the state after a request that was started at start has renewed term and was answered at now. An
-// answer that comes after the claim has ended, or should have, changes nothing: a claim never comes back to life.
-func (s State) renewed(term int32, start, now time.Time, timing Timing) State {
-	if !s.held() || s.Term != term || !now.Before(s.LastRenew.Add(timing.RenewDeadline)) {
-		return s
-	}
-	s.LastRenew = start
-	s.NotBefore = time.Time{}
-	return s
-}
-
-// stuckAt is when the work of a lost claim must have returned: LeaseDuration after the last renewal. If the process was
+// stuckAt is when the work of a lost claim must have returned: LeaseDuration after the last heartbeat. If the process was
 // suspended beyond that, the work gets as long as it gets after a missed renew deadline, behind a closed fence.
 func (s State) stuckAt(timing Timing) time.Time {
 	expiry := s.LastRenew.Add(timing.LeaseDuration)

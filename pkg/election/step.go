@@ -1,9 +1,9 @@
 package election
 
 import (
-	"math"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
@@ -30,16 +30,14 @@ type Input struct {
 	// DrainTimeout is how long the work may take to return once it has been asked to stop, see
 	// ClaimantConfig.
 	DrainTimeout time.Duration
-	// Touch asks for a renewal now, to write changed annotations.
+	// Touch asks for an update of the Lease now, to write changed annotations.
 	Touch bool
 	// Ask has the Lease asked for while another incarnation holds it, see Claimant.SetAsk.
 	Ask bool
-	// CreateAtOnce drops the waiting for an absent Lease, see ClaimantConfig.
-	CreateAtOnce bool
-	// Following is set if the claim follows the heartbeat of its member, see [Heartbeat]. Confirmed is the start of the last
-	// heartbeat that is confirmed, and Right whether the member's rights go on; both are for Following alone.
-	Following, Right bool
-	Confirmed        time.Time
+	// Confirmed is the start of the last confirmed heartbeat of the incarnation's member, and Right
+	// whether rights come of it, see [Heartbeat].
+	Confirmed time.Time
+	Right     bool
 }
 
 // Output is what a step asks for.
@@ -60,43 +58,32 @@ type Output struct {
 // Step decides what to do next. It is pure: the same input gives the same output, and all I/O is elsewhere. After any
 // action but Wait, step again at once; a request is under way then, and Busy.
 //
-// The first row that applies is taken; "want" is Wish == Want && !Revoked, "leave" is Wish == Leave || Revoked, "self" and
-// "other" are the holder that the Lease names, deadline is LastRenew + RenewDeadline. Requests wait while Busy and until
-// NotBefore.
+// What a claim is to do with its Lease is [heartbeat.ClaimStep]'s decision. Step adds the work, asking, and changed
+// annotations. The first row that applies is taken; "want" is Wish == Want && !Revoked, "leave" is
+// Wish == Leave || Revoked, ended, absent, acquire and so on are as in ClaimStep's table. Requests wait while Busy
+// and until NotBefore.
 //
 //	Phase     Condition                                           Action           Next
-//	Idle      nothing known of the Lease                          Wait             Idle
-//	Idle      want, absent, CreateAtOnce or for LeaseDuration     Create term+1    Acquired when done
-//	Idle      want, holder empty, self, or other and expired      Acquire term+1   Acquired when done
-//	Idle      want, Ask, not asked, nor within RetryPeriod        Ask              Idle
-//	Idle      want, otherwise                                     Wait             Idle
-//	Idle      !want, self, not expired                            Release          Idle
-//	Idle      !want, otherwise                                    Wait, Settled    Idle
+//	Idle      !want, self, LeaseDuration since Confirmed          Wait, Settled    Idle
+//	Idle      held by another, Ask, not asked within RetryPeriod  Ask              Idle
+//	Idle      otherwise                                           as ClaimStep     Acquired once created or acquired
 //	held      Revoked                                             End              Lost, or Idle if nothing runs
-//	held      now >= deadline                                     End              as above
-//	held      holder other or empty, or self with another term    End              as above
+//	held      ClaimStep ends the claim                            End              as above
 //	held      work has returned                                   End              Idle
 //	Acquired  leave                                               End              Idle
 //	Acquired  otherwise                                           Start            Running
 //	Running   leave                                               Drain            Draining
 //	Draining  DrainTimeout since Drain, once                      Stuck            Draining
 //	held      absent                                              Create term      same
-//	held      Touch, or RetryPeriod since LastRenew               Renew            same
+//	held      Touch                                               Renew            same
 //	held      otherwise                                           Wait             same
 //	Lost      work has returned                                   Rest             Idle
 //	Lost      LeaseDuration since LastRenew, once                 Stuck            Lost
 //	Lost      otherwise                                           Wait             Lost
 //
-// held is Acquired, Running or Draining. Draining goes on renewing after Stuck: the Lease is not
-// released while work runs.
-//
-// A claim that follows a heartbeat differs in this: LastRenew is Confirmed; a held claim ends without a Right; it renews for
-// Touch alone; and what is done in Idle is what [heartbeat.ClaimStep] says, beside asking. It gives up releasing when others may
-// list the incarnation as ended.
+// held is Acquired, Running or Draining. Draining holds on after Stuck: the Lease is not released while work runs. The first
+// row gives up a release: others may list the incarnation as ended by then, so nobody waits for it.
 func Step(in Input) Output {
-	if in.Following && in.State.held() {
-		in.State.LastRenew = in.Confirmed
-	}
 	switch in.State.Phase {
 	case Idle:
 		return in.idle()
@@ -115,71 +102,72 @@ func (in Input) leave() bool {
 	return in.Wish == Leave || in.Revoked
 }
 
-func (in Input) idle() Output {
-	if in.Following {
-		return in.follow()
+// claim is the input as heartbeat.ClaimStep has it.
+func (in Input) claim() heartbeat.ClaimInput {
+	obs, s := in.Observation, in.State
+	out := heartbeat.ClaimInput{
+		Self: in.Self, Now: in.Now, Want: in.want(),
+		Shard: heartbeat.ShardView{
+			ShardRecord: heartbeat.ShardRecord{Holder: obs.Holder, Term: obs.Transitions, Released: obs.IsReleased()},
+			Exists:      obs.Exists, Seen: obs.Seen, HighTerm: obs.HighTerm,
+		},
+		Ended:  obs.HolderEnded() || plant.TakenUnstruck && obs.Heartbeat != nil,
+		State:  heartbeat.ClaimState{Term: s.Term, Asked: s.TermAsked, NotBefore: s.NotBefore},
+		Timing: heartbeat.Timing(in.Timing),
+		Busy:   in.Busy,
 	}
-	obs := in.Observation
-	if !in.want() {
-		if obs.Exists && obs.Holder == in.Self && !obs.Expired(in.Now, in.Timing.LeaseDuration) {
-			return in.request(Release, obs.Transitions)
-		}
-		return Output{Action: Wait, State: in.State, Settled: !in.Busy}
+	if s.held() {
+		out.State.Phase = heartbeat.Held
 	}
-	wait := Output{Action: Wait, State: in.State}
-	switch {
-	case !obs.Known():
-		wait.Reason = ReasonUnknown
-		return wait
-	case obs.HighTerm == math.MaxInt32:
-		wait.Reason = ReasonTermsExhausted
-		return wait
-	case !obs.Exists && in.CreateAtOnce:
-		return in.request(Create, in.nextTerm())
-	case obs.Exists && obs.Holder == in.Self:
-		// An earlier claim of this incarnation, or one whose answer was lost. Its work has returned or never began.
-		return in.request(Acquire, in.nextTerm())
-	case !obs.Expired(in.Now, in.Timing.LeaseDuration):
-		wait.Wake = obs.ExpiresAt(in.Timing.LeaseDuration)
-		wait.Reason = ReasonHeld
-		switch {
-		case !obs.Exists:
-			wait.Reason = ReasonAbsent
-		case in.Ask && obs.NextHolder() != in.Self && !in.Busy:
-			return in.ask(wait)
-		}
-		return wait
-	case !obs.Exists:
-		return in.request(Create, in.nextTerm())
-	default:
-		return in.request(Acquire, in.nextTerm())
+	if in.Right {
+		out.Right.Until = in.Confirmed.Add(in.Timing.RenewDeadline)
 	}
+	return out
 }
 
-// nextTerm is the term of a new claim.
-func (in Input) nextTerm() int32 {
+func (in Input) idle() Output {
+	obs := in.Observation
+	decided := heartbeat.ClaimStep(in.claim())
+	out := Output{Action: Wait, State: in.State, Reason: Reason(decided.Reason), Wake: decided.Wake, Settled: decided.Settled}
+	out.State.TermAsked = decided.State.Asked
+	if decided.Reason == heartbeat.ReasonNoRight {
+		out.Wake = in.Now.Add(in.Timing.RetryPeriod) // nothing tells of a right that begins
+	}
+	switch decided.Action {
+	case heartbeat.ClaimCreate:
+		out.Action, out.Term = Create, in.termOf(decided)
+	case heartbeat.ClaimAcquire:
+		out.Action, out.Term = Acquire, in.termOf(decided)
+	case heartbeat.ClaimRelease:
+		out.Action, out.Term = Release, obs.Transitions
+	}
+	over := in.Confirmed.Add(in.Timing.LeaseDuration)
+	if !in.want() && obs.Exists && obs.Holder == in.Self && !in.Busy && !in.Now.Before(over) {
+		return Output{Action: Wait, State: in.State, Settled: true}
+	}
+	if decided.Reason == heartbeat.ReasonHeld && obs.Exists && in.Ask && obs.NextHolder() != in.Self && !in.Busy {
+		return in.ask(out)
+	}
+	return out
+}
+
+// termOf is the term of a new claim.
+func (in Input) termOf(decided heartbeat.ClaimOutput) int32 {
 	if plant.TermKept {
 		return max(1, in.Observation.HighTerm)
 	}
-	return in.Observation.HighTerm + 1
+	return decided.Shard.Term
 }
 
 func (in Input) held() Output {
-	s, obs := in.State, in.Observation
-	deadline := s.LastRenew.Add(in.Timing.RenewDeadline)
+	in.State.LastRenew = in.Confirmed
+	decided := heartbeat.ClaimStep(in.claim())
+	s := in.State
 	switch {
 	case in.Revoked:
 		return in.end(ReasonRevoked)
-	case in.Following && !in.Right:
-		return in.end(ReasonNoRight)
-	case !in.Now.Before(deadline):
-		return in.end(ReasonRenewDeadline)
-	case obs.Exists && obs.Holder == "":
-		return in.end(ReasonCleared)
-	case obs.Exists && obs.Holder != in.Self:
-		return in.end(ReasonOtherHolder)
-	case obs.Exists && obs.Transitions != s.Term:
-		return in.end(ReasonTermChanged)
+	case decided.Action == heartbeat.ClaimEnd:
+		return in.end(Reason(decided.Reason))
 	case in.Returned && s.Phase == Draining:
 		return in.end(ReasonDrained)
 	case in.Returned:
@@ -196,29 +184,19 @@ func (in Input) held() Output {
 		s.Warned = true
 		return Output{Action: Stuck, State: s}
 	}
-	var out Output
-	switch due := s.LastRenew.Add(in.Timing.RetryPeriod); {
-	case !obs.Exists:
-		out = in.request(Create, s.Term)
-	case in.Touch || !in.Now.Before(due) && !in.Following:
-		out = in.request(Renew, s.Term)
-	case in.Following:
-		out = Output{Action: Wait, State: s}
-	default:
-		out = Output{Action: Wait, State: s, Wake: due}
+	switch {
+	case decided.Action == heartbeat.ClaimCreate:
+		return Output{Action: Create, State: s, Term: s.Term}
+	case in.Touch && in.Observation.Exists && !in.Busy && !in.Now.Before(s.NotBefore):
+		return Output{Action: Renew, State: s, Term: s.Term}
 	}
-	if out.Action == Wait {
-		if out.Wake.IsZero() {
-			out.Wake = deadline
-		}
-		out.Wake = earlier(out.Wake, deadline)
-		if in.Following {
-			// The heartbeat goes on only while this loop comes round, whatever it waits for.
-			out.Wake = earlier(out.Wake, in.Now.Add(in.Timing.RetryPeriod/2))
-		}
-		if s.Phase == Draining && !s.Warned {
-			out.Wake = earlier(out.Wake, in.drainEnd())
-		}
+	// The heartbeat goes on only while this loop comes round, whatever it waits for.
+	out := Output{Action: Wait, State: s, Wake: earlier(decided.Wake, in.Now.Add(in.Timing.RetryPeriod/2))}
+	if in.Now.Before(s.NotBefore) {
+		out.Wake = earlier(out.Wake, s.NotBefore)
+	}
+	if s.Phase == Draining && !s.Warned {
+		out.Wake = earlier(out.Wake, in.drainEnd())
 	}
 	return out
 }
@@ -249,15 +227,15 @@ func (in Input) lost() Output {
 	return out
 }
 
-// ask asks the holder for the Lease. Of two that ask, each overwrites the other's request: not more often than a holder
-// renews.
+// ask asks the holder for the Lease. Of two that ask, each overwrites the other's request: not more
+// often than once a RetryPeriod.
 func (in Input) ask(wait Output) Output {
 	at := in.State.NotBefore
 	if !in.State.Asked.IsZero() {
 		at = later(at, in.State.Asked.Add(in.Timing.RetryPeriod))
 	}
 	if in.Now.Before(at) {
-		if at.Before(wait.Wake) {
+		if wait.Wake.IsZero() || at.Before(wait.Wake) {
 			wait.Wake = at
 		}
 		return wait
@@ -279,18 +257,6 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// request asks for a request, or for waiting until one may be sent.
-func (in Input) request(action Action, term int32) Output {
-	switch {
-	case in.Busy:
-		return Output{Action: Wait, State: in.State}
-	case in.Now.Before(in.State.NotBefore):
-		return Output{Action: Wait, State: in.State, Wake: in.State.NotBefore}
-	default:
-		return Output{Action: action, State: in.State, Term: term}
-	}
 }
 
 // end asks for the end of the claim. The Lease is left to Idle, which releases it if it still names this incarnation.

@@ -2,6 +2,7 @@ package election
 
 import (
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -24,8 +25,18 @@ func at(seconds float64) time.Time {
 	return epoch.Add(time.Duration(seconds * float64(time.Second)))
 }
 
-// seen is an existing Lease of holder and term whose spec last changed at the given second.
+// seen is an existing Lease of holder and term whose spec last changed at the given second. Without
+// a holder it is released.
 func seen(holder string, term int32, second float64) Observation {
+	o := emptied(holder, term, second)
+	if holder == "" {
+		o.Annotations = map[string]string{ReleasedAnnotation: strconv.Itoa(int(term))}
+	}
+	return o
+}
+
+// emptied is seen, but nobody has released the Lease.
+func emptied(holder string, term int32, second float64) Observation {
 	return Observation{
 		Record:     Record{Name: "f-s", Holder: holder, Transitions: term, Duration: 15 * time.Second, ResourceVersion: "7"},
 		Exists:     true,
@@ -39,13 +50,20 @@ func absent(second float64, highTerm int32) Observation {
 	return Observation{Record: Record{Name: "f-s"}, Seen: at(second), HighTerm: highTerm}
 }
 
+// ended is what is known of a Lease whose holder is listed as ended.
+func ended(obs Observation) Observation {
+	member := Record{Annotations: map[string]string{EndedAnnotation: obs.Holder}}
+	obs.Heartbeat = &Observation{Record: member, Exists: true, Seen: at(100)}
+	return obs
+}
+
 func askedBy(who string, obs Observation) Observation {
 	obs.Annotations = map[string]string{NextHolderAnnotation: who}
 	return obs
 }
 
 // TestStep has every row of the table in Step's comment, with its edges. Now is second 100, and a held claim is of term 5
-// and was last renewed at second 99, unless the row says otherwise. A drain may take 20 seconds.
+// and the last heartbeat was confirmed at second 99, unless the row says otherwise. A drain may take 20 seconds.
 func TestStep(t *testing.T) {
 	holding := func(phase Phase, renewed float64) State {
 		return State{Phase: phase, Term: 5, LastRenew: at(renewed)}
@@ -55,17 +73,14 @@ func TestStep(t *testing.T) {
 	}
 	lost := State{Phase: Lost, Term: 5, LastRenew: at(90), EndedAt: at(100)}
 	mine := seen(self, 5, 99)
-	declares := func(obs Observation, d time.Duration) Observation {
-		obs.Duration = d
-		return obs
-	}
 	high := func(obs Observation, term int32) Observation {
 		obs.HighTerm = term
 		return obs
 	}
 	for name, tc := range map[string]struct {
 		in   Input
-		want Output // State is the input's, but for Phase, EndedAt, NotBefore and Warned.
+		dead bool   // the member has no right
+		want Output // State is the input's, but for Phase, EndedAt, NotBefore, TermAsked and Warned.
 	}{
 		"idle, nothing known": {
 			in:   Input{Wish: Want},
@@ -77,27 +92,56 @@ func TestStep(t *testing.T) {
 		},
 		"idle, absent since long enough": {
 			in:   Input{Wish: Want, Observation: absent(85, 3)},
-			want: Output{Action: Create, Term: 4},
-		},
-		"idle, absent, may create at once": {
-			in:   Input{Wish: Want, Observation: absent(100, 0), CreateAtOnce: true},
-			want: Output{Action: Create, Term: 1},
+			want: Output{Action: Create, Term: 4, State: State{TermAsked: 4}},
 		},
 		"idle, free": {
 			in:   Input{Wish: Want, Observation: seen("", 8, 100)},
-			want: Output{Action: Acquire, Term: 9},
+			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
+		},
+		"idle, free, no right": {
+			in:   Input{Wish: Want, Observation: seen("", 8, 100)},
+			dead: true,
+			want: Output{Action: Wait, Reason: ReasonNoRight, Wake: at(102)},
+		},
+		"idle, free, the right is over": {
+			in:   Input{Wish: Want, Observation: seen("", 8, 100), Confirmed: at(90)},
+			want: Output{Action: Wait, Reason: ReasonNoRight, Wake: at(102)},
 		},
 		"idle, free, terms were turned back": {
 			in:   Input{Wish: Want, Observation: high(seen("", 1, 100), 8)},
-			want: Output{Action: Acquire, Term: 9},
+			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
+		},
+		"idle, emptied": {
+			in:   Input{Wish: Want, Observation: emptied("", 8, 86)},
+			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(101)},
+		},
+		"idle, emptied long ago": {
+			in:   Input{Wish: Want, Observation: emptied("", 8, 85)},
+			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
 		},
 		"idle, names self from an earlier claim": {
-			in:   Input{Wish: Want, Observation: mine, State: State{Term: 5}},
-			want: Output{Action: Acquire, Term: 6},
+			in:   Input{Wish: Want, Observation: mine, State: State{Term: 5, TermAsked: 5}},
+			want: Output{Action: Acquire, Term: 6, State: State{TermAsked: 6}},
 		},
-		"idle, held by another": {
-			in:   Input{Wish: Want, Observation: seen(other, 8, 85.5)},
+		"idle, names self in a term that was never asked for": {
+			in:   Input{Wish: Want, Observation: mine, State: State{Term: 4, TermAsked: 4}},
+			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(114), State: State{TermAsked: 4}},
+		},
+		"idle, held by another, however long": {
+			in:   Input{Wish: Want, Observation: seen(other, 8, 1)},
+			want: Output{Action: Wait, Reason: ReasonHeld},
+		},
+		"idle, held by another that has ended": {
+			in:   Input{Wish: Want, Observation: ended(seen(other, 8, 99))},
+			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
+		},
+		"idle, held by nobody's member": {
+			in:   Input{Wish: Want, Observation: seen("somebody", 8, 85.5)},
 			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(100.5)},
+		},
+		"idle, held by nobody's member, expired": {
+			in:   Input{Wish: Want, Observation: seen("somebody", 8, 85)},
+			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
 		},
 		"idle, held by another, ready to ask": {
 			in:   Input{Wish: Want, Ask: true, Observation: seen(other, 8, 99)},
@@ -113,11 +157,11 @@ func TestStep(t *testing.T) {
 		},
 		"idle, held by another, has asked": {
 			in:   Input{Wish: Want, Ask: true, Observation: askedBy(self, seen(other, 8, 99))},
-			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(114)},
+			want: Output{Action: Wait, Reason: ReasonHeld},
 		},
 		"idle, held by another, ready to ask, busy": {
 			in:   Input{Wish: Want, Ask: true, Observation: seen(other, 8, 99), Busy: true},
-			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(114)},
+			want: Output{Action: Wait, Reason: ReasonHeld},
 		},
 		"idle, held by another, ready to ask, not wanted": {
 			in:   Input{Wish: Keep, Ask: true, Observation: seen(other, 8, 99)},
@@ -130,18 +174,6 @@ func TestStep(t *testing.T) {
 		"running, kept until asked": {
 			in:   Input{Wish: Keep, Observation: askedBy(other, mine), State: holding(Running, 99)},
 			want: Output{Action: Wait, Wake: at(101), State: holding(Running, 99)},
-		},
-		"idle, expired just now": {
-			in:   Input{Wish: Want, Observation: seen(other, 8, 85)},
-			want: Output{Action: Acquire, Term: 9},
-		},
-		"idle, declares less than the configured duration": {
-			in:   Input{Wish: Want, Observation: declares(seen(other, 8, 90), time.Second)},
-			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(105)},
-		},
-		"idle, declares more than the configured duration": {
-			in:   Input{Wish: Want, Observation: declares(seen(other, 8, 80), time.Minute)},
-			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(140)},
 		},
 		"idle, no term left": {
 			in:   Input{Wish: Want, Observation: seen("", math.MaxInt32, 0)},
@@ -160,12 +192,17 @@ func TestStep(t *testing.T) {
 			want: Output{Action: Wait, Settled: true},
 		},
 		"idle, leave, names self": {
-			in:   Input{Observation: mine},
-			want: Output{Action: Release, Term: 5},
+			in:   Input{Observation: mine, State: State{TermAsked: 5}},
+			want: Output{Action: Release, Term: 5, State: State{TermAsked: 5}},
 		},
-		"idle, leave, names self, expired": {
-			in:   Input{Observation: seen(self, 5, 85)},
-			want: Output{Action: Wait, Settled: true},
+		"idle, leave, names self, no right": {
+			in:   Input{Observation: mine, State: State{TermAsked: 5}},
+			dead: true,
+			want: Output{Action: Release, Term: 5, State: State{TermAsked: 5}},
+		},
+		"idle, leave, names self, may be listed as ended": {
+			in:   Input{Observation: mine, State: State{TermAsked: 5}, Confirmed: at(85)},
+			want: Output{Action: Wait, Settled: true, State: State{TermAsked: 5}},
 		},
 		"idle, leave, names another": {
 			in:   Input{Observation: seen(other, 5, 99)},
@@ -193,35 +230,31 @@ func TestStep(t *testing.T) {
 			want: Output{Action: End, Reason: ReasonOtherHolder, State: State{Phase: Idle, EndedAt: at(100)}},
 		},
 
-		"running, not due": {
+		"running": {
 			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 99)},
 			want: Output{Action: Wait, Wake: at(101), State: State{Phase: Running}},
-		},
-		"running, due": {
-			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 98)},
-			want: Output{Action: Renew, Term: 5, State: State{Phase: Running}},
 		},
 		"running, touched": {
 			in:   Input{Wish: Want, Touch: true, Observation: mine, State: holding(Running, 99)},
 			want: Output{Action: Renew, Term: 5, State: State{Phase: Running}},
 		},
-		"running, due, busy": {
-			in:   Input{Wish: Want, Busy: true, Observation: mine, State: holding(Running, 95)},
-			want: Output{Action: Wait, Wake: at(105), State: State{Phase: Running}},
+		"running, touched, busy": {
+			in:   Input{Wish: Want, Touch: true, Busy: true, Observation: mine, State: holding(Running, 95)},
+			want: Output{Action: Wait, Wake: at(101), State: State{Phase: Running}},
 		},
-		"running, due, after a failure": {
-			in: Input{Wish: Want, Observation: mine, State: State{Phase: Running, Term: 5, LastRenew: at(95), NotBefore: at(102)}},
-			want: Output{Action: Wait, Wake: at(102),
-				State: State{Phase: Running, NotBefore: at(102)}},
-		},
-		"running, next try after the deadline": {
-			in: Input{Wish: Want, Observation: mine, State: State{Phase: Running, Term: 5, LastRenew: at(91), NotBefore: at(102)}},
-			want: Output{Action: Wait, Wake: at(101),
-				State: State{Phase: Running, NotBefore: at(102)}},
+		"running, touched, after a failure": {
+			in: Input{Wish: Want, Touch: true, Observation: mine, State: State{Phase: Running, Term: 5, LastRenew: at(95), NotBefore: at(100.5)}},
+			want: Output{Action: Wait, Wake: at(100.5),
+				State: State{Phase: Running, NotBefore: at(100.5)}},
 		},
 		"running, just before the deadline": {
-			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 90.001)},
-			want: Output{Action: Renew, Term: 5, State: State{Phase: Running}},
+			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 90.5)},
+			want: Output{Action: Wait, Wake: at(100.5), State: State{Phase: Running}},
+		},
+		"running, no right": {
+			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 99)},
+			dead: true,
+			want: Output{Action: End, Reason: ReasonNoRight, State: State{Phase: Lost, EndedAt: at(100)}},
 		},
 		"running, deadline": {
 			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 90)},
@@ -257,7 +290,7 @@ func TestStep(t *testing.T) {
 		},
 		"running, deleted, busy": {
 			in:   Input{Wish: Want, Busy: true, Observation: absent(100, 5), State: holding(Running, 99)},
-			want: Output{Action: Wait, Wake: at(109), State: State{Phase: Running}},
+			want: Output{Action: Wait, Wake: at(101), State: State{Phase: Running}},
 		},
 		"running, work returned by itself": {
 			in:   Input{Wish: Want, Returned: true, Observation: mine, State: holding(Running, 99)},
@@ -271,8 +304,8 @@ func TestStep(t *testing.T) {
 			in:   Input{Observation: mine, State: holding(Running, 98)},
 			want: Output{Action: Drain, State: draining(98, 100)},
 		},
-		"draining, due": {
-			in:   Input{Observation: mine, State: draining(98, 90)},
+		"draining, touched": {
+			in:   Input{Touch: true, Observation: mine, State: draining(98, 90)},
 			want: Output{Action: Renew, Term: 5, State: draining(98, 90)},
 		},
 		"draining, wanted again": {
@@ -300,12 +333,6 @@ func TestStep(t *testing.T) {
 		"draining, its time is up, and the work has returned": {
 			in:   Input{Returned: true, Observation: mine, State: draining(99, 80)},
 			want: Output{Action: End, Reason: ReasonDrained, State: State{Phase: Idle, DrainingSince: at(80), EndedAt: at(100)}},
-		},
-		"draining, warned, due": {
-			in: Input{Observation: mine, State: State{Phase: Draining, Term: 5, LastRenew: at(98), DrainingSince: at(80), Warned: true}},
-			want: Output{Action: Renew, Term: 5, State: State{
-				Phase: Draining, DrainingSince: at(80), Warned: true,
-			}},
 		},
 		"draining, warned": {
 			in: Input{Observation: mine, State: State{Phase: Draining, Term: 5, LastRenew: at(99), DrainingSince: at(80), Warned: true}},
@@ -337,6 +364,12 @@ func TestStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.in.Self, tc.in.Timing, tc.in.Now, tc.in.DrainTimeout = self, timing, at(100), 20*time.Second
+			tc.in.Right = !tc.dead
+			if !tc.in.State.LastRenew.IsZero() {
+				tc.in.Confirmed = tc.in.State.LastRenew
+			} else if tc.in.Confirmed.IsZero() {
+				tc.in.Confirmed = at(99)
+			}
 			got := Step(tc.in)
 			tc.want.State.Term, tc.want.State.LastRenew = tc.in.State.Term, tc.in.State.LastRenew
 			if tc.in.State.Phase == Idle {
@@ -353,7 +386,7 @@ func TestStep(t *testing.T) {
 func TestStepInvariants(t *testing.T) {
 	seconds := []float64{80, 85, 86, 90, 91, 98, 99, 100}
 	drains := []float64{85, 99}
-	observations := []Observation{{}}
+	observations := []Observation{{}, ended(seen(other, 5, 85)), ended(seen(other, 5, 99)), emptied("", 5, 85), emptied("", 5, 99)}
 	for _, s := range seconds {
 		observations = append(observations, absent(s, 5))
 		for _, holder := range []string{"", self, other} {
@@ -367,12 +400,12 @@ func TestStepInvariants(t *testing.T) {
 			for _, renewed := range seconds {
 				for flags := range 64 {
 					in := Input{
-						Self: self, Now: at(100), Timing: timing, Observation: obs, DrainTimeout: timing.LeaseDuration,
+						Self: self, Now: at(100), Timing: timing, Observation: obs, DrainTimeout: timing.LeaseDuration, Confirmed: at(renewed),
 						Ask:     flags&1 != 0,
 						Revoked: flags&2 != 0, Busy: flags&4 != 0, Returned: flags&8 != 0 && phase != Idle && phase != Acquired, Touch: flags&16 != 0,
 						State: State{Phase: phase, Term: 5, LastRenew: at(renewed), EndedAt: at(100), DrainingSince: at(drains[flags>>5])},
 					}
-					for _, in.CreateAtOnce = range bools {
+					for _, in.Right = range bools {
 						for _, in.Wish = range []Wish{Leave, Keep, Want} {
 							checkInvariants(t, in, Step(in))
 							count++
@@ -399,7 +432,11 @@ func checkInvariants(t *testing.T, in Input, out Output) {
 	never(claims && in.State.Phase != Idle, "acquired while something was held or ran")
 	never(claims && !in.want(), "acquired what is not wanted")
 	never(claims && out.Term <= obs.HighTerm, "repeated a term")
-	never(claims && heldByOther && in.Now.Sub(obs.Seen) < timing.LeaseDuration, "took an unexpired Lease")
+	never(claims && heldByOther && !obs.HolderEnded(), "took from one that has not ended")
+	never(claims && !obs.IsReleased() && !obs.HolderEnded() && in.Now.Sub(obs.Seen) < timing.LeaseDuration && obs.Holder != in.Self,
+		"took a Lease that nobody has released and that has not stood still")
+	right := in.Right && in.Now.Before(in.Confirmed.Add(timing.RenewDeadline))
+	never((claims || out.State.held() || out.Action == Start) && !right, "claimed without a right")
 	never(claims && !obs.Known(), "acquired without knowing anything")
 	never(out.Action == Create && obs.Exists, "created what exists")
 	never((out.Action == Acquire || out.Action == Renew) && !obs.Exists, "updated what does not exist")
@@ -407,36 +444,16 @@ func checkInvariants(t *testing.T, in Input, out Output) {
 	never(out.Action == Release && in.State.Phase != Idle, "released before the work had stopped")
 	never(out.Action == Release && obs.Holder != in.Self, "released another's Lease")
 	never(out.Action == Start && in.State.Phase != Acquired, "started work without a new claim")
-	never(out.State.held() && !in.Now.Before(in.State.LastRenew.Add(timing.RenewDeadline)), "held on beyond the renew deadline")
+	never(out.State.held() && !out.State.LastRenew.Equal(in.Confirmed), "does not remember the last heartbeat")
 	never(out.State.held() && (heldByOther || obs.Exists && obs.Holder == ""), "held on although the Lease names another")
 	never(out.State.held() && in.Revoked, "held on although revoked")
 	never(out.State.held() && !in.State.held(), "held without a request")
-	never(out.Action == Wait && in.State.held() && (out.Wake.IsZero() || out.Wake.After(in.State.LastRenew.Add(timing.RenewDeadline))), "would sleep through the deadline")
+	never(out.Action == Wait && in.State.held() && (out.Wake.IsZero() || out.Wake.After(in.Confirmed.Add(timing.RenewDeadline))), "would sleep through the deadline")
+	never(out.Action == Wait && in.State.held() && out.Wake.Sub(in.Now) > timing.RetryPeriod, "would keep the heartbeat from being sent")
 	drained := !in.Now.Before(in.State.DrainingSince.Add(in.DrainTimeout))
 	never(out.Action == Wait && in.State.Phase == Draining && out.State.Phase == Draining && !out.State.Warned && drained, "drains without a bound")
 	never(out.Action == Stuck && out.State.Phase == Draining && !drained, "is stuck before its time is up")
 	never(out.Settled && (in.Busy || out.State.Phase != Idle), "settled too early")
-}
-
-func TestStateRenewed(t *testing.T) {
-	s := State{Phase: Running, Term: 5, LastRenew: at(0), NotBefore: at(3)}
-	for name, tc := range map[string]struct {
-		state State
-		term  int32
-		now   time.Time
-		want  time.Time
-	}{
-		"in time":       {s, 5, at(9.9), at(2)},
-		"too late":      {s, 5, at(10), at(0)},
-		"another claim": {s, 4, at(3), at(0)},
-		"not held":      {State{Phase: Lost, Term: 5, LastRenew: at(0)}, 5, at(3), at(0)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := tc.state.renewed(tc.term, at(2), tc.now, timing).LastRenew; !got.Equal(tc.want) {
-				t.Errorf("renewed().LastRenew = %v, want %v", got, tc.want)
-			}
-		})
-	}
 }
 
 func TestTimingValidate(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // arrive, with those that it lists as ended.
 func crowd(tb testing.TB, n int) (wakes []<-chan struct{}, beat func(ended string)) {
 	tb.Helper()
-	o, err := NewObserver(ObserverConfig{Fleet: "f", Heartbeats: true, Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
+	o, err := NewObserver(ObserverConfig{Fleet: "f", Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestAHeartbeatWakesNoClaim(t *testing.T) {
 
 // TestAClaimWakesForItsLease: for its own and for no other, until it has unsubscribed.
 func TestAClaimWakesForItsLease(t *testing.T) {
-	o, err := NewObserver(ObserverConfig{Fleet: "f", Heartbeats: true, Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
+	o, err := NewObserver(ObserverConfig{Fleet: "f", Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func CensusOn(lease election.Observation) (census shard.Census, published bool) 
 }
 
 // takeCensus says on the Lease what the shard weighs, once in a while until ctx ends, and sooner when its objects have become
-// clearly more or fewer. It is written with the next renewal, so that it costs no request.
+// clearly more or fewer.
 func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 	weigher, ok := instance.(Weigher)
 	if !r.shard.Namespaced() || !ok {
@@ -74,7 +74,7 @@ func differs(published, objects int64) bool {
 	return difference >= few && difference > published/4
 }
 
-// publish has the next renewal say what the shard weighs. Each of weights and load may be missing.
+// publish says on the Lease what the shard weighs. Each of weights and load may be missing.
 func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool) {
 	if loaded {
 		takes := ShardMemory{Cached: load.Shared, Fixed: load.Fixed}

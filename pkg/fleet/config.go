@@ -13,7 +13,7 @@ import (
 )
 
 // Leases is what a member does with Leases; client-go's LeaseInterface has it. Give
-// it a client of its own: renewals must not wait behind the controllers' requests.
+// it a client of its own: heartbeats must not wait behind the controllers' requests.
 type Leases interface {
 	election.LeaseReader
 	election.LeaseWriter

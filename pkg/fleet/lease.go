@@ -30,7 +30,7 @@ const (
 	// ReadyAnnotation has the term of a holder that waits, with everything prepared, for the Leases that its shard
 	// inherits from.
 	ReadyAnnotation = "flotilla.dev/ready"
-	// RunningAnnotation has the term of a holder that runs the shard; it comes with a renewal, so up to a retry period late.
+	// RunningAnnotation has the term of a holder that runs the shard.
 	RunningAnnotation = "flotilla.dev/running"
 	// CensusAnnotation has what the shard's namespaces weigh, see [shard.Census].
 	CensusAnnotation = "flotilla.dev/census"
@@ -134,7 +134,7 @@ func memberLeases(fleet string, observations []election.Observation) []memberLea
 		if !ours || !o.Exists {
 			continue
 		}
-		if _, says := o.Annotations[election.StateAnnotation]; !says && o.Protocol() > 1 {
+		if _, says := o.Annotations[election.StateAnnotation]; !says {
 			continue // Somebody has written it for a holder that was to be judged.
 		}
 		all, signs = append(all, memberLease{Observation: o, member: name}), append(signs, lastSign(o))

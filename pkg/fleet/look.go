@@ -44,7 +44,7 @@ func (m *Member) waitForLeases(ctx context.Context) bool {
 }
 
 // list reads the Leases. An answer that was lost must not be waited for as long as the claim
-// lives: it is renewed meanwhile, so that would be for ever.
+// lives: the heartbeat goes on meanwhile, so that would be for ever.
 func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*coordinationv1.LeaseList, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 	defer cancel()

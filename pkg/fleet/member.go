@@ -97,7 +97,7 @@ func New(c Config) (*Member, error) {
 	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
 	m.wishes.Store(&Wishes{})
 	var err error
-	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Heartbeats: true, Client: c.Leases, Clock: c.Clock})
+	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Client: c.Leases, Clock: c.Clock})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,6 @@ func New(c Config) (*Member, error) {
 		Timing:         c.Timing,
 		Labels:         map[string]string{FleetLabel: c.Fleet, KindLabel: KindMember},
 		OnEvent:        m.observe,
-		OnStuck:        func(s election.StuckClaim) { c.Exit(stuckReason(s)) },
 		RebalanceDelay: c.RebalanceDelay,
 		Turned:         m.turned,
 		Fences:         c.Enforced,

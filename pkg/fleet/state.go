@@ -24,7 +24,7 @@ type ShardState struct {
 	Stage Stage
 	// Counted is what it weighed last under this claim; nil if it is not owned or has not been counted.
 	Counted *Counted
-	// RenewAge is how long ago the claim was last renewed; 0 when not owned.
+	// RenewAge is how long ago the member's last confirmed heartbeat was started; 0 when not owned.
 	RenewAge time.Duration
 	// Owner is the member that the ring wants; empty while the fleet is stopped.
 	Owner string

@@ -71,7 +71,7 @@ type Acquisition struct {
 	Cold error
 	// Unowned is for how long nobody could write on some part of the shard, as far as this member
 	// knows, until its controllers ran: from when the fence of the last holder closed, as that has
-	// said on its Lease; or from the last renewal of a holder whose claim expired; or from when
+	// said on its Lease; or from the last heartbeat of a holder that was listed as ended; or from when
 	// there was a shard that nobody had. It is 0 if they never ran.
 	Unowned time.Duration
 	// Phases are how long the phases have taken that there were.

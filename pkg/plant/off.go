@@ -28,8 +28,10 @@ const (
 	RunUnclaimed        = false
 	ShutdownIgnored     = false
 	StandbyStale        = false
+	StrikeOutlived      = false
 	StuckEarly          = false
 	StuckUntold         = false
+	TakenUnstruck       = false
 	TermKept            = false
 	TouchForever        = false
 	UnansweredForgotten = false

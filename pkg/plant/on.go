@@ -27,7 +27,7 @@ var (
 	DrainIgnored = bug("drain_ignored")
 	// DrainUnbounded leaves the fence open to work that does not return once it was asked to stop.
 	DrainUnbounded = bug("drain_unbounded")
-	// ExpiryEarly takes a Lease over after half of its duration.
+	// ExpiryEarly lists a member as ended after half of its Lease's duration.
 	ExpiryEarly = bug("expiry_early")
 	// FenceOff has the fence let requests pass after the claim has ended.
 	FenceOff = bug("fence_off")
@@ -63,13 +63,18 @@ var (
 	ShutdownIgnored = bug("shutdown_ignored")
 	// StandbyStale runs what a standby has prepared without a look at what was written since.
 	StandbyStale = bug("standby_stale")
+	// StrikeOutlived has a member keep its claims although it has been listed as ended, or has not
+	// renewed in time.
+	StrikeOutlived = bug("strike_outlived")
 	// StuckEarly takes work for stuck as soon as it was asked to stop.
 	StuckEarly = bug("stuck_early")
 	// StuckUntold lets work that does not return go on for ever.
 	StuckUntold = bug("stuck_untold")
+	// TakenUnstruck takes a Lease although nobody has listed its holder as ended.
+	TakenUnstruck = bug("taken_unstruck")
 	// TermKept acquires a Lease with the term of its last holder.
 	TermKept = bug("term_kept")
-	// TouchForever renews a Lease over and over once its annotations have changed.
+	// TouchForever writes a Lease over and over once its annotations have changed.
 	TouchForever = bug("touch_forever")
 	// UnansweredForgotten does not note that a write was sent and not answered.
 	UnansweredForgotten = bug("unanswered_forgotten")

@@ -152,8 +152,10 @@ func ClaimStep(in ClaimInput) ClaimOutput {
 func (in ClaimInput) held() ClaimOutput {
 	s, o := in.State, in.Shard
 	switch {
-	case !in.Right.Valid(in.Now):
+	case in.Right.Until.IsZero():
 		return in.end(ReasonNoRight)
+	case !in.Right.Valid(in.Now):
+		return in.end(ReasonRenewDeadline)
 	case o.Exists && o.Holder == "":
 		return in.end(ReasonCleared)
 	case o.Exists && o.Holder != in.Self:

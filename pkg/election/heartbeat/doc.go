@@ -1,6 +1,5 @@
 // Package heartbeat decides who may write when a member has one heartbeat for all of its shards. It is pure: Leases come
-// in as values, and what to write comes out. Package election carries it out for members with heartbeats, see
-// its type Heartbeat; docs/design/heartbeat.md has the argument.
+// in as values, and what to write comes out. Package election carries it out; docs/design/heartbeat.md has the argument.
 //
 // A member renews its own Lease and no other. A shard's Lease is the record of who owns the shard, an incarnation and a
 // term, and is written when that changes. Three functions decide:
@@ -8,7 +7,8 @@
 //   - [Step] is the member's heartbeat: it acquires, renews and releases the member's Lease, and says until when the
 //     incarnation has rights.
 //   - [JudgeStep] is the judgement of another member: it strikes one that holds shards and has died.
-//   - [ClaimStep] is one shard's claim: it takes the shard's Lease and releases it.
+//   - [ClaimStep] is one shard's claim: it takes the shard's Lease, ends the claim, and releases the Lease. What the claim
+//     is for, its work, is election.Step's, which asks ClaimStep.
 //
 // # Strike
 //

@@ -172,7 +172,7 @@ func TestClaimStep(t *testing.T) {
 		term   int32
 		wake   time.Time
 	}{
-		{name: "held, no right", in: ClaimInput{State: held, Right: Right{Until: at(0)}, Shard: shard("a_1", 4, false)}, want: ClaimEnd, reason: ReasonNoRight},
+		{name: "held, right over", in: ClaimInput{State: held, Right: Right{Until: at(0)}, Shard: shard("a_1", 4, false)}, want: ClaimEnd, reason: ReasonRenewDeadline},
 		{name: "held, emptied", in: ClaimInput{State: held, Shard: shard("", 4, false)}, want: ClaimEnd, reason: ReasonCleared},
 		{name: "held, other holder", in: ClaimInput{State: held, Shard: shard("b_1", 5, false)}, want: ClaimEnd, reason: ReasonOtherHolder},
 		{name: "held, another term", in: ClaimInput{State: held, Shard: shard("a_1", 5, false)}, want: ClaimEnd, reason: ReasonTermChanged},
