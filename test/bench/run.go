@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/metadata"
@@ -140,6 +141,9 @@ func (b *bench) start(ctx context.Context, j job, plane *controlplane.ControlPla
 // measure has a system do the work, and adds its figures to the run.
 func (b *bench) measure(ctx context.Context, j job, plane *controlplane.ControlPlane, run *result.Run) error {
 	return b.withSystem(ctx, j, plane, func(work scenario.Scenario, env *scenario.Env, running *system.Running, servers *servers) error {
+		if b.profile != "" && quietScenario(j.scenario) {
+			work.Work = profiled(work.Work, j, running, b.profile)
+		}
 		if err := b.work(ctx, work, env, running, servers, run); err != nil {
 			return err
 		}
@@ -241,6 +245,22 @@ func (b *bench) work(ctx context.Context, work scenario.Scenario, env *scenario.
 		run.Processes[i].Namespaces = new(spread[run.Processes[i].Name])
 	}
 	return nil
+}
+
+// profiled returns work that is done while all processes write CPU profiles to dir.
+func profiled(work func(context.Context, *scenario.Env) (scenario.Outcome, error), j job, running *system.Running, dir string,
+) func(context.Context, *scenario.Env) (scenario.Outcome, error) {
+	return func(ctx context.Context, env *scenario.Env) (out scenario.Outcome, err error) {
+		prefix := fmt.Sprintf("%s-%s-%d", j.scenario, system.Name(j.system), j.round)
+		var fault error
+		var beside sync.WaitGroup
+		beside.Go(func() {
+			fault = running.Profile(ctx, dir, prefix, time.Duration(env.Params[scenario.Seconds])*time.Second)
+		})
+		out, err = work(ctx, env)
+		beside.Wait()
+		return out, errors.Join(err, fault)
+	}
 }
 
 // bound says what was waited for, by the share of the machine that had nothing to do.
