@@ -16,6 +16,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/resources"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
@@ -33,6 +34,8 @@ type clientBuilder struct {
 	// collect is as in Spec.
 	collect garbage.Part
 	limits  *limits
+	// resources is the process's; nil has each discovery client read everything each time.
+	resources *resources.Cache
 	// shards is the number of shards in the ring of the shard.
 	shards int
 	// closed, once closed, lets requests through the rate limit at once: they are
@@ -99,7 +102,10 @@ func (b clientBuilder) DiscoveryClient(name string) (discovery.DiscoveryInterfac
 	if err != nil {
 		return nil, err
 	}
-	return discovery.NewDiscoveryClientForConfig(config)
+	if b.resources == nil {
+		return discovery.NewDiscoveryClientForConfig(config)
+	}
+	return b.resources.Client(config)
 }
 
 func (b clientBuilder) discoveryConfig(name string) (*rest.Config, error) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/resources"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
 )
@@ -42,6 +43,8 @@ type Process struct {
 	limits     *limits
 	pool       *informer.Pool
 	mapper     *restmapper.DeferredDiscoveryRESTMapper
+	// resources are what all discovery clients of the process have been told last.
+	resources resources.Cache
 	// scopes are asked for once a garbage collector has a part of the graph.
 	scopes    *garbage.Scopes
 	metrics   *controllersmetrics.ControllerManagerMetrics
@@ -84,7 +87,14 @@ func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, erro
 	if err != nil {
 		return nil, fmt.Errorf("creating the discovery client: %w", err)
 	}
-	p.scopes = garbage.NewScopes(discovery)
+	config := rest.CopyConfig(c.Kubeconfig)
+	rest.AddUserAgent(config, "controller-discovery")
+	config.QPS, config.Burst = 20, 200 // as the builder's discovery client
+	known, err := p.resources.Client(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating the discovery client: %w", err)
+	}
+	p.scopes = garbage.NewScopes(known)
 	p.mapper = restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(discovery))
 	controllersmetrics.Register()
 	return p, nil
