@@ -188,6 +188,26 @@ func (o *Observer) List() []Observation {
 	return list
 }
 
+// living returns what is known of the members' Leases, in no order, and for each incarnation that
+// other Leases name, when one of these was last seen to change. It is for whoever looks several
+// times a second: it copies no shard's Lease.
+func (o *Observer) living() (members []Observation, named map[string]time.Time) {
+	prefix := MemberLease(o.cfg.Fleet, "")
+	named = map[string]time.Time{}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name, obs := range o.known {
+		switch {
+		case !obs.Exists:
+		case strings.HasPrefix(name, prefix):
+			members = append(members, *obs)
+		case MemberOf(obs.Holder) != "" && !slices.Contains(o.cfg.Extra, name):
+			named[obs.Holder] = later(named[obs.Holder], obs.Seen)
+		}
+	}
+	return members, named
+}
+
 // Observe takes in a Lease that a get, create or update has returned, so that a writer knows its own write before the
 // watch brings it. Anything older than what is known is ignored. The Lease must not be changed afterwards.
 func (o *Observer) Observe(lease *coordinationv1.Lease) {

@@ -42,7 +42,8 @@ type pacemaker struct {
 	// own is the member's Lease as the present step knows it: what the step asks for is written on
 	// that version, or refused.
 	own         Observation
-	known       []Observation // all Leases, as the present step knows them
+	members     []Observation        // the members' Leases, as the present step knows them
+	named       map[string]time.Time // incarnations, by when a Lease that names them last changed
 	state       heartbeat.State
 	busy        bool
 	touchedDone int
@@ -189,10 +190,10 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 	in.Through = o.Through()
 	p.own = o.Get(p.name())
 	in.Member = viewOf(p.own)
-	p.known = o.List()
-	for _, lease := range p.known {
-		if MemberOf(lease.Holder) == p.m.member && lease.Heartbeat != nil {
-			in.Named = append(in.Named, lease.Holder)
+	p.members, p.named = o.living()
+	for incarnation := range p.named {
+		if MemberOf(incarnation) == p.m.member {
+			in.Named = append(in.Named, incarnation)
 		}
 	}
 	var slow string
@@ -204,8 +205,8 @@ func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 	if !in.Turned.Before(p.state.Sent) {
 		slow = ""
 	}
-	for _, lease := range p.known {
-		if o.isMember(lease.Name) && MemberOf(lease.Holder) != "" && viewOf(lease).Foreign(in.Now, p.m.cfg.Timing.LeaseDuration) {
+	for _, lease := range p.members {
+		if MemberOf(lease.Holder) != "" && viewOf(lease).Foreign(in.Now, p.m.cfg.Timing.LeaseDuration) {
 			in.Foreign = true
 		}
 	}

@@ -21,18 +21,18 @@ func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 	}
 	o := p.m.cfg.Observer
 	holders := map[string]map[string]time.Time{}
-	for _, lease := range p.known {
-		if lease.Heartbeat == nil || MemberOf(lease.Holder) == p.m.member {
+	for incarnation, changed := range p.named {
+		member := MemberOf(incarnation)
+		if member == p.m.member {
 			continue
 		}
-		member := MemberOf(lease.Holder)
 		if holders[member] == nil {
 			holders[member] = map[string]time.Time{}
 		}
-		holders[member][lease.Holder] = later(holders[member][lease.Holder], lease.Seen)
+		holders[member][incarnation] = changed
 	}
 	var wake time.Time
-	live := RosterFrom(p.m.cfg.Fleet, p.known, p.m.cfg.Timing.LeaseDuration, in.Now).Live()
+	live := RosterFrom(p.m.cfg.Fleet, p.members, p.m.cfg.Timing.LeaseDuration, in.Now).Live()
 	for member, named := range holders {
 		j := p.judged[member]
 		if j == nil {

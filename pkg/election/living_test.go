@@ -1,0 +1,90 @@
+package election
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+)
+
+// fleetOf returns an observer that has seen the Leases of a fleet.
+func fleetOf(tb testing.TB, members, shards int, clock Clock) *Observer {
+	tb.Helper()
+	random := rand.New(rand.NewPCG(uint64(members), uint64(shards)))
+	o, err := NewObserver(ObserverConfig{
+		Fleet: "f", Extra: []string{"f-gate"}, Client: leasetest.NewStore().Client("o"), Clock: clock,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	holder := func() string {
+		if random.IntN(10) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("m-%d_%d", random.IntN(members), random.IntN(2))
+	}
+	see := func(name, holder string) {
+		l := lease(holder, 1)
+		l.Name = name
+		o.Observe(l)
+	}
+	for i := range members {
+		see(MemberLease("f", fmt.Sprintf("m-%d", i)), fmt.Sprintf("m-%d_1", i))
+	}
+	for i := range shards {
+		see(shardLease(i), holder())
+	}
+	see("f-gate", "m-0_0")
+	see(shardLease(shards), "not-an-incarnation")
+	o.Missing(shardLease(0), "1")
+	return o
+}
+
+// TestLivingIsWhatListSays holds what a pacemaker looks at against the whole.
+func TestLivingIsWhatListSays(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		o := fleetOf(t, 5, 40, NewClock())
+		for range 20 {
+			w.sleep(time.Second)
+			changed := lease(fmt.Sprintf("m-%d_1", rand.IntN(5)), int32(2+rand.IntN(5)))
+			changed.Name, changed.ResourceVersion = shardLease(rand.IntN(40)), fmt.Sprint(100+rand.IntN(100))
+			o.Observe(changed)
+			var wantMembers []string
+			wantNamed := map[string]time.Time{}
+			for _, obs := range o.List() {
+				switch {
+				case strings.HasPrefix(obs.Name, MemberLease("f", "")):
+					wantMembers = append(wantMembers, obs.Name)
+				case obs.Heartbeat != nil:
+					wantNamed[obs.Holder] = later(wantNamed[obs.Holder], obs.Seen)
+				}
+			}
+			members, named := o.living()
+			var names []string
+			for _, obs := range members {
+				names = append(names, obs.Name)
+			}
+			slices.Sort(names)
+			if !slices.Equal(names, wantMembers) || !maps.Equal(named, wantNamed) {
+				t.Fatalf("living() = %v, %v\nList() says %v, %v", names, named, wantMembers, wantNamed)
+			}
+		}
+	})
+}
+
+// BenchmarkLooks is what a pacemaker reads at each step.
+func BenchmarkLooks(b *testing.B) {
+	for _, size := range []struct{ members, shards int }{{3, 21}, {100, 1000}} {
+		b.Run(fmt.Sprintf("%d members, %d shards", size.members, size.shards), func(b *testing.B) {
+			o := fleetOf(b, size.members, size.shards, NewClock())
+			for b.Loop() {
+				o.living()
+			}
+		})
+	}
+}
