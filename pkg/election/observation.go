@@ -88,13 +88,14 @@ func (o Observation) LastSign() time.Time {
 	}
 }
 
-// LastStamp returns the stamp, for people, of the last sign of life of the Lease's holder, or of whoever released it.
+// LastStamp returns the stamp, for people, of the last sign of life of the Lease's holder, or of whoever released it. Like
+// LastSign it is an estimate once another incarnation has taken the holder's place.
 func (o Observation) LastStamp() time.Time {
 	switch h := o.Heartbeat; {
 	case h == nil || !h.Exists:
 		return o.RenewTime
 	case h.Holder != "" && h.Holder != o.Holder:
-		return h.AcquireTime
+		return h.AcquireTime.Add(-h.Duration)
 	default:
 		return h.RenewTime
 	}

@@ -110,6 +110,26 @@ func (w *world) watching(client *leasetest.Client) *Observer {
 	return o
 }
 
+// TestLastSignOfAHolderThatWasReplaced: who has a member's Lease next has waited for its duration.
+func TestLastSignOfAHolderThatWasReplaced(t *testing.T) {
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	next := Observation{
+		Record: Record{Name: "f-member-a", Holder: "a_2", Duration: 15 * time.Second, AcquireTime: began},
+		Exists: true, HolderSeen: began,
+	}
+	of := func(holder string) Observation {
+		return Observation{Record: Record{Name: "f-x", Holder: holder, RenewTime: began.Add(-time.Hour)}, Exists: true, Heartbeat: &next}
+	}
+	want := began.Add(-15 * time.Second)
+	if sign, stamp := of("a_1").LastSign(), of("a_1").LastStamp(); !sign.Equal(want) || !stamp.Equal(want) {
+		t.Errorf("last sign %v, last stamp %v, want %v", sign, stamp, want)
+	}
+	next.Renewed, next.RenewTime = began.Add(time.Minute), began.Add(time.Minute)
+	if sign, stamp := of("a_2").LastSign(), of("a_2").LastStamp(); !sign.Equal(next.Renewed) || !stamp.Equal(next.Renewed) {
+		t.Errorf("of the present holder: last sign %v, last stamp %v, want %v", sign, stamp, next.Renewed)
+	}
+}
+
 func TestObserverSeesChanges(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.store.Put(lease("a_1", 4))

@@ -292,7 +292,7 @@ func Silences(before, after *Reading) []Event {
 		if _, member := memberName(after.Fleet, o); member {
 			what = Silent
 		}
-		found = append(found, after.event(o, after.Now, Warning, what, o.Transitions, "%s has not renewed for %s", Plain(o.Holder), Short(after.AsOf.Sub(o.Seen))))
+		found = append(found, after.event(o, after.Now, Warning, what, o.Transitions, "%s has not renewed for %s", Plain(o.Holder), Short(after.AsOf.Sub(o.LastStamp()))))
 	}
 	return found
 }

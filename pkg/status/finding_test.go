@@ -486,3 +486,31 @@ func spoil(random *rand.Rand, lease *coordinationv1.Lease) {
 		}
 	}
 }
+
+// TestSilenceIsTheMembers: a shard's Lease is not renewed, its holder lives by its member's.
+func TestSilenceIsTheMembers(t *testing.T) {
+	s := newScene(t)
+	for name, lease := range s.leases {
+		if strings.HasPrefix(name, "flotilla-member-") {
+			lease.Annotations[election.ProtocolAnnotation] = "2"
+		} else {
+			lease.Spec.RenewTime = lease.Spec.AcquireTime
+		}
+	}
+	before := s.read()
+	s.now = s.now.Add(20 * time.Second)
+	s.at("member-flotilla-0").Spec.RenewTime = stampOf(s.now)
+	dead := s.at("member-flotilla-1")
+	dead.Spec.HolderIdentity = ptr.To("")
+	dead.Annotations[election.EndedAnnotation] = "flotilla-1_0123"
+	found := 0
+	for _, e := range Silences(before, s.read().Following(before)) {
+		if e.What != Expired || !strings.Contains(e.Message, "has not renewed for 21s") {
+			t.Errorf("%+v", e)
+		}
+		found++
+	}
+	if want := len(s.plan.Shards()) / 2; found != want {
+		t.Errorf("%d shards are said to be silent, want %d", found, want)
+	}
+}
