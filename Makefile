@@ -9,7 +9,8 @@
 export CGO_ENABLED = 0
 export GOWORK = off
 
-# The version that bin/flotilla reports is that of the controllers in it, as kube-controller-manager would say it.
+# The version that bin/flotilla reports is that of the controllers in it, as kube-controller-manager would say it. A
+# release adds its own number: N=1 is v1.37.1-flotilla.1.
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' go.mod)
 numbers := $(subst ., ,$(KUBERNETES:v%=%))
 stamp := k8s.io/component-base/version
@@ -18,9 +19,10 @@ agent := k8s.io/client-go/pkg/version
 commit = $(shell git rev-parse HEAD 2>/dev/null)
 tree = $(if $(shell git status --porcelain 2>/dev/null),dirty,clean)
 # No build date: the same commit gives the same binary.
-LDFLAGS = -s -w -X $(stamp).gitVersion=$(KUBERNETES) \
+VERSION ?= $(KUBERNETES)$(if $(N),-flotilla.$(N))
+LDFLAGS = -s -w -X $(stamp).gitVersion=$(VERSION) \
 	-X $(stamp).gitMajor=$(word 1,$(numbers)) -X $(stamp).gitMinor=$(word 2,$(numbers)) \
-	-X $(agent).gitVersion=$(KUBERNETES) \
+	-X $(agent).gitVersion=$(VERSION) \
 	$(if $(commit),-X $(stamp).gitCommit=$(commit) -X $(stamp).gitTreeState=$(tree) -X $(agent).gitCommit=$(commit))
 
 # The same flags as in hack/build-tools.sh and hack/steps, so that everything is compiled once for tools, tests and linters.
@@ -67,6 +69,12 @@ earlier: # bin/earlier/flotilla, for a fleet of two versions.
 .PHONY: tools
 tools: ## Build etcd, the stock Kubernetes components and kwok into bin/ (about 7 minutes the first time).
 	@hack/build-tools.sh
+
+# The Go release of go.mod's minor version that is installed decides the bytes, too.
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+.PHONY: release
+release: ## Write a release to _output/release (N=1 for v1.37.1-flotilla.1; PLATFORMS="linux/amd64").
+	go run $(GOBUILD) ./hack/release -version '$(VERSION)' -kubernetes '$(KUBERNETES)' -platforms '$(PLATFORMS)' -ldflags '$(strip $(LDFLAGS))' $(ARGS)
 
 ##@ Test
 

@@ -67,7 +67,7 @@ func mentions(text, makefile string) (int, []string) {
 // texts returns the project's files, but for data and for this one.
 func texts(t *testing.T) []string {
 	t.Helper()
-	names := []string{"README.md", "Makefile", ".ci/run"}
+	names := []string{"README.md", "CONTRIBUTING.md", "Makefile", ".ci/run", ".github/workflows/release.yaml"}
 	for _, top := range []string{"cmd", "deploy", "docs", "hack", "pkg", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() && entry.Name() == "testdata" {

@@ -58,6 +58,7 @@ func test() []step {
 			name: "deploy-short", what: "the image's file system, and the static pod beside kubeadm's", long: "some seconds", member: true,
 			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage", "./test/deploy")},
 		},
+		chartStep,
 		{
 			name: "monitoring-short", what: "alerts, runbooks and dashboard, without Prometheus", long: "some seconds", tools: []string{"promexpr"},
 			commands: []command{goTest("-timeout=10m", "-short", "./test/monitoring")},
@@ -86,7 +87,7 @@ func testAll() []step {
 			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "10 minutes", computes: true,
 			commands: []command{goTest("-count=1", "-timeout=60m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
 		},
-		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, boundsStep, pageStep, handbookStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep,
+		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, boundsStep, pageStep, handbookStep, chartStep, releaseStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
 			commands: []command{
@@ -167,6 +168,14 @@ var (
 	deployStep = step{
 		name: "deploy", what: "the manifests, the chart and the image of deploy/, run by kubelets of processes", long: "3 minutes", needs: []need{needRoots},
 		tools: append([]string{"helm"}, plane...), member: true, commands: []command{fresh("-parallel=3", "-timeout=30m", "./test/kubelet", "./test/deploy")},
+	}
+	chartStep = step{
+		name: "chart", what: "every value of the chart: what it changes, and what it refuses", long: "some seconds; helm takes 2 minutes to build", computes: true,
+		tools: []string{"helm"}, commands: []command{fresh("-timeout=10m", "./test/chart")},
+	}
+	releaseStep = step{
+		name: "release", what: "a release for linux/amd64, twice: the same bytes", long: "a minute", computes: true,
+		commands: []command{run("make", "--no-print-directory", "release", "N=0", "PLATFORMS=linux/amd64", "ARGS=-twice -out=_output/release-test")},
 	}
 	monitoringStep = step{
 		name: "monitoring", what: "alerts, runbooks and dashboard, by promtool and on a fleet that Prometheus scrapes", long: "4 minutes", tools: prometheusTools, member: true,

@@ -33,6 +33,8 @@ func TestAdmitted(t *testing.T) {
 		"rights, as they lie": kustomize(t, "deploy/rbac"),
 		"monitoring":          withoutDefinitions(t, kustomize(t, monitoring)),
 		"chart, monitoring":   withoutDefinitions(t, chart(t, system, "--set=monitoring.enabled=true")),
+		"chart, autoscaling":  chart(t, system, "--set=autoscaling.enabled=true"),
+		"chart, another name": withoutDefinitions(t, chart(t, hostedNamespace, "--set=mode=hosted,fullnameOverride=shop,monitoring.enabled=true")),
 	}
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {
 		t.Run(name, func(t *testing.T) {

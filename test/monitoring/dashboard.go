@@ -9,11 +9,12 @@ import (
 
 // Dashboard is what the tests want to know of a Grafana dashboard.
 type Dashboard struct {
-	Title         string  `json:"title"`
-	UID           string  `json:"uid"`
-	SchemaVersion int     `json:"schemaVersion"`
-	Panels        []Panel `json:"panels"`
-	Templating    struct {
+	Title         string `json:"title"`
+	UID           string `json:"uid"`
+	SchemaVersion int    `json:"schemaVersion"`
+	// Panels are all panels in the order of the page, those in collapsed rows after the row they are in.
+	Panels     []Panel `json:"panels"`
+	Templating struct {
 		List []Variable `json:"list"`
 	} `json:"templating"`
 }
@@ -41,6 +42,11 @@ type Panel struct {
 		} `json:"defaults"`
 	} `json:"fieldConfig"`
 	Targets []Target `json:"targets"`
+	// Collapsed says of a row that its panels are shown when it is opened. They are in Panels then.
+	Collapsed bool    `json:"collapsed"`
+	Panels    []Panel `json:"panels"`
+	// In is the ID of the collapsed row that the panel is in, or 0.
+	In int `json:"-"`
 }
 
 // Datasource says where a panel's data come from.
@@ -67,6 +73,17 @@ func LoadDashboard(file string) (Dashboard, error) {
 	if err := json.Unmarshal(content, &d); err != nil {
 		return Dashboard{}, fmt.Errorf("%s: %w", file, err)
 	}
+	var all []Panel
+	for _, p := range d.Panels {
+		below := p.Panels
+		p.Panels = nil
+		all = append(all, p)
+		for _, in := range below {
+			in.In = p.ID
+			all = append(all, in)
+		}
+	}
+	d.Panels = all
 	return d, nil
 }
 

@@ -39,6 +39,9 @@ func TestDashboardComplaints(t *testing.T) {
 	}{
 		{"id", "has id 1, like", func(d *Dashboard) { d.Panels[1].ID = 1 }},
 		{"overlap", "overlaps", func(d *Dashboard) { d.Panels[2].GridPos = d.Panels[1].GridPos }},
+		{"open row", "opens with the first row, and no other", func(d *Dashboard) { d.Panels[row(d, 1)].Collapsed = false }},
+		{"collapsed row", "opens with the first row, and no other", func(d *Dashboard) { d.Panels[0].Collapsed = true }},
+		{"panel of no row", "and not in it", func(d *Dashboard) { d.Panels[row(d, 2)+1].In = 0 }},
 		{"width", "is wider than the grid", func(d *Dashboard) { d.Panels[1].GridPos.X = 23 }},
 		{"unit", "has no unit", func(d *Dashboard) { d.Panels[1].FieldConfig.Defaults.Unit = "" }},
 		{"description", "has no description", func(d *Dashboard) { d.Panels[1].Description = "" }},
@@ -62,6 +65,19 @@ func TestDashboardComplaints(t *testing.T) {
 			}
 		})
 	}
+}
+
+// row returns the place of the n-th row, counted from 0.
+func row(d *Dashboard, n int) int {
+	for i, p := range d.Panels {
+		if p.Type == "row" {
+			if n == 0 {
+				return i
+			}
+			n--
+		}
+	}
+	return -1
 }
 
 func expressions(d Dashboard) []string {
@@ -93,12 +109,13 @@ func complaints(d Dashboard) []string {
 	for _, v := range d.Templating.List {
 		known[v.Name] = true
 	}
+	var row Panel
 	for i, p := range d.Panels {
 		for _, other := range d.Panels[:i] {
 			if other.ID == p.ID {
 				complain(p, "has id %d, like %q", p.ID, other.Title)
 			}
-			if overlap(p, other) {
+			if p.In == other.In && overlap(p, other) {
 				complain(p, "overlaps %q", other.Title)
 			}
 		}
@@ -109,7 +126,14 @@ func complaints(d Dashboard) []string {
 			complain(p, "has no title")
 		}
 		if p.Type == "row" {
+			if first := i == 0; p.Collapsed == first {
+				complain(p, "is a row with collapsed=%t: the page opens with the first row, and no other", p.Collapsed)
+			}
+			row = p
 			continue
+		}
+		if row.Collapsed && p.In != row.ID {
+			complain(p, "stands below the collapsed row %q, and not in it", row.Title)
 		}
 		if p.FieldConfig.Defaults.Unit == "" {
 			complain(p, "has no unit")

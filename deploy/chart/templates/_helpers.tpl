@@ -1,7 +1,38 @@
-{{- define "flotilla.labels" -}}
+{{- /* The name of all objects. Longer names make Pod names that are no DNS labels. */ -}}
+{{- define "flotilla.name" -}}
+{{- $name := .Values.fullnameOverride | default (contains "flotilla" .Release.Name | ternary .Release.Name (printf "%s-flotilla" .Release.Name)) }}
+{{- if gt (len $name) 52 }}{{ fail (printf "fullnameOverride %q: must have at most 52 characters" $name) }}{{ end }}
+{{- $name }}
+{{- end }}
+
+{{- /* What selects the members of this release. */ -}}
+{{- define "flotilla.selector" -}}
 app.kubernetes.io/name: flotilla
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "flotilla.labels" -}}
+{{- $own := include "flotilla.selector" . | fromYaml }}
+{{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion }}
+{{- $_ := set $own "app.kubernetes.io/component" "controller-manager" }}
+{{- $_ := set $own "app.kubernetes.io/part-of" "flotilla" }}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service }}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") }}
+{{- toYaml (merge $own .Values.labels) }}
+{{- end }}
+
+{{- /* metadata of an object: (dict "root" $ "suffix" "" "namespace" "" "annotations" dict). */ -}}
+{{- define "flotilla.metadata" -}}
+name: {{ include "flotilla.name" .root }}
+{{- with .namespace }}
+namespace: {{ . }}
+{{- end }}
+labels:
+  {{- include "flotilla.labels" .root | nindent 2 }}
+{{- with merge dict (.annotations | default dict) .root.Values.annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "flotilla.hosted" -}}
@@ -9,6 +40,38 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- else if ne .Values.mode "self-hosted" }}{{ fail (printf "mode %q: must be hosted or self-hosted" .Values.mode) }}
 {{- else if ne .Release.Namespace "kube-system" }}{{ fail (printf "namespace %q: must be kube-system in mode self-hosted" .Release.Namespace) }}
 {{- end }}
+{{- end }}
+
+{{- /* Kubernetes' own rule: a controller manager is not newer than any API server, and at most one minor version older. */ -}}
+{{- define "flotilla.skew" -}}
+{{- if and .Values.checkKubeVersion (not (include "flotilla.hosted" .)) }}
+{{- $version := .Values.image.tag | default .Chart.AppVersion }}
+{{- if not (regexMatch "^v?1\\.[0-9]+" $version) }}{{ $version = .Chart.AppVersion }}{{ end }}
+{{- $fleet := regexFind "^v?1\\.[0-9]+" $version | trimPrefix "v" | trimPrefix "1." | int }}
+{{- $cluster := regexFind "^v?1\\.[0-9]+" .Capabilities.KubeVersion.Version | trimPrefix "v" | trimPrefix "1." | int }}
+{{- if not (has $cluster (list $fleet (add1 $fleet | int))) }}
+{{- fail (printf "Kubernetes %s: a fleet of version %s must run with API servers of 1.%d or 1.%d (`helm template` knows no cluster: give it --kube-version; checkKubeVersion=false skips this)" .Capabilities.KubeVersion.Version $version $fleet (add1 $fleet)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "flotilla.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{- /* While it is scaled by itself, the number is what the cluster says. */ -}}
+{{- define "flotilla.replicas" -}}
+{{- $there := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "flotilla.name" .) }}
+{{- if not .Values.autoscaling.enabled }}{{ .Values.replicas }}
+{{- else if $there }}{{ $there.spec.replicas }}
+{{- else }}{{ .Values.autoscaling.minReplicas }}
+{{- end }}
+{{- end }}
+
+{{- /* Who reads the metrics, by the Secret with its token. */ -}}
+{{- define "flotilla.reader" -}}
+{{- $own := printf "%s-metrics-reader" (include "flotilla.name" .) }}
+{{- if include "flotilla.hosted" . }}{{ .Values.monitoring.tokenSecret | default $own }}{{ else }}{{ $own }}{{ end }}
 {{- end }}
 
 {{- /* A million is 1e+06 otherwise. */ -}}
@@ -47,5 +110,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if not (hasKey $seen $name) }}
 - {{ include "flotilla.text" $value | printf "--%s=%s" $name | quote }}
 {{- end }}
+{{- end }}
+{{- range .Values.extraArgs }}
+- {{ . | quote }}
 {{- end }}
 {{- end }}

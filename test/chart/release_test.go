@@ -1,0 +1,149 @@
+package chart
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestNames installs a release of another name: no two releases may share an object or a selector.
+func TestNames(t *testing.T) {
+	const values = "mode: hosted\n" + watched
+	own := regexp.MustCompile(`^flotilla(-metrics-reader|-dashboard)$`)
+	for release, want := range map[string]string{"shop": "shop-flotilla", "flotilla-shop": "flotilla-shop"} {
+		for kind, objects := range render(t, release, hosted, values) {
+			for _, object := range objects {
+				name, _ := object["metadata"].(map[string]any)["name"].(string)
+				if name != want && !strings.HasPrefix(name, want+"-") {
+					t.Errorf("release %s: %s is called %s, want %s", release, kind, name, want)
+				}
+			}
+			for _, word := range strings.Fields(text(t, map[string][]map[string]any{kind: objects}, kind)) {
+				if own.MatchString(word) && kind != "ConfigMap" && kind != "PrometheusRule" {
+					t.Errorf("release %s: %s refers to %q", release, kind, word)
+				}
+			}
+		}
+	}
+	// Wherever members are selected, the release is part of the selector.
+	for kind, objects := range render(t, "shop", hosted, values) {
+		rendered := text(t, map[string][]map[string]any{kind: objects}, kind)
+		names := strings.Count(rendered, "app.kubernetes.io/name: flotilla\n")
+		if instances := strings.Count(rendered, "app.kubernetes.io/instance: shop\n"); instances != names || names == 0 {
+			t.Errorf("%s has %d labels of the release beside %d names:\n%s", kind, instances, names, rendered)
+		}
+	}
+}
+
+// TestStandardLabels looks for the labels that dashboards and tools expect.
+func TestStandardLabels(t *testing.T) {
+	for kind, objects := range render(t, "flotilla", "kube-system", watched+scaled) {
+		for _, object := range objects {
+			labels, _ := object["metadata"].(map[string]any)["labels"].(map[string]any)
+			for _, want := range []string{"name", "instance", "version", "component", "part-of", "managed-by"} {
+				if labels["app.kubernetes.io/"+want] == nil {
+					t.Errorf("%s lacks the label app.kubernetes.io/%s: %v", kind, want, slices.Sorted(maps.Keys(labels)))
+				}
+			}
+		}
+	}
+}
+
+// TestEmptyIsNone has what null leaves to the chart taken away.
+func TestEmptyIsNone(t *testing.T) {
+	const none = "{nodeSelector: {}, tolerations: [], affinity: {}, topologySpreadConstraints: [], priorityClassName: ''}"
+	set := text(t, render(t, "flotilla", "kube-system", none), "StatefulSet")
+	for _, field := range []string{"nodeSelector:", "tolerations:", "affinity:", "topologySpreadConstraints:", "priorityClassName:"} {
+		if strings.Contains(set, field) {
+			t.Errorf("%s is still there:\n%s", field, set)
+		}
+	}
+}
+
+// TestSkew has versions of Kubernetes in which a fleet must not run.
+func TestSkew(t *testing.T) {
+	for _, tc := range []struct {
+		namespace, kubernetes, values string
+		ok                            bool
+	}{
+		{"kube-system", "1.36.9", "", false},
+		{"kube-system", "v1.37.0-rc.1", "", true},
+		{"kube-system", "1.38.4", "", true},
+		{"kube-system", "1.39.0", "", false},
+		{"kube-system", "1.38.0", "image: {tag: v1.38.0-flotilla.2}", true},
+		{"kube-system", "1.37.5", "image: {tag: v1.38.0-flotilla.2}", false},
+		{"kube-system", "1.37.5", "image: {tag: latest}", true},
+		{"kube-system", "1.36.9", "checkKubeVersion: false", true},
+		{hosted, "1.34.0", "mode: hosted", true}, // not the cluster that the fleet controls
+		{hosted, "1.33.0", "mode: hosted", false},
+	} {
+		_, errOut, err := helm(t, tc.values, "template", "flotilla", "deploy/chart", "--namespace="+tc.namespace, "--kube-version="+tc.kubernetes)
+		if (err == nil) != tc.ok {
+			t.Errorf("Kubernetes %s, %q: %v, want it accepted: %t\n%s", tc.kubernetes, tc.values, err, tc.ok, errOut)
+		}
+		if !tc.ok && !strings.Contains(errOut, strings.TrimPrefix(tc.kubernetes, "v")) {
+			t.Errorf("Kubernetes %s: the error does not name it: %s", tc.kubernetes, errOut)
+		}
+	}
+}
+
+// TestMonitoring has what watches a hosted fleet: nothing with rights in the management cluster, the
+// token of the Secret, and the release's own namespace and pods.
+func TestMonitoring(t *testing.T) {
+	objects := render(t, "shop", hosted, "mode: hosted\n"+watched)
+	for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "Secret"} {
+		if len(objects[kind]) > 0 {
+			t.Errorf("mode hosted makes a %s:\n%s", kind, text(t, objects, kind))
+		}
+	}
+	monitor := text(t, objects, "ServiceMonitor")
+	for _, want := range []string{"- " + hosted + "\n", "name: shop-flotilla-metrics-reader\n", "app.kubernetes.io/instance: shop\n"} {
+		if !strings.Contains(monitor, want) {
+			t.Errorf("no %q in\n%s", want, monitor)
+		}
+	}
+	if len(objects["PrometheusRule"]) != 1 || len(objects["ConfigMap"]) != 1 {
+		t.Errorf("%d PrometheusRules and %d ConfigMaps, want one each", len(objects["PrometheusRule"]), len(objects["ConfigMap"]))
+	}
+	// In the cluster itself the reader's account, token and rights belong together.
+	own := render(t, "shop-flotilla", "kube-system", watched)
+	for _, kind := range []string{"ServiceAccount", "Secret", "ClusterRole", "ClusterRoleBinding", "ServiceMonitor"} {
+		if !strings.Contains(text(t, own, kind), "name: shop-flotilla-metrics-reader\n") {
+			t.Errorf("%s does not name the reader:\n%s", kind, text(t, own, kind))
+		}
+	}
+	if secret := text(t, own, "Secret"); !strings.Contains(secret, "service-account.name: shop-flotilla-metrics-reader\n") {
+		t.Errorf("the token is of another account:\n%s", secret)
+	}
+}
+
+// TestNotes reads what helm says after an installation.
+func TestNotes(t *testing.T) {
+	for _, tc := range []struct {
+		namespace, values string
+		want, no          []string
+	}{
+		{"kube-system", "", []string{"3 members of fleet shop-flotilla", "secret flotilla-pki\n", "rollout status statefulset/shop-flotilla"}, []string{"WARNING", "metrics-reader"}},
+		{"kube-system", "replicas: 1", []string{"WARNING: replicas is 1."}, nil},
+		{"kube-system", scaled, []string{"2 to 6 members"}, []string{"WARNING"}},
+		{hosted, "mode: hosted\n" + watched, []string{"flotilla-pki flotilla-kubeconfig\n", "Secret shop-flotilla-metrics-reader"}, nil},
+	} {
+		out, errOut, err := helm(t, tc.values, "install", "shop", "deploy/chart", "--namespace="+tc.namespace, "--dry-run=client")
+		if err != nil {
+			t.Fatalf("%q: %v\n%s", tc.values, err, errOut)
+		}
+		_, notes, _ := strings.Cut(out, "\nNOTES:\n")
+		for _, want := range tc.want {
+			if !strings.Contains(notes, want) {
+				t.Errorf("%q: no %q in the notes:\n%s", tc.values, want, notes)
+			}
+		}
+		for _, no := range tc.no {
+			if strings.Contains(notes, no) {
+				t.Errorf("%q: the notes have %q:\n%s", tc.values, no, notes)
+			}
+		}
+	}
+}

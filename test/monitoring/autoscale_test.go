@@ -1,0 +1,142 @@
+package monitoring
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// recorded is what deploy/autoscale/rule.yaml writes.
+const recorded = "fleet_another_member_would_help"
+
+func autoscaleFile(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root(t), "deploy/autoscale", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// autoscaleGroups returns the groups of rules, as Prometheus reads them.
+func autoscaleGroups(t *testing.T) (spec map[string]any, expr string) {
+	t.Helper()
+	var rule struct {
+		Spec struct {
+			Groups []struct {
+				Rules []struct{ Record, Expr string }
+			}
+		}
+	}
+	var object map[string]any
+	text := []byte(autoscaleFile(t, "rule.yaml"))
+	if err := yaml.UnmarshalStrict(text, &object); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &rule); err != nil {
+		t.Fatal(err)
+	}
+	if g := rule.Spec.Groups; len(g) != 1 || len(g[0].Rules) != 1 || g[0].Rules[0].Record != recorded {
+		t.Fatalf("rule.yaml: %+v, want one rule that records %s", g, recorded)
+	}
+	return object["spec"].(map[string]any), rule.Spec.Groups[0].Rules[0].Expr
+}
+
+// TestAutoscale holds the files of deploy/autoscale and the chart's autoscaler against each other and
+// against the metrics that there are.
+func TestAutoscale(t *testing.T) {
+	metrics, err := os.ReadFile(filepath.Join(root(t), "docs/metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, expr := autoscaleGroups(t)
+	readings, err := Read(tool(t, "promexpr"), []string{expr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range readings[0].Selectors {
+		if name := strings.TrimSuffix(s.Metric, "_bucket"); !strings.Contains(string(metrics), "`"+name+"`") {
+			t.Errorf("rule.yaml reads %s, which docs/metrics.md does not have", s.Metric)
+		}
+	}
+	if len(readings[0].Selectors) != 2 {
+		t.Errorf("rule.yaml reads %v, want two series", readings[0].Selectors)
+	}
+
+	chart, err := os.ReadFile(filepath.Join(root(t), "deploy/chart/templates/autoscaler.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"keda.yaml": autoscaleFile(t, "keda.yaml"), "prometheus-adapter.yaml": autoscaleFile(t, "prometheus-adapter.yaml"), "the chart": string(chart),
+	} {
+		if !strings.Contains(text, recorded) {
+			t.Errorf("%s does not ask for %s", name, recorded)
+		}
+	}
+	var keda struct {
+		Spec struct {
+			MinReplicaCount  int
+			IdleReplicaCount *int
+			Fallback         struct{ Replicas int }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(autoscaleFile(t, "keda.yaml")), &keda); err != nil {
+		t.Fatal(err)
+	}
+	if s := keda.Spec; s.MinReplicaCount < 2 || s.Fallback.Replicas < 2 || s.IdleReplicaCount != nil {
+		t.Errorf("keda.yaml: %+v: the floor is two members", s)
+	}
+}
+
+// TestAnotherMemberWouldHelp has promtool work out the rule for fleets of two.
+func TestAnotherMemberWouldHelp(t *testing.T) {
+	needPromtool(t)
+	spec, _ := autoscaleGroups(t)
+	dir := t.TempDir()
+	write := func(name string, content any) string {
+		text, err := yaml.Marshal(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	write("rules.yaml", spec)
+	// Ten items a minute wait for less than 0.1 s, or between 1 and 10 s.
+	quick, late, none := []string{"0+10x60", "0+10x60", "0+10x60", "0+10x60"}, []string{"0x60", "0x60", "0+10x60", "0+10x60"}, []string{"0x60", "0x60", "0x60", "0x60"}
+	fleet := func(members ...[]string) []map[string]string {
+		var series []map[string]string
+		for i, m := range members {
+			labels := `namespace="kube-system",job="flotilla",instance="` + string(rune('a'+i)) + `"`
+			series = append(series, map[string]string{"series": "flotilla_plan_generation{" + labels + "}", "values": "1x60"})
+			for j, le := range []string{"0.1", "1", "10", "+Inf"} {
+				series = append(series, map[string]string{"series": "flotilla_shard_queue_duration_seconds_bucket{" + labels + `,ring="r",shard="0",le="` + le + `"}`, "values": m[j]})
+			}
+		}
+		return series
+	}
+	var tests []map[string]any
+	for _, tc := range []struct {
+		members [][]string
+		want    float64
+	}{{[][]string{late, late}, 9.1}, {[][]string{late, quick}, 0.09}, {[][]string{late, none}, 0}, {[][]string{none, none}, 0}} {
+		tests = append(tests, map[string]any{
+			"interval": "1m", "input_series": fleet(tc.members...),
+			"promql_expr_test": []map[string]any{{
+				"expr": "round(" + recorded + ", 0.01)", "eval_time": "30m",
+				"exp_samples": []map[string]any{{"labels": `{namespace="kube-system",job="flotilla"}`, "value": tc.want}},
+			}},
+		})
+	}
+	file := write("tests.yaml", map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "30s", "tests": tests})
+	for _, promtool := range promtools(t) {
+		run(t, promtool, "test", "rules", file)
+	}
+}
