@@ -66,7 +66,7 @@ Further commands:
   flotilla plan apply       make an edited plan the next generation
   flotilla plan rebalance   even out what the members carry, now
   flotilla plan simulate    show what would move with another number of members
-  flotilla explain          show which shard a namespace lies in, and who runs it
+  flotilla explain          show who looks after a namespace or object, or runs a controller
   flotilla controllers      print every controller and how it is sharded
   flotilla completion       print a script that has a shell complete all this
 

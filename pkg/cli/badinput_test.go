@@ -75,6 +75,12 @@ func TestBadFlags(t *testing.T) {
 		{"undrain", []string{"one MEMBER", "[]"}},
 		{"explain", []string{"one NAMESPACE", "[]"}},
 		{"explain a b", []string{"one NAMESPACE", `["a" "b"]`}},
+		{"explain web --controller=x", []string{"one NAMESPACE", "nothing else", `["web"]`}},
+		{"explain /web", []string{"TYPE/NAME", `"/web"`, "must have both"}},
+		{"explain deployment/", []string{"TYPE/NAME", `"deployment/"`, "must have both"}},
+		{"explain deployment/a/b", []string{"TYPE/NAME", `"deployment/a/b"`, "may not contain '/'"}},
+		{"explain deployment/web -n Big_Name", []string{"--namespace", `"Big_Name"`, "DNS label"}},
+		{"explain web -n web", []string{"--namespace", `"web"`, "TYPE/NAME"}},
 		{"explain Big_Name", []string{"NAMESPACE", `"Big_Name"`, "DNS label"}},
 	} {
 		t.Run(strings.ReplaceAll(test.args, dir, ""), func(t *testing.T) {

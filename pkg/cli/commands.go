@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -195,25 +196,85 @@ StatefulSet would name them. Nothing is written.`,
 
 func (c Config) explainCommand() *cobra.Command {
 	var output form
-	command, _ := c.newCommand("explain NAMESPACE", "Show which shard a namespace lies in, and who runs it",
+	var controller, namespace string
+	command, target := c.newCommand("explain NAMESPACE | TYPE/NAME | --controller NAME", "Show who looks after a namespace or an object, or runs a controller",
 		`Shows for each namespaced ring the shard that a namespace lies in, who holds it since
-when, and whom the plan wants. The namespace need not exist.`,
-		oneNamespace, func(ctx context.Context, cmd *cobra.Command, conn *connection, args []string) error {
-			if err := output.validate(); err != nil {
-				return err
+when, and whom the plan wants.
+
+Of an object, such as deployment/web or node/worker-1, it shows the same of its namespace,
+and the groups that decide over objects of its type. TYPE is whatever kubectl takes. The
+API server is asked which types it serves, and not for the object: neither that nor the
+namespace need exist.
+
+Of a controller it shows the ring or group that has it, who runs which part of it, and
+which members are of a version that lacks it. It may be named without "-controller".`,
+		cobra.ArbitraryArgs, nil)
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := output.validate(); err != nil {
+			return err
+		}
+		byController := cmd.Flags().Changed("controller")
+		if byController != (len(args) == 0) || len(args) > 1 {
+			return fmt.Errorf("%w, got %q", errNeither, args)
+		}
+		object := len(args) == 1 && strings.Contains(args[0], "/")
+		var err error
+		switch {
+		case object:
+			if err = checkObject(args[0]); err == nil {
+				namespace, err = target.objectNamespace(namespace)
 			}
+		case namespace != "":
+			err = fmt.Errorf("--namespace %q: must be given with TYPE/NAME alone", namespace)
+		case len(args) == 1:
+			err = oneNamespace(cmd, args)
+		}
+		if err != nil {
+			return err
+		}
+		conn, err := c.open(*target)
+		if err != nil {
+			return err
+		}
+		return target.within(cmd.Context(), func(ctx context.Context) error {
 			r, err := conn.read(ctx)
 			if err != nil {
 				return err
 			}
-			e, err := Explain(r, args[0])
+			if byController {
+				e, err := ExplainController(r, controller)
+				if err != nil {
+					return err
+				}
+				return print(cmd.OutOrStdout(), output.value, e, tableController)
+			}
+			e, err := c.explain(r, conn, args[0], namespace)
 			if err != nil {
 				return err
 			}
 			return print(cmd.OutOrStdout(), output.value, e, tableExplanation)
 		})
+	}
+	command.Flags().StringVar(&controller, "controller", "", "A controller, as 'flotilla controllers' names it.")
+	command.Flags().StringVarP(&namespace, "namespace", "n", "", "The namespace of the object. Default: that of the kubeconfig's context, else \"default\".")
 	output.addFlag(command)
 	return command
+}
+
+// explain returns who looks after a namespace, or an object where the text is TYPE/NAME.
+func (c Config) explain(r *status.Reading, conn *connection, text, namespace string) (Explanation, error) {
+	word, name, object := strings.Cut(text, "/")
+	if !object {
+		return Explain(r, text)
+	}
+	if r.Fault != nil {
+		return Explanation{}, r.Problem()
+	}
+	of, err := resourceTypeOf(conn.client.Discovery(), word)
+	if err != nil {
+		return Explanation{}, err
+	}
+	return ExplainObject(r, of, namespace, name, c.Deciding)
 }
 
 func oneNamespace(cmd *cobra.Command, args []string) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -39,6 +40,9 @@ type Config struct {
 	// Identities names the controllers behind each identity that controllers of this build have, for 'flotilla audit'. Default:
 	// none are known, and it does not judge which controller wrote.
 	Identities map[string][]string
+	// Deciding returns the controllers that decide over objects of a resource, by the names that they have in the plan, for
+	// 'flotilla explain'. Default: none are known, and it says who looks after the object's namespace alone.
+	Deciding func(resource schema.GroupResource, namespaced bool, plan shard.Plan) []string
 	// Limits are the planner's. Default: shard.DefaultLimits().
 	Limits shard.Limits
 	// Connect returns the Leases of a cluster for the flags that were given. Default: by kubeconfig.
@@ -117,12 +121,34 @@ const aLabel = "a DNS label: up to 63 lower-case letters, digits and hyphens, no
 
 func isLabel(text string) bool { return len(validation.IsDNS1123Label(text)) == 0 }
 
-// connect reads the kubeconfig as client-go's other tools do.
-func connect(t Target) (kubernetes.Interface, error) {
+// loader reads the kubeconfig, once it is asked.
+func (t *Target) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = t.Kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: t.Context})
-	config, err := loader.ClientConfig()
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: t.Context})
+}
+
+// objectNamespace returns the namespace of an object: the one that was given, or that of the kubeconfig's context.
+func (t *Target) objectNamespace(given string) (string, error) {
+	if given == "" {
+		namespace, _, err := t.loader().Namespace()
+		if clientcmd.IsEmptyConfig(err) {
+			namespace, err = metav1.NamespaceDefault, nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("--kubeconfig %q, --context %q: %w", cmp.Or(t.Kubeconfig, "(default)"), t.Context, err)
+		}
+		given = namespace
+	}
+	if !isLabel(given) {
+		return "", fmt.Errorf("--namespace %q: must be the name of a namespace, %s", given, aLabel)
+	}
+	return given, nil
+}
+
+// connect reads the kubeconfig as client-go's other tools do.
+func connect(t Target) (kubernetes.Interface, error) {
+	config, err := t.loader().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errors.New("no cluster is configured: give --kubeconfig a file, or set KUBECONFIG, or write ~/.kube/config, or run in a pod")
 	}
