@@ -75,6 +75,7 @@ func TestBadFlags(t *testing.T) {
 		{"undrain", []string{"one MEMBER", "[]"}},
 		{"explain", []string{"one NAMESPACE", "[]"}},
 		{"explain a b", []string{"one NAMESPACE", `["a" "b"]`}},
+		{"top --sort-by=luck", []string{"--sort-by", `"luck"`, "cpu, memory, name, objects, queued, shards, share"}},
 		{"explain web --controller=x", []string{"one NAMESPACE", "nothing else", `["web"]`}},
 		{"explain /web", []string{"TYPE/NAME", `"/web"`, "must have both"}},
 		{"explain deployment/", []string{"TYPE/NAME", `"deployment/"`, "must have both"}},
