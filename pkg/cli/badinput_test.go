@@ -35,7 +35,11 @@ func TestBadFlags(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"plan show -o wide", []string{"--output", `"wide"`, "table, json, yaml, document"}},
+		{"plan show -o wider", []string{"--output", `"wider"`, "table, json, yaml, wide, name, jsonpath=TEMPLATE, document"}},
+		{"plan show -o jsonpath", []string{"--output", `"jsonpath"`, "jsonpath=TEMPLATE"}},
+		{"plan show -o jsonpath={.rings[}", []string{"--output", "jsonpath={.rings[}"}},
+		{"plan diff -f x -o jsonpath={.x}", []string{"--output", "table, json, yaml"}},
+		{"status --watch -o wide", []string{"--output", `"wide"`, "--watch"}},
 		{"plan diff -f x -o document", []string{"--output", `"document"`, "table, json, yaml"}},
 		{"explain ns -o x", []string{"--output", `"x"`}},
 		{"plan show --fleet-name=A_B", []string{"--fleet-name", `"A_B"`, "DNS label"}},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
@@ -73,13 +74,26 @@ an orphan when nobody holds it.
 				fmt.Fprint(cmd.OutOrStdout(), document)
 				return err
 			}
-			if err := print(cmd.OutOrStdout(), output.value, status.Of(r), tablePlan); err != nil || r.Fault == nil {
+			if output.value == formName {
+				err = printNames(cmd.OutOrStdout(), shardNames(r.Plan))
+			} else {
+				err = print(cmd.OutOrStdout(), output.value, status.Of(r), tablePlan(output.value == formWide))
+			}
+			if err != nil || r.Fault == nil {
 				return err
 			}
 			return r.Problem()
 		})
-	output.addFlag(command, formDocument)
+	output.addListFlag(command, formDocument)
 	return command
+}
+
+func shardNames(plan shard.Plan) []string {
+	var names []string
+	for _, s := range plan.Shards() {
+		names = append(names, s.ID.String())
+	}
+	return names
 }
 
 func (c Config) diffCommand() *cobra.Command {

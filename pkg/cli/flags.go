@@ -168,6 +168,11 @@ type form struct {
 	allowed []string
 }
 
+// addListFlag adds the flag to a command that lists something.
+func (f *form) addListFlag(command *cobra.Command, more ...string) {
+	f.addFlag(command, append([]string{formWide, formName, formPath}, more...)...)
+}
+
 func (f *form) addFlag(command *cobra.Command, more ...string) {
 	f.allowed = append([]string{formTable, formJSON, formYAML}, more...)
 	command.Flags().StringVarP(&f.value, "output", "o", formTable, "The form of the output: "+strings.Join(f.allowed, ", ")+".")
@@ -175,6 +180,10 @@ func (f *form) addFlag(command *cobra.Command, more ...string) {
 }
 
 func (f *form) validate() error {
+	if template, is := strings.CutPrefix(f.value, formJSONPath); is && slices.Contains(f.allowed, formPath) {
+		_, err := parsePath(template)
+		return err
+	}
 	if !slices.Contains(f.allowed, f.value) {
 		return fmt.Errorf("--output %q: must be one of %s", f.value, strings.Join(f.allowed, ", "))
 	}

@@ -83,15 +83,23 @@ metrics API.`,
 			if err != nil {
 				return err
 			}
-			return print(cmd.OutOrStdout(), output.value, TopOf(r, order), tableTop)
+			top := TopOf(r, order)
+			if output.value == formName {
+				return printNames(cmd.OutOrStdout(), memberNames(top.Members))
+			}
+			return print(cmd.OutOrStdout(), output.value, top, tableTop(output.value == formWide))
 		})
 	command.Flags().StringVar(&order, "sort-by", byName, "The order of the members: "+allowed+".")
-	output.addFlag(command)
+	output.addListFlag(command)
 	return command
 }
 
-// tableTop writes a Top for people.
-func tableTop(w io.Writer, t Top) {
+// tableTop returns a function that writes a Top for people.
+func tableTop(wide bool) func(io.Writer, Top) {
+	return func(w io.Writer, t Top) { writeTop(w, t, wide) }
+}
+
+func writeTop(w io.Writer, t Top, wide bool) {
 	if len(t.Members) == 0 {
 		fmt.Fprintln(w, "No members")
 		printWarnings(w, t.Warnings)
@@ -103,11 +111,19 @@ func tableTop(w io.Writer, t Top) {
 		lines = append(lines, []string{
 			m.Name, m.State, cores(m.CPU), megabytes(m.Memory), megabytes(m.Estimated), number(m.Queued), fmt.Sprint(m.Shards), number(m.Objects), percent(m.Share),
 		})
+		if wide {
+			last := len(lines) - 1
+			lines[last] = append(lines[last], m.Rings, m.Generation, m.Version, m.Incarnation)
+		}
 		if m.CPU == nil && m.State != "silent" {
 			silent = append(silent, m.Name)
 		}
 	}
-	rows(w, []string{"MEMBER", "STATE", "CPU", "HEAP", "ESTIMATED", "QUEUED", "SHARDS", "OBJECTS", "KEYSPACE"}, lines)
+	head := []string{"MEMBER", "STATE", "CPU", "HEAP", "ESTIMATED", "QUEUED", "SHARDS", "OBJECTS", "KEYSPACE"}
+	if wide {
+		head = append(head, "RINGS", "GENERATION", "VERSION", "INCARNATION")
+	}
+	rows(w, head, lines)
 	if len(silent) > 0 {
 		fmt.Fprintf(w, "\nNot said by %s: it has just begun, or its version does not say\n", some(silent))
 	}

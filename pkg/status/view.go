@@ -143,6 +143,8 @@ type MemberView struct {
 	Share *float64 `json:"share,omitempty"`
 	// Heartbeat is when it renewed its Lease last; its age is as of the view's AsOf.
 	Heartbeat *time.Time `json:"heartbeat,omitempty"`
+	// Version is that of its build; empty if it does not say.
+	Version string `json:"version,omitempty"`
 	// Drained: an operator has asked that it gets no shards.
 	Drained bool `json:"drained,omitempty"`
 	// Still: it runs nothing, because an operator has stopped the fleet.
@@ -274,6 +276,9 @@ func Members(r *Reading) []MemberView {
 		}
 		if memory, published := fleet.MemoryOn(o); published && live {
 			v.Memory, v.Estimated = &memory.Live, &memory.Beside
+		}
+		if known, says := fleet.KnownOf(member); live && says {
+			v.Version = known.Version
 		}
 		if use, published := fleet.UseOn(o); published && live {
 			cores := float64(use.CPU) / 1000
