@@ -210,7 +210,7 @@ StatefulSet would name them. Nothing is written.`,
 
 func (c Config) explainCommand() *cobra.Command {
 	var output form
-	var controller, namespace string
+	var controller, namespace string // of the object
 	command, target := c.newCommand("explain NAMESPACE | TYPE/NAME | --controller NAME", "Show who looks after a namespace or an object, or runs a controller",
 		`Shows for each namespaced ring the shard that a namespace lies in, who holds it since
 when, and whom the plan wants.
@@ -236,10 +236,10 @@ which members are of a version that lacks it. It may be named without "-controll
 		switch {
 		case object:
 			if err = checkObject(args[0]); err == nil {
-				namespace, err = target.objectNamespace(namespace)
+				namespace, err = target.objectNamespace()
 			}
-		case namespace != "":
-			err = fmt.Errorf("--namespace %q: must be given with TYPE/NAME alone", namespace)
+		case target.namespace != "":
+			err = fmt.Errorf("--namespace %q: must be given with TYPE/NAME alone", target.namespace)
 		case len(args) == 1:
 			err = oneNamespace(cmd, args)
 		}
@@ -270,7 +270,7 @@ which members are of a version that lacks it. It may be named without "-controll
 		})
 	}
 	command.Flags().StringVar(&controller, "controller", "", "A controller, as 'flotilla controllers' names it.")
-	command.Flags().StringVarP(&namespace, "namespace", "n", "", "The namespace of the object. Default: that of the kubeconfig's context, else \"default\".")
+	target.ofObjects(command)
 	output.addFlag(command)
 	return command
 }

@@ -76,10 +76,18 @@ type Target struct {
 	// Kubeconfig is a file; empty for what KUBECONFIG names, ~/.kube/config, or the pod's own credentials. Context is one
 	// in it; empty for the current one.
 	Kubeconfig, Context string
+	// Overrides are kubectl's other flags, that go before what the kubeconfig says. Its fields for context, namespace and
+	// timeout are not used.
+	Overrides clientcmd.ConfigOverrides
 	// Fleet is the fleet's name, Namespace that of its Leases.
 	Fleet, Namespace string
 	// Timeout is for each command without its waiting; over 0 to one hour.
 	Timeout time.Duration
+
+	// namespace is --namespace, which is that of an object if objects is set, and else another name for Namespace.
+	namespace string
+	objects   bool
+	given     func(flag string) bool // reports whether a flag was given; nil for none
 }
 
 func (t *Target) addFlags(command *cobra.Command) {
@@ -88,7 +96,20 @@ func (t *Target) addFlags(command *cobra.Command) {
 	fs.StringVar(&t.Context, "context", "", "The context of the kubeconfig. Default: its current one.")
 	fs.StringVar(&t.Fleet, "fleet-name", defaultFleet, "The fleet, as its members have it.")
 	fs.StringVar(&t.Namespace, "leader-elect-resource-namespace", metav1.NamespaceSystem, "The namespace of the fleet's Leases, as its members have it.")
+	fs.StringVarP(&t.namespace, "namespace", "n", "", "The same as --leader-elect-resource-namespace.")
 	fs.DurationVar(&t.Timeout, "request-timeout", defaultTimeout, "How long the API server may take, for all requests of the command but those of --wait.")
+	// kubectl's, in its words, but for those above.
+	flags := clientcmd.RecommendedConfigOverrideFlags("")
+	flags.CurrentContext, flags.Timeout, flags.ContextOverrideFlags.Namespace = clientcmd.FlagInfo{}, clientcmd.FlagInfo{}, clientcmd.FlagInfo{}
+	flags.ClusterOverrideFlags.APIServer.ShortName = "s"
+	clientcmd.BindOverrideFlags(&t.Overrides, fs, flags)
+	t.given = fs.Changed
+}
+
+// ofObjects has --namespace be the namespace of the objects that a command is about, and not that of the Leases.
+func (t *Target) ofObjects(command *cobra.Command) {
+	t.objects = true
+	command.Flags().Lookup("namespace").Usage = `The namespace of the object. Default: that of the kubeconfig's context, else "default".`
 }
 
 // within runs f within the time that requests may take.
@@ -104,6 +125,12 @@ func (t *Target) within(ctx context.Context, f func(context.Context) error) erro
 
 func (t *Target) validate() error {
 	var faults []error
+	if t.namespace != "" && !t.objects {
+		if t.given("leader-elect-resource-namespace") && t.Namespace != t.namespace {
+			faults = append(faults, fmt.Errorf("--namespace %q: must be as --leader-elect-resource-namespace %q, if both are given", t.namespace, t.Namespace))
+		}
+		t.Namespace = t.namespace
+	}
 	if !isLabel(t.Fleet) {
 		faults = append(faults, fmt.Errorf("--fleet-name %q: must be %s", t.Fleet, aLabel))
 	}
@@ -125,11 +152,14 @@ func isLabel(text string) bool { return len(validation.IsDNS1123Label(text)) == 
 func (t *Target) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = t.Kubeconfig
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: t.Context})
+	overrides := t.Overrides
+	overrides.CurrentContext = t.Context
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides)
 }
 
 // objectNamespace returns the namespace of an object: the one that was given, or that of the kubeconfig's context.
-func (t *Target) objectNamespace(given string) (string, error) {
+func (t *Target) objectNamespace() (string, error) {
+	given := t.namespace
 	if given == "" {
 		namespace, _, err := t.loader().Namespace()
 		if clientcmd.IsEmptyConfig(err) {
@@ -146,7 +176,7 @@ func (t *Target) objectNamespace(given string) (string, error) {
 	return given, nil
 }
 
-// connect reads the kubeconfig as client-go's other tools do.
+// connect connects to the cluster that kubectl would, by the same flags.
 func connect(t Target) (kubernetes.Interface, error) {
 	config, err := t.loader().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
@@ -155,11 +185,20 @@ func connect(t Target) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig %q, --context %q: %w", cmp.Or(t.Kubeconfig, "(default)"), t.Context, err)
 	}
+	t.impersonate(config)
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "flotilla-cli"))
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig %q, --context %q: %w", cmp.Or(t.Kubeconfig, "(default)"), t.Context, err)
 	}
 	return client, nil
+}
+
+// impersonate has requests be made as somebody else, if flags say so. client-go leaves that out where the credentials are a pod's
+// own: the command would act with all of the pod's rights.
+func (t *Target) impersonate(config *rest.Config) {
+	if as := t.Overrides.AuthInfo; as.Impersonate != "" || as.ImpersonateUID != "" || len(as.ImpersonateGroups) > 0 {
+		config.Impersonate.UserName, config.Impersonate.UID, config.Impersonate.Groups = as.Impersonate, as.ImpersonateUID, as.ImpersonateGroups
+	}
 }
 
 // form is the value of -o.
