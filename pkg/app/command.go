@@ -60,6 +60,7 @@ Further commands:
   flotilla status           show how the fleet is, and what is wrong
   flotilla events           show what has happened in the fleet of late
   flotilla top              show what members use: CPU, memory, queues, shards
+  flotilla dashboard        serve the status page on this machine, from the Leases
   flotilla drain            have a member hand over its shards, and give it no others
   flotilla undrain          give a drained member shards again
   flotilla plan show        show the plan in force, and who runs each shard
