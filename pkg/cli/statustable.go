@@ -120,15 +120,16 @@ func statusMembers(w io.Writer, v status.View, all, wide bool) {
 		}
 		lines = append(lines, []string{
 			m.Name, state, fmt.Sprint(m.Shards), objects, megabytes(m.Memory), megabytes(m.Estimated), heartbeat, m.Rings, m.Generation, ago(m.Since, v.Now),
+			percent(m.Share), m.Version,
 		})
 		if wide {
 			last := len(lines) - 1
-			lines[last] = append(lines[last], percent(m.Share), cores(m.CPU), number(m.Queued), m.Version, m.Incarnation)
+			lines[last] = append(lines[last], cores(m.CPU), number(m.Queued), m.Incarnation)
 		}
 	}
-	head := []string{"MEMBER", "STATE", "SHARDS", "OBJECTS", "HEAP", "ESTIMATED", "HEARTBEAT", "RINGS", "GENERATION", "SINCE"}
+	head := []string{"MEMBER", "STATE", "SHARDS", "OBJECTS", "HEAP", "ESTIMATED", "HEARTBEAT", "RINGS", "GENERATION", "SINCE", "KEYSPACE", "VERSION"}
 	if wide {
-		head = append(head, "KEYSPACE", "CPU", "QUEUED", "VERSION", "INCARNATION")
+		head = append(head, "CPU", "QUEUED", "INCARNATION")
 	}
 	fmt.Fprintln(w)
 	if len(lines) == 0 {
@@ -247,7 +248,7 @@ func tableFindings(w io.Writer, findings []status.Finding, all bool) {
 		}
 		if f.Runbook != "" && !page[f.Runbook] && shown[like] == counts[like] {
 			page[f.Runbook] = true
-			fmt.Fprintf(w, "  see %s\n", f.Runbook)
+			fmt.Fprintf(w, "  see %s\n", f.RunbookURL)
 		}
 	}
 }
