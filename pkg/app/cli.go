@@ -12,7 +12,7 @@ import (
 
 // newOperatorCommands returns the commands that look at a running fleet and change its plan.
 func newOperatorCommands() []*cobra.Command {
-	commands := cli.Commands(cli.Config{Check: catalogue.CheckPlan, Identities: catalogue.Identities()})
+	commands := cli.Commands(cli.Config{Check: catalogue.CheckPlan, Identities: catalogue.Identities(), Deciding: catalogue.Deciding})
 	for _, command := range commands {
 		// Nearer than that of the root, which sets up a member's logs and feature gates: errors are printed plainly then.
 		command.PersistentPreRunE = func(*cobra.Command, []string) error { return nil }

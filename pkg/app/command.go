@@ -59,6 +59,8 @@ It takes every flag of kube-controller-manager, and a section of its own.
 Further commands:
   flotilla status           show how the fleet is, and what is wrong
   flotilla events           show what has happened in the fleet of late
+  flotilla top              show what members use: CPU, memory, queues, shards
+  flotilla dashboard        serve the status page on this machine, from the Leases
   flotilla drain            have a member hand over its shards, and give it no others
   flotilla undrain          give a drained member shards again
   flotilla plan show        show the plan in force, and who runs each shard
@@ -66,7 +68,7 @@ Further commands:
   flotilla plan apply       make an edited plan the next generation
   flotilla plan rebalance   even out what the members carry, now
   flotilla plan simulate    show what would move with another number of members
-  flotilla explain          show which shard a namespace lies in, and who runs it
+  flotilla explain          show who looks after a namespace or object, or runs a controller
   flotilla controllers      print every controller and how it is sharded
   flotilla completion       print a script that has a shell complete all this
 

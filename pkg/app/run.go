@@ -149,6 +149,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 			live, beside := process.Memory()
 			return fleet.Memory{Live: live, Beside: beside}
 		},
+		Use:            newUsage(time.Now, processorTime).since,
 		HandoffTimeout: o.Fleet.HandoffTimeout,
 		// Upstream's flag. Its 0, no limit, leaves the lease duration.
 		ShutdownTimeout: max(0, c.ControllerShutdownTimeout),

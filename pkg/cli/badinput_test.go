@@ -35,7 +35,11 @@ func TestBadFlags(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"plan show -o wide", []string{"--output", `"wide"`, "table, json, yaml, document"}},
+		{"plan show -o wider", []string{"--output", `"wider"`, "table, json, yaml, wide, name, jsonpath=TEMPLATE, document"}},
+		{"plan show -o jsonpath", []string{"--output", `"jsonpath"`, "jsonpath=TEMPLATE"}},
+		{"plan show -o jsonpath={.rings[}", []string{"--output", "jsonpath={.rings[}"}},
+		{"plan diff -f x -o jsonpath={.x}", []string{"--output", "table, json, yaml"}},
+		{"status --watch -o wide", []string{"--output", `"wide"`, "--watch"}},
 		{"plan diff -f x -o document", []string{"--output", `"document"`, "table, json, yaml"}},
 		{"explain ns -o x", []string{"--output", `"x"`}},
 		{"plan show --fleet-name=A_B", []string{"--fleet-name", `"A_B"`, "DNS label"}},
@@ -75,6 +79,18 @@ func TestBadFlags(t *testing.T) {
 		{"undrain", []string{"one MEMBER", "[]"}},
 		{"explain", []string{"one NAMESPACE", "[]"}},
 		{"explain a b", []string{"one NAMESPACE", `["a" "b"]`}},
+		{"dashboard --address=0.0.0.0:80", []string{"--address", `"0.0.0.0:80"`, "loopback", "--allow-others"}},
+		{"dashboard --address=[::]:80", []string{"--address", "loopback"}},
+		{"dashboard --address=10.0.0.1:80", []string{"--address", "loopback"}},
+		{"dashboard --address=localhost", []string{"--address", `"localhost"`, "an IP address and a port"}},
+		{"dashboard --address=127.0.0.1", []string{"--address", "an IP address and a port"}},
+		{"top --sort-by=luck", []string{"--sort-by", `"luck"`, "cpu, memory, name, objects, queued, shards, share"}},
+		{"explain web --controller=x", []string{"one NAMESPACE", "nothing else", `["web"]`}},
+		{"explain /web", []string{"TYPE/NAME", `"/web"`, "must have both"}},
+		{"explain deployment/", []string{"TYPE/NAME", `"deployment/"`, "must have both"}},
+		{"explain deployment/a/b", []string{"TYPE/NAME", `"deployment/a/b"`, "may not contain '/'"}},
+		{"explain deployment/web -n Big_Name", []string{"--namespace", `"Big_Name"`, "DNS label"}},
+		{"explain web -n web", []string{"--namespace", `"web"`, "TYPE/NAME"}},
 		{"explain Big_Name", []string{"NAMESPACE", `"Big_Name"`, "DNS label"}},
 	} {
 		t.Run(strings.ReplaceAll(test.args, dir, ""), func(t *testing.T) {

@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
@@ -21,7 +23,7 @@ func Commands(config Config) []*cobra.Command {
 	}
 	plan.AddCommand(config.showCommand(), config.diffCommand(), config.applyCommand(), config.editCommand(), config.isolateCommand(), config.unisolateCommand(),
 		config.pinCommand(), config.unpinCommand(), config.rebalanceCommand(), config.simulateCommand())
-	return []*cobra.Command{config.statusCommand(), config.eventsCommand(), config.drainCommand(), config.undrainCommand(), config.stopCommand(), config.startCommand(), plan, config.explainCommand(), config.auditCommand()}
+	return []*cobra.Command{config.statusCommand(), config.eventsCommand(), config.drainCommand(), config.undrainCommand(), config.stopCommand(), config.startCommand(), plan, config.topCommand(), config.dashboardCommand(), config.explainCommand(), config.auditCommand()}
 }
 
 // newCommand returns a command that is run with a connection, within the time that its flags give it. run may be nil if the
@@ -72,13 +74,26 @@ an orphan when nobody holds it.
 				fmt.Fprint(cmd.OutOrStdout(), document)
 				return err
 			}
-			if err := print(cmd.OutOrStdout(), output.value, status.Of(r), tablePlan); err != nil || r.Fault == nil {
+			if output.value == formName {
+				err = printNames(cmd.OutOrStdout(), shardNames(r.Plan))
+			} else {
+				err = print(cmd.OutOrStdout(), output.value, status.Of(r), tablePlan(output.value == formWide))
+			}
+			if err != nil || r.Fault == nil {
 				return err
 			}
 			return r.Problem()
 		})
-	output.addFlag(command, formDocument)
+	output.addListFlag(command, formDocument)
 	return command
+}
+
+func shardNames(plan shard.Plan) []string {
+	var names []string
+	for _, s := range plan.Shards() {
+		names = append(names, s.ID.String())
+	}
+	return names
 }
 
 func (c Config) diffCommand() *cobra.Command {
@@ -195,25 +210,85 @@ StatefulSet would name them. Nothing is written.`,
 
 func (c Config) explainCommand() *cobra.Command {
 	var output form
-	command, _ := c.newCommand("explain NAMESPACE", "Show which shard a namespace lies in, and who runs it",
+	var controller, namespace string // of the object
+	command, target := c.newCommand("explain NAMESPACE | TYPE/NAME | --controller NAME", "Show who looks after a namespace or an object, or runs a controller",
 		`Shows for each namespaced ring the shard that a namespace lies in, who holds it since
-when, and whom the plan wants. The namespace need not exist.`,
-		oneNamespace, func(ctx context.Context, cmd *cobra.Command, conn *connection, args []string) error {
-			if err := output.validate(); err != nil {
-				return err
+when, and whom the plan wants.
+
+Of an object, such as deployment/web or node/worker-1, it shows the same of its namespace,
+and the groups that decide over objects of its type. TYPE is whatever kubectl takes. The
+API server is asked which types it serves, and not for the object: neither that nor the
+namespace need exist.
+
+Of a controller it shows the ring or group that has it, who runs which part of it, and
+which members are of a version that lacks it. It may be named without "-controller".`,
+		cobra.ArbitraryArgs, nil)
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := output.validate(); err != nil {
+			return err
+		}
+		byController := cmd.Flags().Changed("controller")
+		if byController != (len(args) == 0) || len(args) > 1 {
+			return fmt.Errorf("%w, got %q", errNeither, args)
+		}
+		object := len(args) == 1 && strings.Contains(args[0], "/")
+		var err error
+		switch {
+		case object:
+			if err = checkObject(args[0]); err == nil {
+				namespace, err = target.objectNamespace()
 			}
+		case target.namespace != "":
+			err = fmt.Errorf("--namespace %q: must be given with TYPE/NAME alone", target.namespace)
+		case len(args) == 1:
+			err = oneNamespace(cmd, args)
+		}
+		if err != nil {
+			return err
+		}
+		conn, err := c.open(*target)
+		if err != nil {
+			return err
+		}
+		return target.within(cmd.Context(), func(ctx context.Context) error {
 			r, err := conn.read(ctx)
 			if err != nil {
 				return err
 			}
-			e, err := Explain(r, args[0])
+			if byController {
+				e, err := ExplainController(r, controller)
+				if err != nil {
+					return err
+				}
+				return print(cmd.OutOrStdout(), output.value, e, tableController)
+			}
+			e, err := c.explain(r, conn, args[0], namespace)
 			if err != nil {
 				return err
 			}
 			return print(cmd.OutOrStdout(), output.value, e, tableExplanation)
 		})
+	}
+	command.Flags().StringVar(&controller, "controller", "", "A controller, as 'flotilla controllers' names it.")
+	target.ofObjects(command)
 	output.addFlag(command)
 	return command
+}
+
+// explain returns who looks after a namespace, or an object where the text is TYPE/NAME.
+func (c Config) explain(r *status.Reading, conn *connection, text, namespace string) (Explanation, error) {
+	word, name, object := strings.Cut(text, "/")
+	if !object {
+		return Explain(r, text)
+	}
+	if r.Fault != nil {
+		return Explanation{}, r.Problem()
+	}
+	of, err := resourceTypeOf(conn.client.Discovery(), word)
+	if err != nil {
+		return Explanation{}, err
+	}
+	return ExplainObject(r, of, namespace, name, c.Deciding)
 }
 
 func oneNamespace(cmd *cobra.Command, args []string) error {

@@ -45,7 +45,7 @@ func (c *cluster) run(t *testing.T, stdin string, args ...string) (out, progress
 	t.Helper()
 	root := &cobra.Command{Use: "flotilla", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(Commands(Config{
-		Check: acceptAll, Clock: c.clock,
+		Check: acceptAll, Clock: c.clock, Deciding: testDeciding,
 		Connect: func(Target) (kubernetes.Interface, error) { return c.Clientset, nil },
 	})...)
 	var stdout, stderr bytes.Buffer

@@ -46,6 +46,7 @@ func (c Config) completeMembers(target *Target) cobra.CompletionFunc {
 // completeOutput completes the values of -o.
 func completeOutput(f *form) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return slices.Clone(f.allowed), cobra.ShellCompDirectiveNoFileComp
+		values := slices.DeleteFunc(slices.Clone(f.allowed), func(v string) bool { return v == formPath })
+		return values, cobra.ShellCompDirectiveNoFileComp
 	}
 }

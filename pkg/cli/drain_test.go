@@ -184,7 +184,7 @@ func TestCompletion(t *testing.T) {
 	c := newCluster(l)
 	for args, want := range map[string]string{
 		"drain ": "flotilla-0\nflotilla-1\n:4\n", "undrain ": "flotilla-0\nflotilla-1\n:4\n", "drain flotilla-0 ": ":4\n",
-		"status -o ": "table\njson\nyaml\n:4\n", "plan show -o ": "table\njson\nyaml\ndocument\n:4\n", "explain ": ":4\n",
+		"status -o ": "table\njson\nyaml\nwide\nname\n:4\n", "plan show -o ": "table\njson\nyaml\nwide\nname\ndocument\n:4\n", "explain ": ":4\n",
 	} {
 		out, _, err := c.run(t, "", append([]string{"__complete"}, strings.Split(args, " ")...)...)
 		if err != nil || out != want {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
@@ -17,14 +18,23 @@ const (
 	byComputing = "computed here"
 )
 
-// Explanation is what 'flotilla explain' prints: who looks after a namespace.
+// Explanation is what 'flotilla explain' prints: who looks after a namespace, or an object.
 type Explanation struct {
-	Namespace string `json:"namespace"`
+	// Object is set if somebody has asked for an object.
+	Object *ObjectExplained `json:"object,omitempty"`
+	// Namespace is empty of an object that has none.
+	Namespace string `json:"namespace,omitempty"`
 	// Hash is where the namespace lies in the keyspace: 0x and 16 digits.
-	Hash       string          `json:"hash"`
+	Hash       string          `json:"hash,omitempty"`
 	Generation int64           `json:"generation"`
-	Rings      []RingExplained `json:"rings"`
-	Warnings   []string        `json:"warnings,omitempty"`
+	Rings      []RingExplained `json:"rings,omitempty"`
+	// Groups are those that decide over the object.
+	Groups []GroupExplained `json:"groups,omitempty"`
+	// Elsewhere are controllers of ranges that decide over an object of no namespace, each for the objects of its range.
+	// Missing are controllers that decide over the object, and are not in the plan.
+	Elsewhere []string `json:"elsewhere,omitempty"`
+	Missing   []string `json:"missing,omitempty"`
+	Warnings  []string `json:"warnings,omitempty"`
 
 	now time.Time
 }
@@ -33,9 +43,11 @@ type Explanation struct {
 type RingExplained struct {
 	Ring        string   `json:"ring"`
 	Controllers []string `json:"controllers"`
-	Shard       string   `json:"shard"`
-	Range       string   `json:"range"`
-	Isolated    bool     `json:"isolated,omitempty"`
+	// Deciding are those of the controllers that decide over objects of the type that somebody has asked for.
+	Deciding []string `json:"deciding,omitempty"`
+	Shard    string   `json:"shard"`
+	Range    string   `json:"range"`
+	Isolated bool     `json:"isolated,omitempty"`
 	// Owner is the member that is wanted, and OwnerBy says by whom: pin, home, or "computed here" where the plan leaves
 	// it to the consistent hashing.
 	Owner   string       `json:"owner,omitempty"`
@@ -86,21 +98,20 @@ func Explain(r *status.Reading, namespace string) (Explanation, error) {
 
 // tableExplanation writes an Explanation for people.
 func tableExplanation(w io.Writer, e Explanation) {
-	fmt.Fprintf(w, "Namespace %s, hash %s, plan generation %d\n", e.Namespace, e.Hash, e.Generation)
+	if e.Object != nil {
+		tableObject(w, e)
+	} else {
+		fmt.Fprintf(w, "Namespace %s, hash %s, plan generation %d\n", e.Namespace, e.Hash, e.Generation)
+	}
 	for _, v := range e.Rings {
 		fmt.Fprintf(w, "\nRing %s\n", v.Ring)
-		var lines [][2]string
-		add := func(name, value string) { lines = append(lines, [2]string{name, value}) }
-		add("shard", v.Shard+map[bool]string{true: " (of this namespace alone)"}[v.Isolated])
-		add("range", v.Range)
-		add("state", string(v.State))
-		if v.Incarnation == "" {
-			add("holder", fmt.Sprintf("nobody, after term %d", v.Term))
-		} else {
-			add("holder", holder(v.Claim)+map[bool]string{true: " (silent)"}[v.Silent])
-			add("incarnation", v.Incarnation)
-			add("since", since(v.Claim, e.now))
+		lines := [][2]string{
+			{"shard", v.Shard + map[bool]string{true: " (of this namespace alone)"}[v.Isolated]},
+			{"range", v.Range},
+			{"state", string(v.State)},
 		}
+		add := func(name, value string) { lines = append(lines, [2]string{name, value}) }
+		lines = append(lines, claimLines(v.Claim, e.now)...)
 		for _, o := range v.Older {
 			add("still run by", fmt.Sprintf("%s of Lease %s, generation %s, since %s", holder(o.Claim), o.Lease, o.Generation, since(o.Claim, e.now)))
 		}
@@ -108,12 +119,32 @@ func tableExplanation(w io.Writer, e Explanation) {
 			add("asked for by", v.NextHolder)
 		}
 		add("owner", explainedOwner(v))
-		add("controllers", fmt.Sprintf("%d, which -o yaml lists", len(v.Controllers)))
-		for _, line := range lines {
-			fmt.Fprintf(w, "  %-13s %s\n", line[0], status.Plain(line[1]))
+		if len(v.Deciding) > 0 {
+			add("decides", strings.Join(v.Deciding, ", "))
 		}
+		add("controllers", fmt.Sprintf("%d, which -o yaml lists", len(v.Controllers)))
+		explainedLines(w, lines)
 	}
+	tableGroups(w, e)
 	printWarnings(w, e.Warnings)
+}
+
+// claimLines say who holds a shard.
+func claimLines(c status.Claim, now time.Time) [][2]string {
+	if c.Incarnation == "" {
+		return [][2]string{{"holder", fmt.Sprintf("nobody, after term %d", c.Term)}}
+	}
+	return [][2]string{
+		{"holder", holder(c) + map[bool]string{true: " (silent)"}[c.Silent]},
+		{"incarnation", c.Incarnation},
+		{"since", since(c, now)},
+	}
+}
+
+func explainedLines(w io.Writer, lines [][2]string) {
+	for _, line := range lines {
+		fmt.Fprintf(w, "  %-13s %s\n", line[0], status.Plain(line[1]))
+	}
 }
 
 func explainedOwner(v RingExplained) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -39,6 +40,9 @@ type Config struct {
 	// Identities names the controllers behind each identity that controllers of this build have, for 'flotilla audit'. Default:
 	// none are known, and it does not judge which controller wrote.
 	Identities map[string][]string
+	// Deciding returns the controllers that decide over objects of a resource, by the names that they have in the plan, for
+	// 'flotilla explain'. Default: none are known, and it says who looks after the object's namespace alone.
+	Deciding func(resource schema.GroupResource, namespaced bool, plan shard.Plan) []string
 	// Limits are the planner's. Default: shard.DefaultLimits().
 	Limits shard.Limits
 	// Connect returns the Leases of a cluster for the flags that were given. Default: by kubeconfig.
@@ -72,10 +76,18 @@ type Target struct {
 	// Kubeconfig is a file; empty for what KUBECONFIG names, ~/.kube/config, or the pod's own credentials. Context is one
 	// in it; empty for the current one.
 	Kubeconfig, Context string
+	// Overrides are kubectl's other flags, that go before what the kubeconfig says. Its fields for context, namespace and
+	// timeout are not used.
+	Overrides clientcmd.ConfigOverrides
 	// Fleet is the fleet's name, Namespace that of its Leases.
 	Fleet, Namespace string
 	// Timeout is for each command without its waiting; over 0 to one hour.
 	Timeout time.Duration
+
+	// namespace is --namespace, which is that of an object if objects is set, and else another name for Namespace.
+	namespace string
+	objects   bool
+	given     func(flag string) bool // reports whether a flag was given; nil for none
 }
 
 func (t *Target) addFlags(command *cobra.Command) {
@@ -84,7 +96,20 @@ func (t *Target) addFlags(command *cobra.Command) {
 	fs.StringVar(&t.Context, "context", "", "The context of the kubeconfig. Default: its current one.")
 	fs.StringVar(&t.Fleet, "fleet-name", defaultFleet, "The fleet, as its members have it.")
 	fs.StringVar(&t.Namespace, "leader-elect-resource-namespace", metav1.NamespaceSystem, "The namespace of the fleet's Leases, as its members have it.")
+	fs.StringVarP(&t.namespace, "namespace", "n", "", "The same as --leader-elect-resource-namespace.")
 	fs.DurationVar(&t.Timeout, "request-timeout", defaultTimeout, "How long the API server may take, for all requests of the command but those of --wait.")
+	// kubectl's, in its words, but for those above.
+	flags := clientcmd.RecommendedConfigOverrideFlags("")
+	flags.CurrentContext, flags.Timeout, flags.ContextOverrideFlags.Namespace = clientcmd.FlagInfo{}, clientcmd.FlagInfo{}, clientcmd.FlagInfo{}
+	flags.ClusterOverrideFlags.APIServer.ShortName = "s"
+	clientcmd.BindOverrideFlags(&t.Overrides, fs, flags)
+	t.given = fs.Changed
+}
+
+// ofObjects has --namespace be the namespace of the objects that a command is about, and not that of the Leases.
+func (t *Target) ofObjects(command *cobra.Command) {
+	t.objects = true
+	command.Flags().Lookup("namespace").Usage = `The namespace of the object. Default: that of the kubeconfig's context, else "default".`
 }
 
 // within runs f within the time that requests may take.
@@ -100,6 +125,12 @@ func (t *Target) within(ctx context.Context, f func(context.Context) error) erro
 
 func (t *Target) validate() error {
 	var faults []error
+	if t.namespace != "" && !t.objects {
+		if t.given("leader-elect-resource-namespace") && t.Namespace != t.namespace {
+			faults = append(faults, fmt.Errorf("--namespace %q: must be as --leader-elect-resource-namespace %q, if both are given", t.namespace, t.Namespace))
+		}
+		t.Namespace = t.namespace
+	}
 	if !isLabel(t.Fleet) {
 		faults = append(faults, fmt.Errorf("--fleet-name %q: must be %s", t.Fleet, aLabel))
 	}
@@ -117,18 +148,44 @@ const aLabel = "a DNS label: up to 63 lower-case letters, digits and hyphens, no
 
 func isLabel(text string) bool { return len(validation.IsDNS1123Label(text)) == 0 }
 
-// connect reads the kubeconfig as client-go's other tools do.
-func connect(t Target) (kubernetes.Interface, error) {
+// loader reads the kubeconfig, once it is asked.
+func (t *Target) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = t.Kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: t.Context})
-	config, err := loader.ClientConfig()
+	overrides := t.Overrides
+	overrides.CurrentContext = t.Context
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides)
+}
+
+// objectNamespace returns the namespace of an object: the one that was given, or that of the kubeconfig's context.
+func (t *Target) objectNamespace() (string, error) {
+	given := t.namespace
+	if given == "" {
+		namespace, _, err := t.loader().Namespace()
+		if clientcmd.IsEmptyConfig(err) {
+			namespace, err = metav1.NamespaceDefault, nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("--kubeconfig %q, --context %q: %w", cmp.Or(t.Kubeconfig, "(default)"), t.Context, err)
+		}
+		given = namespace
+	}
+	if !isLabel(given) {
+		return "", fmt.Errorf("--namespace %q: must be the name of a namespace, %s", given, aLabel)
+	}
+	return given, nil
+}
+
+// connect connects to the cluster that kubectl would, by the same flags.
+func connect(t Target) (kubernetes.Interface, error) {
+	config, err := t.loader().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errors.New("no cluster is configured: give --kubeconfig a file, or set KUBECONFIG, or write ~/.kube/config, or run in a pod")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig %q, --context %q: %w", cmp.Or(t.Kubeconfig, "(default)"), t.Context, err)
 	}
+	t.impersonate(config)
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "flotilla-cli"))
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig %q, --context %q: %w", cmp.Or(t.Kubeconfig, "(default)"), t.Context, err)
@@ -136,10 +193,23 @@ func connect(t Target) (kubernetes.Interface, error) {
 	return client, nil
 }
 
+// impersonate has requests be made as somebody else, if flags say so. client-go leaves that out where the credentials are a pod's
+// own: the command would act with all of the pod's rights.
+func (t *Target) impersonate(config *rest.Config) {
+	if as := t.Overrides.AuthInfo; as.Impersonate != "" || as.ImpersonateUID != "" || len(as.ImpersonateGroups) > 0 {
+		config.Impersonate.UserName, config.Impersonate.UID, config.Impersonate.Groups = as.Impersonate, as.ImpersonateUID, as.ImpersonateGroups
+	}
+}
+
 // form is the value of -o.
 type form struct {
 	value   string
 	allowed []string
+}
+
+// addListFlag adds the flag to a command that lists something.
+func (f *form) addListFlag(command *cobra.Command, more ...string) {
+	f.addFlag(command, append([]string{formWide, formName, formPath}, more...)...)
 }
 
 func (f *form) addFlag(command *cobra.Command, more ...string) {
@@ -149,6 +219,10 @@ func (f *form) addFlag(command *cobra.Command, more ...string) {
 }
 
 func (f *form) validate() error {
+	if template, is := strings.CutPrefix(f.value, formJSONPath); is && slices.Contains(f.allowed, formPath) {
+		_, err := parsePath(template)
+		return err
+	}
 	if !slices.Contains(f.allowed, f.value) {
 		return fmt.Errorf("--output %q: must be one of %s", f.value, strings.Join(f.allowed, ", "))
 	}

@@ -71,11 +71,11 @@ func busyFleet(t *testing.T) (shard.Plan, leases) {
 
 func TestShowOutputs(t *testing.T) {
 	_, l := busyFleet(t)
-	golden(t, "show-busy", status.Of(l.read()), tablePlan)
-	golden(t, "show-calm", status.Of(newLeases(t, testPlan(t)).read()), tablePlan)
+	golden(t, "show-busy", status.Of(l.read()), tablePlan(false))
+	golden(t, "show-calm", status.Of(newLeases(t, testPlan(t)).read()), tablePlan(false))
 	l[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = "{\"\x1b\": 1}"
-	golden(t, "show-junk", status.Of(l.read()), tablePlan)
-	golden(t, "show-nothing", status.Of(leases{}.read()), tablePlan)
+	golden(t, "show-junk", status.Of(l.read()), tablePlan(false))
+	golden(t, "show-nothing", status.Of(leases{}.read()), tablePlan(false))
 }
 
 // TestGatedOutputs shows a fleet that waits while a stock controller manager leads.
@@ -89,7 +89,7 @@ func TestGatedOutputs(t *testing.T) {
 		l[election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations[fleet.GatesAnnotation] = "kube-controller-manager"
 	}
 	l.hold("kube-controller-manager", "control-plane-1", 7)
-	golden(t, "status-gated", status.Of(l.read()), tableStatus(false))
+	golden(t, "status-gated", status.Of(l.read()), tableStatus(false, false))
 }
 
 func TestExplainOutputs(t *testing.T) {
@@ -142,5 +142,5 @@ func TestRebalanceAndSimulateOutputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "simulate-memory", s, tableSimulation)
-	golden(t, "status-memory", status.Of(l.read()), tableStatus(false))
+	golden(t, "status-memory", status.Of(l.read()), tableStatus(false, false))
 }

@@ -9,6 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 
 	"github.com/flotilla-kube/flotilla/pkg/status"
@@ -20,6 +22,11 @@ const (
 	formJSON     = "json"
 	formYAML     = "yaml"
 	formDocument = "document"
+	formWide     = "wide"
+	formName     = "name"
+	// formJSONPath stands before the template; formPath is how it is shown.
+	formJSONPath = "jsonpath="
+	formPath     = formJSONPath + "TEMPLATE"
 )
 
 // maxCell is how many characters of a text a table shows.
@@ -27,6 +34,9 @@ const maxCell = 80
 
 // print writes a view in the form that was asked for; table writes it for people.
 func print[V any](w io.Writer, form string, view V, table func(io.Writer, V)) error {
+	if template, is := strings.CutPrefix(form, formJSONPath); is {
+		return printPath(w, template, view)
+	}
 	switch form {
 	case formJSON:
 		encoder := json.NewEncoder(w)
@@ -43,6 +53,48 @@ func print[V any](w io.Writer, form string, view V, table func(io.Writer, V)) er
 		table(w, view)
 		return nil
 	}
+}
+
+// printNames writes names as other commands take them, one a line.
+func printNames(w io.Writer, names []string) error {
+	for _, name := range names {
+		if _, err := fmt.Fprintln(w, status.Plain(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parsePath reads a JSONPath template as kubectl does: the braces may be left out around a single path.
+func parsePath(template string) (*jsonpath.JSONPath, error) {
+	if !strings.Contains(template, "{") {
+		template = "{." + strings.TrimPrefix(template, ".") + "}"
+	}
+	path := jsonpath.New("output").AllowMissingKeys(true)
+	if err := path.Parse(template); err != nil {
+		return nil, fmt.Errorf("--output %s: %w", formJSONPath+template, err)
+	}
+	return path, nil
+}
+
+// printPath writes what a JSONPath template takes of a view. The names are those of -o json.
+func printPath(w io.Writer, template string, view any) error {
+	path, err := parsePath(template)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(view)
+	if err != nil {
+		return err
+	}
+	var data any
+	if err := utiljson.Unmarshal(text, &data); err != nil {
+		return err
+	}
+	if err := path.Execute(w, data); err != nil {
+		return fmt.Errorf("--output %s: %w", formJSONPath+template, err)
+	}
+	return nil
 }
 
 // rows writes lines of cells, aligned. Each cell is plain afterwards.

@@ -11,8 +11,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
-// tablePlan writes a View for people, with all that the plan says.
-func tablePlan(w io.Writer, v status.View) {
+// tablePlan returns a function that writes a View for people, with all that the plan says; wide also with who holds what to the
+// process.
+func tablePlan(wide bool) func(io.Writer, status.View) {
+	return func(w io.Writer, v status.View) { writePlan(w, v, wide) }
+}
+
+func writePlan(w io.Writer, v status.View, wide bool) {
 	if v.Fault != "" {
 		fmt.Fprintf(w, "Fleet %s\n", v.Fleet)
 	} else {
@@ -23,7 +28,7 @@ func tablePlan(w io.Writer, v status.View) {
 		fmt.Fprintf(w, "Fleet %s, plan generation %d, digest %s: %s, %s\n", v.Fleet, v.Generation, v.Digest, plural(len(v.Rings), "ring"), plural(shards, "shard"))
 	}
 	for _, ring := range v.Rings {
-		tableRing(w, v, ring)
+		tableRing(w, v, ring, wide)
 	}
 	if len(v.Older) > 0 {
 		if v.Fault == "" {
@@ -40,7 +45,7 @@ func tablePlan(w io.Writer, v status.View) {
 	tableFindings(w, v.Findings, false)
 }
 
-func tableRing(w io.Writer, v status.View, ring status.RingView) {
+func tableRing(w io.Writer, v status.View, ring status.RingView, wide bool) {
 	fmt.Fprintf(w, "\nRing %s: %s, %s", ring.Name, ring.Scope, plural(len(ring.Shards), "shard"))
 	if n := len(ring.Controllers); n > 0 {
 		fmt.Fprintf(w, ", %s", plural(n, "controller"))
@@ -68,6 +73,12 @@ func tableRing(w io.Writer, v status.View, ring status.RingView) {
 		head = slices.Delete(head, 2, 3)
 		for i := range lines {
 			lines[i] = slices.Delete(lines[i], 2, 3)
+		}
+	}
+	if wide {
+		head = append(head, "MEMORY", "WANTED", "INCARNATION")
+		for i, s := range ring.Shards {
+			lines[i] = append(lines[i], megabytes(s.Memory), s.Wanted, s.Incarnation)
 		}
 	}
 	rows(w, head, lines)

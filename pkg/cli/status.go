@@ -69,6 +69,9 @@ there are warnings only. With --watch it is 0 once the command is interrupted.`,
 		if watch && once {
 			return fmt.Errorf("--once: must not be given with --watch, which goes on looking")
 		}
+		if watch && output.value != formTable && output.value != formJSON && output.value != formYAML {
+			return fmt.Errorf("--output %q: must be table, json or yaml with --watch", output.value)
+		}
 		conn, err := c.open(*target)
 		if err != nil {
 			return err
@@ -85,15 +88,33 @@ there are warnings only. With --watch it is 0 once the command is interrupted.`,
 			}
 			v := status.Of(r)
 			setExitStatus(cmd, status.Worst(v.Findings))
-			return printOn(cmd.OutOrStdout(), output.value, v, tableStatus(all))
+			switch output.value {
+			case formName:
+				return printNames(cmd.OutOrStdout(), memberNames(v.Members))
+			case formWide:
+				return print(cmd.OutOrStdout(), output.value, v, tableStatus(all, true))
+			default:
+				return printOn(cmd.OutOrStdout(), output.value, v, tableStatus(all, false))
+			}
 		})
 	}
 	fs := command.Flags()
 	fs.BoolVarP(&watch, "watch", "w", false, "Stay, and show every change: on a terminal the whole screen, else a line for each.")
 	fs.BoolVar(&all, "all", false, "List every member, shard and finding, however many there are.")
 	fs.BoolVar(&once, "once", false, "Read the Leases once only: at once, and without what a single look cannot tell from a handoff.")
-	output.addFlag(command)
+	output.addListFlag(command)
 	return command
+}
+
+// memberNames returns the names of the members that have not left.
+func memberNames(members []status.MemberView) []string {
+	var names []string
+	for _, m := range members {
+		if m.State != "gone" {
+			names = append(names, m.Name)
+		}
+	}
+	return names
 }
 
 // printOn is print for what may be a terminal.
@@ -141,7 +162,7 @@ func (c *connection) watchStatus(ctx context.Context, w io.Writer, form string, 
 	}
 	err := c.watch(ctx, func(r, _ *status.Reading, _ []status.Event) error {
 		var b bytes.Buffer
-		tableStatus(all)(&b, status.Of(r))
+		tableStatus(all, false)(&b, status.Of(r))
 		return redraw(w, screenOf(w), b.String())
 	})
 	fmt.Fprintln(w)
@@ -190,7 +211,7 @@ func (s *statusStream) next(r, _ *status.Reading, _ []status.Event) error {
 	if s.form == formJSON {
 		return json.NewEncoder(s.w).Encode(v) // a line each
 	}
-	return print(s.w, s.form, v, tableStatus(false))
+	return print(s.w, s.form, v, tableStatus(false, false))
 }
 
 // statusLines writes a line for each change: what happens to Leases, and which findings come and go.

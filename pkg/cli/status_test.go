@@ -64,22 +64,22 @@ func TestStatusOutputs(t *testing.T) {
 	busy.older("zombie", "flotilla-0", "0x4000000000000000-0x8000000000000000").Annotations[fleet.RunningAnnotation] = "1"
 	busy.at("01").Annotations[fleet.RunningAnnotation] = "4"
 	busy[election.MemberLease(testFleet, "flotilla-0")].Annotations[fleet.DrainAnnotation] = "2027-01-02T03:00:00Z"
-	golden(t, "status-busy", status.Of(busy.read()), tableStatus(false))
+	golden(t, "status-busy", status.Of(busy.read()), tableStatus(false, false))
 	calm := newLeases(t, testPlan(t))
 	calm.census(testPlan(t), 12, 4)
-	golden(t, "status-calm", status.Of(calm.read()), tableStatus(false))
-	golden(t, "status-great", status.Of(greatFleet(t, 195).read()), tableStatus(false))
-	golden(t, "status-nothing", status.Of(leases{}.read()), tableStatus(false))
+	golden(t, "status-calm", status.Of(calm.read()), tableStatus(false, false))
+	golden(t, "status-great", status.Of(greatFleet(t, 195).read()), tableStatus(false, false))
+	golden(t, "status-nothing", status.Of(leases{}.read()), tableStatus(false, false))
 	calm[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = "{"
-	golden(t, "status-junk", status.Of(calm.read()), tableStatus(false))
+	golden(t, "status-junk", status.Of(calm.read()), tableStatus(false, false))
 }
 
 // TestOneScreen: a fleet of 200 shards fits on a terminal, and --all lists every one of them.
 func TestOneScreen(t *testing.T) {
 	v := status.Of(greatFleet(t, 195).read())
 	var short, long bytes.Buffer
-	tableStatus(false)(&short, v)
-	tableStatus(true)(&long, v)
+	tableStatus(false, false)(&short, v)
+	tableStatus(true, false)(&long, v)
 	if n := strings.Count(short.String(), "\n"); n > 45 {
 		t.Errorf("%d lines:\n%s", n, short.String())
 	}
@@ -375,7 +375,7 @@ func TestWatch(t *testing.T) {
 func TestFit(t *testing.T) {
 	_, l := busyFleet(t)
 	var b bytes.Buffer
-	tableStatus(false)(&b, status.Of(l.read()))
+	tableStatus(false, false)(&b, status.Of(l.read()))
 	text := b.String()
 	if got := (screen{}).fit(text); got != text {
 		t.Error("changed where it is no terminal")
@@ -432,7 +432,7 @@ func TestNothingBreaksStatus(t *testing.T) {
 		v := status.Of(l.read())
 		for _, all := range []bool{false, true} {
 			var b bytes.Buffer
-			tableStatus(all)(&b, v)
+			tableStatus(all, false)(&b, v)
 			if text := b.String(); status.Plain(strings.ReplaceAll(text, "\n", "")) != strings.ReplaceAll(text, "\n", "") {
 				t.Errorf("%q", text)
 			}

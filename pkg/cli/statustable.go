@@ -19,8 +19,9 @@ const (
 	mostAlike = 5
 )
 
-// tableStatus returns a function that writes a View for people: on one screen, unless all is to be shown.
-func tableStatus(all bool) func(io.Writer, status.View) {
+// tableStatus returns a function that writes a View for people: on one screen, unless all is to be shown, or all that is known of
+// each member and shard.
+func tableStatus(all, wide bool) func(io.Writer, status.View) {
 	return func(w io.Writer, v status.View) {
 		var shards []status.ShardView
 		for _, ring := range v.Rings {
@@ -37,10 +38,10 @@ func tableStatus(all bool) func(io.Writer, status.View) {
 		if v.Stop != nil {
 			fmt.Fprintln(w, stopLine(v.Stop, v.Now))
 		}
-		statusMembers(w, v, all)
+		statusMembers(w, v, all, wide)
 		if len(v.Rings) > 0 {
 			statusRings(w, v)
-			statusShards(w, v, shards, all)
+			statusShards(w, v, shards, all, wide)
 		}
 		if len(v.Older) > 0 {
 			fmt.Fprintln(w, "\nHeld shards that are not in the plan")
@@ -95,7 +96,7 @@ func orUnknown(text string) string {
 	return text
 }
 
-func statusMembers(w io.Writer, v status.View, all bool) {
+func statusMembers(w io.Writer, v status.View, all, wide bool) {
 	var lines [][]string
 	left := 0
 	for _, m := range v.Members {
@@ -119,13 +120,22 @@ func statusMembers(w io.Writer, v status.View, all bool) {
 		}
 		lines = append(lines, []string{
 			m.Name, state, fmt.Sprint(m.Shards), objects, megabytes(m.Memory), megabytes(m.Estimated), heartbeat, m.Rings, m.Generation, ago(m.Since, v.Now),
+			percent(m.Share), m.Version,
 		})
+		if wide {
+			last := len(lines) - 1
+			lines[last] = append(lines[last], cores(m.CPU), number(m.Queued), m.Incarnation)
+		}
+	}
+	head := []string{"MEMBER", "STATE", "SHARDS", "OBJECTS", "HEAP", "ESTIMATED", "HEARTBEAT", "RINGS", "GENERATION", "SINCE", "KEYSPACE", "VERSION"}
+	if wide {
+		head = append(head, "CPU", "QUEUED", "INCARNATION")
 	}
 	fmt.Fprintln(w)
 	if len(lines) == 0 {
 		fmt.Fprintln(w, "No members")
 	} else {
-		rows(w, []string{"MEMBER", "STATE", "SHARDS", "OBJECTS", "HEAP", "ESTIMATED", "HEARTBEAT", "RINGS", "GENERATION", "SINCE"}, limited(lines, all))
+		rows(w, head, limited(lines, all))
 	}
 	if left > 0 {
 		fmt.Fprintf(w, "(not shown without --all: %s that left)\n", plural(left, "member"))
@@ -177,7 +187,7 @@ func statusRings(w io.Writer, v status.View) {
 }
 
 // statusShards writes all shards of a small fleet, and of a great one those that something is the matter with.
-func statusShards(w io.Writer, v status.View, shards []status.ShardView, all bool) {
+func statusShards(w io.Writer, v status.View, shards []status.ShardView, all, wide bool) {
 	every := all || len(shards) <= fewShards
 	var lines [][]string
 	for _, s := range shards {
@@ -191,12 +201,20 @@ func statusShards(w io.Writer, v status.View, shards []status.ShardView, all boo
 		}
 		_, detail, _ := strings.Cut(state(s), ", ")
 		lines = append(lines, []string{s.Shard, string(s.State), holder(s.Claim), cmp.Or(s.Wanted, s.Owner), objects, fmt.Sprint(s.Term), ago(s.Since, v.Now), detail})
+		if wide {
+			last := len(lines) - 1
+			lines[last] = append(lines[last], megabytes(s.Memory), s.Range, s.Incarnation)
+		}
 	}
 	if len(lines) == 0 {
 		return
 	}
+	head := []string{"SHARD", "STATE", "HOLDER", "OWNER", "OBJECTS", "TERM", "SINCE", "DETAIL"}
+	if wide {
+		head = append(head, "MEMORY", "RANGE", "INCARNATION")
+	}
 	fmt.Fprintln(w)
-	rows(w, []string{"SHARD", "STATE", "HOLDER", "OWNER", "OBJECTS", "TERM", "SINCE", "DETAIL"}, limited(lines, every))
+	rows(w, head, limited(lines, every))
 }
 
 // tableOlder writes the held Leases that are not in the plan.
@@ -230,7 +248,7 @@ func tableFindings(w io.Writer, findings []status.Finding, all bool) {
 		}
 		if f.Runbook != "" && !page[f.Runbook] && shown[like] == counts[like] {
 			page[f.Runbook] = true
-			fmt.Fprintf(w, "  see %s\n", f.Runbook)
+			fmt.Fprintf(w, "  see %s\n", f.RunbookURL)
 		}
 	}
 }

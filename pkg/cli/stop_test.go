@@ -196,7 +196,7 @@ func TestStoppedOutputs(t *testing.T) {
 	l.still("flotilla-0", "flotilla-1")
 	l.free()
 	l.gate("control-plane-1_0123")
-	golden(t, "status-stopped", status.Of(l.read()), tableStatus(false))
+	golden(t, "status-stopped", status.Of(l.read()), tableStatus(false, false))
 	if out, code := newCluster(l).statusOf(t, "status"); code != 0 || !strings.Contains(out, "Note: Stopped: ") {
 		t.Errorf("exit status %d\n%s", code, out)
 	}

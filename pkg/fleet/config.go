@@ -49,6 +49,8 @@ type Config struct {
 	// Memory returns what the member says of its memory on its Lease, six times in a CensusInterval. It may take a while. Default: it
 	// says nothing.
 	Memory func() Memory
+	// Use returns what the member says of what it uses else, at the same times, and from one goroutine. Default: it says nothing.
+	Use func() Use
 	// Leases of the namespace that the fleet coordinates in.
 	Leases Leases
 	// Clock measures claims, and Work.Unheld. Default: election.NewClock().

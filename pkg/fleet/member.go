@@ -41,6 +41,8 @@ type Member struct {
 	pulse   pulse
 	// memory is what it says of its memory on its Lease; nil for nothing.
 	memory atomic.Pointer[string]
+	// use is likewise what it says of what it uses.
+	use atomic.Pointer[string]
 	// failure is why the member's own Lease could not be acquired or renewed the last
 	// time, or why Leases cannot be read at all.
 	failure atomic.Pointer[error]

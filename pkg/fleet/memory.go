@@ -59,15 +59,21 @@ func twoNumbers(text, separator string) (a, b int64, ok bool) {
 	return a, b, true
 }
 
-// tellMemory has the member say on its Lease what it takes, until ctx ends. It is not asked for with each renewal, which must
-// not wait for it.
+// tellMemory has the member say on its Lease what it takes and uses, until ctx ends. It is not asked for with each renewal, which
+// must not wait for it.
 func (m *Member) tellMemory(ctx context.Context) {
-	if m.config.Memory == nil {
+	if m.config.Memory == nil && m.config.Use == nil {
 		return
 	}
 	for ctx.Err() == nil {
-		text := m.config.Memory().String()
-		m.memory.Store(&text)
+		if m.config.Memory != nil {
+			text := m.config.Memory().String()
+			m.memory.Store(&text)
+		}
+		if m.config.Use != nil {
+			text := m.config.Use().String()
+			m.use.Store(&text)
+		}
 		m.pause(ctx, m.config.CensusInterval/6)
 	}
 }

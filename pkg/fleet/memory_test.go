@@ -127,3 +127,20 @@ func TestDiffers(t *testing.T) {
 		}
 	}
 }
+
+// TestUseText reads back what is written, and nothing else.
+func TestUseText(t *testing.T) {
+	with := func(text string) election.Observation {
+		o := election.Observation{Exists: true}
+		o.Annotations = map[string]string{UseAnnotation: text}
+		return o
+	}
+	if got, published := UseOn(with("312/17")); !published || got != (Use{312, 17}) || got.String() != "312/17" {
+		t.Errorf("312/17 is %+v %v", got, published)
+	}
+	for _, text := range []string{"", "1", "/", "-1/2", "1/-2", "1/2/3", "NaN/1", "1e9/1"} {
+		if got, published := UseOn(with(text)); published || got != (Use{}) {
+			t.Errorf("%q is %+v", text, got)
+		}
+	}
+}

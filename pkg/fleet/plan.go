@@ -248,7 +248,7 @@ func (m *Member) reportPlan(kind election.EventType, err error) {
 
 // memberAnnotations are what a member says of itself on its Lease.
 func (m *Member) memberAnnotations() map[string]string {
-	a := map[string]string{RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","), PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: "", CatalogueAnnotation: m.catalogue, StillAnnotation: m.stopping.annotation()}
+	a := map[string]string{RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","), PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: "", CatalogueAnnotation: m.catalogue, StillAnnotation: m.stopping.annotation(), UseAnnotation: ""}
 	if f := m.inForce.Load(); f != nil {
 		a[PlanAnnotation], a[GenerationAnnotation] = f.digest, strconv.FormatInt(f.plan.Generation, 10)
 	}
@@ -257,6 +257,9 @@ func (m *Member) memberAnnotations() map[string]string {
 	}
 	if text := m.memory.Load(); text != nil {
 		a[MemoryAnnotation] = *text
+	}
+	if text := m.use.Load(); text != nil {
+		a[UseAnnotation] = *text
 	}
 	return a
 }

@@ -118,6 +118,8 @@ type Finding struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Runbook is the page that says what to do, a path in the project; empty if there is none.
 	Runbook string `json:"runbook,omitempty"`
+	// RunbookURL is where that page is to be read.
+	RunbookURL string `json:"runbookURL,omitempty"`
 }
 
 // runbooks are the pages, each named after the alert that leads to it.
@@ -140,6 +142,9 @@ var runbooks = map[Kind]string{
 	Flapping:          page("FlotillaMemberFlapping"),
 }
 
+// runbookBase is where the project's pages are to be read; the alerts have the same.
+const runbookBase = "https://github.com/flotilla-kube/flotilla/blob/main/"
+
 func page(alert string) string { return "docs/runbooks/" + alert + ".md" }
 
 // Findings returns what is wrong with the fleet, the worst first. Of what one look cannot tell from the ordinary, it speaks
@@ -158,7 +163,9 @@ func Findings(r *Reading) []Finding {
 	f.claims()
 	for i := range f.found {
 		f.found[i].Message = Plain(f.found[i].Message)
-		f.found[i].Runbook = runbooks[f.found[i].Kind]
+		if f.found[i].Runbook = runbooks[f.found[i].Kind]; f.found[i].Runbook != "" {
+			f.found[i].RunbookURL = runbookBase + f.found[i].Runbook
+		}
 	}
 	slices.SortStableFunc(f.found, compareFindings)
 	return f.found

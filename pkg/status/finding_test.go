@@ -410,6 +410,9 @@ func TestRunbooks(t *testing.T) {
 		if !strings.Contains(string(rules), "alert: "+alert+"\n") || !slices.Contains(kinds, kind) {
 			t.Errorf("%s: page %s, and no alert of that name", kind, page)
 		}
+		if url := "runbook_url: " + runbookBase + page + "\n"; !strings.Contains(string(rules), url) {
+			t.Errorf("%s: no alert has %s", kind, url)
+		}
 		if _, err := os.Stat("../../" + page); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}

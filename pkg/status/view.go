@@ -135,8 +135,16 @@ type MemberView struct {
 	// of it, in bytes; nil if it does not say, or an estimate of some shard that it holds is missing.
 	Memory    *int64 `json:"memory,omitempty"`
 	Estimated *int64 `json:"estimatedMemory,omitempty"`
+	// CPU is the mean of what it said it uses of the processors, in cores, over some ten seconds, and Queued how many items it
+	// said wait in its workqueues; nil if it does not say.
+	CPU    *float64 `json:"cpu,omitempty"`
+	Queued *int64   `json:"queued,omitempty"`
+	// Share is the part of the keyspace that it holds, from 0 to 1, the mean of all namespaced rings; nil without a plan.
+	Share *float64 `json:"share,omitempty"`
 	// Heartbeat is when it renewed its Lease last; its age is as of the view's AsOf.
 	Heartbeat *time.Time `json:"heartbeat,omitempty"`
+	// Version is that of its build; empty if it does not say.
+	Version string `json:"version,omitempty"`
 	// Drained: an operator has asked that it gets no shards.
 	Drained bool `json:"drained,omitempty"`
 	// Still: it runs nothing, because an operator has stopped the fleet.
@@ -245,7 +253,7 @@ func ClaimOf(r *Reading, o election.Observation) Claim {
 
 // Members returns the members that there are Leases of, by name.
 func Members(r *Reading) []MemberView {
-	views := []MemberView{}
+	views, shares := []MemberView{}, sharesOf(r)
 	for _, o := range r.sorted {
 		name, ok := memberName(r.Fleet, o)
 		if !ok {
@@ -269,6 +277,17 @@ func Members(r *Reading) []MemberView {
 		if memory, published := fleet.MemoryOn(o); published && live {
 			v.Memory, v.Estimated = &memory.Live, &memory.Beside
 		}
+		if known, says := fleet.KnownOf(member); live && says {
+			v.Version = known.Version
+		}
+		if use, published := fleet.UseOn(o); published && live {
+			cores := float64(use.CPU) / 1000
+			v.CPU, v.Queued = &cores, &use.Queued
+		}
+		if shares != nil {
+			share := shares[name]
+			v.Share = &share
+		}
 		for _, s := range r.sorted {
 			if r.isShard(s) && s.Holder != "" && election.MemberOf(s.Holder) == name && r.IsHeld(s) {
 				v.Shards++
@@ -278,6 +297,31 @@ func Members(r *Reading) []MemberView {
 		views = append(views, v)
 	}
 	return views
+}
+
+// sharesOf returns the part of the keyspace that each member holds by the plan's shards, the mean of all namespaced rings; nil if
+// there is no plan.
+func sharesOf(r *Reading) map[string]float64 {
+	if r.Fault != nil {
+		return nil
+	}
+	shares, rings := map[string]float64{}, 0
+	for _, ring := range r.Plan.Rings {
+		if ring.Scope == shard.ScopeNamespaced {
+			rings++
+		}
+	}
+	for _, s := range r.Plan.Shards() {
+		if o := r.ShardLease(s.ID); s.Namespaced() && r.IsHeld(o) {
+			// The difference wraps around to the right width where the range ends with the keyspace, but for all of it.
+			width := float64(s.Range.End - s.Range.Start)
+			if s.Range.IsEverything() {
+				width = 1 << 64
+			}
+			shares[election.MemberOf(o.Holder)] += width / (1 << 64) / float64(rings)
+		}
+	}
+	return shares
 }
 
 // count adds what a held shard weighs, and takes.

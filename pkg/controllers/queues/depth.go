@@ -2,9 +2,16 @@ package queues
 
 import (
 	"sync"
+	"sync/atomic"
 
 	k8smetrics "k8s.io/component-base/metrics"
 )
+
+// queued counts the items of all queues.
+var queued atomic.Int64
+
+// Queued returns how many items wait in all queues of the process: the sum of workqueue_depth.
+func Queued() int64 { return queued.Load() }
 
 // depthPart is how many items are in one queue; the gauge has those of all queues of a name. An item that leaves the queue is
 // worked on from then on.
@@ -28,6 +35,7 @@ func (d *depthPart) move(by int) {
 	defer d.mu.Unlock()
 	if !d.dropped {
 		d.n += by
+		queued.Add(int64(by))
 		d.gauge.Add(float64(by))
 	}
 }
@@ -37,6 +45,7 @@ func (d *depthPart) drop() {
 	defer d.mu.Unlock()
 	if !d.dropped {
 		d.dropped = true
+		queued.Add(-int64(d.n))
 		d.gauge.Add(-float64(d.n))
 	}
 }

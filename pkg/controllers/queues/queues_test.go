@@ -370,3 +370,28 @@ func TestSettle(t *testing.T) {
 		}
 	})
 }
+
+// TestQueued counts the items of all queues, and not those of a group that has been closed.
+func TestQueued(t *testing.T) {
+	before := queues.Queued()
+	group := queues.NewGroup("", "")
+	var q workqueue.TypedRateLimitingInterface[string]
+	group.Do(func() { q = newQueue("queued") })
+	other := newQueue("queued-other")
+	for _, item := range []string{"a", "b", "c"} {
+		q.Add(item)
+		other.Add(item)
+	}
+	item, _ := other.Get()
+	other.Done(item)
+	if got := queues.Queued() - before; got != 5 {
+		t.Errorf("%d items are queued, want 5", got)
+	}
+	group.Close()
+	q.Add("d")
+	if got := queues.Queued() - before; got != 2 {
+		t.Errorf("%d items are queued once the group is closed, want 2", got)
+	}
+	q.ShutDown()
+	other.ShutDown()
+}

@@ -39,6 +39,7 @@ type Document struct {
 
 // Self is the member that made the document.
 type Self struct {
+	// Member is empty where somebody has made it of the Leases who is no member.
 	Member      string `json:"member"`
 	Incarnation string `json:"incarnation,omitempty"`
 	Version     string `json:"version"`
@@ -164,7 +165,7 @@ func newDocument(c Config, gates []string, source Source, before *status.Reading
 	d.Older = append(d.Older, v.Older...)
 	for _, m := range v.Members {
 		d.Members = append(d.Members, Member{
-			MemberView: m, Self: m.Name == c.Member && m.Incarnation == self.Incarnation,
+			MemberView: m, Self: c.Member != "" && m.Name == c.Member && m.Incarnation == self.Incarnation,
 			HeartbeatSeconds: seconds(now.Sub(r.Lease(election.MemberLease(c.Fleet, m.Name)).Seen)),
 		})
 	}
@@ -175,7 +176,10 @@ func newDocument(c Config, gates []string, source Source, before *status.Reading
 	if inForce {
 		d.Plan = newPlan(plan, r, source.Refused(), d)
 	} else {
-		d.Note = "This member has no plan yet: it has not joined the fleet, or has not read the plan."
+		d.Note = noPlan
+		if c.Member == "" {
+			d.Note = noPlanOnLease
+		}
 	}
 	journal := source.Journal()
 	for _, t := range slices.Backward(journal) {
@@ -187,6 +191,11 @@ func newDocument(c Config, gates []string, source Source, before *status.Reading
 	}
 	return d, r
 }
+
+const (
+	noPlan        = "This member has no plan yet: it has not joined the fleet, or has not read the plan."
+	noPlanOnLease = "There is no plan that can be read on the plan's Lease."
+)
 
 func newRing(v status.RingView, wishes fleet.Wishes, inForce bool, wall time.Time) Ring {
 	ring := Ring{RingView: v, Shards: make([]Shard, 0, len(v.Shards))}

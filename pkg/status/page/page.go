@@ -22,11 +22,11 @@ const (
 	maxRefresh = 3600
 )
 
-// Config says whose page it is. All fields are required.
+// Config says whose page it is. All fields are required, but for Member.
 type Config struct {
-	// Fleet is the fleet's name, Member this member's.
+	// Fleet is the fleet's name, Member this member's; empty for a page that no member makes, but somebody who reads the Leases.
 	Fleet, Member string
-	// Version is what this member runs.
+	// Version is what makes the page.
 	Version string
 }
 

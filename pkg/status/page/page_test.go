@@ -29,6 +29,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
+// runbooks is where a finding's link may lead.
+const runbooks = "https://github.com/flotilla-kube/flotilla/blob/main/docs/runbooks/Flotilla"
+
 var update = flag.Bool("update", false, "rewrite testdata/fields.txt")
 
 // parsed returns a document as a browser would read its page.
@@ -106,13 +109,17 @@ func table(t *testing.T, page *html.Node, id string) [][]string {
 }
 
 func TestPageShowsWhatIs(t *testing.T) {
-	d := document(t, busyFake(t))
+	f := busyFake(t)
+	f.change(election.MemberLease(testFleet, "flotilla-0"), func(l *coordinationv1.Lease) {
+		l.Annotations[fleet.UseAnnotation], l.Annotations[fleet.CatalogueAnnotation] = "1312/4711", "v1.37.1 00 "
+	})
+	d := document(t, f)
 	page := parsed(t, d)
 	wantMembers := [][]string{
-		{"flotilla-0", "active", "1.0s", "4", "2 130", "40 MB", "", "3", "all", "this one"},
-		{"flotilla-1", "active", "1.0s", "3", "2 170", "41 MB", "25 MB", "3", "all", "refuses plan 4: no such controller"},
-		{"flotilla-2", "active", "1.0s", "2", "2 050", "42 MB", "20 MB", "3", "all", "drained"},
-		{"flotilla-3", "silent", "1m0s", "1", "1 040", "", "", "3", "all", ""},
+		{"flotilla-0", "active", "1.0s", "4", "2 130", "40 MB", "", "1.31", "4 711", "25.0 %", "v1.37.1", "3", "all", "this one"},
+		{"flotilla-1", "active", "1.0s", "3", "2 170", "41 MB", "25 MB", "", "", "25.0 %", "", "3", "all", "refuses plan 4: no such controller"},
+		{"flotilla-2", "active", "1.0s", "2", "2 050", "42 MB", "20 MB", "", "", "25.0 %", "", "3", "all", "drained"},
+		{"flotilla-3", "silent", "1m0s", "1", "1 040", "", "", "", "", "12.5 %", "", "3", "all", ""},
 	}
 	if diff := cmp.Diff(wantMembers, table(t, page, "t-members")); diff != "" {
 		t.Errorf("members, want (-), got (+):\n%s", diff)
@@ -149,6 +156,10 @@ func TestPageShowsWhatIs(t *testing.T) {
 		if !strings.Contains(whole, f.Message) {
 			t.Errorf("the page does not say %q", f.Message)
 		}
+	}
+	links := all(page, func(n *html.Node) bool { return strings.HasPrefix(attribute(n, "href"), runbooks) })
+	if len(links) == 0 {
+		t.Error("no finding has a link to its runbook")
 	}
 	requireMarks(t, page, map[string]int{"over": 5, "none": 1, "want": 3})
 }
@@ -257,7 +268,7 @@ func TestHostileTexts(t *testing.T) {
 			}
 		}
 		for _, n := range all(page, func(*html.Node) bool { return true }) {
-			if href := attribute(n, "href"); href != "" && href[0] != '#' && href[0] != '?' {
+			if href := attribute(n, "href"); href != "" && href[0] != '#' && href[0] != '?' && !strings.HasPrefix(href, runbooks) {
 				t.Errorf("%.40q makes a link to %.80q", text, href)
 			}
 			if n.Data == "style" && n.FirstChild.Data != css {

@@ -123,6 +123,8 @@ var functions = template.FuncMap{
 	"age":       age,
 	"clip":      clip,
 	"count":     count,
+	"cores":     cores,
+	"percent":   percent,
 	"megabytes": megabytes,
 	"id":        func(name string) string { return "s-" + strings.ReplaceAll(name, "/", "-") },
 	"join":      strings.Join,
@@ -189,6 +191,22 @@ func megabytes(bytes *int64) string {
 		return ""
 	}
 	return fmt.Sprintf("%.0f MB", float64(*bytes)/1e6)
+}
+
+// cores returns CPU for people, or nothing where it is not known.
+func cores(n *float64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*n, 'f', 2, 64)
+}
+
+// percent returns a part of one for people, or nothing where it is not known.
+func percent(n *float64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*n*100, 'f', 1, 64) + " %"
 }
 
 // count groups digits by threes.
