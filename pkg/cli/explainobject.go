@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -79,7 +79,7 @@ func checkObject(text string) error {
 	if word == "" || name == "" {
 		return fmt.Errorf("TYPE/NAME %q: must have both, as deployment/web has", text)
 	}
-	if faults := pathvalidation.IsValidPathSegmentName(name); len(faults) > 0 {
+	if faults := content.IsPathSegmentName(name); len(faults) > 0 {
 		return fmt.Errorf("TYPE/NAME %q: the name %s", text, strings.Join(faults, ", "))
 	}
 	return nil

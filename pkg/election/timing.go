@@ -12,7 +12,7 @@ const jitterFactor = 1.2
 // Timing holds the three durations of a claim. All members of a fleet should use the same.
 type Timing struct {
 	// LeaseDuration is how long a Lease must stand still before others take it over. It bounds a takeover from below, and
-	// is how long after its last renewal a holder's work must have returned. Default 15s. Within [MinDuration,
+	// is how long after the last renewal (of its member's Lease, where it lives by that) a holder's work must have returned. Default 15s. Within [MinDuration,
 	// MaxDuration]; written to the Lease in whole seconds, rounded up.
 	LeaseDuration time.Duration
 	// RenewDeadline is how long after the start of its last successful renewal a claim ends. Default 10s. Must be less

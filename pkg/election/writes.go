@@ -41,8 +41,7 @@ type LastWrite struct {
 }
 
 // WritesOf returns what the last holder has left on a released Lease, and whether it proves anything: it does not if the
-// Lease has expired instead, if what was left is not of its last term or cannot be read, or if an
-// earlier holder, which may have written since, was not fenced.
+// Lease has expired instead, or if what was left is not of its last term or cannot be read.
 func WritesOf(released Observation) (Writes, bool) {
 	text, left := released.Annotations[WritesAnnotation]
 	if !left || !released.Exists || released.Holder != "" {

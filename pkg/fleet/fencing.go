@@ -101,10 +101,18 @@ func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 }
 
 // fenceOff fences the holders that these Leases name: they did not release them, and may still
-// write on what the shard covers. It returns false if ctx has ended.
-func (r *shardRunner) fenceOff(ctx context.Context, leases []election.Observation) bool {
+// write on what the shard covers. It returns false if ctx has ended. Even then it goes on, for
+// HandoffTimeout at most: whoever has the shard next finds a Lease that was released, and fences
+// nobody.
+func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, leases []election.Observation) bool {
+	fencing, cancel := context.WithCancel(klog.NewContext(claim.Context(), klog.FromContext(ctx)))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		afterOrDone(r.member.config.Clock.NewTimer(r.member.config.HandoffTimeout), fencing.Done(), cancel)
+	})()
 	for _, o := range leases {
-		if !r.member.fenceOff(ctx, o.Holder) {
+		if !r.member.fenceOff(fencing, o.Holder) {
+			r.writes.Store(nil) // what is left on the Lease proves nothing
 			return false
 		}
 	}

@@ -149,6 +149,45 @@ func TestDeadMemberIsFencedOnceBeforeItsShardsRun(t *testing.T) {
 	})
 }
 
+// TestDrainWaitsForTheFence drains the member that has taken a dead one's shards, before the dead one is fenced: whoever has
+// them next finds Leases that were released.
+func TestDrainWaitsForTheFence(t *testing.T) {
+	inBubble(t, 16, func(t *testing.T, s *sea) {
+		const delay = 4 * time.Second // less than HandoffTimeout
+		slow := func(c *Config) { c.FenceDelay = delay }
+		s.guard("a", true, slow)
+		b, c := s.guard("b", true, slow), s.guard("c", true, slow)
+		pass(time.Minute)
+		s.allHeld("a", "b", "c")
+		if err := c.publish("JTI=1"); err != nil {
+			t.Fatal(err)
+		}
+		died, left := time.Now(), s.leases(c.ship)
+		c.client.Block()
+		for range 600 {
+			if len(s.leases(c.ship)) < len(left) {
+				break
+			}
+			pass(50 * time.Millisecond)
+		}
+		s.drain("a", "x")
+		pass(time.Minute)
+		s.allHeld("b")
+		marks, begun := s.marks(c.Incarnation()), b.begunSince(died)
+		if len(marks) == 0 || len(begun) == 0 {
+			t.Fatalf("%d marks, %d shards were begun", len(marks), len(begun))
+		}
+		for id, at := range begun {
+			if !slices.Contains(left, ShardLease("flotilla", id)) {
+				continue
+			}
+			if waited := at.Sub(marks[0].Time); waited < delay {
+				t.Errorf("%s began %v after the mark, want %v or more", id, waited, delay)
+			}
+		}
+	})
+}
+
 func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *sea) {
 		c := s.guard("c", true, nil)

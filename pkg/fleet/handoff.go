@@ -33,6 +33,9 @@ type preparation struct {
 	// followed is set if that term's holder ran the shard by then, as it said: others that had written to some of it, and were
 	// gone before, are in the caches, too.
 	followed bool
+	// began is when it did, and derived whether its caches may be filled from what others had read since the shard had no holder.
+	began   time.Time
+	derived bool
 	// gated is set if the gates were not held when the preparation began: others than the fleet's members have written since.
 	gated bool
 	// under is the hold of the gates in which it began. In another one others may have written too.
@@ -173,11 +176,13 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	p.cancel = cancel
 	p.under = m.gates.current()
 	p.gated = !p.under.isOpen()
+	p.began = m.config.Clock.Now()
 	lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID))
 	p.term, p.followed = lease.Transitions, runs(lease)
 	r.setPrepared(p)
-	began := m.config.Clock.Now()
-	if p.err = p.build(context.WithoutCancel(ctx), r, r.unheldByOthers(lease)); p.err == nil {
+	unheld := r.unheldByOthers(lease)
+	p.derived = !unheld.IsZero()
+	if p.err = p.build(context.WithoutCancel(ctx), r, unheld); p.err == nil {
 		p.err = p.instance.Warm(warming)
 	}
 	if plant.RunUnclaimed && p.err == nil {
@@ -186,7 +191,7 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	close(p.done)
 	err = p.err
 	if err == nil {
-		took := m.config.Clock.Now().Sub(began)
+		took := m.config.Clock.Now().Sub(p.began)
 		r.report(election.Event{Type: EventPrepared, Term: p.term, Duration: took})
 		err = r.holdUntilTaken(ctx, p, release)
 		r.claimant.SetAsk(false)
@@ -266,7 +271,7 @@ func (r *shardRunner) unprepare(p *preparation) bool {
 
 // take returns what has been prepared, if it is fit for the claim: its caches have seen all
 // that the last holder wrote. Anything else is discarded.
-func (r *shardRunner) take(ctx context.Context, claim *election.Claim) *preparation {
+func (r *shardRunner) take(ctx context.Context, claim *election.Claim, found others) *preparation {
 	r.mu.Lock()
 	p := r.prepared
 	r.prepared = nil
@@ -276,7 +281,7 @@ func (r *shardRunner) take(ctx context.Context, claim *election.Claim) *preparat
 		return nil
 	}
 	began := r.member.config.Clock.Now()
-	err := r.fresh(ctx, claim, p)
+	err := r.fresh(ctx, claim, p, found)
 	r.begun(claim.Term(), r.member.config.Clock.Now().Sub(began), err)
 	if err != nil {
 		p.cancel()
@@ -307,7 +312,7 @@ func (r *shardRunner) report(e election.Event) {
 // fresh returns nil once the caches of p have seen every write of the last holder. They
 // have seen those of the holders before it if the preparation began within its term. Where
 // nobody says what was written last, the caches are held against the present instead.
-func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *preparation) error {
+func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *preparation, found others) error {
 	writes, left := election.WritesOf(claim.Before())
 	var unknown error
 	switch {
@@ -321,7 +326,9 @@ func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *prepa
 		unknown = fmt.Errorf("the last holder does not know what became of its last writes to %v", writes.Unknown())
 	case p.term != writes.Term:
 		unknown = fmt.Errorf("it was begun in term %d, and the last one was %d", p.term, writes.Term)
-	case writes.Shared && !p.followed:
+	case found.wroteSince(p.began):
+		unknown = errors.New("it was begun before others had stopped to write to some of the shard")
+	case writes.Shared && (p.derived || !p.followed):
 		unknown = errors.New("it was begun while others might still write to some of the shard")
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.member.config.HandoffTimeout)

@@ -47,7 +47,7 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 			p.discard()
 			return nil, nil
 		}
-		found, err := m.look(ctx, r, claim)
+		found, err := m.look(ctx, r)
 		if err != nil {
 			p.discard()
 			return nil, err
@@ -63,7 +63,7 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 	}
 	r.tenure.inherit(gone, began, released)
 	// All of them, even if what is prepared turns out to be of no use.
-	if !r.fenceOff(ctx, dead) {
+	if !r.fenceOff(ctx, claim, dead) {
 		p.discard()
 		return nil, nil
 	}

@@ -77,23 +77,25 @@ var errNotInPlan = errors.New("the shard is not in the plan")
 
 // others are the Leases of other shards that cover some of what a shard covers.
 type others struct {
-	// rivals are live, and have to go before the shard may run.
-	rivals []election.Observation
-	// dead are those whose holder has died, or whose earlier ones nobody has fenced.
-	dead []election.Observation
-	// wrote is set if any of them may have been written under since the shard's Lease was as the claim found it.
-	wrote bool
+	all []election.Observation
+	// rivals are live, and have to go before the shard may run. dead are those whose holder has died.
+	rivals, dead []election.Observation
+}
+
+// wroteSince reports whether any of them may have been written under since then.
+func (o others) wroteSince(then time.Time) bool {
+	return slices.ContainsFunc(o.all, func(o election.Observation) bool { return o.Holder != "" || o.Seen.After(then) })
 }
 
 // look reads plan and Leases as they are now, in one list, before a claim is used, and returns the Leases that concern it.
 // The error says that the shard may not run at all. The claim is on its Lease already, so of two that look at least one sees
 // the other. It tries until it has read them, or ctx ends.
-func (m *Member) look(ctx context.Context, r *shardRunner, claim *election.Claim) (others, error) {
+func (m *Member) look(ctx context.Context, r *shardRunner) (others, error) {
 	backoff := m.retrySoon()
 	for {
 		seen, err := m.lists.read(ctx, m.runners.all.Go, m.readAll)
 		if err == nil {
-			return m.lookAt(ctx, seen, r, claim)
+			return m.lookAt(ctx, seen, r)
 		}
 		if ctx.Err() != nil {
 			return others{}, context.Cause(ctx)
@@ -104,8 +106,8 @@ func (m *Member) look(ctx context.Context, r *shardRunner, claim *election.Claim
 	}
 }
 
-func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *shardRunner, claim *election.Claim) (others, error) {
-	if lease := m.observer.Get(claim.Name()); lease.Holder != m.incarnation {
+func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *shardRunner) (others, error) {
+	if lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)); lease.Holder != m.incarnation {
 		return others{}, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
 	}
 	plan := m.inForce.Load()
@@ -122,15 +124,14 @@ func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *sha
 		return others{}, fmt.Errorf("%w of generation %d", errNotInPlan, plan.plan.Generation)
 	}
 	now := m.config.Clock.Now()
-	var found others
-	for _, o := range m.overlapping(seen, plan, r.shard.ID, r.extent) {
+	found := others{all: m.overlapping(seen, plan, r.shard.ID, r.extent)}
+	for _, o := range found.all {
 		switch {
 		case m.isHeld(o, now) && !plant.AncestorsIgnored:
 			found.rivals = append(found.rivals, o)
 		case o.Holder != "":
 			found.dead = append(found.dead, o)
 		}
-		found.wrote = found.wrote || o.Holder != "" || o.Seen.After(claim.Before().Seen)
 	}
 	return found, nil
 }

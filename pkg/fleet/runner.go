@@ -166,7 +166,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 			r.conclude(EventAbandoned, claim.Term(), a, nil)
 		}
 	}()
-	found, err := r.member.look(ctx, r, claim)
+	found, err := r.member.look(ctx, r)
 	switch {
 	case ctx.Err() != nil:
 		return
@@ -175,10 +175,11 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 		return
 	}
 	r.tenure.bereave(found.dead)
-	if !r.fenceOff(ctx, append(found.dead, claim.Before())) {
+	if !r.fenceOff(ctx, claim, append(found.dead, claim.Before())) {
 		return
 	}
-	shared := found.wrote || claim.Before().Holder != ""
+	_, left := election.WritesOf(claim.Before())
+	shared := found.wroteSince(claim.Before().Seen) || claim.Before().Exists && !left
 	r.writes.Store(&election.Writes{Term: claim.Term(), Shared: shared})
 	var prepared *preparation
 	var unheld time.Time
@@ -191,7 +192,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 			return
 		}
 	} else {
-		prepared = r.take(ctx, claim)
+		prepared = r.take(ctx, claim, found)
 		unheld = r.unheldAtClaim(claim)
 	}
 	backoff, failed := r.member.retry(), false

@@ -28,7 +28,7 @@ type answer struct {
 }
 
 // source is a document that was read, and the tag that it had.
-type source struct{ path, accept, tag string }
+type source struct{ url, accept, tag string }
 
 // Client returns a client that asks with the credentials and limits of config, and shares the
 // cache with the others.
@@ -105,23 +105,24 @@ func (c *client) known(ctx context.Context, kept *atomic.Pointer[answer],
 	ask func(context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error),
 ) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
 	if last := kept.Load(); last != nil && c.unchanged(ctx, last) {
-		return slices.Clone(last.groups), cloneLists(last.lists), nil
+		return clone(last.groups), clone(last.lists), nil
 	}
 	var read documents
 	groups, lists, err := ask(context.WithValue(ctx, documentsKey{}, &read))
 	if from, tagged := read.sources(); tagged && err == nil {
-		kept.Store(&answer{groups: slices.Clone(groups), lists: cloneLists(lists), from: from})
+		kept.Store(&answer{groups: clone(groups), lists: clone(lists), from: from})
 	}
 	return groups, lists, err
 }
 
-// cloneLists returns lists that whoever has them may filter in place.
-func cloneLists(lists []*metav1.APIResourceList) []*metav1.APIResourceList {
-	out := make([]*metav1.APIResourceList, 0, len(lists))
-	for _, list := range lists {
-		own := *list
-		own.APIResources = slices.Clone(list.APIResources)
-		out = append(out, &own)
+// clone returns copies that belong to whoever has them.
+func clone[T any, P interface {
+	*T
+	DeepCopy() *T
+}](all []P) []P {
+	out := make([]P, 0, len(all))
+	for _, one := range all {
+		out = append(out, one.DeepCopy())
 	}
 	return out
 }
@@ -137,8 +138,7 @@ func (c *client) has(ctx context.Context, s source) bool {
 	if limiter := c.web.GetRateLimiter(); limiter != nil && limiter.Wait(ctx) != nil {
 		return false
 	}
-	url := c.web.Get().AbsPath(s.path).URL().String()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, http.NoBody)
 	if err != nil {
 		return false
 	}
@@ -194,6 +194,6 @@ func (n noting) RoundTrip(request *http.Request) (*http.Response, error) {
 		tag = response.Header.Get("ETag")
 	}
 	read.failed = read.failed || tag == ""
-	read.read = append(read.read, source{request.URL.Path, request.Header.Get("Accept"), tag})
+	read.read = append(read.read, source{request.URL.String(), request.Header.Get("Accept"), tag})
 	return response, err
 }

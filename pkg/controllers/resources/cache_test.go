@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -34,7 +35,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	groups := apidiscoveryv2.APIGroupDiscoveryList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
 	}
-	if r.URL.Path == "/apis" {
+	if strings.HasSuffix(r.URL.Path, "/apis") {
 		version := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
 		if s.stale {
 			version.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
@@ -83,9 +84,15 @@ func quoted(document []byte) string {
 // start returns a client of the cache.
 func (s *server) start(t *testing.T, cache *Cache) discovery.DiscoveryInterface {
 	t.Helper()
+	return s.startAt(t, cache, "")
+}
+
+// startAt is start with a path before those of the API.
+func (s *server) startAt(t *testing.T, cache *Cache, base string) discovery.DiscoveryInterface {
+	t.Helper()
 	web := httptest.NewServer(s)
 	t.Cleanup(web.Close)
-	client, err := cache.Client(&rest.Config{Host: web.URL})
+	client, err := cache.Client(&rest.Config{Host: web.URL + base})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +146,20 @@ func TestAnswerIsReadOnce(t *testing.T) {
 		}
 		if _, told := s.counts(); (told > 0) != (i == 0) {
 			t.Errorf("all, question %d: %d documents", i, told)
+		}
+	}
+}
+
+// TestServerBehindAPath is of API servers that a proxy serves, as those of hosted clusters.
+func TestServerBehindAPath(t *testing.T) {
+	s := &server{kinds: [][]string{{"apples"}}, tag: quoted}
+	client := s.startAt(t, &Cache{}, "/clusters/one")
+	for i := range 2 {
+		if got := kinds(t, client); !slices.Equal(got, []string{"apples"}) {
+			t.Errorf("question %d: %v", i, got)
+		}
+		if asked, told := s.counts(); asked != 2 || (told > 0) != (i == 0) {
+			t.Errorf("question %d: %d requests, %d with a document", i, asked, told)
 		}
 	}
 }
