@@ -304,7 +304,7 @@ func (o *operator) mistakes(t *testing.T) {
 	o.refused(t, []string{`fleet "armada" has no plan on Lease armada-plan`}, "plan", "show", "--fleet-name=armada")
 	o.refused(t, []string{"--kubeconfig", "/nowhere/config"}, "plan", "show", "--kubeconfig=/nowhere/config")
 	var exit *exec.ExitError
-	if _, err := o.try(t.Context(), "plan", "show", "-o", "wide"); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+	if _, err := o.try(t.Context(), "plan", "show", "-o", "broad"); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("a flag that is not as it should be ends the command with %v, want status 1", err)
 	}
 }

@@ -16,7 +16,7 @@ var twoOwners = []invariant{overlap, late, stale, gateHeld}
 var bugs = []planting{
 	{name: "expiry_early", by: oneClaim, also: twoOwners},
 	{name: "taken_unstruck", by: oneClaim, also: append([]invariant{settles}, twoOwners...)},
-	{name: "strike_outlived", by: fence, also: append([]invariant{oneClaim, goroutines}, twoOwners...)},
+	{name: "strike_outlived", by: fence, also: append([]invariant{oneClaim, goroutines, entitled}, twoOwners...)},
 	{name: "run_unclaimed", by: entitled, also: append([]invariant{closes}, twoOwners...)},
 	{name: "ancestors_ignored", by: overlap},
 	{name: "fence_off", by: fence},
