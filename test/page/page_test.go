@@ -269,9 +269,9 @@ func requireTables(t *testing.T, b *browser, d page.Document) {
 		if m.Self {
 			remark = "this one"
 		}
-		want = append(want, []string{m.Name, m.State, strconv.Itoa(m.Shards), m.Generation, remark})
+		want = append(want, []string{m.Name, m.State, strconv.Itoa(m.Shards), m.Version, m.Generation, remark})
 	}
-	if diff := cmp.Diff(want, read("t-members", 0, 1, 3, 7, 9)); diff != "" || len(want) != 3 {
+	if diff := cmp.Diff(want, read("t-members", 0, 1, 3, 10, 11, 13)); diff != "" || len(want) != 3 {
 		t.Errorf("members: JSON (-), page (+):\n%s", diff)
 	}
 	moving := 0
