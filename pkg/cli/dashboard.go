@@ -75,17 +75,8 @@ func checkAddress(address string, others bool) error {
 
 // serveDashboard serves the page until ctx ends, and says where once there is something to see.
 func (c *connection) serveDashboard(ctx context.Context, address string, others bool, say func(url string)) error {
-	first, cancel := context.WithTimeout(ctx, c.target.Timeout)
-	_, err := c.read(first) // says at once that the Leases cannot be listed
-	cancel()
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
-	observer, err := election.NewObserver(election.ObserverConfig{Fleet: c.target.Fleet, Client: listing{c.leases}, Clock: c.clock})
-	if err != nil {
+	_, observer, err := c.observer(ctx)
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)

@@ -24,17 +24,8 @@ const (
 // before, and what has happened between them: at most every drawInterval. It returns nil once ctx has ended, or the error that
 // next returns. A watch that breaks off is begun anew for ever; that the Leases cannot be listed at all is an error.
 func (c *connection) watch(ctx context.Context, next func(r, before *status.Reading, happened []status.Event) error) error {
-	first, cancel := context.WithTimeout(ctx, c.target.Timeout)
-	r, err := c.read(first)
-	cancel()
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
-	observer, err := election.NewObserver(election.ObserverConfig{Fleet: c.target.Fleet, Client: listing{c.leases}, Clock: c.clock})
-	if err != nil {
+	r, observer, err := c.observer(ctx)
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	var notes notebook
@@ -82,6 +73,22 @@ func (c *connection) watch(ctx context.Context, next func(r, before *status.Read
 			return err
 		}
 	}
+}
+
+// observer returns a reading of the Leases, and an observer of them that does not run yet. It lists first, so that an error
+// says at once if they cannot be listed; it is nil if ctx has ended.
+func (c *connection) observer(ctx context.Context) (*status.Reading, *election.Observer, error) {
+	first, cancel := context.WithTimeout(ctx, c.target.Timeout)
+	defer cancel()
+	r, err := c.read(first)
+	if ctx.Err() != nil {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	o, err := election.NewObserver(election.ObserverConfig{Fleet: c.target.Fleet, Client: listing{c.leases}, Clock: c.clock})
+	return r, o, err
 }
 
 // listing has the reflector list and then watch, as kubectl does: to stream the list saves nothing with so few objects.

@@ -141,7 +141,7 @@ func (r *shardRunner) setReady(term int32) {
 func (r *shardRunner) waitForRelease(ctx context.Context) bool {
 	m := r.member
 	// A renewal lets a rival go on: that is seen when it would have expired.
-	changed, stop := m.observer.SubscribeChanges(election.IsMore)
+	changed, stop := m.observer.SubscribeChanges(isMore)
 	defer stop()
 	for ctx.Err() == nil {
 		now := m.config.Clock.Now()

@@ -85,7 +85,7 @@ func (p *planner) run(ctx context.Context) {
 // work plans for one term.
 func (p *planner) work(ctx context.Context, _ *election.Claim) {
 	m := p.member
-	changed, stop := m.observer.SubscribeChanges(election.IsMore)
+	changed, stop := m.observer.SubscribeChanges(isMore)
 	defer stop()
 	p.last, p.content = m.config.Clock.Now(), map[string]content{} // who was the planner before may just have changed something
 	for ctx.Err() == nil {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
@@ -25,4 +26,16 @@ func (u Use) String() string { return fmt.Sprintf("%d/%d", u.CPU, u.Queued) }
 func UseOn(lease election.Observation) (u Use, published bool) {
 	u.CPU, u.Queued, published = twoNumbers(lease.Annotations[UseAnnotation], "/")
 	return u, published
+}
+
+// isMore reports whether a change of a Lease may move a shard: neither a renewal does, nor what a
+// member says of its use, which changes every time.
+func isMore(before, after election.Observation) bool {
+	if !election.IsMore(before, after) {
+		return false
+	}
+	before.Annotations, after.Annotations = maps.Clone(before.Annotations), maps.Clone(after.Annotations)
+	delete(before.Annotations, UseAnnotation)
+	delete(after.Annotations, UseAnnotation)
+	return election.IsMore(before, after)
 }

@@ -30,3 +30,30 @@ func TestMemberSaysWhatItUses(t *testing.T) {
 		}
 	})
 }
+
+// TestUseMovesNoShard: what a member says of its use wakes nobody who decides where shards are.
+func TestUseMovesNoShard(t *testing.T) {
+	said := func(use, state string) election.Observation {
+		o := election.Observation{Exists: true}
+		o.Annotations = map[string]string{UseAnnotation: use, election.StateAnnotation: state}
+		return o
+	}
+	for _, tc := range []struct {
+		before, after election.Observation
+		want          bool
+	}{
+		{said("1/2", "active"), said("1/2", "active"), false},
+		{said("1/2", "active"), said("3/4", "active"), false},
+		{said("1/2", "active"), said("3/4", "leaving"), true},
+		{election.Observation{}, said("1/2", "active"), true},
+	} {
+		if got := isMore(tc.before, tc.after); got != tc.want {
+			t.Errorf("%v to %v: %v, want %v", tc.before.Annotations, tc.after.Annotations, got, tc.want)
+		}
+	}
+	before := said("1/2", "active")
+	isMore(before, said("", ""))
+	if before.Annotations[UseAnnotation] != "1/2" {
+		t.Error("what is compared is changed")
+	}
+}

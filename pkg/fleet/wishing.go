@@ -15,7 +15,7 @@ import (
 // wishUntilDone keeps the runners in line with the plan, and their wishes with the roster and the Leases, until ctx
 // ends, the membership is lost, or done says so. Runners end with claimCtx.
 func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) {
-	changed, stop := m.observer.SubscribeChanges(election.IsMore) // what a renewal changes moves no shard
+	changed, stop := m.observer.SubscribeChanges(isMore) // what a renewal changes moves no shard
 	defer stop()
 	defer m.pulse.rest()
 	for {

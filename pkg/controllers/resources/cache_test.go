@@ -99,7 +99,7 @@ func (s *server) startAt(t *testing.T, cache *Cache, base string) discovery.Disc
 	return client
 }
 
-// kinds returns the names of all resources that the client is told of, and has both methods agree.
+// kinds returns the names of all resources that the client is told of.
 func kinds(t *testing.T, client discovery.ServerResourcesInterface) []string {
 	t.Helper()
 	preferred, err := client.ServerPreferredResources()
