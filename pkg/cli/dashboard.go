@@ -76,7 +76,7 @@ func checkAddress(address string, others bool) error {
 // serveDashboard serves the page until ctx ends, and says where once there is something to see.
 func (c *connection) serveDashboard(ctx context.Context, address string, others bool, say func(url string)) error {
 	_, observer, err := c.observer(ctx)
-	if err != nil || ctx.Err() != nil {
+	if err != nil || observer == nil {
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)

@@ -25,7 +25,7 @@ const (
 // next returns. A watch that breaks off is begun anew for ever; that the Leases cannot be listed at all is an error.
 func (c *connection) watch(ctx context.Context, next func(r, before *status.Reading, happened []status.Event) error) error {
 	r, observer, err := c.observer(ctx)
-	if err != nil || ctx.Err() != nil {
+	if err != nil || observer == nil {
 		return err
 	}
 	var notes notebook
@@ -76,15 +76,16 @@ func (c *connection) watch(ctx context.Context, next func(r, before *status.Read
 }
 
 // observer returns a reading of the Leases, and an observer of them that does not run yet. It lists first, so that an error
-// says at once if they cannot be listed; it is nil if ctx has ended.
+// says at once if they cannot be listed; it is nil if ctx has
+// ended meanwhile.
 func (c *connection) observer(ctx context.Context) (*status.Reading, *election.Observer, error) {
 	first, cancel := context.WithTimeout(ctx, c.target.Timeout)
 	defer cancel()
 	r, err := c.read(first)
-	if ctx.Err() != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return nil, nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, nil, err
 	}
 	o, err := election.NewObserver(election.ObserverConfig{Fleet: c.target.Fleet, Client: listing{c.leases}, Clock: c.clock})

@@ -173,7 +173,7 @@ func (r *run) begin(answer reply) {
 	r.report(Event{Type: EventAcquired, Term: answer.term, Action: answer.action, Holder: r.cfg.Identity, Duration: answer.end.Sub(answer.start)})
 }
 
-// renewed takes in that the Lease was written again in the present claim's term.
+// renewed records that the Lease was written again in the present claim's term.
 func (r *run) renewed(answer reply) {
 	if r.state.Term != answer.term {
 		return // Not for this claim.

@@ -131,7 +131,7 @@ func (in Input) idle() Output {
 	out := Output{Action: Wait, State: in.State, Reason: Reason(decided.Reason), Wake: decided.Wake, Settled: decided.Settled}
 	out.State.TermAsked = decided.State.Asked
 	if decided.Reason == heartbeat.ReasonNoRight {
-		out.Wake = in.Now.Add(in.Timing.RetryPeriod) // nothing tells of a right that begins
+		out.Wake = in.Now.Add(in.Timing.RetryPeriod) // no event says that a right begins
 	}
 	switch decided.Action {
 	case heartbeat.ClaimCreate:

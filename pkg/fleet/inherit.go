@@ -249,7 +249,7 @@ func (m *Member) isReady(o election.Observation, now time.Time) bool {
 	return m.isHeld(o, now) && (o.Annotations[ReadyAnnotation] == strconv.Itoa(int(o.Transitions)) || runs(o))
 }
 
-// runs tells whether the holder of a Lease has said that it runs the shard.
+// runs reports whether the holder of a Lease has said that it runs the shard.
 func runs(o election.Observation) bool {
 	return o.Annotations[RunningAnnotation] == strconv.Itoa(int(o.Transitions))
 }
