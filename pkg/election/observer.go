@@ -44,10 +44,14 @@ type ObserverConfig struct {
 type Observer struct {
 	cfg ObserverConfig
 
-	mu          sync.Mutex
-	logger      klog.Logger
-	syncedAt    time.Time
-	known       map[string]*Observation // replaced, not changed
+	mu       sync.Mutex
+	logger   klog.Logger
+	syncedAt time.Time
+	known    map[string]*Observation // replaced, not changed
+	// names are those of the Leases that exist, sorted, and listed is what List returns; each is nil
+	// once it is not true any more.
+	names       []string
+	listed      []Observation
 	through     heartbeat.Version
 	waiting     []waiter
 	subscribers map[*subscriber]struct{}
@@ -174,18 +178,28 @@ func (o *Observer) isMember(name string) bool {
 	return strings.HasPrefix(name, MemberLease(o.cfg.Fleet, ""))
 }
 
-// List returns what is known of every existing Lease, sorted by name. The slice is the caller's.
+// List returns what is known of every existing Lease, sorted by name. Until something changes every
+// call returns the same slice, which must not be changed.
 func (o *Observer) List() []Observation {
 	o.mu.Lock()
-	list := make([]Observation, 0, len(o.known))
-	for _, obs := range o.known {
-		if obs.Exists {
-			list = append(list, o.linked(obs))
-		}
+	defer o.mu.Unlock()
+	if o.listed != nil {
+		return o.listed
 	}
-	o.mu.Unlock()
-	slices.SortFunc(list, func(a, b Observation) int { return strings.Compare(a.Name, b.Name) })
-	return list
+	if o.names == nil {
+		o.names = make([]string, 0, len(o.known))
+		for name, obs := range o.known {
+			if obs.Exists {
+				o.names = append(o.names, name)
+			}
+		}
+		slices.Sort(o.names)
+	}
+	o.listed = make([]Observation, 0, len(o.names))
+	for _, name := range o.names {
+		o.listed = append(o.listed, o.linked(o.known[name]))
+	}
+	return o.listed
 }
 
 // living returns what is known of the members' Leases, in no order, and for each incarnation that
@@ -277,6 +291,10 @@ func (o *Observer) change(name string, next func(Observation, time.Time) (Observ
 	}
 	after.Heartbeat = nil // it is looked up when somebody asks
 	o.known[name] = &after
+	o.listed = nil
+	if before.Exists != after.Exists {
+		o.names = nil
+	}
 	if after.Problem != "" && after.Problem != before.Problem {
 		o.logger.Info("Read a Lease that made no sense", "lease", name, "problem", after.Problem)
 	}
@@ -326,7 +344,7 @@ func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.syncedAt.IsZero() {
-		o.syncedAt = o.cfg.Clock.Now()
+		o.syncedAt, o.listed = o.cfg.Clock.Now(), nil
 		for s := range o.subscribers {
 			s.notify()
 		}

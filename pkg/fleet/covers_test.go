@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func BenchmarkRivals(b *testing.B) {
 			for b.Loop() {
 				version++
 				all[10+version%n].ResourceVersion = strconv.Itoa(version)
-				if len(m.rivals(all, plan, heir, extent, journalStart)) != 0 {
+				if len(m.rivals(m.leaving(slices.Clone(all), plan), heir, extent, journalStart)) != 0 {
 					b.Fatal("a shard of the plan has rivals in it")
 				}
 			}
@@ -69,7 +70,9 @@ func TestCoversOfWhatHasChanged(t *testing.T) {
 	first := shard.ID{Ring: "namespaces", Name: "g1-000"}
 	heir, extent := shard.ID{Ring: "namespaces", Name: "g2-000"}, plan.extents[first]
 	lease := &all[10]
-	rivals := func(plan *inForce) int { return len(m.rivals(all, plan, heir, extent, journalStart)) }
+	rivals := func(plan *inForce) int {
+		return len(m.rivals(m.leaving(slices.Clone(all), plan), heir, extent, journalStart))
+	}
 	if n := rivals(plan); n != 0 {
 		t.Errorf("%d rivals in the plan", n)
 	}
@@ -89,7 +92,7 @@ func TestCoversOfWhatHasChanged(t *testing.T) {
 	for i := range 100 {
 		gone := *lease
 		gone.Name = fmt.Sprintf("flotilla-namespaces-g0-%03d", i)
-		m.rivals([]election.Observation{gone}, plan, heir, extent, journalStart)
+		m.leaving([]election.Observation{gone}, plan)
 	}
 	if n := len(m.covers.known); n > len(all) {
 		t.Errorf("%d Leases are remembered, of which all but %d are gone", n, len(all))

@@ -12,7 +12,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/plant"
-	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // inherit prepares the shard while live Leases of other shards cover some of it: those of an older plan generation. It says
@@ -145,7 +144,7 @@ func (r *shardRunner) waitForRelease(ctx context.Context) bool {
 	defer stop()
 	for ctx.Err() == nil {
 		now := m.config.Clock.Now()
-		rivals := m.rivals(m.observer.List(), m.inForce.Load(), r.shard.ID, r.extent, now)
+		rivals := m.rivals(m.leaving(m.observer.List(), m.inForce.Load()), r.shard.ID, r.extent, now)
 		if len(rivals) == 0 {
 			return true
 		}
@@ -214,34 +213,6 @@ func (r *shardRunner) within(ctx context.Context, step func(context.Context) err
 	ctx, cancel := context.WithTimeout(ctx, r.member.config.HandoffTimeout)
 	defer cancel()
 	return step(ctx)
-}
-
-// hasHeirs tells whether every shard that inherits from this one, or from another one that these inherit from, waits for
-// nothing but the release, or runs already because somebody has meddled with Leases: then this one can be drained, and none of its parts is without a holder for long.
-func (m *Member) hasHeirs(r *shardRunner, plan *inForce, now time.Time) bool {
-	leases := m.observer.List()
-	heirs, ancestors := map[shard.ID]bool{}, map[string]bool{ShardLease(m.config.Fleet, r.shard.ID): true}
-	covers := []cover{{Extent: r.extent}}
-	for len(covers) > 0 {
-		from := covers[0]
-		covers = covers[1:]
-		for id, extent := range plan.extents {
-			if heirs[id] || !from.overlaps(extent) {
-				continue
-			}
-			heirs[id] = true
-			if !m.isReady(m.observer.Get(ShardLease(m.config.Fleet, id)), now) {
-				return false
-			}
-			for _, o := range m.rivals(leases, plan, id, extent, now) {
-				if !ancestors[o.Name] {
-					ancestors[o.Name] = true
-					covers = append(covers, coverOf(o))
-				}
-			}
-		}
-	}
-	return true
 }
 
 // isReady tells whether the holder of a Lease has everything prepared, or runs.

@@ -136,11 +136,6 @@ func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *sha
 	return found, nil
 }
 
-// rivals returns the Leases of other shards that are held and cover some of what the shard covers.
-func (m *Member) rivals(seen []election.Observation, plan *inForce, id shard.ID, extent shard.Extent, now time.Time) []election.Observation {
-	return slices.DeleteFunc(m.overlapping(seen, plan, id, extent), func(o election.Observation) bool { return !m.isHeld(o, now) })
-}
-
 // overlapping returns the Leases of other shards that cover some of what the shard covers.
 func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shard.ID, extent shard.Extent) []election.Observation {
 	var found []election.Observation

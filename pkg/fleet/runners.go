@@ -61,12 +61,13 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 // nothing runs, else when every shard that inherits from them is ready.
 func (m *Member) follow(ctx, claimCtx context.Context, observations []election.Observation, now time.Time) {
 	plan := m.inForce.Load()
+	hasHeirs := sync.OnceValue(func() func(shard.Extent) bool { return m.heirs(observations, plan, now) })
 	for _, r := range m.runners.list() {
 		switch {
 		case r.plan.Load() == plan:
 		case plan.has(r.shard.ID, r.extent):
 			r.plan.Store(plan)
-		case !r.running.Load() || m.hasHeirs(r, plan, now):
+		case !r.running.Load() || hasHeirs()(r.extent):
 			r.cancel()
 		default:
 			klog.FromContext(ctx).V(2).Info("Waiting for the heirs of a shard that is not in the plan any more", "shard", r.shard.ID)

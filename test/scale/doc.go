@@ -17,7 +17,7 @@
 // all processes. Two works that cover some of the same at the same time fail the run. A killed process's work ends when the
 // process has been waited for.
 //
-// Results go to _output/scale: hundred.json, hundred.md, logs of the crews, and with -profiles CPU profiles of the idle fleet.
+// Results go to _output/scale: hundred.json, hundred.md, logs of the crews, and with -profiles CPU profiles.
 //
 // Not measured: controllers and what they cache, Events, the status page. Members that share a process share its garbage
 // collector; the one in a crew of its own shows what that hides.

@@ -48,7 +48,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	fs.IntVar(&o.perCrew, "per-crew", 10, "how many members share a process")
 	fs.IntVar(&o.slower, "slower", 1, "how many times as long as by default the lease duration, the renew deadline and the retry period are: for a machine that is too busy")
 	fs.StringVar(&o.out, "out", filepath.Join("_output", "scale"), "folder of the results")
-	fs.BoolVar(&o.profiles, "profiles", false, "write CPU profiles of the idle fleet")
+	fs.BoolVar(&o.profiles, "profiles", false, "write CPU profiles of the fleet while it comes together, while it is idle, and while its plan changes")
 	fs.BoolVar(&o.keep, "keep", false, "keep the logs and data of the control plane, in that folder")
 	server := fs.String("apiserver", "", "further flags of kube-apiserver, with spaces between them")
 	if err := fs.Parse(args); err != nil {

@@ -357,6 +357,9 @@ func (s *scenario) changePlan(ctx context.Context) error {
 		return err
 	}
 	s.generation = s.second.Generation
+	if err := s.profile(ctx, "plan", s.idle); err != nil {
+		return err
+	}
 	if err := s.awaitReady(ctx); err != nil {
 		return err
 	}

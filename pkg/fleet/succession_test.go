@@ -1,0 +1,184 @@
+package fleet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// closure is what [Member.heirs] says, found step by step from one shard: its heirs, what else these
+// inherit from, the heirs of that, and so on.
+func closure(m *Member, leases []election.Observation, plan *inForce, now time.Time, extent shard.Extent) bool {
+	heirs, seen := map[shard.ID]bool{}, map[string]bool{}
+	covers := []cover{{Extent: extent}}
+	for len(covers) > 0 {
+		from := covers[0]
+		covers = covers[1:]
+		for id, extent := range plan.extents {
+			if heirs[id] || !from.overlaps(extent) {
+				continue
+			}
+			heirs[id] = true
+			if !m.isReady(m.observer.Get(ShardLease(m.config.Fleet, id)), now) {
+				return false
+			}
+			for _, o := range m.overlapping(leases, plan, id, extent) {
+				if m.isHeld(o, now) && !seen[o.Name] {
+					seen[o.Name] = true
+					covers = append(covers, coverOf(o))
+				}
+			}
+		}
+	}
+	return true
+}
+
+// randomRanges cuts the whole keyspace at random places.
+func randomRanges(random *rand.Rand, n int) []shard.Range {
+	cuts := make([]uint64, 0, n)
+	for range n - 1 {
+		cuts = append(cuts, 1+random.Uint64N(32)<<58)
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	var ranges []shard.Range
+	start := uint64(0)
+	for _, cut := range cuts {
+		ranges = append(ranges, shard.Range{Start: start, End: cut})
+		start = cut
+	}
+	return append(ranges, shard.Range{Start: start})
+}
+
+// TestHeirsAreFoundTogether holds what is found for all shards at once against what each would find
+// for itself, among random plans and Leases.
+func TestHeirsAreFoundTogether(t *testing.T) {
+	spared, kept := 0, 0
+	for seed := range uint64(3000) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		m, leases, plan, old := successionWorld(t, random)
+		all := m.heirs(leases, plan, journalStart)
+		for _, extent := range old {
+			want := closure(m, leases, plan, journalStart, extent)
+			if got := all(extent); got != want {
+				t.Fatalf("seed %d: %v may be drained: %v, want %v", seed, extent, got, want)
+			}
+			if want {
+				spared++
+			} else {
+				kept++
+			}
+		}
+	}
+	if spared < 1000 || kept < 1000 {
+		t.Errorf("%d shards may be drained and %d may not: the worlds are too much alike", spared, kept)
+	}
+}
+
+// successionWorld is a member, Leases of an old and a new plan of two rings, of which some are held
+// and some of the new ones ready, the new plan, and what the old shards cover.
+func successionWorld(t *testing.T, random *rand.Rand) (*Member, []election.Observation, *inForce, []shard.Extent) {
+	t.Helper()
+	m := &Member{config: Config{Fleet: "flotilla", Clock: clocktesting.NewFakeClock(journalStart), Timing: election.DefaultTiming()}}
+	var err error
+	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: "flotilla", Client: struct{ election.LeaseReader }{}, Clock: clock.RealClock{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"a", "b", "c", "d"}
+	ringsOf := func(generation int) []shard.Ring {
+		cut := 1 + random.IntN(3)
+		var rings []shard.Ring
+		for i, controllers := range [][]string{names[:cut], names[cut:]} {
+			ring := shard.Ring{Name: fmt.Sprintf("r%d", i), Scope: shard.ScopeNamespaced, Controllers: controllers}
+			for j, r := range randomRanges(random, 1+random.IntN(5)) {
+				id := shard.ID{Ring: ring.Name, Name: fmt.Sprintf("g%d-%d", generation, j)}
+				ring.Shards = append(ring.Shards, shard.Shard{ID: id, Range: r})
+			}
+			rings = append(rings, ring)
+		}
+		return rings
+	}
+	version := 0
+	put := func(ring shard.Ring, s shard.Shard, holder string, ready bool) {
+		version++
+		annotations := map[string]string{RangeAnnotation: s.Range.String(), ControllersAnnotation: strings.Join(ring.Controllers, ",")}
+		switch random.IntN(40) {
+		case 0:
+			annotations[ControllersAnnotation] = ""
+		case 1:
+			annotations[RangeAnnotation] = "nonsense"
+		}
+		if ready {
+			annotations[ReadyAnnotation] = "1"
+		}
+		lease := &coordinationv1.Lease{}
+		lease.Name, lease.ResourceVersion = ShardLease("flotilla", s.ID), strconv.Itoa(version)
+		lease.Labels, lease.Annotations = shardLabels("flotilla", s.ID), annotations
+		term, seconds := int32(1), int32(15)
+		lease.Spec.LeaseTransitions, lease.Spec.LeaseDurationSeconds = &term, &seconds
+		if holder != "" {
+			lease.Spec.HolderIdentity = &holder
+		}
+		m.observer.Observe(lease)
+	}
+	holder := func(of int) string {
+		if random.IntN(of) == 0 {
+			return ""
+		}
+		return "m_1"
+	}
+	var old []shard.Extent
+	for _, ring := range ringsOf(1) {
+		for _, s := range ring.Shards {
+			old = append(old, shard.Extent{Range: s.Range, Controllers: ring.Controllers})
+			put(ring, s, holder(4), false)
+		}
+	}
+	next := shard.Plan{Generation: 2, Rings: ringsOf(2)}
+	for _, ring := range next.Rings {
+		for _, s := range ring.Shards {
+			put(ring, s, holder(20), random.IntN(10) > 0)
+		}
+	}
+	return m, m.observer.List(), newInForce(next), old
+}
+
+// BenchmarkHeirs is what a member does at each event while all ranges are cut anew.
+func BenchmarkHeirs(b *testing.B) {
+	for _, n := range []int{300, 1000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			m, plan, all := coversWorld(b, n)
+			cut, err := shard.EqualRanges(n*3/4 | 1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			ring := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced, Controllers: plan.plan.Rings[0].Controllers}
+			for i, r := range cut {
+				ring.Shards = append(ring.Shards, shard.Shard{ID: shard.ID{Ring: ring.Name, Name: fmt.Sprintf("g2-%03d", i)}, Range: r})
+			}
+			next := newInForce(shard.Plan{Generation: 2, Rings: []shard.Ring{ring}})
+			if m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: "flotilla", Client: struct{ election.LeaseReader }{}, Clock: clock.RealClock{}}); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if m.heirs(slices.Clone(all), next, journalStart)(shard.Extent{Range: cut[0], Controllers: ring.Controllers}) {
+					b.Fatal("nobody is ready")
+				}
+			}
+		})
+	}
+}
