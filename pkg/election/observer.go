@@ -373,6 +373,17 @@ func (o *Observer) Reached(version heartbeat.Version) <-chan struct{} {
 	return reached
 }
 
+// ReachedSelf is Reached for the newest version that is known of one Lease: once the channel is closed,
+// everything is known that was written to any Lease before that one was. It is false if that version
+// cannot be compared with others.
+func (o *Observer) ReachedSelf(name string) (<-chan struct{}, bool) {
+	version := versionOf(o.Get(name).ResourceVersion)
+	if version == 0 {
+		return nil, false
+	}
+	return o.Reached(version), true
+}
+
 // Listed records a consistent list of all Leases of the namespace.
 func (o *Observer) Listed(list *coordinationv1.LeaseList) {
 	leases := make([]*coordinationv1.Lease, 0, len(list.Items))

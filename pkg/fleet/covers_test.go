@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,8 +43,8 @@ func coversWorld(tb testing.TB, n int) (*Member, *inForce, []election.Observatio
 	return m, plan, all
 }
 
-// BenchmarkRivals is what a shard that waits for others does at each event: here one Lease was renewed.
-func BenchmarkRivals(b *testing.B) {
+// BenchmarkOverlapping is what a shard does before it runs: here one Lease was renewed.
+func BenchmarkOverlapping(b *testing.B) {
 	for _, n := range []int{200, 500} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			m, plan, all := coversWorld(b, n)
@@ -56,7 +55,7 @@ func BenchmarkRivals(b *testing.B) {
 			for b.Loop() {
 				version++
 				all[10+version%n].ResourceVersion = strconv.Itoa(version)
-				if len(m.rivals(m.leaving(slices.Clone(all), plan), heir, extent, journalStart)) != 0 {
+				if len(m.overlapping(all, plan, heir, extent)) != 0 {
 					b.Fatal("a shard of the plan has rivals in it")
 				}
 			}
@@ -70,9 +69,7 @@ func TestCoversOfWhatHasChanged(t *testing.T) {
 	first := shard.ID{Ring: "namespaces", Name: "g1-000"}
 	heir, extent := shard.ID{Ring: "namespaces", Name: "g2-000"}, plan.extents[first]
 	lease := &all[10]
-	rivals := func(plan *inForce) int {
-		return len(m.rivals(m.leaving(slices.Clone(all), plan), heir, extent, journalStart))
-	}
+	rivals := func(plan *inForce) int { return len(m.overlapping(all, plan, heir, extent)) }
 	if n := rivals(plan); n != 0 {
 		t.Errorf("%d rivals in the plan", n)
 	}
@@ -92,7 +89,7 @@ func TestCoversOfWhatHasChanged(t *testing.T) {
 	for i := range 100 {
 		gone := *lease
 		gone.Name = fmt.Sprintf("flotilla-namespaces-g0-%03d", i)
-		m.leaving([]election.Observation{gone}, plan)
+		m.overlapping([]election.Observation{gone}, plan, heir, extent)
 	}
 	if n := len(m.covers.known); n > len(all) {
 		t.Errorf("%d Leases are remembered, of which all but %d are gone", n, len(all))

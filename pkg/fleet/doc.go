@@ -27,7 +27,7 @@
 // shards, ends its gates, and says on its Lease that it is still ([StillAnnotation]). Who reads, in one list, that every live
 // member is still and no shard is held, releases the gates as they are in that list: a write since then refuses it. A member
 // that is to work again first takes back what it says, and then waits for new gates, with nothing that it prepared before. A
-// claim that is acquired meanwhile sees the stop in the list that it makes before it runs anything.
+// claim that is acquired meanwhile sees the stop when it looks before it runs anything.
 //
 // # A handoff
 //

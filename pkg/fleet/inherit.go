@@ -42,7 +42,7 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 	r.report(election.Event{Type: EventReady, Term: claim.Term()})
 	var dead []election.Observation
 	for len(rivals) > 0 {
-		if !r.waitForRelease(ctx) {
+		if !r.waitForRelease(ctx, rivals) {
 			p.discard()
 			return nil, nil
 		}
@@ -135,16 +135,27 @@ func (r *shardRunner) setReady(term int32) {
 	r.claimant.Touch()
 }
 
-// waitForRelease returns when no Lease that is known covers any of the shard, or the plan has changed; false when ctx has
-// ended. Who asks then looks at the live ones.
-func (r *shardRunner) waitForRelease(ctx context.Context) bool {
+// waitForRelease returns when none of the rivals holds any of the shard any more; false when ctx has
+// ended, as it does when the shard is not in the plan any more. Who asks then looks at all Leases, by
+// the newest plan, and finds no rival among these: else the two would ask each other for ever.
+func (r *shardRunner) waitForRelease(ctx context.Context, rivals []election.Observation) bool {
 	m := r.member
-	// A renewal lets a rival go on: that is seen when it would have expired.
-	changed, stop := m.observer.SubscribeChanges(isMore)
+	names := names(rivals)
+	// A renewal lets a rival go on: that is seen when it would have expired. A hundred shards of a
+	// member may wait, while a thousand are on their way: what others do wakes nobody.
+	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
+		return isMore(before, after) && (slices.Contains(names, after.Name) || m.isMemberLease(after.Name))
+	})
 	defer stop()
 	for ctx.Err() == nil {
-		now := m.config.Clock.Now()
-		rivals := m.rivals(m.leaving(m.observer.List(), m.inForce.Load()), r.shard.ID, r.extent, now)
+		now, plan := m.config.Clock.Now(), m.inForce.Load()
+		rivals = rivals[:0]
+		for _, name := range names {
+			o := m.observer.Get(name)
+			if says, _ := m.covers.of(o, m.config.Fleet, plan); says.overlaps(r.extent) && m.isHeld(o, now) {
+				rivals = append(rivals, o)
+			}
+		}
 		if len(rivals) == 0 {
 			return true
 		}

@@ -65,11 +65,16 @@ func (m *Member) isShard(o election.Observation) bool {
 	switch {
 	case labelled:
 		return of == m.config.Fleet && o.Labels[RingLabel] != ""
-	case !strings.HasPrefix(o.Name, m.config.Fleet+"-") || o.Name == PlanLease(m.config.Fleet) || strings.HasPrefix(o.Name, election.MemberLease(m.config.Fleet, "")):
+	case !strings.HasPrefix(o.Name, m.config.Fleet+"-") || o.Name == PlanLease(m.config.Fleet) || m.isMemberLease(o.Name):
 		return false
 	}
 	holder := election.MemberOf(o.Holder)
 	return holder != "" && m.observer.Get(election.MemberLease(m.config.Fleet, holder)).Exists
+}
+
+// isMemberLease tells whether a Lease is a member's, by its name.
+func (m *Member) isMemberLease(name string) bool {
+	return strings.HasPrefix(name, election.MemberLease(m.config.Fleet, ""))
 }
 
 // coverOf returns what a shard's Lease says that it covers. What it does not say, or nobody can read, is everything.

@@ -87,23 +87,51 @@ func (o others) wroteSince(then time.Time) bool {
 	return slices.ContainsFunc(o.all, func(o election.Observation) bool { return o.Holder != "" || o.Seen.After(then) })
 }
 
-// look reads plan and Leases as they are now, in one list, before a claim is used, and returns the Leases that concern it.
-// The error says that the shard may not run at all. The claim is on its Lease already, so of two that look at least one sees
-// the other. It tries until it has read them, or ctx ends.
+// look reads plan and Leases as they were at the claim's write on its Lease or later, before the claim
+// is used, and returns the Leases that concern it. The error says that the shard may not run at all.
+// The claim is on its Lease already, so of two that look at least one sees the other. It tries until
+// it has read them, or ctx ends.
 func (m *Member) look(ctx context.Context, r *shardRunner) (others, error) {
+	if m.awaitOwn(ctx, r) {
+		return m.lookAt(ctx, m.observer.List(), r)
+	}
 	backoff := m.retrySoon()
-	for {
+	for ctx.Err() == nil {
 		seen, err := m.lists.read(ctx, m.runners.all.Go, m.readAll)
 		if err == nil {
 			return m.lookAt(ctx, seen, r)
 		}
 		if ctx.Err() != nil {
-			return others{}, context.Cause(ctx)
+			break
 		}
 		pause := backoff.Step()
 		klog.FromContext(ctx).Error(err, "Could not read the Leases before running the shard, trying again", "after", pause)
 		m.pause(ctx, pause)
 	}
+	return others{}, context.Cause(ctx)
+}
+
+// awaitOwn returns true once the watch has come to what was written on the shard's Lease last: then
+// whatever anybody wrote before is known. A watch brings that within milliseconds; one that lags or
+// hangs is not waited for, and neither is one whose versions cannot be compared. A list of all Leases
+// says the same, and costs a thousand times as much.
+func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
+	reached, known := m.observer.ReachedSelf(ShardLease(m.config.Fleet, r.shard.ID))
+	if !known {
+		return false
+	}
+	timer := m.config.Clock.NewTimer(m.config.Timing.RetryPeriod / 2)
+	defer timer.Stop()
+	if plant.LookHasty {
+		return true
+	}
+	select {
+	case <-reached:
+		return true
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+	return false
 }
 
 func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *shardRunner) (others, error) {

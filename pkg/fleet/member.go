@@ -25,7 +25,6 @@ type Member struct {
 	refused     atomic.Pointer[refusal]
 	lastPlan    atomic.Pointer[lastPlan]
 	covers      covers
-	lastLeaving atomic.Pointer[leavingList]
 	// catalogue is what it says of its build on its Lease.
 	catalogue string
 	wishes    atomic.Pointer[Wishes]

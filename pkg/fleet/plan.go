@@ -126,6 +126,8 @@ type inForce struct {
 	leases map[string]shard.ID
 	// shards are all of them, sorted by ID.
 	shards []shard.Shard
+	// strips are the shards by what they cover.
+	strips []strip
 	// settled is when the plan was adopted, if by then all shards that are not in it had been released, as far as this member
 	// could see, and all writes on them had arrived; zero otherwise.
 	settled time.Time
@@ -136,6 +138,7 @@ func newInForce(plan shard.Plan) *inForce {
 	for id := range f.extents {
 		f.leases[id.Ring+"-"+id.Name] = id
 	}
+	f.strips = stripsOf(f.shards, f.extents)
 	return f
 }
 

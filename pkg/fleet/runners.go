@@ -61,13 +61,13 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 // nothing runs, else when every shard that inherits from them is ready.
 func (m *Member) follow(ctx, claimCtx context.Context, observations []election.Observation, now time.Time) {
 	plan := m.inForce.Load()
-	hasHeirs := sync.OnceValue(func() func(shard.Extent) bool { return m.heirs(observations, plan, now) })
+	heirs := sync.OnceValue(func() func(shard.Extent) bool { return m.heirs(observations, plan, now) })
 	for _, r := range m.runners.list() {
 		switch {
 		case r.plan.Load() == plan:
 		case plan.has(r.shard.ID, r.extent):
 			r.plan.Store(plan)
-		case !r.running.Load() || hasHeirs()(r.extent):
+		case !r.running.Load() || m.hasHeirs(r.extent, plan, now) && heirs()(r.extent):
 			r.cancel()
 		default:
 			klog.FromContext(ctx).V(2).Info("Waiting for the heirs of a shard that is not in the plan any more", "shard", r.shard.ID)
@@ -86,7 +86,11 @@ func (m *Member) follow(ctx, claimCtx context.Context, observations []election.O
 		}
 		m.runners.startLocked(claimCtx, r)
 	}
-	m.releaseStraysLocked(ctx, claimCtx, plan, observations)
+	// Once others may list this incarnation as ended, who is to release would give that up at once, and
+	// be started again for ever.
+	if heard, _ := m.membership.Confirmed(); now.Before(heard.Add(m.config.Timing.LeaseDuration)) {
+		m.releaseStraysLocked(ctx, claimCtx, plan, observations)
+	}
 }
 
 // releaseStraysLocked releases the Leases of shards that are not in the plan, that name this incarnation, and of which no runner

@@ -1,77 +1,84 @@
 package fleet
 
 import (
+	"cmp"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// leavingShard is the Lease of a shard that is not in the plan, and what it covers. If the plan has
-// a shard of that name, which covers something else, that is its heir: the plan began anew.
-type leavingShard struct {
-	election.Observation
-	cover cover
-	heir  shard.ID
+// strip are shards with the same controllers, by their indexes in the plan in force, in the order of
+// their ranges, no two of which overlap.
+type strip struct {
+	controllers []string
+	shards      []int
 }
 
-// leavingList are those of all Leases, as they were at one moment. It is immutable.
-type leavingList struct {
-	from   []election.Observation
-	plan   *inForce
-	shards []leavingShard
-}
-
-// leaving returns the Leases of a list that are those of shards not in the plan. Every shard that
-// waits for others asks at each event, so what it found last is kept: for as long as nothing
-// changes, the observer returns the same list.
-func (m *Member) leaving(leases []election.Observation, plan *inForce) []leavingShard {
-	if last := m.lastLeaving.Load(); last != nil && last.plan == plan && isSame(last.from, leases) {
-		return last.shards
-	}
-	next := &leavingList{from: leases, plan: plan}
-	for _, o := range leases {
-		if !m.isShard(o) {
-			continue
+func stripsOf(shards []shard.Shard, extents map[shard.ID]shard.Extent) []strip {
+	var strips []strip
+	of := map[string]int{} // the strip of each ring of ranges
+	for i, s := range shards {
+		at, known := of[s.ID.Ring]
+		if !known || !s.Namespaced() {
+			at = len(strips)
+			strips = append(strips, strip{controllers: extents[s.ID].Controllers})
 		}
-		if says, planned := m.covers.of(o, m.config.Fleet, plan); !planned {
-			heir, _ := plan.shardOf(m.config.Fleet, o.Name)
-			next.shards = append(next.shards, leavingShard{o, says, heir})
+		if s.Namespaced() {
+			of[s.ID.Ring] = at
+		}
+		strips[at].shards = append(strips[at].shards, i)
+	}
+	for _, st := range strips {
+		slices.SortFunc(st.shards, func(a, b int) int { return cmp.Compare(shards[a].Range.Start, shards[b].Range.Start) })
+	}
+	return strips
+}
+
+// heirsOf calls yield with the index of each shard that covers some of the same, until that returns
+// false.
+func (f *inForce) heirsOf(c cover) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for _, st := range f.strips {
+			if !c.any && !slices.ContainsFunc(c.Controllers, func(name string) bool { return slices.Contains(st.controllers, name) }) {
+				continue
+			}
+			first, _ := slices.BinarySearchFunc(st.shards, c.Range, func(i int, r shard.Range) int {
+				if end := f.shards[i].Range.End; end != 0 && end <= r.Start {
+					return -1
+				}
+				return 1
+			})
+			for _, i := range st.shards[first:] {
+				if !f.shards[i].Range.Overlaps(c.Range) {
+					break
+				}
+				if !yield(i) {
+					return
+				}
+			}
 		}
 	}
-	m.covers.keep(len(leases))
-	m.lastLeaving.Store(next)
-	return next.shards
 }
 
-// isSame reports whether two lists are one.
-func isSame(a, b []election.Observation) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
-
-// rivals returns those of the Leases that are held, cover some of what the shard covers, and are not
-// its own.
-func (m *Member) rivals(leaving []leavingShard, id shard.ID, extent shard.Extent, now time.Time) []election.Observation {
-	var found []election.Observation
-	for _, l := range leaving {
-		if l.heir != id && l.cover.overlaps(extent) && m.isHeld(l.Observation, now) {
-			found = append(found, l.Observation)
+// hasHeirs tells whether every shard that inherits from what a shard covers, which is not in the plan,
+// waits for nothing but the release, or runs already because somebody has meddled with Leases.
+func (m *Member) hasHeirs(extent shard.Extent, plan *inForce, now time.Time) bool {
+	for i := range plan.heirsOf(cover{Extent: extent}) {
+		if !m.isReady(m.observer.Get(ShardLease(m.config.Fleet, plan.shards[i].ID)), now) {
+			return false
 		}
 	}
-	return found
+	return true
 }
 
-// heirs tells of what a shard covers that is not in the plan whether every shard that inherits from
-// it, or from another one that these inherit from, and so on, waits for nothing but the release, or
-// runs already because somebody has meddled with Leases: then it can be drained, and none of its
-// parts is without a holder for long.
+// heirs tells what hasHeirs does, also of the shards that these inherit from, of their heirs, and so on:
+// then the shard can be drained, and none of its parts is without a holder for long.
 func (m *Member) heirs(leases []election.Observation, plan *inForce, now time.Time) func(shard.Extent) bool {
-	extents := make([]shard.Extent, len(plan.shards))
-	for i, s := range plan.shards {
-		extents[i] = plan.extents[s.ID]
-	}
 	// Shards that inherit from the same one wait for each other: of each set, first is the smallest.
-	first := make([]int, len(extents))
+	first := make([]int, len(plan.shards))
 	for i := range first {
 		first[i] = i
 	}
@@ -82,31 +89,36 @@ func (m *Member) heirs(leases []election.Observation, plan *inForce, now time.Ti
 		}
 		return i
 	}
-	for _, l := range m.leaving(leases, plan) {
-		if !m.isHeld(l.Observation, now) {
+	for _, o := range leases {
+		if !m.isShard(o) {
 			continue
 		}
-		heir := -1
-		for i, extent := range extents {
-			if l.heir == plan.shards[i].ID || !l.cover.overlaps(extent) {
+		says, planned := m.covers.of(o, m.config.Fleet, plan)
+		if planned || !m.isHeld(o, now) {
+			continue
+		}
+		own, _ := plan.shardOf(m.config.Fleet, o.Name) // of a plan that began anew
+		last := -1
+		for i := range plan.heirsOf(says) {
+			if plan.shards[i].ID == own {
 				continue
 			}
-			if heir >= 0 {
-				a, b := find(heir), find(i)
+			if last >= 0 {
+				a, b := find(last), find(i)
 				first[max(a, b)] = min(a, b)
 			}
-			heir = i
+			last = i
 		}
 	}
-	late := make([]bool, len(extents))
+	late := make([]bool, len(plan.shards))
 	for i, s := range plan.shards {
 		if !m.isReady(m.observer.Get(ShardLease(m.config.Fleet, s.ID)), now) {
 			late[find(i)] = true
 		}
 	}
 	return func(extent shard.Extent) bool {
-		for i := range extents {
-			if extent.Overlaps(extents[i]) && late[find(i)] {
+		for i := range plan.heirsOf(cover{Extent: extent}) {
+			if late[find(i)] {
 				return false
 			}
 		}

@@ -20,13 +20,22 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 	defer m.pulse.rest()
 	for {
 		m.pulse.beat(m.config.Clock.Now())
-		opened := m.gates.opening()
-		due := m.config.Clock.Now().Add(m.wish(ctx, claimCtx))
-		if done() || !m.idle(ctx, changed, opened, due) {
+		opened, began := m.gates.opening(), m.config.Clock.Now()
+		due := began.Add(m.wish(ctx, claimCtx))
+		if done() {
+			return
+		}
+		// While a thousand shards move there is always something new. Most of the time is for those
+		// who move them.
+		m.pause(ctx, min(2*m.config.Clock.Now().Sub(began), mostPause))
+		if !m.idle(ctx, changed, opened, due) {
 			return
 		}
 	}
 }
+
+// mostPause is the longest pause between wishes that take long.
+const mostPause = 100 * time.Millisecond
 
 // idle returns true when there may be something to wish, and at due at the latest; false when ctx has ended or the membership is
 // lost. The loop comes round meanwhile: heartbeats are sent only while it does.

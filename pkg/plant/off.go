@@ -17,6 +17,7 @@ const (
 	GenerationKept      = false
 	InheritanceStale    = false
 	LackingOwner        = false
+	LookHasty           = false
 	LostLeaseIgnored    = false
 	MarkSkipped         = false
 	PreparedLeaked      = false

@@ -41,6 +41,8 @@ var (
 	InheritanceStale = bug("inheritance_stale")
 	// LackingOwner leaves a group to a member whose build does not have all of it, while another's has.
 	LackingOwner = bug("lacking_owner")
+	// LookHasty has a member look at the Leases as it knows them, though they may be from before its claim.
+	LookHasty = bug("look_hasty")
 	// LostLeaseIgnored keeps the end of a lost claim from its work.
 	LostLeaseIgnored = bug("lost_lease_ignored")
 	// MarkSkipped has nobody fence a dead member in the API server.

@@ -1,0 +1,78 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// beforeClaim are Leases that have something happen just before a member claims a shard.
+type beforeClaim struct {
+	*leasetest.Client
+	lease, member string
+	happens       func()
+}
+
+func (c beforeClaim) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if holder := lease.Spec.HolderIdentity; lease.Name == c.lease && holder != nil && election.MemberOf(*holder) == c.member {
+		c.happens()
+	}
+	return c.Client.Update(ctx, lease, opts)
+}
+
+// TestLookIsNotBeforeTheClaim has a shard of another plan claimed, and begin to work, in the moment
+// before b claims a shard that overlaps it. b's watch tells of that only later, or not at all: b must
+// wait for it, or read the Leases.
+func TestLookIsNotBeforeTheClaim(t *testing.T) {
+	for name, late := range map[string]func(*leasetest.Client){
+		"the watch lags":  func(c *leasetest.Client) { c.LagWatch(700 * time.Millisecond) },
+		"the watch hangs": func(c *leasetest.Client) { c.Block("watch") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 8, func(t *testing.T, s *sea) {
+				s.launch("a", nil)
+				pass(time.Minute)
+				first := shard.ID{Ring: "namespaces", Name: "00"}
+				elsewhere := shard.ID{Ring: "namespaces", Name: "elsewhere"}
+				holder := election.NewIncarnation("x")
+				var once sync.Once
+				var b *ship
+				claimed := make(chan struct{})
+				b = s.launch("b", func(c *Config) {
+					client := c.Leases.(*leasetest.Client)
+					c.Leases = beforeClaim{client, ShardLease("flotilla", first), "b", func() {
+						once.Do(func() {
+							lease := s.store.Get(ShardLease("flotilla", first)).DeepCopy()
+							lease.Name, lease.UID, lease.ResourceVersion = ShardLease("flotilla", elsewhere), "", ""
+							lease.Labels[ShardLabel] = elsewhere.Name
+							lease.Spec.HolderIdentity = &holder
+							late(client)
+							s.store.Put(lease)
+							s.mu.Lock()
+							defer s.mu.Unlock()
+							s.workers[elsewhere] = worker{holder, s.plan.Extents()[first], time.Now()}
+							close(claimed)
+						})
+					}}
+				})
+				<-claimed
+				pass(5 * time.Second) // work that begins beside that of elsewhere is a failure of the test
+				b.client.Heal()
+				s.mu.Lock()
+				delete(s.workers, elsewhere)
+				s.mu.Unlock()
+				s.store.Tamper(ShardLease("flotilla", elsewhere), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil })
+				pass(time.Minute)
+				s.allHeld("a", "b")
+			})
+		})
+	}
+}
