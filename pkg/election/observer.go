@@ -135,8 +135,9 @@ func (o *Observer) Run(ctx context.Context) {
 	cache.NewReflectorWithOptions(lw, &coordinationv1.Lease{}, sink{o}, cache.ReflectorOptions{
 		Name:   "flotilla-leases",
 		Logger: &logger,
-		// The default reaches a minute. Whoever cannot see the Leases cannot take over either, so come back sooner.
-		Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 4, Cap: 3 * time.Second},
+		// The default reaches a minute. Whoever cannot see the Leases cannot take over either, so come back sooner; and
+		// soon enough after an outage to confirm a heartbeat before its member reads all Leases for that.
+		Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 2, Cap: time.Second},
 	}).RunWithContext(ctx)
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,7 @@ type pacemaker struct {
 	// own is the member's Lease as the present step knows it: what the step asks for is written on
 	// that version, or refused.
 	own         Observation
+	spread      float64
 	members     []Observation        // the members' Leases, as the present step knows them
 	named       map[string]time.Time // incarnations, by when a Lease that names them last changed
 	state       heartbeat.State
@@ -85,8 +87,14 @@ func newPacemaker(m *Membership, revoked <-chan struct{}) *pacemaker {
 	}
 	return &pacemaker{
 		m: m, client: m.cfg.Client, revoked: revoked, wake: make(chan struct{}, 1), replies: make(chan outcome), done: make(chan struct{}),
-		judged: map[string]*judgement{},
+		judged: map[string]*judgement{}, spread: spreadOf(m.cfg.Incarnation),
 	}
+}
+
+// spreadOf returns a number in [0, 1) that differs from incarnation to incarnation.
+func spreadOf(incarnation string) float64 {
+	const places = 1 << 20
+	return float64(xxhash.Sum64String(incarnation)%places) / places
 }
 
 func (p *pacemaker) confirmed() (time.Time, bool) {
@@ -182,7 +190,7 @@ func (p *pacemaker) concerned(before, after Observation) bool {
 func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 	o := p.m.cfg.Observer
 	in := heartbeat.Input{
-		Self: p.m.cfg.Incarnation, Want: want, State: p.state, Timing: heartbeat.Timing(p.m.cfg.Timing), Busy: p.busy,
+		Self: p.m.cfg.Incarnation, Want: want, State: p.state, Timing: heartbeat.Timing(p.m.cfg.Timing), Busy: p.busy, Spread: p.spread,
 		// Who runs the membership ends it after all work has returned.
 		Holding: want,
 	}

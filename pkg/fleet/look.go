@@ -112,24 +112,32 @@ func (m *Member) look(ctx context.Context, r *shardRunner) (others, error) {
 }
 
 // awaitOwn returns true once the watch has come to what was written on the shard's Lease last: then
-// whatever anybody wrote before is known. A watch brings that within milliseconds; one that lags or
-// hangs is not waited for, and neither is one whose versions cannot be compared. A list of all Leases
-// says the same, and costs a thousand times as much.
+// whatever anybody wrote before is known. A watch brings that within milliseconds. One that brings
+// nothing for a while is not waited for, and neither is one whose versions cannot be compared: a list
+// of all Leases says the same. It costs a thousand times as much, so one that is merely behind, as all
+// are while much is written, must not be put further behind by that.
 func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 	reached, known := m.observer.ReachedSelf(ShardLease(m.config.Fleet, r.shard.ID))
 	if !known {
 		return false
 	}
-	timer := m.config.Clock.NewTimer(m.config.Timing.RetryPeriod / 2)
-	defer timer.Stop()
 	if plant.LookHasty {
 		return true
 	}
-	select {
-	case <-reached:
-		return true
-	case <-timer.C():
-	case <-ctx.Done():
+	for ctx.Err() == nil {
+		through := m.observer.Through()
+		timer := m.config.Clock.NewTimer(m.config.Timing.RetryPeriod / 2)
+		select {
+		case <-reached:
+			timer.Stop()
+			return true
+		case <-timer.C():
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if m.observer.Through() == through {
+			return false
+		}
 	}
 	return false
 }

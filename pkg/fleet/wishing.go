@@ -35,7 +35,7 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 }
 
 // mostPause is the longest pause between wishes that take long.
-const mostPause = 100 * time.Millisecond
+const mostPause = 500 * time.Millisecond
 
 // idle returns true when there may be something to wish, and at due at the latest; false when ctx has ended or the membership is
 // lost. The loop comes round meanwhile: heartbeats are sent only while it does.

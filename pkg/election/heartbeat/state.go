@@ -48,6 +48,8 @@ type Beat struct {
 	Answered time.Time
 	// Version that the Lease had after it; 0 if there is no such heartbeat.
 	Version Version
+	// Through is how far the watch had come when a step first saw the answer.
+	Through Version
 }
 
 // State is what an incarnation remembers between steps. The zero value waits.

@@ -32,6 +32,9 @@ type Input struct {
 	Named []string
 	// Foreign is set while a live member follows another protocol, see MemberView.Foreign.
 	Foreign bool
+	// Spread is at which part of the time that it may choose from, in [0, 1), the member reads all Leases. Members draw theirs,
+	// so that after an outage they do not read all at once.
+	Spread float64
 }
 
 // Output is what a step of the heartbeat asks for.
@@ -57,7 +60,9 @@ type Output struct {
 //
 // The first row that applies is taken. "ended" are the incarnations that the Lease lists as ended; a heartbeat is pending
 // from its answer until Through has come to its version; deadline is RenewDeadline after the start of the last confirmed
-// heartbeat, or after that of the acquisition if none is. Requests wait while Busy and until NotBefore.
+// heartbeat, or after that of the acquisition if none is. The watch hangs while Through stays what it was at the answer. Soon
+// is when 2/5 of RenewDeadline are left until the deadline and, of what was left at the answer, a third to two thirds, as
+// Spread has it, are over. Requests wait while Busy and until NotBefore.
 //
 //	Phase    Condition                                              Action     Next
 //	Waiting  !Want                                                  End        Over
@@ -72,7 +77,7 @@ type Output struct {
 //	Live     holder other or empty                                  End        Over
 //	Live     !Want, nothing held                                    End        Over
 //	Live     absent                                                 Create     Live
-//	Live     pending for RetryPeriod, or 2/5 of RenewDeadline left  Read       Live
+//	Live     pending for RetryPeriod and the watch hangs, or soon   Read       Live
 //	Live     pending, or RetryPeriod not over since the last one    Wait       Live
 //	Live     loops not come round since the last one was sent       Wait       Live
 //	Live     otherwise                                              Renew      Live
@@ -135,9 +140,15 @@ func (in Input) live() Output {
 	case !m.Exists:
 		return in.bounded(in.beat(Create, m.Ended))
 	case s.Pending.Version != 0:
-		// What is stored already must not be lost for want of time to read.
-		near := s.deadline(in.Timing).Add(-2 * in.Timing.RenewDeadline / 5)
-		return in.bounded(in.request(Read, earlier(s.Pending.Answered.Add(in.Timing.RetryPeriod), near)))
+		read := in.soon()
+		if s.Pending.Through == 0 {
+			in.State.Pending.Through = in.Through
+		}
+		if in.Through == in.State.Pending.Through {
+			// The watch hangs. One that is behind is not helped by members that read everything.
+			read = earlier(read, s.Pending.Answered.Add(in.Timing.RetryPeriod))
+		}
+		return in.bounded(in.request(Read, read))
 	}
 	due := s.Sent.Add(in.Timing.RetryPeriod)
 	switch {
@@ -148,6 +159,14 @@ func (in Input) live() Output {
 	default:
 		return in.bounded(in.beat(Renew, in.keep()))
 	}
+}
+
+// soon is when all Leases must be read: what is stored already must not be lost for want of time. After an outage all members
+// are late, and the watch, which costs less, is about to be back.
+func (in Input) soon() time.Time {
+	deadline, answered := in.State.deadline(in.Timing), in.State.Pending.Answered
+	left := float64(deadline.Sub(answered))
+	return later(deadline.Add(-2*in.Timing.RenewDeadline/5), answered.Add(time.Duration(left*(1+in.Spread)/3)))
 }
 
 // confirm returns the state after the pending heartbeat was confirmed, if it is.
