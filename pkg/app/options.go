@@ -73,6 +73,8 @@ type FleetOptions struct {
 	RebalanceDelay time.Duration
 	// HandoffTimeout bounds the steps of a handoff; 1 s to 5 minutes.
 	HandoffTimeout time.Duration
+	// Node and Zone are where this process runs, for people; empty if that is not known.
+	Node, Zone string
 	// Handoffs is how many shards the member prepares for at a time; 1 to shard.MaxShards.
 	Handoffs int
 	// Standby keeps caches warm for takeovers.
@@ -90,6 +92,12 @@ type FleetOptions struct {
 	FenceDelay time.Duration
 }
 
+// Environment variables that the manifests set, and that an earlier version, which has no such flags, does not mind.
+const (
+	nodeVariable = "NODE_NAME"
+	zoneVariable = "ZONE"
+)
+
 // NewOptions returns the options with their defaults.
 func NewOptions() (*Options, error) {
 	upstream, err := options.NewKubeControllerManagerOptions()
@@ -104,7 +112,7 @@ func NewOptions() (*Options, error) {
 		KubeControllerManagerOptions: upstream,
 		Fleet: FleetOptions{
 			Name: defaultFleetName, Member: strings.ToLower(hostname), Shards: defaultShards, Rings: []string{allRings}, ReplanInterval: defaultReplanInterval, RebalanceDelay: defaultRebalanceDelay,
-			HandoffTimeout: defaultHandoffTimeout, Handoffs: defaultHandoffs, FenceDelay: defaultFenceDelay, GateDelay: defaultGateDelay,
+			HandoffTimeout: defaultHandoffTimeout, Handoffs: defaultHandoffs, Node: os.Getenv(nodeVariable), Zone: os.Getenv(zoneVariable), FenceDelay: defaultFenceDelay, GateDelay: defaultGateDelay,
 		},
 	}, nil
 }
@@ -124,6 +132,8 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Name, "fleet-name", o.Name, "The fleet that this process is a member of. All its Leases are named after it.")
 	fs.StringVar(&o.Member, "member-name", o.Member, "The name of this process in the fleet, unique among its members. In a StatefulSet the host name, which is the default, is the pod's name.")
+	fs.StringVar(&o.Node, "node-name", o.Node, "The node that this process runs on, for 'flotilla status' to show. By default the environment variable "+nodeVariable+".")
+	fs.StringVar(&o.Zone, "zone", o.Zone, "The zone of that node, likewise. By default the environment variable "+zoneVariable+".")
 	fs.IntVar(&o.Shards, "shards", o.Shards, fmt.Sprintf("The number of equal ranges that the namespaces are cut into at first, from 1 to %d. It counts for a fleet that has no plan yet; afterwards the plan says it, and is changed with 'flotilla plan'.", maxShards()))
 	fs.StringSliceVar(&o.Rings, "rings", o.Rings, "The rings of the plan that this member serves, '*' for all of them.")
 	fs.DurationVar(&o.ReplanInterval, "replan-interval", o.ReplanInterval, "How long the planner waits at least between two changes of plan that even out the weight of the members, unless that is very uneven; 0 to leave the plan to 'flotilla plan'. Whichever member plans goes by its own flag.")
@@ -171,6 +181,12 @@ func (o *FleetOptions) validate() []error {
 	}
 	if faults := validation.IsDNS1123Subdomain(election.MemberLease(o.Name, o.Member)); o.Member == "" || len(faults) > 0 {
 		errs = append(errs, fmt.Errorf("--member-name %q: must make the Lease name %q a DNS subdomain: %s", o.Member, election.MemberLease(o.Name, o.Member), strings.Join(faults, "; ")))
+	}
+	if faults := validation.IsDNS1123Subdomain(o.Node); o.Node != "" && len(faults) > 0 {
+		errs = append(errs, fmt.Errorf("--node-name (or %s) %q: must be the name of a node: %s", nodeVariable, o.Node, strings.Join(faults, "; ")))
+	}
+	if faults := validation.IsValidLabelValue(o.Zone); len(faults) > 0 {
+		errs = append(errs, fmt.Errorf("--zone (or %s) %q: must be the value of a label: %s", zoneVariable, o.Zone, strings.Join(faults, "; ")))
 	}
 	if o.Shards < 1 || o.Shards > maxShards() {
 		errs = append(errs, fmt.Errorf("--shards %d: must be from 1 to %d", o.Shards, maxShards()))

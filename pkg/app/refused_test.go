@@ -119,6 +119,8 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"shards not a number", []string{"--shards=many"}, []string{"many", "--shards"}},
 		{"fleet name", []string{"--fleet-name=My_Fleet"}, []string{"--fleet-name", "My_Fleet", "DNS label"}},
 		{"member name", []string{"--member-name=a/b"}, []string{"--member-name", "a/b", "DNS subdomain"}},
+		{"node name", []string{"--node-name=Node_1"}, []string{"--node-name (or NODE_NAME)", "Node_1", "name of a node"}},
+		{"zone", []string{"--zone=eu/1"}, []string{"--zone (or ZONE)", "eu/1", "value of a label"}},
 		{"rebalance delay", []string{"--rebalance-delay=-1s"}, []string{"--rebalance-delay -1s: must be from 0s to"}},
 		{"lease timings", []string{"--leader-elect-lease-duration=5s", "--leader-elect-renew-deadline=10s"}, []string{"--leader-elect-renew-deadline 10s", "5s"}},
 		{"resource lock", []string{"--leader-elect-resource-lock=endpoints"}, []string{"--leader-elect-resource-lock", "endpoints", "leases"}},

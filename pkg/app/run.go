@@ -133,7 +133,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Namespace: namespace, Events: c.EventRecorder, Count: counted.Count, Logger: klog.FromContext(ctx),
 	})
 	member, err := fleet.New(fleet.Config{
-		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Plan: plan,
+		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Node: o.Fleet.Node, Zone: o.Fleet.Zone, Plan: plan,
 		Check:          catalogue.CheckParts,
 		Catalogue:      catalogue.Build(version.Get().GitVersion),
 		Rings:          o.Fleet.rings(),

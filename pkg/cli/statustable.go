@@ -124,12 +124,12 @@ func statusMembers(w io.Writer, v status.View, all, wide bool) {
 		})
 		if wide {
 			last := len(lines) - 1
-			lines[last] = append(lines[last], cores(m.CPU), number(m.Queued), m.Incarnation)
+			lines[last] = append(lines[last], cores(m.CPU), number(m.Queued), m.Node, m.Zone, m.Incarnation)
 		}
 	}
 	head := []string{"MEMBER", "STATE", "SHARDS", "OBJECTS", "HEAP", "ESTIMATED", "HEARTBEAT", "RINGS", "GENERATION", "SINCE", "KEYSPACE", "VERSION"}
 	if wide {
-		head = append(head, "CPU", "QUEUED", "INCARNATION")
+		head = append(head, "CPU", "QUEUED", "NODE", "ZONE", "INCARNATION")
 	}
 	fmt.Fprintln(w)
 	if len(lines) == 0 {

@@ -113,7 +113,7 @@ func writeTop(w io.Writer, t Top, wide bool) {
 		})
 		if wide {
 			last := len(lines) - 1
-			lines[last] = append(lines[last], m.Rings, m.Generation, m.Version, m.Incarnation)
+			lines[last] = append(lines[last], m.Rings, m.Generation, m.Version, m.Node, m.Zone, m.Incarnation)
 		}
 		if m.CPU == nil && m.State != "silent" {
 			silent = append(silent, m.Name)
@@ -121,7 +121,7 @@ func writeTop(w io.Writer, t Top, wide bool) {
 	}
 	head := []string{"MEMBER", "STATE", "CPU", "HEAP", "ESTIMATED", "QUEUED", "SHARDS", "OBJECTS", "KEYSPACE"}
 	if wide {
-		head = append(head, "RINGS", "GENERATION", "VERSION", "INCARNATION")
+		head = append(head, "RINGS", "GENERATION", "VERSION", "NODE", "ZONE", "INCARNATION")
 	}
 	rows(w, head, lines)
 	if len(silent) > 0 {

@@ -22,6 +22,9 @@ func usedFleet(t *testing.T) (shard.Plan, leases) {
 	l.census(plan, 4000, 100, 100, 100, 900)
 	l.measure(plan)
 	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[fleet.UseAnnotation] = "312/17"
+	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[fleet.NodeAnnotation] = "cp-1"
+	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[fleet.ZoneAnnotation] = "eu-1a"
+	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[fleet.NodeAnnotation] = "cp-\x1b[31m"
 	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[fleet.UseAnnotation] = "\x1b[31m/-1"
 	silent := l.member("flotilla-2", plan)
 	silent.Annotations[fleet.UseAnnotation] = "9000/9000"

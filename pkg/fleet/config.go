@@ -31,6 +31,8 @@ type Config struct {
 	// Catalogue is what this member's build knows of controllers: it runs no others, and says which those are. Members may
 	// differ in it: docs/design/skew.md. Default: it knows all, and Check alone says which plans it can work by.
 	Catalogue skew.Build
+	// Node and Zone are where the member runs, said on its Lease for people. Default: it does not say.
+	Node, Zone string
 	// Rings are the names of the rings that the member serves. Default: all.
 	Rings []string
 	// Gates are the names of foreign Leases that the fleet must hold while any member runs. Default: none.

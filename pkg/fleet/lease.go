@@ -42,6 +42,9 @@ const (
 	// GatesAnnotation lists the foreign Leases that a member waits for, comma separated; it is missing where it waits for none.
 	// Members that differ are a mistake of whoever set them up.
 	GatesAnnotation = "flotilla.dev/gates"
+	// NodeAnnotation and ZoneAnnotation say where a member runs; they are missing where it does not know.
+	NodeAnnotation = "flotilla.dev/node"
+	ZoneAnnotation = "flotilla.dev/zone"
 	// DrainAnnotation is set by an operator on a member's Lease: whatever its value, the member gets no shards and hands over
 	// those that it has. It stays until an operator removes it, also when the member is started anew.
 	DrainAnnotation = "flotilla.dev/drain"

@@ -145,6 +145,9 @@ type MemberView struct {
 	Heartbeat *time.Time `json:"heartbeat,omitempty"`
 	// Version is that of its build; empty if it does not say.
 	Version string `json:"version,omitempty"`
+	// Node and Zone are where it runs; empty if it does not say.
+	Node string `json:"node,omitempty"`
+	Zone string `json:"zone,omitempty"`
 	// Drained: an operator has asked that it gets no shards.
 	Drained bool `json:"drained,omitempty"`
 	// Still: it runs nothing, because an operator has stopped the fleet.
@@ -264,6 +267,7 @@ func Members(r *Reading) []MemberView {
 			Name: name, Incarnation: o.Holder, State: string(member.State), Rings: o.Annotations[fleet.RingsAnnotation],
 			Generation: o.Annotations[fleet.GenerationAnnotation], Since: Stamp(o.AcquireTime), Refuses: o.Annotations[fleet.RefusedAnnotation],
 			Heartbeat: Stamp(o.Seen), Drained: o.Annotations[fleet.DrainAnnotation] != "", Still: live && o.Annotations[fleet.StillAnnotation] != "", Digest: o.Annotations[fleet.PlanAnnotation],
+			Node: o.Annotations[fleet.NodeAnnotation], Zone: o.Annotations[fleet.ZoneAnnotation],
 		}
 		switch {
 		case !live && o.Holder == "":

@@ -11,7 +11,11 @@ import (
 )
 
 // hostDependent are the defaults that differ from machine to machine, with what is written instead.
-var hostDependent = map[string]string{"member-name": "the host name"}
+var hostDependent = map[string]string{
+	"member-name": "the host name",
+	"node-name":   "the environment variable `NODE_NAME`",
+	"zone":        "the environment variable `ZONE`",
+}
 
 const flagsHead = `# Flags
 
