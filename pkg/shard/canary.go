@@ -3,6 +3,7 @@ package shard
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"unicode"
@@ -247,4 +248,44 @@ func (p Plan) Promoted(holder func(ID) string) Plan {
 		}
 	}
 	return next
+}
+
+// PartOfShare returns a part of the ring's keyspace that has about that share, over 0 to 1, of the
+// census' weight, and the share that it has: the nearest of those that begin where a shard does. It
+// does not contain the hashes that are to stay without, and ends with a shard where that is as near.
+// It returns false where none comes within half of the share.
+func (r Ring) PartOfShare(c Census, share float64, without ...uint64) (part Range, has float64, found bool) {
+	total := float64(c.Total())
+	starts := make([]uint64, 0, len(r.Shards))
+	for _, s := range r.Shards {
+		starts = append(starts, s.Range.Start)
+	}
+	slices.Sort(starts)
+	best := math.Inf(1)
+	for i, start := range starts {
+		sum, ends := 0.0, starts[i+1:]
+		within := c.Within(Range{Start: start})
+		for j, cell := range within {
+			sum += float64(cell.Weight)
+			end := uint64(0)
+			if j+1 < len(within) {
+				end = within[j+1].Hash
+			}
+			// The end of a shard between the two cells cuts nothing.
+			for len(ends) > 0 && ends[0] <= cell.Hash {
+				ends = ends[1:]
+			}
+			if len(ends) > 0 && (end == 0 || ends[0] <= end) {
+				end = ends[0]
+			}
+			candidate := Range{Start: start, End: end}
+			if slices.ContainsFunc(without, candidate.Contains) {
+				break
+			}
+			if off := math.Abs(sum/total - share); off < best {
+				best, part, has = off, candidate, sum/total
+			}
+		}
+	}
+	return part, has, total > 0 && best <= share/2
 }
