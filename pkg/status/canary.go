@@ -134,7 +134,11 @@ func (f *finder) canary() {
 	case v.Unfinished() != nil && v.Since != nil && r.AsOf.Sub(*v.Since) >= stuckAfter:
 		severity, text = Warning, v.Unfinished().Error()
 	}
-	f.add(severity, Canary, AboutPlan, fleet.PlanLease(r.Fleet), v.Since, "canary %s: %s", v, text)
+	by := ""
+	if v.By != "" {
+		by = map[bool]string{true: ", aborted by ", false: ", begun by "}[v.Aborted] + Plain(v.By)
+	}
+	f.add(severity, Canary, AboutPlan, fleet.PlanLease(r.Fleet), v.Since, "canary %s%s: %s", v, by, text)
 }
 
 // VersionView is what the live members of one version have and do, by what they publish.
