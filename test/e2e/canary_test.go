@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -213,13 +214,35 @@ func (r *canaryRun) requireOutsideUntouched(t *testing.T, w window) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside, outside, tokens := 0, map[string]int{}, 0
+	wrote, err := w.writes(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s wrote %d times in the canary's namespaces, and for %d tokens, in %.0f s", w.member, wrote.inside, wrote.tokens, w.ended.Sub(w.began).Seconds())
+	if wrote.inside == 0 {
+		t.Errorf("%s wrote nothing in the canary's namespaces", w.member)
+	}
+	for what, n := range wrote.outside {
+		t.Errorf("%s, of the version that was tried, wrote %d times outside: %s", w.member, n, what)
+	}
+}
+
+// writesByPlace counts the writes of a member's controllers: in the canary's namespaces, for the tokens that they work with, and
+// what else.
+type writesByPlace struct {
+	inside, tokens int
+	outside        map[string]int
+}
+
+// writes reads an audit log.
+func (w window) writes(log []byte) (writesByPlace, error) {
+	wrote := writesByPlace{outside: map[string]int{}}
 	lines := bufio.NewScanner(bytes.NewReader(log))
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var e auditv1.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			t.Fatal(err)
+			return wrote, err
 		}
 		by, known, _ := audit.ParseAgent(e.UserAgent)
 		if !known || by.Member != w.member || e.RequestReceivedTimestamp.After(w.ended) || e.Verb == "get" || e.Verb == "list" || e.ObjectRef == nil {
@@ -228,21 +251,41 @@ func (r *canaryRun) requireOutsideUntouched(t *testing.T, w window) {
 		namespace := e.ObjectRef.Namespace
 		switch {
 		case slices.Contains(triedNamespaces, namespace):
-			inside++
+			wrote.inside++
 		case namespace == metav1.NamespaceSystem && e.ObjectRef.Resource == "serviceaccounts":
-			tokens++
+			wrote.tokens++
 		default:
-			outside[fmt.Sprintf("%s %s %s/%s", e.Verb, e.ObjectRef.Resource, namespace, e.ObjectRef.Name)]++
+			wrote.outside[fmt.Sprintf("%s %s %s/%s", e.Verb, e.ObjectRef.Resource, namespace, e.ObjectRef.Name)]++
 		}
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
+	return wrote, lines.Err()
+}
+
+// TestWritesOutsideACanary: what the member wrote elsewhere before the window ended is found, and nothing else.
+func TestWritesOutsideACanary(t *testing.T) {
+	ended := time.Date(2026, 11, 24, 8, 50, 0, 0, time.UTC)
+	var log bytes.Buffer
+	line := func(member, verb, resource, namespace string, after time.Duration) {
+		agent := fmt.Sprintf("flotilla/v1.38.0 (linux/amd64) kubernetes/x/system:serviceaccount:kube-system:job-controller flotilla (member=%s; shard=namespaces/g2-00; term=3)", member)
+		e := auditv1.Event{
+			UserAgent: agent, Verb: verb, ObjectRef: &auditv1.ObjectReference{Resource: resource, Namespace: namespace, Name: "work"},
+			RequestReceivedTimestamp: metav1.NewMicroTime(ended.Add(after)),
+		}
+		if err := json.NewEncoder(&log).Encode(e); err != nil {
+			t.Fatal(err)
+		}
 	}
-	t.Logf("%s wrote %d times in the canary's namespaces, and for %d tokens, in %.0f s", w.member, inside, tokens, w.ended.Sub(w.began).Seconds())
-	if inside == 0 {
-		t.Errorf("%s wrote nothing in the canary's namespaces", w.member)
-	}
-	for what, n := range outside {
-		t.Errorf("%s, of the version that was tried, wrote %d times outside: %s", w.member, n, what)
+	line("canary-2_1", "update", "deployments", "orders", -time.Second)
+	line("canary-2_1", "create", "serviceaccounts", metav1.NamespaceSystem, -time.Second)
+	line("canary-2_1", "patch", "pods", "web", -time.Second)
+	line("canary-2_1", "delete", "nodes", "", -time.Minute)
+	line("canary-2_1", "get", "deployments", "web", -time.Second)
+	line("canary-2_1", "update", "deployments", "web", time.Second)
+	line("canary-2_2", "update", "deployments", "web", -time.Second)
+	line("canary-1_1", "update", "deployments", "web", -time.Second)
+	wrote, err := window{member: "canary-2_1", ended: ended}.writes(log.Bytes())
+	want := map[string]int{"patch pods web/work": 1, "delete nodes /work": 1}
+	if err != nil || wrote.inside != 1 || wrote.tokens != 1 || !maps.Equal(wrote.outside, want) {
+		t.Errorf("%v: %+v, want 1 inside, 1 for tokens, and outside %v", err, wrote, want)
 	}
 }
