@@ -39,7 +39,7 @@ func TestCanary(t *testing.T) {
 		t.Skip("left out: takes minutes, make long RUN=canary")
 	}
 	plane := harness.StartPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
-	f := newFleetRun(t, plane, shard.Plan{}, append([]string{"--shards=6", "--handoff-timeout=30s"}, quick...)...)
+	f := newFleetRun(t, plane, shard.Plan{}, "--shards=6", "--handoff-timeout=30s", "--rebalance-delay=1s")
 	r := &canaryRun{minorRun: &minorRun{fleetRun: f, binary: plantedBinary(t)}}
 	r.operator = newOperator(t, plane, f.name)
 	r.operator.binary = r.binary
