@@ -87,7 +87,7 @@ func testAll() []step {
 			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "10 minutes", computes: true,
 			commands: []command{goTest("-count=1", "-timeout=60m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
 		},
-		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, boundsStep, pageStep, handbookStep, chartStep, releaseStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep,
+		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, canaryStep, boundsStep, pageStep, handbookStep, chartStep, releaseStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
 			commands: []command{
@@ -140,6 +140,10 @@ var (
 	minorStep = step{
 		name: "minor", what: "three builds whose catalogues of controllers differ, rolled up and down again under load, judged by the audit log", long: "5 minutes", tools: plane, member: true,
 		commands: []command{fresh("-timeout=20m", "-v", "-run=TestMinorVersions$", "./test/e2e", "-minor")},
+	}
+	canaryStep = step{
+		name: "canary", what: "a version that is tried on some namespaces under load, aborted once and promoted once, judged by the audit log", long: "3 minutes", tools: plane, member: true,
+		commands: []command{fresh("-timeout=20m", "-v", "-run=TestCanary$", "./test/e2e", "-canary")},
 	}
 	boundsStep = step{
 		name: "bounds", what: "how long handoffs, a takeover, and moves from stock to the fleet and back take", long: "5 minutes", tools: plane, member: true,

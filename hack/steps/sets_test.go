@@ -106,7 +106,7 @@ func TestSetsAreSound(t *testing.T) {
 // TestUnknownSteps: an unknown name says which there are.
 func TestUnknownSteps(t *testing.T) {
 	var out bytes.Buffer
-	if code := do(t.Context(), []string{"e2e", "handofs"}, &out); code != 2 || !strings.Contains(out.String(), `there is no step "handofs"; there are: alerts balance bench-short bounds chaos`) {
+	if code := do(t.Context(), []string{"e2e", "handofs"}, &out); code != 2 || !strings.Contains(out.String(), `there is no step "handofs"; there are: alerts balance bench-short bounds canary chaos`) {
 		t.Errorf("%d: %s", code, out.String())
 	}
 	out.Reset()

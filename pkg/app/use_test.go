@@ -3,6 +3,9 @@ package app
 import (
 	"testing"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
 // TestUsage measures from call to call, and not from the start of the process.
@@ -23,5 +26,29 @@ func TestUsage(t *testing.T) {
 	}
 	if processorTime() <= 0 {
 		t.Error("the test has used no processor")
+	}
+}
+
+// TestWorkBetween: rates are of the time between, and half of the items took at most P50.
+func TestWorkBetween(t *testing.T) {
+	var before, after queues.Done
+	before.Retries, after.Retries = 10, 15
+	for i := range after.Took {
+		before.Took[i], after.Took[i] = 100, 100
+	}
+	if w := workBetween(before, after, 10*time.Second); *w != (fleet.UseOfWork{Retries: 500}) {
+		t.Errorf("nothing was reconciled, and it says %+v", *w)
+	}
+	after.Took[2] += 60
+	after.Took[5] += 38
+	after.Took[9] += 2
+	us := func(i int) int64 { return int64(1e6 * queues.TookAtMost(i)) }
+	if w := workBetween(before, after, 10*time.Second); *w != (fleet.UseOfWork{Reconciles: 10000, Retries: 500, P50: us(2), P99: us(9)}) {
+		t.Errorf("it says %+v", *w)
+	}
+	after.Took[9]--
+	after.Took[5]++
+	if w := workBetween(before, after, 10*time.Second); w.P99 != us(5) {
+		t.Errorf("P99 is %d µs, want %d", w.P99, us(5))
 	}
 }

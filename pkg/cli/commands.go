@@ -23,7 +23,7 @@ func Commands(config Config) []*cobra.Command {
 	}
 	plan.AddCommand(config.showCommand(), config.diffCommand(), config.applyCommand(), config.editCommand(), config.isolateCommand(), config.unisolateCommand(),
 		config.pinCommand(), config.unpinCommand(), config.rebalanceCommand(), config.simulateCommand())
-	return []*cobra.Command{config.statusCommand(), config.eventsCommand(), config.drainCommand(), config.undrainCommand(), config.stopCommand(), config.startCommand(), plan, config.topCommand(), config.dashboardCommand(), config.explainCommand(), config.auditCommand()}
+	return []*cobra.Command{config.statusCommand(), config.eventsCommand(), config.drainCommand(), config.undrainCommand(), config.stopCommand(), config.startCommand(), config.canaryCommand(), plan, config.topCommand(), config.dashboardCommand(), config.explainCommand(), config.auditCommand()}
 }
 
 // newCommand returns a command that is run with a connection, within the time that its flags give it. run may be nil if the

@@ -15,10 +15,27 @@ const completeTimeout = 2 * time.Second
 
 // completeMembers completes a first argument with the names of live members. Whatever goes wrong, it completes nothing.
 func (c Config) completeMembers(target *Target) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	complete := c.completeFlag(target, func(r *status.Reading) []string {
+		var names []string
+		for _, m := range status.Members(r) {
+			if m.State != "gone" && m.Name == status.Plain(m.Name) {
+				names = append(names, m.Name)
+			}
+		}
+		return names
+	})
+	return func(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		return complete(cmd, args, start)
+	}
+}
+
+// completeFlag completes the value of a flag with names that the Leases tell of. Whatever goes wrong,
+// it completes nothing.
+func (c Config) completeFlag(target *Target, names func(*status.Reading) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		conn, err := c.open(*target)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -33,13 +50,7 @@ func (c Config) completeMembers(target *Target) cobra.CompletionFunc {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var names []string
-		for _, m := range status.Members(r) {
-			if m.State != "gone" && m.Name == status.Plain(m.Name) {
-				names = append(names, m.Name)
-			}
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return names(r), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

@@ -36,6 +36,9 @@ func (e Edit) Same() bool {
 // ErrChanged says that an edited plan was not read from the one in force.
 var ErrChanged = errors.New("somebody has changed the plan since: read it again with 'flotilla plan show -o document'")
 
+// errCanary says who changes the canary of a plan.
+var errCanary = errors.New("'flotilla canary' begins and ends one")
+
 // ParseDocument reads an edited plan. What Validate would say of it is left to [Prepare], which first mends names, order and
 // isolated namespaces.
 func ParseDocument(text []byte) (shard.Plan, error) {
@@ -57,6 +60,8 @@ func Prepare(r *status.Reading, edited shard.Plan, check func(shard.Plan) error)
 		e.Next, err = replacement(r, edited)
 	case edited.Generation != r.Plan.Generation:
 		return Edit{}, fmt.Errorf("generation %d: the plan in force has generation %d: %w", edited.Generation, r.Plan.Generation, ErrChanged)
+	case !edited.Canary.Equal(r.Plan.Canary):
+		return Edit{}, fmt.Errorf("canary: must be left as it is: %w", errCanary)
 	default:
 		_, unkept := fleet.LastGoodOf(r.PlanLease)
 		e.vouches = unkept != nil

@@ -35,6 +35,8 @@ func viewEdit(e Edit) EditView {
 	for _, c := range e.Changes {
 		name := c.Ring
 		switch {
+		case c.Canary != "":
+			name = c.Canary
 		case c.Controller != "":
 			name = c.Controller
 		case c.ID != (shard.ID{}):

@@ -67,6 +67,9 @@ func Rebalance(r *status.Reading, limits shard.Limits, check func(shard.Plan) er
 	if r.Fault != nil {
 		return Rebalancing{}, r.Problem()
 	}
+	if err := checkAtRest(r); err != nil {
+		return Rebalancing{}, err
+	}
 	out := Rebalancing{Edit: Edit{From: r.Plan, Next: r.Plan}}
 	var skipped []error
 	for _, ring := range r.Plan.Rings {
@@ -94,6 +97,14 @@ func Rebalance(r *status.Reading, limits shard.Limits, check func(shard.Plan) er
 	var err error
 	out.Edit, err = out.Edit.checked(r, check)
 	return out, err
+}
+
+// checkAtRest returns an error while a canary runs: the planner moves nothing then.
+func checkAtRest(r *status.Reading) error {
+	if v := r.Canary(); v != nil && !v.Aborted {
+		return fmt.Errorf("a canary of %s runs: nothing is moved until it is promoted or aborted", v)
+	}
+	return nil
 }
 
 // propose adds what is to be done with one ring. Each proposal is of the same generation: one plan comes of all of them.

@@ -58,6 +58,9 @@ func Simulate(r *status.Reading, members int, limits shard.Limits) (Simulation, 
 	if r.Fault != nil {
 		return Simulation{}, r.Problem()
 	}
+	if err := checkAtRest(r); err != nil {
+		return Simulation{}, err
+	}
 	var known []string
 	for _, m := range r.Known {
 		known = append(known, m.Name)

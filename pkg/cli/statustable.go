@@ -38,7 +38,14 @@ func tableStatus(all, wide bool) func(io.Writer, status.View) {
 		if v.Stop != nil {
 			fmt.Fprintln(w, stopLine(v.Stop, v.Now))
 		}
+		if v.Canary != nil {
+			fmt.Fprintln(w, canaryLine(v.Canary, v.Now))
+		}
 		statusMembers(w, v, all, wide)
+		if len(v.Versions) > 0 {
+			fmt.Fprintln(w)
+			tableVersions(w, v.Versions)
+		}
 		if len(v.Rings) > 0 {
 			statusRings(w, v)
 			statusShards(w, v, shards, all, wide)

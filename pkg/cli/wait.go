@@ -109,7 +109,12 @@ func (c *connection) wait(ctx context.Context, w waiting, within time.Duration, 
 // inForce waits until the fleet runs the plan.
 func inForce(plan shard.Plan) waiting {
 	return waiting{
-		what:    fmt.Sprintf("plan generation %d, which stays in force", plan.Generation),
-		missing: func(r *status.Reading) error { return pending(r, plan) },
+		what: fmt.Sprintf("plan generation %d, which stays in force", plan.Generation),
+		missing: func(r *status.Reading) error {
+			if err := pending(r, plan); err != nil || r.Canary() == nil {
+				return err
+			}
+			return r.Canary().Unfinished()
+		},
 	}
 }

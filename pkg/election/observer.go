@@ -48,8 +48,8 @@ type Observer struct {
 	logger   klog.Logger
 	syncedAt time.Time
 	known    map[string]*Observation // replaced, not changed
-	// names are those of the Leases that exist, sorted, and listed is what List returns; each is nil
-	// once it is not true any more.
+	// names are those of the Leases that exist, sorted, and listed is what List returns; each is reset
+	// to nil when it becomes stale.
 	names       []string
 	listed      []Observation
 	through     heartbeat.Version
@@ -136,7 +136,7 @@ func (o *Observer) Run(ctx context.Context) {
 		Name:   "flotilla-leases",
 		Logger: &logger,
 		// The default reaches a minute. Whoever cannot see the Leases cannot take over either, so come back sooner; and
-		// soon enough after an outage to confirm a heartbeat before its member reads all Leases for that.
+		// usually soon enough after an outage to confirm a heartbeat before its member reads all Leases for that.
 		Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 2, Cap: time.Second},
 	}).RunWithContext(ctx)
 }

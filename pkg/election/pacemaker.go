@@ -75,6 +75,7 @@ type outcome struct {
 	tell       bool // of the member's annotations alone
 	dead       string
 	touched    int
+	until      time.Time // when a right would end that this is to extend
 	start, end time.Time
 	version    heartbeat.Version
 	err        error
@@ -279,7 +280,7 @@ func (p *pacemaker) end(logger klog.Logger, reason Reason, hung string) error {
 func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.Output) {
 	p.busy = true
 	lease, live := p.own, p.state.Phase == heartbeat.Live
-	sent := outcome{action: out.Action, touched: p.touches()}
+	sent := outcome{action: out.Action, touched: p.touches(), until: p.state.Deadline(in.Timing)}
 	p.request(ctx, sent, lease, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
 		switch out.Action {
 		case heartbeat.Read:
@@ -355,9 +356,13 @@ func (p *pacemaker) request(
 	ctx context.Context, sent outcome, before Observation, do func(context.Context, time.Time) (*coordinationv1.Lease, error),
 ) {
 	p.requests.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Timing.requestTimeout())
-		defer cancel()
 		sent.start = p.m.cfg.Clock.Now()
+		timeout := p.m.cfg.Timing.requestTimeout()
+		if sent.action == heartbeat.Read {
+			timeout = min(timeout, sent.until.Sub(sent.start)/2)
+		}
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
 		var lease *coordinationv1.Lease
 		lease, sent.err = do(ctx, sent.start)
 		created := sent.action == heartbeat.Create || sent.action == heartbeat.JudgeRestore
@@ -432,7 +437,12 @@ func (p *pacemaker) failed(a outcome) {
 	if a.conflict {
 		event.Type = EventConflict
 	}
-	p.state.NotBefore = a.start.Add(pauseAfter(p.failures, a.conflict, p.m.cfg.Jitter(p.m.cfg.Timing.RetryPeriod)))
+	pause := pauseAfter(p.failures, a.conflict, p.m.cfg.Jitter(p.m.cfg.Timing.RetryPeriod))
+	if a.action == heartbeat.Read {
+		// It is sent when little time is left, and one that fails must leave some for another.
+		pause = min(pause, max(0, a.until.Sub(a.end)/4)+a.end.Sub(a.start))
+	}
+	p.state.NotBefore = a.start.Add(pause)
 	p.report(event)
 }
 

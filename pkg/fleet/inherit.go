@@ -136,15 +136,18 @@ func (r *shardRunner) setReady(term int32) {
 }
 
 // waitForRelease returns when none of the rivals holds any of the shard any more; false when ctx has
-// ended, as it does when the shard is not in the plan any more. Who asks then looks at all Leases, by
-// the newest plan, and finds no rival among these: else the two would ask each other for ever.
+// ended, as it does when the shard is not in the plan any more. The caller then looks again by the
+// newest plan. It must not count any of these as rivals, or the two would loop forever.
 func (r *shardRunner) waitForRelease(ctx context.Context, rivals []election.Observation) bool {
 	m := r.member
 	names := names(rivals)
 	// A renewal lets a rival go on: that is seen when it would have expired. A hundred shards of a
 	// member may wait, while a thousand are on their way: what others do wakes nobody.
 	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
-		return isMore(before, after) && (slices.Contains(names, after.Name) || m.isMemberLease(after.Name))
+		if m.isMemberLease(after.Name) {
+			return before.Exists != after.Exists || before.Annotations[election.EndedAnnotation] != after.Annotations[election.EndedAnnotation]
+		}
+		return slices.Contains(names, after.Name) && isMore(before, after)
 	})
 	defer stop()
 	for ctx.Err() == nil {

@@ -76,7 +76,7 @@ type Transition struct {
 func (m *Member) Journal() []Transition { return m.journal.list() }
 
 // Observed returns what this member has observed of the fleet's Leases and gates, sorted by name, and the time by its clock:
-// the moment that the observations' own times are to be compared with.
+// the moment that the observations' own times are to be compared with. The slice must not be changed.
 func (m *Member) Observed() ([]election.Observation, time.Time) {
 	return m.observer.List(), m.config.Clock.Now()
 }

@@ -114,8 +114,8 @@ func (m *Member) look(ctx context.Context, r *shardRunner) (others, error) {
 // awaitOwn returns true once the watch has come to what was written on the shard's Lease last: then
 // whatever anybody wrote before is known. A watch brings that within milliseconds. One that brings
 // nothing for a while is not waited for, and neither is one whose versions cannot be compared: a list
-// of all Leases says the same. It costs a thousand times as much, so one that is merely behind, as all
-// are while much is written, must not be put further behind by that.
+// of all Leases says the same. It costs a thousand times as much, so a watch that is merely behind, as
+// all are while much is written, gets more time.
 func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 	reached, known := m.observer.ReachedSelf(ShardLease(m.config.Fleet, r.shard.ID))
 	if !known {
@@ -124,7 +124,8 @@ func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 	if plant.LookHasty {
 		return true
 	}
-	for ctx.Err() == nil {
+	latest := m.config.Clock.Now().Add(m.config.Timing.RenewDeadline / 2)
+	for ctx.Err() == nil && m.config.Clock.Now().Before(latest) {
 		through := m.observer.Through()
 		timer := m.config.Clock.NewTimer(m.config.Timing.RetryPeriod / 2)
 		select {

@@ -135,10 +135,14 @@ func TestUseText(t *testing.T) {
 		o.Annotations = map[string]string{UseAnnotation: text}
 		return o
 	}
-	if got, published := UseOn(with("312/17")); !published || got != (Use{312, 17}) || got.String() != "312/17" {
+	if got, published := UseOn(with("312/17")); !published || got != (Use{CPU: 312, Queued: 17}) || got.String() != "312/17" {
 		t.Errorf("312/17 is %+v %v", got, published)
 	}
-	for _, text := range []string{"", "1", "/", "-1/2", "1/-2", "1/2/3", "NaN/1", "1e9/1"} {
+	const all = "312/17/4200/12/850/40000"
+	if got, published := UseOn(with(all)); !published || got.Work == nil || *got.Work != (UseOfWork{4200, 12, 850, 40000}) || got.String() != all {
+		t.Errorf("%s is %+v %v", all, got, published)
+	}
+	for _, text := range []string{"", "1", "/", "-1/2", "1/-2", "1/2/3", "1/2/3/4/5/-6", "1/2/3/4/5/6/7", "NaN/1", "1e9/1"} {
 		if got, published := UseOn(with(text)); published || got != (Use{}) {
 			t.Errorf("%q is %+v", text, got)
 		}

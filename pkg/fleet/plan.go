@@ -251,7 +251,12 @@ func (m *Member) reportPlan(kind election.EventType, err error) {
 
 // memberAnnotations are what a member says of itself on its Lease.
 func (m *Member) memberAnnotations() map[string]string {
-	a := map[string]string{RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","), PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: "", CatalogueAnnotation: m.catalogue, StillAnnotation: m.stopping.annotation(), UseAnnotation: "", NodeAnnotation: m.config.Node, ZoneAnnotation: m.config.Zone}
+	a := map[string]string{
+		RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","),
+		PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: "",
+		CatalogueAnnotation: m.catalogue, FormatAnnotation: PlanFormat, StillAnnotation: m.stopping.annotation(),
+		UseAnnotation: "", NodeAnnotation: m.config.Node, ZoneAnnotation: m.config.Zone,
+	}
 	if f := m.inForce.Load(); f != nil {
 		a[PlanAnnotation], a[GenerationAnnotation] = f.digest, strconv.FormatInt(f.plan.Generation, 10)
 	}

@@ -127,7 +127,7 @@ func (p *planner) plan(ctx context.Context) bool {
 	if p.adapt(ctx, lease, now) || p.retire(ctx, now) {
 		return true
 	}
-	if m.config.Replanning.Interval == 0 {
+	if m.config.Replanning.Interval == 0 || p.rests(current) {
 		return false
 	}
 	for _, ring := range current.Rings {
@@ -190,7 +190,9 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 			return shard.Proposal{}, false
 		}
 	}
-	proposal, worth, err := shard.Propose(plan, ring.Name, weights.Weights, members, m.config.Replanning.Limits)
+	keep := keepNewest(plan, ring.Name, roster)
+	proposal, worth, err := shard.Propose(keep.pin(plan), ring.Name, weights.Weights, members, m.config.Replanning.Limits)
+	proposal.Plan = keep.unpin(proposal.Plan)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Could not plan", "ring", ring.Name)
 	}

@@ -86,8 +86,8 @@ func (m *Member) follow(ctx, claimCtx context.Context, observations []election.O
 		}
 		m.runners.startLocked(claimCtx, r)
 	}
-	// Once others may list this incarnation as ended, who is to release would give that up at once, and
-	// be started again for ever.
+	// Once others may list this incarnation as ended, a runner started to release a Lease would give up
+	// at once and be started again forever.
 	if heard, _ := m.membership.Confirmed(); now.Before(heard.Add(m.config.Timing.LeaseDuration)) {
 		m.releaseStraysLocked(ctx, claimCtx, plan, observations)
 	}

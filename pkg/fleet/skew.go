@@ -191,14 +191,23 @@ func awayOf(fleet string, observations []election.Observation, roster election.R
 }
 
 // yields reports whether the planner should be another member: a live one of a newer build, which
-// knows of more controllers where they go, and which works by the same plan and so is able to.
+// knows of more controllers where they go, and which works by the same plan and so is able to. A
+// build that is tried by a canary does not plan while others are there.
 func (m *Member) yields(roster election.Roster) bool {
 	plan := m.inForce.Load()
 	return plan != nil && slices.ContainsFunc(roster.Members(), func(other election.Member) bool {
 		known, says := KnownOf(other)
 		return says && other.State == election.MemberActive && other.Annotations[PlanAnnotation] == plan.digest &&
-			other.Annotations[RefusedAnnotation] == "" && skew.Newer(known.Version, m.config.Catalogue.Version)
+			other.Annotations[RefusedAnnotation] == "" && precedes(plan.plan.Canary, known.Version, m.config.Catalogue.Version)
 	})
+}
+
+// precedes reports whether a member of version a is to plan rather than one of version b.
+func precedes(canary *shard.Canary, a, b string) bool {
+	if canary != nil && (a == canary.Version) != (b == canary.Version) {
+		return b == canary.Version
+	}
+	return skew.Newer(a, b)
 }
 
 // EventPlanAdapted says that the planner has changed the plan for the builds of the members that are there, by what Err says.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -175,7 +176,7 @@ func (s *sea) covered(controller string) bool {
 			ranges = append(ranges, w.extent.Range)
 		}
 	}
-	slices.SortFunc(ranges, func(a, b shard.Range) int { return int(a.Start>>33) - int(b.Start>>33) })
+	slices.SortFunc(ranges, func(a, b shard.Range) int { return cmp.Compare(a.Start, b.Start) })
 	next := uint64(0)
 	for i, r := range ranges {
 		if r.Start != next {

@@ -63,7 +63,7 @@ func (f *inForce) heirsOf(c cover) iter.Seq[int] {
 	}
 }
 
-// hasHeirs tells whether every shard that inherits from what a shard covers, which is not in the plan,
+// hasHeirs reports whether every shard that inherits from what a shard covers, which is not in the plan,
 // waits for nothing but the release, or runs already because somebody has meddled with Leases.
 func (m *Member) hasHeirs(extent shard.Extent, plan *inForce, now time.Time) bool {
 	for i := range plan.heirsOf(cover{Extent: extent}) {
@@ -74,8 +74,9 @@ func (m *Member) hasHeirs(extent shard.Extent, plan *inForce, now time.Time) boo
 	return true
 }
 
-// heirs tells what hasHeirs does, also of the shards that these inherit from, of their heirs, and so on:
-// then the shard can be drained, and none of its parts is without a holder for long.
+// heirs returns a function that reports whether all heirs of what a shard covers are ready, including
+// those linked through shared ancestors: then the shard can be drained, and none of its parts is
+// without a holder for long.
 func (m *Member) heirs(leases []election.Observation, plan *inForce, now time.Time) func(shard.Extent) bool {
 	// Shards that inherit from the same one wait for each other: of each set, first is the smallest.
 	first := make([]int, len(plan.shards))
@@ -97,12 +98,8 @@ func (m *Member) heirs(leases []election.Observation, plan *inForce, now time.Ti
 		if planned || !m.isHeld(o, now) {
 			continue
 		}
-		own, _ := plan.shardOf(m.config.Fleet, o.Name) // of a plan that began anew
 		last := -1
 		for i := range plan.heirsOf(says) {
-			if plan.shards[i].ID == own {
-				continue
-			}
 			if last >= 0 {
 				a, b := find(last), find(i)
 				first[max(a, b)] = min(a, b)

@@ -87,8 +87,9 @@ func TestHeirsAreFoundTogether(t *testing.T) {
 	}
 }
 
-// successionWorld is a member, Leases of an old and a new plan of two rings, of which some are held
-// and some of the new ones ready, the new plan, and what the old shards cover.
+// successionWorld is a member, Leases of an old and a new plan of two rings and a group or two, of which
+// some are held and some of the new ones ready, the new plan, and what the old shards cover. Some new
+// shards have the name of an old one: then the Lease tells of either.
 func successionWorld(t *testing.T, random *rand.Rand) (*Member, []election.Observation, *inForce, []shard.Extent) {
 	t.Helper()
 	m := &Member{config: Config{Fleet: "flotilla", Clock: clocktesting.NewFakeClock(journalStart), Timing: election.DefaultTiming()}}
@@ -109,12 +110,20 @@ func successionWorld(t *testing.T, random *rand.Rand) (*Member, []election.Obser
 			}
 			rings = append(rings, ring)
 		}
-		return rings
+		groups := shard.Ring{Name: "groups", Scope: shard.ScopeCluster}
+		for i, controllers := range [][][]string{{{"x", "y"}}, {{"x"}, {"y"}}, {{"x", "d"}}}[random.IntN(3)] {
+			id := shard.ID{Ring: groups.Name, Name: fmt.Sprintf("g%d-%d", generation, i)}
+			groups.Shards = append(groups.Shards, shard.Shard{ID: id, Group: id.Name, Controllers: controllers})
+		}
+		return append(rings, groups)
 	}
 	version := 0
 	put := func(ring shard.Ring, s shard.Shard, holder string, ready bool) {
 		version++
 		annotations := map[string]string{RangeAnnotation: s.Range.String(), ControllersAnnotation: strings.Join(ring.Controllers, ",")}
+		if !s.Namespaced() {
+			annotations = map[string]string{ControllersAnnotation: strings.Join(s.Controllers, ",")}
+		}
 		switch random.IntN(40) {
 		case 0:
 			annotations[ControllersAnnotation] = ""
@@ -143,14 +152,24 @@ func successionWorld(t *testing.T, random *rand.Rand) (*Member, []election.Obser
 	var old []shard.Extent
 	for _, ring := range ringsOf(1) {
 		for _, s := range ring.Shards {
-			old = append(old, shard.Extent{Range: s.Range, Controllers: ring.Controllers})
+			extent := shard.Extent{Range: s.Range, Controllers: ring.Controllers}
+			if !s.Namespaced() {
+				extent.Controllers = s.Controllers
+			}
+			old = append(old, extent)
 			put(ring, s, holder(4), false)
 		}
 	}
 	next := shard.Plan{Generation: 2, Rings: ringsOf(2)}
 	for _, ring := range next.Rings {
-		for _, s := range ring.Shards {
-			put(ring, s, holder(20), random.IntN(10) > 0)
+		for i, s := range ring.Shards {
+			if random.IntN(20) == 0 {
+				ring.Shards[i].ID.Name = strings.Replace(s.ID.Name, "g2", "g1", 1)
+				if random.IntN(2) == 0 {
+					continue // its Lease, if there is one, is the old shard's
+				}
+			}
+			put(ring, ring.Shards[i], holder(20), random.IntN(10) > 0)
 		}
 	}
 	return m, m.observer.List(), newInForce(next), old

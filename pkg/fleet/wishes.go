@@ -29,6 +29,8 @@ type Wishes struct {
 type ringWishes struct {
 	// members count for the ring, known are all that it has had of late, sorted.
 	members, known []string
+	// tried are the members that are of the version of the plan's canary.
+	tried []string
 	// newest are the members, those that came last first.
 	newest        []string
 	homes, owners shard.Placement
@@ -77,6 +79,7 @@ func wishBy(
 			}
 		}
 		r.newest = newestOf(active, r.members)
+		r.tried = triedOf(active, r.members, plan.Canary)
 		r.lacking = lackingOf(active, ring)
 		w.rings[ring.Name] = r
 		w.members = append(w.members, r.members...)
@@ -103,8 +106,8 @@ func (w Wishes) settle(plan shard.Plan, holders map[shard.ID]string, failed stri
 			}
 			r := w.rings[ring.Name]
 			members := slices.DeleteFunc(slices.Clone(r.members), func(m string) bool { return m == failed })
-			owners := plan.SettleRing(ring.Name, members, r.homes, holders, r.newest, beside)
-			owners = owners.With(r.able(members, owners, holders))
+			owners := plan.SettleVersions(ring.Name, members, r.tried, r.homes, holders, r.newest, beside)
+			owners = owners.With(r.able(plan.MembersOfGroups(members, r.tried), owners, holders))
 			for _, s := range ring.Shards {
 				if owner, placed := owners.Owner(s.ID); placed {
 					beside[owner] += min(s.Weight, shard.MaxCellWeight)

@@ -25,9 +25,9 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 		if done() {
 			return
 		}
-		// While a thousand shards move there is always something new. Most of the time is for those
-		// who move them.
-		m.pause(ctx, min(2*m.config.Clock.Now().Sub(began), mostPause))
+		// While a thousand shards move there is always something new. Leave most of the CPU to the
+		// goroutines that move them.
+		m.pause(ctx, min(2*m.config.Clock.Now().Sub(began), mostPause, m.config.Timing.RetryPeriod/4))
 		if !m.idle(ctx, changed, opened, due) {
 			return
 		}

@@ -14,6 +14,8 @@ const (
 	ChangeRingAdded ChangeKind = "ring added"
 	// ChangeRingRemoved is a ring that only the first plan has.
 	ChangeRingRemoved ChangeKind = "ring removed"
+	// ChangeCanary is another canary, or one that begins or ends.
+	ChangeCanary ChangeKind = "canary"
 	// ChangeController is a controller that runs elsewhere, starts or ends.
 	ChangeController ChangeKind = "controller"
 	// ChangeIsolate is a ring that isolates other namespaces.
@@ -38,6 +40,8 @@ type Change struct {
 	ID ID
 	// Controller is the controller it is about, or empty.
 	Controller string
+	// Canary is the version of the canary it is about, or empty.
+	Canary string
 	// Text is what there is to know beside the kind and the name.
 	Text string
 }
@@ -45,6 +49,9 @@ type Change struct {
 // String returns the change as one line for people.
 func (c Change) String() string {
 	name := c.Ring
+	if c.Canary != "" {
+		name = c.Canary
+	}
 	if c.ID != (ID{}) {
 		name = c.ID.String()
 	}
@@ -54,11 +61,24 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s %s: %s", c.Kind, name, c.Text)
 }
 
-// Diff returns what differs in plan b from plan a: rings, then controllers,
-// then isolated namespaces, then shards, each by name. Generations and weights
-// do not count.
+// Diff returns what differs in plan b from plan a: the canary, then rings, then
+// controllers, then isolated namespaces, then shards, each by name. Generations
+// and weights do not count.
 func Diff(a, b Plan) []Change {
-	return slices.Concat(diffRings(a, b), diffControllers(a, b), diffIsolate(a, b), diffShards(a, b))
+	return slices.Concat(diffCanary(a, b), diffRings(a, b), diffControllers(a, b), diffIsolate(a, b), diffShards(a, b))
+}
+
+func diffCanary(a, b Plan) []Change {
+	switch was, is := a.Canary, b.Canary; {
+	case was.Equal(is):
+		return nil
+	case is == nil:
+		return []Change{{Kind: ChangeCanary, Canary: was.Version, Text: "ends; was " + was.String()}}
+	case was == nil:
+		return []Change{{Kind: ChangeCanary, Canary: is.Version, Text: "begins: " + is.String()}}
+	default:
+		return []Change{{Kind: ChangeCanary, Canary: is.Version, Text: is.String() + "; was " + was.String()}}
+	}
 }
 
 func ringNames(p Plan) []string {

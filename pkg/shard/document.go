@@ -11,7 +11,15 @@ import (
 // read and edit. ParsePlan is its inverse.
 func (p Plan) Document() (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "{\n  \"generation\": %d,\n  \"rings\": [", p.Generation)
+	fmt.Fprintf(&b, "{\n  \"generation\": %d,\n", p.Generation)
+	if p.Canary != nil {
+		text, err := json.Marshal(p.Canary)
+		if err != nil {
+			return "", fmt.Errorf("canary: %w", err)
+		}
+		fmt.Fprintf(&b, "  \"canary\": %s,\n", text)
+	}
+	b.WriteString("  \"rings\": [")
 	for i, r := range p.Rings {
 		head := r
 		head.Shards = []Shard{}

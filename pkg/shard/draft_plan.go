@@ -7,7 +7,7 @@ import (
 // plan returns the current plan with the ring as drafted, at the next
 // generation.
 func (d *draft) plan() Plan {
-	next := Plan{Generation: d.current.Generation + 1, Rings: slices.Clone(d.current.Rings)}
+	next := Plan{Generation: d.current.Generation + 1, Canary: d.current.Canary, Rings: slices.Clone(d.current.Rings)}
 	taken := map[string]bool{}
 	for _, s := range d.ring.Shards {
 		taken[s.Name] = true

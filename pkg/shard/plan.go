@@ -15,6 +15,8 @@ type Plan struct {
 	// Generation is the version of the plan, 1 or more. A plan that replaces
 	// another has a greater one.
 	Generation int64 `json:"generation"`
+	// Canary is the version that an operator tries on some namespaces; nil for none.
+	Canary *Canary `json:"canary,omitempty"`
 	// Rings are the rings, at least one, in any order.
 	Rings []Ring `json:"rings"`
 }
@@ -73,12 +75,15 @@ func (p Plan) ControllersOf(id ID) []string {
 }
 
 // Digest returns 16 hexadecimal digits that are the same for two valid plans
-// with the same rings, shards, ranges, groups, controllers, pins, homes and
-// weights, in whatever order they are listed, and differ otherwise, as far as
+// with the same rings, shards, ranges, groups, controllers, pins, homes, weights
+// and canary, in whatever order they are listed, and differ otherwise, as far as
 // 64 bits can tell. The generation does not enter: two plans of one generation
 // must have one digest, and two generations of one digest differ in nothing.
 func (p Plan) Digest() string {
 	var lines []string
+	if p.Canary != nil {
+		lines = append(lines, p.Canary.line())
+	}
 	for _, r := range p.Rings {
 		lines = append(lines, fmt.Sprintf("ring %s %s %s%s\n", r.Name, r.Scope, joinSorted(r.Controllers), option(" isolate ", joinSorted(r.Isolate))))
 	}

@@ -20,7 +20,8 @@ import (
 //     and that is not of the kind given here; else it gets a new one:
 //     g<generation>-<nn>, or <group>-g<generation> if it is a group.
 //   - Each namespace to be isolated that has no shard of its own is cut out of
-//     the shard in which it lies; the parts keep its pin and home.
+//     the shard in which it lies; the parts keep its pin and home. So is each
+//     namespace and range of a canary that is not aborted.
 //   - Lists are sorted: controllers, isolated namespaces, and the shards of
 //     namespaced rings by their ranges.
 //
@@ -28,7 +29,7 @@ import (
 // shard a name that has meant something else. The result has passed
 // CheckSuccessor.
 func (p Plan) Successor(edited Plan) (Plan, error) {
-	next := Plan{Generation: p.Generation + 1}
+	next := Plan{Generation: p.Generation + 1, Canary: edited.Canary}
 	if n := len(edited.Shards()); n > MaxShards {
 		return Plan{}, fmt.Errorf("rings: %d shards: must be at most %d", n, MaxShards)
 	}
@@ -40,7 +41,7 @@ func (p Plan) Successor(edited Plan) (Plan, error) {
 			r.Shards[i].Controllers = sortedCopy(r.Shards[i].Controllers)
 		}
 		if r.Scope == ScopeNamespaced {
-			r.Shards = cutOut(r.Shards, r.Isolate)
+			r.Shards = edited.Canary.cutForCanary(cutOut(r.Shards, r.Isolate))
 			slices.SortStableFunc(r.Shards, func(a, b Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })
 		}
 		p.nameShards(&r, next.Generation)

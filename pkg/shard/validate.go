@@ -29,6 +29,7 @@ func (p Plan) Validate() error {
 	for i, r := range p.Rings {
 		v.ring(rings.Index(i), r)
 	}
+	v.canary(field.NewPath("canary"), p)
 	return v.faults.ToAggregate()
 }
 

@@ -85,6 +85,9 @@ const (
 	Stopped Kind = "Stopped"
 	// StopUnreadable: somebody has written something else where an operator's stop would be.
 	StopUnreadable Kind = "StopUnreadable"
+	// Canary: a version is tried on some namespaces, or has been aborted. It is a warning where that
+	// is not as it should be.
+	Canary Kind = "Canary"
 	// DrainedInVain: all live members that serve a ring are drained, so that they serve it all the same.
 	DrainedInVain Kind = "DrainedInVain"
 )
@@ -92,7 +95,7 @@ const (
 // kinds are all, in the order in which findings of one severity are shown.
 var kinds = []Kind{
 	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, GateWithoutHolder, StopUnreadable, Stopped, WaitingAtGate, TwoHolders, TwoIncarnations, RingUnserved, Orphan, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
-	LeaseNonsense, PlanRefused, MemberUnfit, ControllersLacking, GatesDiffer, MemberDisagrees, MemberSilent, MemberJoining, MemberLeaving, PlannerMissing, PlanPutAside, PinnedToNobody, DrainedInVain, MemberDrained,
+	LeaseNonsense, PlanRefused, MemberUnfit, ControllersLacking, GatesDiffer, MemberDisagrees, MemberSilent, MemberJoining, MemberLeaving, PlannerMissing, PlanPutAside, PinnedToNobody, DrainedInVain, Canary, MemberDrained,
 }
 
 // What a finding is about.
@@ -158,6 +161,7 @@ func Findings(r *Reading) []Finding {
 		f.found = append(f.found, planFindings(r, r.Plan)...)
 		f.drains()
 		f.versions()
+		f.canary()
 		f.shards()
 	}
 	f.claims()

@@ -69,6 +69,8 @@ var findingCases = []findingCase{
 		s.at("flotilla-1").Annotations[fleet.RingsAnnotation] = "cluster"
 		s.at("flotilla-0").Annotations[fleet.CatalogueAnnotation] = versionWith(shard.ScopeCluster, "job").String()
 	}, want: []string{"warning MemberUnfit member flotilla-0"}, says: "gets no shards of ring namespaces: its version, v1.36.0, can run"},
+	{name: "canary", make: func(s *scene) { s.try(false) }, want: []string{"note Canary plan flotilla-plan"}, says: "canary v1.38.0 on 0x4000000000000000-0x8000000000000000: no member of that version is live yet"},
+	{name: "canary aborted", make: func(s *scene) { s.try(true) }, want: []string{"note Canary plan flotilla-plan"}, says: "aborted: its members get nothing if they come back, until 'flotilla canary forget'"},
 	{name: "planner gone", make: func(s *scene) { s.release("plan", time.Minute) }, want: []string{"warning PlannerMissing plan flotilla-plan"}, says: "for 59s"},
 	{name: "planner just gone", make: func(s *scene) { s.release("plan", time.Second) }},
 	{name: "unserved", make: func(s *scene) {
@@ -235,6 +237,18 @@ func (s *scene) skew(d time.Duration) {
 	for _, lease := range s.leases {
 		lease.Spec.AcquireTime, lease.Spec.RenewTime = stampOf(lease.Spec.AcquireTime.Add(-d)), stampOf(lease.Spec.RenewTime.Add(-d))
 	}
+}
+
+// try puts a canary for shard namespaces/01 into the plan.
+func (s *scene) try(aborted bool) {
+	plan := s.plan
+	tried, _ := plan.Shard(shard.ID{Ring: "namespaces", Name: "01"})
+	plan.Canary = &shard.Canary{Version: "v1.38.0", Ranges: []shard.Range{tried.Range}, Aborted: aborted}
+	document, err := plan.Document()
+	if err != nil {
+		panic(err)
+	}
+	s.at("plan").Annotations[fleet.DocumentAnnotation] = document
 }
 
 // TestFindings makes each thing go wrong that there is a finding for, and what looks like it and is none.

@@ -3,6 +3,7 @@ package status
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -48,6 +49,11 @@ type View struct {
 	Gates []GateView `json:"gates,omitempty"`
 	// Stop is set if an operator has stopped the fleet.
 	Stop *StopView `json:"stop,omitempty"`
+	// Canary is set if the plan has one.
+	Canary *CanaryView `json:"canary,omitempty"`
+	// Versions are what live members of each version have and do, where the plan has a canary or they
+	// are of several versions.
+	Versions []VersionView `json:"versions,omitempty"`
 	// Warnings are the messages of those findings that are about the fleet as a whole.
 	Warnings []string `json:"warnings,omitempty"`
 	// Findings are what an operator should look at, the worst first.
@@ -160,8 +166,13 @@ type MemberView struct {
 
 // Of returns the plan in force, who runs what, and what is wrong.
 func Of(r *Reading) View {
-	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: Members(r), Gates: r.Gates(), Stop: r.stop, Findings: Findings(r), Now: r.Now}
+	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: Members(r), Gates: r.Gates(), Stop: r.stop, Canary: r.Canary(), Findings: Findings(r), Now: r.Now}
 	v.Warnings = warningsOf(v.Findings)
+	versions := Versions(r)
+	known := len(slices.DeleteFunc(slices.Clone(versions), func(v VersionView) bool { return v.Version == "" }))
+	if v.Canary != nil || known > 1 {
+		v.Versions = versions
+	}
 	older := r.Older()
 	if r.Fault != nil {
 		v.Fault = r.Problem().Error()

@@ -37,7 +37,10 @@ func (w *world) replan() {
 	})
 	i := slices.IndexFunc(edited.Rings, func(r shard.Ring) bool { return r.Name == name })
 	ring := &edited.Rings[i]
-	if w.random.IntN(3) > 0 || !w.moveController(&edited, ring) {
+	switch {
+	case w.versions && w.random.IntN(3) > 0:
+		w.turnCanary(&edited)
+	case w.random.IntN(3) > 0 || !w.moveController(&edited, ring):
 		w.edit(ring)
 	}
 	next, err := current.Successor(edited)
@@ -63,7 +66,7 @@ func (w *world) edit(ring *shard.Ring) {
 	i := w.random.IntN(len(ring.Shards))
 	old := ring.Shards[i]
 	switch n := len(ring.Shards); {
-	case n < 5 && w.random.IntN(2) == 0:
+	case n < 5 && w.random.IntN(2) == 0 && old.Range.End-1 != old.Range.Start: // a canary's may be a hash wide
 		first, second := w.renamed(old), w.renamed(old)
 		middle := old.Range.Start + (old.Range.End-1-old.Range.Start)/2 + 1 // End 0 is 2^64
 		first.Range.End, second.Range.Start = middle, middle

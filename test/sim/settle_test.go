@@ -129,6 +129,9 @@ func (w *world) unsettled() (invariant, string) {
 	if problem := w.unrun(plan, works); problem != "" {
 		return everywhere, problem
 	}
+	if problem := w.astray(plan, works); problem != "" {
+		return placed, problem
+	}
 	return "", ""
 }
 

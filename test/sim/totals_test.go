@@ -33,6 +33,8 @@ const (
 	standbyTakeovers
 	ringClaims
 	versionChanges
+	canaryChanges
+	canariesSettled
 	kinds // how many there are
 )
 
@@ -63,6 +65,8 @@ var floors = [kinds]struct {
 	standbyTakeovers: {"takeovers by a standby", 250},
 	ringClaims:       {"claims by members that serve some rings", 1800},
 	versionChanges:   {"changes of plan for versions", 300},
+	canaryChanges:    {"canaries begun, promoted, aborted or forgotten", 100},
+	canariesSettled:  {"canaries in the end with members of both versions", 5},
 }
 
 // totals shows that the simulation reaches what it is about.
@@ -110,7 +114,7 @@ func (s *totals) complaints() []string {
 	defer s.mu.Unlock()
 	var complaints []string
 	for k, floor := range floors {
-		if kind(k) == versionChanges && !s.versions {
+		if kind(k) >= versionChanges && !s.versions {
 			continue
 		}
 		least := floor.least * s.seeds / 2000

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -129,4 +130,56 @@ func (w *world) lastPlan() shard.Plan {
 		w.failf(operator, "no plan for all versions: %v", err)
 	}
 	return plan
+}
+
+// turnCanary has an operator begin a canary, or promote, abort or forget the one that there is.
+func (w *world) turnCanary(plan *shard.Plan) {
+	w.tally(canaryChanges)
+	switch c := plan.Canary; {
+	case c == nil:
+		plan.Canary = &shard.Canary{Version: fmt.Sprintf("v1.%d.0", 1+w.random.IntN(2)), Namespaces: []string{fmt.Sprintf("team-%d", w.random.IntN(5))}}
+	case c.Aborted:
+		plan.Canary = nil
+	case w.random.IntN(2) == 0:
+		aborted := *c
+		aborted.Aborted = true
+		plan.Canary = &aborted
+	default:
+		*plan = plan.Promoted(func(id shard.ID) string {
+			return election.MemberOf(election.RecordFrom(w.store.Get(w.leaseOf(id))).Holder)
+		})
+	}
+	w.notef("the operator has the canary %v", plan.Canary)
+}
+
+// astray says which shard is with a member of the wrong version, in the end; empty for none. Where all members of a ring are of
+// one version there is no wrong one.
+func (w *world) astray(plan shard.Plan, works map[shard.ID]*work) string {
+	if !w.versions || plan.Canary == nil {
+		return ""
+	}
+	isTried := func(p *process) bool { return w.buildOf(p.seat.version).Version == plan.Canary.Version }
+	divided := false
+	for _, s := range plan.Shards() {
+		k := works[s.ID]
+		if k == nil {
+			continue
+		}
+		tried, others := false, false
+		for _, p := range w.live() {
+			if slices.Contains(k.process.Wishes().MembersOf(s.Ring), p.seat.name) {
+				tried, others = tried || isTried(p), others || !isTried(p)
+			}
+		}
+		if tried && others {
+			divided = true
+			if isTried(k.process) != plan.Tries(s) {
+				return fmt.Sprintf("%s, of version %d, works on %s, and the canary is %v", k.process.name(), k.process.seat.version, s.ID, plan.Canary)
+			}
+		}
+	}
+	if divided {
+		w.countLocked(canariesSettled)
+	}
+	return ""
 }

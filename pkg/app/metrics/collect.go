@@ -76,6 +76,8 @@ func (m *Metrics) collectFleet(out samples) {
 	out.gauge(planRefused, toFloat(member.Refused() != nil))
 	out.gauge(planLacking, float64(len(member.Lacks())))
 	out.gauge(stopped, toFloat(member.Stopped() != nil))
+	inForce, _ := member.Plan()
+	out.gauge(canaryRuns, toFloat(inForce.Canary != nil && !inForce.Canary.Aborted))
 	out.gauge(foreign, float64(len(member.Wishes().Foreign())))
 	out.gauge(fencePolicy, toFloat(m.source.Enforced()))
 	count := map[string]int{string(election.MemberJoining): 0, string(election.MemberActive): 0, string(election.MemberLeaving): 0, stateDrained: 0}

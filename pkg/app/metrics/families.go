@@ -57,7 +57,8 @@ var (
 	members = stateOf("fleet_members", gauge, "Live members as this member sees them, by state: joining, active, leaving, drained.", "state")
 	foreign = stateOf("fleet_foreign_members", gauge, "Live members that refuse the plan and are left out of the rings.")
 
-	stopped = stateOf("fleet_stopped", gauge, "1 while an operator has the fleet stopped, as this member sees it, else 0.")
+	canaryRuns = stateOf("canary_running", gauge, "1 while the plan that this member works by tries a version on some namespaces, else 0.")
+	stopped    = stateOf("fleet_stopped", gauge, "1 while an operator has the fleet stopped, as this member sees it, else 0.")
 
 	gateHeld    = stateOf("gate_held", gauge, "1 while the fleet holds the gate, as this member knows it, else 0.", "lease")
 	gateLive    = stateOf("gate_holder_live", gauge, "1 while the gate has a holder, the fleet or another, that renews it, as this member sees it, else 0.", "lease")

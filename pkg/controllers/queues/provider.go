@@ -92,7 +92,7 @@ func (provider) NewLongestRunningProcessorSecondsMetric(string) workqueue.Settab
 // NewRetriesMetric implements workqueue.MetricsProvider.
 func (provider) NewRetriesMetric(name string) workqueue.CounterMetric {
 	register()
-	return retries.WithLabelValues(name)
+	return counting{retries.WithLabelValues(name)}
 }
 
 func belong(p part) {
@@ -126,6 +126,7 @@ type ending struct {
 
 // Observe implements workqueue.HistogramMetric.
 func (e ending) Observe(seconds float64) {
+	tookSeconds(seconds)
 	e.work.end(seconds)
 	e.HistogramMetric.Observe(seconds)
 }

@@ -610,9 +610,10 @@ func (k *keyer) process(p *process) {
 	k.rank(p.through)
 	k.put(int(p.state.Phase))
 	if p.state.Phase == Live {
-		k.age(p.state.deadline(exploreTiming))
+		k.age(p.state.Deadline(exploreTiming))
 		k.flags(p.state.Confirmed.IsZero())
 		k.rank(p.state.Pending.Version)
+		k.rank(p.state.Pending.Through)
 		k.age(p.state.Pending.Start)
 		k.age(p.state.Pending.Answered)
 		k.age(p.state.Sent)

@@ -76,8 +76,8 @@ func (s State) right(timing Timing) Right {
 	return Right{Until: s.Confirmed.Add(timing.RenewDeadline)}
 }
 
-// deadline is when the incarnation ends if no heartbeat is confirmed before.
-func (s State) deadline(timing Timing) time.Time {
+// Deadline is when the incarnation ends if no heartbeat is confirmed before.
+func (s State) Deadline(timing Timing) time.Time {
 	if s.Confirmed.IsZero() {
 		return s.Acquired.Add(timing.RenewDeadline)
 	}

@@ -32,8 +32,8 @@ type Input struct {
 	Named []string
 	// Foreign is set while a live member follows another protocol, see MemberView.Foreign.
 	Foreign bool
-	// Spread is at which part of the time that it may choose from, in [0, 1), the member reads all Leases. Members draw theirs,
-	// so that after an outage they do not read all at once.
+	// Spread, in [0, 1), chooses when within the allowed time the member reads all Leases. It differs between members, so that
+	// after an outage they do not read all at once.
 	Spread float64
 }
 
@@ -127,7 +127,7 @@ func (in Input) live() Output {
 	in.State = in.confirm()
 	s, m := in.State, in.Member
 	switch {
-	case !in.Now.Before(s.deadline(in.Timing)):
+	case !in.Now.Before(s.Deadline(in.Timing)):
 		return in.end(ReasonRenewDeadline)
 	case m.HasEnded(in.Self):
 		return in.end(ReasonStruck)
@@ -164,7 +164,7 @@ func (in Input) live() Output {
 // soon is when all Leases must be read: what is stored already must not be lost for want of time. After an outage all members
 // are late, and the watch, which costs less, is about to be back.
 func (in Input) soon() time.Time {
-	deadline, answered := in.State.deadline(in.Timing), in.State.Pending.Answered
+	deadline, answered := in.State.Deadline(in.Timing), in.State.Pending.Answered
 	left := float64(deadline.Sub(answered))
 	return later(deadline.Add(-2*in.Timing.RenewDeadline/5), answered.Add(time.Duration(left*(1+in.Spread)/3)))
 }
@@ -173,7 +173,7 @@ func (in Input) soon() time.Time {
 func (in Input) confirm() State {
 	s := in.State
 	// What is late is not counted: a right never comes back to life.
-	if s.Pending.Version != 0 && s.Pending.Version <= in.Through && in.Now.Before(s.deadline(in.Timing)) {
+	if s.Pending.Version != 0 && s.Pending.Version <= in.Through && in.Now.Before(s.Deadline(in.Timing)) {
 		s.Confirmed, s.Pending = s.Pending.Start, Beat{}
 	}
 	return s
@@ -257,7 +257,7 @@ func later(a, b time.Time) time.Time {
 // bounded has a live incarnation look again at its deadline.
 func (in Input) bounded(out Output) Output {
 	out.Right = in.State.right(in.Timing)
-	if deadline := in.State.deadline(in.Timing); out.Wake.IsZero() || out.Wake.After(deadline) {
+	if deadline := in.State.Deadline(in.Timing); out.Wake.IsZero() || out.Wake.After(deadline) {
 		out.Wake = deadline
 	}
 	return out

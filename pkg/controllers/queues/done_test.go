@@ -1,0 +1,51 @@
+package queues
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+)
+
+// TestWorkDone counts what the queues of the process have had done, by how long it took, and what was put back.
+func TestWorkDone(t *testing.T) {
+	before := WorkDone()
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Microsecond, time.Microsecond),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "done"})
+	defer q.ShutDown()
+	for i := range 3 {
+		q.Add("item")
+		item, _ := q.Get()
+		if i == 0 {
+			q.AddRateLimited(item)
+		}
+		q.Done(item)
+	}
+	after := WorkDone()
+	var n int64
+	for i := range after.Took {
+		n += after.Took[i] - before.Took[i]
+	}
+	if n != 3 || after.Retries-before.Retries != 1 {
+		t.Errorf("%d items were processed and %d put back, want 3 and 1", n, after.Retries-before.Retries)
+	}
+}
+
+// TestTookAtMost: an item is counted with the least bound that it does not exceed.
+func TestTookAtMost(t *testing.T) {
+	for seconds, want := range map[float64]float64{0: .00001, .00001: .00001, .000011: .000025, .02: .025, 1: 1, 60: 100, 1e6: 100} {
+		before := WorkDone()
+		tookSeconds(seconds)
+		after := WorkDone()
+		err := errors.New("not counted")
+		for i := range after.Took {
+			if after.Took[i] != before.Took[i] && TookAtMost(i) == want {
+				err = nil
+			}
+		}
+		if err != nil {
+			t.Errorf("%v s: %v with those of at most %v", seconds, err, want)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
+)
+
+// FormatAnnotation is on a member's Lease: the newest form of plans that its build reads, see
+// [PlanFormat]. Builds from before there was one refuse a plan with a canary.
+const FormatAnnotation = "flotilla.dev/plan-format"
+
+// PlanFormat is the form of plans that this build reads: 2 may have a canary.
+const PlanFormat = "2"
+
+// VersionOf returns the version of a member's build, as it publishes it; empty if it does not.
+func VersionOf(m election.Member) string {
+	version, _, _ := strings.Cut(m.Annotations[CatalogueAnnotation], " ")
+	return version
+}
+
+// triedOf returns those of the names whose members are of the canary's version.
+func triedOf(members []election.Member, names []string, canary *shard.Canary) []string {
+	if canary == nil {
+		return nil
+	}
+	var tried []string
+	for _, m := range members {
+		if VersionOf(m) == canary.Version && slices.Contains(names, m.Name) {
+			tried = append(tried, m.Name)
+		}
+	}
+	return tried
+}
+
+// rests reports whether the planner leaves everything where it is, because a canary is tried. Ranges
+// of members of its version would count as homeless, and what is tried would move in the middle of
+// it. An aborted canary whose members have gone is in nobody's way.
+func (p *planner) rests(plan shard.Plan) bool {
+	if plan.Canary == nil {
+		return false
+	}
+	return !plan.Canary.Aborted ||
+		slices.ContainsFunc(p.member.Roster().Members(), func(m election.Member) bool { return VersionOf(m) == plan.Canary.Version })
+}
+
+// kept are shards that the planner does not move: while members of several versions are live, what
+// has come to the newest stays with it. Else a rollout would take namespaces to a new version, back,
+// and there again.
+type kept map[shard.ID]bool
+
+// keepNewest returns those shards of the ring whose home is a live member of the newest version,
+// while others are there.
+func keepNewest(plan shard.Plan, ring string, roster election.Roster) kept {
+	versions, newest, mixed := map[string]string{}, "", false
+	for i, m := range roster.Members() {
+		v := VersionOf(m)
+		versions[m.Name] = v
+		mixed = mixed || i > 0 && v != newest
+		if i == 0 || skew.Newer(v, newest) {
+			newest = v
+		}
+	}
+	if !mixed {
+		return nil
+	}
+	r, _ := plan.Ring(ring)
+	k := kept{}
+	for _, s := range r.Shards {
+		if v, live := versions[s.Home]; live && v == newest && s.Pin == "" {
+			k[s.ID] = true
+		}
+	}
+	return k
+}
+
+// pin returns the plan in which the shards are pinned to their homes.
+func (k kept) pin(plan shard.Plan) shard.Plan {
+	return k.change(plan, func(s *shard.Shard) { s.Pin = s.Home })
+}
+
+// unpin is the inverse of pin.
+func (k kept) unpin(plan shard.Plan) shard.Plan {
+	return k.change(plan, func(s *shard.Shard) { s.Pin = "" })
+}
+
+func (k kept) change(plan shard.Plan, change func(*shard.Shard)) shard.Plan {
+	if len(k) == 0 {
+		return plan
+	}
+	plan.Rings = slices.Clone(plan.Rings)
+	for i, r := range plan.Rings {
+		plan.Rings[i].Shards = slices.Clone(r.Shards)
+		for j, s := range r.Shards {
+			if k[s.ID] {
+				change(&plan.Rings[i].Shards[j])
+			}
+		}
+	}
+	return plan
+}

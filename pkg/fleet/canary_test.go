@@ -1,0 +1,278 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
+)
+
+// canaryOf is a canary of the version that [sea.seeming] calls "v1.38.0".
+func canaryOf(namespaces ...string) *shard.Canary {
+	return &shard.Canary{Version: "v1.38.0", Namespaces: namespaces, Since: "2026-11-24T08:50:00Z"}
+}
+
+// seeming has a member be of a version, whose controllers are the same, and plan often.
+func (s *sea) seeming(version string) func(*Config) {
+	build := buildOf(1)
+	build.Version = version
+	plan := planOf(s.t, 1, s.plan)
+	return func(c *Config) {
+		c.Catalogue, c.Plan = build, plan
+		c.Replanning, c.CensusInterval = Replanning{Interval: 20 * time.Second}, 10*time.Second
+	}
+}
+
+// try puts a canary into the plan, or another one, or takes it out.
+func (s *sea) try(canary *shard.Canary) shard.Plan {
+	s.t.Helper()
+	current := must(PlanOf(s.store.Get(PlanLease("flotilla"))))
+	edited := KeepHomes(current, "namespaces", s.holder)
+	if canary == nil {
+		edited = edited.Promoted(s.holder)
+	} else {
+		edited.Canary = canary
+	}
+	next := must(current.Successor(edited))
+	s.apply(next)
+	return next
+}
+
+func (s *sea) holder(id shard.ID) string {
+	return election.MemberOf(election.RecordFrom(s.store.Get(ShardLease("flotilla", id))).Holder)
+}
+
+// has returns what a member works on: "team-a" where the canary is for it, else the shard.
+func (s *sea) has(member string, plan shard.Plan) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var has []string
+	for id, w := range s.workers {
+		if election.MemberOf(w.incarnation) != member {
+			continue
+		}
+		what := id.String()
+		for _, name := range []string{"team-a", "team-b"} {
+			if hash := shard.Hash(name); w.extent.Range == (shard.Range{Start: hash, End: hash + 1}) {
+				what = name
+			}
+		}
+		has = append(has, what)
+	}
+	slices.Sort(has)
+	return has
+}
+
+// outside begins to look, all the time, at whether the member works on anything but what is allowed,
+// and returns what it did.
+func (s *sea) outside(member string, allowed ...string) (seen func() []string) {
+	stop, ended, found := make(chan struct{}), make(chan struct{}), map[string]bool{}
+	go func() {
+		defer close(ended)
+		for {
+			for _, what := range s.has(member, s.plan) {
+				if !slices.Contains(allowed, what) {
+					found[what] = true
+				}
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	return func() []string {
+		close(stop)
+		<-ended
+		return slices.Sorted(maps.Keys(found))
+	}
+}
+
+// replace starts the member anew in a version; between is called when it has ended, if it is not nil.
+func (s *sea) replace(ships map[string]*ship, name, version string, between func()) {
+	s.t.Helper()
+	ships[name].stop()
+	<-ships[name].ended
+	if between != nil {
+		between()
+	}
+	ships[name] = s.launch(name, s.seeming(version))
+	pass(90 * time.Second)
+	if err := ships[name].Ready(); err != nil {
+		s.t.Errorf("%s of version %s does not get ready: %v", name, version, err)
+	}
+}
+
+// TestCanary tries a version on two namespaces while the planner would like to move things about, and
+// promotes it, or aborts it.
+func TestCanary(t *testing.T) {
+	for _, promote := range []bool{true, false} {
+		t.Run(fmt.Sprintf("promoted %t", promote), func(t *testing.T) {
+			inBubble(t, 6, func(t *testing.T, s *sea) {
+				s.weights = map[string]int64{"team-a": 50, "team-b": 300}
+				for i := range 200 {
+					s.weights[fmt.Sprintf("ns-%d", i)] = 20
+				}
+				ships := map[string]*ship{}
+				for _, name := range []string{"a", "b", "c"} {
+					ships[name] = s.launch(name, s.seeming("v1.37.0"))
+				}
+				pass(10 * time.Minute)
+				w := s.watch("job-controller", "garbage-controller", "nodes-controller")
+				s.try(canaryOf("team-a", "team-b"))
+				pass(time.Minute)
+				s.allHeld("a", "b", "c") // nobody is of the version yet
+				var seen func() []string
+				s.replace(ships, "c", "v1.38.0", func() { seen = s.outside("c", "team-a", "team-b") })
+				if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a team-b]" {
+					t.Errorf("c has %v, want what the canary is for", has)
+				}
+				generation := s.plan.Generation
+				s.mu.Lock()
+				for i := range 200 {
+					s.weights[fmt.Sprintf("more-%d", i)] = 50
+				}
+				s.mu.Unlock()
+				pass(30 * time.Minute)
+				if now := s.known(t); now.Generation != generation {
+					t.Errorf("generation %d became %d while the canary runs", generation, now.Generation)
+				}
+				if planner := election.MemberOf(s.holderOf(PlanLease("flotilla"))); planner == "c" {
+					t.Error("the planner is c, of the version that is tried")
+				}
+				w.require(2 * time.Second)
+				if outside := seen(); len(outside) > 0 {
+					t.Errorf("c has had %v before the canary was promoted", outside)
+				}
+
+				if !promote {
+					aborted := canaryOf("team-a", "team-b")
+					aborted.Aborted = true
+					generation := s.try(aborted).Generation
+					pass(20 * time.Second)
+					seen := s.outside("c")
+					pass(10 * time.Minute)
+					if outside := seen(); len(outside) > 0 {
+						t.Errorf("c has %v after the canary was aborted", outside)
+					}
+					if now := s.known(t); now.Generation != generation {
+						t.Errorf("generation %d became %d while c is there", generation, now.Generation)
+					}
+					if err := ships["c"].Ready(); err != nil {
+						t.Errorf("c, which is to have nothing, is not ready: %v", err)
+					}
+					s.replace(ships, "c", "v1.37.0", nil)
+					if pass(10 * time.Minute); s.known(t).Generation == generation {
+						t.Error("the planner still rests after c has been rolled back")
+					}
+					s.allHeld("a", "b", "c")
+					return
+				}
+				s.try(nil)
+				pass(20 * time.Second)
+				if has := s.has("c", s.plan); len(has) < 3 || !slices.Contains(has, "team-a") || !slices.Contains(has, "team-b") {
+					t.Errorf("c has %v, want its share and what it was tried on", has)
+					t.Log(must(s.known(t).Document()))
+				}
+				pass(10 * time.Minute)
+				s.replace(ships, "b", "v1.38.0", nil)
+				s.replace(ships, "a", "v1.38.0", nil)
+				s.known(t)
+				s.allHeld("a", "b", "c")
+				w.require(2 * time.Second)
+			})
+		})
+	}
+}
+
+// TestCanaryDies: liveness is before the version. What the canary is for goes to the others when its
+// only member dies, and comes back with it; when all others die, it has everything.
+func TestCanaryDies(t *testing.T) {
+	inBubble(t, 6, func(t *testing.T, s *sea) {
+		ships := map[string]*ship{}
+		for name, version := range map[string]string{"a": "v1.37.0", "b": "v1.37.0", "c": "v1.38.0"} {
+			ships[name] = s.launch(name, s.seeming(version))
+		}
+		pass(2 * time.Minute)
+		s.try(canaryOf("team-a"))
+		pass(time.Minute)
+		if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a]" {
+			t.Errorf("c has %v, want what the canary is for", has)
+		}
+		die := func(names ...string) {
+			for _, name := range names {
+				ships[name].client.Block()
+			}
+			pass(40 * time.Second)
+		}
+		die("c")
+		s.allHeld("a", "b")
+		ships["c"] = s.launch("c", s.seeming("v1.38.0"))
+		pass(2 * time.Minute)
+		if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a]" {
+			t.Errorf("c is back and has %v, want what the canary is for", has)
+		}
+		die("a", "b")
+		s.allHeld("c")
+		ships["a"] = s.launch("a", s.seeming("v1.37.0"))
+		pass(2 * time.Minute)
+		if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a]" {
+			t.Errorf("a is back, and c has %v, want what the canary is for", has)
+		}
+	})
+}
+
+// TestKeepNewest: while there are several versions, the planner takes nothing from the newest.
+func TestKeepNewest(t *testing.T) {
+	roster := func(versions map[string]string) election.Roster {
+		var observations []election.Observation
+		for name, version := range versions {
+			observations = append(observations, election.Observation{
+				Record: election.Record{
+					Name: election.MemberLease("flotilla", name), Holder: name + "_1", Duration: time.Minute, RenewTime: time.Now(), AcquireTime: time.Now(),
+					Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive), CatalogueAnnotation: skew.Build{Version: version, Controllers: []skew.Controller{{Name: "c"}}}.Known().String()},
+				},
+				Exists: true, Seen: time.Now(), HolderSeen: time.Now(),
+			})
+		}
+		return election.RosterFrom("flotilla", observations, time.Minute, time.Now())
+	}
+	plan := testPlan(t, 4)
+	for i := range plan.Rings[0].Shards {
+		plan.Rings[0].Shards[i].Home = string("abca"[i])
+	}
+	plan.Rings[0].Shards[3].Pin = "a"
+	for name, test := range map[string]struct {
+		versions map[string]string
+		want     string
+	}{
+		"one version":     {map[string]string{"a": "v1.37.0", "b": "v1.37.0"}, ""},
+		"two versions":    {map[string]string{"a": "v1.38.0", "b": "v1.37.0", "c": "v1.37.0"}, "a"},
+		"two of three":    {map[string]string{"a": "v1.38.0", "b": "v1.37.0", "c": "v1.38.0"}, "ac"},
+		"numbers":         {map[string]string{"a": "v1.9.0", "b": "v1.10.0"}, "b"},
+		"the newest away": {map[string]string{"b": "v1.37.0", "c": "v1.37.0"}, ""},
+	} {
+		keep := keepNewest(plan, "namespaces", roster(test.versions))
+		pinned, got := keep.pin(plan), ""
+		for i, s := range pinned.Rings[0].Shards[:3] {
+			if s.Pin != "" {
+				got += s.Pin
+			}
+			if plan.Rings[0].Shards[i].Pin != "" {
+				t.Fatal("the plan that was given has been changed")
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: what belongs to %q is kept, want %q", name, got, test.want)
+		}
+		if back := keep.unpin(pinned); back.Digest() != plan.Digest() {
+			t.Errorf("%s: pins are left, or an operator's is gone", name)
+		}
+	}
+}

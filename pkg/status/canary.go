@@ -1,0 +1,211 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
+)
+
+// CanaryView is the canary of the plan, and how far it is as it should be.
+type CanaryView struct {
+	Version    string   `json:"version"`
+	Namespaces []string `json:"namespaces,omitempty"`
+	Ranges     []string `json:"ranges,omitempty"`
+	// Since is when it was begun or aborted, and By who did it, as the operator wrote it.
+	Since   *time.Time `json:"since,omitempty"`
+	By      string     `json:"by,omitempty"`
+	Aborted bool       `json:"aborted,omitempty"`
+	// Members are the live ones of the version, Others the live ones of other versions.
+	Members []string `json:"members,omitempty"`
+	Others  []string `json:"others,omitempty"`
+	// Tried are the shards that it is for, and Kept how many of them members of the version hold.
+	// Outside are all others, and Astray how many of them members of the version hold.
+	Tried   []string `json:"tried,omitempty"`
+	Kept    int      `json:"kept"`
+	Outside int      `json:"outside"`
+	Astray  int      `json:"astray"`
+}
+
+// String returns the canary as an operator began it: "v1.38.0 on team-a, team-b".
+func (v *CanaryView) String() string {
+	return Plain(v.Version) + " on " + Plain(strings.Join(slices.Concat(v.Namespaces, v.Ranges), ", "))
+}
+
+// Standing says in words who has what.
+func (v *CanaryView) Standing() string {
+	text := fmt.Sprintf("%d of %d shards of it with %s of that version", v.Kept, len(v.Tried), members(len(v.Members)))
+	if v.Aborted {
+		text = fmt.Sprintf("aborted: %s of that version", members(len(v.Members)))
+	}
+	return fmt.Sprintf("%s, %d of %d others with %s of others", text, v.Outside-v.Astray, v.Outside, members(len(v.Others)))
+}
+
+func members(n int) string {
+	if n == 1 {
+		return "1 member"
+	}
+	return fmt.Sprintf("%d members", n)
+}
+
+// Unfinished returns what is still to happen until everything is where the canary wants it; nil if
+// it is, or the members there are leave no choice.
+func (v *CanaryView) Unfinished() error {
+	switch {
+	case len(v.Members) == 0 || len(v.Others) == 0:
+		return nil
+	case v.Astray > 0:
+		return fmt.Errorf("members of %s still hold %d shards that they are not to have", Plain(v.Version), v.Astray)
+	case v.Kept < len(v.Tried):
+		return fmt.Errorf("members of %s hold %d of the %d shards that they are to have", Plain(v.Version), v.Kept, len(v.Tried))
+	}
+	return nil
+}
+
+// Canary returns the canary of the plan; nil if there is none.
+func (r *Reading) Canary() *CanaryView {
+	c := r.Plan.Canary
+	if r.Fault != nil || c == nil {
+		return nil
+	}
+	v := &CanaryView{Version: c.Version, Namespaces: c.Namespaces, By: c.By, Aborted: c.Aborted}
+	for _, part := range c.Ranges {
+		v.Ranges = append(v.Ranges, part.String())
+	}
+	if since, err := time.Parse(time.RFC3339, c.Since); err == nil {
+		v.Since = Stamp(since)
+	}
+	for _, m := range r.Roster.Members() {
+		if fleet.VersionOf(m) == c.Version {
+			v.Members = append(v.Members, m.Name)
+		} else {
+			v.Others = append(v.Others, m.Name)
+		}
+	}
+	holders := r.Holders()
+	for _, s := range r.Plan.Shards() {
+		kept := slices.Contains(v.Members, holders[s.ID])
+		switch tried := r.Plan.Tries(s); {
+		case tried:
+			v.Tried = append(v.Tried, s.ID.String())
+			if kept {
+				v.Kept++
+			}
+		default:
+			v.Outside++
+			if kept {
+				v.Astray++
+			}
+		}
+	}
+	return v
+}
+
+// knows reports whether a member that has been there of late is of the version.
+func (r *Reading) knows(version string) bool {
+	return slices.ContainsFunc(r.Known, func(m election.Member) bool { return fleet.VersionOf(m) == version })
+}
+
+// canary tells of a version that is tried, and of what keeps it from being tried.
+func (f *finder) canary() {
+	r, v := f.r, f.r.Canary()
+	if v == nil {
+		return
+	}
+	severity, text := Note, v.Standing()
+	switch {
+	case v.Aborted && len(v.Members) == 0:
+		text = "aborted: its members get nothing if they come back, until 'flotilla canary forget'"
+	case v.Aborted && len(v.Others) == 0:
+		severity, text = Warning, "aborted, but no live member is of another version, so that members of it have everything"
+	case v.Aborted:
+		text = v.Standing() + "; roll them back, then 'flotilla canary forget'"
+	case len(v.Members) == 0 && r.knows(v.Version):
+		severity, text = Warning, "no member of that version is live any more, so that the others have everything"
+	case len(v.Members) == 0:
+		text = "no member of that version is live yet, so that the others have everything"
+	case len(v.Others) == 0:
+		severity, text = Warning, "no member of another version is live, so that members of it have everything"
+	case v.Unfinished() != nil && v.Since != nil && r.AsOf.Sub(*v.Since) >= stuckAfter:
+		severity, text = Warning, v.Unfinished().Error()
+	}
+	by := ""
+	if v.By != "" {
+		by = map[bool]string{true: ", aborted by ", false: ", begun by "}[v.Aborted] + Plain(v.By)
+	}
+	f.add(severity, Canary, AboutPlan, fleet.PlanLease(r.Fleet), v.Since, "canary %s%s: %s", v, by, text)
+}
+
+// VersionView is what the live members of one version have and do, by what they publish.
+type VersionView struct {
+	Version string `json:"version"`
+	// Tried: the plan's canary is of this version, and has not been aborted.
+	Tried   bool `json:"tried,omitempty"`
+	Members int  `json:"members"`
+	Shards  int  `json:"shards"`
+	// Queued is how many items wait; the others are per second, over some ten seconds. Nil if a
+	// member does not say.
+	Queued     *int64   `json:"queued,omitempty"`
+	Reconciles *float64 `json:"reconcilesPerSecond,omitempty"`
+	Retries    *float64 `json:"retriesPerSecond,omitempty"`
+	// P50 is the mean of the members' medians of how long an item takes, in seconds, by how many
+	// they had; P99 is that of the slowest member. Nil where nothing was reconciled.
+	P50 *float64 `json:"p50Seconds,omitempty"`
+	P99 *float64 `json:"p99Seconds,omitempty"`
+}
+
+// Versions returns what each version has and does, the oldest first.
+func Versions(r *Reading) []VersionView {
+	var views []VersionView
+	uses := map[string][]fleet.Use{}
+	silent := map[string]bool{}
+	for _, m := range r.Roster.Members() {
+		version := fleet.VersionOf(m)
+		i := slices.IndexFunc(views, func(v VersionView) bool { return v.Version == version })
+		if i < 0 {
+			i = len(views)
+			c := r.Plan.Canary
+			views = append(views, VersionView{Version: version, Tried: c != nil && c.Version == version && !c.Aborted})
+		}
+		views[i].Members++
+		views[i].Shards += r.heldBy(m.Name)
+		use, published := fleet.UseOn(r.Lease(election.MemberLease(r.Fleet, m.Name)))
+		uses[version] = append(uses[version], use)
+		silent[version] = silent[version] || !published || use.Work == nil
+	}
+	for i := range views {
+		if v := &views[i]; !silent[v.Version] {
+			v.sum(uses[v.Version])
+		}
+	}
+	slices.SortFunc(views, func(a, b VersionView) int {
+		if newer := skew.Newer(a.Version, b.Version); newer || skew.Newer(b.Version, a.Version) {
+			return map[bool]int{true: 1, false: -1}[newer]
+		}
+		return cmp.Compare(a.Version, b.Version)
+	})
+	return views
+}
+
+// sum adds up what the members of the version have published.
+func (v *VersionView) sum(uses []fleet.Use) {
+	var queued int64
+	var reconciles, retries, p50, p99 float64
+	for _, u := range uses {
+		queued += u.Queued
+		n := float64(u.Work.Reconciles) / 1000
+		reconciles, retries = reconciles+n, retries+float64(u.Work.Retries)/1000
+		p50 += n * float64(u.Work.P50) / 1e6
+		p99 = max(p99, float64(u.Work.P99)/1e6)
+	}
+	v.Queued, v.Reconciles, v.Retries = &queued, &reconciles, &retries
+	if reconciles > 0 {
+		p50 /= reconciles
+		v.P50, v.P99 = &p50, &p99
+	}
+}

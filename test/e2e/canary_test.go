@@ -1,0 +1,291 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
+)
+
+var canary = flag.Bool("canary", false, "try a version on some namespaces of a fleet, abort it and promote it, which takes minutes")
+
+// laterVersion is what a member that seems to be of the later build says; the others are of what they are.
+const laterVersion = "v1.38.0"
+
+// triedNamespaces are those of the canary: two of those in which there is work.
+var triedNamespaces = []string{"orders", "shop"}
+
+// TestCanary tries a version on two namespaces of a fleet under load, begun before the first member of it is there: once it is
+// aborted and rolled back, once it is promoted and rolled out. The audit log says that nobody wrote who should not have, and
+// that before it was promoted, the version's members wrote in these namespaces and nowhere else.
+func TestCanary(t *testing.T) {
+	if !*canary {
+		t.Skip("left out: takes minutes, make long RUN=canary")
+	}
+	plane := harness.StartPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, AuditObjects: true})
+	f := newFleetRun(t, plane, shard.Plan{}, "--shards=6", "--handoff-timeout=30s", "--rebalance-delay=1s")
+	r := &canaryRun{minorRun: &minorRun{fleetRun: f, binary: plantedBinary(t)}}
+	r.operator = newOperator(t, plane, f.name)
+	r.operator.binary = r.binary
+	for _, name := range []string{"canary-2", "canary-1", "canary-0"} {
+		r.startAs(t, name, present)
+	}
+	r.adapted(t, siteOfPresent)
+	first := f.plan
+	f.createWork(t)
+	f.workDone(t, f.replicas)
+	stop := f.burst(t)
+	defer stop()
+
+	r.begin(t)
+	if line := r.operator.run(t, "canary", "status"); !strings.Contains(line, "0 of 2 shards of it with 0 members of that version") {
+		t.Errorf("before the first member of the version is there:\n%s", line)
+	}
+	r.replace(t, "canary-2", later)
+	aborted := window{member: f.incarnation(t, "canary-2"), began: time.Now()}
+	r.tries(t, "canary-2")
+	r.operator.run(t, "canary", "abort", "--wait=1m")
+	r.holds(t, "canary-2", 0)
+	if err := r.members["canary-2"].Ready(t.Context()); err != nil {
+		t.Errorf("canary-2, which is to have nothing, is not ready: %v", err)
+	}
+	r.replace(t, "canary-2", present)
+	aborted.ended = time.Now()
+	r.operator.run(t, "canary", "forget", "--wait=1m")
+
+	r.begin(t)
+	r.replace(t, "canary-2", later)
+	promoted := window{member: f.incarnation(t, "canary-2"), began: time.Now()}
+	r.tries(t, "canary-2")
+	promoted.ended = time.Now()
+	r.operator.run(t, "canary", "promote", "--wait=1m")
+	harness.Eventually(t, harness.Patience, "canary-2 has its share", func(context.Context) error {
+		if n := f.heldBy(t, "canary-2"); n <= len(triedNamespaces) {
+			return fmt.Errorf("canary-2 holds %d shards", n)
+		}
+		return nil
+	})
+	for _, name := range []string{"canary-1", "canary-0"} {
+		r.replace(t, name, later)
+	}
+	r.adapted(t, siteOfLater)
+	stop()
+	f.scale(t, int(f.replicas))
+	f.workDone(t, f.replicas)
+	f.end(t)
+
+	f.plan = first
+	r.requireGaps(t, f.judge(t))
+	for _, w := range []window{aborted, promoted} {
+		r.requireOutsideUntouched(t, w)
+	}
+}
+
+// canaryRun is a fleet of two versions, and its operator.
+type canaryRun struct {
+	*minorRun
+	operator *operator
+}
+
+// begin begins the canary, and waits until its namespaces have shards of their own.
+func (r *canaryRun) begin(t *testing.T) {
+	t.Helper()
+	out := r.operator.run(t, "canary", "start", "--namespaces="+strings.Join(triedNamespaces, ","), "--version="+laterVersion, "--by=test", "--wait=1m")
+	if !strings.Contains(out, "no live member is of "+laterVersion+" yet") {
+		t.Errorf("start says\n%s", out)
+	}
+	r.readPlan(t)
+}
+
+func (r *canaryRun) readPlan(t *testing.T) {
+	t.Helper()
+	plan, err := shard.ParsePlan([]byte(r.operator.run(t, "plan", "show", "-o", "document")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.plan = plan
+}
+
+// replace restarts a member in a version, as a StatefulSet does, and waits until it is ready.
+func (r *canaryRun) replace(t *testing.T, name, version string) {
+	t.Helper()
+	m := r.members[name]
+	delete(r.members, name)
+	m.MustTerminate(t)
+	if status := m.MustExit(t, grace); status != 0 {
+		t.Errorf("%s ended with status %d, want 0", name, status)
+	}
+	r.startAs(t, name, version)
+	harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", r.members[name].Ready)
+}
+
+// tries waits until the member has the canary's shards and nothing else, and has said what it does.
+func (r *canaryRun) tries(t *testing.T, name string) {
+	t.Helper()
+	began := time.Now()
+	r.holds(t, name, len(triedNamespaces))
+	t.Logf("%s has what it is tried on after another %.2f s", name, time.Since(began).Seconds())
+	for id, holder := range r.holders(t) {
+		s, _ := shard.ParseID(id)
+		tried, _ := r.plan.Shard(s)
+		if r.plan.Tries(tried) != (holder == name) {
+			t.Errorf("%s is held by %s", id, holder)
+		}
+	}
+	harness.Eventually(t, harness.Patience, "both versions say what they do", func(ctx context.Context) error {
+		text, err := r.operator.try(ctx, "canary", "status", "-o", "json")
+		if err != nil {
+			return err
+		}
+		var s struct {
+			Versions []struct {
+				Tried      bool     `json:"tried"`
+				Reconciles *float64 `json:"reconcilesPerSecond"`
+				P99        *float64 `json:"p99Seconds"`
+			} `json:"versions"`
+		}
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			return err
+		}
+		if len(s.Versions) != 2 || s.Versions[0].Tried == s.Versions[1].Tried {
+			return fmt.Errorf("versions: %s", text)
+		}
+		for _, v := range s.Versions {
+			if v.Reconciles == nil || *v.Reconciles == 0 || v.P99 == nil {
+				return fmt.Errorf("one has reconciled nothing: %s", text)
+			}
+		}
+		return nil
+	})
+	t.Logf("\n%s", r.operator.run(t, "canary", "status"))
+}
+
+// holds waits until the member holds so many of the plan's shards.
+func (r *canaryRun) holds(t *testing.T, name string, want int) {
+	t.Helper()
+	harness.Eventually(t, leaseDuration+harness.Patience, fmt.Sprintf("%s holds %d shards", name, want), func(ctx context.Context) error {
+		holders, err := r.readHolders(ctx)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for id, holder := range holders {
+			if holder == "" {
+				return fmt.Errorf("%s has no holder", id)
+			}
+			if holder == name {
+				n++
+			}
+		}
+		if n != want {
+			return fmt.Errorf("it holds %d", n)
+		}
+		return nil
+	})
+}
+
+// window is the time in which an incarnation was a canary's.
+type window struct {
+	member       string
+	began, ended time.Time
+}
+
+// requireOutsideUntouched holds by the audit log that the member wrote in the canary's namespaces, and, but for Leases and the
+// tokens that its controllers work with, nowhere else.
+func (r *canaryRun) requireOutsideUntouched(t *testing.T, w window) {
+	t.Helper()
+	log, err := os.ReadFile(r.plane.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrote, err := w.writes(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s wrote %d times in the canary's namespaces, and for %d tokens, in %.0f s", w.member, wrote.inside, wrote.tokens, w.ended.Sub(w.began).Seconds())
+	if wrote.inside == 0 {
+		t.Errorf("%s wrote nothing in the canary's namespaces", w.member)
+	}
+	for what, n := range wrote.outside {
+		t.Errorf("%s, of the version that was tried, wrote %d times outside: %s", w.member, n, what)
+	}
+}
+
+// writesByPlace counts the writes of a member's controllers: in the canary's namespaces, for the tokens that they work with, and
+// what else.
+type writesByPlace struct {
+	inside, tokens int
+	outside        map[string]int
+}
+
+// writes reads an audit log.
+func (w window) writes(log []byte) (writesByPlace, error) {
+	wrote := writesByPlace{outside: map[string]int{}}
+	lines := bufio.NewScanner(bytes.NewReader(log))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e auditv1.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return wrote, err
+		}
+		by, known, _ := audit.ParseAgent(e.UserAgent)
+		if !known || by.Member != w.member || e.RequestReceivedTimestamp.After(w.ended) || e.Verb == "get" || e.Verb == "list" || e.ObjectRef == nil {
+			continue
+		}
+		namespace := e.ObjectRef.Namespace
+		switch {
+		case slices.Contains(triedNamespaces, namespace):
+			wrote.inside++
+		case namespace == metav1.NamespaceSystem && e.ObjectRef.Resource == "serviceaccounts":
+			wrote.tokens++
+		default:
+			wrote.outside[fmt.Sprintf("%s %s %s/%s", e.Verb, e.ObjectRef.Resource, namespace, e.ObjectRef.Name)]++
+		}
+	}
+	return wrote, lines.Err()
+}
+
+// TestWritesOutsideACanary: what the member wrote elsewhere before the window ended is found, and nothing else.
+func TestWritesOutsideACanary(t *testing.T) {
+	ended := time.Date(2026, 11, 24, 8, 50, 0, 0, time.UTC)
+	var log bytes.Buffer
+	line := func(member, verb, resource, namespace string, after time.Duration) {
+		agent := fmt.Sprintf("flotilla/v1.38.0 (linux/amd64) kubernetes/x/system:serviceaccount:kube-system:job-controller flotilla (member=%s; shard=namespaces/g2-00; term=3)", member)
+		e := auditv1.Event{
+			UserAgent: agent, Verb: verb, ObjectRef: &auditv1.ObjectReference{Resource: resource, Namespace: namespace, Name: "work"},
+			RequestReceivedTimestamp: metav1.NewMicroTime(ended.Add(after)),
+		}
+		if err := json.NewEncoder(&log).Encode(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line("canary-2_1", "update", "deployments", "orders", -time.Second)
+	line("canary-2_1", "create", "serviceaccounts", metav1.NamespaceSystem, -time.Second)
+	line("canary-2_1", "patch", "pods", "web", -time.Second)
+	line("canary-2_1", "delete", "nodes", "", -time.Minute)
+	line("canary-2_1", "get", "deployments", "web", -time.Second)
+	line("canary-2_1", "update", "deployments", "web", time.Second)
+	line("canary-2_2", "update", "deployments", "web", -time.Second)
+	line("canary-1_1", "update", "deployments", "web", -time.Second)
+	wrote, err := window{member: "canary-2_1", ended: ended}.writes(log.Bytes())
+	want := map[string]int{"patch pods web/work": 1, "delete nodes /work": 1}
+	if err != nil || wrote.inside != 1 || wrote.tokens != 1 || !maps.Equal(wrote.outside, want) {
+		t.Errorf("%v: %+v, want 1 inside, 1 for tokens, and outside %v", err, wrote, want)
+	}
+}
