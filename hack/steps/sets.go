@@ -188,7 +188,7 @@ var (
 
 	kubeadmStep = step{
 		name: "kubeadm", what: "a real kubeadm cluster of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again (ARGS=\"-stages static\" for some)",
-		long: "25 minutes; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
+		long: "half an hour; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
 		commands: []command{run("hack/node-packages.sh"), earlier, goRun("./test/kubeadm")},
 	}
 

@@ -19,6 +19,9 @@ type printer struct {
 	rows  []row
 }
 
+// width is that of what a step does, in the table.
+const width = 70
+
 // row is a step of a stage, and how long it took.
 type row struct {
 	stage, what string
@@ -64,21 +67,24 @@ func inOrder(steps ...func() error) error {
 
 // took notes a time that was measured elsewhere.
 func (p *printer) took(what string, took time.Duration) {
+	if len(what) > width {
+		what = what[:width-1] + "…"
+	}
 	p.mu.Lock()
 	p.rows = append(p.rows, row{p.stage, what, took})
 	p.mu.Unlock()
-	p.printf("%-60s %6.1f s", what, took.Seconds())
+	p.printf("%-70s %6.1f s", what, took.Seconds())
 }
 
 // table prints all steps.
 func (p *printer) table() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(p.out, "\n%-12s %-60s %8s\n", "STAGE", "STEP", "SECONDS")
+	fmt.Fprintf(p.out, "\n%-12s %-70s %8s\n", "STAGE", "STEP", "SECONDS")
 	for _, r := range p.rows {
-		fmt.Fprintf(p.out, "%-12s %-60s %8.1f\n", r.stage, r.what, r.took.Seconds())
+		fmt.Fprintf(p.out, "%-12s %-70s %8.1f\n", r.stage, r.what, r.took.Seconds())
 	}
-	fmt.Fprintf(p.out, "%-12s %-60s %8.1f\n", "", "all", time.Since(p.began).Seconds())
+	fmt.Fprintf(p.out, "%-12s %-70s %8.1f\n", "", "all", time.Since(p.began).Seconds())
 }
 
 // logFile opens a file in the working folder for what a command prints.
