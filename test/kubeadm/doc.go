@@ -18,7 +18,6 @@
 //   - self-hosted: the StatefulSet (docs/install.md#self-hosted), another build by set image and a rolling restart under load, a
 //     node that loses its power, and the way back (docs/migration.md#the-way-back).
 //   - helm: the chart, upgraded and rolled back.
-//   - hosted: the chart in mode hosted, whose members have no right in the cluster that their pods run in, and flotilla stop.
 //
 // Each stage that had a fleet is judged by the audit logs of all API servers, by package audit.
 //

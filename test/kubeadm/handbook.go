@@ -23,8 +23,7 @@ var named = []string{
 	"flags", "keys-check", "my-fleet", "stop-stock", "start-stock",
 	"static-save", "static-one", "static-config", "static-remember", "static-write", "static-diff", "static-check",
 	"static-upgrade-first", "static-upgrade-others", "static-back",
-	"set-image", "undo", "helm-upgrade", "helm-rollback", "stop",
-	"hosted-identity", "hosted-kubeconfig", "hosted-secrets", "hosted-check", "helm-hosted",
+	"set-image", "undo", "helm-upgrade", "helm-rollback",
 }
 
 // script returns the commands of a block that is for this test, by its name.

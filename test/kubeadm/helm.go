@@ -15,9 +15,6 @@ func chart(ctx context.Context, c *cluster) error {
 		return err
 	}
 	for _, b := range blocks {
-		if b.Kubeadm() == "helm-hosted" {
-			continue // another stage
-		}
 		if strings.Contains(strings.Join(b.Lines, "\n"), "helm uninstall") {
 			if err := c.beforeUninstall(ctx); err != nil {
 				return err

@@ -182,7 +182,7 @@ func (n *node) powerOff() error {
 // command is a bash script in the node, as root, in a folder with the repository's deploy/.
 func (n *node) command(ctx context.Context, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", "--target", strconv.Itoa(n.cmd.Process.Pid), "--all", "env", "-i",
-		"PATH=/opt/node:/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/root", "LANG=C.UTF-8", "PKI=/etc/kubernetes/pki", "HOSTED=/etc/kubernetes/admin.conf", "KUBECONFIG=/etc/kubernetes/admin.conf",
+		"PATH=/opt/node:/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/root", "LANG=C.UTF-8", "PKI=/etc/kubernetes/pki", "KUBECONFIG=/etc/kubernetes/admin.conf",
 		"bash", "-euo", "pipefail", "-c", "cd "+repository+"\n"+script)
 	cmd.WaitDelay = time.Second
 	return cmd

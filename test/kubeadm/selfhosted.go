@@ -55,9 +55,6 @@ func (c *cluster) section(ctx context.Context, path, section string) error {
 		return err
 	}
 	for _, b := range blocks {
-		if b.Kubeadm() == "stop" {
-			continue // the other way to stop the fleet, which the stage hosted goes
-		}
 		if err := c.out.step(b.At()+" "+firstLine(b.Lines[0]), func() error { return c.block(ctx, b) }); err != nil {
 			return err
 		}

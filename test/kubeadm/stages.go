@@ -12,7 +12,6 @@ var stages = []stage{
 	{"static", staticPods},
 	{"self-hosted", selfHosted},
 	{"helm", chart},
-	{"hosted", hosted},
 }
 
 func stageNames() []string {
