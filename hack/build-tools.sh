@@ -9,6 +9,8 @@
 #   hack/build-tools.sh plot         the plotter of benchmark results, for `make bench-report`
 #   hack/build-tools.sh helm         helm, for the tests of deploy/chart
 #   hack/build-tools.sh e2e.test ginkgo   upstream's end-to-end specs and their runner, for the step conformance
+#   hack/build-tools.sh kubeadm kubelet   and kube-proxy, containerd, containerd-shim-runc-v2, ctr, bridge and host-local: a
+#                                         node, for the step kubeadm
 #
 # A binary is built when it is missing, or when its stamp in bin/.stamps is not that of the present go.mod,
 # go.sum, build flags and Go version. Needs go, git and a POSIX shell.
@@ -19,6 +21,7 @@ root=$(pwd)
 bin=$root/bin
 stamps=$bin/.stamps
 all='etcd kube-apiserver kube-scheduler kubectl kube-controller-manager kwok'
+node='kubeadm kubelet kube-proxy containerd containerd-shim-runc-v2 ctr bridge host-local'
 
 # The components report this version to clients; without the stamp they all say v0.0.0.
 kubernetes=$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' hack/tools/kubernetes/go.mod)
@@ -55,8 +58,16 @@ describe() {
 	prometheus) module=hack/tools/prometheus package=github.com/prometheus/prometheus/cmd/prometheus tags=remove_all_sd cold=45 ;;
 	promtool) module=hack/tools/prometheus package=github.com/prometheus/prometheus/cmd/promtool tags=remove_all_sd cold=95 ;;
 	promexpr) module=hack/tools/prometheus package=./promexpr tags=remove_all_sd cold=20 ;;
+	kubeadm | kubelet | kube-proxy) module=hack/tools/kubeadm package=k8s.io/kubernetes/cmd/$1 cold=60 ;;
+	containerd | containerd-shim-runc-v2 | ctr)
+		module=hack/tools/containerd package=github.com/containerd/containerd/v2/cmd/$1 cold=60
+		# Snapshotters that need libraries or file systems of their own.
+		tags=no_aufs,no_btrfs,no_devmapper,no_zfs
+		;;
+	bridge) module=hack/tools/containerd package=github.com/containernetworking/plugins/plugins/main/bridge cold=5 ;;
+	host-local) module=hack/tools/containerd package=github.com/containernetworking/plugins/plugins/ipam/host-local cold=5 ;;
 	*)
-		echo "build-tools: no tool is called $1; there are: $all staticcheck helm promtool prometheus promexpr e2e.test ginkgo plot" >&2
+		echo "build-tools: no tool is called $1; there are: $all staticcheck helm promtool prometheus promexpr e2e.test ginkgo plot $node" >&2
 		exit 2
 		;;
 	esac

@@ -8,11 +8,11 @@
 #   3. the k8s.io modules that are not staged (klog, kube-openapi, utils) have the version that Kubernetes requires;
 #   4. every go.mod checked requires the same Kubernetes.
 #
-#   hack/verify-modules.sh [go.mod...]   default: the root's and those of hack/tools/kubernetes and conformance
+#   hack/verify-modules.sh [go.mod...]   default: the root's and those of hack/tools/kubernetes, kubeadm and conformance
 set -eu
 
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- go.mod hack/tools/kubernetes/go.mod hack/tools/conformance/go.mod
+[ $# -gt 0 ] || set -- go.mod hack/tools/kubernetes/go.mod hack/tools/kubeadm/go.mod hack/tools/conformance/go.mod
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

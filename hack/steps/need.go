@@ -17,6 +17,8 @@ const (
 	needC need = iota
 	// needRoots is the right to start processes in a root directory of their own.
 	needRoots
+	// needNodes is what it takes to run nodes with containers.
+	needNodes
 )
 
 // missing returns why a need is not met, empty if it is.
@@ -26,6 +28,8 @@ func missing(ctx context.Context, n need) string {
 		return noC(ctx)
 	case needRoots:
 		return noRoots(ctx)
+	case needNodes:
+		return noNodes(ctx)
 	}
 	return ""
 }
@@ -61,4 +65,32 @@ func noRoots(ctx context.Context) string {
 		}
 	}
 	return "no namespaces: it takes Linux, and root or user namespaces that may chroot (unshare --user --map-root-user chroot / true)"
+}
+
+// noNodes is about what test/kubeadm and hack/node-packages.sh need.
+func noNodes(ctx context.Context) string {
+	if runtime.GOOS != "linux" || os.Getuid() != 0 {
+		return "no root on Linux: nodes mount file systems and make network interfaces, in namespaces of their own"
+	}
+	if err := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--fork", "true").Run(); err != nil {
+		return "no namespaces: 'unshare --mount --pid --net --uts --ipc --cgroup --fork true' fails: " + err.Error()
+	}
+	for _, controller := range []string{"cpu", "cpuset", "memory", "pids"} {
+		if folders, _ := filepath.Glob("/sys/fs/cgroup/*" + controller + "*/cgroup.procs"); len(folders) == 0 {
+			return "no cgroup v1: nothing below /sys/fs/cgroup has the controller " + controller
+		}
+	}
+	if !installed("runc", "nft") && !installed("apt-get", "dpkg-deb") {
+		return "no runc and nft: install them; apt-get, which would do for Debian's packages, is missing too"
+	}
+	return ""
+}
+
+func installed(names ...string) bool {
+	for _, name := range names {
+		if _, err := exec.LookPath(name); err != nil {
+			return false
+		}
+	}
+	return true
 }

@@ -9,7 +9,7 @@ import (
 // unit are the packages whose tests need nothing but Go. A test of this package finds those that no step runs.
 var unit = []string{
 	"./pkg/...", "./hack/...", "./test/bench/...", "./test/calibrate/...", "./test/chaos/...", "./test/conformance/...", "./test/demo/...",
-	"./test/deps/...", "./test/docs/check/...", "./test/docs/page/...", "./test/harness/...",
+	"./test/deps/...", "./test/docs/check/...", "./test/docs/page/...", "./test/harness/...", "./test/kubeadm/...",
 	"./test/scale/...", "./test/sim/...",
 }
 
@@ -87,7 +87,8 @@ func testAll() []step {
 			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "10 minutes", computes: true,
 			commands: []command{goTest("-count=1", "-timeout=60m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
 		},
-		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, canaryStep, boundsStep, pageStep, handbookStep, chartStep, releaseStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep,
+		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, canaryStep, boundsStep, pageStep, handbookStep, chartStep,
+		releaseStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep, kubeadmStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
 			commands: []command{
@@ -190,6 +191,13 @@ var (
 		commands: []command{fresh("-timeout=3h", "./test/monitoring/live", "-run=TestAlerts$", "-faults")},
 	}
 
+	kubeadmStep = step{
+		name: "kubeadm", what: "a real kubeadm cluster of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again (ARGS=\"-stages static\" for some)",
+		long: "half an hour; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
+		commands: []command{run("hack/node-packages.sh"), earlier, goRun("./test/kubeadm")},
+	}
+
+	nodeTools        = []string{"kubeadm", "kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "ctr", "bridge", "host-local", "helm"}
 	prometheusTools  = append([]string{"promtool", "promexpr", "prometheus"}, plane...)
 	conformanceTools = append([]string{"e2e.test", "ginkgo"}, plane...)
 )

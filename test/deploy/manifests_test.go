@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -215,5 +216,18 @@ func TestStaticPodIsKubeadms(t *testing.T) {
 	}
 	if !strings.HasPrefix(want.Spec.Containers[0].Image, "ghcr.io/flotilla-kube/") || bytes.Contains(plain, []byte("flotilla")) {
 		t.Errorf("the patch did not set the image, which is %s", want.Spec.Containers[0].Image)
+	}
+}
+
+// TestReadinessOutlastsATakeover: in a rollout Kubernetes 1.37 deletes every old pod of a parallel StatefulSet that is not ready,
+// all at once. A member that takes over what another has left is not ready for a few seconds, which must not count.
+func TestReadinessOutlastsATakeover(t *testing.T) {
+	const least = 45 * time.Second
+	for _, overlay := range []string{selfHosted, hosted} {
+		spec := into[appsv1.StatefulSet](t, kustomize(t, overlay), "StatefulSet").Spec
+		probe := spec.Template.Spec.Containers[0].ReadinessProbe
+		if took := time.Duration(probe.PeriodSeconds*probe.FailureThreshold) * time.Second; took < least {
+			t.Errorf("%s: a member is not ready after %v of bad answers, want %v at least", overlay, took, least)
+		}
 	}
 }

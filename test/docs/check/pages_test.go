@@ -57,7 +57,7 @@ func markComplaints(p page.Page) []string {
 			switch words := strings.Fields(b.Info); {
 			case b.Runs() && marked:
 				complain(b.At(), "the line above says that no test runs this; then its info string must be 'sh not-run'")
-			case (b.Runs() || b.StandIn() != "") && !page.IsRun(b):
+			case b.Runs() && !page.IsRun(b):
 				complain(b.At(), "no test runs the blocks of this section: mark this one 'sh not-run', or add the section to page.Run()")
 			case b.Runs():
 				for i, line := range b.Lines {
@@ -65,8 +65,11 @@ func markComplaints(p page.Page) []string {
 						complain(fmt.Sprintf("%s:%d", p.Path, b.Line+1+i), "%q: bash -e goes on when a command after ! fails, so this checks nothing", line)
 					}
 				}
-			case words[1] != "not-run" || len(words) > 3:
-				complain(b.At(), "info string %q: must be 'sh', or 'sh not-run' with at most the name of a stand-in", b.Info)
+			case b.Kubeadm() != "" && marked:
+				complain(b.At(), "the line above says that no test runs this, and the info string that test/kubeadm does")
+			case b.Kubeadm() != "":
+			case words[1] != "not-run" || len(words) > 2:
+				complain(b.At(), "info string %q: must be 'sh', 'sh not-run', or 'sh kubeadm' and a name for test/kubeadm", b.Info)
 			case !marked:
 				complain(b.At(), "a line that begins with %q must stand above it, and say why", marker)
 			}

@@ -18,7 +18,9 @@ func TestRulesComplain(t *testing.T) {
 	}{
 		{"run", "```sh\nkubectl get leases\n```\n", ""},
 		{"marked", "(Not run by our tests: needs a node.)\n\n```sh not-run\nkubeadm init\n```\n", ""},
-		{"stand-in", "(Not run by our tests: needs a node.)\n\n```sh not-run stop\nkubeadm init\n```\n", ""},
+		{"on a real cluster", "```sh kubeadm stop\nkubeadm init\n```\n", ""},
+		{"marked and run on a real cluster", "(Not run by our tests: no.)\n\n```sh kubeadm stop\nkubeadm init\n```\n", "that test/kubeadm does"},
+		{"without a name", "(Not run by our tests: no.)\n\n```sh kubeadm\nkubeadm init\n```\n", "info string \"sh kubeadm\""},
 		{"not marked", "Do this:\n\n```sh not-run\nkubeadm init\n```\n", "must stand above it"},
 		{"mark too far away", "(Not run by our tests: no.)\n\nDo this:\n\n```sh not-run\nkubeadm init\n```\n", "must stand above it"},
 		{"marked and run", "(Not run by our tests: no.)\n```sh\nls\n```\n", "then its info string"},

@@ -70,15 +70,13 @@ func (b Block) Language() string {
 // Runs tells whether tests are to run the block.
 func (b Block) Runs() bool { return b.Info == "sh" }
 
-// StandIn returns what is to stand in for a block that is not run, empty for nothing.
-func (b Block) StandIn() string {
-	if words := strings.Fields(b.Info); len(words) == 3 && words[0] == "sh" && words[1] == notRun {
+// Kubeadm returns the name by which test/kubeadm runs the block on a real cluster, empty for a block that it does not name.
+func (b Block) Kubeadm() string {
+	if words := strings.Fields(b.Info); len(words) == 3 && words[0] == "sh" && words[1] == "kubeadm" {
 		return words[2]
 	}
 	return ""
 }
-
-const notRun = "not-run"
 
 var (
 	fence    = regexp.MustCompile("^([ \t]*)(```+|~~~+)[ \t]*([^`]*?)[ \t]*$")

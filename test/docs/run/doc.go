@@ -6,6 +6,6 @@
 // -o pipefail, in a copy of the working tree, with bin/ on PATH. If a command fails, page and line of its block are in the
 // error.
 //
-// Where a page tells its reader to do something to a node, its block is not run, and names a stand-in: the script asks the test
-// for it, and waits until that is done.
+// Blocks that need a node of kubeadm's are for test/kubeadm. In the place of some the script asks the test to do something, and
+// waits until that is done.
 package run

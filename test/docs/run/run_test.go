@@ -35,7 +35,7 @@ func TestPages(t *testing.T) {
 	if *until > 0 {
 		parts = parts[:*until]
 	}
-	text, blocks := script(pages, parts)
+	text, blocks := script(pages, parts, standIns)
 	if blocks < 10 && *until == 0 {
 		t.Fatalf("there are only %d blocks to run", blocks)
 	}

@@ -61,15 +61,15 @@ func TestScriptSaysWhereItFailed(t *testing.T) {
 		{"```sh\necho one\necho $nothing\n```\n", "docs/a.md:1 failed"},
 		{"```sh\nfalse | cat\n```\n", "docs/a.md:1 failed"},
 		{"```sh\nx=$(exit 3)\n```\n", "docs/a.md:1 failed with status 3"},
-		{"```sh not-run nobody\n```\n", "stand-in nobody: there is none"},
-		{"```sh\necho one\n```\n```sh not-run good\nfalse\n```\n```sh\necho two\n```\n```sh not-run\nfalse\n```\n", ""},
+		{"```sh kubeadm nobody\n```\n", "stand-in nobody: there is none"},
+		{"```sh\necho one\n```\n```sh kubeadm good\nfalse\n```\n```sh kubeadm other\nfalse\n```\n```sh\necho two\n```\n```sh not-run\nfalse\n```\n", ""},
 	}
 	for _, tc := range tests {
 		p, err := page.Parse("docs/a.md", tc.text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, _ := script([]page.Page{p}, []page.Part{{Page: "docs/a.md"}})
+		text, _ := script([]page.Page{p}, []page.Part{{Page: "docs/a.md"}}, []string{"good", "nobody"})
 		var output bytes.Buffer
 		err = bash(t.Context(), text, t.TempDir(), os.Environ(), &output, func(name string) error {
 			if name == "good" {

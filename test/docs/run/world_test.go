@@ -23,9 +23,10 @@ import (
 	"github.com/flotilla-kube/flotilla/test/kubelet"
 )
 
-const (
-	nodeName = "control-plane-0"
-)
+const nodeName = "control-plane-0"
+
+// standIns are the blocks in whose place this test does something.
+var standIns = []string{"stop-stock", "start-stock"}
 
 // world is what the reader of the handbook has before the first command.
 type world struct {

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/flotilla-kube/flotilla/test/harness"
+)
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// hierarchy is a mounted hierarchy of cgroup v1, and where in it this process is.
+type hierarchy struct {
+	controllers []string
+	// folder is that of this process's cgroup.
+	folder string
+}
+
+func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
+
+// cgroups returns the hierarchies of cgroup v1 that this process is in and can see.
+func cgroups() ([]hierarchy, error) {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	return parseCgroups(string(text), func(folder string) bool {
+		info, err := os.Stat(folder)
+		return err == nil && info.IsDir()
+	}), nil
+}
+
+// parseCgroups reads lines such as "4:cpu,cpuacct:/user.slice", which cgroup v2 has as "0::/user.slice".
+func parseCgroups(text string, isFolder func(string) bool) []hierarchy {
+	var all []hierarchy
+	for line := range strings.Lines(text) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 || fields[1] == "" {
+			continue
+		}
+		list := strings.TrimPrefix(fields[1], "name=")
+		if folder := filepath.Join(cgroupRoot, list, fields[2]); isFolder(folder) {
+			all = append(all, hierarchy{controllers: strings.Split(list, ","), folder: folder})
+		}
+	}
+	return all
+}
+
+// nodeCgroups makes a cgroup for a node in every hierarchy, below the one that this process is in, so that whatever that is held
+// to, holds for the node as well. It returns their folders.
+func nodeCgroups(name string, run string) ([]string, error) {
+	hierarchies, err := cgroups()
+	if err != nil {
+		return nil, err
+	}
+	var folders []string
+	for _, h := range hierarchies {
+		folder := h.folder
+		for _, next := range []string{run, name} {
+			folder = filepath.Join(folder, next)
+			if err := os.Mkdir(folder, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+				return nil, err
+			}
+			if h.has("cpuset") {
+				if err := inheritCPUs(folder); err != nil {
+					return nil, err
+				}
+			}
+		}
+		folders = append(folders, folder)
+	}
+	return folders, nil
+}
+
+// inheritCPUs fills in what a new cgroup with the controller cpuset has empty: no process may enter it before.
+func inheritCPUs(folder string) error {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		content, err := os.ReadFile(filepath.Join(filepath.Dir(folder), file))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(folder, file), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeCgroups removes those that a run of this program made.
+func removeCgroups(pid int) error {
+	hierarchies, err := cgroups()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, h := range hierarchies {
+		top := filepath.Join(h.folder, prefix+strconv.Itoa(pid))
+		_, err := harness.Await(context.Background(), patience, "cgroup "+top+" is removed", func(context.Context) error { return removeTree(top) })
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// removeTree removes folders only: the files of a cgroup go with it.
+func removeTree(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := removeTree(filepath.Join(folder, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(folder); err != nil {
+		return fmt.Errorf("rmdir: %w", err)
+	}
+	return nil
+}

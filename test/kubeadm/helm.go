@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"strings"
+)
+
+// chart installs the fleet by Helm, upgrades it and rolls it back, and goes back to stock.
+func chart(ctx context.Context, c *cluster) error {
+	if err := c.mark(); err != nil {
+		return err
+	}
+	blocks, err := c.book.section(installPage, "helm")
+	if err != nil {
+		return err
+	}
+	for _, b := range blocks {
+		if strings.Contains(strings.Join(b.Lines, "\n"), "helm uninstall") {
+			if err := c.beforeUninstall(ctx); err != nil {
+				return err
+			}
+		}
+		err := c.out.step(b.At()+" "+firstLine(b.Lines[0]), func() error { return c.block(ctx, b) })
+		if err != nil {
+			return err
+		}
+		switch {
+		case strings.Contains(strings.Join(b.Lines, "\n"), "helm install"):
+			err = c.afterInstall(ctx)
+		case b.Kubeadm() == "helm-upgrade":
+			err = c.rolled(ctx, c.images.later)
+		case b.Kubeadm() == "helm-rollback":
+			err = c.rolled(ctx, c.images.flotilla)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return c.forget(ctx)
+}
+
+// beforeUninstall has somebody else lead, as the page wants.
+func (c *cluster) beforeUninstall(ctx context.Context) error {
+	return inOrder(
+		func() error { return c.section(ctx, "docs/migration.md", "the-way-back") },
+		func() error { return c.holds(ctx, false) },
+		func() error { return c.works(ctx, "after-helm", "stock") },
+		func() error { return c.out.step("the judge", func() error { return c.judge(ctx) }) },
+	)
+}
+
+// afterInstall is what the page has after helm install: its steps 3 to 5 for a self-hosted fleet, from the second command on.
+func (c *cluster) afterInstall(ctx context.Context) error {
+	return inOrder(
+		func() error {
+			return c.nodes[0].quiet(ctx, "kubectl -n kube-system wait --for=create lease/flotilla-plan --timeout=3m")
+		},
+		func() error { return c.stopStock(ctx) },
+		func() error { return c.rolled(ctx, c.images.flotilla) },
+		func() error { return c.works(ctx, "by-helm", "the fleet") },
+	)
+}

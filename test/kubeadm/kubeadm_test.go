@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+)
+
+// TestBlocksOfTheHandbook finds a block that says that it is run here and is not, and one that is to be run and is not there.
+func TestBlocksOfTheHandbook(t *testing.T) {
+	book, err := readHandbook("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, p := range book.pages {
+		for _, b := range p.Blocks {
+			if name := b.Kubeadm(); name != "" {
+				found = append(found, name)
+			}
+		}
+	}
+	slices.Sort(found)
+	if want := slices.Sorted(slices.Values(named)); !slices.Equal(found, want) {
+		t.Errorf("the pages have %q, want %q", found, want)
+	}
+	if _, err := book.script("no-such"); err == nil {
+		t.Error("a block that is not there is found")
+	}
+	for _, s := range [][2]string{{installPage, "self-hosted"}, {installPage, "take-it-away"}, {installPage, "helm"}, {"docs/migration.md", "the-way-back"}} {
+		if _, err := book.section(s[0], s[1]); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestParseCgroups(t *testing.T) {
+	text := "9:name=systemd:/\n4:memory:/job/1\n1:cpu,cpuacct:/\n0::/user.slice\n7:gone:/\n"
+	all := parseCgroups(text, func(folder string) bool { return !strings.Contains(folder, "gone") })
+	var folders []string
+	for _, h := range all {
+		folders = append(folders, h.folder)
+	}
+	if want := []string{"/sys/fs/cgroup/systemd", "/sys/fs/cgroup/memory/job/1", "/sys/fs/cgroup/cpu,cpuacct"}; !slices.Equal(folders, want) {
+		t.Errorf("%q, want %q", folders, want)
+	}
+	if !all[2].has("cpuacct") || all[1].has("cpu") {
+		t.Errorf("controllers %+v", all)
+	}
+}
+
+// TestLogSince: a judge reads on from where the stage began, and past a line that a server did not finish.
+func TestLogSince(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(name, []byte("{\"a\":1}\n{\"b\":2}\n{\"c\":{\"d\"{\"e\":3}\n{\"f\":4}\n{\"g\""), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text, broken, err := logSince(name, int64(len("{\"a\":1}\n")))
+	if want := "{\"b\":2}\n{\"f\":4}\n"; err != nil || string(text) != want || broken != 2 {
+		t.Errorf("%q, %d broken, %v; want %q, 2 broken", text, broken, err, want)
+	}
+}
+
+func TestLeftBy(t *testing.T) {
+	for place, want := range map[string]bool{"/tmp/" + prefix + "999999999-1": true, "/tmp/" + prefix + "1-2": false, "/tmp/" + prefix + "x": false} {
+		if _, left := leftBy(place); left != want {
+			t.Errorf("%s: left %v, want %v", place, left, want)
+		}
+	}
+}
+
+// TestBalancer: those who talk to a backend that is gone are hung up on, and the next one gets another.
+func TestBalancer(t *testing.T) {
+	greeter := func(greeting string) net.Listener {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, greeting)
+			}
+		}()
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	one, two := greeter("1"), greeter("2")
+	b, err := newBalancer("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.close()
+	call := func() (net.Conn, string) {
+		conn, err := net.Dial("tcp", b.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		greeting := make([]byte, 1)
+		_, _ = io.ReadFull(conn, greeting)
+		return conn, string(greeting)
+	}
+	b.set(one.Addr().String())
+	first, greeting := call()
+	if greeting != "1" {
+		t.Fatalf("greeted with %q", greeting)
+	}
+	b.set(two.Addr().String())
+	if n, err := first.Read(make([]byte, 1)); err == nil {
+		t.Errorf("the connection to a backend that is gone goes on: %d bytes", n)
+	}
+	if _, greeting := call(); greeting != "2" {
+		t.Errorf("greeted with %q, want 2", greeting)
+	}
+	// One that does not answer is passed over.
+	_ = one.Close()
+	b.set(one.Addr().String(), two.Addr().String())
+	for range 3 {
+		if _, greeting := call(); greeting != "2" {
+			t.Errorf("greeted with %q, want 2", greeting)
+		}
+	}
+}
+
+func TestIntended(t *testing.T) {
+	for line, want := range map[string]bool{
+		"image: x/flotilla:v1": true, "- " + addedFlag: true, "readinessProbe:": true, "- --cluster-cidr=10.244.0.0/16": false, "failureThreshold: 30": false,
+	} {
+		if intended.MatchString(line) != want {
+			t.Errorf("%q: intended %v, want %v", line, !want, want)
+		}
+	}
+}
+
+// TestTemplates: every node's configuration is made for kubeadm.
+func TestTemplates(t *testing.T) {
+	for _, tc := range []struct {
+		first, central bool
+		want           string
+	}{{true, true, "kind: ClusterConfiguration"}, {false, true, "certificateKey: key"}, {false, false, "kind: JoinConfiguration"}} {
+		var text bytes.Buffer
+		err := template.Must(kubeadmConfig.Clone()).Option("missingkey=error").Execute(&text, map[string]any{
+			"First": tc.first, "ControlPlane": tc.central, "Name": "n", "IP": "10.77.0.11", "Token": token, "Key": "key", "Kubernetes": "v1.37.1", "Endpoint": endpoint,
+		})
+		if err != nil || !strings.Contains(text.String(), tc.want) {
+			t.Errorf("%v:\n%s", err, text.String())
+		}
+	}
+}

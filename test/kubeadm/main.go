@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/flotilla-kube/flotilla/test/command"
+)
+
+// The kernel ends what isolate starts when the thread ends that started it: this one lasts as long as the process.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	os.Exit(command.Main("kubeadm", parseFlags, realMain))
+}
+
+type options struct {
+	stages []string
+	// stay waits for an interrupt after the last stage.
+	stay bool
+	// keep keeps the nodes' logs of a run that held, too.
+	keep bool
+}
+
+func parseFlags(args []string, output io.Writer) (options, error) {
+	fs := flag.NewFlagSet("kubeadm", flag.ContinueOnError)
+	fs.SetOutput(output)
+	var o options
+	names := stageNames()
+	list := fs.String("stages", strings.Join(names, ","), "what to do with the cluster, in this order, separated by commas")
+	fs.BoolVar(&o.stay, "stay", false, "leave the cluster up after the last stage, until interrupted")
+	fs.BoolVar(&o.keep, "keep", false, "keep the nodes' logs in "+logFolder+" even if everything holds")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("argument %q: there are flags only", fs.Arg(0))
+	}
+	for name := range strings.SplitSeq(*list, ",") {
+		if name != "" && !slices.Contains(names, name) {
+			return o, fmt.Errorf("-stages %q: must be of %s", name, strings.Join(names, ", "))
+		}
+		if name != "" {
+			o.stages = append(o.stages, name)
+		}
+	}
+	return o, nil
+}
+
+func realMain(ctx context.Context, o options) int {
+	if place := os.Getenv(insideVariable); place != "" {
+		return inside(ctx, o, place)
+	}
+	return isolate(ctx, o)
+}
+
+// inside runs in the namespaces that isolate has made.
+func inside(ctx context.Context, o options, place string) int {
+	err := story(ctx, o, place)
+	switch {
+	case ctx.Err() != nil:
+		fmt.Println("\nInterrupted.")
+		return command.Interrupted
+	case err != nil:
+		fmt.Printf("\nFAILED %v\n", err)
+		return command.Failed
+	}
+	fmt.Println("\nEverything held.")
+	return 0
+}
+
+// story brings the cluster up, goes through the stages, and prints how long all took.
+func story(ctx context.Context, o options, place string) (err error) {
+	out := newPrinter(os.Stdout)
+	defer out.table()
+	c, err := newCluster(place, out)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := c.up(ctx); err != nil {
+		return fmt.Errorf("up: %w", err)
+	}
+	for _, name := range o.stages {
+		out.begin(name)
+		if err = stages[slices.Index(stageNames(), name)].run(ctx, c); err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+			if lost := c.keepState(); lost != nil {
+				out.printf("the state of the cluster is not among the logs: %v", lost)
+			}
+			break
+		}
+	}
+	if o.stay && ctx.Err() == nil {
+		if err != nil {
+			fmt.Println("FAILED", err)
+		}
+		fmt.Printf("The cluster stays until it is interrupted. A shell in a node: nsenter -t $(cat %s/nodes/cp1/pid) -a bash\n", place)
+		<-ctx.Done()
+	}
+	return errors.Join(err, ctx.Err())
+}

@@ -1,0 +1,23 @@
+package main
+
+import "context"
+
+// stage is a part of the story that needs a cluster with the stock kube-controller-manager, and leaves one.
+type stage struct {
+	name string
+	run  func(context.Context, *cluster) error
+}
+
+var stages = []stage{
+	{"static", staticPods},
+	{"self-hosted", selfHosted},
+	{"helm", chart},
+}
+
+func stageNames() []string {
+	var names []string
+	for _, s := range stages {
+		names = append(names, s.name)
+	}
+	return names
+}
