@@ -3,12 +3,12 @@ package election
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,8 +94,9 @@ func newPacemaker(m *Membership, revoked <-chan struct{}) *pacemaker {
 
 // spreadOf returns a number in [0, 1) that differs from incarnation to incarnation.
 func spreadOf(incarnation string) float64 {
-	const places = 1 << 20
-	return float64(xxhash.Sum64String(incarnation)%places) / places
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(incarnation))
+	return float64(h.Sum32()) / (1 << 32)
 }
 
 func (p *pacemaker) confirmed() (time.Time, bool) {
