@@ -4,6 +4,7 @@ import (
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -52,10 +53,13 @@ func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Both at once, as a process has them: client-go shares a connection only among clients that are not
+	// garbage yet.
+	first, second := work(), work()
 	ctx, options := t.Context(), metav1.GetOptions{}
 	for name, get := range map[string]func() error{
-		"pod":     func() error { _, err := work().CoreV1().Pods("ns").Get(ctx, "pod", options); return err },
-		"secret":  func() error { _, err := work().CoreV1().Secrets("ns").Get(ctx, "secret", options); return err },
+		"pod":     func() error { _, err := first.CoreV1().Pods("ns").Get(ctx, "pod", options); return err },
+		"secret":  func() error { _, err := second.CoreV1().Secrets("ns").Get(ctx, "secret", options); return err },
 		"lease a": func() error { _, err := leases.CoordinationV1().Leases("ns").Get(ctx, "a", options); return err },
 		"lease b": func() error { _, err := leases.CoordinationV1().Leases("ns").Get(ctx, "b", options); return err },
 	} {
@@ -63,6 +67,8 @@ func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
+	runtime.KeepAlive(first)
+	runtime.KeepAlive(second)
 	pod, secret := seen.byPath["/api/v1/namespaces/ns/pods/pod"], seen.byPath["/api/v1/namespaces/ns/secrets/secret"]
 	a, b := seen.byPath["/apis/coordination.k8s.io/v1/namespaces/ns/leases/a"], seen.byPath["/apis/coordination.k8s.io/v1/namespaces/ns/leases/b"]
 	if pod == "" || pod != secret || a == "" || a != b {
