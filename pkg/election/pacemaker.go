@@ -360,7 +360,7 @@ func (p *pacemaker) request(
 		sent.start = p.m.cfg.Clock.Now()
 		timeout := p.m.cfg.Timing.requestTimeout()
 		if sent.action == heartbeat.Read {
-			timeout = min(timeout, sent.until.Sub(sent.start)/2)
+			timeout = min(timeout, max(sent.until.Sub(sent.start)/2, p.m.cfg.Timing.RetryPeriod/4))
 		}
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -440,8 +440,9 @@ func (p *pacemaker) failed(a outcome) {
 	}
 	pause := pauseAfter(p.failures, a.conflict, p.m.cfg.Jitter(p.m.cfg.Timing.RetryPeriod))
 	if a.action == heartbeat.Read {
-		// It is sent when little time is left, and one that fails must leave some for another.
-		pause = min(pause, max(0, a.until.Sub(a.end)/4)+a.end.Sub(a.start))
+		// It is sent when little time is left, and one that fails must leave some for another, but not
+		// for one after the other without a pause.
+		pause = min(pause, max(a.until.Sub(a.end)/4, p.m.cfg.Timing.RetryPeriod/4)+a.end.Sub(a.start))
 	}
 	p.state.NotBefore = a.start.Add(pause)
 	p.report(event)
