@@ -27,7 +27,9 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 		}
 		// While a thousand shards move there is always something new. Leave most of the CPU to the
 		// goroutines that move them.
-		m.pause(ctx, min(2*m.config.Clock.Now().Sub(began), mostPause, m.config.Timing.RetryPeriod/4))
+		if took := m.config.Clock.Now().Sub(began); took > 0 {
+			m.pause(ctx, min(2*took, mostPause, m.config.Timing.RetryPeriod/4))
+		}
 		if !m.idle(ctx, changed, opened, due) {
 			return
 		}

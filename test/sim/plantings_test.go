@@ -42,7 +42,7 @@ var bugs = []planting{
 	{name: "drain_ignored", by: drained},
 	{name: "shutdown_ignored", by: leaves},
 	{name: "prepared_leaked", by: closes},
-	{name: "touch_forever", by: requests},
+	{name: "touch_forever", by: requests, also: []invariant{settles}}, // Watches are flooded.
 	{name: "goroutine_left", by: goroutines, mistake: true},
 	{name: "hasty_timers", by: livelock, mistake: true},
 	{name: "slow_wire", by: wireTime, mistake: true},
