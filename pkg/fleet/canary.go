@@ -36,9 +36,9 @@ func triedOf(members []election.Member, names []string, canary *shard.Canary) []
 	return tried
 }
 
-// rests reports whether the planner leaves everything where it is, because a canary is tried. Ranges
-// of members of its version would count as homeless, and what is tried would move in the middle of
-// it. An aborted canary whose members have gone is in nobody's way.
+// rests reports whether the planner leaves everything where it is, because a canary is tried.
+// Ranges of members of its version would count as homeless, and what is tried would move in the
+// middle of it. An aborted canary whose members have gone is in nobody's way.
 func (p *planner) rests(plan shard.Plan) bool {
 	if plan.Canary == nil {
 		return false
@@ -48,8 +48,8 @@ func (p *planner) rests(plan shard.Plan) bool {
 }
 
 // kept are shards that the planner does not move: while members of several versions are live, what
-// has come to the newest stays with it. Else a rollout would take namespaces to a new version, back,
-// and there again.
+// has come to the newest stays with it. Else a rollout would take namespaces to a new version,
+// back, and there again.
 type kept map[shard.ID]bool
 
 // keepNewest returns those shards of the ring whose home is a live member of the newest version,
@@ -91,14 +91,9 @@ func (k kept) change(plan shard.Plan, change func(*shard.Shard)) shard.Plan {
 	if len(k) == 0 {
 		return plan
 	}
-	plan.Rings = slices.Clone(plan.Rings)
-	for i, r := range plan.Rings {
-		plan.Rings[i].Shards = slices.Clone(r.Shards)
-		for j, s := range r.Shards {
-			if k[s.ID] {
-				change(&plan.Rings[i].Shards[j])
-			}
+	return plan.WithShards(func(s *shard.Shard) {
+		if k[s.ID] {
+			change(s)
 		}
-	}
-	return plan
+	})
 }

@@ -68,8 +68,8 @@ func (s *sea) has(member string, plan shard.Plan) []string {
 	return has
 }
 
-// outside begins to look, all the time, at whether the member works on anything but what is allowed,
-// and returns what it did.
+// outside begins to look, all the time, at whether the member works on anything but what is
+// allowed, and returns what it did.
 func (s *sea) outside(member string, allowed ...string) (seen func() []string) {
 	stop, ended, found := make(chan struct{}), make(chan struct{}), map[string]bool{}
 	go func() {
@@ -94,7 +94,7 @@ func (s *sea) outside(member string, allowed ...string) (seen func() []string) {
 	}
 }
 
-// replace starts the member anew in a version; between is called when it has ended, if it is not nil.
+// replace restarts the member in a version; between is called when it has ended, if it is not nil.
 func (s *sea) replace(ships map[string]*ship, name, version string, between func()) {
 	s.t.Helper()
 	ships[name].stop()
@@ -109,8 +109,8 @@ func (s *sea) replace(ships map[string]*ship, name, version string, between func
 	}
 }
 
-// TestCanary tries a version on two namespaces while the planner would like to move things about, and
-// promotes it, or aborts it.
+// TestCanary tries a version on two namespaces while the planner would like to move things about,
+// and promotes it, or aborts it.
 func TestCanary(t *testing.T) {
 	for _, promote := range []bool{true, false} {
 		t.Run(fmt.Sprintf("promoted %t", promote), func(t *testing.T) {
@@ -191,8 +191,8 @@ func TestCanary(t *testing.T) {
 	}
 }
 
-// TestCanaryDies: liveness is before the version. What the canary is for goes to the others when its
-// only member dies, and comes back with it; when all others die, it has everything.
+// TestCanaryDies: liveness is before the version. What the canary is for goes to the others when
+// its only member dies, and comes back with it; when all others die, it has everything.
 func TestCanaryDies(t *testing.T) {
 	inBubble(t, 6, func(t *testing.T, s *sea) {
 		ships := map[string]*ship{}

@@ -75,7 +75,7 @@ func (m *Member) isShard(o election.Observation) bool {
 	return holder != "" && m.observer.Get(election.MemberLease(m.config.Fleet, holder)).Exists
 }
 
-// isMemberLease tells whether a Lease is a member's, by its name.
+// isMemberLease reports whether a Lease is a member's, by its name.
 func (m *Member) isMemberLease(name string) bool {
 	return strings.HasPrefix(name, election.MemberLease(m.config.Fleet, ""))
 }

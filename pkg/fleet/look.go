@@ -127,15 +127,10 @@ func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 	latest := m.config.Clock.Now().Add(m.config.Timing.RenewDeadline / 2)
 	for ctx.Err() == nil && m.config.Clock.Now().Before(latest) {
 		through := m.observer.Through()
-		timer := m.config.Clock.NewTimer(m.config.Timing.RetryPeriod / 2)
-		select {
-		case <-reached:
-			timer.Stop()
+		m.await(ctx, reached, m.config.Timing.RetryPeriod/2)
+		if isClosed(reached) {
 			return true
-		case <-timer.C():
-		case <-ctx.Done():
 		}
-		timer.Stop()
 		if m.observer.Through() == through {
 			return false
 		}

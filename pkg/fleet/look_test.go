@@ -29,8 +29,8 @@ func (c beforeClaim) Update(ctx context.Context, lease *coordinationv1.Lease, op
 }
 
 // TestLookIsNotBeforeTheClaim has a shard of another plan claimed, and begin to work, in the moment
-// before b claims a shard that overlaps it. b's watch tells of that only later, or not at all: b must
-// wait for it, or read the Leases.
+// before b claims a shard that overlaps it. b's watch tells of that only later, or not at all: b
+// must wait for it, or read the Leases.
 func TestLookIsNotBeforeTheClaim(t *testing.T) {
 	for name, late := range map[string]func(*leasetest.Client){
 		"the watch lags":  func(c *leasetest.Client) { c.LagWatch(700 * time.Millisecond) },

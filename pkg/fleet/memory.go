@@ -50,13 +50,24 @@ func MemoryOn(lease election.Observation) (m Memory, published bool) {
 }
 
 func twoNumbers(text, separator string) (a, b int64, ok bool) {
-	first, second, found := strings.Cut(text, separator)
-	a, errA := strconv.ParseInt(first, 10, 64)
-	b, errB := strconv.ParseInt(second, 10, 64)
-	if !found || errA != nil || errB != nil || min(a, b) < 0 || max(a, b) > maxMemory {
+	n := numbers(text, separator)
+	if len(n) != 2 {
 		return 0, 0, false
 	}
-	return a, b, true
+	return n[0], n[1], true
+}
+
+// numbers returns the numbers of a text, none negative; nil if anything else is in it.
+func numbers(text, separator string) []int64 {
+	var all []int64
+	for part := range strings.SplitSeq(text, separator) {
+		n, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || n < 0 || n > maxMemory {
+			return nil
+		}
+		all = append(all, n)
+	}
+	return all
 }
 
 // tellMemory has the member say on its Lease what it takes and uses, until ctx ends. It is not asked for with each renewal, which

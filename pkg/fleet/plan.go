@@ -102,19 +102,11 @@ func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coor
 // KeepHomes returns the plan with the holders of those shards of a ring as their homes that have none yet. Without homes,
 // the consistent hashing moves some shards that a change of the others does not concern. holder may return the empty string.
 func KeepHomes(plan shard.Plan, ring string, holder func(shard.ID) string) shard.Plan {
-	plan.Rings = slices.Clone(plan.Rings)
-	for i, r := range plan.Rings {
-		if r.Name != ring {
-			continue
+	return plan.WithShards(func(s *shard.Shard) {
+		if s.ID.Ring == ring && s.Belongs() == "" {
+			s.Home = holder(s.ID)
 		}
-		plan.Rings[i].Shards = slices.Clone(r.Shards)
-		for j, s := range r.Shards {
-			if s.Belongs() == "" {
-				plan.Rings[i].Shards[j].Home = holder(s.ID)
-			}
-		}
-	}
-	return plan
+	})
 }
 
 // inForce is a plan that a member works by. It is immutable.

@@ -67,7 +67,7 @@ func (m *Member) follow(ctx, claimCtx context.Context, observations []election.O
 		case r.plan.Load() == plan:
 		case plan.has(r.shard.ID, r.extent):
 			r.plan.Store(plan)
-		case !r.running.Load() || m.hasHeirs(r.extent, plan, now) && heirs()(r.extent):
+		case !r.running.Load() || heirs()(r.extent):
 			r.cancel()
 		default:
 			klog.FromContext(ctx).V(2).Info("Waiting for the heirs of a shard that is not in the plan any more", "shard", r.shard.ID)

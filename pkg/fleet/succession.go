@@ -10,8 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// strip are shards with the same controllers, by their indexes in the plan in force, in the order of
-// their ranges, no two of which overlap.
+// strip are shards with the same controllers, by their indexes in the plan in force, in the order
+// of their ranges, no two of which overlap.
 type strip struct {
 	controllers []string
 	shards      []int
@@ -63,22 +63,13 @@ func (f *inForce) heirsOf(c cover) iter.Seq[int] {
 	}
 }
 
-// hasHeirs reports whether every shard that inherits from what a shard covers, which is not in the plan,
-// waits for nothing but the release, or runs already because somebody has meddled with Leases.
-func (m *Member) hasHeirs(extent shard.Extent, plan *inForce, now time.Time) bool {
-	for i := range plan.heirsOf(cover{Extent: extent}) {
-		if !m.isReady(m.observer.Get(ShardLease(m.config.Fleet, plan.shards[i].ID)), now) {
-			return false
-		}
-	}
-	return true
-}
-
-// heirs returns a function that reports whether all heirs of what a shard covers are ready, including
-// those linked through shared ancestors: then the shard can be drained, and none of its parts is
-// without a holder for long.
+// heirs returns a function that reports whether all heirs of what a shard covers, which is not in
+// the plan, wait for nothing but the release, or run already because somebody has meddled with
+// Leases. Heirs linked through shared ancestors count too. Then the shard can be drained, and none
+// of its parts is without a holder for long.
 func (m *Member) heirs(leases []election.Observation, plan *inForce, now time.Time) func(shard.Extent) bool {
-	// Shards that inherit from the same one wait for each other: of each set, first is the smallest.
+	// Shards that inherit from the same one wait for each other: of each set, first is the
+	// smallest.
 	first := make([]int, len(plan.shards))
 	for i := range first {
 		first[i] = i

@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// closure is what [Member.heirs] says, found step by step from one shard: its heirs, what else these
-// inherit from, the heirs of that, and so on.
+// closure is what [Member.heirs] says, found step by step from one shard: its heirs, what else
+// these inherit from, the heirs of that, and so on.
 func closure(m *Member, leases []election.Observation, plan *inForce, now time.Time, extent shard.Extent) bool {
 	heirs, seen := map[shard.ID]bool{}, map[string]bool{}
 	covers := []cover{{Extent: extent}}
@@ -87,9 +87,9 @@ func TestHeirsAreFoundTogether(t *testing.T) {
 	}
 }
 
-// successionWorld is a member, Leases of an old and a new plan of two rings and a group or two, of which
-// some are held and some of the new ones ready, the new plan, and what the old shards cover. Some new
-// shards have the name of an old one: then the Lease tells of either.
+// successionWorld is a member, Leases of an old and a new plan of two rings and a group or two, of
+// which some are held and some of the new ones ready, the new plan, and what the old shards cover.
+// Some new shards have the name of an old one: then the Lease tells of either.
 func successionWorld(t *testing.T, random *rand.Rand) (*Member, []election.Observation, *inForce, []shard.Extent) {
 	t.Helper()
 	m := &Member{config: Config{Fleet: "flotilla", Clock: clocktesting.NewFakeClock(journalStart), Timing: election.DefaultTiming()}}
@@ -175,7 +175,7 @@ func successionWorld(t *testing.T, random *rand.Rand) (*Member, []election.Obser
 	return m, m.observer.List(), newInForce(next), old
 }
 
-// BenchmarkHeirs is what a member does at each event while all ranges are cut anew.
+// BenchmarkHeirs is what a member does at each event while all ranges are replaced.
 func BenchmarkHeirs(b *testing.B) {
 	for _, n := range []int{300, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {

@@ -3,8 +3,6 @@ package fleet
 import (
 	"fmt"
 	"maps"
-	"strconv"
-	"strings"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
@@ -45,22 +43,15 @@ func (u Use) String() string {
 
 // UseOn returns what a member has published on its Lease, and whether it has published anything that can be read.
 func UseOn(lease election.Observation) (u Use, published bool) {
-	var numbers []int64
-	for _, text := range strings.Split(lease.Annotations[UseAnnotation], "/") {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < 0 || n > maxMemory {
-			return Use{}, false
-		}
-		numbers = append(numbers, n)
-	}
-	switch len(numbers) {
+	n := numbers(lease.Annotations[UseAnnotation], "/")
+	switch len(n) {
 	case 2:
 	case 6:
-		u.Work = &UseOfWork{Reconciles: numbers[2], Retries: numbers[3], P50: numbers[4], P99: numbers[5]}
+		u.Work = &UseOfWork{Reconciles: n[2], Retries: n[3], P50: n[4], P99: n[5]}
 	default:
 		return Use{}, false
 	}
-	u.CPU, u.Queued = numbers[0], numbers[1]
+	u.CPU, u.Queued = n[0], n[1]
 	return u, true
 }
 

@@ -32,7 +32,8 @@ type Canary struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	// Ranges are parts of the keyspace that it is tried on. No shard lies in and outside of one.
 	Ranges []Range `json:"ranges,omitempty"`
-	// Since is when an operator began it, or aborted it, by the operator's clock, as RFC 3339 has it.
+	// Since is when an operator began it, or aborted it, by the operator's clock, as RFC 3339 has
+	// it.
 	Since string `json:"since,omitempty"`
 	// By is who says that they did; empty if nobody does.
 	By string `json:"by,omitempty"`
@@ -143,8 +144,8 @@ func (v *planValidator) text(path *field.Path, text string, most int) {
 	}
 }
 
-// cutForCanary cuts the shards of a namespaced ring at the bounds of the canary's parts. The parts of
-// a shard have no name, and keep its pin and home.
+// cutForCanary cuts the shards of a namespaced ring at the bounds of the canary's parts. The parts
+// of a shard have no name, and keep its pin and home.
 func (c *Canary) cutForCanary(shards []Shard) []Shard {
 	if c == nil || c.Aborted {
 		return shards
@@ -176,8 +177,8 @@ func (c *Canary) cutForCanary(shards []Shard) []Shard {
 // aborted. Where all members are tried, or none is, every shard is settled among all of them: that
 // it has an owner is worth more than of which version that is.
 //
-// It is pure and stable as SettleRing is: each of the two sets of shards is settled by itself, among
-// members that the other set does not have.
+// It is pure and stable as SettleRing is: each of the two sets of shards is settled by itself,
+// among members that the other set does not have.
 func (p Plan) SettleVersions(
 	ring string, members, tried []string, home Placement, holders map[ID]string, newest []string, beside map[string]int64,
 ) Placement {
@@ -237,23 +238,19 @@ func (p Placement) of(r Ring) Placement {
 // Promoted returns the plan without its canary. What the canary was for stays with its holder: it
 // gets that as its home, and does not go back to the member that had it before.
 func (p Plan) Promoted(holder func(ID) string) Plan {
-	next := p
-	next.Canary, next.Rings = nil, slices.Clone(p.Rings)
-	for i, r := range next.Rings {
-		next.Rings[i].Shards = slices.Clone(r.Shards)
-		for j, s := range r.Shards {
-			if name := holder(s.ID); p.Tries(s) && name != "" {
-				next.Rings[i].Shards[j].Home = name
-			}
+	next := p.WithShards(func(s *Shard) {
+		if name := holder(s.ID); p.Tries(*s) && name != "" {
+			s.Home = name
 		}
-	}
+	})
+	next.Canary = nil
 	return next
 }
 
 // PartOfShare returns a part of the ring's keyspace that has about that share, over 0 to 1, of the
 // census' weight, and the share that it has: the nearest of those that begin where a shard does. It
-// does not contain the hashes that are to stay without, and ends with a shard where that is as near.
-// It returns false where none comes within half of the share.
+// does not contain the hashes that are to stay without, and ends with a shard where that is as
+// near. It returns false where none comes within half of the share.
 func (r Ring) PartOfShare(c Census, share float64, without ...uint64) (part Range, has float64, found bool) {
 	total := float64(c.Total())
 	starts := make([]uint64, 0, len(r.Shards))

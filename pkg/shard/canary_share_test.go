@@ -45,7 +45,8 @@ func TestPartOfShare(t *testing.T) {
 	}
 }
 
-// TestPartOfShareCutsNothing where a shard has what was asked for, and finds nothing where there is nothing.
+// TestPartOfShareCutsNothing where a shard has what was asked for, and finds nothing where there is
+// nothing.
 func TestPartOfShareCutsNothing(t *testing.T) {
 	ring := Ring{Shards: []Shard{{Range: Range{End: 100}}, {Range: Range{Start: 100, End: 200}}, {Range: Range{Start: 200}}}}
 	census := Census{{Hash: 10, Weight: 50, Namespaces: 1}, {Hash: 110, Weight: 10, Namespaces: 1}, {Hash: 120, Weight: 10, Namespaces: 1}, {Hash: 250, Weight: 30, Namespaces: 1}}

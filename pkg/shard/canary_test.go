@@ -61,7 +61,8 @@ func newMixedFleet(t *testing.T, random *rand.Rand) *mixedFleet {
 	return f
 }
 
-// settle returns where everything should be, as a member that reads everything in another order computes it.
+// settle returns where everything should be, as a member that reads everything in another order
+// computes it.
 func (f *mixedFleet) settle() map[ID]string {
 	f.t.Helper()
 	owners, beside := map[ID]string{}, map[string]int64{}
@@ -91,7 +92,7 @@ func (f *mixedFleet) settle() map[ID]string {
 	return owners
 }
 
-// carryOut moves one shard after the other, in random order, and settles anew after each: the
+// carryOut moves one shard after the other, in random order, and settles again after each: the
 // placement must stay the same all the while.
 func (f *mixedFleet) carryOut(what string) {
 	f.t.Helper()
@@ -196,8 +197,8 @@ func (f *mixedFleet) begin() {
 
 var testCanary = Canary{Version: "v2", Namespaces: []string{"team-a", "team-b"}, Since: "2026-11-24T08:50:00Z", By: "alice"}
 
-// TestCanaryProperties rolls random fleets from one version to the next, member by member, in random
-// order, with a canary that is promoted or aborted after some of them.
+// TestCanaryProperties rolls random fleets from one version to the next, member by member, in
+// random order, with a canary that is promoted or aborted after some of them.
 //
 //   - While both versions are there, the new one has what the canary is for and nothing else.
 //   - No shard goes to the new version more than once, and back only by the abort.

@@ -76,19 +76,14 @@ func packText(data []byte) (string, error) {
 
 // withMembers returns the plan with every pin and home replaced.
 func (p Plan) withMembers(replace func(name string) string) Plan {
-	p.Rings = slices.Clone(p.Rings)
-	for i, r := range p.Rings {
-		p.Rings[i].Shards = slices.Clone(r.Shards)
-		for j, s := range r.Shards {
-			if s.Pin != "" {
-				p.Rings[i].Shards[j].Pin = replace(s.Pin)
-			}
-			if s.Home != "" {
-				p.Rings[i].Shards[j].Home = replace(s.Home)
-			}
+	return p.WithShards(func(s *Shard) {
+		if s.Pin != "" {
+			s.Pin = replace(s.Pin)
 		}
-	}
-	return p
+		if s.Home != "" {
+			s.Home = replace(s.Home)
+		}
+	})
 }
 
 // unpackText is the inverse of packText, without the prefix.

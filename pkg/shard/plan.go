@@ -62,6 +62,19 @@ func (p Plan) Shards() []Shard {
 	return shards
 }
 
+// WithShards returns the plan after change was called with each of its shards. The plan itself stays
+// as it is; change must not write to a shard's lists.
+func (p Plan) WithShards(change func(*Shard)) Plan {
+	p.Rings = slices.Clone(p.Rings)
+	for i, r := range p.Rings {
+		p.Rings[i].Shards = slices.Clone(r.Shards)
+		for j := range r.Shards {
+			change(&p.Rings[i].Shards[j])
+		}
+	}
+	return p
+}
+
 // ControllersOf returns the sorted names of the controllers that the shard
 // runs: its ring's, or its own if it is a group. It returns nothing for an ID
 // that is not in the plan.
