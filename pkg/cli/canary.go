@@ -203,26 +203,10 @@ func startCanary(r *status.Reading, q canaryRequest, share float64, since string
 		if ring.Scope != shard.ScopeNamespaced {
 			continue
 		}
-		// Where shards are cut, the parts stay with the holder, and so do the others: see Edit.keepHomes.
-		known := fleet.ServersOf(r.Known, ring.Name)
-		edited = fleet.KeepHomes(edited, ring.Name, func(id shard.ID) string {
-			if !slices.Contains(known, holders[id]) {
-				return ""
-			}
-			e.Kept = append(e.Kept, id)
-			return holders[id]
-		})
+		// Where shards are cut, the parts stay with the holder, and so do the others.
+		edited = e.homesKept(r, edited, ring.Name, holders)
 	}
 	return e.become(r, edited)
-}
-
-// become makes the edited plan the next one.
-func (e Edit) become(r *status.Reading, edited shard.Plan) (Edit, error) {
-	_, unkept := fleet.LastGoodOf(r.PlanLease)
-	e.vouches = unkept != nil
-	var err error
-	e.Next, err = r.Plan.Successor(edited)
-	return e, err
 }
 
 // versionToTry returns the version that a canary is for, and what to warn of.

@@ -194,7 +194,8 @@ func TestCanaryRefused(t *testing.T) {
 	}
 }
 
-// TestCanaryBeforeItsFirstMember is the safe order: the version has to be named, and a warning says that it is not there.
+// TestCanaryBeforeItsFirstMember is the safe order: the version has to be named, and a warning says
+// that it is not there.
 func TestCanaryBeforeItsFirstMember(t *testing.T) {
 	l := newLeases(t, testPlan(t))
 	l.versions("v1.37.1", "v1.37.1")
@@ -241,6 +242,22 @@ func TestCanaryByWeight(t *testing.T) {
 	}
 }
 
+// triedLeases are those of a fleet of two versions, each member of which holds what the canary
+// gives it.
+func triedLeases(t *testing.T, plan shard.Plan) leases {
+	t.Helper()
+	l := newLeases(t, plan)
+	l.versions("v1.37.1", "v1.38.0")
+	for _, s := range plan.Shards() {
+		member := "flotilla-0"
+		if plan.Tries(s) {
+			member = "flotilla-1"
+		}
+		l.shard(plan, s.ID, member, 1)
+	}
+	return l
+}
+
 // TestCanaryStatus shows both versions side by side, and 'flotilla status' the same.
 func TestCanaryStatus(t *testing.T) {
 	plan := testPlan(t)
@@ -250,15 +267,7 @@ func TestCanaryStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLeases(t, next)
-	l.versions("v1.37.1", "v1.38.0")
-	for _, s := range next.Shards() {
-		member := "flotilla-0"
-		if next.Tries(s) {
-			member = "flotilla-1"
-		}
-		l.shard(next, s.ID, member, 1)
-	}
+	l := triedLeases(t, next)
 	c := newCluster(l)
 	out, _, err := c.run(t, "", "canary", "status")
 	for _, want := range []string{
@@ -293,15 +302,7 @@ func TestCanaryStatus(t *testing.T) {
 		}, status.Warning, "no member of that version is live any more"},
 		"alone": {func(l leases) { l.versions("v1.38.0", "v1.38.0") }, status.Warning, "no member of another version is live"},
 	} {
-		l := newLeases(t, next)
-		l.versions("v1.37.1", "v1.38.0")
-		for _, s := range next.Shards() {
-			member := "flotilla-0"
-			if next.Tries(s) {
-				member = "flotilla-1"
-			}
-			l.shard(next, s.ID, member, 1)
-		}
+		l := triedLeases(t, next)
 		test.change(l)
 		var list []coordinationv1.Lease
 		for _, lease := range l {

@@ -129,7 +129,7 @@ func (d draining) tell(cmd *cobra.Command, dryRun bool) {
 	if len(d.keeps) > 0 {
 		fmt.Fprintf(out, "It is the last that serves ring %s, and keeps those shards\n", strings.Join(d.keeps, ", "))
 	}
-	fmt.Fprintf(out, "It holds %s\n", plural(d.held, "shard"))
+	fmt.Fprintf(out, "It holds %s\n", status.Plural(d.held, "shard"))
 }
 
 // drainOf works out what draining the member does. The error says why it is not to be done.
@@ -281,5 +281,5 @@ func emptied(r *status.Reading, name string) error {
 	case lease.Annotations[fleet.DrainAnnotation] == "":
 		return fmt.Errorf("%w for member %s: somebody has undrained it", errNever, name)
 	}
-	return fmt.Errorf("member %s holds %s", name, plural(held, "shard"))
+	return fmt.Errorf("member %s holds %s", name, status.Plural(held, "shard"))
 }

@@ -63,9 +63,7 @@ func Prepare(r *status.Reading, edited shard.Plan, check func(shard.Plan) error)
 	case !edited.Canary.Equal(r.Plan.Canary):
 		return Edit{}, fmt.Errorf("canary: must be left as it is: %w", errCanary)
 	default:
-		_, unkept := fleet.LastGoodOf(r.PlanLease)
-		e.vouches = unkept != nil
-		if e.Next, err = r.Plan.Successor(edited); err == nil {
+		if e, err = e.become(r, edited); err == nil {
 			e.keepHomes(r)
 			err = shard.CheckSuccessor(r.Plan, e.Next)
 		}
@@ -107,15 +105,30 @@ func (e *Edit) keepHomes(r *status.Reading) {
 		if !found || ring.Scope != shard.ScopeNamespaced || slices.Equal(was.IDs(), ring.IDs()) {
 			continue
 		}
-		known := fleet.ServersOf(r.Known, ring.Name)
-		e.Next = fleet.KeepHomes(e.Next, ring.Name, func(id shard.ID) string {
-			if _, stays := e.From.Shard(id); !stays || !slices.Contains(known, holders[id]) {
-				return ""
-			}
-			e.Kept = append(e.Kept, id)
-			return holders[id]
-		})
+		e.Next = e.homesKept(r, e.Next, ring.Name, holders)
 	}
+}
+
+// homesKept returns the plan with the holders of those shards of a ring as their homes that were in
+// From, have none yet, and are held by a member that serves the ring.
+func (e *Edit) homesKept(r *status.Reading, plan shard.Plan, ring string, holders map[shard.ID]string) shard.Plan {
+	known := fleet.ServersOf(r.Known, ring)
+	return fleet.KeepHomes(plan, ring, func(id shard.ID) string {
+		if _, stays := e.From.Shard(id); !stays || !slices.Contains(known, holders[id]) {
+			return ""
+		}
+		e.Kept = append(e.Kept, id)
+		return holders[id]
+	})
+}
+
+// become makes the edited plan the next one.
+func (e Edit) become(r *status.Reading, edited shard.Plan) (Edit, error) {
+	_, unkept := fleet.LastGoodOf(r.PlanLease)
+	e.vouches = unkept != nil
+	var err error
+	e.Next, err = r.Plan.Successor(edited)
+	return e, err
 }
 
 // replacement returns the edited plan with a generation that is greater than any that the Leases

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/status"
 )
 
 // EditView is what 'flotilla plan diff' prints.
@@ -69,7 +70,7 @@ func tableEdit(w io.Writer, v EditView) {
 		fmt.Fprintln(w, "Only weights differ, which are for people to read")
 	}
 	if n := len(v.Kept); n > 0 {
-		fmt.Fprintf(w, "%s given the present holder as home, so as to stay there\n", plural(n, "shard"))
+		fmt.Fprintf(w, "%s given the present holder as home, so as to stay there\n", status.Plural(n, "shard"))
 	}
 	printWarnings(w, v.Warnings)
 }

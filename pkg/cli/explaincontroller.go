@@ -107,7 +107,7 @@ func tableController(w io.Writer, e ControllerExplained) {
 	}
 	where := "in the group " + e.Shards[0].Shard
 	if e.Scope == shard.ScopeNamespaced {
-		where = fmt.Sprintf("in each of %s of ring %s", plural(len(e.Shards), "range"), e.Ring)
+		where = fmt.Sprintf("in each of %s of ring %s", status.Plural(len(e.Shards), "range"), e.Ring)
 	}
 	fmt.Fprintf(w, "Controller %s, %s, plan generation %d\n\n", e.Controller, where, e.Generation)
 	var lines [][]string

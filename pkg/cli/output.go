@@ -131,10 +131,3 @@ func ago(t *time.Time, now time.Time) string {
 	}
 	return status.Short(now.Sub(*t)) + " ago"
 }
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

@@ -25,7 +25,7 @@ func writePlan(w io.Writer, v status.View, wide bool) {
 		for _, ring := range v.Rings {
 			shards += len(ring.Shards)
 		}
-		fmt.Fprintf(w, "Fleet %s, plan generation %d, digest %s: %s, %s\n", v.Fleet, v.Generation, v.Digest, plural(len(v.Rings), "ring"), plural(shards, "shard"))
+		fmt.Fprintf(w, "Fleet %s, plan generation %d, digest %s: %s, %s\n", v.Fleet, v.Generation, v.Digest, status.Plural(len(v.Rings), "ring"), status.Plural(shards, "shard"))
 	}
 	for _, ring := range v.Rings {
 		tableRing(w, v, ring, wide)
@@ -46,9 +46,9 @@ func writePlan(w io.Writer, v status.View, wide bool) {
 }
 
 func tableRing(w io.Writer, v status.View, ring status.RingView, wide bool) {
-	fmt.Fprintf(w, "\nRing %s: %s, %s", ring.Name, ring.Scope, plural(len(ring.Shards), "shard"))
+	fmt.Fprintf(w, "\nRing %s: %s, %s", ring.Name, ring.Scope, status.Plural(len(ring.Shards), "shard"))
 	if n := len(ring.Controllers); n > 0 {
-		fmt.Fprintf(w, ", %s", plural(n, "controller"))
+		fmt.Fprintf(w, ", %s", status.Plural(n, "controller"))
 	}
 	if len(ring.Isolate) > 0 {
 		fmt.Fprintf(w, ", isolates %s", strings.Join(ring.Isolate, ", "))

@@ -151,7 +151,7 @@ func tableRebalancing(w io.Writer, rings []RingRebalancing) {
 			fmt.Fprintf(w, "Ring %s: left alone: %s\n", ring.Ring, status.Plain(ring.Skipped))
 			continue
 		}
-		fmt.Fprintf(w, "Ring %s: %s, %s\n", ring.Ring, plural(int(ring.Total), "object"), plural(len(ring.Members), "member"))
+		fmt.Fprintf(w, "Ring %s: %s, %s\n", ring.Ring, status.Plural(int(ring.Total), "object"), status.Plural(len(ring.Members), "member"))
 		if len(ring.Steps) == 0 {
 			fmt.Fprintf(w, "Nothing is worth doing: max/mean is %.3f, and could be %.3f\n", ring.Before.MaxToMean, ring.Before.Bound)
 			tableBalance(w, ring.Before, ring.Before)
@@ -204,7 +204,7 @@ func tableBalance(w io.Writer, before, after BalanceView) {
 // share returns a weight and how much it is of the total.
 func share(part, total int64) string {
 	if total <= 0 {
-		return plural(int(part), "object")
+		return status.Plural(int(part), "object")
 	}
-	return fmt.Sprintf("%s (%.1f %%)", plural(int(part), "object"), 100*float64(part)/float64(total))
+	return fmt.Sprintf("%s (%.1f %%)", status.Plural(int(part), "object"), 100*float64(part)/float64(total))
 }

@@ -199,15 +199,15 @@ func futureMembers(fleetName string, known []string, n int) []string {
 
 // tableSimulation writes a Simulation for people.
 func tableSimulation(w io.Writer, s Simulation) {
-	fmt.Fprintf(w, "With %s\n", plural(len(s.Members), "member"))
+	fmt.Fprintf(w, "With %s\n", status.Plural(len(s.Members), "member"))
 	for _, v := range s.Rings {
 		if v.Skipped != "" {
 			fmt.Fprintf(w, "\nRing %s: %s\n", v.Ring, status.Plain(v.Skipped))
 			continue
 		}
-		fmt.Fprintf(w, "\nRing %s: %s, %d shards now, %d then, in %s\n", v.Ring, plural(int(v.Total), "object"), v.ShardsBefore, v.ShardsAfter, plural(v.Rounds, "plan"))
+		fmt.Fprintf(w, "\nRing %s: %s, %d shards now, %d then, in %s\n", v.Ring, status.Plural(int(v.Total), "object"), v.ShardsBefore, v.ShardsAfter, status.Plural(v.Rounds, "plan"))
 		fmt.Fprintf(w, "Would move %s\n", share(v.Moved, v.Total))
-		fmt.Fprintf(w, "max/mean %.3f with %s now, %.3f then; it could be %.3f\n", v.Before.MaxToMean, plural(len(v.Before.Members), "member"), v.After.MaxToMean, v.After.Bound)
+		fmt.Fprintf(w, "max/mean %.3f with %s now, %.3f then; it could be %.3f\n", v.Before.MaxToMean, status.Plural(len(v.Before.Members), "member"), v.After.MaxToMean, v.After.Bound)
 		names := map[string]bool{}
 		for _, b := range []BalanceView{v.Before, v.After} {
 			for name := range b.Members {

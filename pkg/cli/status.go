@@ -229,7 +229,7 @@ func (s *statusLines) next(r, before *status.Reading, happened []status.Event) e
 	findings := status.Findings(r)
 	if before == nil {
 		fmt.Fprintf(s.w, "%s fleet %s, plan generation %d: %s, %s live, %s\n", stamp(r.Now), r.Fleet, r.Plan.Generation,
-			plural(len(r.Plan.Shards()), "shard"), plural(len(r.Roster.Members()), "member"), plural(len(findings), "finding"))
+			status.Plural(len(r.Plan.Shards()), "shard"), status.Plural(len(r.Roster.Members()), "member"), status.Plural(len(findings), "finding"))
 	}
 	for _, e := range happened {
 		fmt.Fprintln(s.w, eventLine(e))

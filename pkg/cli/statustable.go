@@ -30,7 +30,7 @@ func tableStatus(all, wide bool) func(io.Writer, status.View) {
 		if v.Fault != "" {
 			fmt.Fprintf(w, "Fleet %s, no plan\n", v.Fleet)
 		} else {
-			fmt.Fprintf(w, "Fleet %s, plan generation %d, digest %s: %s, %s\n", v.Fleet, v.Generation, v.Digest, plural(len(v.Rings), "ring"), plural(len(shards), "shard"))
+			fmt.Fprintf(w, "Fleet %s, plan generation %d, digest %s: %s, %s\n", v.Fleet, v.Generation, v.Digest, status.Plural(len(v.Rings), "ring"), status.Plural(len(shards), "shard"))
 		}
 		for _, g := range v.Gates {
 			fmt.Fprintln(w, gateLine(g, v.Now))
@@ -93,7 +93,7 @@ func stopLine(s *status.StopView, now time.Time) string {
 	if s.By != "" {
 		by = " by " + status.Plain(s.By)
 	}
-	return fmt.Sprintf("Stopped %s%s: %d of %s by", orUnknown(ago(s.Since, now)), by, len(s.Still), plural(len(s.Still)+len(s.Draining), "live member")+" stand")
+	return fmt.Sprintf("Stopped %s%s: %d of %s by", orUnknown(ago(s.Since, now)), by, len(s.Still), status.Plural(len(s.Still)+len(s.Draining), "live member")+" stand")
 }
 
 func orUnknown(text string) string {
@@ -145,7 +145,7 @@ func statusMembers(w io.Writer, v status.View, all, wide bool) {
 		rows(w, head, limited(lines, all))
 	}
 	if left > 0 {
-		fmt.Fprintf(w, "(not shown without --all: %s that left)\n", plural(left, "member"))
+		fmt.Fprintf(w, "(not shown without --all: %s that left)\n", status.Plural(left, "member"))
 	}
 }
 

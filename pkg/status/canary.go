@@ -39,18 +39,11 @@ func (v *CanaryView) String() string {
 
 // Standing says in words who has what.
 func (v *CanaryView) Standing() string {
-	text := fmt.Sprintf("%d of %d shards of it with %s of that version", v.Kept, len(v.Tried), members(len(v.Members)))
+	text := fmt.Sprintf("%d of %d shards of it with %s of that version", v.Kept, len(v.Tried), Plural(len(v.Members), "member"))
 	if v.Aborted {
-		text = fmt.Sprintf("aborted: %s of that version", members(len(v.Members)))
+		text = fmt.Sprintf("aborted: %s of that version", Plural(len(v.Members), "member"))
 	}
-	return fmt.Sprintf("%s, %d of %d others with %s of others", text, v.Outside-v.Astray, v.Outside, members(len(v.Others)))
-}
-
-func members(n int) string {
-	if n == 1 {
-		return "1 member"
-	}
-	return fmt.Sprintf("%d members", n)
+	return fmt.Sprintf("%s, %d of %d others with %s of others", text, v.Outside-v.Astray, v.Outside, Plural(len(v.Others), "member"))
 }
 
 // Unfinished returns what is still to happen until everything is where the canary wants it; nil if
@@ -106,7 +99,7 @@ func (r *Reading) Canary() *CanaryView {
 	return v
 }
 
-// knows reports whether a member that has been there of late is of the version.
+// knows reports whether a member that was there recently is of the version.
 func (r *Reading) knows(version string) bool {
 	return slices.ContainsFunc(r.Known, func(m election.Member) bool { return fleet.VersionOf(m) == version })
 }

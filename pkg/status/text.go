@@ -18,6 +18,14 @@ func Plain(text string) string {
 	return strconv.QuoteToASCII(text)
 }
 
+// Plural returns a number of things: "1 member", "2 members".
+func Plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
+}
+
 // Short returns a duration in its two greatest units.
 func Short(d time.Duration) string {
 	d = max(d.Round(time.Second), -math.MaxInt64) // the least duration has no opposite

@@ -25,15 +25,17 @@ import (
 
 var canary = flag.Bool("canary", false, "try a version on some namespaces of a fleet, abort it and promote it, which takes minutes")
 
-// laterVersion is what a member that seems to be of the later build says; the others are of what they are.
+// laterVersion is what a member that seems to be of the later build says; the others are of what
+// they are.
 const laterVersion = "v1.38.0"
 
 // triedNamespaces are those of the canary: two of those in which there is work.
 var triedNamespaces = []string{"orders", "shop"}
 
-// TestCanary tries a version on two namespaces of a fleet under load, begun before the first member of it is there: once it is
-// aborted and rolled back, once it is promoted and rolled out. The audit log says that nobody wrote who should not have, and
-// that before it was promoted, the version's members wrote in these namespaces and nowhere else.
+// TestCanary tries a version on two namespaces of a fleet under load, begun before the first member
+// of it is there: once it is aborted and rolled back, once it is promoted and rolled out. The audit
+// log says that nobody wrote who should not have, and that before it was promoted, the version's
+// members wrote in these namespaces and nowhere else.
 func TestCanary(t *testing.T) {
 	if !*canary {
 		t.Skip("left out: takes minutes, make long RUN=canary")
@@ -122,19 +124,6 @@ func (r *canaryRun) readPlan(t *testing.T) {
 	r.plan = plan
 }
 
-// replace restarts a member in a version, as a StatefulSet does, and waits until it is ready.
-func (r *canaryRun) replace(t *testing.T, name, version string) {
-	t.Helper()
-	m := r.members[name]
-	delete(r.members, name)
-	m.MustTerminate(t)
-	if status := m.MustExit(t, grace); status != 0 {
-		t.Errorf("%s ended with status %d, want 0", name, status)
-	}
-	r.startAs(t, name, version)
-	harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", r.members[name].Ready)
-}
-
 // tries waits until the member has the canary's shards and nothing else, and has said what it does.
 func (r *canaryRun) tries(t *testing.T, name string) {
 	t.Helper()
@@ -206,8 +195,8 @@ type window struct {
 	began, ended time.Time
 }
 
-// requireOutsideUntouched holds by the audit log that the member wrote in the canary's namespaces, and, but for Leases and the
-// tokens that its controllers work with, nowhere else.
+// requireOutsideUntouched holds by the audit log that the member wrote in the canary's namespaces,
+// and, but for Leases and the tokens that its controllers work with, nowhere else.
 func (r *canaryRun) requireOutsideUntouched(t *testing.T, w window) {
 	t.Helper()
 	log, err := os.ReadFile(r.plane.AuditLog())
@@ -227,8 +216,8 @@ func (r *canaryRun) requireOutsideUntouched(t *testing.T, w window) {
 	}
 }
 
-// writesByPlace counts the writes of a member's controllers: in the canary's namespaces, for the tokens that they work with, and
-// what else.
+// writesByPlace counts the writes of a member's controllers: in the canary's namespaces, for the
+// tokens that they work with, and what else.
 type writesByPlace struct {
 	inside, tokens int
 	outside        map[string]int
@@ -261,7 +250,8 @@ func (w window) writes(log []byte) (writesByPlace, error) {
 	return wrote, lines.Err()
 }
 
-// TestWritesOutsideACanary: what the member wrote elsewhere before the window ended is found, and nothing else.
+// TestWritesOutsideACanary: what the member wrote elsewhere before the window ended is found, and
+// nothing else.
 func TestWritesOutsideACanary(t *testing.T) {
 	ended := time.Date(2026, 11, 24, 8, 50, 0, 0, time.UTC)
 	var log bytes.Buffer

@@ -106,19 +106,25 @@ func (r *minorRun) startAs(t *testing.T, name, version string) {
 	r.logs[name] = r.members[name]
 }
 
+// replace restarts a member in another version, as a StatefulSet does, and waits until it is ready.
+func (r *minorRun) replace(t *testing.T, name, version string) {
+	t.Helper()
+	m := r.members[name]
+	delete(r.members, name)
+	m.MustTerminate(t)
+	if status := m.MustExit(t, grace); status != 0 {
+		t.Errorf("%s ended with status %d, want 0", name, status)
+	}
+	r.startAs(t, name, version)
+	harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", r.members[name].Ready)
+}
+
 // roll restarts one member after the other in another version, and waits each time until it is ready, as a StatefulSet does.
 // before is where the plan has controllers as long as a member of the version before is there.
 func (r *minorRun) roll(t *testing.T, members []string, version, before, after string) {
 	t.Helper()
 	for i, name := range members {
-		m := r.members[name]
-		delete(r.members, name)
-		m.MustTerminate(t)
-		if status := m.MustExit(t, grace); status != 0 {
-			t.Errorf("%s ended with status %d, want 0", name, status)
-		}
-		r.startAs(t, name, version)
-		harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", r.members[name].Ready)
+		r.replace(t, name, version)
 		if i < len(members)-1 {
 			r.adapted(t, before)
 		}

@@ -19,8 +19,8 @@ var tookBounds = [...]float64{
 	.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 50, 100,
 }
 
-// TookAtMost returns the upper bound of an index of Done.Took, in seconds; of the last one, which has
-// none, the lower.
+// TookAtMost returns the upper bound of an index of Done.Took, in seconds; of the last one, which
+// has none, the lower.
 func TookAtMost(i int) float64 { return tookBounds[min(i, len(tookBounds)-1)] }
 
 var (

@@ -8,7 +8,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// TestWorkDone counts what the queues of the process have had done, by how long it took, and what was put back.
+// TestWorkDone counts what the queues of the process have had done, by how long it took, and what
+// was put back.
 func TestWorkDone(t *testing.T) {
 	before := WorkDone()
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Microsecond, time.Microsecond),

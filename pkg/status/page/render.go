@@ -137,7 +137,7 @@ var functions = template.FuncMap{
 	"title":     title,
 	"happen":    happened,
 	"gap":       gap,
-	"plural":    plural,
+	"plural":    status.Plural,
 	"pair":      func(c content, p picture) drawn { return drawn{c, p} },
 }
 
@@ -226,13 +226,6 @@ func count(n any) string {
 		text = text[:i] + " " + text[i:]
 	}
 	return text
-}
-
-func plural(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return strconv.Itoa(n) + " " + noun
 }
 
 // mood returns how a state is marked: ok, busy or bad.
