@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// balancer stands before the API servers, as the load balancer of a real cluster does: it takes the next one that answers, and
-// hangs up on those who talk to one that is gone.
+// balancer stands before the API servers, as the load balancer of a real cluster does: it takes the
+// next one that answers, and hangs up on those who talk to one that is gone.
 type balancer struct {
 	listener net.Listener
 	running  sync.WaitGroup

@@ -37,7 +37,8 @@ func cgroups() ([]hierarchy, error) {
 	}), nil
 }
 
-// parseCgroups reads lines such as "4:cpu,cpuacct:/user.slice", which cgroup v2 has as "0::/user.slice".
+// parseCgroups reads lines such as "4:cpu,cpuacct:/user.slice", which cgroup v2 has as
+// "0::/user.slice".
 func parseCgroups(text string, isFolder func(string) bool) []hierarchy {
 	var all []hierarchy
 	for line := range strings.Lines(text) {
@@ -53,8 +54,8 @@ func parseCgroups(text string, isFolder func(string) bool) []hierarchy {
 	return all
 }
 
-// nodeCgroups makes a cgroup for a node in every hierarchy, below the one that this process is in, so that whatever that is held
-// to, holds for the node as well. It returns their folders.
+// nodeCgroups makes a cgroup for a node in every hierarchy, below the one that this process is in,
+// so that whatever that is held to, holds for the node as well. It returns their folders.
 func nodeCgroups(name string, run string) ([]string, error) {
 	hierarchies, err := cgroups()
 	if err != nil {
@@ -79,7 +80,8 @@ func nodeCgroups(name string, run string) ([]string, error) {
 	return folders, nil
 }
 
-// inheritCPUs fills in what a new cgroup with the controller cpuset has empty: no process may enter it before.
+// inheritCPUs fills in what a new cgroup with the controller cpuset has empty: no process may enter
+// it before.
 func inheritCPUs(folder string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		content, err := os.ReadFile(filepath.Join(filepath.Dir(folder), file))

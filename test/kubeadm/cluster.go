@@ -222,7 +222,8 @@ func (c *cluster) connect() error {
 	return err
 }
 
-// network gives the pods of a node the range that a controller has chosen for it, and all nodes the routes to it.
+// network gives the pods of a node the range that a controller has chosen for it, and all nodes the
+// routes to it.
 func (c *cluster) network(ctx context.Context, n *node) error {
 	var cidr string
 	if _, err := harness.Await(ctx, harness.Patience, n.name+" has a range for its pods", func(ctx context.Context) error {

@@ -49,7 +49,8 @@ func (c *cluster) beforeUninstall(ctx context.Context) error {
 	)
 }
 
-// afterInstall is what the page has after helm install: its steps 3 to 5 for a self-hosted fleet, from the second command on.
+// afterInstall is what the page has after helm install: its steps 3 to 5 for a self-hosted fleet,
+// from the second command on.
 func (c *cluster) afterInstall(ctx context.Context) error {
 	return inOrder(
 		func() error {

@@ -22,7 +22,8 @@ import (
 // images are the archives that nodes have instead of a registry.
 type images struct {
 	dir, bin string
-	// pause, flotilla and later are references. later is another build, under the version that docs/upgrade.md goes to.
+	// pause, flotilla and later are references. later is another build, under the version that
+	// docs/upgrade.md goes to.
 	pause, flotilla, later string
 	// kubernetes is the version of the cluster.
 	kubernetes string
@@ -150,7 +151,8 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o755)
 }
 
-// withLibraries puts a program of this machine, or of bin/debian, and the libraries that it loads into an image.
+// withLibraries puts a program of this machine, or of bin/debian, and the libraries that it loads
+// into an image.
 func withLibraries(root, bin, program string) error {
 	tops := []string{filepath.Join(bin, "debian"), "/"}
 	binary, err := find(tops, []string{"usr/sbin", "usr/bin"}, program)

@@ -20,8 +20,8 @@ import (
 const (
 	// insideVariable is set in the namespaces, to the working folder.
 	insideVariable = "FLOTILLA_KUBEADM_INSIDE"
-	// prefix begins the names of what is made on this machine: the working folder and the cgroups. The number of the process
-	// follows.
+	// prefix begins the names of what is made on this machine: the working folder and the cgroups.
+	// The number of the process follows.
 	prefix    = "flotilla-kubeadm-"
 	logFolder = "_output/kubeadm"
 
@@ -82,7 +82,8 @@ func isolated(ctx context.Context, place string) int {
 	return 0
 }
 
-// enter makes the namespaces fit to be lived in: a /proc of its own, and mounts that nobody outside sees.
+// enter makes the namespaces fit to be lived in: a /proc of its own, and mounts that nobody outside
+// sees.
 func enter() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mount --make-rprivate /: %w", err)
@@ -141,7 +142,8 @@ func leftBy(place string) (int, bool) {
 	return pid, errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-// removePlace waits until the last file system in the folder is gone, which is when its last process is.
+// removePlace waits until the last file system in the folder is gone, which is when its last
+// process is.
 func removePlace(place string) error {
 	_, err := harness.Await(context.Background(), patience, "the working folder is removed", func(context.Context) error { return os.RemoveAll(place) })
 	return err
@@ -166,7 +168,8 @@ func eachNode(place string, do func(name, root string) error) error {
 	return errors.Join(errs...)
 }
 
-// copyLogs copies regular files alone: links in /var/log/containers lead into a file system that is gone.
+// copyLogs copies regular files alone: links in /var/log/containers lead into a file system that is
+// gone.
 func copyLogs(from, to string) error {
 	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -33,7 +33,8 @@ func (c *cluster) mark() error {
 	return nil
 }
 
-// judge holds what all API servers have logged since mark against the Leases. Each has its own log, and every request is in one.
+// judge holds what all API servers have logged since mark against the Leases. Each has its own log,
+// and every request is in one.
 func (c *cluster) judge(context.Context) error {
 	var logs []audit.Log
 	broken := 0
@@ -67,8 +68,8 @@ func (c *cluster) judge(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// logSince returns the lines of a log from an offset on, without those that a server left unfinished when its node lost its
-// power.
+// logSince returns the lines of a log from an offset on, without those that a server left
+// unfinished when its node lost its power.
 func logSince(name string, offset int64) (text []byte, broken int, err error) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"text/template"
 )
 
-// TestBlocksOfTheHandbook finds a block that says that it is run here and is not, and one that is to be run and is not there.
+// TestBlocksOfTheHandbook finds a block that says that it is run here and is not, and one that is
+// to be run and is not there.
 func TestBlocksOfTheHandbook(t *testing.T) {
 	book, err := readHandbook("../..")
 	if err != nil {
@@ -55,7 +56,8 @@ func TestParseCgroups(t *testing.T) {
 	}
 }
 
-// TestLogSince: a judge reads on from where the stage began, and past a line that a server did not finish.
+// TestLogSince: a judge reads on from where the stage began, and past a line that a server did not
+// finish.
 func TestLogSince(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "audit.log")
 	if err := os.WriteFile(name, []byte("{\"a\":1}\n{\"b\":2}\n{\"c\":{\"d\"{\"e\":3}\n{\"f\":4}\n{\"g\""), 0o644); err != nil {
@@ -75,7 +77,8 @@ func TestLeftBy(t *testing.T) {
 	}
 }
 
-// TestBalancer: those who talk to a backend that is gone are hung up on, and the next one gets another.
+// TestBalancer: those who talk to a backend that is gone are hung up on, and the next one gets
+// another.
 func TestBalancer(t *testing.T) {
 	greeter := func(greeting string) net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -54,37 +54,39 @@ func (c *cluster) startLoad(ctx context.Context) (*load, error) {
 	return l, nil
 }
 
-// scale changes the size of one Deployment after another.
-func (l *load) scale(ctx context.Context) {
-	ticker := time.NewTicker(loadInterval)
+// every calls change with 0, 1, 2 and so on after each interval, and counts what comes of it, until
+// ctx ends.
+func (l *load) every(ctx context.Context, interval time.Duration, change func(i int) error) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for i := 0; ; i++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			l.note(ctx, l.c.scale(ctx, loadNamespace(i%loadNamespaces), int32(1+rand.IntN(loadReplicas))))
+			l.note(ctx, change(i))
 		}
 	}
 }
 
-// churn makes one namespace after another with a Deployment, and deletes it as soon as that has its pods.
+// scale changes the size of one Deployment after another.
+func (l *load) scale(ctx context.Context) {
+	l.every(ctx, loadInterval, func(i int) error {
+		return l.c.scale(ctx, loadNamespace(i%loadNamespaces), int32(1+rand.IntN(loadReplicas)))
+	})
+}
+
+// churn makes one namespace after another with a Deployment, and deletes it as soon as that has its
+// pods.
 func (l *load) churn(ctx context.Context) {
-	ticker := time.NewTicker(churnInterval)
-	defer ticker.Stop()
-	for i := 0; ; i++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			namespace := fmt.Sprintf("churn-%d", i)
-			l.note(ctx, inOrder(
-				func() error { return l.c.create(ctx, namespace, 1) },
-				func() error { return l.c.settled(ctx, namespace, 1) },
-				func() error { return l.c.remove(ctx, namespace) },
-			))
-		}
-	}
+	l.every(ctx, churnInterval, func(i int) error {
+		namespace := fmt.Sprintf("churn-%d", i)
+		return inOrder(
+			func() error { return l.c.create(ctx, namespace, 1) },
+			func() error { return l.c.settled(ctx, namespace, 1) },
+			func() error { return l.c.remove(ctx, namespace) },
+		)
+	})
 }
 
 // note counts a change, if it was not the end that it failed by.

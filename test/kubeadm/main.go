@@ -14,7 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/command"
 )
 
-// The kernel ends what isolate starts when the thread ends that started it: this one lasts as long as the process.
+// The kernel ends what isolate starts when the thread ends that started it: this one lasts as long
+// as the process.
 func init() { runtime.LockOSThread() }
 
 func main() {

@@ -170,7 +170,8 @@ func (c *cluster) load(ctx context.Context, n *node) error {
 	return nil
 }
 
-// powerOff ends all processes of the node at once, and the machine's end of its cable goes with its network.
+// powerOff ends all processes of the node at once, and the machine's end of its cable goes with its
+// network.
 func (n *node) powerOff() error {
 	if err := n.cmd.Process.Kill(); err != nil {
 		return err

@@ -20,7 +20,8 @@ import (
 
 const (
 	overlay = "deploy/overlays/self-hosted"
-	// myFleet is the reader's own kustomization, which the page has applied in place of the overlay.
+	// myFleet is the reader's own kustomization, which the page has applied in place of the
+	// overlay.
 	myFleet       = "my-fleet"
 	memberLabel   = "app.kubernetes.io/name=" + fleetName
 	leaseDuration = 15 * time.Second
@@ -88,8 +89,8 @@ func (c *cluster) keysFit(ctx context.Context, script string) error {
 	return nil
 }
 
-// stopStock takes the stock controller manager away from all nodes, the leader's first, when the members have been there for a
-// lease duration, as the page wants.
+// stopStock takes the stock controller manager away from all nodes, the leader's first, when the
+// members have been there for a lease duration, as the page wants.
 func (c *cluster) stopStock(ctx context.Context) error {
 	_, err := harness.Await(ctx, harness.Patience, "the members have been there for a lease duration", func(ctx context.Context) error {
 		leases, err := c.leases(ctx, func(labels map[string]string) bool { return labels[fleet.ShardLabel] == "" })
@@ -145,7 +146,7 @@ func (c *cluster) startStock(ctx context.Context) error {
 	return nil
 }
 
-// lease is who has a Lease of the fleet, and since when.
+// lease is the holder of a Lease of the fleet, and when it was acquired.
 type lease struct {
 	member   string
 	acquired time.Time
@@ -169,7 +170,8 @@ func (c *cluster) leases(ctx context.Context, want func(labels map[string]string
 	return found, nil
 }
 
-// underLoad changes the image and restarts the members, and takes a node its power, while things change all the time.
+// underLoad changes the image and restarts the members, and takes a node its power, while things
+// change all the time.
 func (c *cluster) underLoad(ctx context.Context) error {
 	l, err := c.startLoad(ctx)
 	if err != nil {
@@ -234,8 +236,9 @@ func (c *cluster) members(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// losesPower ends a node with a member on it at once. The others get the member's shards, and its pods are replaced, the member
-// by the taint that says that the node is off. Then the node boots again.
+// losesPower ends a node with a member on it at once. The others get the member's shards, and its
+// pods are replaced, the member by the taint that says that the node is off. Then the node boots
+// again.
 func (c *cluster) losesPower(ctx context.Context, n *node) error {
 	members, err := c.members(ctx)
 	if err != nil {

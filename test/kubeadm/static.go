@@ -21,7 +21,8 @@ const (
 	addedFlag = "--terminated-pod-gc-threshold=12500"
 )
 
-// staticPods goes to static pods of the fleet node by node, through an upgrade by kubeadm, and back.
+// staticPods goes to static pods of the fleet node by node, through an upgrade by kubeadm, and
+// back.
 func staticPods(ctx context.Context, c *cluster) error {
 	if err := c.mark(); err != nil {
 		return err
@@ -42,8 +43,8 @@ func staticPods(ctx context.Context, c *cluster) error {
 	)
 }
 
-// toFleet replaces the stock manifests. All nodes but the last follow the way for several nodes, the last one that for one. The
-// Deployment is scaled between two nodes.
+// toFleet replaces the stock manifests. All nodes but the last follow the way for several nodes,
+// the last one that for one. The Deployment is scaled between two nodes.
 func (c *cluster) toFleet(ctx context.Context, namespace string) error {
 	central := c.central()
 	for _, n := range central {
@@ -140,8 +141,9 @@ func (c *cluster) onlyIntended(ctx context.Context, n *node) error {
 	return nil
 }
 
-// waits requires that the member on a node runs, and is not ready, because it waits at the gate: unless the fleet has it, which may
-// be quicker than the next stock replica when the one that led has gone.
+// waits requires that the member on a node runs, and is not ready, because it waits at the gate:
+// unless the fleet has it, which may be quicker than the next stock replica when the one that led
+// has gone.
 func (c *cluster) waits(ctx context.Context, n *node) error {
 	_, err := harness.Await(ctx, harness.Patience, "the member on "+n.name+" waits at the gate", func(ctx context.Context) error {
 		pod, err := c.staticPod(ctx, n, true)
@@ -168,8 +170,8 @@ func (c *cluster) waits(ctx context.Context, n *node) error {
 	return err
 }
 
-// staticPod returns the controller manager's pod on a node, and an error if its container does not run or is not the fleet's, or
-// not the stock one.
+// staticPod returns the controller manager's pod on a node, and an error if its container does not
+// run or is not the fleet's, or not the stock one.
 func (c *cluster) staticPod(ctx context.Context, n *node, fleet bool) (*corev1.Pod, error) {
 	pod, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).Get(ctx, harness.Stock+"-"+n.name, metav1.GetOptions{})
 	if err != nil {
@@ -191,8 +193,8 @@ func ready(pod *corev1.Pod) bool {
 	})
 }
 
-// staticReady waits until the member on each node is ready, asks each by the page's command, and requires that the operator's
-// command finds nothing wrong.
+// staticReady waits until the member on each node is ready, asks each by the page's command, and
+// requires that the operator's command finds nothing wrong.
 func (c *cluster) staticReady(ctx context.Context) error {
 	script, err := c.book.script("static-check")
 	if err != nil {
@@ -220,7 +222,8 @@ func (c *cluster) staticReady(ctx context.Context) error {
 	return c.healthy(ctx)
 }
 
-// healthy waits until flotilla status finds nothing wrong, or has a warning such as that shards have moved often.
+// healthy waits until flotilla status finds nothing wrong, or has a warning such as that shards
+// have moved often.
 func (c *cluster) healthy(ctx context.Context) error {
 	_, err := harness.Await(ctx, harness.Patience, "flotilla status finds nothing wrong", func(ctx context.Context) error {
 		return c.nodes[0].quiet(ctx, "flotilla status || test $? -eq 3")

@@ -21,7 +21,8 @@ const (
 	taint    = "node-role.kubernetes.io/control-plane"
 )
 
-// deployment returns a Deployment of pods that do nothing, on any node, and that are replaced soon after theirs is lost.
+// deployment returns a Deployment of pods that do nothing, on any node, and that are replaced soon
+// after theirs is lost.
 func deployment(image string, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": workName}
 	tolerations := []corev1.Toleration{{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
@@ -62,7 +63,8 @@ func (c *cluster) scale(ctx context.Context, namespace string, replicas int32) e
 	return err
 }
 
-// settled waits until the Deployment has so many pods that are available, and no others. Its status then is of its last change.
+// settled waits until the Deployment has so many pods that are available, and no others. Its status
+// then is of its last change.
 func (c *cluster) settled(ctx context.Context, namespace string, replicas int32) error {
 	_, err := harness.Await(ctx, harness.Patience, fmt.Sprintf("the Deployment in %s has %d pods", namespace, replicas), func(ctx context.Context) error {
 		d, err := c.client.AppsV1().Deployments(namespace).Get(ctx, workName, metav1.GetOptions{})
@@ -118,8 +120,8 @@ func (c *cluster) gate(ctx context.Context) (string, error) {
 	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
 }
 
-// holds waits until the gate, the stock controller manager's Lease, is held by the fleet or by a stock leader that has renewed
-// it since it was asked.
+// holds waits until the gate, the stock controller manager's Lease, is held by the fleet or by a
+// stock leader that has renewed it since it was asked.
 func (c *cluster) holds(ctx context.Context, fleet bool) error {
 	var first string
 	_, err := harness.Await(ctx, harness.Patience, "the gate changes hands", func(ctx context.Context) error {

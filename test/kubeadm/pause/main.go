@@ -1,5 +1,6 @@
-// Command pause is the first process of a pod: it holds the pod's namespaces until it is told to end. With -v it prints a line
-// and ends, which is what kubeadm's check before an upgrade wants of it.
+// Command pause is the first process of a pod: it holds the pod's namespaces until it is told to
+// end. With -v it prints a line and ends, which is what kubeadm's check before an upgrade wants of
+// it.
 package main
 
 import (
