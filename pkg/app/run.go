@@ -103,7 +103,7 @@ func runAlone(ctx context.Context, process *controllers.Process, shutdown time.D
 		return nil
 	}
 	well := func() error { return nil }
-	probes.set(isReady, well, well)
+	probes.set(isReady, isReady, well, well)
 	return instance.Run(ctx)
 }
 
@@ -168,7 +168,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		counted.Register(metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced})
 	}
 	fleetPage.Show(member, gates)
-	probes.set(member.Ready, member.Live, func() error { return member.Renewing(electionTolerance) })
+	probes.set(member.Ready, member.Complete, member.Live, func() error { return member.Renewing(electionTolerance) })
 	return member.Run(ctx)
 }
 

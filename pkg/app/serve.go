@@ -59,7 +59,11 @@ func serve(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPag
 // fleetPath is the status page. As with /metrics, whoever is to see it needs the right to get this path.
 const fleetPath = "/fleet"
 
-// routes are upstream's, with health checks and debug handlers that come and go, /livez and /readyz beside /healthz, and the
+// completePath answers 200 while this process runs all that it is to run, which /readyz does not tell:
+// that leaves a member ready while it takes over.
+const completePath = "/completez"
+
+// routes are upstream's, with health checks and debug handlers that come and go, /livez, /readyz and /completez beside /healthz, and the
 // fleet's status page.
 func routes(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPage http.Handler, probes *probes) http.Handler {
 	m := genericcontrollermanager.NewBaseHandler(&c.ComponentConfig.Generic.Debugging, endpoints.Healthz())
@@ -67,6 +71,7 @@ func routes(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPa
 	m.UnlistedHandlePrefix("/debug/controllers/", endpoints.Debug())
 	healthz.InstallLivezHandler(m, healthz.PingHealthz, healthz.NamedCheck("fleet", func(*http.Request) error { return probes.isLive() }))
 	healthz.InstallReadyzHandler(m, healthz.PingHealthz, healthz.NamedCheck("fleet", func(*http.Request) error { return probes.isReady() }))
+	healthz.InstallPathHandler(m, completePath, healthz.NamedCheck("fleet", func(*http.Request) error { return probes.isComplete() }))
 	slis.SLIMetricsWithReset{}.Install(m)
 	m.Handle(fleetPath, fleetPage)
 	if utilfeature.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentFlagz) && c.Flagz != nil {
@@ -95,14 +100,15 @@ const (
 	electionTolerance = 20 * time.Second
 )
 
-// probes are what /readyz, /livez and /healthz/leaderElection ask, set once there is something to
+// probes are what /readyz, /completez, /livez and /healthz/leaderElection ask, set once there is something to
 // ask. Until then the process is live and not ready.
 type probes struct {
-	ready, live, renewing atomic.Pointer[func() error]
+	ready, complete, live, renewing atomic.Pointer[func() error]
 }
 
-func (p *probes) set(ready, live, renewing func() error) {
+func (p *probes) set(ready, complete, live, renewing func() error) {
 	p.ready.Store(&ready)
+	p.complete.Store(&complete)
 	p.live.Store(&live)
 	p.renewing.Store(&renewing)
 }
@@ -118,8 +124,12 @@ func (p *probes) election() healthz.HealthChecker {
 	})
 }
 
-func (p *probes) isReady() error {
-	if f := p.ready.Load(); f != nil {
+func (p *probes) isReady() error { return orNotReady(&p.ready) }
+
+func (p *probes) isComplete() error { return orNotReady(&p.complete) }
+
+func orNotReady(check *atomic.Pointer[func() error]) error {
+	if f := check.Load(); f != nil {
 		return (*f)()
 	}
 	return errNotReady

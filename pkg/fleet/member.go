@@ -33,6 +33,7 @@ type Member struct {
 	gates     *gates
 	stopping  stopping
 	journal   *journal
+	readiness readiness
 	// slots has room for as many as prepare at a time.
 	slots chan struct{}
 	lists lists

@@ -1,9 +1,6 @@
 package fleet
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -51,43 +48,6 @@ func (m *Member) Shards() []ShardState {
 		states = append(states, s)
 	}
 	return states
-}
-
-// Ready returns nil when the member counts for the rings, or is drained, and holds and runs every shard
-// that they give it, else an error that says what is missing. While the fleet is stopped no member is ready.
-func (m *Member) Ready() error {
-	if stop := m.Stopped(); stop != nil {
-		return m.stoppedBy(*stop)
-	}
-	if !m.started.Load() {
-		err := fmt.Errorf("member %s has not joined the fleet %s", m.config.Member, m.config.Fleet)
-		if failure := m.failure.Load(); failure != nil {
-			err = fmt.Errorf("%w: %w", err, *failure)
-		}
-		if pending := m.gates.pending(m.config.Clock.Now()); pending != nil {
-			err = fmt.Errorf("%w: %w", err, pending)
-		}
-		if refused := m.Refused(); refused != nil {
-			err = fmt.Errorf("%w: it refuses the plan: %w", err, refused)
-		}
-		return err
-	}
-	if !slices.Contains(m.Wishes().members, m.config.Member) && !m.isDrained() {
-		return fmt.Errorf("member %s is %s and has no shards", m.config.Member, m.membership.State())
-	}
-	if err := m.misfit(); err != nil {
-		return err
-	}
-	var missing []string
-	for _, s := range m.Shards() {
-		if s.Owner == m.config.Member && !(s.Owned && s.Running) {
-			missing = append(missing, s.ID.String())
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("member %s does not yet run %s", m.config.Member, strings.Join(missing, ", "))
-	}
-	return nil
 }
 
 // isDrained tells whether an operator has drained this member.

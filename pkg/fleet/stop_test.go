@@ -163,6 +163,11 @@ func TestStopAndStart(t *testing.T) {
 		if by := s.stillBy("a", "b", "c"); by["a"]+by["b"]+by["c"] != "" || ships[0].Stopped() != nil {
 			t.Errorf("members say that they are still, by %v", by)
 		}
+		for _, m := range ships {
+			if err := m.Ready(); err == nil || !strings.Contains(err.Error(), `is held by "stock_1"`) {
+				t.Errorf("%s waits for the gate, ready: %v", m.config.Member, err)
+			}
+		}
 		s.stockWrites()
 		s.store.Tamper("main", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
 		pass(5 * time.Second)

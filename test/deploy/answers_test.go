@@ -77,6 +77,7 @@ func (c *cluster) requireAnswers(t *testing.T, address string) {
 		{"nobody", "/fleet", anonymous, []int{http.StatusUnauthorized, http.StatusForbidden}},
 		{"somebody without rights", "/fleet", stranger, []int{http.StatusForbidden}},
 		{"deploy/monitoring's reader", "/fleet", reader, []int{http.StatusOK}},
+		{"nobody", "/completez", anonymous, []int{http.StatusUnauthorized, http.StatusForbidden}},
 		{"deploy/monitoring's reader", "/debug/pprof/", reader, []int{http.StatusForbidden}},
 		{"who may, if it were there", "/debug/pprof/", profiler, []int{http.StatusNotFound}},
 		{"who may, if it were there", "/debug/pprof/heap", profiler, []int{http.StatusNotFound}},

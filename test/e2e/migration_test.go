@@ -126,7 +126,7 @@ func (m *migration) joined(ctx context.Context, member string) error {
 func (m *migration) fleetRuns(t *testing.T) {
 	t.Helper()
 	for _, member := range m.members {
-		harness.Eventually(t, harness.Patience, "the fleet runs", member.Ready)
+		harness.Eventually(t, harness.Patience, "the fleet runs", member.Complete)
 	}
 	if holder, err := m.holder(t.Context()); err != nil || holder != fleet.GateIdentity(harness.Fleet) {
 		t.Errorf("the fleet runs, and %s is held by %q: %v", m.lease, holder, err)

@@ -112,7 +112,7 @@ func (f *fleetRun) followed(t *testing.T) {
 
 func (f *fleetRun) checkFollowed(ctx context.Context) error {
 	for _, m := range f.members {
-		if err := m.Ready(ctx); err != nil {
+		if err := m.Complete(ctx); err != nil {
 			return err
 		}
 	}

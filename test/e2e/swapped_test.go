@@ -123,7 +123,7 @@ func TestFreshFleetBegins(t *testing.T) {
 			members = append(members, harness.Run(t, plane, harness.Member(fmt.Sprintf("%s-%d", name, i), flags...)))
 		}
 		for _, member := range members {
-			harness.Eventually(t, harness.Patience, "the fleet runs", member.Ready)
+			harness.Eventually(t, harness.Patience, "the fleet runs", member.Complete)
 		}
 		took[gate] = time.Since(began)
 		for _, member := range members {

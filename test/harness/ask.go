@@ -59,6 +59,11 @@ func (m *Manager) Answers(path string, want int) Condition {
 // Ready is a condition: the manager says that it is ready.
 func (m *Manager) Ready(ctx context.Context) error { return m.Answers("/readyz", http.StatusOK)(ctx) }
 
+// Complete is a condition: a member runs every shard that is given to it.
+func (m *Manager) Complete(ctx context.Context) error {
+	return m.Answers("/completez", http.StatusOK)(ctx)
+}
+
 // Says returns a condition: the answer contains the texts, whatever its status.
 func (m *Manager) Says(path string, texts ...string) Condition {
 	return func(ctx context.Context) error {

@@ -137,7 +137,7 @@ func (c *crew) status() status {
 		}
 		plan, _ := present.Plan()
 		s.Generation = min(s.Generation, plan.Generation)
-		if err := present.Ready(); err != nil {
+		if err := present.Complete(); err != nil {
 			missing = append(missing, err.Error())
 			continue
 		}

@@ -117,9 +117,9 @@ func (w *world) startAll(t *testing.T, flags ...string) {
 // settle waits until every member runs what it should.
 func (w *world) settle(t *testing.T) {
 	t.Helper()
-	harness.Eventually(t, harness.Patience, "all members are ready", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "all members run what they should", func(ctx context.Context) error {
 		for _, m := range w.members {
-			if err := m.Ready(ctx); err != nil {
+			if err := m.Complete(ctx); err != nil {
 				return err
 			}
 		}
