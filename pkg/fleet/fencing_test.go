@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,6 +185,57 @@ func TestDrainWaitsForTheFence(t *testing.T) {
 			if waited := at.Sub(marks[0].Time); waited < delay {
 				t.Errorf("%s began %v after the mark, want %v or more", id, waited, delay)
 			}
+		}
+	})
+}
+
+// TestWhoMayNotRunFencesAllTheSame ends the member that has taken a dead one's shards while it still
+// looks at the other Leases. Who struck the dead one did not know yet that the API server enforces the
+// fence.
+func TestWhoMayNotRunFencesAllTheSame(t *testing.T) {
+	inBubble(t, 16, func(t *testing.T, s *sea) {
+		const delay = 4 * time.Second // less than HandoffTimeout
+		var dead string
+		var struck atomic.Bool
+		sinceTheStrike := func(c *Config) {
+			c.FenceDelay = delay
+			c.Enforced = func() bool {
+				lease := s.store.Get("flotilla-member-c")
+				if lease != nil && dead != "" && election.RecordFrom(lease).HasEnded(dead) {
+					struck.Store(true)
+				}
+				return struck.Load()
+			}
+		}
+		a := s.guard("a", true, sinceTheStrike)
+		c := s.guard("c", true, sinceTheStrike)
+		pass(time.Minute)
+		s.allHeld("a", "c")
+		dead = c.Incarnation()
+		if err := c.publish("JTI=1"); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second) // until it is on the Lease
+		died, left := time.Now(), s.leases(c.ship)
+		c.client.Block()
+		a.client.LagWatch(500 * time.Millisecond) // so long does a look take
+		for range 600 {
+			if slices.ContainsFunc(s.leases(a.ship), func(name string) bool { return slices.Contains(left, name) }) {
+				break
+			}
+			pass(50 * time.Millisecond)
+		}
+		a.stop()
+		<-a.ended
+		if running := a.begunSince(died); len(running) > 0 {
+			t.Fatalf("%d shards were begun before it ended", len(running))
+		}
+		marks := s.marks(dead)
+		if len(marks) != 1 {
+			t.Fatalf("%d marks, want 1", len(marks))
+		}
+		if waited := time.Since(marks[0].Time); waited < delay {
+			t.Errorf("released %v after the mark, want %v or more", waited, delay)
 		}
 	})
 }

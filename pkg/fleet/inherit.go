@@ -51,7 +51,7 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 			p.discard()
 			return nil, err
 		}
-		rivals, dead = found.rivals, found.dead
+		rivals, dead = found.rivals, append(dead, found.dead...)
 		note(rivals)
 	}
 	released := m.config.Clock.Now()

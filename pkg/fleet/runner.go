@@ -167,15 +167,13 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 		}
 	}()
 	found, err := r.member.look(ctx, r)
-	switch {
-	case ctx.Err() != nil:
-		return
-	case err != nil:
-		r.refuse(claim.Term(), err)
-		return
-	}
 	r.tenure.bereave(found.dead)
-	if !r.fenceOff(ctx, claim, append(found.dead, claim.Before())) {
+	// Even if the shard may not run here: whoever has it next finds that it was released.
+	fenced := r.fenceOff(ctx, claim, append(found.dead, claim.Before()))
+	if err != nil && ctx.Err() == nil {
+		r.refuse(claim.Term(), err)
+	}
+	if err != nil || !fenced {
 		return
 	}
 	_, left := election.WritesOf(claim.Before())
