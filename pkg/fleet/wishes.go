@@ -23,6 +23,8 @@ type Wishes struct {
 	// sorted.
 	foreign []string
 	rings   map[string]ringWishes
+	// circles are for the next wishes, and nobody else.
+	circles *shard.Circles
 }
 
 // ringWishes are those of one ring.
@@ -43,7 +45,7 @@ type ringWishes struct {
 // have been (known), and who holds each shard. Members that refuse a plan of this generation are
 // left out, as are those that refuse another and work by none or by an older one, and so is each
 // from the rings that it does not serve, or has no build for. It is a pure function; last, the wishes of before, only
-// saves it work: placing takes long with many members. An error means that the plan has more shards
+// saves it work: placing takes long with many members. Use no wishes as last twice at a time. An error means that the plan has more shards
 // than can be placed.
 func Wish(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
 	return wishBy(plan, plan.Digest(), roster, known, holders, last)
@@ -53,7 +55,10 @@ func Wish(plan shard.Plan, roster election.Roster, known []election.Member, hold
 func wishBy(
 	plan shard.Plan, digest string, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes,
 ) (Wishes, error) {
-	w := Wishes{digest: digest, rings: map[string]ringWishes{}}
+	w := Wishes{digest: digest, rings: map[string]ringWishes{}, circles: last.circles}
+	if w.circles == nil {
+		w.circles = new(shard.Circles)
+	}
 	refuses := func(m election.Member) bool { return refusesPlan(m, plan.Generation) }
 	var active []election.Member
 	for _, m := range roster.Members() {
@@ -74,7 +79,7 @@ func wishBy(
 		before := last.rings[ring.Name]
 		if r.homes = before.homes; w.digest != last.digest || !slices.Equal(r.known, before.known) {
 			var err error
-			if r.homes, err = plan.HomesOf(ring.Name, r.known); err != nil {
+			if r.homes, err = w.circles.HomesOf(plan, ring.Name, r.known); err != nil {
 				return Wishes{}, fmt.Errorf("placing ring %s: %w", ring.Name, err)
 			}
 		}

@@ -14,6 +14,11 @@ import (
 // beside others is placed exactly as by Homes. The error is that of Homes, or
 // that there is no such ring.
 func (p Plan) HomesOf(ring string, members []string) (Placement, error) {
+	return (*Circles)(nil).HomesOf(p, ring, members)
+}
+
+// HomesOf is [Plan.HomesOf], by what is kept.
+func (cs *Circles) HomesOf(p Plan, ring string, members []string) (Placement, error) {
 	r, found := p.Ring(ring)
 	if !found {
 		return Placement{}, fmt.Errorf("ring %q: is not in the plan", ring)
@@ -26,7 +31,7 @@ func (p Plan) HomesOf(ring string, members []string) (Placement, error) {
 	var hashed Placement
 	if slices.ContainsFunc(r.Shards, homeless) {
 		var err error
-		if hashed, err = Homes(r.IDs(), members); err != nil {
+		if hashed, err = cs.homes(r.IDs(), members); err != nil {
 			return Placement{}, err
 		}
 		if !slices.ContainsFunc(r.Shards, func(s Shard) bool { return !homeless(s) || s.Beside != "" }) {

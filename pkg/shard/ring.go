@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/buraksezer/consistent"
 	"github.com/cespare/xxhash/v2"
 )
 
@@ -92,8 +91,8 @@ func MaxLoad(shards, members int) int {
 // is empty or has a line feed; it never panics.
 //
 // It is consistent hashing with bounded loads, by buraksezer/consistent and
-// xxhash, on a ring that is built anew each time from the sorted members, with
-// one partition for each shard. A shard's point on the circle is the hash of
+// xxhash, on a ring that is drawn from the sorted members, with one partition for
+// each shard. A shard's point on the circle is the hash of
 // its ID, not of its index among the shards. So the shards that a new plan
 // generation keeps under their IDs stay where they are, up to what the load
 // bound pushes on: when one of 12 to 256 shards was split in two, on average
@@ -105,8 +104,13 @@ func MaxLoad(shards, members int) int {
 // worst 13 of 128 and 24 of 256. Members without any shard: none at 8 shards a
 // member, about 1 in 100 at 4, 1 in 10 at 2, and 3 in 10 at one. The time grows
 // with the square of the members, since the library sorts after each: on one
-// core 1 ms for 10 members, 8 ms for 40, 0.5 s for 256.
+// core 1 ms for 10 members, 8 ms for 40, 0.5 s for 256. Circles spare most of it.
 func Place(shards []ID, members []string) (Placement, error) {
+	return (*Circles)(nil).place(shards, members)
+}
+
+// place is Place.
+func (cs *Circles) place(shards []ID, members []string) (Placement, error) {
 	for _, id := range shards {
 		if err := id.validate(); err != nil {
 			return Placement{}, fmt.Errorf("shard %q: %w", id, err)
@@ -117,12 +121,11 @@ func Place(shards []ID, members []string) (Placement, error) {
 			return Placement{}, fmt.Errorf("member %q: must not be empty or contain a line feed", m)
 		}
 	}
-	return place(shards, members, loadFactor, xxhash.Sum64)
+	return place(shards, members, loadFactor, xxhash.Sum64, cs)
 }
 
-// place is Place for valid names. The load and the hash are arguments for the
-// tests, which force collisions and panics by them.
-func place(shards []ID, members []string, load float64, sum func([]byte) uint64) (p Placement, err error) {
+// place is Place for valid names, by what is kept.
+func place(shards []ID, members []string, load float64, sum func([]byte) uint64, kept *Circles) (Placement, error) {
 	shards = sortedUnique(shards, ID.Compare)
 	// Where points of two members collide, the last one given has the point.
 	members = sortedUnique(members, strings.Compare)
@@ -132,32 +135,15 @@ func place(shards []ID, members []string, load float64, sum func([]byte) uint64)
 	if len(shards) == 0 || len(members) == 0 {
 		return Placement{}, nil
 	}
-	// The library panics if it finds no room for a partition. With a load of 1
-	// or more there always is room: members*ceil(shards/members*load) is at
-	// least the number of shards, also where members outnumber shards, so the
-	// partitions need no padding. What is left is a member that lost all of its
-	// points to others by collisions.
-	defer func() {
-		if r := recover(); r != nil {
-			p, err = Placement{}, fmt.Errorf("placing %d shards on %d members: %v", len(shards), len(members), r)
+	c := kept.take(shards, members)
+	if c == nil {
+		var err error
+		if c, err = drawCircle(shards, members, load, sum); err != nil {
+			return Placement{}, err
 		}
-	}()
-	onCircle := make([]consistent.Member, 0, len(members))
-	for _, m := range members {
-		onCircle = append(onCircle, memberName(m))
 	}
-	circle := consistent.New(onCircle, consistent.Config{
-		Hasher:            newHasher(shards, sum),
-		PartitionCount:    len(shards),
-		ReplicationFactor: pointsPerMember,
-		Load:              load,
-	})
-	p = Placement{owners: make(map[ID]string, len(shards)), shards: make(map[string][]ID, len(members))}
-	for i, id := range shards {
-		owner := circle.GetPartitionOwner(i).String()
-		p.owners[id] = owner
-		p.shards[owner] = append(p.shards[owner], id)
-	}
+	p := c.placement()
+	kept.keep(c)
 	return p, nil
 }
 
@@ -215,12 +201,12 @@ func newHasher(shards []ID, sum func([]byte) uint64) hasher {
 	return h
 }
 
-// Sum64 implements consistent.Hasher.
-func (h hasher) Sum64(key []byte) uint64 {
+// hash returns the hash of a key, and whether that is a member's.
+func (h hasher) hash(key []byte) (sum uint64, isMember bool) {
 	if len(key) == 8 {
 		if i := binary.LittleEndian.Uint64(key); i < uint64(len(h.shards)) {
-			return h.shards[i]
+			return h.shards[i], false
 		}
 	}
-	return h.sum(key)
+	return h.sum(key), true
 }

@@ -130,12 +130,12 @@ func TestPlaceIgnoresOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range 100 {
 				shards, members := testIDs(1+r.IntN(64)), testMembers(r, 1+r.IntN(6))
-				want, err := place(shards, members, loadFactor, sum)
+				want, err := place(shards, members, loadFactor, sum, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				shards, members = append(shards, shards[:len(shards)/2]...), append(members, members[0])
-				got, err := place(shuffled(r, shards), shuffled(r, members), loadFactor, sum)
+				got, err := place(shuffled(r, shards), shuffled(r, members), loadFactor, sum, new(Circles))
 				if err != nil || got.Digest() != want.Digest() {
 					t.Fatalf("%d shards, members %q: digest %s, %v; want %s", len(shards), members, got.Digest(), err, want.Digest())
 				}
@@ -197,8 +197,12 @@ func TestPlaceEdges(t *testing.T) {
 func TestPlaceSurvivesPanics(t *testing.T) {
 	oneBit := func(key []byte) uint64 { return xxhash.Sum64(key) % 2 }
 	for name, call := range map[string]func() (Placement, error){
-		"load too small":      func() (Placement, error) { return place(testIDs(10), statefulMembers(3), 0.5, xxhash.Sum64) },
-		"members lose points": func() (Placement, error) { return place(testIDs(10), statefulMembers(5), loadFactor, oneBit) },
+		"load too small": func() (Placement, error) {
+			return place(testIDs(10), statefulMembers(3), 0.5, xxhash.Sum64, new(Circles))
+		},
+		"members lose points": func() (Placement, error) {
+			return place(testIDs(10), statefulMembers(5), loadFactor, oneBit, new(Circles))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := call()
@@ -217,5 +221,81 @@ func TestPlacementDigest(t *testing.T) {
 	}
 	if a, b := mustPlace(t, shards, []string{"m"}), mustPlace(t, shards, []string{"n"}); a.Digest() == b.Digest() {
 		t.Error("two placements have one digest")
+	}
+}
+
+// TestPlaceByKeptCircles walks from roster to roster, some steps of which are too large for what is
+// kept, and holds each placement against one that is drawn from nothing. Where hashes have 20 bits,
+// points of members collide now and then.
+func TestPlaceByKeptCircles(t *testing.T) {
+	r := newRand(t)
+	coarse := func(key []byte) uint64 { return xxhash.Sum64(key) % (1 << 20) }
+	for name, sum := range map[string]func([]byte) uint64{"xxhash": xxhash.Sum64, "collisions": coarse} {
+		t.Run(name, func(t *testing.T) {
+			kept, taken := new(Circles), 0
+			pool := testMembers(r, 30)
+			sets := [][]ID{testIDs(40), testIDs(41), testIDs(3)}
+			members := pool[:4]
+			for range 300 {
+				switch n := r.IntN(10); {
+				case n == 0:
+					members = shuffled(r, pool)[:1+r.IntN(len(pool))]
+				case n < 5 && len(members) > 1:
+					members = shuffled(r, members)[1:]
+				default:
+					members = append(slices.Clone(members), pool[r.IntN(len(pool))])
+				}
+				shards := sets[r.IntN(len(sets))]
+				want, err := place(shards, members, loadFactor, sum, new(Circles))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c := kept.take(sortedUnique(shards, ID.Compare), sortedUnique(members, strings.Compare)); c != nil {
+					taken++
+					kept.keep(c)
+				}
+				got, err := place(shards, members, loadFactor, sum, kept)
+				if err != nil || got.Digest() != want.Digest() {
+					t.Fatalf("%d shards, members %q: digest %s, %v; want %s", len(shards), members, got.Digest(), err, want.Digest())
+				}
+			}
+			if taken < 50 {
+				t.Errorf("%d of 300 circles were made of one that was kept, want 50 or more", taken)
+			}
+		})
+	}
+}
+
+// TestCircleOfARestart: a member that leaves and comes back takes the same circle twice.
+func TestCircleOfARestart(t *testing.T) {
+	kept, shards, members := new(Circles), testIDs(8), statefulMembers(3)
+	if _, err := place(shards, members, loadFactor, xxhash.Sum64, kept); err != nil {
+		t.Fatal(err)
+	}
+	first := kept.last[0]
+	for _, now := range [][]string{members[:2], members} {
+		c := kept.take(shards, now)
+		if c != first {
+			t.Fatalf("with members %q the circle is another one", now)
+		}
+		kept.keep(c)
+	}
+}
+
+// BenchmarkPlace places 1,000 shards on 100 members of which one comes and goes.
+func BenchmarkPlace(b *testing.B) {
+	shards, members := testIDs(1000), statefulMembers(100)
+	for name, keep := range map[string]bool{"from nothing": false, "kept": true} {
+		b.Run(name, func(b *testing.B) {
+			kept := new(Circles)
+			for i := 0; b.Loop(); i++ {
+				if !keep {
+					kept = new(Circles)
+				}
+				if _, err := place(shards, members[:len(members)-i%2], loadFactor, xxhash.Sum64, kept); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

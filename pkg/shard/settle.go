@@ -13,7 +13,12 @@ import (
 // it all members that the fleet has had of late, those that are away included, so that shards find their way back after
 // a restart. Errors are those of Place.
 func Homes(shards []ID, members []string) (Placement, error) {
-	ring, err := Place(shards, members)
+	return (*Circles)(nil).homes(shards, members)
+}
+
+// homes is Homes.
+func (cs *Circles) homes(shards []ID, members []string) (Placement, error) {
+	ring, err := cs.place(shards, members)
 	if err != nil {
 		return Placement{}, err
 	}

@@ -1,0 +1,152 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/buraksezer/consistent"
+)
+
+// circle is a ring of the library's, with what is on it.
+type circle struct {
+	shards  []ID     // sorted
+	members []string // sorted
+	ring    *consistent.Consistent
+	points  *points
+}
+
+// drawCircle puts members and shards, both sorted, on a circle. The load and the hash are arguments for
+// the tests, which force collisions and panics by them.
+func drawCircle(shards []ID, members []string, load float64, sum func([]byte) uint64) (c *circle, err error) {
+	defer recovered(shards, members, &err)
+	onCircle := make([]consistent.Member, 0, len(members))
+	for _, m := range members {
+		onCircle = append(onCircle, memberName(m))
+	}
+	c = &circle{
+		shards: shards, members: members,
+		points: &points{hasher: newHasher(shards, sum), adding: true, taken: map[uint64]bool{}},
+	}
+	c.ring = consistent.New(onCircle, consistent.Config{
+		Hasher:            c.points,
+		PartitionCount:    len(shards),
+		ReplicationFactor: pointsPerMember,
+		Load:              load,
+	})
+	return c, nil
+}
+
+// recovered turns a panic of the library into an error: it panics if it finds no room for a partition.
+// With a load of 1 or more there always is room: members*ceil(shards/members*load) is at least the
+// number of shards, also where members outnumber shards, so the partitions need no padding. What is
+// left is a member that lost all of its points to others by collisions.
+func recovered(shards []ID, members []string, err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("placing %d shards on %d members: %v", len(shards), len(members), r)
+	}
+}
+
+// become brings the circle to another roster, sorted and not empty.
+func (c *circle) become(members []string) (err error) {
+	defer recovered(c.shards, members, &err)
+	c.points.adding = true
+	for _, m := range without(members, c.members) {
+		c.ring.Add(memberName(m))
+	}
+	c.points.adding = false
+	for _, m := range without(c.members, members) {
+		c.ring.Remove(m)
+	}
+	c.members = members
+	return nil
+}
+
+// placement returns who owns what on the circle.
+func (c *circle) placement() Placement {
+	p := Placement{owners: make(map[ID]string, len(c.shards)), shards: make(map[string][]ID, len(c.members))}
+	for i, id := range c.shards {
+		owner := c.ring.GetPartitionOwner(i).String()
+		p.owners[id] = owner
+		p.shards[owner] = append(p.shards[owner], id)
+	}
+	return p
+}
+
+// without returns those of the sorted names that are not among the sorted others.
+func without(names, others []string) (left []string) {
+	for _, name := range names {
+		if _, found := slices.BinarySearch(others, name); !found {
+			left = append(left, name)
+		}
+	}
+	return left
+}
+
+// points hashes for a circle, and notices where points of two members collide: then the circle depends
+// on the order in which they came.
+type points struct {
+	hasher
+	adding, collided bool
+	taken            map[uint64]bool
+}
+
+// Sum64 implements consistent.Hasher.
+func (p *points) Sum64(key []byte) uint64 {
+	sum, isMember := p.hash(key)
+	switch {
+	case !isMember:
+	case p.adding:
+		p.collided = p.collided || p.taken[sum]
+		p.taken[sum] = true
+	default:
+		delete(p.taken, sum)
+	}
+	return sum
+}
+
+// Circles are the rings that were drawn last, to be changed into the next one by the members that have
+// come and gone since: the library sorts all points after each member that it is given, so a ring of a
+// hundred members that is drawn from nothing costs a hundred sorts, and one member more or less one.
+// What is placed does not depend on them. The zero value is ready to use, and nil keeps nothing. It is
+// not safe for concurrent use.
+type Circles struct {
+	last []*circle // the latest first
+}
+
+const (
+	// keptCircles are enough for the rings of a plan and of the next one.
+	keptCircles = 8
+	// maxSteps is by how many members a roster may differ from a circle's. A circle that is drawn from
+	// nothing costs less than many steps.
+	maxSteps = 8
+)
+
+// take returns a circle with these shards and members, made of one that was used before, and nil if
+// none will do. It is the caller's, until it is given to keep.
+func (cs *Circles) take(shards []ID, members []string) *circle {
+	if cs == nil {
+		return nil
+	}
+	i := slices.IndexFunc(cs.last, func(c *circle) bool {
+		return slices.Equal(c.shards, shards) &&
+			len(without(members, c.members))+len(without(c.members, members)) <= maxSteps
+	})
+	if i < 0 {
+		return nil
+	}
+	c := cs.last[i]
+	cs.last = slices.Delete(cs.last, i, i+1)
+	if err := c.become(members); err != nil || c.points.collided {
+		return nil
+	}
+	return c
+}
+
+// keep keeps the circle for take, unless it depends on the order in which its members came.
+func (cs *Circles) keep(c *circle) {
+	if cs == nil || c.points.collided {
+		return
+	}
+	cs.last = slices.Insert(cs.last, 0, c)
+	cs.last = cs.last[:min(len(cs.last), keptCircles)]
+}
