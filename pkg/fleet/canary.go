@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -74,6 +75,15 @@ func keepNewest(plan shard.Plan, ring string, roster election.Roster) kept {
 			k[s.ID] = true
 		}
 	}
+	return k
+}
+
+// and returns both.
+func (k kept) and(others kept) kept {
+	if k == nil {
+		return others
+	}
+	maps.Copy(k, others)
 	return k
 }
 

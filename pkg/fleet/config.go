@@ -154,7 +154,8 @@ type Load struct {
 // plan that was spoilt.
 type Replanning struct {
 	// Interval is how long the planner waits between two changes that the weights ask for, and before its first; 0 is
-	// never. Members that come or go are dealt with as soon as the last change is done.
+	// never. A shard that was moved or made for its weight rests for twelve of these. Members that come
+	// or go are dealt with as soon as the last change is done.
 	Interval time.Duration
 	// Urgent is the ratio of the weight of the heaviest member to the least that it could be above which the planner does not
 	// wait for Interval, while no member is away; greater than Limits.Trigger, default 1.5.

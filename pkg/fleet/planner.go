@@ -17,6 +17,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
+// restIntervals is how many intervals of the planner a shard rests after a change of plan, unless
+// members come or go, or the weights lie very unevenly.
+const restIntervals = 12
+
 // maxGeneration is beyond what any fleet comes to: who says more on a Lease has been tampered with.
 const maxGeneration = 1 << 53
 
@@ -29,6 +33,9 @@ type planner struct {
 	// was last found to be good with.
 	last    time.Time
 	content map[string]content
+	// moved is when this planner made shards what they are, or gave them the homes that they have, for
+	// their weights.
+	moved map[shard.ID]time.Time
 	// unadapted is why the plan could not be adapted to the members' builds the last time.
 	unadapted string
 	// packed is the plan packedOf, as the Lease keeps it.
@@ -87,7 +94,8 @@ func (p *planner) work(ctx context.Context, _ *election.Claim) {
 	m := p.member
 	changed, stop := m.observer.SubscribeChanges(isMore)
 	defer stop()
-	p.last, p.content = m.config.Clock.Now(), map[string]content{} // who was the planner before may just have changed something
+	// Who was the planner before may just have changed something.
+	p.last, p.content, p.moved = m.config.Clock.Now(), map[string]content{}, map[shard.ID]time.Time{}
 	for ctx.Err() == nil {
 		if p.plan(ctx) {
 			continue
@@ -139,6 +147,7 @@ func (p *planner) plan(ctx context.Context) bool {
 			return false
 		}
 		p.last = now
+		p.note(proposal, now)
 		klog.FromContext(ctx).Info("Replanned", "ring", ring.Name, "generation", proposal.Plan.Generation, "steps", len(proposal.Steps),
 			"moved", proposal.Moved, "cut", proposal.Cut, "before", proposal.Before.Ratio(), "after", proposal.After.Ratio())
 		return true
@@ -182,15 +191,19 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 		return shard.Proposal{}, false
 	}
 	last := p.content[ring.Name]
+	urgent := sync.OnceValue(func() bool { return m.urgent(plan, ring, weights, members) })
+	changed := !rosterSettled(ring, members) && !slices.Equal(last.members, members)
 	if due := now.Sub(p.last) >= m.config.Replanning.Interval || plant.ReplanRestless; !due {
-		changed := !rosterSettled(ring, members) && !slices.Equal(last.members, members)
 		same := slices.Equal(last.weights.Census, weights.Census) && maps.Equal(last.weights.Carried, weights.Carried)
-		if !changed && (same || !m.urgent(plan, ring, weights, members)) {
+		if !changed && (same || !urgent()) {
 			p.content[ring.Name] = content{last.members, weights.Weights}
 			return shard.Proposal{}, false
 		}
 	}
 	keep := keepNewest(plan, ring.Name, roster)
+	if !changed && !urgent() {
+		keep = keep.and(p.resting(ring, now))
+	}
 	proposal, worth, err := shard.Propose(keep.pin(plan), ring.Name, weights.Weights, members, m.config.Replanning.Limits)
 	proposal.Plan = keep.unpin(proposal.Plan)
 	if err != nil {
@@ -201,6 +214,31 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	}
 	return proposal, worth && err == nil
 }
+
+// note takes note of the shards that a change of plan has moved or made.
+func (p *planner) note(proposal shard.Proposal, now time.Time) {
+	for _, step := range proposal.Steps {
+		if step.Kind != shard.StepHome {
+			p.moved[step.Shard] = now
+		}
+	}
+	maps.DeleteFunc(p.moved, func(_ shard.ID, at time.Time) bool { return now.Sub(at) >= p.rest() })
+}
+
+// resting returns the shards that are to stay as they are for a while, since they were moved or made
+// not long ago: with each move controllers forget what they keep in memory only.
+func (p *planner) resting(ring shard.Ring, now time.Time) kept {
+	k := kept{}
+	for _, s := range ring.Shards {
+		if at, moved := p.moved[s.ID]; moved && now.Sub(at) < p.rest() && s.Pin == "" && s.Home != "" {
+			k[s.ID] = true
+		}
+	}
+	return k
+}
+
+// rest is for how long a shard is left alone: an hour by default.
+func (p *planner) rest() time.Duration { return restIntervals * p.member.config.Replanning.Interval }
 
 // urgent reports whether the weights lie so unevenly that the interval is not to be waited for: which they do for a while when
 // a member is away, or a group has come to another one and not been weighed there.

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,58 @@ func TestPlannerWeighsGroups(t *testing.T) {
 		pass(10 * time.Minute)
 		if now := check("after a restart"); now == has {
 			t.Errorf("the group is on %s again, it was to stay where it went", now)
+		}
+	})
+}
+
+// TestPlannerLetsShardsRest has weights drift to and fro, never far: a namespace that was moved for its
+// weight stays for an hour.
+func TestPlannerLetsShardsRest(t *testing.T) {
+	inBubble(t, 16, func(t *testing.T, s *sea) {
+		r := rand.New(rand.NewPCG(1, 2))
+		s.weights = map[string]int64{}
+		drift := func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for i := range 200 {
+				s.weights[fmt.Sprintf("team-%03d", i)] = 20 + r.Int64N(60)
+			}
+		}
+		drift()
+		for _, name := range []string{"a", "b", "c"} {
+			s.launch(name, func(c *Config) {
+				c.Replanning, c.CensusInterval = Replanning{Interval: 5 * time.Minute}, time.Minute
+			})
+		}
+		pass(2 * time.Hour)
+		began, has, moved, moves := time.Now(), map[string]string{}, map[string]time.Time{}, 0
+		for time.Since(began) < 4*time.Hour {
+			drift()
+			for range 10 {
+				pass(time.Minute)
+				for id, w := range s.working() {
+					for i := range 200 {
+						namespace := fmt.Sprintf("team-%03d", i)
+						if id.Ring != "namespaces" || !w.extent.Range.ContainsNamespace(namespace) || has[namespace] == w.incarnation {
+							continue
+						}
+						if last, was := moved[namespace]; was && time.Since(last) < time.Hour-time.Minute {
+							t.Errorf("%s moved to %s, and again to %s %v later", namespace, has[namespace], w.incarnation, time.Since(last))
+						}
+						if has[namespace] != "" {
+							moved[namespace] = time.Now()
+							moves++
+						}
+						has[namespace] = w.incarnation
+					}
+				}
+			}
+			if _, ratio := s.loads(); ratio > 1.5 {
+				t.Errorf("max/mean is %.2f, want 1.5 at most", ratio)
+			}
+		}
+		if moves < 5 {
+			t.Errorf("%d moves in four hours, want 5 or more", moves)
 		}
 	})
 }
