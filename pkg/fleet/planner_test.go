@@ -191,8 +191,8 @@ func TestPlannerLetsShardsRest(t *testing.T) {
 		drift := func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			for i := range 200 {
-				s.weights[fmt.Sprintf("team-%03d", i)] = 20 + r.Int64N(60)
+			for i := range 50 {
+				s.weights[fmt.Sprintf("team-%03d", i)] = 50 + r.Int64N(300)
 			}
 		}
 		drift()
@@ -208,7 +208,7 @@ func TestPlannerLetsShardsRest(t *testing.T) {
 			for range 10 {
 				pass(time.Minute)
 				for id, w := range s.working() {
-					for i := range 200 {
+					for i := range 50 {
 						namespace := fmt.Sprintf("team-%03d", i)
 						if id.Ring != "namespaces" || !w.extent.Range.ContainsNamespace(namespace) || has[namespace] == w.incarnation {
 							continue
