@@ -185,6 +185,9 @@ func TestPlannerWeighsGroups(t *testing.T) {
 // TestPlannerLetsShardsRest has weights drift to and fro, never far: a namespace that was moved for its
 // weight stays for an hour.
 func TestPlannerLetsShardsRest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out: hours of planning")
+	}
 	inBubble(t, 16, func(t *testing.T, s *sea) {
 		r := rand.New(rand.NewPCG(1, 2))
 		s.weights = map[string]int64{}
