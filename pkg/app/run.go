@@ -136,6 +136,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Node: o.Fleet.Node, Zone: o.Fleet.Zone, Plan: plan,
 		Check:          catalogue.CheckParts,
 		Catalogue:      catalogue.Build(version.Get().GitVersion),
+		Forgets:        catalogue.Forgets,
 		Rings:          o.Fleet.rings(),
 		Gates:          gates,
 		GateDelay:      o.Fleet.GateDelay,

@@ -62,6 +62,9 @@ type Config struct {
 	// RebalanceDelay is how long a member must have been there before it is given
 	// shards, unless no other member is active. Default 0.
 	RebalanceDelay time.Duration
+	// Forgets reports whether a controller keeps in memory alone what an operator could miss when it
+	// begins again in another instance. Default: none does.
+	Forgets func(controller string) bool
 	// Build makes the work of a shard, which does nothing yet. An error is tried again.
 	// ctx gives it its values; the work may not depend on its end.
 	Build func(ctx context.Context, work Work) (Instance, error)

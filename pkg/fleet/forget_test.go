@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -21,6 +22,41 @@ func TestWhatHasEndedForgets(t *testing.T) {
 		defer s.mu.Unlock()
 		if s.cargoes != 0 || s.built < 8 || s.forgotten != s.built {
 			t.Errorf("%d of %d instances have given up their caches, and %d have not ended; want all, and none", s.forgotten, s.built, s.cargoes)
+		}
+	})
+}
+
+// TestWhatIsForgotten: an acquisition says which controllers begin again without their memory, unless
+// nobody has run them on the shard.
+func TestWhatIsForgotten(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		controllers := s.plan.Rings[0].Controllers
+		forgets := func(c *Config) {
+			c.Forgets = func(name string) bool { return name == controllers[0] }
+		}
+		s.launch("a", forgets)
+		pass(time.Minute)
+		s.allHeld("a")
+		for _, id := range s.plan.Rings[0].IDs() {
+			if a := s.acquisition(id); a.Why != WhyNew || len(a.Forgot) > 0 {
+				t.Errorf("%s was acquired because it is %s, and forgot %v", id, a.Why, a.Forgot)
+			}
+		}
+		b := s.launch("b", forgets)
+		pass(time.Minute)
+		s.allHeld("a", "b")
+		moved := 0
+		for _, id := range s.plan.Rings[0].IDs() {
+			if s.holder(id) != b.config.Member {
+				continue
+			}
+			moved++
+			if a := s.acquisition(id); !slices.Equal(a.Forgot, controllers[:1]) {
+				t.Errorf("%s has moved, and forgot %v, want %v", id, a.Forgot, controllers[:1])
+			}
+		}
+		if moved == 0 {
+			t.Error("no range has moved")
 		}
 	})
 }

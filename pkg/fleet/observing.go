@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
@@ -67,6 +68,13 @@ func (r *shardRunner) ran(term int32) {
 // conclude says what has become of an acquisition.
 func (r *shardRunner) conclude(kind election.EventType, term int32, a *Acquisition, err error) {
 	m := r.member
+	if m.config.Forgets != nil && kind == EventRunning && a.Why != WhyNew {
+		for _, name := range slices.Sorted(slices.Values(r.extent.Controllers)) {
+			if m.config.Forgets(name) {
+				a.Forgot = append(a.Forgot, name)
+			}
+		}
+	}
 	e := election.Event{Type: kind, Name: ShardLease(m.config.Fleet, r.shard.ID), Term: term, Holder: m.incarnation, Duration: a.Unowned, Err: err}
 	m.config.Observe(Event{Event: e, ID: r.shard.ID, Acquisition: a})
 }

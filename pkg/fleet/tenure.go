@@ -76,6 +76,9 @@ type Acquisition struct {
 	Unowned time.Duration
 	// Phases are how long the phases have taken that there were.
 	Phases map[Phase]time.Duration
+	// Forgot are the shard's controllers that have begun again without what they had in memory
+	// (Config.Forgets), sorted; none where the shard is new, or they did not run.
+	Forgot []string
 }
 
 // Handover is how this member gave a shard away.

@@ -145,8 +145,13 @@ func acquired(e fleet.Event) entry {
 	if a.From != "" {
 		by += " from " + a.From
 	}
-	return line("Acquired shard", values...).
+	said := line("Acquired shard", values...).
 		event("Acquired", "acquired for term %d %s (%s); nobody could write on it for %v", e.Term, by, a.Why, a.Unowned)
+	if len(a.Forgot) > 0 {
+		said.values = append(said.values, "forgot", a.Forgot)
+		said.note += "; without what they had in memory begin again: " + strings.Join(a.Forgot, ", ")
+	}
+	return said
 }
 
 func released(e fleet.Event) entry {

@@ -84,6 +84,7 @@ func TestWhatIsSaid(t *testing.T) {
 	}
 	takeover := &fleet.Acquisition{
 		How: fleet.HowTakeover, Why: fleet.WhyExpired, From: "b_1", Unowned: 15 * time.Second, Cold: errors.New("nothing was prepared"),
+		Forgot: []string{"daemonset-controller", "horizontal-pod-autoscaler-controller"},
 		Phases: map[fleet.Phase]time.Duration{fleet.PhaseStart: time.Second},
 	}
 	vacant := &fleet.Acquisition{How: fleet.HowVacant, Why: fleet.WhyNew}
@@ -100,8 +101,9 @@ func TestWhatIsSaid(t *testing.T) {
 			`"level"=0 "msg"="Acquired shard"` + about + ` "how"="handoff" "reason"="rebalance" "from"="b_1" "unowned"="23ms" "caches"="warm" "acquire"="1ms" "ask"="1s" "catch_up"="2ms" "duration"="5ms"`,
 			"Normal Acquired acquired for term 4 by handoff from b_1 (rebalance); nobody could write on it for 23ms"},
 		"acquired by takeover": {running(takeover),
-			`"level"=0 "msg"="Acquired shard"` + about + ` "how"="takeover" "reason"="expired" "from"="b_1" "unowned"="15s" "caches"="cold" "cold"="nothing was prepared" "duration"="1s"`,
-			"Normal Acquired acquired for term 4 by takeover from b_1 (expired); nobody could write on it for 15s"},
+			`"level"=0 "msg"="Acquired shard"` + about + ` "how"="takeover" "reason"="expired" "from"="b_1" "unowned"="15s" "caches"="cold" "cold"="nothing was prepared" "duration"="1s" "forgot"=["daemonset-controller" "horizontal-pod-autoscaler-controller"]`,
+			"Normal Acquired acquired for term 4 by takeover from b_1 (expired); nobody could write on it for 15s; " +
+				"without what they had in memory begin again: daemonset-controller, horizontal-pod-autoscaler-controller"},
 		"acquired, vacant": {running(vacant),
 			`"level"=0 "msg"="Acquired shard"` + about + ` "how"="vacant" "reason"="new" "unowned"="0s" "caches"="warm"`,
 			"Normal Acquired acquired for term 4 while vacant (new); nobody could write on it for 0s"},

@@ -109,6 +109,9 @@ func (m *Metrics) countAcquisition(e fleet.Event) {
 		return
 	}
 	m.unowned.WithLabelValues(e.ID.Ring, string(a.How)).Observe(a.Unowned.Seconds())
+	for _, controller := range a.Forgot {
+		m.forgot.WithLabelValues(e.ID.Ring, controller).Inc()
+	}
 	if a.How == fleet.HowHandoff {
 		for phase, took := range a.Phases {
 			m.observe(e.ID.Ring, phase, took)

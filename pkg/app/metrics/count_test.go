@@ -39,7 +39,7 @@ func TestCount(t *testing.T) {
 	lease := fleet.ShardLease("flotilla", id)
 	conflict := apierrors.NewConflict(schema.GroupResource{}, "x", nil)
 	handoff := &fleet.Acquisition{How: fleet.HowHandoff, Why: fleet.WhyLeaving, Unowned: 2 * time.Second, Phases: map[fleet.Phase]time.Duration{fleet.PhaseAsk: time.Second, fleet.PhaseStart: 3 * time.Second}}
-	takeover := &fleet.Acquisition{How: fleet.HowTakeover, Why: fleet.WhyExpired, Unowned: 15 * time.Second, Phases: map[fleet.Phase]time.Duration{fleet.PhaseStart: time.Second}}
+	takeover := &fleet.Acquisition{How: fleet.HowTakeover, Why: fleet.WhyExpired, Unowned: 15 * time.Second, Forgot: []string{"x", "y"}, Phases: map[fleet.Phase]time.Duration{fleet.PhaseStart: time.Second}}
 	type series struct {
 		name   string
 		labels []string
@@ -89,6 +89,8 @@ func TestCount(t *testing.T) {
 		{fleet.Event{ID: id, Acquisition: takeover, Event: election.Event{Type: fleet.EventRunning, Name: lease}}, []series{
 			of(1, "shard_acquisitions_total", "ring", "namespaces", "how", "takeover", "reason", "expired", "result", "running"),
 			of(15, "shard_unowned_seconds_sum", "ring", "namespaces", "how", "takeover"),
+			of(1, "controller_memory_lost_total", "ring", "namespaces", "controller", "x"),
+			of(2, "controller_memory_lost_total"),
 			of(0, "handoff_phase_seconds_count"),
 		}},
 		{fleet.Event{ID: id, Acquisition: takeover, Event: election.Event{Type: fleet.EventRefused, Name: lease}}, []series{

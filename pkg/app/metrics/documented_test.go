@@ -173,6 +173,7 @@ var values = map[string]*regexp.Regexp{
 	"result":      regexp.MustCompile(`^(running|refused|abandoned|ok|conflict|failed|fenced|fence-refused|plan-(adopted|refused|restored|adapted))$`),
 	"phase":       regexp.MustCompile(`^(prepare|ask|acquire|catch_up|start|drain|release)$`),
 	"kind":        regexp.MustCompile(`^(member|shard|plan|gate)$`),
+	"controller":  regexp.MustCompile(`^[a-z0-9-]{1,60}$`),
 	"action":      regexp.MustCompile(`^(create|acquire|renew|ask|release|mark|write)$`),
 	"filtered_by": regexp.MustCompile(`^(server|client|process)$`),
 	"le":          regexp.MustCompile(`^[0-9.]+$|^\+Inf$`),

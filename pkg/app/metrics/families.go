@@ -72,6 +72,7 @@ var (
 var (
 	transitionsOf  = define("shard_transitions_total", counter, "Claims of this member that began (acquired) or ended, by the reason they ended for, and steps between: prepared, ready, warm, cold, refused, overdue.", "ring", "reason")
 	acquisitionsOf = define("shard_acquisitions_total", counter, "Shards that this member acquired, by how they came to it, why, and what became of it.", "ring", "how", "reason", "result")
+	forgotOf       = define("controller_memory_lost_total", counter, "Controllers that began again on a shard of this member without what another instance had kept in memory.", "ring", "controller")
 	phasesOf       = define("handoff_phase_seconds", histogram, "How long the phases of handoffs take, on the side of the new owner (prepare, ask, acquire, catch_up, start) and of the old holder (drain, release).", "ring", "phase")
 	unownedOf      = define("shard_unowned_seconds", histogram, "For how long nobody could write on a shard, until its controllers ran, observed by the member that runs it next.", "ring", "how")
 

@@ -85,6 +85,7 @@ func launch(t *testing.T, store *leasetest.Store, name string, plan shard.Plan) 
 	p.Member, err = fleet.New(fleet.Config{
 		Fleet: "flotilla", Member: name, Plan: plan, Leases: store.Client(name), Clock: clock.RealClock{},
 		Timing: election.DefaultTiming(), Gates: []string{"kube-controller-manager"}, Exit: func(reason string) { t.Error(reason) }, Observe: p.Count,
+		Forgets: func(string) bool { return true },
 		Build: func(_ context.Context, w fleet.Work) (fleet.Instance, error) {
 			return work{w, queues.NewGroup(w.Shard.Ring, w.Shard.Name)}, nil
 		},

@@ -53,13 +53,13 @@ type Metrics struct {
 	fleet  string
 	source Source
 
-	transitions, acquisitions *k8smetrics.CounterVec
-	phases, unowned           *k8smetrics.HistogramVec
-	refusedWrites             *k8smetrics.CounterVec
-	marks, plans              *k8smetrics.CounterVec
-	requests                  *k8smetrics.CounterVec
-	requestTime               *k8smetrics.HistogramVec
-	master                    *k8smetrics.GaugeVec
+	transitions, acquisitions, forgot *k8smetrics.CounterVec
+	phases, unowned                   *k8smetrics.HistogramVec
+	refusedWrites                     *k8smetrics.CounterVec
+	marks, plans                      *k8smetrics.CounterVec
+	requests                          *k8smetrics.CounterVec
+	requestTime                       *k8smetrics.HistogramVec
+	master                            *k8smetrics.GaugeVec
 }
 
 // New returns the metrics of a member of the fleet.
@@ -68,6 +68,7 @@ func New(fleetName string) *Metrics {
 		fleet:         fleetName,
 		transitions:   counters(transitionsOf),
 		acquisitions:  counters(acquisitionsOf),
+		forgot:        counters(forgotOf),
 		phases:        histograms(phasesOf, moveBuckets),
 		unowned:       histograms(unownedOf, moveBuckets),
 		refusedWrites: counters(refusedWritesOf),
@@ -90,7 +91,7 @@ func (m *Metrics) RegisterWith(to k8smetrics.KubeRegistry, source Source) { m.re
 
 func (m *Metrics) register(registry registry, source Source) {
 	m.source = source
-	registry.MustRegister(m.transitions, m.acquisitions, m.phases, m.unowned, m.refusedWrites, m.marks, m.plans, m.requests, m.requestTime)
+	registry.MustRegister(m.transitions, m.acquisitions, m.forgot, m.phases, m.unowned, m.refusedWrites, m.marks, m.plans, m.requests, m.requestTime)
 	registry.CustomMustRegister(m)
 	// client-go's elector registers this gauge under the same name when it is linked
 	// in, and does not export it. Dashboards know it, so the fleet sets it.

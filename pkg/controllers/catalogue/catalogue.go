@@ -190,6 +190,12 @@ func Lookup(name string) (Row, bool) {
 	return rows[i], true
 }
 
+// Forgets reports whether the controller with this name has something in Row.Forgets.
+func Forgets(name string) bool {
+	row, _ := Lookup(name)
+	return row.Forgets != ""
+}
+
 // Groups returns the groups of cluster controllers, in a fixed order.
 func Groups() []string {
 	return []string{GroupNodes, GroupVolumes, GroupGarbage, GroupCertificates, GroupPolicy}
