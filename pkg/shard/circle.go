@@ -113,13 +113,12 @@ type Circles struct {
 	last []*circle // the latest first
 }
 
-const (
-	// keptCircles are enough for the rings of a plan and of the next one.
-	keptCircles = 8
-	// maxSteps is by how many members a roster may differ from a circle's. A circle that is drawn from
-	// nothing costs less than many steps.
-	maxSteps = 8
-)
+// keptCircles are enough for the rings of a plan and of the next one.
+const keptCircles = 8
+
+// stepCost is how many members a circle can be drawn with in the time in which one comes to it or
+// leaves it: after each such step the library deals out all shards again.
+const stepCost = 3
 
 // take returns a circle with these shards and members, made of one that was used before, and nil if
 // none will do. It is the caller's, until it is given to keep.
@@ -128,8 +127,8 @@ func (cs *Circles) take(shards []ID, members []string) *circle {
 		return nil
 	}
 	i := slices.IndexFunc(cs.last, func(c *circle) bool {
-		return slices.Equal(c.shards, shards) &&
-			len(without(members, c.members))+len(without(c.members, members)) <= maxSteps
+		steps := len(without(members, c.members)) + len(without(c.members, members))
+		return stepCost*(steps-1) < len(members) && slices.Equal(c.shards, shards)
 	})
 	if i < 0 {
 		return nil
