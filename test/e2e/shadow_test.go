@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
@@ -109,6 +111,14 @@ func TestShadow(t *testing.T) {
 	}
 
 	m.stopStock(t, m.stock...)
+	// Its phase is the first thing that the controller of volumes writes.
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "left-alone"}, Spec: corev1.PersistentVolumeSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp/left-alone"}},
+	}}
+	if _, err := m.client.CoreV1().PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	deploy(t, m.client, "left-alone")
 	r = shadow1.reports(t, "the shadow would make a ReplicaSet, and tries again", func(r shadow.Report) bool {
 		w, found := wouldCreate(r, "replicasets.apps")
@@ -117,11 +127,18 @@ func TestShadow(t *testing.T) {
 	if w, _ := wouldCreate(r, "replicasets.apps"); w.Client != "deployment-controller" || w.Objects > 2+m.marks {
 		t.Errorf("it would write %+v, want at most one ReplicaSet for each of %d Deployments", w, 2+m.marks)
 	}
+	for _, w := range r.Writes {
+		if w.Client == "persistent-volume-binder" {
+			t.Errorf("what acts on more than the API server runs: %+v", w)
+		}
+	}
 	printed := shadow1.finish(t)
 	t.Log(printed)
 	if !strings.Contains(printed, "create replicasets.apps") || !strings.Contains(printed, "deployment-controller") {
 		t.Errorf("the report that is printed does not say what the shadow would write:\n%s", printed)
 	}
+
+	m.requireReads(t)
 
 	blind := m.startBlind(t)
 	harness.Eventually(t, harness.Patience, "it says what it may not read", blind.Says("/readyz/fleet", "the API server refuses list secrets"))
@@ -132,7 +149,7 @@ func TestShadow(t *testing.T) {
 		}
 	}
 	blind.finish(t)
-	m.requireUnseen(t, "shadow-1", "blind")
+	m.requireUnseen(t, "shadow-1", "reader", "blind")
 }
 
 // wouldCreate returns what controllers would have created of the resource.
@@ -159,6 +176,28 @@ func deploy(t *testing.T, client kubernetes.Interface, name string) {
 	if _, err := client.AppsV1().Deployments(metav1.NamespaceDefault).Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// requireReads has a shadow run as deploy/shadow has it: its rights are all that it needs, and it is told
+// those of a member.
+func (m *migration) requireReads(t *testing.T) {
+	t.Helper()
+	apply := exec.CommandContext(t.Context(), harness.Binary(t, m.plane, "kubectl"), "apply", "-f", "../../deploy/shadow/rbac.yaml")
+	apply.Env = []string{"KUBECONFIG=" + m.plane.AdminKubeconfig(), "HOME=" + t.TempDir()}
+	if out, err := apply.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	kubeconfig, err := m.plane.Kubeconfig("system:serviceaccount:kube-system:flotilla-shadow", "system:serviceaccounts", "system:serviceaccounts:kube-system")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := startShadow(t, m.plane, "reader", kubeconfig, "--shadow=1/3", "--shadow-rights-of=system:kube-controller-manager")
+	harness.Eventually(t, harness.Patience, "the caches are full", reader.Ready)
+	r := reader.reports(t, "the rights are known", func(r shadow.Report) bool { return r.Rights.Allowed > 50 && r.Rights.Unanswered == 0 })
+	if len(r.Rights.Missing) > 0 || r.Reads.Refused > 0 {
+		t.Errorf("a member lacks %+v, and the shadow may not read %v of %+v", r.Rights.Missing, r.Reads.Refused, r.ByRead)
+	}
+	reader.finish(t)
 }
 
 // startBlind starts a shadow as somebody who may read everything but Secrets, and ask for rights.

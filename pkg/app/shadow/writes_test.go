@@ -33,6 +33,9 @@ func TestCountsObjects(t *testing.T) {
 		if got.Objects != objects || got.Lasting != lasting || got.Attempts != attempts || !slices.Equal(got.Examples, examples) {
 			t.Errorf("counted %+v, want %d, %d, %d, %q", got, objects, lasting, attempts, examples)
 		}
+		if other := all[1-i]; other.Client != "x" || other.Objects != 1 || other.Attempts != 1 {
+			t.Errorf("of another client: %+v", other)
+		}
 		if len(all) != 2 || events != 2 || uncounted != 0 {
 			t.Errorf("%d kinds, %d events, %d uncounted", len(all), events, uncounted)
 		}
@@ -41,6 +44,7 @@ func TestCountsObjects(t *testing.T) {
 	w.add(of(create, "a", "two"), now.Add(LastingAfter-1))
 	check(3, 0, 13, "a/one", "a/two", "b/one")
 	w.add(of(create, "a", "two"), now.Add(LastingAfter))
+	check(3, 1, 14, "a/two")
 	w.add(of(create, "a", "two"), now.Add(2*LastingAfter))
 	check(3, 1, 15, "a/two")
 	w.add(of(create, "c", "new"), now.Add(2*LastingAfter))
