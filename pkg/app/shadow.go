@@ -203,7 +203,7 @@ func (s *shade) asking(c *config.CompletedConfig, o *Options, namespace string) 
 		return shadow.Asking{}, fmt.Errorf("creating the client that asks for rights: %w", err)
 	}
 	a := shadow.Asking{
-		Client: client.AuthorizationV1(), User: o.Fleet.ShadowRightsOf, Namespace: namespace, Fleet: o.Fleet.Name, Mints: s.mints,
+		Client: client.AuthorizationV1(), User: o.Fleet.ShadowRightsOf, Namespace: namespace, Mints: s.mints,
 	}
 	if s.mints {
 		a.Account = accountOf(catalogue.Identities())

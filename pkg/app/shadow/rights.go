@@ -89,8 +89,8 @@ type Asking struct {
 	// Account returns the service account of a client, "system:serviceaccount:<namespace>:<name>";
 	// empty for the process's own identity.
 	Account func(client string) string
-	// Namespace is where the fleet's Leases would be, and Fleet its name.
-	Namespace, Fleet string
+	// Namespace is where the fleet's Leases would be.
+	Namespace string
 	// Mints is set if a member would mint tokens for controllers.
 	Mints bool
 }
