@@ -55,8 +55,9 @@ func test() []step {
 		},
 		pageStep,
 		{
-			name: "deploy-short", what: "the image's file system, and the static pod beside kubeadm's", long: "some seconds", member: true,
-			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage", "./test/deploy")},
+			name: "deploy-short", what: "the image's file system, the static pod beside kubeadm's, and a shadow's rights", long: "some seconds", member: true,
+			tools:    []string{"kubectl"},
+			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage|TestShadowMayOnlyRead", "./test/deploy")},
 		},
 		chartStep,
 		{

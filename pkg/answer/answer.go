@@ -122,6 +122,35 @@ func parseProtobuf(text []byte) (Object, error) {
 	return Object{Version: string(version)}, nil
 }
 
+// Name returns the name of the object in a body, or the beginning of it where the server is to complete
+// it (generateName). It is empty if there is none, or if the body cannot be read.
+func Name(contentType string, text []byte) (name string, generated bool) {
+	var beginning string
+	if strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf") {
+		text, _ = bytes.CutPrefix(text, protobufMagic)
+		raw, _ := protoField(text, 2)
+		meta, _ := protoField(raw, 1)
+		own, _ := protoField(meta, 1)
+		prefix, _ := protoField(meta, 2)
+		name, beginning = string(own), string(prefix)
+	} else {
+		var whole struct {
+			Metadata struct {
+				Name         string `json:"name"`
+				GenerateName string `json:"generateName"`
+			} `json:"metadata"`
+		}
+		if json.Unmarshal(text, &whole) != nil {
+			return "", false
+		}
+		name, beginning = whole.Metadata.Name, whole.Metadata.GenerateName
+	}
+	if name == "" && beginning != "" {
+		return beginning, true
+	}
+	return name, false
+}
+
 // protoField returns the first field of this number that has a length. The message may be cut.
 func protoField(message []byte, number protowire.Number) ([]byte, bool) {
 	for len(message) > 0 {

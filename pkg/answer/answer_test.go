@@ -131,3 +131,27 @@ func TestBody(t *testing.T) {
 		}
 	}
 }
+
+// TestName has bodies of requests that create objects, in both encodings.
+func TestName(t *testing.T) {
+	for _, contentType := range []string{jsonType, protobufType} {
+		for name, tc := range map[string]struct {
+			meta      metav1.ObjectMeta
+			want      string
+			generated bool
+		}{
+			"named":     {metav1.ObjectMeta{Name: "web", Namespace: "team"}, "web", false},
+			"generated": {metav1.ObjectMeta{GenerateName: "web-"}, "web-", true},
+			"both":      {metav1.ObjectMeta{Name: "web", GenerateName: "web-"}, "web", false},
+			"neither":   {metav1.ObjectMeta{Namespace: "team"}, "", false},
+		} {
+			pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: tc.meta}
+			if got, generated := Name(contentType, encoded(t, pod, contentType)); got != tc.want || generated != tc.generated {
+				t.Errorf("%s in %s: %q, %v", name, contentType, got, generated)
+			}
+		}
+		if got, generated := Name(contentType, []byte("no object")); got != "" || generated {
+			t.Errorf("rubbish in %s: %q, %v", contentType, got, generated)
+		}
+	}
+}

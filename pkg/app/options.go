@@ -16,6 +16,7 @@ import (
 	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
+	"github.com/flotilla-kube/flotilla/pkg/app/shadow"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -87,6 +88,10 @@ type FleetOptions struct {
 	// GateDelay is how long nobody else must have kept a gate before a fleet of which nothing runs
 	// begins; 0 to one minute.
 	GateDelay time.Duration
+	// Shadow has the process rehearse for a member and write nothing; the zero Part is for a real one.
+	Shadow shadow.Part
+	// ShadowRightsOf is the user whose rights a shadow asks for; empty for its own.
+	ShadowRightsOf string
 	// FenceDelay is how long the API server is given to see that a dead member is fenced, before its shards run; 0 to
 	// one minute.
 	FenceDelay time.Duration
@@ -144,6 +149,9 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Handoffs, "max-concurrent-handoffs", o.Handoffs, "How many shards a member prepares to take over from others at a time. Each is listed and cached twice in the fleet meanwhile.")
 	fs.BoolVar(&o.Standby, "standby", o.Standby, "Keep the caches of those shards warm that this member would take over if their holder failed. A takeover then does not list whole objects; every object is cached twice in the fleet.")
 	fs.BoolVar(&o.ShareKubeAPILimits, "share-kube-api-limits", o.ShareKubeAPILimits, "The limits of --kube-api-qps and --kube-api-burst are the fleet's and not each member's: of a controller of a namespaced ring, a member has the part of them that the shards which it runs are of the ring. A controller of a group runs on one member, and has all of them there. Set it on all members or on none.")
+	fs.Var(&o.Shadow, "shadow", "Be no member, and write nothing: fill the caches of what the first member would own, or with K/N the K-th of N members, by the plan of the fleet of this name or else by --shards, run its controllers, and report what they would have written, memory, watches and missing rights. See docs/shadow.md.")
+	fs.Lookup("shadow").NoOptDefVal = shadow.Whole
+	fs.StringVar(&o.ShadowRightsOf, "shadow-rights-of", o.ShadowRightsOf, "With --shadow: the user whose rights are asked for where a member would make requests in its own name. By default it is whoever the shadow is.")
 	fs.DurationVar(&o.FenceDelay, "fence-delay", o.FenceDelay, "How long every API server is given to see that a dead member is fenced, before that member's shards are run elsewhere. It counts only where the admission policy flotilla-fence is installed, and with --use-service-account-credentials.")
 }
 
@@ -205,6 +213,9 @@ func (o *FleetOptions) validate() []error {
 	}
 	if o.Handoffs < 1 || o.Handoffs > shard.MaxShards {
 		errs = append(errs, fmt.Errorf("--max-concurrent-handoffs %d: must be from 1 to %d", o.Handoffs, shard.MaxShards))
+	}
+	if o.ShadowRightsOf != "" && !o.Shadow.Enabled() {
+		errs = append(errs, fmt.Errorf("--shadow-rights-of %q: needs --shadow", o.ShadowRightsOf))
 	}
 	if o.GateDelay < 0 || o.GateDelay > maxGateDelay {
 		errs = append(errs, fmt.Errorf("--gate-delay %v: must be from 0s to %v", o.GateDelay, maxGateDelay))

@@ -49,6 +49,10 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	if err := publishConfig(c); err != nil {
 		return err
 	}
+	shade, err := newShade(c, o)
+	if err != nil {
+		return err
+	}
 	c.EventBroadcaster.StartStructuredLogging(3) // the fleet's own events, each of which is a log line anyway
 	c.EventBroadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
 	defer c.EventBroadcaster.Shutdown()
@@ -66,7 +70,7 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 
 	stopServing := make(chan struct{})
 	fleetPage := page.New(page.Config{Fleet: o.Fleet.Name, Member: o.Fleet.Member, Version: version.Get().GitVersion})
-	stopped, err := serve(c, endpoints, fleetPage, probes, stopServing)
+	stopped, err := serve(c, endpoints, fleetPage, shade, probes, stopServing)
 	if err != nil {
 		return fmt.Errorf("serving on the secure port: %w", err)
 	}
@@ -83,6 +87,10 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	defer running.Wait()
 	defer stopProcess()
 
+	if shade != nil {
+		fleetPage.Say("This process is a shadow: it is no member and writes nothing. What it has to say is at " + shadowPath + ".")
+		return shade.run(ctx, c, o, process, surplus, probes)
+	}
 	if !o.Generic.LeaderElection.LeaderElect {
 		fleetPage.Say("There is no fleet: with --leader-elect=false this process runs every controller on everything, by itself.")
 		return runAlone(ctx, process, c.ControllerShutdownTimeout, surplus, probes)

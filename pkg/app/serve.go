@@ -45,13 +45,13 @@ func publishConfig(c *config.CompletedConfig) error {
 
 // serve starts the secure port and returns a channel that is closed once it has
 // stopped, after stop was closed. Without a secure port it serves nothing.
-func serve(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPage http.Handler, probes *probes, stop <-chan struct{}) (<-chan struct{}, error) {
+func serve(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPage http.Handler, shade *shade, probes *probes, stop <-chan struct{}) (<-chan struct{}, error) {
 	if c.SecureServing == nil {
 		stopped := make(chan struct{})
 		close(stopped)
 		return stopped, nil
 	}
-	handler := genericcontrollermanager.BuildHandlerChain(routes(c, endpoints, fleetPage, probes), &c.Authorization, &c.Authentication)
+	handler := genericcontrollermanager.BuildHandlerChain(routes(c, endpoints, fleetPage, shade, probes), &c.Authorization, &c.Authentication)
 	stopped, _, err := c.SecureServing.Serve(handler, 0, stop)
 	return stopped, err
 }
@@ -63,9 +63,12 @@ const fleetPath = "/fleet"
 // that leaves a member ready while it takes over.
 const completePath = "/completez"
 
+// shadowPath is what a shadow has to report, under the same rule.
+const shadowPath = "/shadow"
+
 // routes are upstream's, with health checks and debug handlers that come and go, /livez, /readyz and /completez beside /healthz, and the
 // fleet's status page.
-func routes(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPage http.Handler, probes *probes) http.Handler {
+func routes(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPage http.Handler, shade *shade, probes *probes) http.Handler {
 	m := genericcontrollermanager.NewBaseHandler(&c.ComponentConfig.Generic.Debugging, endpoints.Healthz())
 	m.UnlistedHandlePrefix("/healthz/", endpoints.Healthz())
 	m.UnlistedHandlePrefix("/debug/controllers/", endpoints.Debug())
@@ -74,6 +77,9 @@ func routes(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPa
 	healthz.InstallPathHandler(m, completePath, healthz.NamedCheck("fleet", func(*http.Request) error { return probes.isComplete() }))
 	slis.SLIMetricsWithReset{}.Install(m)
 	m.Handle(fleetPath, fleetPage)
+	if shade != nil {
+		m.Handle(shadowPath, shade.reporter)
+	}
 	if utilfeature.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentFlagz) && c.Flagz != nil {
 		flagz.Install(m, component, c.Flagz)
 	}

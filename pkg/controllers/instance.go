@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/transport"
@@ -83,6 +84,7 @@ type Instance struct {
 	mu          sync.Mutex // guards controllers, to which Run may add
 	controllers []app.Controller
 	queues      *queues.Group
+	idle        sets.Set[string]
 	running     func()
 	shutdown    time.Duration
 	// count counts the instance among those that share the limits of requests, until
@@ -121,6 +123,7 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 		cancel:    cancel,
 		late:      func() error { return nil },
 		queues:    queues.NewGroup(spec.ID.Ring, spec.ID.Name),
+		idle:      p.idle,
 		running:   spec.Running,
 		shutdown:  spec.ShutdownTimeout,
 		start:     func(ctx context.Context) { pause(ctx, p.clock, p.startDelay()) },

@@ -52,8 +52,8 @@ type Process struct {
 	clock     election.Clock
 	// began is when the process did, by clock.
 	began time.Time
-	// left are controllers that others run.
-	left sets.Set[string]
+	// left are controllers that others run, idle those that are built and do not run.
+	left, idle sets.Set[string]
 }
 
 // NewProcess returns the shared part of all shards of this process. It reads the
@@ -157,6 +157,10 @@ func (p *Process) Clock() election.Clock { return p.clock }
 
 // Leave has the process not run these controllers, though its flags enable them. Call it before anything is built.
 func (p *Process) Leave(controllers []string) { p.left = sets.New(controllers...) }
+
+// Idle has the process build these controllers, so that their caches are filled, and not run them. Call
+// it before anything is built.
+func (p *Process) Idle(controllers []string) { p.idle = sets.New(controllers...) }
 
 // ShareLimits has the limits that the flags set for a controller's requests be the fleet's: of a controller of a namespaced
 // ring, the process has the part of them that its running shards are of the ring. Without it each process has them whole.

@@ -33,6 +33,9 @@ func (i *Instance) announce(ctx context.Context) (wait func()) {
 func (i *Instance) grouped() []app.Controller {
 	all := make([]app.Controller, 0, len(i.controllers))
 	for _, c := range i.controllers {
+		if i.idle.Has(c.Name()) {
+			c = idle{c}
+		}
 		all = append(all, groupedController{c, i.queues, i.start})
 	}
 	return all
@@ -42,6 +45,16 @@ type groupedController struct {
 	app.Controller
 	queues *queues.Group
 	start  func(context.Context)
+}
+
+// idle is a controller that does nothing. As when an instance is closed, it is run in the end with a
+// context that has ended: only so does it end what its constructor has started.
+type idle struct{ app.Controller }
+
+// Run implements app.Controller.
+func (c idle) Run(ctx context.Context) {
+	<-ctx.Done()
+	c.Controller.Run(ctx)
 }
 
 // Run implements app.Controller. A controller whose context has ended before it may begin is run

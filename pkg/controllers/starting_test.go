@@ -6,7 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
+
+	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 )
 
 // TestStartInterval has controllers begin at their time in the life of the process: an interval and
@@ -45,4 +48,41 @@ func TestStartInterval(t *testing.T) {
 	if d := withFlags(func(*kubectrlmgrconfig.KubeControllerManagerConfiguration) {}).startDelay(); d != 0 {
 		t.Errorf("without the flag there is a delay of %v", d)
 	}
+}
+
+// recording is a controller that keeps whether it was run with a context that had ended.
+type recording struct {
+	app.Controller
+	ran, ended *bool
+}
+
+func (recording) Name() string { return "recording-controller" }
+func (c recording) Run(ctx context.Context) {
+	*c.ran, *c.ended = true, ctx.Err() != nil
+	<-ctx.Done()
+}
+
+// TestIdle has a controller not run before it is to end, and then only to clean up, if the process is
+// told to leave it idle.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &Process{}
+		p.Idle([]string{"recording-controller"})
+		for name, i := range map[string]*Instance{"idle": {idle: p.idle}, "not idle": {}} {
+			var ran, ended bool
+			i.start, i.queues = func(context.Context) {}, queues.NewGroup("", "")
+			i.controllers = []app.Controller{recording{ran: &ran, ended: &ended}}
+			ctx, stop := context.WithCancel(t.Context())
+			go i.grouped()[0].Run(ctx)
+			synctest.Wait()
+			if ran == (name == "idle") {
+				t.Errorf("%s: it runs: %v", name, ran)
+			}
+			stop()
+			synctest.Wait()
+			if !ran || ended != (name == "idle") {
+				t.Errorf("%s: in the end it was run: %v, with a context that had ended: %v", name, ran, ended)
+			}
+		}
+	})
 }

@@ -29,6 +29,7 @@ func TestAdmitted(t *testing.T) {
 		"chart, hosted":       chart(t, hostedNamespace, "--set=mode=hosted"),
 		"static pod":          mirror(readFile(t, filepath.Join(root, staticPod)), "cp-0"),
 		"fence":               kustomize(t, "deploy/fence"),
+		"shadow":              kustomize(t, "deploy/shadow"),
 		"base, as it lies":    kustomize(t, "deploy/base"),
 		"rights, as they lie": kustomize(t, "deploy/rbac"),
 		"monitoring":          withoutDefinitions(t, kustomize(t, monitoring)),

@@ -16,6 +16,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -228,6 +229,33 @@ func TestReadinessOutlastsATakeover(t *testing.T) {
 		probe := spec.Template.Spec.Containers[0].ReadinessProbe
 		if took := time.Duration(probe.PeriodSeconds*probe.FailureThreshold) * time.Second; took < least {
 			t.Errorf("%s: a member is not ready after %v of bad answers, want %v at least", overlay, took, least)
+		}
+	}
+}
+
+// TestShadowMayOnlyRead: the rights of deploy/shadow are to read, without what acts by get, and to ask.
+func TestShadowMayOnlyRead(t *testing.T) {
+	role := into[rbacv1.ClusterRole](t, kustomize(t, "deploy/shadow"), "ClusterRole")
+	if len(role.Rules) < 4 {
+		t.Errorf("only %d rules", len(role.Rules))
+	}
+	asks := []string{"subjectaccessreviews", "selfsubjectaccessreviews", "tokenreviews"}
+	for _, rule := range role.Rules {
+		for _, verb := range rule.Verbs {
+			all := slices.Contains(rule.Resources, "*")
+			core := slices.Contains(rule.APIGroups, "") || slices.Contains(rule.APIGroups, "*")
+			switch {
+			case verb == "list" || verb == "watch":
+			case verb == "get" && !(all && core):
+				for _, resource := range rule.Resources {
+					if _, sub, is := strings.Cut(resource, "/"); is && sub != "scale" && sub != "status" {
+						t.Errorf("it may get %s", resource)
+					}
+				}
+			case verb == "create" && !slices.ContainsFunc(rule.Resources, func(r string) bool { return !slices.Contains(asks, r) }):
+			default:
+				t.Errorf("it may %s %v of %v", verb, rule.Resources, rule.APIGroups)
+			}
 		}
 	}
 }

@@ -83,6 +83,9 @@ type Row struct {
 	// Forgets says what an instance keeps in memory only and a successor starts
 	// afresh, where an operator could see it; empty when nothing.
 	Forgets string
+	// ActsOutside says what it does beside requests to the API server, empty when nothing: what no
+	// fence in a client can refuse.
+	ActsOutside string
 	// Picture says what it keeps in memory that others fill and that it decides by, and
 	// what it waits for before it does; zero when it decides by listers, by what it asks
 	// for and by its own writes.

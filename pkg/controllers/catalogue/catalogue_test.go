@@ -73,6 +73,7 @@ func TestRows(t *testing.T) {
 		}
 		for what, text := range map[string]string{
 			"Why": row.Why, "BuildHazards": row.BuildHazards, "RestartHazards": row.RestartHazards, "Forgets": row.Forgets,
+			"ActsOutside": row.ActsOutside,
 		} {
 			if text != "" && !strings.HasSuffix(text, ".") || what == "Why" && text == "" {
 				t.Errorf("%s: %s must be plain sentences, but is %q", row.Name, what, text)

@@ -89,8 +89,9 @@ func volumes() []Row {
 		Name: names.PersistentVolumeBinderController,
 		Why: "Reads all volumes and claims and binds them to each other; reclaims the volume of a claim that it cannot see. " +
 			"Never to be cut by namespace.",
-		Clients: []Client{client("persistent-volume-binder")},
-		Slim:    slimPods(),
+		Clients:     []Client{client("persistent-volume-binder")},
+		ActsOutside: "Makes and removes directories of its own machine below /tmp for volumes of type hostPath (pkg/volume/hostpath/host_path.go:291 and 351).",
+		Slim:        slimPods(),
 		RestartHazards: "The metrics of volumes and claims are collected from the first instance's own stores, which stay in memory; the caches that it read are emptied once it has ended " +
 			"(volume/persistentvolume/metrics/metrics.go:68). Goroutines that recycle or delete a volume are not waited for by Run (pv_controller.go:1888).",
 	}, {
@@ -98,6 +99,7 @@ func volumes() []Row {
 		Why: "Reads all Pods, Nodes, claims, volumes and VolumeAttachments; detaches a volume from a Node when no Pod that it sees uses it there. " +
 			"Writes VolumeAttachments and Nodes.",
 		Clients:      []Client{client("attachdetach-controller")},
+		ActsOutside:  runsFlexVolumes,
 		Slim:         slimPods(),
 		BuildHazards: watchesFlexVolumes,
 		RestartHazards: "The metrics of volumes are collected from the caches of the first instance in the process, which are emptied with their last user; " +
@@ -204,6 +206,8 @@ func policy() []Row {
 		},
 	}}
 }
+
+const runsFlexVolumes = "Runs the programs in --flex-volume-plugin-dir that attach and detach (pkg/volume/flexvolume/driver-call.go:125)."
 
 const watchesFlexVolumes = "Creates --flex-volume-plugin-dir where it is missing, and watches it with a goroutine that ends with the context given to the constructor " +
 	"(pkg/volume/flexvolume/probe.go:60)."

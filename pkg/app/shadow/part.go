@@ -1,0 +1,95 @@
+package shadow
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// MaxMembers bounds the fleet that a shadow imagines.
+const MaxMembers = 256
+
+// Part is which member of how many a shadow stands for. The zero Part is no shadow. It is a
+// pflag.Value.
+type Part struct {
+	// Index counts from 1.
+	Index, Members int
+}
+
+// Whole is the Part of a fleet of one.
+const Whole = "1/1"
+
+// Enabled reports whether there is to be a shadow.
+func (p *Part) Enabled() bool { return p.Members > 0 }
+
+// String implements pflag.Value.
+func (p *Part) String() string {
+	if !p.Enabled() {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", p.Index, p.Members)
+}
+
+// Type implements pflag.Value.
+func (p *Part) Type() string { return "K/N" }
+
+// Set implements pflag.Value.
+func (p *Part) Set(text string) error {
+	first, second, _ := strings.Cut(text, "/")
+	index, err := strconv.Atoi(first)
+	members, err2 := strconv.Atoi(second)
+	if err != nil || err2 != nil || index < 1 || index > members || members > MaxMembers {
+		return fmt.Errorf("must be K/N, member K of N, with 1 <= K <= N <= %d, such as 1/4", MaxMembers)
+	}
+	*p = Part{index, members}
+	return nil
+}
+
+// names are those of the imagined members: what the pods of the manifests' StatefulSet are called.
+func (p *Part) names(fleetName string) []string {
+	names := make([]string, 0, p.Members)
+	for i := range p.Members {
+		names = append(names, fmt.Sprintf("%s-%d", fleetName, i))
+	}
+	return names
+}
+
+// Assignment is a shard that a shadow has, and how it is to be built.
+type Assignment struct {
+	Shard       shard.Shard
+	Controllers []string
+	// Share and Shards are as in fleet.Work.
+	Share, Shards int
+}
+
+// Assign returns what the member would own if a fleet of so many came up now, under the plan, and
+// nobody held anything; of these rings only, all if none are given.
+func (p *Part) Assign(fleetName string, plan shard.Plan, rings []string) ([]Assignment, error) {
+	names := p.names(fleetName)
+	wishes, err := fleet.WishAfresh(fleetName, plan, names)
+	if err != nil {
+		return nil, err
+	}
+	var all []Assignment
+	for _, ring := range plan.Rings {
+		if len(rings) > 0 && !slices.Contains(rings, ring.Name) {
+			continue
+		}
+		for _, s := range ring.Shards {
+			if wishes.Owner(s.ID) != names[p.Index-1] {
+				continue
+			}
+			a := Assignment{Shard: s, Controllers: plan.ControllersOf(s.ID), Share: 1, Shards: len(ring.Shards)}
+			if s.Namespaced() {
+				a.Share = wishes.Share(ring.Name, len(ring.Shards))
+			}
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b Assignment) int { return a.Shard.ID.Compare(b.Shard.ID) })
+	return all, nil
+}
