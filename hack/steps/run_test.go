@@ -172,6 +172,8 @@ func TestScreenAndLogOfTests(t *testing.T) {
 func TestBesideAStepThatWaits(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
 	nice, err := exec.CommandContext(t.Context(), "nice").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +185,7 @@ func TestBesideAStepThatWaits(t *testing.T) {
 		{name: "e2e", commands: sh("touch other; echo other at $(nice)")},
 		{name: "late", computes: true, commands: sh("echo late at $(nice)")},
 	}
-	results := r.run(t.Context(), steps, nil)
+	results := r.run(ctx, steps, nil)
 	got := states(results)
 	if got["alerts"] != failed || got["sim"] != passed || got["e2e"] != passed || results[0].step != "alerts" {
 		t.Errorf("got %+v", results)
@@ -209,14 +211,19 @@ func TestBesideAStepThatWaits(t *testing.T) {
 func TestWaitingOneAfterAnother(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
+	// What waits for a file that never comes is interrupted.
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
 	steps := []step{
 		{name: "e2e", waits: true, commands: sh("until [ -e sim ]; do :; done; [ ! -e demo ] && touch e2e")},
 		{name: "sim", computes: true, commands: sh("touch sim; until [ -e integration ]; do :; done")},
 		{name: "integration", waits: true, commands: sh("[ -e e2e ] && touch integration; until [ -e page ]; do :; done; echo waited for page")},
 		{name: "page", light: true, commands: sh("touch page")},
-		{name: "demo", commands: sh("[ -e integration ] && touch demo")},
+		// It has a while in which the next step would be seen.
+		{name: "handbook", waits: true, commands: sh("i=0; while [ ! -e demo ] && [ $i -lt 50000 ]; do i=$((i+1)); done; [ ! -e demo ]")},
+		{name: "demo", commands: sh("touch demo")},
 	}
-	results := r.run(t.Context(), steps, nil)
+	results := r.run(ctx, steps, nil)
 	for i, result := range results {
 		if result.step != steps[i].name || result.state != passed {
 			t.Errorf("got %+v, want %s to have passed; the screen:\n%s", result, steps[i].name, screen)

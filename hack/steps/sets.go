@@ -70,7 +70,7 @@ func test() []step {
 		},
 		{
 			name: "chaos-one", what: "a suspended member in a burst of work, with the default timings, judged by the audit log", long: "a minute and a half",
-			tools: plane, member: true, waits: true, commands: []command{busyChaos("stop-in-burst")},
+			tools: plane, member: true, light: true, commands: []command{busyChaos("stop-in-burst")},
 		},
 		demoStep,
 	}
@@ -123,8 +123,8 @@ var (
 	}
 	integrationStep = step{
 		name: "integration", what: "tests against a real etcd and API server", long: "3 minutes", tools: plane, waits: true,
-		// Two of the three packages take a quarter of the time, and run beside the other one.
-		commands: []command{goTest("-count=1", "-p=2", "-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
+		// Two of the packages take most of the time, and wait most of it; the others run beside them.
+		commands: []command{goTest("-count=1", "-p=3", "-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
 	}
 	garbageStep = step{
 		name: "garbage", what: "300 random graphs of owners, by the garbage collector in parts and by upstream's (ARGS=\"-seed N\" repeats them)", long: "a minute and a half",
