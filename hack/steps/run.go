@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -50,10 +51,12 @@ type result struct {
 	took time.Duration
 	// skips are the tests that were skipped, and why.
 	skips []skip
+	// tests are those that ran, the slowest first and no more than anybody wants to know of.
+	tests []timed
 }
 
-// run runs the steps one after another, with what they need built before the first that needs it, and reports how each ended. While a step waits, those after
-// it run beside it that only compute, at a low priority, or that ask little.
+// run runs the steps one after another, with what they need built before the first that needs it, and reports how each ended. Among steps in a row that
+// wait or fit beside one that waits, those that wait run one after another, and the others beside them: what only computes at a low priority.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes of building.
@@ -61,39 +64,62 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	all := slices.Insert(slices.Clone(steps), max(first, 0), prepare(steps)...)
 	results := make([]result, len(all))
 	broken := ""
-	var waiting sync.WaitGroup
-	beside := false
-	for i, s := range all {
+	one := func(r runner, s step) result {
+		switch {
+		case ctx.Err() != nil:
+			return result{step: s.name, state: failed, why: "not run: interrupted"}
+		case broken != "" && (s.member || len(s.tools) > 0):
+			return result{step: s.name, state: failed, why: "not run: " + broken + " failed"}
+		}
 		if len(args) > 0 && slices.ContainsFunc(steps, func(asked step) bool { return asked.name == s.name }) {
 			s.commands = slices.Clone(s.commands)
 			last := &s.commands[len(s.commands)-1]
 			last.args = append(slices.Clone(last.args), args...)
 		}
-		if beside && !s.fits() {
-			waiting.Wait()
-			beside = false
+		return r.one(ctx, s)
+	}
+	for i := 0; i < len(all); {
+		end := i + 1
+		for all[i].mixes() && end < len(all) && all[end].mixes() {
+			end++
 		}
+		r.together(all[i:end], results[i:end], one)
+		if name := all[i].name; (name == toolsName || name == binaryName) && results[i].state == failed {
+			broken = name
+		}
+		i = end
+	}
+	return results
+}
+
+// together runs those of the steps that wait one after another, and the others beside them.
+func (r runner) together(steps []step, results []result, one func(runner, step) result) {
+	beside := slices.ContainsFunc(steps, func(s step) bool { return s.waits }) && slices.ContainsFunc(steps, step.fits)
+	var waiting sync.WaitGroup
+	var over atomic.Bool
+	if beside {
+		silent := r
+		silent.silent = true
+		waiting.Go(func() {
+			defer over.Store(true)
+			for i, s := range steps {
+				if s.waits {
+					results[i] = one(silent, s)
+				}
+			}
+		})
+	}
+	for i, s := range steps {
 		switch {
-		case ctx.Err() != nil:
-			results[i] = result{step: s.name, state: failed, why: "not run: interrupted"}
-		case broken != "" && (s.member || len(s.tools) > 0):
-			results[i] = result{step: s.name, state: failed, why: "not run: " + broken + " failed"}
-		case s.waits && i+1 < len(all) && all[i+1].fits():
-			beside = true
-			silent := r
-			silent.silent = true
-			waiting.Go(func() { results[i] = silent.one(ctx, s) })
-		case beside && s.computes:
-			results[i] = r.one(ctx, s.low())
+		case beside && s.waits:
+			// It runs above.
+		case beside && s.computes && !over.Load():
+			results[i] = one(r, s.low())
 		default:
-			results[i] = r.one(ctx, s)
-		}
-		if (s.name == toolsName || s.name == binaryName) && results[i].state == failed {
-			broken = s.name
+			results[i] = one(r, s)
 		}
 	}
 	waiting.Wait()
-	return results
 }
 
 // shared is a writer for steps beside each other.
@@ -146,12 +172,12 @@ func (r runner) one(ctx context.Context, s step) result {
 		}
 	}
 	began := r.now()
-	skips, err := r.logged(ctx, s)
-	result := result{step: s.name, state: passed, took: r.now().Sub(began), skips: skips}
+	seen, err := r.logged(ctx, s)
+	result := result{step: s.name, state: passed, took: r.now().Sub(began), skips: seen.skips, tests: seen.slowest}
 	if err != nil {
 		result.state, result.why = failed, err.Error()
 	}
-	for _, skip := range skips {
+	for _, skip := range seen.skips {
 		if r.strict && !skip.leftOut() {
 			result.state, result.why = failed, cmp.Or(result.why, "not run: "+skip.test)
 		}
@@ -176,24 +202,24 @@ func (r runner) tell(result result) result {
 }
 
 // logged runs the commands of a step until one fails.
-func (r runner) logged(ctx context.Context, s step) ([]skip, error) {
+func (r runner) logged(ctx context.Context, s step) (seen, error) {
 	name := filepath.Join(r.root, logs, s.name+".log")
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return nil, err
+		return seen{}, err
 	}
 	log, err := os.Create(name)
 	if err != nil {
-		return nil, err
+		return seen{}, err
 	}
 	defer log.Close()
 	if s.changed {
 		packages, err := changed(ctx, r.root)
 		if err != nil {
-			return nil, err
+			return seen{}, err
 		}
 		if len(packages) == 0 {
 			fmt.Fprintln(r.screen, "    nothing has changed")
-			return nil, nil
+			return seen{}, nil
 		}
 		s.commands[len(s.commands)-1].args = append(slices.Clone(s.commands[len(s.commands)-1].args), packages...)
 	}
@@ -202,20 +228,20 @@ func (r runner) logged(ctx context.Context, s step) ([]skip, error) {
 	if r.silent {
 		r.screen = &shared{to: &unseen}
 	}
-	var skips []skip
+	var all seen
 	for _, c := range s.commands {
 		found, err := r.command(ctx, c, log)
-		skips = append(skips, found...)
+		all.add(found)
 		if err != nil {
 			_, _ = unseen.WriteTo(screen)
-			return skips, err
+			return all, err
 		}
 	}
-	return skips, nil
+	return all, nil
 }
 
 // command runs one command. Its errors name it.
-func (r runner) command(ctx context.Context, c command, log io.Writer) ([]skip, error) {
+func (r runner) command(ctx context.Context, c command, log io.Writer) (seen, error) {
 	process := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
 	process.Dir, process.Env = r.root, append(os.Environ(), c.env...)
 	// An interrupted test must have the time to stop what it has started.
@@ -226,13 +252,13 @@ func (r runner) command(ctx context.Context, c command, log io.Writer) ([]skip, 
 	process.Stderr = both
 	if !c.tests {
 		process.Stdout = both
-		return nil, named(c, process.Run())
+		return seen{}, named(c, process.Run())
 	}
 	tests := newTests(r.screen, log)
 	process.Stdout = tests
 	err := process.Run()
 	tests.close()
-	return tests.skips, named(c, err)
+	return tests.seen, named(c, err)
 }
 
 func named(c command, err error) error {

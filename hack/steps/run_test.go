@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,6 +172,8 @@ func TestScreenAndLogOfTests(t *testing.T) {
 func TestBesideAStepThatWaits(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
 	nice, err := exec.CommandContext(t.Context(), "nice").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +185,7 @@ func TestBesideAStepThatWaits(t *testing.T) {
 		{name: "e2e", commands: sh("touch other; echo other at $(nice)")},
 		{name: "late", computes: true, commands: sh("echo late at $(nice)")},
 	}
-	results := r.run(t.Context(), steps, nil)
+	results := r.run(ctx, steps, nil)
 	got := states(results)
 	if got["alerts"] != failed || got["sim"] != passed || got["e2e"] != passed || results[0].step != "alerts" {
 		t.Errorf("got %+v", results)
@@ -200,6 +204,68 @@ func TestBesideAStepThatWaits(t *testing.T) {
 	// What it has printed is shown once it has failed, in one piece.
 	if !strings.Contains(screen.String(), "waited\n==> alerts: FAILED") {
 		t.Errorf("the screen:\n%s", screen)
+	}
+}
+
+// TestWaitingOneAfterAnother: steps that wait, wait for each other, wherever in the row they are, and what fits runs beside all of them.
+func TestWaitingOneAfterAnother(t *testing.T) {
+	r, screen := plant(t)
+	r.now = time.Now
+	// What waits for a file that never comes is interrupted.
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	steps := []step{
+		{name: "e2e", waits: true, commands: sh("until [ -e sim ]; do :; done; [ ! -e demo ] && touch e2e")},
+		{name: "sim", computes: true, commands: sh("touch sim; until [ -e integration ]; do :; done")},
+		{name: "integration", waits: true, commands: sh("[ -e e2e ] && touch integration; until [ -e page ]; do :; done; echo waited for page")},
+		{name: "page", light: true, commands: sh("touch page")},
+		// It has a while in which the next step would be seen.
+		{name: "handbook", waits: true, commands: sh("i=0; while [ ! -e demo ] && [ $i -lt 50000 ]; do i=$((i+1)); done; [ ! -e demo ]")},
+		{name: "demo", commands: sh("touch demo")},
+	}
+	results := r.run(ctx, steps, nil)
+	for i, result := range results {
+		if result.step != steps[i].name || result.state != passed {
+			t.Errorf("got %+v, want %s to have passed; the screen:\n%s", result, steps[i].name, screen)
+		}
+	}
+	if strings.Contains(screen.String(), "waited for page") {
+		t.Errorf("a step that ran beside others and passed shows what it printed:\n%s", screen)
+	}
+}
+
+// TestSlowestTests: the table has the ten slowest tests of all steps, the slowest first, and no subtests.
+func TestSlowestTests(t *testing.T) {
+	var results []result
+	for i, name := range []string{"unit", "e2e"} {
+		tests := newTests(io.Discard, io.Discard)
+		for k := range 9 {
+			elapsed := 2*k + i
+			fmt.Fprintf(tests, `{"Action":"pass","Package":"%spkg/a","Test":"Test%d","Elapsed":%d.2}`+"\n", module, elapsed, elapsed)
+		}
+		fmt.Fprintf(tests, `{"Action":"pass","Package":"%spkg/a","Test":"TestOther/sub","Elapsed":70}`+"\n", module)
+		fmt.Fprintf(tests, `{"Action":"fail","Package":"%spkg/a","Test":"TestFails","Elapsed":107}`+"\n", module)
+		fmt.Fprintf(tests, `{"Action":"pass","Package":"%spkg/a","Elapsed":300}`+"\n", module)
+		tests.close()
+		results = append(results, result{step: name, state: passed, tests: tests.slowest})
+	}
+	var text strings.Builder
+	table(&text, "set", results, 2*time.Second)
+	want := `
+The slowest tests:
+  1 min 47 s  unit: pkg/a TestFails
+  1 min 47 s  e2e: pkg/a TestFails
+        17 s  e2e: pkg/a Test17
+        16 s  unit: pkg/a Test16
+        15 s  e2e: pkg/a Test15
+        14 s  unit: pkg/a Test14
+        13 s  e2e: pkg/a Test13
+        12 s  unit: pkg/a Test12
+        11 s  e2e: pkg/a Test11
+        10 s  unit: pkg/a Test10
+==> set: `
+	if !strings.Contains(text.String(), want) {
+		t.Errorf("the table is\n%s\nwant in it\n%s", text.String(), want)
 	}
 }
 

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -20,6 +22,9 @@ var racy = []string{"./pkg/election", "./pkg/shard/informer", "./pkg/fleet"}
 // plane is what it takes to start a control plane.
 var plane = []string{"etcd", "kube-apiserver", "kube-scheduler", "kubectl", "kube-controller-manager", "kwok"}
 
+// fleets are how many tests of e2e run at a time: three of them take little more than a core, for they wait for Leases to expire.
+var fleets = fmt.Sprintf("-parallel=%d", max(3, runtime.NumCPU()))
+
 // check is for before each commit: a minute when everything is compiled.
 func check() []step {
 	return []step{
@@ -35,11 +40,11 @@ func check() []step {
 	}
 }
 
-// test is what a release must not break. Beside e2e runs what only computes; the handbook and chaos wait for Leases and kubelets
-// most of the time, too.
+// test is what a release must not break. What needs a control plane waits for Leases and kubelets most of the time: it runs one step
+// after another, with what only computes beside it, the longest first.
 func test() []step {
 	return []step{
-		formatStep, modulesStep, vetStep, e2eStep, lintStep,
+		formatStep, modulesStep, vetStep, e2eStep, integrationStep, lintStep,
 		{
 			name: "unit", what: "tests that need nothing but Go, and 2,000 simulated seeds", long: "4 minutes, less where nothing has changed", computes: true,
 			commands: []command{goTest(append([]string{"-timeout=30m"}, unit...)...)},
@@ -48,25 +53,25 @@ func test() []step {
 			name: "race", what: "the packages with the most goroutines under the race detector, short", long: "a minute, less where nothing has changed",
 			computes: true, needs: []need{needC}, commands: []command{raceTest("-short")},
 		},
-		plantedStep, integrationStep,
+		plantedStep,
 		{
 			name: "handbook-short", what: "the handbook's installation and quickstart, run by a kubelet of processes", long: "2 minutes", waits: true,
 			needs: []need{needRoots}, tools: plane, member: true, commands: []command{fresh("-timeout=10m", "./test/kubelet"), fresh("-timeout=20m", "./test/docs/run", "-parts=2")},
 		},
 		pageStep,
 		{
-			name: "deploy-short", what: "the image's file system, the static pod beside kubeadm's, and a shadow's rights", long: "some seconds", member: true,
+			name: "deploy-short", what: "the image's file system, the static pod beside kubeadm's, and a shadow's rights", long: "some seconds", member: true, light: true,
 			tools:    []string{"kubectl"},
 			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage|TestShadowMayOnlyRead", "./test/deploy")},
 		},
 		chartStep,
 		{
-			name: "monitoring-short", what: "alerts, runbooks and dashboard, without Prometheus", long: "some seconds", tools: []string{"promexpr"},
+			name: "monitoring-short", what: "alerts, runbooks and dashboard, without Prometheus", long: "some seconds", tools: []string{"promexpr"}, computes: true,
 			commands: []command{goTest("-timeout=10m", "-short", "./test/monitoring")},
 		},
 		{
 			name: "chaos-one", what: "a suspended member in a burst of work, with the default timings, judged by the audit log", long: "a minute and a half",
-			tools: plane, member: true, waits: true, commands: []command{busyChaos("stop-in-burst")},
+			tools: plane, member: true, light: true, commands: []command{busyChaos("stop-in-burst")},
 		},
 		demoStep,
 	}
@@ -118,9 +123,9 @@ var (
 		commands: []command{goTest("-count=1", "-timeout=30m", "./test/sim", "-run=TestPlanted", "-planted")},
 	}
 	integrationStep = step{
-		name: "integration", what: "tests against a real etcd and API server", long: "3 minutes", tools: plane,
-		// Two of the three packages take a quarter of the time, and run beside the other one.
-		commands: []command{goTest("-count=1", "-p=2", "-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
+		name: "integration", what: "tests against a real etcd and API server", long: "3 minutes", tools: plane, waits: true,
+		// Two of the packages take most of the time, and wait most of it; the others run beside them.
+		commands: []command{goTest("-count=1", "-p=3", "-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
 	}
 	garbageStep = step{
 		name: "garbage", what: "300 random graphs of owners, by the garbage collector in parts and by upstream's (ARGS=\"-seed N\" repeats them)", long: "a minute and a half",
@@ -128,11 +133,11 @@ var (
 	}
 	e2eStep = step{
 		name: "e2e", what: "fleets of processes on a real control plane, judged by its audit log", long: "5 minutes", tools: plane, member: true,
-		waits: true, commands: []command{fresh("-timeout=30m", "./test/e2e/...")},
+		waits: true, commands: []command{fresh("-timeout=30m", fleets, "./test/e2e/...")},
 	}
 	e2eAllStep = step{
 		name: "e2e-all", what: "the same, with every setup that must be the same as stock", long: "6 minutes", tools: plane, member: true,
-		commands: []command{fresh("-timeout=30m", "./test/e2e/...", "-every-setup")},
+		commands: []command{fresh("-timeout=30m", fleets, "./test/e2e/...", "-every-setup")},
 	}
 	// One at a time, since the machine is measured first.
 	plantedLiveStep = step{

@@ -17,7 +17,7 @@ type step struct {
 	tools []string
 	// member says that the step runs bin/flotilla.
 	member bool
-	// waits says that the step mostly waits: the steps after it that fit run beside it.
+	// waits says that the step mostly waits: steps that fit run beside it.
 	waits bool
 	// computes says that the step needs nothing but the processor. It gets out of the way of a step beside it.
 	computes bool
@@ -62,6 +62,9 @@ func (c command) with(env ...string) command {
 
 // fits says whether the step may run beside one that waits.
 func (s step) fits() bool { return s.computes || s.light }
+
+// mixes says whether the step may run while another one does.
+func (s step) mixes() bool { return s.waits || s.fits() }
 
 // low returns the step with a low priority.
 func (s step) low() step {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// table writes steps, times and results, what was skipped last, and returns whether all is well.
+// table writes steps, times and results, the slowest tests, what was skipped last, and returns whether all is well.
 func table(w io.Writer, name string, results []result, total time.Duration) bool {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "STEP\tRESULT\tTIME\t")
@@ -25,6 +25,7 @@ func table(w io.Writer, name string, results []result, total time.Duration) bool
 		counts[r.state]++
 	}
 	_ = t.Flush()
+	slow(w, results)
 	skips(w, results)
 	summary := fmt.Sprintf("%d passed", counts[passed])
 	for _, s := range []state{failed, skipped} {
@@ -38,6 +39,25 @@ func table(w io.Writer, name string, results []result, total time.Duration) bool
 
 func of(results []result, want state) []result {
 	return slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.state != want })
+}
+
+// slow lists the slowest tests that took a second at least.
+func slow(w io.Writer, results []result) {
+	var tests []timed
+	for _, r := range results {
+		for _, test := range r.tests {
+			if test.took >= time.Second {
+				tests = append(tests, timed{test: r.step + ": " + test.test, took: test.took})
+			}
+		}
+	}
+	if len(tests) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nThe slowest tests:\n")
+	for _, test := range slowest(tests) {
+		fmt.Fprintf(w, "%12s  %s\n", clock(test.took), test.test)
+	}
 }
 
 // skips lists single tests: those that lack something, then those that wait for a flag.

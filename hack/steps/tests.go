@@ -2,15 +2,17 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
 
-// slow is how long a test takes whose end is worth a line of its own.
-const slow = 10 * time.Second
+// long is how long a test takes whose end is worth a line of its own.
+const long = 10 * time.Second
 
 // skip is a test that was skipped.
 type skip struct {
@@ -20,6 +22,33 @@ type skip struct {
 
 // leftOut reports whether the test waits for a flag, and lacks nothing.
 func (s skip) leftOut() bool { return strings.HasPrefix(s.why, "left out: ") }
+
+// timed is a test that passed or failed, and how long that took.
+type timed struct {
+	test string // package and name
+	took time.Duration
+}
+
+// mostTimed is how many of the slowest tests the table has.
+const mostTimed = 10
+
+// seen is what the events of `go test` say of tests.
+type seen struct {
+	skips []skip
+	// slowest are at most mostTimed tests, the slowest first.
+	slowest []timed
+}
+
+func (s *seen) add(other seen) {
+	s.skips = append(s.skips, other.skips...)
+	s.slowest = slowest(append(s.slowest, other.slowest...))
+}
+
+// slowest returns the mostTimed slowest tests, the slowest first.
+func slowest(tests []timed) []timed {
+	slices.SortStableFunc(tests, func(a, b timed) int { return cmp.Compare(b.took, a.took) })
+	return tests[:min(len(tests), mostTimed)]
+}
 
 // event is a line of `go test -json`; see `go doc test2json`.
 type event struct {
@@ -33,7 +62,7 @@ type tests struct {
 	rest        []byte // of a line
 	// outputs are of tests, by package and name, and of packages.
 	outputs map[string]*bytes.Buffer
-	skips   []skip
+	seen
 }
 
 func newTests(screen, log io.Writer) *tests {
@@ -74,10 +103,12 @@ func (t *tests) line(line []byte) {
 	case "output":
 		t.output(key, e)
 	case "pass":
+		t.timed(e)
 		t.passed(key, e)
 	case "skip":
 		t.skipped(key, e)
 	case "fail":
+		t.timed(e)
 		t.failed(key, e)
 	}
 }
@@ -96,9 +127,17 @@ func (t *tests) output(key string, e event) {
 	t.outputs[key].WriteString(e.Output)
 }
 
+// timed takes in how long a test took. That of a test within another one is within the other's.
+func (t *tests) timed(e event) {
+	if e.Test != "" && !strings.Contains(e.Test, "/") {
+		took := time.Duration(e.Elapsed * float64(time.Second))
+		t.add(seen{slowest: []timed{{test: strings.TrimPrefix(e.Package, module) + " " + e.Test, took: took}}})
+	}
+}
+
 func (t *tests) passed(key string, e event) {
 	delete(t.outputs, key)
-	if e.Test != "" && !strings.Contains(e.Test, "/") && e.Elapsed >= slow.Seconds() {
+	if e.Test != "" && !strings.Contains(e.Test, "/") && e.Elapsed >= long.Seconds() {
 		fmt.Fprintf(t.screen, "    %s in %.0f s\n", e.Test, e.Elapsed)
 	}
 }

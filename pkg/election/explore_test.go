@@ -116,8 +116,13 @@ type scene struct {
 	// asks: whoever wants the Lease asks for it. steady: no heartbeat fails, however late it is confirmed.
 	asks, steady bool
 
-	from *scene
-	what string
+	// id is the scene's place in explorer.moves.
+	id int32
+}
+
+// move is how a scene came about: the nth thing that may happen after another scene.
+type move struct {
+	from, nth int32
 }
 
 // explorer walks through all scenes.
@@ -132,10 +137,26 @@ type explorer struct {
 	// next are the scenes to look at in this tick, later those of the next one. All of a tick come before any of the next,
 	// so that a scene is first met with the most time left.
 	next, later []*scene
-	// broken is the first scene that breaks an invariant, and why.
-	broken *scene
+	// moves are how the known scenes came about, by id, and start is the first of them. What a history was is found out by going
+	// through it again: to keep every scene would take most of the memory.
+	moves []move
+	start scene
+	// nth counts what has been tried after the scene that is expanded. If wanted is not negative, only that one is tried.
+	nth, wanted int32
+	// spare are scenes to be overwritten.
+	spare []*scene
+	// broken is how the first scene that breaks an invariant came about, and why.
+	broken *move
 	why    string
+	// made and what are the scene that was wanted, and what led to it.
+	made *scene
+	what what
 }
+
+// what happened, to be put together only if somebody asks.
+type what [4]string
+
+func (w what) String() string { return strings.Join(w[:], "") }
 
 var (
 	exploreNames = [2]string{"a_1", "b_1"}
@@ -381,9 +402,10 @@ func (s *scene) take(i int, lost bool) {
 	p.setState(state)
 }
 
+// fail is about what comes of s.id by the latest move.
 func (e *explorer) fail(s *scene, why string) {
 	if e.broken == nil {
-		e.broken, e.why = s, why
+		e.broken, e.why = &move{s.id, e.nth}, why
 	}
 }
 
@@ -417,11 +439,12 @@ func (e *explorer) judge(s *scene) {
 
 // expand adds all that may happen next.
 func (e *explorer) expand(s *scene) {
+	e.nth = 0
 	for i := range s.players {
 		e.expandPlayer(s, i)
 	}
 	if s.removals > 0 && s.head.lease != nil {
-		e.try(s, "somebody deletes the Lease", func(n *scene) {
+		e.try(s, what{"somebody deletes the Lease"}, func(n *scene) {
 			n.removals--
 			n.removed = true
 			// Whoever has not heard that the Lease was there, or has sent its own creation before, makes a second holder: the
@@ -433,7 +456,7 @@ func (e *explorer) expand(s *scene) {
 		})
 	}
 	if s.clearings > 0 && s.head.lease != nil && s.head.record.Holder != "" {
-		e.try(s, "somebody clears the holder", func(n *scene) {
+		e.try(s, what{"somebody clears the holder"}, func(n *scene) {
 			n.clearings--
 			n.cleared = true
 			lease := n.head.lease.DeepCopy()
@@ -447,7 +470,7 @@ func (e *explorer) expand(s *scene) {
 			if beats[0] && !able[0] || beats[1] && !able[1] || s.steady && beats != able {
 				continue
 			}
-			e.try(s, "time passes"+beating[beats], func(n *scene) {
+			e.try(s, what{"time passes", beating[beats]}, func(n *scene) {
 				n.now++
 				for i := range n.players {
 					if p := &n.players[i]; beats[i] {
@@ -496,45 +519,45 @@ func (s *scene) mayTick() bool {
 func (e *explorer) expandPlayer(s *scene, i int) {
 	p, name := &s.players[i], exploreNames[i]
 	if r := p.stray; r != nil {
-		e.try(s, name+"'s stray "+r.action.String()+" is carried out", func(n *scene) {
+		e.try(s, what{name, "'s stray ", r.action.String(), " is carried out"}, func(n *scene) {
 			if answer := e.serve(n, i, *r); r.action == Release && !answer.applied {
 				n.players[i].stray = nil // The client has gone before its second part.
 			} else {
 				n.players[i].stray = nil
 			}
 		})
-		e.try(s, name+"'s stray is lost", func(n *scene) { n.players[i].stray = nil })
+		e.try(s, what{name, "'s stray is lost"}, func(n *scene) { n.players[i].stray = nil })
 	}
 	if p.dead {
 		return
 	}
 	if r := p.request; r != nil && !r.applied {
-		e.try(s, name+"'s "+r.action.String()+" is carried out", func(n *scene) {
+		e.try(s, what{name, "'s ", r.action.String(), " is carried out"}, func(n *scene) {
 			n.players[i].request = e.serve(n, i, *r)
 		})
 	}
 	if p.paused {
-		e.try(s, name+" is resumed", func(n *scene) {
+		e.try(s, what{name, " is resumed"}, func(n *scene) {
 			n.players[i].paused = false
 			e.run(n, i)
 		})
 		return
 	}
 	if s.pauses > 0 {
-		e.try(s, name+" is suspended", func(n *scene) {
+		e.try(s, what{name, " is suspended"}, func(n *scene) {
 			n.pauses--
 			n.players[i].paused, n.players[i].slept = true, true
 		})
 	}
 	if r := p.request; r != nil {
 		if r.applied {
-			e.try(s, name+" is answered", func(n *scene) {
+			e.try(s, what{name, " is answered"}, func(n *scene) {
 				n.take(i, false)
 				e.run(n, i)
 			})
 		}
 		if s.losses > 0 && (r.applied || p.stray == nil) {
-			e.try(s, name+" is not answered", func(n *scene) {
+			e.try(s, what{name, " is not answered"}, func(n *scene) {
 				n.losses--
 				n.take(i, true)
 				e.run(n, i)
@@ -542,7 +565,7 @@ func (e *explorer) expandPlayer(s *scene, i int) {
 		}
 	}
 	if p.pending != nil {
-		e.try(s, name+"'s heartbeat is confirmed", func(n *scene) {
+		e.try(s, what{name, "'s heartbeat is confirmed"}, func(n *scene) {
 			q := &n.players[i]
 			q.confirmed, q.pending = q.stored, nil
 			if q.learn(p.pending, n.now); q.event != nil && q.event.version <= p.pending.version {
@@ -552,27 +575,27 @@ func (e *explorer) expandPlayer(s *scene, i int) {
 		})
 	}
 	if !p.knows && s.players[1-i].gone(s.now) {
-		e.try(s, name+" reads that "+exploreNames[1-i]+" has ended", func(n *scene) {
+		e.try(s, what{name, " reads that ", exploreNames[1-i], " has ended"}, func(n *scene) {
 			n.players[i].knows = true
 			e.run(n, i)
 		})
 	}
 	if s.quits > 0 && !p.lost {
-		e.try(s, name+"'s membership is lost", func(n *scene) {
+		e.try(s, what{name, "'s membership is lost"}, func(n *scene) {
 			n.quits--
 			n.players[i].lost, n.players[i].pending = true, nil
 			e.run(n, i)
 		})
 	}
 	if p.event != nil {
-		e.try(s, name+" sees an event", func(n *scene) {
+		e.try(s, what{name, " sees an event"}, func(n *scene) {
 			n.players[i].learn(p.event, n.now)
 			n.players[i].event = nil
 			e.run(n, i)
 		})
 	}
 	if p.working && p.phase != Running {
-		e.try(s, name+"'s work returns", func(n *scene) {
+		e.try(s, what{name, "'s work returns"}, func(n *scene) {
 			n.players[i].working, n.players[i].returned = false, true
 			e.run(n, i)
 		})
@@ -580,7 +603,7 @@ func (e *explorer) expandPlayer(s *scene, i int) {
 	if s.flips > 0 {
 		for _, wish := range []Wish{Leave, Keep, Want} {
 			if wish != p.wish {
-				e.try(s, name+" wishes "+wish.String(), func(n *scene) {
+				e.try(s, what{name, " wishes ", wish.String()}, func(n *scene) {
 					n.flips--
 					n.players[i].wish = wish
 					e.run(n, i)
@@ -591,24 +614,47 @@ func (e *explorer) expandPlayer(s *scene, i int) {
 }
 
 // try adds one scene, unless it is known.
-func (e *explorer) try(s *scene, what string, change func(*scene)) {
-	n := *s
-	n.from, n.what = s, what
-	change(&n)
-	e.judge(&n)
-	if n.high > e.terms {
+func (e *explorer) try(s *scene, what what, change func(*scene)) {
+	e.nth++
+	if e.wanted >= 0 {
+		if e.nth == e.wanted {
+			e.made, e.what = e.copy(s), what
+			change(e.made)
+		}
 		return
 	}
-	key := e.key(&n)
+	if e.broken != nil {
+		return
+	}
+	n := e.copy(s)
+	change(n)
+	e.judge(n)
+	if n.high > e.terms {
+		e.spare = append(e.spare, n)
+		return
+	}
+	key := e.key(n)
 	if _, known := e.known[key]; known {
+		e.spare = append(e.spare, n)
 		return
 	}
 	e.known[key] = struct{}{}
+	n.id = int32(len(e.moves))
+	e.moves = append(e.moves, move{s.id, e.nth})
 	if n.now > s.now {
-		e.later = append(e.later, &n)
+		e.later = append(e.later, n)
 	} else {
-		e.next = append(e.next, &n)
+		e.next = append(e.next, n)
 	}
+}
+
+func (e *explorer) copy(s *scene) *scene {
+	n := &scene{}
+	if last := len(e.spare) - 1; last >= 0 {
+		n, e.spare = e.spare[last], e.spare[:last]
+	}
+	*n = *s
+	return n
 }
 
 // key is the same for scenes that no rule tells apart.
@@ -706,9 +752,10 @@ func bit(b bool) int16 {
 
 // explore walks from start to all that is within reach, or to the first scene that breaks an invariant.
 func explore(step func(Input) Output, terms int32, ticks int16, start *scene) *explorer {
-	e := &explorer{step: step, terms: terms, ticks: ticks, seed: maphash.MakeSeed(), known: map[uint64]struct{}{}}
+	e := &explorer{step: step, terms: terms, ticks: ticks, seed: maphash.MakeSeed(), known: map[uint64]struct{}{}, moves: []move{{}}, wanted: -1}
 	e.run(start, 0)
 	e.run(start, 1)
+	e.start = *start
 	e.next = []*scene{start}
 	for len(e.next) > 0 && e.broken == nil && len(e.known) < mostStates {
 		for len(e.next) > 0 && e.broken == nil {
@@ -719,6 +766,7 @@ func explore(step func(Input) Output, terms int32, ticks int16, start *scene) *e
 					break
 				}
 				e.expand(s)
+				e.spare = append(e.spare, s)
 				level[i] = nil
 			}
 		}
@@ -727,19 +775,30 @@ func explore(step func(Input) Output, terms int32, ticks int16, start *scene) *e
 	return e
 }
 
-// history is how the scene came about.
+// history is how the scene that breaks an invariant came about.
 func (e *explorer) history() string {
-	var lines []string
-	for s := e.broken; s != nil; s = s.from {
-		line := fmt.Sprintf("  %2d  %-42s", s.now, s.what)
-		for i := range s.players {
-			p := &s.players[i]
-			line += fmt.Sprintf("  %s %s term %d", exploreNames[i], p.phase, p.term)
-		}
-		lines = append(lines, line)
+	var nths []int32
+	for m := *e.broken; m.nth > 0; m = e.moves[m.from] {
+		nths = append(nths, m.nth)
 	}
-	slices.Reverse(lines)
-	return e.why + "\n" + strings.Join(lines, "\n")
+	s, text := e.start, fmt.Sprintf("%s\n%s", e.why, e.start.line(what{}))
+	for _, nth := range slices.Backward(nths) {
+		e.wanted = nth
+		e.expand(&s)
+		s = *e.made
+		text += "\n" + s.line(e.what)
+	}
+	return text
+}
+
+// line is a line of a history.
+func (s *scene) line(what what) string {
+	line := fmt.Sprintf("  %2d  %-42s", s.now, what)
+	for i := range s.players {
+		p := &s.players[i]
+		line += fmt.Sprintf("  %s %s term %d", exploreNames[i], p.phase, p.term)
+	}
+	return line
 }
 
 // startScene has both want a Lease that exists and is free, or does not exist.
@@ -764,31 +823,33 @@ func startScene(exists bool) *scene {
 type bounds struct {
 	terms int32
 	ticks int16
-	start func() *scene
+	// states is how many there are at least: that all is well in fewer says little.
+	states int
+	start  func() *scene
 }
 
 var (
-	faultyWorld = bounds{2, 7, func() *scene {
+	faultyWorld = bounds{2, 7, 2_000_000, func() *scene {
 		s := startScene(true)
 		s.losses, s.pauses = 1, 1
 		return s
 	}}
-	fickleWorld = bounds{2, 4, func() *scene {
+	fickleWorld = bounds{2, 4, 2_500_000, func() *scene {
 		s := startScene(true)
 		s.flips, s.asks, s.steady = 2, true, true
 		return s
 	}}
-	deletedWorld = bounds{2, 7, func() *scene {
+	deletedWorld = bounds{2, 7, 2_100_000, func() *scene {
 		s := startScene(false)
 		s.losses, s.removals = 1, 1
 		return s
 	}}
-	clearedWorld = bounds{2, 6, func() *scene {
+	clearedWorld = bounds{2, 6, 1_400_000, func() *scene {
 		s := startScene(true)
 		s.losses, s.clearings = 1, 1
 		return s
 	}}
-	lostWorld = bounds{2, 6, func() *scene {
+	lostWorld = bounds{2, 6, 770_000, func() *scene {
 		s := startScene(true)
 		s.quits, s.losses = 1, 1
 		return s
@@ -818,6 +879,9 @@ func TestExplore(t *testing.T) {
 			}
 			if len(e.next) > 0 {
 				t.Errorf("more than %d states", mostStates)
+			}
+			if len(e.known) < w.states {
+				t.Errorf("only %d states, want at least %d", len(e.known), w.states)
 			}
 			t.Logf("%d states in %v", len(e.known), time.Since(began).Round(time.Millisecond))
 		})

@@ -28,6 +28,7 @@ const (
 // asks the audit log: each credential was on the member's Lease before it was used, the dead member was fenced before
 // others ran its shards, and nothing that it sent later was accepted.
 func TestFencedByAPIServer(t *testing.T) {
+	t.Parallel()
 	plan, err := catalogue.DefaultPlan(defaultShards)
 	if err != nil {
 		t.Fatal(err)

@@ -39,6 +39,7 @@ const mostEvents = 25
 // own and back, a group is split. In every other change a member is killed at a moment that the seed decides. What is in the
 // plan before and after may not stop unless its holder was killed; and the audit log says whether two ever had the same.
 func TestPlanChanges(t *testing.T) {
+	t.Parallel()
 	seed := cmp.Or(*replanSeed, rand.Uint64())
 	t.Logf("-replan-seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -54,6 +54,7 @@ var everySetup = flag.Bool("every-setup", false, "have TestSameAsStock compare a
 // TestSameAsStock gives the same input to the stock controller manager and to the fleet, each on a control plane of its
 // own, and requires that all objects of the two clusters end up the same.
 func TestSameAsStock(t *testing.T) {
+	t.Parallel()
 	request := certificateRequest(t)
 	want := map[string]any{}
 	stockFamilies := map[string]bool{}

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,25 +41,25 @@ type budget struct {
 type scene struct {
 	*world
 	left budget
-	path *step
+	// id is the scene's place in explorer.moves.
+	id int32
 }
 
-// step is how a scene came about.
-type step struct {
-	from *step
-	now  int
-	what what
+// move is how a scene came about: the nth thing that may happen after another scene.
+type move struct {
+	from, nth int32
 }
 
 // what happened, to be put into words only if somebody asks.
 type what struct {
-	format string
-	args   []any
+	format, self string
+	action       fmt.Stringer
+	slot         int
 }
 
-func say(format string, args ...any) what { return what{format, args} }
-
-func (w what) String() string { return fmt.Sprintf(w.format, w.args...) }
+func (w what) String() string {
+	return strings.NewReplacer("SELF", w.self, "ACTION", fmt.Sprint(w.action), "SLOT", strconv.Itoa(w.slot)).Replace(w.format)
+}
 
 // explorer walks through all scenes.
 type explorer struct {
@@ -69,20 +70,45 @@ type explorer struct {
 	end         time.Time
 	checked     int // scenes from which liveness was tried
 	keyer       keyer
-	broken      *scene
+	// moves are how the known scenes came about, by id, and start is the first of them. What a history was is found out by going
+	// through it again: to keep every scene would take most of the memory.
+	moves []move
+	start *scene
+	// nth counts what has been tried after the scene that is expanded. If wanted is not negative, only that one is tried.
+	nth, wanted int32
+	// spare are scenes to be overwritten, and whole is the one from which liveness is tried.
+	spare []*scene
+	whole world
+	// broken is how the first scene that breaks an invariant came about, and why.
+	broken *move
+	why    string
+	// made and what are the scene that was wanted, and what led to it.
+	made *scene
+	what what
 }
 
-func (w *world) clone() *world {
-	n := *w
-	n.leases, n.high, n.struck, n.removed = slices.Clone(w.leases), slices.Clone(w.high), slices.Clone(w.struck), slices.Clone(w.removed)
-	n.hosts = make([]*process, len(w.hosts))
+// copyTo makes n the same world, and uses what n was made of.
+func (w *world) copyTo(n *world) {
+	was := *n
+	*n = *w
+	n.leases, n.high = append(was.leases[:0], w.leases...), append(was.high[:0], w.high...)
+	n.struck, n.removed = append(was.struck[:0], w.struck...), append(was.removed[:0], w.removed...)
+	n.hosts = was.hosts[:0]
 	for i, p := range w.hosts {
-		c := *p
-		c.members, c.shards, c.fresh = slices.Clone(p.members), slices.Clone(p.shards), slices.Clone(p.fresh)
-		c.claims, c.judges, c.strays = slices.Clone(p.claims), slices.Clone(p.judges), slices.Clone(p.strays)
-		n.hosts[i] = &c
+		c := &process{}
+		if i < len(was.hosts) {
+			c = was.hosts[i]
+		}
+		p.copyTo(c)
+		n.hosts = append(n.hosts, c)
 	}
-	return &n
+}
+
+func (p *process) copyTo(n *process) {
+	was := *n
+	*n = *p
+	n.members, n.shards, n.fresh = append(was.members[:0], p.members...), append(was.shards[:0], p.shards...), append(was.fresh[:0], p.fresh...)
+	n.claims, n.judges, n.strays = append(was.claims[:0], p.claims...), append(was.judges[:0], p.judges...), append(was.strays[:0], p.strays...)
 }
 
 // requestOf is the request of a claim, of the heartbeat, -1, or of a judge, -2 and less.
@@ -99,6 +125,7 @@ func (p *process) requestOf(slot int) **request {
 
 // expand adds all that may happen next.
 func (e *explorer) expand(s *scene) {
+	e.nth = 0
 	for i, p := range s.hosts {
 		e.expandStrays(s, i)
 		if !p.dead {
@@ -107,7 +134,7 @@ func (e *explorer) expand(s *scene) {
 	}
 	e.expandTampering(s)
 	if s.now.Before(e.end) && s.mayTick() {
-		e.try(s, say("time passes"), func(n *scene) {
+		e.try(s, what{format: "time passes"}, func(n *scene) {
 			n.now = n.now.Add(tick)
 			for _, p := range n.hosts {
 				n.run(p)
@@ -118,12 +145,12 @@ func (e *explorer) expand(s *scene) {
 
 func (e *explorer) expandStrays(s *scene, i int) {
 	for k, r := range s.hosts[i].strays {
-		e.try(s, say("%s's stray %v is carried out", s.hosts[i].self, r.action), func(n *scene) {
+		e.try(s, what{format: "SELF's stray ACTION is carried out", self: s.hosts[i].self, action: r.action}, func(n *scene) {
 			p := n.hosts[i]
 			p.strays = slices.Delete(slices.Clone(p.strays), k, k+1)
 			n.serve(p, *r)
 		})
-		e.try(s, say("%s's stray %v is lost", s.hosts[i].self, r.action), func(n *scene) {
+		e.try(s, what{format: "SELF's stray ACTION is lost", self: s.hosts[i].self, action: r.action}, func(n *scene) {
 			n.hosts[i].strays = slices.Delete(slices.Clone(n.hosts[i].strays), k, k+1)
 		})
 	}
@@ -131,28 +158,28 @@ func (e *explorer) expandStrays(s *scene, i int) {
 
 func (e *explorer) expandHost(s *scene, i int) {
 	p := s.hosts[i]
-	for _, claim := range p.slots() {
+	for claim := range p.slots() {
 		if r := *p.requestOf(claim); r != nil && !r.applied {
-			e.try(s, say("%s has its %v (%d) carried out", p.self, r.action, claim), func(n *scene) {
+			e.try(s, what{format: "SELF has its ACTION (SLOT) carried out", self: p.self, action: r.action, slot: claim}, func(n *scene) {
 				*n.hosts[i].requestOf(claim) = n.serve(n.hosts[i], *r)
 			})
 		}
 	}
 	if s.left.kills > 0 && i == 0 {
-		e.try(s, say("%s dies", p.self), func(n *scene) {
+		e.try(s, what{format: "SELF dies", self: p.self}, func(n *scene) {
 			n.left.kills--
 			n.hosts[i].kill()
 		})
 	}
 	if p.suspended {
-		e.try(s, say("%s is resumed", p.self), func(n *scene) { n.hosts[i].resume(n.world) })
+		e.try(s, what{format: "SELF is resumed", self: p.self}, func(n *scene) { n.hosts[i].resume(n.world) })
 		return
 	}
-	for _, claim := range p.slots() {
+	for claim := range p.slots() {
 		e.expandAnswer(s, i, claim)
 	}
 	if p.next() >= 0 {
-		e.try(s, say("%s sees an event", p.self), func(n *scene) {
+		e.try(s, what{format: "SELF sees an event", self: p.self}, func(n *scene) {
 			n.hosts[i].deliver(n.world)
 			n.run(n.hosts[i])
 		})
@@ -168,13 +195,13 @@ func (e *explorer) expandAnswer(s *scene, i, claim int) {
 		return
 	}
 	if r.applied {
-		e.try(s, say("%s is answered its %v (%d)", p.self, r.action, claim), func(n *scene) {
+		e.try(s, what{format: "SELF is answered its ACTION (SLOT)", self: p.self, action: r.action, slot: claim}, func(n *scene) {
 			n.answer(n.hosts[i], r, false)
 			n.run(n.hosts[i])
 		})
 	}
 	if s.left.losses > 0 {
-		e.try(s, say("%s is not answered its %v (%d)", p.self, r.action, claim), func(n *scene) {
+		e.try(s, what{format: "SELF is not answered its ACTION (SLOT)", self: p.self, action: r.action, slot: claim}, func(n *scene) {
 			n.left.losses--
 			if !r.applied && r.action != Read {
 				n.hosts[i].strays = append(n.hosts[i].strays, r)
@@ -188,19 +215,19 @@ func (e *explorer) expandAnswer(s *scene, i, claim int) {
 func (e *explorer) expandFaults(s *scene, i int) {
 	self := s.hosts[i].self
 	if s.left.pauses > 0 {
-		e.try(s, say("%s is suspended", self), func(n *scene) {
+		e.try(s, what{format: "SELF is suspended", self: self}, func(n *scene) {
 			n.left.pauses--
 			n.hosts[i].suspend(n.world, false)
 		})
 	}
 	if s.left.freezes > 0 {
-		e.try(s, say("%s is paused with its clock", self), func(n *scene) {
+		e.try(s, what{format: "SELF is paused with its clock", self: self}, func(n *scene) {
 			n.left.freezes--
 			n.hosts[i].suspend(n.world, true)
 		})
 	}
 	if s.left.hangs > 0 && !s.hosts[i].hung {
-		e.try(s, say("%s hangs", self), func(n *scene) {
+		e.try(s, what{format: "SELF hangs", self: self}, func(n *scene) {
 			n.left.hangs--
 			n.hosts[i].hung = true
 		})
@@ -211,13 +238,13 @@ func (e *explorer) expandWishes(s *scene, i int) {
 	p := s.hosts[i]
 	for c := range p.claims {
 		if claim := p.claims[c]; claim.working && (claim.state.Phase == Idle || claim.leave) {
-			e.try(s, say("%s's work for %d returns", p.self, c), func(n *scene) {
+			e.try(s, what{format: "SELF's work for SLOT returns", self: p.self, slot: c}, func(n *scene) {
 				n.hosts[i].claims[c].working = false
 				n.run(n.hosts[i])
 			})
 		}
 		if s.left.flips > 0 {
-			e.try(s, say("%s changes its wish for %d", p.self, c), func(n *scene) {
+			e.try(s, what{format: "SELF changes its wish for SLOT", self: p.self, slot: c}, func(n *scene) {
 				n.left.flips--
 				n.hosts[i].claims[c].leave = !p.claims[c].leave
 				n.run(n.hosts[i])
@@ -225,7 +252,7 @@ func (e *explorer) expandWishes(s *scene, i int) {
 		}
 	}
 	if s.left.flips > 0 && i == 0 && p.want {
-		e.try(s, say("%s leaves", p.self), func(n *scene) {
+		e.try(s, what{format: "SELF leaves", self: p.self}, func(n *scene) {
 			n.left.flips--
 			n.hosts[i].want = false
 			for c := range p.claims {
@@ -239,7 +266,7 @@ func (e *explorer) expandWishes(s *scene, i int) {
 // expandTampering adds what people do to Leases, and a new incarnation of a.
 func (e *explorer) expandTampering(s *scene) {
 	if s.left.removals > 0 && s.leases[0].exists {
-		e.try(s, say("somebody deletes the Lease of a"), func(n *scene) {
+		e.try(s, what{format: "somebody deletes the Lease of a"}, func(n *scene) {
 			n.left.removals--
 			n.removed[0] = true
 			n.put(leaseOf{}, revision{})
@@ -248,18 +275,19 @@ func (e *explorer) expandTampering(s *scene) {
 	shard := leaseOf{true, 0}
 	was := s.leases[s.at(shard)]
 	if was.exists && (s.left.empties > 0 || s.left.forgeries > 0) {
-		e.try(s, say("somebody deletes the Lease of shard 0"), func(n *scene) {
+		e.try(s, what{format: "somebody deletes the Lease of shard 0"}, func(n *scene) {
 			n.left.empties, n.left.forgeries = 0, 0
 			n.removed[s.at(shard)] = true
 			n.put(shard, revision{})
 		})
 	}
-	tamper := func(what string, left func(*scene) *int8, holder string) {
+	tamper := func(format string, left func(*scene) *int8, holder string) {
 		if *left(s) > 0 && was.exists && was.shard.Holder != holder {
-			e.try(s, say(what), func(n *scene) {
+			e.try(s, what{format: format}, func(n *scene) {
 				*left(n)--
-				was.shard.Holder = holder
-				n.put(shard, was)
+				written := was
+				written.shard.Holder = holder
+				n.put(shard, written)
 			})
 		}
 	}
@@ -267,7 +295,7 @@ func (e *explorer) expandTampering(s *scene) {
 	tamper("somebody writes b_1 into the Lease of shard 0", func(s *scene) *int8 { return &s.left.forgeries }, "b_1")
 	tamper("somebody writes nonsense into the Lease of shard 0", func(s *scene) *int8 { return &s.left.forgeries }, "nonsense")
 	if s.left.starts > 0 && s.hosts[0].dead {
-		e.try(s, say("a_2 starts"), func(n *scene) {
+		e.try(s, what{format: "a_2 starts"}, func(n *scene) {
 			n.left.starts--
 			n.run(n.start(0, 2, 1))
 		})
@@ -278,7 +306,7 @@ func (e *explorer) expandTampering(s *scene) {
 func (s *scene) mayTick() bool {
 	late := func(r *request, most int) bool { return r != nil && s.now.Sub(r.sentAt) >= time.Duration(most)*tick }
 	for _, p := range s.hosts {
-		for _, claim := range p.slots() {
+		for claim := range p.slots() {
 			r := *p.requestOf(claim)
 			if r != nil && (!p.suspended && late(r, 1) || !r.applied && late(r, wire)) {
 				return false
@@ -293,15 +321,24 @@ func (s *scene) mayTick() bool {
 
 // try adds one scene, unless it is known.
 func (e *explorer) try(s *scene, what what, change func(*scene)) {
+	e.nth++
+	if e.wanted >= 0 {
+		if e.nth == e.wanted {
+			e.made, e.what = e.copy(s), what
+			change(e.made)
+		}
+		return
+	}
 	if e.broken != nil {
 		return
 	}
-	n := &scene{world: s.clone(), left: s.left, path: &step{s.path, int(s.now.Sub(epoch) / tick), what}}
+	n := e.copy(s)
 	change(n)
 	n.judge()
 	if n.broken == "" {
 		key := e.key(n)
 		if _, known := e.known[key]; known {
+			e.spare = append(e.spare, n)
 			return
 		}
 		e.known[key] = struct{}{}
@@ -311,19 +348,33 @@ func (e *explorer) try(s *scene, what what, change func(*scene)) {
 			e.judgeLiveness(n)
 		}
 	}
-	switch {
-	case n.broken != "":
-		e.broken = n
-	case n.now.After(s.now):
+	if n.broken != "" {
+		e.broken, e.why = &move{s.id, e.nth}, n.broken
+		return
+	}
+	n.id = int32(len(e.moves))
+	e.moves = append(e.moves, move{s.id, e.nth})
+	if n.now.After(s.now) {
 		e.later = append(e.later, n)
-	default:
+	} else {
 		e.next = append(e.next, n)
 	}
 }
 
+func (e *explorer) copy(s *scene) *scene {
+	n := &scene{world: &world{}}
+	if last := len(e.spare) - 1; last >= 0 {
+		n, e.spare = e.spare[last], e.spare[:last]
+	}
+	s.world.copyTo(n.world)
+	n.left, n.id = s.left, s.id
+	return n
+}
+
 // judgeLiveness has everything go well from here on, and wants each shard held in time.
 func (e *explorer) judgeLiveness(s *scene) {
-	w := s.clone()
+	w := &e.whole
+	s.copyTo(w)
 	w.slow = false
 	for range taken {
 		w.settle()
@@ -363,7 +414,7 @@ func (w *world) settle() {
 			if p.dead || p.suspended {
 				continue
 			}
-			for _, claim := range p.slots() {
+			for claim := range p.slots() {
 				r := *p.requestOf(claim)
 				if r == nil {
 					continue
@@ -388,13 +439,15 @@ func (w *world) settle() {
 // explore walks from start to all that is within reach, or to the first scene that breaks an invariant.
 func explore(r *rules, world exploreWorld) *explorer {
 	s := world.scene(r)
-	e := &explorer{seed: maphash.MakeSeed(), known: map[uint64]struct{}{}, next: []*scene{s}, end: s.now.Add(world.ticks * tick)}
+	e := &explorer{seed: maphash.MakeSeed(), known: map[uint64]struct{}{}, next: []*scene{s}, end: s.now.Add(world.ticks * tick), moves: []move{{}}, wanted: -1}
+	e.start = e.copy(s)
 	for len(e.next) > 0 && e.broken == nil && len(e.known) < mostScenes {
 		for len(e.next) > 0 && e.broken == nil && len(e.known) < mostScenes {
 			level := e.next
 			e.next = nil
 			for i, s := range level {
 				e.expand(s)
+				e.spare = append(e.spare, s)
 				level[i] = nil
 			}
 		}
@@ -403,14 +456,20 @@ func explore(r *rules, world exploreWorld) *explorer {
 	return e
 }
 
-// history is how the scene came about.
+// history is how the scene that breaks an invariant came about.
 func (e *explorer) history() string {
-	var lines []string
-	for s := e.broken.path; s != nil; s = s.from {
-		lines = append(lines, fmt.Sprintf("  %2d  %s", s.now, s.what))
+	var nths []int32
+	for m := *e.broken; m.nth > 0; m = e.moves[m.from] {
+		nths = append(nths, m.nth)
 	}
-	slices.Reverse(lines)
-	return e.broken.broken + "\n" + strings.Join(lines, "\n")
+	s, text := e.start, e.why
+	for _, nth := range slices.Backward(nths) {
+		e.wanted = nth
+		e.expand(s)
+		text += fmt.Sprintf("\n  %2d  %s", int(s.now.Sub(epoch)/tick), e.what)
+		s = e.made
+	}
+	return text
 }
 
 // exploreWorld is where an exploration begins, and its bounds.
@@ -421,6 +480,8 @@ type exploreWorld struct {
 	slow   bool
 	// both: b has a heartbeat as well.
 	both bool
+	// scenes is how many there are at least: that all is well in fewer says little.
+	scenes int
 }
 
 // scene has a hold all shards, and b want them.
@@ -440,17 +501,17 @@ func (x exploreWorld) scene(r *rules) *scene {
 
 // exploreWorlds are tried one after the other. In all but the last, b's heartbeat is left out: it has rights all the time.
 var exploreWorlds = map[string]exploreWorld{
-	"a member dies, an answer is lost":             {shards: 2, ticks: 4, left: budget{losses: 1, kills: 1}},
-	"a member is suspended":                        {shards: 2, ticks: 4, left: budget{pauses: 1}},
-	"a member is suspended, an answer is lost":     {shards: 1, ticks: 5, left: budget{losses: 1, pauses: 1}},
-	"a member is paused with its clock":            {shards: 2, ticks: 4, left: budget{freezes: 1}},
-	"a member hangs":                               {shards: 2, ticks: 5, left: budget{hangs: 1}},
-	"a member leaves, wishes change":               {shards: 1, ticks: 1, left: budget{flips: 2}, slow: true},
-	"a member's Lease is deleted, the member dies": {shards: 1, ticks: 4, left: budget{removals: 1, kills: 1}},
-	"a shard's Lease is emptied or deleted":        {shards: 1, ticks: 3, left: budget{empties: 1}},
-	"a shard's Lease is forged or deleted":         {shards: 1, ticks: 3, left: budget{forgeries: 1}},
-	"a member dies and starts again":               {shards: 1, ticks: 4, left: budget{kills: 1, starts: 1}},
-	"two heartbeats, a member dies":                {shards: 1, ticks: 3, left: budget{kills: 1}, both: true},
+	"a member dies, an answer is lost":             {shards: 2, ticks: 4, left: budget{losses: 1, kills: 1}, scenes: 300_000},
+	"a member is suspended":                        {shards: 2, ticks: 4, left: budget{pauses: 1}, scenes: 175_000},
+	"a member is suspended, an answer is lost":     {shards: 1, ticks: 5, left: budget{losses: 1, pauses: 1}, scenes: 370_000},
+	"a member is paused with its clock":            {shards: 2, ticks: 4, left: budget{freezes: 1}, scenes: 270_000},
+	"a member hangs":                               {shards: 2, ticks: 5, left: budget{hangs: 1}, scenes: 270_000},
+	"a member leaves, wishes change":               {shards: 1, ticks: 1, left: budget{flips: 2}, slow: true, scenes: 56_000},
+	"a member's Lease is deleted, the member dies": {shards: 1, ticks: 4, left: budget{removals: 1, kills: 1}, scenes: 72_000},
+	"a shard's Lease is emptied or deleted":        {shards: 1, ticks: 3, left: budget{empties: 1}, scenes: 99_000},
+	"a shard's Lease is forged or deleted":         {shards: 1, ticks: 3, left: budget{forgeries: 1}, scenes: 115_000},
+	"a member dies and starts again":               {shards: 1, ticks: 4, left: budget{kills: 1, starts: 1}, scenes: 590_000},
+	"two heartbeats, a member dies":                {shards: 1, ticks: 3, left: budget{kills: 1}, both: true, scenes: 127_000},
 }
 
 // TestExplore tries everything that can happen to two members and two shards.
@@ -468,6 +529,9 @@ func TestExplore(t *testing.T) {
 			}
 			if len(e.next) > 0 {
 				t.Errorf("more than %d scenes", mostScenes)
+			}
+			if len(e.known) < world.scenes {
+				t.Errorf("only %d scenes, want at least %d", len(e.known), world.scenes)
 			}
 			t.Logf("%d scenes in %v, liveness from %d of them", len(e.known), time.Since(began).Round(time.Millisecond), e.checked)
 		})

@@ -130,7 +130,7 @@ func TestExploreConvicts(t *testing.T) {
 			if e.broken == nil {
 				t.Fatalf("not found in %d scenes, want a conviction for %q", len(e.known), m.want)
 			}
-			if !strings.Contains(e.broken.broken, m.want) {
+			if !strings.Contains(e.why, m.want) {
 				t.Fatalf("after %d scenes, want a conviction for %q: %s", len(e.known), m.want, e.history())
 			}
 			t.Logf("after %d scenes: %s", len(e.known), e.history())

@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -240,7 +241,7 @@ func (p *process) resume(w *world) {
 func (p *process) kill() {
 	p.dead = true
 	var pending []*request
-	for _, slot := range p.slots() {
+	for slot := range p.slots() {
 		pending = append(pending, *p.requestOf(slot))
 		*p.requestOf(slot) = nil
 	}
@@ -411,10 +412,12 @@ func (w *world) judgeMember(p *process, m int) bool {
 	j := &p.judges[m]
 	in := JudgeInput{
 		Now: p.clock(w), Right: p.right, Member: p.members[m], NotBefore: j.notBefore, Timing: w.timing, Busy: j.request != nil,
-		Holders: map[string]time.Time{},
 	}
 	for _, s := range p.shards {
 		if s.Exists && w.memberOf(s.Holder) == m && s.Seen.After(in.Holders[s.Holder]) {
+			if in.Holders == nil {
+				in.Holders = map[string]time.Time{}
+			}
 			in.Holders[s.Holder] = s.Seen
 		}
 	}
@@ -431,12 +434,14 @@ func (w *world) judgeMember(p *process, m int) bool {
 }
 
 // slots are the numbers of the requests that a process may have under way, as request.claim has them.
-func (p *process) slots() []int {
-	var all []int
-	for slot := -1 - len(p.judges); slot < len(p.claims); slot++ {
-		all = append(all, slot)
+func (p *process) slots() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for slot := -1 - len(p.judges); slot < len(p.claims); slot++ {
+			if !yield(slot) {
+				return
+			}
+		}
 	}
-	return all
 }
 
 // claim makes one step of the claim on a shard.
