@@ -26,7 +26,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/resources"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
 // manager is the name under which upstream's metrics know the controller manager.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
 )
 
 // lingering is a controller that goes on after it was told to stop.

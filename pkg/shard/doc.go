@@ -13,7 +13,7 @@
 // no I/O, no clock, no goroutine, no log, no metric, no global state. Values
 // may be read from many goroutines at once; a Plan handed out must not be
 // changed afterwards. The filtered informers that deliver one shard's objects
-// are in the sub-package pkg/shard/informer.
+// are in pkg/informer.
 //
 // # Guarantees
 //

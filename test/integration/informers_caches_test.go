@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
 )
 
 // shardCaches are the informers of one shard.

@@ -15,7 +15,7 @@ import (
 	clientfeaturestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/rest"
 
-	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 

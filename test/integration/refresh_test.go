@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
 )
 
 // meter counts the requests for a resource, and the bytes of the answers.

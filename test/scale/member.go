@@ -21,8 +21,8 @@ import (
 	appmetrics "github.com/flotilla-kube/flotilla/pkg/app/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
 )
 
 const (

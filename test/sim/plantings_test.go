@@ -64,6 +64,6 @@ var seenByTests = []seen{
 	{"lacking_owner", "pkg/fleet", "TestWhoGetsWhat", `group old goes to "b", want one of \[a\]`},
 	{"look_hasty", "pkg/fleet", "TestLookIsNotBeforeTheClaim", `began namespaces/00 while x_\S+ worked on namespaces/elsewhere`},
 	{"range_off_by_one", "pkg/shard", "TestRangeBoundaries", `0x0000000000000005-0x0000000000000008 contains 8`},
-	{"event_dropped", "pkg/shard/informer", "TestLikeClientGo", `notifications \(-client-go \+ours\)`},
-	{"event_dropped", "pkg/shard/informer", "TestFollowersModel", `at version \d+ a range holds `},
+	{"event_dropped", "pkg/informer", "TestLikeClientGo", `notifications \(-client-go \+ours\)`},
+	{"event_dropped", "pkg/informer", "TestFollowersModel", `at version \d+ a range holds `},
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
-	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
 // stateDrained is what a member counts as whom an operator has drained, whatever it says of itself.

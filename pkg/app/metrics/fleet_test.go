@@ -23,8 +23,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
 )
 
 func TestMain(m *testing.M) {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
-	"github.com/flotilla-kube/flotilla/pkg/shard/informer"
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
 // component is the name under which leader_election_master_status says whether a member holds anything: the stock controller

@@ -58,7 +58,7 @@
 //   - It begins when its caches have synced. An informer of a shard has synced when its
 //     cache is filled with the present and the handlers that were added before the start
 //     have returned from what there is; nobody waits for what these have queued, but for the
-//     garbage collector's graph (OwnersFirst of pkg/shard/informer).
+//     garbage collector's graph (OwnersFirst of pkg/informer).
 //     That is enough for most: a key in a queue says only what to look at, and
 //     the decision is made by the listers. Picture is set for those that keep more, and
 //     says why what may be missing does no harm, or what is done about it. Not counted
