@@ -87,3 +87,27 @@ func TestCarriedWeightWavers(t *testing.T) {
 		}
 	}
 }
+
+// TestNoSeatForWhoCarriesMuch: a member that carries groups and has no range is given none by which it
+// would become heavier than the heaviest is.
+func TestNoSeatForWhoCarriesMuch(t *testing.T) {
+	p, _ := homed(t, []string{"a", "a"})
+	var census Census
+	for _, s := range p.Rings[0].Shards {
+		for i := range uint64(5) {
+			census = append(census, Cell{s.Range.Start + 1 + i, 100, 1})
+		}
+	}
+	limits := DefaultLimits()
+	limits.ShardsPerMember, limits.MostShardsPerMember = 1, 1 // so that nothing may be cut
+	for _, carried := range []int64{300, 500, 700} {
+		weights := Weights{Census: census, Carried: map[string]int64{"b": carried}}
+		next, found, err := Propose(p, "namespaces", weights, []string{"a", "b"}, limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found && next.After.Max > next.Before.Max {
+			t.Errorf("beside %d: the heaviest member has %.0f after %.0f: %v", carried, next.After.Max, next.Before.Max, next.Steps)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -135,13 +136,14 @@ func (d *draft) welcome() {
 			d.take(best)
 		}
 		if d.counts[m] == 0 {
-			d.seat(m)
+			d.seat(m, slices.Max(d.loads))
 		}
 	}
 }
 
-// seat gives the member the lightest shard of whoever has most of them.
-func (d *draft) seat(member int) bool {
+// seat gives the member the lightest shard of whoever has most of them, unless it would have more
+// than the limit then.
+func (d *draft) seat(member int, limit int64) bool {
 	giver := 0
 	for m, n := range d.counts {
 		if n > d.counts[giver] {
@@ -154,7 +156,7 @@ func (d *draft) seat(member int) bool {
 			best = i
 		}
 	}
-	if best < 0 || d.counts[giver] <= d.counts[member]+1 {
+	if best < 0 || d.counts[giver] <= d.counts[member]+1 || d.loads[member]+d.parts[best].weight > limit {
 		return false
 	}
 	d.move(best, 0, len(d.parts[best].cells), member)
@@ -171,7 +173,7 @@ func (d *draft) evenCounts() {
 				least = m
 			}
 		}
-		if !d.seat(least) {
+		if !d.seat(least, math.MaxInt64) {
 			return
 		}
 	}
