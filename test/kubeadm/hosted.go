@@ -57,12 +57,12 @@ func hosted(ctx context.Context, c *cluster) error {
 		func() error { return c.hostedRolls(ctx, guest, "hosted-apply", c.images.flotilla) },
 		func() error { return c.followHosted(ctx, "hosted-check") },
 		func() error { return guest.worksWithoutNodes(ctx, "by-kustomize") },
-		func() error { return c.followHosted(ctx, "hosted-away") },
 		func() error {
 			return c.out.step("the judge", func() error {
 				return c.judgeLogs(logFrom{name: "hosted", path: c.nodes[0].path(hostedAuditLog)})
 			})
 		},
+		func() error { return c.followHosted(ctx, "hosted-away") },
 		func() error { return c.hostedControlPlane(ctx, "stop") },
 	)
 }
@@ -204,8 +204,8 @@ func (c *cluster) furnished(ctx context.Context, namespace string, replicas int3
 	return err
 }
 
-// losesMember deletes a member's pod without grace: what it held is held by others, or by the pod
-// that comes in its place, within takeoverWithin.
+// losesMember kills a member's process and deletes its pod without grace: what it held is held by
+// others, or by the pod that comes in its place, within takeoverWithin.
 func (c *cluster) losesMember(ctx context.Context, guest *cluster) error {
 	const member = fleetName + "-0"
 	isShard := func(labels map[string]string) bool { return labels[fleet.ShardLabel] != "" }
@@ -222,7 +222,20 @@ func (c *cluster) losesMember(ctx context.Context, guest *cluster) error {
 	if len(lost) == 0 {
 		return fmt.Errorf("%s holds no shard", member)
 	}
-	if err := c.nodes[0].quiet(ctx, "kubectl -n "+hostedNamespace+" delete pod "+member+" --force --grace-period=0"); err != nil {
+	pod, err := c.client.CoreV1().Pods(hostedNamespace).Get(ctx, member, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	// By the deletion alone the kubelet would ask it to end, and it would hand over. The node's
+	// processes are its own, and the brackets keep the command from finding its shell.
+	if err := inOrder(
+		func() error {
+			return c.node(pod.Spec.NodeName).quiet(ctx, "pkill -KILL -f '[-]-member-name="+member+"'")
+		},
+		func() error {
+			return c.nodes[0].quiet(ctx, "kubectl -n "+hostedNamespace+" delete pod "+member+" --force --grace-period=0")
+		},
+	); err != nil {
 		return err
 	}
 	took, err := harness.Await(ctx, takeoverWithin, "the shards of "+member+" are taken", func(ctx context.Context) error {
@@ -240,7 +253,7 @@ func (c *cluster) losesMember(ctx context.Context, guest *cluster) error {
 	if err != nil {
 		return err
 	}
-	c.out.took(fmt.Sprintf("%s is deleted by force: its %d shards are taken", member, len(lost)), took)
+	c.out.took(fmt.Sprintf("%s is killed, its pod deleted: its %d shards are taken", member, len(lost)), took)
 	return inOrder(
 		func() error {
 			return c.nodes[0].quiet(ctx, "kubectl -n "+hostedNamespace+" rollout status statefulset/flotilla --timeout=5m")
