@@ -27,7 +27,7 @@ const (
 	hostedPort       = "7443"
 	hostedKubeconfig = "/root/hosted/super-admin.conf"
 	hostedAuditLog   = "var/log/kubernetes/hosted-audit.log"
-	// exampleServer is in the page what its reader puts the address in place of.
+	// exampleServer is the address in the page that its reader replaces.
 	exampleServer = "https://api.hosted.example.org:6443"
 	// takeoverWithin is the lease duration, and as much again for a busy machine.
 	takeoverWithin = 2 * leaseDuration
@@ -99,7 +99,7 @@ func (c *cluster) startHosted(ctx context.Context) (*cluster, error) {
 	return guest, err
 }
 
-// followHosted runs blocks with what the page has its reader put in their place.
+// followHosted runs blocks with the address, the kubeconfig and the keys of the hosted cluster.
 func (c *cluster) followHosted(ctx context.Context, blocks ...string) error {
 	for _, block := range blocks {
 		script, err := c.book.script(block)
