@@ -198,7 +198,7 @@ var (
 	}
 
 	kubeadmStep = step{
-		name: "kubeadm", what: "a real kubeadm cluster of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again (ARGS=\"-stages static\" for some)",
+		name: "kubeadm", what: "a real kubeadm cluster of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again, and a hosted cluster (ARGS=\"-stages static\" for some)",
 		long: "half an hour; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
 		commands: []command{run("hack/node-packages.sh"), earlier, goRun("./test/kubeadm")},
 	}

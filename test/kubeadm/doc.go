@@ -21,6 +21,8 @@
 //   - self-hosted: the StatefulSet (docs/install.md#self-hosted), another build by set image and a rolling restart under load, a
 //     node that loses its power, and the way back (docs/migration.md#the-way-back).
 //   - helm: the chart, upgraded and rolled back.
+//   - hosted: a fleet in pods of the cluster for a second one, an etcd and a kube-apiserver on the first node (hosted.sh), without
+//     nodes (docs/install.md#hosted): by Helm, with new credentials, upgraded and rolled back, and by kustomize.
 //
 // Each stage that had a fleet is judged by the audit logs of all API servers, by package audit.
 //

@@ -24,6 +24,8 @@ var named = []string{
 	"static-save", "static-one", "static-config", "static-remember", "static-write", "static-diff", "static-check",
 	"static-upgrade-first", "static-upgrade-others", "static-back",
 	"set-image", "undo", "helm-upgrade", "helm-rollback",
+	"hosted-identity", "hosted-kubeconfig", "hosted-secrets", "hosted-apply", "hosted-check", "hosted-renew", "hosted-away",
+	"hosted-helm", "hosted-helm-upgrade", "hosted-helm-rollback", "hosted-helm-away",
 }
 
 // script returns the commands of a block that is for this test, by its name.

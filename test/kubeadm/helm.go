@@ -15,6 +15,9 @@ func chart(ctx context.Context, c *cluster) error {
 		return err
 	}
 	for _, b := range blocks {
+		if strings.HasPrefix(b.Kubeadm(), "hosted-") {
+			continue // of the stage hosted
+		}
 		if strings.Contains(strings.Join(b.Lines, "\n"), "helm uninstall") {
 			if err := c.beforeUninstall(ctx); err != nil {
 				return err

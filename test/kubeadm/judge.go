@@ -33,21 +33,36 @@ func (c *cluster) mark() error {
 	return nil
 }
 
-// judge holds what all API servers have logged since mark against the Leases. Each has its own log,
-// and every request is in one.
+// logFrom is an API server's audit log from an offset on.
+type logFrom struct {
+	name, path string
+	offset     int64
+}
+
+// judge holds what all API servers have logged since mark against the Leases.
 func (c *cluster) judge(context.Context) error {
+	var from []logFrom
+	for _, n := range c.central() {
+		from = append(from, logFrom{n.name, n.path(auditLog), c.marks[n.name]})
+	}
+	return c.judgeLogs(from...)
+}
+
+// judgeLogs holds the logs of a cluster's API servers against its Leases. Each server has its own
+// log, and every request is in one.
+func (c *cluster) judgeLogs(from ...logFrom) error {
 	var logs []audit.Log
 	broken := 0
-	for _, n := range c.central() {
-		text, torn, err := logSince(n.path(auditLog), c.marks[n.name])
+	for _, l := range from {
+		text, torn, err := logSince(l.path, l.offset)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(c.place, "log", "audit-"+n.name+".log"), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(c.place, "log", "audit-"+l.name+".log"), text, 0o644); err != nil {
 			return err
 		}
 		broken += torn
-		logs = append(logs, audit.Log{Name: n.name, Reader: bytes.NewReader(text)})
+		logs = append(logs, audit.Log{Name: l.name, Reader: bytes.NewReader(text)})
 	}
 	report, err := audit.Judge(audit.Options{Fleet: fleetName, Controllers: catalogue.Identities()}, logs...)
 	if err != nil {

@@ -146,10 +146,11 @@ func (c *cluster) startStock(ctx context.Context) error {
 	return nil
 }
 
-// lease is the holder of a Lease of the fleet, and when it was acquired.
+// lease is the holder of a Lease of the fleet, the member that it is an incarnation of, and when it
+// was acquired.
 type lease struct {
-	member   string
-	acquired time.Time
+	holder, member string
+	acquired       time.Time
 }
 
 // leases returns those of the fleet's Leases whose labels are as wanted.
@@ -161,7 +162,8 @@ func (c *cluster) leases(ctx context.Context, want func(labels map[string]string
 	found := map[string]lease{}
 	for _, l := range list.Items {
 		if want(l.Labels) {
-			found[l.Name] = lease{member: election.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")), acquired: ptr.Deref(l.Spec.AcquireTime, metav1.MicroTime{}).Time}
+			holder := ptr.Deref(l.Spec.HolderIdentity, "")
+			found[l.Name] = lease{holder: holder, member: election.MemberOf(holder), acquired: ptr.Deref(l.Spec.AcquireTime, metav1.MicroTime{}).Time}
 		}
 	}
 	if len(found) == 0 {
@@ -215,17 +217,19 @@ func (c *cluster) rolled(ctx context.Context, image string) error {
 	if err != nil {
 		return err
 	}
-	for _, pod := range members {
-		if got := pod.Spec.Containers[0].Image; got != image || !ready(&pod) {
-			return fmt.Errorf("%s has image %s, want %s; ready: %v", pod.Name, got, image, ready(&pod))
-		}
+	if err := allOf(members, image); err != nil {
+		return err
 	}
 	return c.healthy(ctx)
 }
 
 // members returns the fleet's pods.
 func (c *cluster) members(ctx context.Context) ([]corev1.Pod, error) {
-	pods, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: memberLabel})
+	return c.membersIn(ctx, metav1.NamespaceSystem)
+}
+
+func (c *cluster) membersIn(ctx context.Context, namespace string) ([]corev1.Pod, error) {
+	pods, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: memberLabel})
 	if err != nil {
 		return nil, err
 	}

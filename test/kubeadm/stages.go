@@ -13,6 +13,7 @@ var stages = []stage{
 	{"static", staticPods},
 	{"self-hosted", selfHosted},
 	{"helm", chart},
+	{"hosted", hosted},
 }
 
 func stageNames() []string {
