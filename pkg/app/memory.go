@@ -3,19 +3,17 @@ package app
 import (
 	"bufio"
 	"os"
-	"runtime/metrics"
 	"strconv"
 	"strings"
 
 	"github.com/flotilla-kube/flotilla/pkg/app/shadow"
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
 // memoryNow returns what the process takes: of the heap what was in use when garbage was last
 // collected, and where the kernel says so what is in memory.
 func memoryNow() shadow.Memory {
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(sample)
-	m := shadow.Memory{Live: int64(sample[0].Value.Uint64())}
+	m := shadow.Memory{Live: controllers.LiveHeap()}
 	file, err := os.Open("/proc/self/status")
 	if err != nil {
 		return m // no Linux

@@ -34,8 +34,11 @@ func (i *Instance) Load() (Load, bool) {
 
 // Memory returns what the process takes of the heap: what was in use when garbage was last collected, and an estimate of what
 // of it is no shard's, in bytes. It goes through the keys of some caches.
-func (p *Process) Memory() (live, beside int64) {
+func (p *Process) Memory() (live, beside int64) { return LiveHeap(), processBytes + p.pool.Load() }
+
+// LiveHeap returns what of this process's heap was in use when garbage was last collected, in bytes.
+func LiveHeap() int64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
-	return int64(sample[0].Value.Uint64()), processBytes + p.pool.Load()
+	return int64(sample[0].Value.Uint64())
 }
