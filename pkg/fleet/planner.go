@@ -202,7 +202,7 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	}
 	keep := keepNewest(plan, ring.Name, roster)
 	if !changed && !urgent() {
-		keep = keep.and(p.resting(ring, now))
+		keep = keep.and(p.resting(ring, members, now))
 	}
 	proposal, worth, err := shard.Propose(keep.pin(plan), ring.Name, weights.Weights, members, m.config.Replanning.Limits)
 	proposal.Plan = keep.unpin(proposal.Plan)
@@ -227,10 +227,11 @@ func (p *planner) note(proposal shard.Proposal, now time.Time) {
 
 // resting returns the shards that are to stay as they are for a while, since they were moved or made
 // not long ago: with each move controllers forget what they keep in memory only.
-func (p *planner) resting(ring shard.Ring, now time.Time) kept {
+func (p *planner) resting(ring shard.Ring, members []string, now time.Time) kept {
 	k := kept{}
 	for _, s := range ring.Shards {
-		if at, moved := p.moved[s.ID]; moved && now.Sub(at) < p.rest() && s.Pin == "" && s.Home != "" {
+		at, moved := p.moved[s.ID]
+		if moved && now.Sub(at) < p.rest() && s.Pin == "" && slices.Contains(members, s.Home) {
 			k[s.ID] = true
 		}
 	}
