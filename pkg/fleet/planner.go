@@ -201,7 +201,7 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 		}
 	}
 	keep := keepNewest(plan, ring.Name, roster)
-	if !changed && !urgent() {
+	if !changed && !urgent() && !plant.ReplanRestless {
 		keep = keep.and(p.resting(ring, members, now))
 	}
 	proposal, worth, err := shard.Propose(keep.pin(plan), ring.Name, weights.Weights, members, m.config.Replanning.Limits)
