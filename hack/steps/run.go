@@ -55,8 +55,9 @@ type result struct {
 	tests []timed
 }
 
-// run runs the steps one after another, with what they need built before the first that needs it, and reports how each ended. Among steps in a row that
-// wait or fit beside one that waits, those that wait run one after another, and the others beside them: what only computes at a low priority.
+// run runs the steps one after another, with what they need built before the first that needs it,
+// and reports how each ended. Among steps in a row that wait or fit beside one that waits, those that
+// wait run one after another, and the others beside them: what only computes at a low priority.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes of building.

@@ -22,7 +22,8 @@ var racy = []string{"./pkg/election", "./pkg/informer", "./pkg/fleet"}
 // plane is what it takes to start a control plane.
 var plane = []string{"etcd", "kube-apiserver", "kube-scheduler", "kubectl", "kube-controller-manager", "kwok"}
 
-// fleets are how many tests of e2e run at a time: three of them take little more than a core, for they wait for Leases to expire.
+// fleets are how many tests of e2e run at a time: three of them take little more than a core, for they
+// wait for Leases to expire.
 var fleets = fmt.Sprintf("-parallel=%d", max(3, runtime.NumCPU()))
 
 // check is for before each commit: a minute when everything is compiled.
@@ -40,8 +41,8 @@ func check() []step {
 	}
 }
 
-// test is what a release must not break. What needs a control plane waits for Leases and kubelets most of the time: it runs one step
-// after another, with what only computes beside it, the longest first.
+// test is what a release must not break. What needs a control plane waits for Leases and kubelets most
+// of the time: it runs one step after another, with what only computes beside it, the longest first.
 func test() []step {
 	return []step{
 		formatStep, modulesStep, vetStep, e2eStep, integrationStep, lintStep,

@@ -60,10 +60,10 @@ func (c command) with(env ...string) command {
 	return c
 }
 
-// fits says whether the step may run beside one that waits.
+// fits reports whether the step may run beside one that waits.
 func (s step) fits() bool { return s.computes || s.light }
 
-// mixes says whether the step may run while another one does.
+// mixes reports whether the step may run while another one does.
 func (s step) mixes() bool { return s.waits || s.fits() }
 
 // low returns the step with a low priority.

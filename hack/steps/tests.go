@@ -127,17 +127,17 @@ func (t *tests) output(key string, e event) {
 	t.outputs[key].WriteString(e.Output)
 }
 
-// timed takes in how long a test took. That of a test within another one is within the other's.
+// timed records how long a test took. That of a test within another one is within the other's.
 func (t *tests) timed(e event) {
-	if e.Test != "" && !strings.Contains(e.Test, "/") {
+	if e.isOutermost() {
 		took := time.Duration(e.Elapsed * float64(time.Second))
-		t.add(seen{slowest: []timed{{test: strings.TrimPrefix(e.Package, module) + " " + e.Test, took: took}}})
+		t.add(seen{slowest: []timed{{test: e.name(), took: took}}})
 	}
 }
 
 func (t *tests) passed(key string, e event) {
 	delete(t.outputs, key)
-	if e.Test != "" && !strings.Contains(e.Test, "/") && e.Elapsed >= long.Seconds() {
+	if e.isOutermost() && e.Elapsed >= long.Seconds() {
 		fmt.Fprintf(t.screen, "    %s in %.0f s\n", e.Test, e.Elapsed)
 	}
 }
@@ -146,11 +146,17 @@ func (t *tests) skipped(key string, e event) {
 	if e.Test == "" {
 		return // a package without tests
 	}
-	t.skips = append(t.skips, skip{test: strings.TrimPrefix(e.Package, module) + " " + e.Test, why: t.reason(key)})
+	t.skips = append(t.skips, skip{test: e.name(), why: t.reason(key)})
 	delete(t.outputs, key)
 }
 
 const module = "github.com/flotilla-kube/flotilla/"
+
+// name is the test's, with its package.
+func (e event) name() string { return strings.TrimPrefix(e.Package, module) + " " + e.Test }
+
+// isOutermost reports whether the event is of a test, and not of one within another or of a package.
+func (e event) isOutermost() bool { return e.Test != "" && !strings.Contains(e.Test, "/") }
 
 // reason returns what a test said when it skipped itself: "    file_test.go:12: reason", before "--- SKIP: ".
 func (t *tests) reason(key string) string {

@@ -5,7 +5,8 @@
 //
 //   - Answers in protobuf and in JSON are read. Whoever sent the request gets every byte of the answer.
 //   - No more than the beginning of an answer is kept, 256 KiB of it, and only until it has been read.
-//   - What cannot be read is an error, never an empty version. [Name], which reads the body of a request, has no name then.
+//   - What cannot be read is an error, never an empty version. [Name], which reads the body of a
+//     request, has no name then.
 //
 // # Non-guarantees
 //

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -144,7 +145,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Node: o.Fleet.Node, Zone: o.Fleet.Zone, Plan: plan,
 		Check:          catalogue.CheckParts,
 		Catalogue:      catalogue.Build(version.Get().GitVersion),
-		Forgets:        catalogue.Forgets,
+		Forgets:        sets.New(catalogue.Forgetful()...).Has,
 		Rings:          o.Fleet.rings(),
 		Gates:          gates,
 		GateDelay:      o.Fleet.GateDelay,

@@ -66,8 +66,8 @@ const completePath = "/completez"
 // shadowPath is what a shadow has to report, under the same rule.
 const shadowPath = "/shadow"
 
-// routes are upstream's, with health checks and debug handlers that come and go, /livez, /readyz and /completez beside /healthz, and the
-// fleet's status page.
+// routes are upstream's, with health checks and debug handlers that come and go, /livez, /readyz and
+// /completez beside /healthz, and the fleet's status page.
 func routes(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPage http.Handler, shade *shade, probes *probes) http.Handler {
 	m := genericcontrollermanager.NewBaseHandler(&c.ComponentConfig.Generic.Debugging, endpoints.Healthz())
 	m.UnlistedHandlePrefix("/healthz/", endpoints.Healthz())
@@ -106,8 +106,8 @@ const (
 	electionTolerance = 20 * time.Second
 )
 
-// probes are what /readyz, /completez, /livez and /healthz/leaderElection ask, set once there is something to
-// ask. Until then the process is live and not ready.
+// probes are what /readyz, /completez, /livez and /healthz/leaderElection ask, set once there is
+// something to ask. Until then the process is live and not ready.
 type probes struct {
 	ready, complete, live, renewing atomic.Pointer[func() error]
 }

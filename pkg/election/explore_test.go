@@ -137,11 +137,12 @@ type explorer struct {
 	// next are the scenes to look at in this tick, later those of the next one. All of a tick come before any of the next,
 	// so that a scene is first met with the most time left.
 	next, later []*scene
-	// moves are how the known scenes came about, by id, and start is the first of them. What a history was is found out by going
-	// through it again: to keep every scene would take most of the memory.
+	// moves are how the known scenes came about, by id, and start is the first of them. What a history
+	// was is found out by going through it again: to keep every scene would take most of the memory.
 	moves []move
 	start scene
-	// nth counts what has been tried after the scene that is expanded. If wanted is not negative, only that one is tried.
+	// nth counts what has been tried after the scene that is expanded. If wanted is not negative, only
+	// that one is tried.
 	nth, wanted int32
 	// spare are scenes to be overwritten.
 	spare []*scene

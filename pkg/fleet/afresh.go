@@ -10,8 +10,7 @@ import (
 // WishAfresh returns what the rings would want if these were all members of the fleet, all of one
 // build, and nobody held anything.
 func WishAfresh(fleet string, plan shard.Plan, members []string) (Wishes, error) {
-	var at time.Time
-	at = at.Add(time.Hour) // any: all have come then, and it is now
+	at := time.Time{}.Add(time.Hour) // any: all have come then, and it is now
 	var leases []election.Observation
 	for _, name := range members {
 		leases = append(leases, election.Observation{

@@ -147,7 +147,7 @@ func (p *planner) plan(ctx context.Context) bool {
 			return false
 		}
 		p.last = now
-		p.note(proposal, now)
+		p.remember(proposal, now)
 		klog.FromContext(ctx).Info("Replanned", "ring", ring.Name, "generation", proposal.Plan.Generation, "steps", len(proposal.Steps),
 			"moved", proposal.Moved, "cut", proposal.Cut, "before", proposal.Before.Ratio(), "after", proposal.After.Ratio())
 		return true
@@ -215,14 +215,14 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	return proposal, worth && err == nil
 }
 
-// note takes note of the shards that a change of plan has moved or made.
-func (p *planner) note(proposal shard.Proposal, now time.Time) {
+// remember records which shards a change of plan has moved or made.
+func (p *planner) remember(proposal shard.Proposal, now time.Time) {
 	for _, step := range proposal.Steps {
 		if step.Kind != shard.StepHome {
 			p.moved[step.Shard] = now
 		}
 	}
-	maps.DeleteFunc(p.moved, func(_ shard.ID, at time.Time) bool { return now.Sub(at) >= p.rest() })
+	maps.DeleteFunc(p.moved, func(_ shard.ID, at time.Time) bool { return now.Sub(at) >= p.restTime() })
 }
 
 // resting returns the shards that are to stay as they are for a while, since they were moved or made
@@ -231,15 +231,17 @@ func (p *planner) resting(ring shard.Ring, members []string, now time.Time) kept
 	k := kept{}
 	for _, s := range ring.Shards {
 		at, moved := p.moved[s.ID]
-		if moved && now.Sub(at) < p.rest() && s.Pin == "" && slices.Contains(members, s.Home) {
+		if moved && now.Sub(at) < p.restTime() && s.Pin == "" && slices.Contains(members, s.Home) {
 			k[s.ID] = true
 		}
 	}
 	return k
 }
 
-// rest is for how long a shard is left alone: an hour by default.
-func (p *planner) rest() time.Duration { return restIntervals * p.member.config.Replanning.Interval }
+// restTime is for how long a shard is left alone: an hour by default.
+func (p *planner) restTime() time.Duration {
+	return restIntervals * p.member.config.Replanning.Interval
+}
 
 // urgent reports whether the weights lie so unevenly that the interval is not to be waited for: which they do for a while when
 // a member is away, or a group has come to another one and not been weighed there.

@@ -24,15 +24,15 @@ type readiness struct {
 	since map[shard.ID]time.Time
 }
 
-// complete takes note that every shard is run that is to be.
+// complete records that every shard is run that is to be.
 func (r *readiness) complete() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.once, r.since = true, nil
 }
 
-// patient takes note of the shards that are to be run and are not, and reports whether the member is
-// ready all the same.
+// patient records which shards are to be run and are not, and reports whether the member is ready all
+// the same.
 func (r *readiness) patient(missing []shard.ID, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -44,9 +44,9 @@ type ringWishes struct {
 // Wish computes the wishes for a plan, from the members that are live, those that there
 // have been (known), and who holds each shard. Members that refuse a plan of this generation are
 // left out, as are those that refuse another and work by none or by an older one, and so is each
-// from the rings that it does not serve, or has no build for. It is a pure function; last, the wishes of before, only
-// saves it work: placing takes long with many members. Use no wishes as last twice at a time. An error means that the plan has more shards
-// than can be placed.
+// from the rings that it does not serve, or has no build for. It is a pure function; last, the
+// wishes of before, only saves it work: placing takes long with many members. Use no wishes as last
+// twice at a time. An error means that the plan has more shards than can be placed.
 func Wish(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
 	return wishBy(plan, plan.Digest(), roster, known, holders, last)
 }

@@ -25,7 +25,8 @@ var hostedScript string
 const (
 	hostedNamespace  = "flotilla-hosted"
 	hostedPort       = "7443"
-	hostedKubeconfig = "/root/hosted/super-admin.conf"
+	hostedHome       = "/var/lib/hosted" // as in hosted.sh
+	hostedKubeconfig = hostedHome + "/super-admin.conf"
 	hostedAuditLog   = "var/log/kubernetes/hosted-audit.log"
 	// exampleServer is the address in the page that its reader replaces.
 	exampleServer = "https://api.hosted.example.org:6443"
@@ -113,7 +114,7 @@ func (c *cluster) followHosted(ctx context.Context, blocks ...string) error {
 		script = strings.ReplaceAll(script, exampleServer, "https://"+n.ip+":"+hostedPort)
 		limited, cancel := context.WithTimeout(ctx, slow)
 		err = c.out.step(block, func() error {
-			return c.logged(limited, n, "export HOSTED="+hostedKubeconfig+" PKI=/root/hosted/pki\n"+script)
+			return c.logged(limited, n, "export HOSTED="+hostedKubeconfig+" PKI="+hostedHome+"/pki\n"+script)
 		})
 		cancel()
 		if err != nil {

@@ -1,11 +1,11 @@
 # The control plane of the hosted cluster, on a node beside the node's own: bash hosted.sh start or stop. PORT is its API server's.
 set -eu
-home=/root/hosted
+home=/var/lib/hosted
 if [ "$1" = stop ]; then
 	for name in kube-apiserver etcd; do
 		pid=$(cat "$home/$name.pid")
 		kill "$pid"
-		tail -f --pid="$pid" /dev/null
+		timeout 60 tail -f --pid="$pid" /dev/null || { echo "$name has not ended within a minute" >&2; exit 1; }
 	done
 	exit
 fi

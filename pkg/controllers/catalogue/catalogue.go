@@ -193,11 +193,8 @@ func Lookup(name string) (Row, bool) {
 	return rows[i], true
 }
 
-// Forgets reports whether the controller with this name has something in Row.Forgets.
-func Forgets(name string) bool {
-	row, _ := Lookup(name)
-	return row.Forgets != ""
-}
+// Forgetful returns the names of the controllers that have something in Row.Forgets, sorted.
+func Forgetful() []string { return namesOf(func(r Row) bool { return r.Forgets != "" }) }
 
 // Groups returns the groups of cluster controllers, in a fixed order.
 func Groups() []string {

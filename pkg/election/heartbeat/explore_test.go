@@ -70,11 +70,12 @@ type explorer struct {
 	end         time.Time
 	checked     int // scenes from which liveness was tried
 	keyer       keyer
-	// moves are how the known scenes came about, by id, and start is the first of them. What a history was is found out by going
-	// through it again: to keep every scene would take most of the memory.
+	// moves are how the known scenes came about, by id, and start is the first of them. What a history
+	// was is found out by going through it again: to keep every scene would take most of the memory.
 	moves []move
 	start *scene
-	// nth counts what has been tried after the scene that is expanded. If wanted is not negative, only that one is tried.
+	// nth counts what has been tried after the scene that is expanded. If wanted is not negative, only
+	// that one is tried.
 	nth, wanted int32
 	// spare are scenes to be overwritten, and whole is the one from which liveness is tried.
 	spare []*scene
