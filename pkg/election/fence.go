@@ -123,6 +123,14 @@ func (f *Fence) Close() {
 // their end are not in it.
 func (f *Fence) Writes(term int32) Writes { return f.written.writes(term) }
 
+// Term returns that of the claim behind the fence; 0 before it has been opened, and once it is closed.
+func (f *Fence) Term() int32 {
+	if claim := f.claim.Load(); claim != nil {
+		return claim.Term()
+	}
+	return 0
+}
+
 // Refused returns how many requests have been refused.
 func (f *Fence) Refused() uint64 { return f.refused.Load() }
 

@@ -182,6 +182,8 @@ type Work struct {
 	Unheld time.Time
 	// Fence must be put beneath every client that the work writes with.
 	Fence func(http.RoundTripper) http.RoundTripper
+	// Term returns the term of the claim behind the fence: 0 before the shard is owned, and once the fence is closed.
+	Term func() int32
 	// Closed is closed once the fence lets no write pass any more, for good.
 	Closed <-chan struct{}
 	// Running must be called once from within the instance's Run, when the work is under way and waits for no cache any more.

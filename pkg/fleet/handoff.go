@@ -86,6 +86,7 @@ func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Tim
 		Shards:      len(ring.Shards),
 		Unheld:      unheld,
 		Fence:       p.fence.Wrap,
+		Term:        p.fence.Term,
 		Closed:      p.closed,
 		Running:     func() { p.running() },
 	}

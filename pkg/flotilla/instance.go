@@ -1,0 +1,151 @@
+package flotilla
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/informer"
+)
+
+// instance is the controllers of one shard.
+type instance struct {
+	work      fleet.Work
+	informers *informer.Factory
+	runnables []named
+}
+
+type named struct {
+	Runnable
+	name string
+}
+
+var _ interface {
+	fleet.Instance
+	fleet.Refresher
+	fleet.Forgetter
+	fleet.Weigher
+	fleet.Loader
+} = &instance{}
+
+// build makes the controllers of a shard, in the order in which they were added.
+func (p *process) build(ctx context.Context, work fleet.Work) (fleet.Instance, error) {
+	i := &instance{work: work, informers: p.pool.NewFactory(work.Shard.Range, p.namespaced, work.Unheld)}
+	for _, c := range p.controllers {
+		if !slices.Contains(work.Controllers, c.name) {
+			continue
+		}
+		s := &Shard{process: p, work: work, informers: i.informers, controller: c}
+		logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.name, "shard", s.String())
+		r, err := c.build(klog.NewContext(ctx, logger), s)
+		if err == nil && r == nil {
+			err = errors.New("the function has returned nil")
+		}
+		if err != nil {
+			i.Close()
+			i.Forget()
+			return nil, fmt.Errorf("building controller %s for shard %s: %w", c.name, s, err)
+		}
+		i.runnables = append(i.runnables, named{r, c.name})
+	}
+	return i, nil
+}
+
+// namespaced is an informer.ScopeFunc.
+func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
+	kind, err := p.mapper.KindFor(gvr)
+	if err != nil {
+		p.mapper.Reset() // a kind that was added since
+		if kind, err = p.mapper.KindFor(gvr); err != nil {
+			return false, err
+		}
+	}
+	mapping, err := p.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return false, err
+	}
+	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
+}
+
+// Warm implements fleet.Instance.
+func (i *instance) Warm(ctx context.Context) error {
+	if err := i.informers.Warm(ctx); err != nil {
+		return fmt.Errorf("filling the caches of %s: %w", i.work.Shard.ID, err)
+	}
+	for _, r := range i.runnables {
+		if w, ok := r.Runnable.(Warmer); ok {
+			if err := w.Warm(ctx); err != nil {
+				return fmt.Errorf("filling the caches of controller %s for %s: %w", r.name, i.work.Shard.ID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// CatchUp implements fleet.Instance.
+func (i *instance) CatchUp(ctx context.Context, writes election.Writes) error {
+	marks := map[schema.GroupResource]informer.Mark{}
+	for resource, last := range writes.GroupResources() {
+		marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone}
+	}
+	return i.informers.CatchUp(ctx, marks)
+}
+
+// Refresh implements fleet.Refresher.
+func (i *instance) Refresh(ctx context.Context) error { return i.informers.Refresh(ctx) }
+
+// Run implements fleet.Instance. The informers go on until the last controller has returned.
+func (i *instance) Run(ctx context.Context) error {
+	defer i.informers.Shutdown()
+	i.informers.StartWithContext(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running sync.WaitGroup
+	errs := make([]error, len(i.runnables))
+	for n, r := range i.runnables {
+		running.Go(func() {
+			if err := r.Run(ctx); err != nil && ctx.Err() == nil {
+				errs[n] = fmt.Errorf("controller %s on %s: %w", r.name, i.work.Shard.ID, err)
+				cancel()
+			}
+		})
+	}
+	running.Go(func() {
+		if i.informers.WaitForCacheSyncWithContext(ctx).Err == nil {
+			i.work.Running()
+		}
+	})
+	<-ctx.Done() // also when every controller has found that it has nothing to do
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// Close implements fleet.Instance.
+func (i *instance) Close() {
+	for _, r := range i.runnables {
+		if c, ok := r.Runnable.(Closer); ok {
+			c.Close()
+		}
+	}
+	i.informers.Shutdown()
+}
+
+// Forget implements fleet.Forgetter.
+func (i *instance) Forget() { i.informers.Forget() }
+
+// Weigh implements fleet.Weigher.
+func (i *instance) Weigh() map[string]int64 { return i.informers.Weights() }
+
+// Load implements fleet.Loader.
+func (i *instance) Load() (fleet.Load, bool) {
+	load, there := i.informers.Load()
+	return fleet.Load{Namespaces: load.Namespaces, Shared: load.Shared}, there
+}

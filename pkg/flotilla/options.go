@@ -1,0 +1,151 @@
+package flotilla
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Defaults of [Options].
+const (
+	DefaultRanges         = 16
+	DefaultRebalanceDelay = 10 * time.Second
+	DefaultReplanInterval = 5 * time.Minute
+)
+
+// Never as Options.ReplanInterval or Options.RebalanceDelay stands for no such interval or delay.
+const Never time.Duration = -1
+
+// maxFleetName leaves room for the ring and the shard in a Lease's name.
+const maxFleetName = 63
+
+// Options say which fleet a process belongs to, and how it does. Fields without a default are
+// required. All members should have the same, but for Member, Node and Zone.
+type Options struct {
+	// Fleet is the fleet's name, a DNS label: the first part of the names of all its Leases.
+	Fleet string
+	// Namespace is where the Leases are.
+	Namespace string
+	// Member is this process's name, unique in the fleet, a DNS subdomain: a pod's name. A pod
+	// that keeps its name over a restart, as in a StatefulSet, gets its shards back.
+	Member string
+	// Ranges is how many ranges the namespaces are divided into when the fleet begins, default
+	// DefaultRanges: a few times as many as there will be members, at most [shard.MaxShards]. A fleet
+	// that has a plan goes on by that.
+	Ranges int
+	// Version is the program's, such as "v1.2.3". While members differ in the controllers that they
+	// have, the newest decides what becomes of them: a new one begins once all members have it.
+	Version string
+	// Node and Zone are where the process runs, for people. Default: not said.
+	Node, Zone string
+	// Gates are Leases in Namespace that the fleet holds while it runs anything. The Lease of the
+	// leader election that the program had before keeps the old leader and the fleet apart, in
+	// both directions. Default: none.
+	Gates []string
+	// Timing of all claims. Default: [election.DefaultTiming], that of Kubernetes' own components.
+	Timing election.Timing
+	// HandoffTimeout is how long a controller may go on writing when its shard is to be handed
+	// over. Default 5 s.
+	HandoffTimeout time.Duration
+	// RebalanceDelay is how long a new member waits for its shards, lest one that restarts again
+	// and again has them move each time. Default DefaultRebalanceDelay.
+	RebalanceDelay time.Duration
+	// ReplanInterval is how often at most ranges are cut anew because some weigh more than others.
+	// Default DefaultReplanInterval.
+	ReplanInterval time.Duration
+	// Standby has the member keep the caches warm of shards that it would own if their owner
+	// failed: takeovers are faster, and every object is in memory twice.
+	Standby bool
+	// Scheme has the types of the program's own kinds for [Shard.Informers], beside those of
+	// client-go. Default: none.
+	Scheme *runtime.Scheme
+	// Registerer is where the metrics of the fleet go, MetricPrefix the first part of their names.
+	// Default: they go nowhere; "flotilla".
+	Registerer   prometheus.Registerer
+	MetricPrefix string
+	// Outside is told of each request that a namespaced controller makes outside of its range, from
+	// the goroutine that makes it. It must not block. It is for tests: see docs/library.md. Default:
+	// nobody is.
+	Outside func(Access)
+	// Observe is told what happens to the member's shards. It must not block. Default: the log is.
+	Observe func(fleet.Event)
+	// Clock measures claims. Default: the machine's.
+	Clock election.Clock
+	// Exit ends the process at once. It is called when a controller has not returned by the time
+	// that others may take its shard. Default: it logs the reason and ends the process with status 1.
+	Exit func(reason string)
+}
+
+// complete returns the options with their defaults, or an error that names each field that is out of
+// bounds.
+func (o Options) complete() (Options, error) {
+	if o.Ranges == 0 {
+		o.Ranges = DefaultRanges
+	}
+	if o.Timing == (election.Timing{}) {
+		o.Timing = election.DefaultTiming()
+	}
+	if o.Clock == nil {
+		o.Clock = election.NewClock()
+	}
+	if o.Exit == nil {
+		o.Exit = exit
+	}
+	if o.Observe == nil {
+		o.Observe = func(fleet.Event) {}
+	}
+	o.RebalanceDelay = orDefault(o.RebalanceDelay, DefaultRebalanceDelay)
+	o.ReplanInterval = orDefault(o.ReplanInterval, DefaultReplanInterval)
+	var errs []error
+	refuse := func(field, value string, why []string) {
+		for _, w := range why {
+			errs = append(errs, fmt.Errorf("Options.%s is %q: %s", field, value, w))
+		}
+	}
+	if len(o.Fleet) > maxFleetName {
+		refuse("Fleet", o.Fleet, []string{validation.MaxLenError(maxFleetName)})
+	} else {
+		refuse("Fleet", o.Fleet, validation.IsDNS1123Label(o.Fleet))
+	}
+	refuse("Namespace", o.Namespace, validation.IsDNS1123Label(o.Namespace))
+	refuse("Member", o.Member, validation.IsDNS1123Subdomain(o.Member))
+	for _, gate := range o.Gates {
+		refuse("Gates", gate, validation.IsDNS1123Subdomain(gate))
+	}
+	if o.Ranges < 1 || o.Ranges > shard.MaxShards {
+		errs = append(errs, fmt.Errorf("Options.Ranges is %d: must be 1 to %d", o.Ranges, shard.MaxShards))
+	}
+	if o.HandoffTimeout < 0 {
+		errs = append(errs, fmt.Errorf("Options.HandoffTimeout is %v: must not be negative", o.HandoffTimeout))
+	}
+	if err := o.Timing.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("Options.%w", err))
+	}
+	return o, errors.Join(errs...)
+}
+
+func orDefault(d, otherwise time.Duration) time.Duration {
+	switch {
+	case d == 0:
+		return otherwise
+	case d < 0:
+		return 0
+	}
+	return d
+}
+
+func exit(reason string) {
+	klog.Background().Error(errors.New(reason), "Ending the process")
+	klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	os.Exit(1) // should somebody have replaced klog's
+}
