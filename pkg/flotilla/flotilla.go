@@ -291,6 +291,7 @@ func (f *Fleet) plan() (shard.Plan, error) {
 		id := shard.ID{Ring: NamespacesRing, Name: fmt.Sprintf("%0*d", digits, i)}
 		namespaced.Shards = append(namespaced.Shards, shard.Shard{ID: id, Range: r})
 	}
+	slices.Sort(namespaced.Controllers)
 	plan := shard.Plan{Generation: 1}
 	if len(namespaced.Controllers) > 0 {
 		plan.Rings = append(plan.Rings, namespaced)

@@ -1,0 +1,420 @@
+package flotilla
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
+)
+
+func nothing(context.Context, *Shard) (Runnable, error) {
+	return RunnableFunc(func(ctx context.Context) error { <-ctx.Done(); return nil }), nil
+}
+
+func newFleet(t *testing.T, change func(*Options)) *Fleet {
+	t.Helper()
+	options := Options{Fleet: "certs", Namespace: "certs", Member: "certs-0"}
+	if change != nil {
+		change(&options)
+	}
+	f, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Options)
+		want   []string // parts of the error; none for no error
+	}{
+		{"as they should be", func(*Options) {}, nil},
+		{"no fleet", func(o *Options) { o.Fleet = "" }, []string{"Options.Fleet", `""`}},
+		{"long fleet", func(o *Options) { o.Fleet = strings.Repeat("a", 64) }, []string{"Options.Fleet", "63"}},
+		{"dot in the fleet", func(o *Options) { o.Fleet = "a.b" }, []string{"Options.Fleet", `"a.b"`}},
+		{"no namespace", func(o *Options) { o.Namespace = "" }, []string{"Options.Namespace"}},
+		{"member in capitals", func(o *Options) { o.Member = "Certs" }, []string{"Options.Member", `"Certs"`}},
+		{"dots in the member", func(o *Options) { o.Member = "node-1.example.com" }, nil},
+		{"too many ranges", func(o *Options) { o.Ranges = 1025 }, []string{"Options.Ranges", "1025", "1 to 1024"}},
+		{"fewer than no ranges", func(o *Options) { o.Ranges = -1 }, []string{"Options.Ranges", "-1"}},
+		{"a gate that is no Lease", func(o *Options) { o.Gates = []string{"a/b"} }, []string{"Options.Gates", `"a/b"`}},
+		{"negative handoff", func(o *Options) { o.HandoffTimeout = -1 }, []string{"Options.HandoffTimeout"}},
+		{"timing", func(o *Options) { o.Timing.LeaseDuration = 1 }, []string{"Options.Timing.LeaseDuration"}},
+		{"all at once", func(o *Options) { o.Fleet, o.Member = "", "" }, []string{"Options.Fleet", "Options.Member"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			options := Options{Fleet: "certs", Namespace: "certs", Member: "certs-0"}
+			tc.change(&options)
+			_, err := New(&rest.Config{}, options)
+			if len(tc.want) == 0 {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			for _, part := range tc.want {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("the error is %v, want it to name %s", err, part)
+				}
+			}
+		})
+	}
+	if _, err := New(nil, Options{}); err == nil {
+		t.Error("no error without a configuration")
+	}
+}
+
+func TestMistakesOfTheProgramPanic(t *testing.T) {
+	f := newFleet(t, nil)
+	f.Namespaced("issuer", nothing)
+	for name, add := range map[string]func(){
+		"a name that is no label": func() { f.Namespaced("Issuer", nothing) },
+		"a name that is taken":    func() { f.Singleton("issuer", nothing) },
+		"no function":             func() { f.Singleton("other", nil) },
+	} {
+		if !panics(add) {
+			t.Errorf("%s: no panic", name)
+		}
+	}
+}
+
+func panics(f func()) (did bool) {
+	defer func() { did = recover() != nil }()
+	f()
+	return false
+}
+
+func TestAFleetRunsOnceAndWithControllers(t *testing.T) {
+	f := newFleet(t, nil)
+	if err := f.Ready(); err == nil {
+		t.Error("ready before it is run")
+	}
+	if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "controllers") {
+		t.Errorf("without controllers the error is %v", err)
+	}
+	f.Namespaced("issuer", nothing)
+	if _, err := f.start(); err != nil {
+		t.Fatal(err)
+	}
+	if f.Member() == nil {
+		t.Error("there is no member")
+	}
+	if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "before") {
+		t.Errorf("of a second run the error is %v", err)
+	}
+	if !panics(func() { f.Namespaced("late", nothing) }) {
+		t.Error("a controller that comes after Run does not panic")
+	}
+}
+
+func TestPlan(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.Ranges = 3 })
+	f.Namespaced("issuer", nothing)
+	f.Singleton("webhook-ca", nothing)
+	f.Namespaced("certificate", nothing)
+	plan, err := f.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range plan.Shards() {
+		got = append(got, s.ID.String())
+	}
+	want := []string{"cluster/webhook-ca", "namespaces/00", "namespaces/01", "namespaces/02"}
+	if !slices.Equal(got, want) {
+		t.Errorf("shards are %v, want %v", got, want)
+	}
+	ring, _ := plan.Ring(NamespacesRing)
+	if want := []string{"certificate", "issuer"}; !slices.Equal(ring.Controllers, want) {
+		t.Errorf("controllers of the ranges are %v, want %v", ring.Controllers, want)
+	}
+	if err := f.catalogue().Fits(nil, plan, nil); err != nil {
+		t.Errorf("the program does not fit its own plan: %v", err)
+	}
+}
+
+func TestAPlanOfOneScopeAlone(t *testing.T) {
+	for _, add := range []func(*Fleet){
+		func(f *Fleet) { f.Namespaced("issuer", nothing) },
+		func(f *Fleet) { f.Singleton("issuer", nothing) },
+	} {
+		f := newFleet(t, nil)
+		add(f)
+		if plan, err := f.plan(); err != nil || len(plan.Rings) != 1 {
+			t.Errorf("the plan is %+v, %v; want one ring", plan, err)
+		}
+	}
+}
+
+// TestANewControllerBeginsByItself has a program that comes to have one more controller, of either
+// scope: the plan follows once all members have it.
+func TestANewControllerBeginsByItself(t *testing.T) {
+	old := newFleet(t, func(o *Options) { o.Version = "v1.0.0" })
+	old.Namespaced("issuer", nothing)
+	plan, err := old.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	young := newFleet(t, func(o *Options) { o.Version = "v1.1.0" })
+	young.Namespaced("issuer", nothing)
+	young.Namespaced("certificate", nothing)
+	young.Singleton("webhook-ca", nothing)
+	next, changes, err := young.catalogue().Adapt(plan, nil, nil)
+	if err != nil || len(changes) != 2 {
+		t.Fatalf("changes are %v, %v; want two", changes, err)
+	}
+	ring, _ := next.Ring(NamespacesRing)
+	cluster, _ := next.Ring(ClusterRing)
+	if !slices.Contains(ring.Controllers, "certificate") || len(cluster.Shards) != 1 {
+		t.Errorf("the plan that follows is %+v", next)
+	}
+	if err := old.catalogue().Fits(&plan, next, []skew.Known{young.catalogue().Known()}); err != nil {
+		t.Errorf("the old program cannot work by it: %v", err)
+	}
+}
+
+func TestTarget(t *testing.T) {
+	for path, want := range map[string]string{
+		"/api/v1/namespaces/shop/pods":                            "shop",
+		"/api/v1/namespaces/shop/pods/web/status":                 "shop",
+		"/apis/apps/v1/namespaces/shop/deployments":               "shop",
+		"/k8s/clusters/c-1/apis/apps/v1/namespaces/shop/jobs/a":   "shop",
+		"/api/v1/namespaces/shop":                                 "shop",
+		"/api/v1/namespaces":                                      "",
+		"/api/v1/pods":                                            "",
+		"/apis/example.com/v1/clusterthings/a":                    "",
+		"/api":                                                    "none",
+		"/api/v1":                                                 "none",
+		"/apis/apps/v1":                                           "none",
+		"/version":                                                "none",
+		"/openapi/v3/apis/apps/v1":                                "none",
+		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":  "none",
+		"/apis/authentication.k8s.io/v1/tokenreviews":             "none",
+		"/apis/authorization.k8s.io/v1/namespaces/a/localsubject": "none",
+	} {
+		namespace, is := target(path)
+		if !is {
+			namespace = "none"
+		}
+		if namespace != want {
+			t.Errorf("%s is about namespace %q, want %q", path, namespace, want)
+		}
+	}
+}
+
+// shardOf returns a shard of one half of the keyspace, and a namespace of either half.
+func shardOf(t *testing.T, f *Fleet) (s *Shard, mine, foreign string) {
+	t.Helper()
+	ranges, err := shard.EqualRanges(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := shard.ID{Ring: NamespacesRing, Name: "00"}
+	s = &Shard{
+		process: &process{Fleet: f}, controller: controller{name: "issuer"},
+		work: fleet.Work{
+			Shard: shard.Shard{ID: id, Range: ranges[0]},
+			Fence: func(rt http.RoundTripper) http.RoundTripper { return rt },
+		},
+	}
+	for i := range 20 {
+		name := fmt.Sprintf("team-%d", i)
+		if ranges[0].ContainsNamespace(name) {
+			mine = name
+		} else {
+			foreign = name
+		}
+	}
+	if mine == "" || foreign == "" {
+		t.Fatal("all names lie in one half")
+	}
+	return s, mine, foreign
+}
+
+func TestOwns(t *testing.T) {
+	s, mine, foreign := shardOf(t, newFleet(t, nil))
+	if !s.Owns(mine) || s.Owns(foreign) || s.Owns("") {
+		t.Errorf("owns its own %v, another's %v, that of no object %v", s.Owns(mine), s.Owns(foreign), s.Owns(""))
+	}
+	s.work.Shard = shard.Shard{ID: shard.ID{Ring: ClusterRing, Name: "x"}, Group: "x"}
+	if !s.Owns(mine) || !s.Owns(foreign) || !s.Owns("") {
+		t.Error("a singleton does not own everything")
+	}
+}
+
+// answers is a transport that answers everything.
+type answers struct{}
+
+func (answers) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+}
+
+func TestAccessesOutsideAreTold(t *testing.T) {
+	var told []Access
+	f := newFleet(t, func(o *Options) { o.Outside = func(a Access) { told = append(told, a) } })
+	s, mine, foreign := shardOf(t, f)
+	rt := s.watched(answers{})
+	for _, path := range []string{
+		"/api/v1/namespaces/" + mine + "/configmaps", "/api/v1/namespaces/" + foreign + "/configmaps", "/api/v1/nodes", "/version",
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://127.0.0.1:1"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	if len(told) != 2 || told[0].Namespace != foreign || told[1].Namespace != "" || !told[0].Writes() {
+		t.Errorf("told of %+v, want of %s and of nodes", told, foreign)
+	}
+}
+
+// buildOf builds the work of a range from these controllers.
+func buildOf(t *testing.T, builds ...Build) (fleet.Instance, *atomic.Int32, error) {
+	t.Helper()
+	f := newFleet(t, nil)
+	var names []string
+	for i, build := range builds {
+		names = append(names, string(rune('a'+i)))
+		f.Namespaced(names[i], build)
+	}
+	p := &process{Fleet: f}
+	if err := p.connect(); err != nil {
+		t.Fatal(err)
+	}
+	var running atomic.Int32
+	instance, err := p.build(t.Context(), fleet.Work{
+		Shard:       shard.Shard{ID: shard.ID{Ring: NamespacesRing, Name: "00"}, Range: shard.Everything()},
+		Controllers: names,
+		Fence:       func(rt http.RoundTripper) http.RoundTripper { return rt },
+		Term:        func() int32 { return 1 },
+		Running:     func() { running.Add(1) },
+	})
+	return instance, &running, err
+}
+
+func TestAnErrorGivesTheShardUp(t *testing.T) {
+	failed := errors.New("the cloud is down")
+	ended := make(chan struct{})
+	waits := func(context.Context, *Shard) (Runnable, error) {
+		return RunnableFunc(func(ctx context.Context) error { <-ctx.Done(); close(ended); return ctx.Err() }), nil
+	}
+	fails := func(context.Context, *Shard) (Runnable, error) {
+		return RunnableFunc(func(context.Context) error { return failed }), nil
+	}
+	instance, _, err := buildOf(t, waits, fails)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = instance.Run(t.Context())
+	if !errors.Is(err, failed) || !strings.Contains(err.Error(), "controller b on namespaces/00") {
+		t.Errorf("the error is %v, want that of controller b", err)
+	}
+	select {
+	case <-ended:
+	default:
+		t.Error("Run has returned before the other controller")
+	}
+}
+
+func TestWhoHasNothingToDoKeepsTheShard(t *testing.T) {
+	done := make(chan struct{})
+	instance, running, err := buildOf(t, func(context.Context, *Shard) (Runnable, error) {
+		return RunnableFunc(func(context.Context) error { close(done); return nil }), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	returned := make(chan error)
+	go func() { returned <- instance.Run(ctx) }()
+	<-done
+	select {
+	case err := <-returned:
+		t.Fatalf("Run has returned %v though its context has not ended", err)
+	default:
+	}
+	cancel()
+	if err := <-returned; err != nil {
+		t.Error(err)
+	}
+	if running.Load() > 1 {
+		t.Errorf("said %d times that it runs", running.Load())
+	}
+}
+
+// closer counts how often it is closed.
+type closer struct {
+	RunnableFunc
+	closed *int
+}
+
+func (c closer) Close() { *c.closed++ }
+
+func TestWhatIsBuiltInVainIsClosed(t *testing.T) {
+	closed := 0
+	good := func(context.Context, *Shard) (Runnable, error) { return closer{nil, &closed}, nil }
+	bad := func(context.Context, *Shard) (Runnable, error) { return nil, errors.New("no") }
+	if _, _, err := buildOf(t, good, bad); err == nil || !strings.Contains(err.Error(), "controller b") {
+		t.Errorf("the error is %v, want one that names controller b", err)
+	}
+	if closed != 1 {
+		t.Errorf("the controller built before was closed %d times, want once", closed)
+	}
+	none := func(context.Context, *Shard) (Runnable, error) { return nil, nil }
+	if _, _, err := buildOf(t, none); err == nil {
+		t.Error("a function that returns no controller is no error")
+	}
+}
+
+// warmer is warm, or not.
+type warmer struct {
+	RunnableFunc
+	err error
+}
+
+func (w warmer) Warm(context.Context) error { return w.err }
+
+func TestCachesOfAControllersOwnAreFilled(t *testing.T) {
+	cold := errors.New("no such bucket")
+	instance, _, err := buildOf(t, func(context.Context, *Shard) (Runnable, error) { return warmer{nil, cold}, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer instance.Close()
+	if err := instance.Warm(t.Context()); !errors.Is(err, cold) {
+		t.Errorf("the error is %v, want that of the controller", err)
+	}
+}
+
+func TestRequestsOfAControllerShareALimit(t *testing.T) {
+	f := newFleet(t, nil)
+	f.Namespaced("issuer", nothing)
+	f.Namespaced("certificate", nothing)
+	of := func(n int) *rest.Config {
+		s, _, _ := shardOf(t, f)
+		s.controller = f.controllers[n]
+		return s.Config()
+	}
+	if of(0).RateLimiter == nil || of(0).RateLimiter != of(0).RateLimiter {
+		t.Error("two shards of one controller have a limit each, or none")
+	}
+	if of(0).RateLimiter == of(1).RateLimiter {
+		t.Error("two controllers share one limit")
+	}
+}
