@@ -1,0 +1,286 @@
+package examples
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
+)
+
+const (
+	namespaces = 40
+	// takeover is for the shards of a member that was killed: the lease duration, and what a busy
+	// machine needs.
+	takeover = 15*time.Second + harness.Patience
+)
+
+// example is one of the programs: each serves a resource of one text, and makes of each object a
+// ConfigMap of the same name.
+type example struct {
+	// name is that of its folder, fleet that of the fleet, of its namespace and of its account.
+	name, fleet string
+	resource    schema.GroupVersionResource
+	kind        string
+	// html is what is in the ConfigMap for a text.
+	html func(text string) string
+}
+
+var clientGo = example{
+	name: "client-go", fleet: "pages", kind: "Page",
+	resource: schema.GroupVersionResource{Group: "example.flotilla.dev", Version: "v1", Resource: "pages"},
+	html:     func(text string) string { return "<p>" + text + "</p>" },
+}
+
+func TestClientGo(t *testing.T) { t.Parallel(); clientGo.run(t) }
+
+// run takes the example through a death.
+func (e example) run(t *testing.T) {
+	binary := e.build(t)
+	plane := harness.StartPlane(t, controlplane.Options{AuditObjects: true})
+	client := harness.Client(t, plane)
+	e.apply(t, plane)
+	kubeconfig := e.kubeconfig(t, plane, client)
+	objects, err := dynamic.NewForConfig(plane.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := map[string]*controlplane.Process{}
+	for i := range 3 {
+		name := fmt.Sprintf("%s-%d", e.fleet, i)
+		members[name] = e.start(t, plane, binary, kubeconfig, name)
+	}
+	e.create(t, client, objects)
+	e.requireDone(t, client, "first", harness.Patience)
+
+	if err := members[e.fleet+"-1"].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	delete(members, e.fleet+"-1")
+	e.change(t, objects, "second")
+	e.requireDone(t, client, "second", takeover)
+	for name, member := range members {
+		if err := member.Stop(t.Context()); err != nil {
+			t.Errorf("%s: %v, see %s", name, err, harness.Tail(member.LogPath()))
+		} else if err := member.Wait(); err != nil {
+			t.Errorf("%s ended with %v, see %s", name, err, harness.Tail(member.LogPath()))
+		}
+	}
+	e.judge(t, plane)
+}
+
+// build builds the program in a copy outside of this repository, and holds that neither its packages
+// nor its go.sum have k8s.io/kubernetes.
+func (e example) build(t *testing.T) (binary string) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "examples", e.name))); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		command := exec.CommandContext(t.Context(), "go", args...)
+		command.Dir, command.Env = dir, append(os.Environ(), "GOWORK=off")
+		var complaints bytes.Buffer
+		command.Stderr = &complaints
+		out, err := command.Output()
+		if err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, complaints.String())
+		}
+		return string(out)
+	}
+	run("mod", "edit", "-replace", "github.com/flotilla-kube/flotilla="+root)
+	binary = filepath.Join(dir, e.fleet)
+	run("build", "-trimpath", "-o", binary, ".")
+	for _, name := range strings.Fields(run("list", "-deps", ".")) {
+		if name == "k8s.io/kubernetes" || strings.HasPrefix(name, "k8s.io/kubernetes/") {
+			t.Errorf("the program is built with %s", name)
+		}
+	}
+	sums, err := os.ReadFile(filepath.Join(dir, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(sums), "k8s.io/kubernetes ") {
+		t.Error("the go.sum of the program has k8s.io/kubernetes")
+	}
+	return binary
+}
+
+// apply applies the example's manifests. Its StatefulSet stays without pods.
+func (e example) apply(t *testing.T, plane *controlplane.ControlPlane) {
+	t.Helper()
+	for _, name := range []string{"crd.yaml", "deploy.yaml"} {
+		command := exec.CommandContext(t.Context(), harness.Binary(t, plane, "kubectl"), "--kubeconfig", plane.AdminKubeconfig(), "apply", "-f",
+			filepath.Join("../../examples", e.name, name))
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("kubectl apply: %v\n%s", err, out)
+		}
+	}
+}
+
+// kubeconfig writes one for the example's own account.
+func (e example) kubeconfig(t *testing.T, plane *controlplane.ControlPlane, client kubernetes.Interface) string {
+	t.Helper()
+	token, err := client.CoreV1().ServiceAccounts(e.fleet).CreateToken(t.Context(), e.fleet, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.LoadFromFile(plane.AdminKubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range config.AuthInfos {
+		user.ClientCertificate, user.ClientCertificateData, user.ClientKey, user.ClientKeyData = "", nil, "", nil
+		user.Token = token.Status.Token
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// start starts a member, and waits until it is ready.
+func (e example) start(t *testing.T, plane *controlplane.ControlPlane, binary, kubeconfig, name string) *controlplane.Process {
+	t.Helper()
+	port, err := controlplane.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen := fmt.Sprintf("127.0.0.1:%d", port)
+	process, err := plane.StartProcess(name, binary, []string{"--kubeconfig=" + kubeconfig, "--namespace=" + e.fleet, "--member=" + name, "--listen=" + listen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, takeover, name+" is ready", func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+listen+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+	return process
+}
+
+func namespace(i int) string { return fmt.Sprintf("team-%02d", i) }
+
+// create creates an object in each namespace.
+func (e example) create(t *testing.T, client kubernetes.Interface, objects dynamic.Interface) {
+	t.Helper()
+	err := harness.InParallel(namespaces, func(i int) error {
+		space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace(i)}}
+		if _, err := client.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		object := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": e.resource.GroupVersion().String(), "kind": e.kind,
+			"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"text": "first"},
+		}}
+		_, err := objects.Resource(e.resource).Namespace(namespace(i)).Create(t.Context(), object, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// change gives each object another text.
+func (e example) change(t *testing.T, objects dynamic.Interface, text string) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"text": text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = harness.InParallel(namespaces, func(i int) error {
+		_, err := objects.Resource(e.resource).Namespace(namespace(i)).Patch(t.Context(), "a", types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// requireDone waits until each ConfigMap is what it should be.
+func (e example) requireDone(t *testing.T, client kubernetes.Interface, text string, within time.Duration) {
+	t.Helper()
+	took := harness.Eventually(t, within, "every ConfigMap has the text "+text, func(ctx context.Context) error {
+		done := map[string]bool{}
+		maps, err := client.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, m := range maps.Items {
+			done[m.Namespace] = done[m.Namespace] || m.Name == "a" && m.Data["index.html"] == e.html(text)
+		}
+		for i := range namespaces {
+			if !done[namespace(i)] {
+				return fmt.Errorf("the one in %s has not", namespace(i))
+			}
+		}
+		return nil
+	})
+	t.Logf("%d objects done after %v", namespaces, took)
+}
+
+// judge asks the audit log whether each write was made by the owner of its namespace.
+func (e example) judge(t *testing.T, plane *controlplane.ControlPlane) {
+	t.Helper()
+	log, err := os.ReadFile(plane.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := audit.Judge(audit.Options{Fleet: e.fleet, Namespace: e.fleet}, audit.Log{Reader: bytes.NewReader(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(report.Err(), report.Undisturbed()); err != nil {
+		t.Error(err)
+	}
+	var all []string
+	for i := range namespaces {
+		all = append(all, namespace(i))
+	}
+	if none := report.Unwritten(all); len(none) > 0 {
+		t.Errorf("no member wrote in %v", none)
+	}
+	_, expired := report.Gaps()
+	if writes := report.ByVersion + report.ByTime; writes < 2*namespaces || len(expired) == 0 {
+		t.Errorf("judged %d writes and %d takeovers, want %d or more, and those of the member that was killed", writes, len(expired), 2*namespaces)
+	}
+	t.Logf("%d writes, each by the owner of its namespace; %d shards taken over, the last %v after the last renewal",
+		report.ByVersion+report.ByTime, len(expired), audit.Percentile(expired, 100))
+}
