@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -12,13 +11,12 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/component-base/version"
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 
-	"github.com/flotilla-kube/flotilla/pkg/app/events"
+	"github.com/flotilla-kube/flotilla/pkg/events"
 	"github.com/flotilla-kube/flotilla/pkg/app/heap"
 	"github.com/flotilla-kube/flotilla/pkg/app/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
@@ -31,10 +29,6 @@ import (
 
 // apiServerPatience is how long the API server is waited for, as upstream does.
 const apiServerPatience = 10 * time.Second
-
-// dialTimeout is how long a connection for Leases may take to be opened, and the time between
-// probes of one that is silent: client-go's own.
-const dialTimeout = 30 * time.Second
 
 // Run runs the process until ctx ends. It returns after everything that it started
 // has ended, but for event recording, which is given no time to finish.
@@ -131,9 +125,9 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		return fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
 	}
 	namespace := c.ComponentConfig.Generic.LeaderElection.ResourceNamespace
-	client, err := leaseClient(c.Kubeconfig, o)
+	client, err := kubernetes.NewForConfig(fleet.LeaseConfig(c.Kubeconfig, o.Fleet.Member))
 	if err != nil {
-		return err
+		return fmt.Errorf("creating the client for Leases: %w", err)
 	}
 	enforced, stopLooking := fence(ctx, c, namespace)
 	defer stopLooking()
@@ -212,23 +206,4 @@ func (i shardInstance) Load() (fleet.Load, bool) {
 func (i shardInstance) Run(ctx context.Context) error {
 	klog.FromContext(ctx).V(1).Info("Running the shard's controllers", "controllers", len(i.Controllers()), "range", i.within, "built", i.built)
 	return i.Instance.Run(ctx)
-}
-
-// leaseClient is for Leases alone: neither the controllers' rate limits nor what their connections
-// are busy with must hold up a renewal. A dialer is what makes client-go open connections of their
-// own: clients without one share those of every other client with the same certificate, and there
-// an answer waits for all that was sent to informers before it.
-func leaseClient(kubeconfig *rest.Config, o *Options) (kubernetes.Interface, error) {
-	c := rest.CopyConfig(kubeconfig)
-	c.QPS = -1
-	c.Timeout = 0 // each request has its own, watches have none
-	if c.Dial == nil {
-		c.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
-	}
-	rest.AddUserAgent(c, "fleet-member/"+o.Fleet.Member)
-	client, err := kubernetes.NewForConfig(c)
-	if err != nil {
-		return nil, fmt.Errorf("creating the client for Leases: %w", err)
-	}
-	return client, nil
 }

@@ -2,10 +2,13 @@ package fleet
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -17,6 +20,25 @@ import (
 type Leases interface {
 	election.LeaseReader
 	election.LeaseWriter
+}
+
+// dialTimeout is how long a connection for Leases may take to be opened, and the time between probes
+// of one that is silent: client-go's own.
+const dialTimeout = 30 * time.Second
+
+// LeaseConfig returns the configuration of a client for Leases alone, made from that of the member's
+// process: neither rate limits nor what other connections are busy with may hold up a renewal. A
+// dialer is what makes client-go open connections of their own: clients without one share those of
+// every other client with the same certificate, and there an answer waits for all that was sent to
+// informers before it.
+func LeaseConfig(config *rest.Config, member string) *rest.Config {
+	c := rest.CopyConfig(config)
+	c.QPS, c.RateLimiter = -1, nil
+	c.Timeout = 0 // each request has its own, watches have none
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
+	}
+	return rest.AddUserAgent(c, "fleet-member/"+member)
 }
 
 // Config configures a Member. Fields without a default are required.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -105,7 +106,7 @@ func TestAFleetRunsOnceAndWithControllers(t *testing.T) {
 		t.Errorf("without controllers the error is %v", err)
 	}
 	f.Namespaced("issuer", nothing)
-	if _, err := f.start(); err != nil {
+	if _, err := f.start(klog.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if f.Member() == nil {

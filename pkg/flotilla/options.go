@@ -77,7 +77,8 @@ type Options struct {
 	// the goroutine that makes it. It must not block. It is for tests: see docs/library.md. Default:
 	// nobody is.
 	Outside func(Access)
-	// Observe is told what happens to the member's shards. It must not block. Default: the log is.
+	// Observe is told what happens to the member's shards, beside the log and Kubernetes events on
+	// their Leases. It must not block. Default: nobody is.
 	Observe func(fleet.Event)
 	// Clock measures claims. Default: the machine's.
 	Clock election.Clock

@@ -9,7 +9,7 @@ import (
 )
 
 // layers are the parts of the project, from top to bottom: each may import itself and those below it.
-var layers = []string{"cmd", "pkg/app", "pkg/cli", "pkg/status", "pkg/audit", "pkg/flotilla", "pkg/metrics", "pkg/fleet", "pkg/controllers", "pkg/election", "pkg/answer", "pkg/informer", "pkg/shard", "pkg/plant"}
+var layers = []string{"cmd", "pkg/app", "pkg/cli", "pkg/status", "pkg/audit", "pkg/flotilla", "pkg/events", "pkg/metrics", "pkg/fleet", "pkg/controllers", "pkg/election", "pkg/answer", "pkg/informer", "pkg/shard", "pkg/plant"}
 
 const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/status > pkg/audit > pkg/fleet > pkg/controllers > pkg/election > pkg/answer > pkg/informer > pkg/shard > pkg/plant and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
