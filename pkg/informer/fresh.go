@@ -236,8 +236,11 @@ func (s *shared) endChecks() {
 // errBehind says that a cache has not come, in time, to what was there when a check began.
 var errBehind = errors.New("the cache has not seen all that is there")
 
+// errGone says that a cache holds objects of what the API server does not have.
+var errGone = errors.New("the cache holds objects of a resource that the API server does not have")
+
 // upToDate returns nil once s has seen all that was written before the call. The error is
-// errBehind, or says that the API server has not answered.
+// errBehind, errGone, or says that the API server has not answered.
 func (p *Pool) upToDate(ctx context.Context, s *shared) error {
 	first, cancel := context.WithTimeout(ctx, freshPatience)
 	defer cancel()
@@ -250,7 +253,9 @@ func (p *Pool) upToDate(ctx context.Context, s *shared) error {
 	if err := present.complete(rest, s); err != nil {
 		return err
 	}
-	if !present.seenWithin(ctx, freshPatience, s) {
+	if seen := present.seenWithin(ctx, freshPatience, s); !seen && present.gone {
+		return errGone // A list would not help.
+	} else if !seen {
 		return fmt.Errorf("%w, at version %s: it is at %s", errBehind, present.version, s.LastSyncResourceVersion())
 	}
 	return nil

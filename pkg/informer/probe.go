@@ -49,8 +49,9 @@ const (
 //
 // The list of a resource that is not built in need not say so either, though the server filters it:
 // that of a custom resource does not. So its reader is asked for half of the objects, and for the
-// other half: who ignores the selector sends the same object first for both. That needs an object.
-// While there is none, pods answer for the resource, if we may list those.
+// other half: who ignores the selector sends the same object first for both, since lists are in the
+// order of names. That needs an object. While there is none, pods answer for the resource, if we may
+// list those. An answer that is wrong because objects come and go meanwhile costs requests, no more.
 type prober struct {
 	kinds *kinds
 	clock Clock

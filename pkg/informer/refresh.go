@@ -101,7 +101,10 @@ func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 	if err := present.complete(ctx, e); err != nil {
 		return err
 	}
-	if err := present.seenBy(ctx, e); err != nil {
+	switch err := present.seenBy(ctx, e); {
+	case err != nil && present.gone:
+		return fmt.Errorf("%s: %w", e.resource.GroupResource(), errGone)
+	case err != nil:
 		return fmt.Errorf("the cache of %s has not seen all that was there at version %s: %w",
 			e.resource.GroupResource(), present.version, err)
 	}
