@@ -53,8 +53,9 @@ func (l *berthList) DeepCopyObject() runtime.Object {
 // quay is an API server with one custom resource, berths, in all the forms that clients ask for.
 type quay struct {
 	*fakeResource
-	// absent says that it does not have the resource.
-	absent atomic.Bool
+	// absent says that it does not have the resource. refused counts requests for it meanwhile.
+	absent  atomic.Bool
+	refused atomic.Int64
 	// filters says that it honours selectors of the halves of the keyspace; it never echoes them.
 	filters bool
 }
@@ -79,6 +80,7 @@ func (q *quay) keeps(o metav1.ListOptions, obj any) bool {
 // list fills list, of objects that as makes.
 func (q *quay) list(ctx context.Context, o metav1.ListOptions, list runtime.Object, as func(*unstructured.Unstructured) runtime.Object) error {
 	if q.absent.Load() {
+		q.refused.Add(1)
 		return apierrors.NewNotFound(berths.GroupResource(), "")
 	}
 	all, err := q.fakeResource.List(ctx, o)
@@ -110,6 +112,7 @@ func (q *quay) list(ctx context.Context, o metav1.ListOptions, list runtime.Obje
 
 func (q *quay) watch(ctx context.Context, o metav1.ListOptions, as func(*unstructured.Unstructured) runtime.Object) (watch.Interface, error) {
 	if q.absent.Load() {
+		q.refused.Add(1)
 		return nil, apierrors.NewNotFound(berths.GroupResource(), "")
 	}
 	w, err := q.fakeResource.Watch(ctx, o)

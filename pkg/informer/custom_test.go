@@ -361,6 +361,10 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 						}
 					}
 
+					time.Sleep(10 * time.Minute) // virtual
+					if got := q.refused.Load(); got < 10 || got > 100 {
+						t.Errorf("asked %d times for what is not there in 10 minutes; want 10 to 100", got)
+					}
 					namespace := inHalf(t, 0)
 					q.Add(newBerth(namespace, "one"))
 					q.absent.Store(false)

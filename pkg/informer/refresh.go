@@ -169,6 +169,7 @@ func bounded(ctx context.Context, patience time.Duration) (context.Context, cont
 //   - Who watches from a version is sent all changes after it, in their order. A bookmark says that all up to its version have
 //     been sent.
 //   - A cache at a version has been sent all changes up to it.
+//   - What is not built in, and an API server says it does not have, has no objects.
 //
 // So a cache that has reached the version of the list has seen everything. One of a resource in
 // which nothing happens does not reach it: versions count the writes to all resources, and the
