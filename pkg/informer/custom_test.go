@@ -16,8 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -355,7 +357,7 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 						t.Error("an informer that could not be filled has synced")
 					}
 					mark := map[schema.GroupResource]Mark{berths.GroupResource(): {Version: "5"}}
-					for what, err := range map[string]error{"Refresh": refresh(), "CatchUp": f.CatchUp(t.Context(), mark)} {
+					for what, err := range map[string]error{"Refresh": refresh(), "CatchUp": f.CatchUp(warmed, mark)} {
 						if err != nil {
 							t.Errorf("%s waits for a resource that is not there: %v", what, err)
 						}
@@ -375,6 +377,13 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 					if err := refresh(); err != nil {
 						t.Error(err)
 					}
+					late := pool.NewFactory(within, namespacedBerths, time.Time{})
+					defer late.Shutdown()
+					form.ask(t, late, q)
+					if err := late.Warm(t.Context()); err != nil || !cache.IsDone(late.filling()[0].checker()) {
+						t.Errorf("Warm does not wait for a resource that has come, error %v", err)
+					}
+					late.Shutdown()
 
 					q.absent.Store(true)
 					if err := refresh(); err == nil {
@@ -418,10 +427,8 @@ func TestCatchUpOfAnyType(t *testing.T) {
 				go func() { caught <- low.See(t.Context(), berths.GroupResource(), "2") }()
 				q.Add(newBerth(inHalf(t, 0), "one"))
 				synctest.Wait()
-				select {
-				case err := <-caught:
-					t.Errorf("caught up before the write was seen, error %v", err)
-				default:
+				if n := len(caught); n != 0 {
+					t.Errorf("%d of 2 that wait for a write were told that it had been seen before it was made", n)
 				}
 				q.Add(newBerth(inHalf(t, 0), "two"))
 				for range 2 {
@@ -434,6 +441,51 @@ func TestCatchUpOfAnyType(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// wideBerth is another type for the same resource.
+type wideBerth struct{ berth }
+
+// DeepCopyObject implements runtime.Object.
+func (b *wideBerth) DeepCopyObject() runtime.Object {
+	return &wideBerth{*b.berth.DeepCopyObject().(*berth)}
+}
+
+// TestFormsAreApart: whoever asks for one form or type of a resource is not given another.
+func TestFormsAreApart(t *testing.T) {
+	q, pool := newQuay(t)
+	low, _ := halvesOf(t, pool, namespacedBerths)
+	custom := func(gvr schema.GroupVersionResource, object runtime.Object) cache.SharedIndexInformer {
+		r := q.resource(meta.RESTScopeNameNamespace)
+		r.GVR, r.Object = gvr, object
+		i, err := low.Custom(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	generic := func(i informers.GenericInformer, err error) cache.SharedIndexInformer {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i.Informer()
+	}
+	apart := map[cache.SharedIndexInformer]string{}
+	for name, i := range map[string]cache.SharedIndexInformer{
+		"dynamic": forms[0].ask(t, low, q), "metadata": forms[1].ask(t, low, q), "custom": forms[2].ask(t, low, q),
+		"another type": custom(berths, &wideBerth{}), "metadata by a reader of one's own": custom(berths, &metav1.PartialObjectMetadata{}),
+		"built in": low.InformerFor(&v1.ConfigMap{}, nil), "built in, of another type": custom(configMaps, &berth{}),
+		"built in, dynamic": generic(low.Dynamic(configMaps)), "built in, metadata": generic(low.Metadata(configMaps)),
+		"built in, metadata or whole": low.metadata(configMaps).Informer(),
+	} {
+		if other, there := apart[i]; there {
+			t.Errorf("%s and %s are one informer", name, other)
+		}
+		apart[i] = name
+	}
+	if custom(berths, &unstructured.Unstructured{}) != forms[0].ask(t, low, q) {
+		t.Error("unstructured objects by a reader of one's own are not what Dynamic has")
 	}
 }
 

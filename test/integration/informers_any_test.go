@@ -150,16 +150,12 @@ func TestAnyResourceIsPartitioned(t *testing.T) {
 
 func newAnyTest(t *testing.T, mode informer.Mode, config *rest.Config) *anyTest {
 	t.Helper()
-	a := &anyTest{t: t, mode: mode, wire: newWire(), forms: map[string][]cache.SharedIndexInformer{}}
-	var err error
-	if a.client, err = dynamic.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
-	if a.meta, err = metadata.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
+	random := newRandom(t)
+	w := newWorld(t, random, config)
+	a := &anyTest{t: t, mode: mode, client: w.client, meta: w.metadata, wire: newWire(), forms: map[string][]cache.SharedIndexInformer{}}
 	config = a.wire.over(config)
 	c := informer.PoolConfig{Client: kubernetes.NewForConfigOrDie(config), Metadata: metadata.NewForConfigOrDie(config), Dynamic: dynamic.NewForConfigOrDie(config)}
+	var err error
 	if a.pool, err = informer.NewPool(c); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +170,7 @@ func newAnyTest(t *testing.T, mode informer.Mode, config *rest.Config) *anyTest 
 		a.halves = append(a.halves, f)
 		a.ask(f, custom)
 	}
-	a.makeNamespaces(ranges)
+	a.makeNamespaces(w, ranges)
 	return a
 }
 
@@ -218,19 +214,13 @@ func (a *anyTest) ask(f *informer.Factory, custom informer.Resource) {
 }
 
 // makeNamespaces makes three namespaces in each range.
-func (a *anyTest) makeNamespaces(ranges []shard.Range) {
-	random := newRandom(a.t)
-	namespaces := a.client.Resource(namespacesResource)
+func (a *anyTest) makeNamespaces(w *world, ranges []shard.Range) {
 	for half, r := range ranges {
 		for len(a.namespaces[half]) < 3 {
-			name := uuid(random)
-			if !r.ContainsNamespace(name) {
-				continue
+			if name := uuid(w.random); r.ContainsNamespace(name) {
+				w.create(namespaceSubject, types.NamespacedName{Name: name})
+				a.namespaces[half] = append(a.namespaces[half], name)
 			}
-			if _, err := namespaces.Create(a.t.Context(), namespaceSubject.object(types.NamespacedName{Name: name}), metav1.CreateOptions{}); err != nil {
-				a.t.Fatal(err)
-			}
-			a.namespaces[half] = append(a.namespaces[half], name)
 		}
 	}
 }
