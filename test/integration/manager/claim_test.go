@@ -102,7 +102,7 @@ func TestNothingHappensBeforeTheClaim(t *testing.T) {
 	}
 	f, _ := begin(t, plane.AdminConfig(), func(f *flotilla.Fleet) {
 		f.Namespaced("a", managers.build(setup, func(r flotilla.Runnable) flotilla.Runnable { return spied{r, warm} }))
-	}, func(o *flotilla.Options) { o.Gates = []string{lease} })
+	}, func(o *flotilla.Options) { o.Gates, o.HandoffTimeout = []string{lease}, time.Minute })
 	for range ranges {
 		select {
 		case <-warm:
@@ -126,7 +126,7 @@ func TestNothingHappensBeforeTheClaim(t *testing.T) {
 
 	open()
 	awaitReady(t, f)
-	for name, s := range all {
+	for name, s := range managers.get() { // which may have been built again meanwhile
 		<-s.mgr.Elected()
 		want := append(owned(s.Shard), "pushed")
 		slices.Sort(want)
