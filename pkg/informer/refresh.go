@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,8 +37,10 @@ const (
 // standby. It asks the API server what there is, for each resource. About a cache that the process
 // shares, and those that follow it, it asks once for all callers that come at one time. The type
 // present in this package says what an answer costs and relies on. A cache that the process shares
-// lists again where it is found to be behind for long. The error says which resource could not be
-// listed, or which cache was not fresh when ctx ended.
+// lists again where it is found to be behind for long. A resource that is not built in and that the
+// API server does not have has no objects: a cache of it that was never filled is passed over, and
+// another one must be empty. The error says which resource could not be listed, or which cache was
+// not fresh when ctx ended.
 func (f *Factory) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -59,8 +62,12 @@ func (f *Factory) Refresh(ctx context.Context) error {
 
 // refresh returns once the cache of e has seen all changes that were made before until.
 func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
-	if !cache.WaitFor(ctx, "", done{e.cache()}) {
-		return fmt.Errorf("the cache of %s has not been filled: %w", e.resource.GroupResource(), context.Cause(ctx))
+	absent, err := e.absence.awaitSynced(ctx, done{e.cache()})
+	switch {
+	case err != nil:
+		return fmt.Errorf("the cache of %s has not been filled: %w", e.resource.GroupResource(), err)
+	case absent:
+		return nil
 	}
 	for {
 		from := e.reads()
@@ -84,7 +91,7 @@ func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
 // refreshAlone does so for a cache that reads by itself, or together with other ranges.
 func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 	options := metav1.ListOptions{FieldSelector: e.narrow}
-	if e.resource != namespaces && f.pool.prober.honoured(ctx, e.resource) {
+	if e.resource != namespaces && f.pool.prober.honoured(ctx, e.key, e.read) {
 		options.ShardSelector = f.within.Selector()
 	}
 	present, err := f.pool.look(ctx, e.resource, options, e.keep, firstPage)
@@ -129,6 +136,8 @@ func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 // UIDs and versions are kept.
 type present struct {
 	content
+	// gone says that the API server does not have the resource: there is nothing.
+	gone bool
 	// version is that of the list, and enough the one that a cache needs to have reached: the same,
 	// or that of the last change before.
 	version, enough string
@@ -153,6 +162,10 @@ func (p *Pool) look(
 	l.list = func(ctx context.Context, limit int64) error {
 		options.Limit, options.Continue = limit, l.more
 		list, err := p.config.Metadata.Resource(gvr).List(ctx, options)
+		if apierrors.IsNotFound(err) && p.absenceOf(gvr) != nil {
+			l.gone, l.content, l.more = true, content{}, ""
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("listing %s to see whether its cache is fresh: %w", gvr.GroupResource(), err)
 		}
@@ -266,7 +279,7 @@ func (p *present) seenWithin(ctx context.Context, patience time.Duration, cached
 }
 
 func (p *present) reachedBy(cached cached) bool {
-	return reached(cached.LastSyncResourceVersion(), p.enough)
+	return !p.gone && reached(cached.LastSyncResourceVersion(), p.enough)
 }
 
 // cached is what is held against the present.
