@@ -82,7 +82,9 @@ func (e example) run(t *testing.T) {
 
 	e.requireShards(t, client, slices.Collect(maps.Keys(members)))
 	e.requireStatus(t, plane, slices.Collect(maps.Keys(members)))
-	if err := members[e.fleet+"-1"].Kill(); err != nil {
+	killed := members[e.fleet+"-1"]
+	requireWarm(t, killed)
+	if err := killed.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	delete(members, e.fleet+"-1")
@@ -219,6 +221,19 @@ func (e example) requireShards(t *testing.T, client kubernetes.Interface, member
 		}
 		return nil
 	})
+}
+
+// requireWarm holds that shards which were handed to a member came with caches that had seen the last
+// owner's writes.
+func requireWarm(t *testing.T, member *controlplane.Process) {
+	t.Helper()
+	log, err := os.ReadFile(member.LogPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !harness.HasLine(string(log), "Acquired shard", `how="handoff"`, `caches="warm"`) {
+		t.Errorf("no shard was handed to %s with warm caches, see %s", member.Name(), harness.Tail(member.LogPath()))
+	}
 }
 
 // requireStatus asks the command of this project for the fleet, which is as it should be.
