@@ -109,7 +109,8 @@ func (f *Factory) Metadata(gvr schema.GroupVersionResource) (informers.GenericIn
 		return nil, err
 	}
 	_, builtIn := f.pool.kinds.byResource[gvr]
-	return f.metadataOf(sharedKey{resource: gvr, metadata: true, strict: builtIn}, namespaced), nil
+	key := sharedKey{resource: gvr, metadata: true, strict: builtIn, root: f.isRoot(gvr, namespaced)}
+	return f.metadataOf(key, namespaced), nil
 }
 
 // Custom returns the factory's informer for typed objects of any resource, such as one of a scheme
@@ -164,7 +165,6 @@ func (f *Factory) isRoot(gvr schema.GroupVersionResource, namespaced bool) bool 
 
 // metadataOf returns an informer for metadata.
 func (f *Factory) metadataOf(key sharedKey, namespaced bool) informers.GenericInformer {
-	key.root = f.isRoot(key.resource, namespaced)
 	return genericOf(key.resource, f.informer(key, nil, namespaced, f.pool.readsMetadata(key), &metav1.PartialObjectMetadata{}))
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -130,6 +131,8 @@ func TestFailedProbeChangesNothing(t *testing.T) {
 	checkProbe(t, p, s, configMaps, true, 1)
 }
 
+var errCutOff = errors.New("cut off")
+
 // asServed lists custom resources as an API server does: it filters, or does not, and does not say.
 type asServed struct {
 	reader
@@ -201,14 +204,15 @@ func TestProbeOfCustomResources(t *testing.T) {
 		{"says so", &asServed{echoes: true}, false, ServerSide, 1},
 		{"has nothing, and filters pods", &asServed{}, true, ServerSide, 2},
 		{"has nothing, and does not filter pods", &asServed{}, false, ClientSide, 2},
-		{"cannot be asked", &asServed{err: errors.New("cut off")}, true, ClientSide, 1},
+		{"is not there, and filters pods", &asServed{err: apierrors.NewNotFound(berths.GroupResource(), "")}, true, ServerSide, 1},
+		{"cannot be asked", &asServed{err: errCutOff}, true, ClientSide, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, pool, _ := newTestProber(t, &apiServer{shards: test.pods})
 			for range 2 { // the second time from memory
 				mode, known := p.mode(t.Context(), berth, test.server)
-				if mode != test.want || known != (test.server.err == nil) {
-					t.Errorf("filtered by the %s, known %t; want %s, %t", mode, known, test.want, test.server.err == nil)
+				if mode != test.want || known != (test.server.err != errCutOff) {
+					t.Errorf("filtered by the %s, known %t; want %s, and to know unless it was cut off", mode, known, test.want)
 				}
 			}
 			if got := len(test.server.asked); got != test.lists {

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -94,18 +95,68 @@ func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 	if e.resource != namespaces && f.pool.prober.honoured(ctx, e.key, e.read) {
 		options.ShardSelector = f.within.Selector()
 	}
-	present, err := f.pool.look(ctx, e.resource, options, e.keep, firstPage)
+	return f.pool.upToDate(ctx, comparison{resource: e.resource, options: options, keep: e.keep, cached: e})
+}
+
+// comparison is of one cache with what there is.
+type comparison struct {
+	resource schema.GroupVersionResource
+	// options and keep, of what is listed, say what the cache holds; nil keeps everything.
+	options  metav1.ListOptions
+	keep     func(any) bool
+	cached   cached
+	patience comparisonPatience
+}
+
+// comparisonPatience bounds the steps of a comparison: the first page, what else has to be found
+// out, and the wait for the cache. 0 means as long as the caller has.
+type comparisonPatience struct{ look, complete, seen time.Duration }
+
+// sharedPatience is for the caches that the process shares, which many wait for at once.
+var sharedPatience = comparisonPatience{look: freshPatience, complete: listPatience, seen: freshPatience}
+
+var (
+	// errBehind says that a cache has not come, in time, to what was there when a comparison began.
+	errBehind = errors.New("has not seen all that is there")
+	// errGone says that a cache holds objects of what the API server does not have. To list it again
+	// would not help.
+	errGone = errors.New("holds objects of a resource that the API server does not have")
+)
+
+// upToDate returns nil once the cache, which must have synced, has seen all that was written before
+// the call. The error is errBehind or errGone, with that of the context that ended, or says that the
+// API server has not answered.
+func (p *Pool) upToDate(ctx context.Context, c comparison) error {
+	first, cancel := bounded(ctx, c.patience.look)
+	defer cancel()
+	present, err := p.look(first, c.resource, c.options, c.keep, firstPage)
 	if err != nil {
 		return err
 	}
-	if err := present.complete(ctx, e); err != nil {
+	rest, cancel := bounded(ctx, c.patience.complete)
+	defer cancel()
+	if err := present.complete(rest, c.cached); err != nil {
 		return err
 	}
-	if err := present.seenBy(ctx, e); err != nil {
-		return fmt.Errorf("the cache of %s has not seen all that was there at version %s: %w",
-			e.resource.GroupResource(), present.version, err)
+	last, cancel := bounded(ctx, c.patience.seen)
+	defer cancel()
+	switch err := present.seenBy(last, c.cached); {
+	case err == nil:
+		return nil
+	case present.gone:
+		return fmt.Errorf("the cache of %s %w: %w", c.resource.GroupResource(), errGone, err)
+	default:
+		return fmt.Errorf("the cache of %s, at version %q, %w at version %q: %w",
+			c.resource.GroupResource(), c.cached.LastSyncResourceVersion(), errBehind, present.version, err)
 	}
-	return nil
+}
+
+// bounded returns ctx, bounded by a patience other than 0.
+func bounded(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+	if patience == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, patience)
 }
 
 // present is what a resource had when it was looked at. A cache has seen all of it when it has
@@ -118,6 +169,7 @@ func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 //   - Who watches from a version is sent all changes after it, in their order. A bookmark says that all up to its version have
 //     been sent.
 //   - A cache at a version has been sent all changes up to it.
+//   - What is not built in, and an API server says it does not have, has no objects.
 //
 // So a cache that has reached the version of the list has seen everything. One of a resource in
 // which nothing happens does not reach it: versions count the writes to all resources, and the
