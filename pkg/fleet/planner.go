@@ -184,7 +184,7 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	}
 	observations := m.observer.List()
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
-	members := Stayers(KnownMembers(m.config.Fleet, observations), roster, ring.Name)
+	members := Stayers(KnownMembers(m.config.Fleet, observations), roster, ring)
 	wishes := m.Wishes()
 	weights, complete := WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, func(id shard.ID) string { return wishes.Carrier(plan, id) })
 	if !complete {
