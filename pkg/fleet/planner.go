@@ -196,7 +196,10 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	if due := now.Sub(p.last) >= m.config.Replanning.Interval || plant.ReplanRestless; !due {
 		same := slices.Equal(last.weights.Census, weights.Census) && maps.Equal(last.weights.Carried, weights.Carried)
 		if !changed && (same || !urgent()) {
-			p.content[ring.Name] = content{last.members, weights.Weights}
+			// What cannot be judged yet is looked at again, even if it does not change.
+			if m.judgeable(ring, weights, members) {
+				p.content[ring.Name] = content{last.members, weights.Weights}
+			}
 			return shard.Proposal{}, false
 		}
 	}
@@ -243,10 +246,15 @@ func (p *planner) restTime() time.Duration {
 	return restIntervals * p.member.config.Replanning.Interval
 }
 
+// judgeable reports whether all members are there, and everything they carry has been weighed.
+func (m *Member) judgeable(ring shard.Ring, weights Weights, members []string) bool {
+	return slices.Equal(m.Wishes().MembersOf(ring.Name), members) && (weights.PerObject == 0 || weights.Whole)
+}
+
 // urgent reports whether the weights lie so unevenly that the interval is not to be waited for: which they do for a while when
 // a member is away, or a group has come to another one and not been weighed there.
 func (m *Member) urgent(plan shard.Plan, ring shard.Ring, weights Weights, members []string) bool {
-	if !slices.Equal(m.Wishes().MembersOf(ring.Name), members) || weights.PerObject > 0 && !weights.Whole {
+	if !m.judgeable(ring, weights, members) {
 		return false
 	}
 	b := shard.BalanceOf(plan, ring.Name, weights.Weights, members)
