@@ -89,7 +89,8 @@ type Config struct {
 	// on a member's Lease, see deploy/fence. It must not block. Default: it does not.
 	Enforced func() bool
 	// FenceDelay is how long after such a mark the shards of a dead member are run: the API
-	// server must have seen it. Default 0; must not be negative.
+	// server must have seen it. Default 0; must not be negative, and at most HandoffTimeout: a
+	// member that is to end waits for it, too.
 	FenceDelay time.Duration
 	// Observe is told every event of every claim, in order for each Lease, and those of
 	// preparations, which may come at the same time. It must not block. Default: nobody is.
