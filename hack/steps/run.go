@@ -73,9 +73,7 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 			return result{step: s.name, state: failed, why: "not run: " + broken + " failed"}
 		}
 		if len(args) > 0 && slices.ContainsFunc(steps, func(asked step) bool { return asked.name == s.name }) {
-			s.commands = slices.Clone(s.commands)
-			last := &s.commands[len(s.commands)-1]
-			last.args = append(slices.Clone(last.args), args...)
+			s = s.with(args)
 		}
 		return r.one(ctx, s)
 	}
@@ -222,7 +220,7 @@ func (r runner) logged(ctx context.Context, s step) (seen, error) {
 			fmt.Fprintln(r.screen, "    nothing has changed")
 			return seen{}, nil
 		}
-		s.commands[len(s.commands)-1].args = append(slices.Clone(s.commands[len(s.commands)-1].args), packages...)
+		s = s.with(packages)
 	}
 	var unseen bytes.Buffer
 	screen := r.screen

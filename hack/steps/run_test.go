@@ -269,6 +269,28 @@ The slowest tests:
 	}
 }
 
+// TestCachedTestsAreNotTimed: what took long in an earlier run, and did not run in this one, is not among
+// the slowest.
+func TestCachedTestsAreNotTimed(t *testing.T) {
+	tests := newTests(io.Discard, io.Discard)
+	for _, line := range []string{
+		`{"Action":"pass","Package":"a","Test":"TestOld","Elapsed":100}`,
+		`{"Action":"pass","Package":"b","Test":"TestNew","Elapsed":1}`,
+		`{"Action":"output","Package":"a","Output":"ok  \ta\t(cached)\n"}`,
+		`{"Action":"pass","Package":"a","Elapsed":0}`,
+		`{"Action":"output","Package":"b","Output":"ok  \tb\t2.5s\n"}`,
+		`{"Action":"pass","Package":"b","Elapsed":2.5}`,
+		`{"Action":"fail","Package":"c","Test":"TestOfNoEnd","Elapsed":3}`,
+	} {
+		fmt.Fprintln(tests, line)
+	}
+	tests.close()
+	want := []timed{{test: "c TestOfNoEnd", took: 3 * time.Second}, {test: "b TestNew", took: time.Second}}
+	if !slices.Equal(tests.slowest, want) {
+		t.Errorf("the slowest are %v, want %v", tests.slowest, want)
+	}
+}
+
 // TestCodeThatDoesNotCompile is shown, and fails.
 func TestCodeThatDoesNotCompile(t *testing.T) {
 	builds(t)
@@ -303,6 +325,27 @@ func TestNothingRunsAgainstOldBinaries(t *testing.T) {
 	want := []string{"unit passed ", "tools FAILED hack/build-tools.sh: exit status 1", "e2e FAILED not run: tools failed", "integration FAILED not run: tools failed"}
 	if !slices.Equal(names, want) || strings.Contains(screen.String(), "never") || !strings.Contains(screen.String(), "building etcd kwok kubectl") {
 		t.Errorf("got %q, want %q; the screen:\n%s", names, want, screen)
+	}
+}
+
+// TestChangedLeavesTheStepAlone: the packages that have changed are given to one run of the step.
+func TestChangedLeavesTheStepAlone(t *testing.T) {
+	r, screen := plant(t)
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"commit", "-q", "--allow-empty", "-m", "one"}} {
+		command := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		command.Dir = r.root
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+	}
+	steps := []step{{name: "lint", changed: true, commands: []command{run("echo", "on")}}}
+	for range 2 {
+		if results := r.run(t.Context(), steps, nil); results[0].state != passed {
+			t.Fatalf("got %+v; the screen:\n%s", results[0], screen)
+		}
+	}
+	if got := steps[0].commands[0].args; len(got) != 2 || strings.Contains(screen.String(), "on ./. ./.") || !strings.Contains(screen.String(), "on ./.\n") {
+		t.Errorf("the step runs %q then; the screen:\n%s", got, screen)
 	}
 }
 

@@ -75,6 +75,14 @@ func (s step) low() step {
 	return s
 }
 
+// with returns the step whose last command has more arguments.
+func (s step) with(args []string) step {
+	s.commands = slices.Clone(s.commands)
+	last := &s.commands[len(s.commands)-1]
+	last.args = slices.Concat(last.args, args)
+	return s
+}
+
 // find returns the steps of these names, in any set or in none.
 func find(names []string) ([]step, error) {
 	var found []step
