@@ -234,6 +234,44 @@ func TestWaitingOneAfterAnother(t *testing.T) {
 	}
 }
 
+// TestLightStepsFillTheFreeLane: once no step that waits is left, light ones run while others compute;
+// once nothing is left to compute, they run while another one waits.
+func TestLightStepsFillTheFreeLane(t *testing.T) {
+	for name, steps := range map[string][]step{
+		"computing is longer": {
+			{name: "e2e", waits: true, commands: sh("touch e2e")},
+			{name: "unit", computes: true, commands: sh("until [ -e page ] && [ -e demo ]; do :; done")},
+			{name: "page", light: true, commands: sh("[ -e e2e ] && touch page")},
+			{name: "demo", light: true, commands: sh("[ -e page ] && touch demo")},
+		},
+		"waiting is longer": {
+			{name: "e2e", waits: true, commands: sh("until [ -e page ] && [ -e demo ]; do :; done")},
+			{name: "page", light: true, commands: sh("[ -e unit ] && touch page")},
+			{name: "demo", light: true, commands: sh("[ -e page ] && touch demo")},
+			{name: "unit", computes: true, commands: sh("touch unit")},
+		},
+		"a light one on each side": {
+			{name: "e2e", waits: true, commands: sh("true")},
+			{name: "unit", computes: true, commands: sh("true")},
+			{name: "page", light: true, commands: sh("touch page; until [ -e demo ]; do :; done")},
+			{name: "demo", light: true, commands: sh("touch demo; until [ -e page ]; do :; done")},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, screen := plant(t)
+			r.now = time.Now
+			// What waits for a file that never comes is interrupted.
+			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+			defer stop()
+			for i, result := range r.run(ctx, steps, nil) {
+				if result.step != steps[i].name || result.state != passed {
+					t.Errorf("got %+v, want %s to have passed; the screen:\n%s", result, steps[i].name, screen)
+				}
+			}
+		})
+	}
+}
+
 // TestSlowestTests: the table has the ten slowest tests of all steps, the slowest first, and no subtests.
 func TestSlowestTests(t *testing.T) {
 	var results []result
