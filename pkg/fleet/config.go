@@ -62,7 +62,7 @@ type Config struct {
 	// RebalanceDelay is how long a member must have been there before it is given
 	// shards, unless no other member is active. Default 0.
 	RebalanceDelay time.Duration
-	// Forgets reports whether a controller keeps in memory alone what an operator could miss when it
+	// Forgets reports whether a controller keeps only in memory what an operator could miss when it
 	// begins again in another instance. Default: none does.
 	Forgets func(controller string) bool
 	// Build makes the work of a shard, which does nothing yet. An error is tried again.
