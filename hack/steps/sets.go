@@ -42,7 +42,8 @@ func check() []step {
 }
 
 // test is what a release must not break. What needs a control plane waits for Leases and kubelets most
-// of the time: it runs one step after another, with what only computes beside it, the longest first.
+// of the time: it runs one step after another, with what only computes beside it, and the light steps
+// where there is time first, the longest of them first.
 func test() []step {
 	return []step{
 		formatStep, modulesStep, vetStep, e2eStep, integrationStep, lintStep,
@@ -59,12 +60,6 @@ func test() []step {
 			name: "handbook-short", what: "the handbook's installation and quickstart, run by a kubelet of processes", long: "2 minutes", waits: true,
 			needs: []need{needRoots}, tools: plane, member: true, commands: []command{fresh("-timeout=10m", "./test/kubelet"), fresh("-timeout=20m", "./test/docs/run", "-parts=2")},
 		},
-		pageStep,
-		{
-			name: "deploy-short", what: "the image's file system, the static pod beside kubeadm's, and a shadow's rights", long: "some seconds", member: true, light: true,
-			tools:    []string{"kubectl"},
-			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage|TestShadowMayOnlyRead", "./test/deploy")},
-		},
 		chartStep,
 		{
 			name: "monitoring-short", what: "alerts, runbooks and dashboard, without Prometheus", long: "some seconds", tools: []string{"promexpr"}, computes: true,
@@ -74,7 +69,12 @@ func test() []step {
 			name: "chaos-one", what: "a suspended member in a burst of work, with the default timings, judged by the audit log", long: "a minute and a half",
 			tools: plane, member: true, light: true, commands: []command{busyChaos("stop-in-burst")},
 		},
-		demoStep,
+		demoStep, pageStep,
+		{
+			name: "deploy-short", what: "the image's file system, the static pod beside kubeadm's, and a shadow's rights", long: "some seconds", member: true, light: true,
+			tools:    []string{"kubectl"},
+			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage|TestShadowMayOnlyRead", "./test/deploy")},
+		},
 	}
 }
 

@@ -9,19 +9,22 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/server/healthz"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
+	metricsfeatures "k8s.io/component-base/metrics/features"
 	"k8s.io/component-base/version"
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 
-	"github.com/flotilla-kube/flotilla/pkg/events"
 	"github.com/flotilla-kube/flotilla/pkg/app/heap"
-	"github.com/flotilla-kube/flotilla/pkg/app/metrics"
+	appmetrics "github.com/flotilla-kube/flotilla/pkg/app/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/events"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/status/page"
@@ -131,7 +134,10 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	}
 	enforced, stopLooking := fence(ctx, c, namespace)
 	defer stopLooking()
-	counted := metrics.New(o.Fleet.Name)
+	counted, err := appmetrics.New(metricsOptions(o))
+	if err != nil {
+		return err
+	}
 	recorder := events.NewRecorder(events.Config{
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Namespace: namespace, Events: c.EventRecorder, Count: counted.Count, Logger: klog.FromContext(ctx),
 	})
@@ -169,11 +175,25 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	}
 	process.PublishCredentials(member.PublishCredential)
 	if !plant.Bare {
-		counted.Register(metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced})
+		source := metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced}
+		if err := counted.Register(source); err != nil {
+			return err
+		}
 	}
 	fleetPage.Show(member, gates)
 	probes.set(member.Ready, member.Complete, member.Live, func() error { return member.Renewing(electionTolerance) })
 	return member.Run(ctx)
+}
+
+// metricsOptions are what upstream's flags say of all metrics of the process, for those of the
+// member: component-base, which obeys the flags, does not make them. --allow-metric-labels is not
+// among them: their labels are few words already.
+func metricsOptions(o *Options) metrics.Options {
+	return metrics.Options{
+		Fleet:            o.Fleet.Name,
+		Disabled:         o.Metrics.DisabledMetrics,
+		NativeHistograms: utilfeature.DefaultFeatureGate.Enabled(metricsfeatures.NativeHistograms),
+	}
 }
 
 // buildShard builds a shard's controllers.

@@ -84,7 +84,7 @@ type Config struct {
 	// RebalanceDelay is how long a member must have been there before it is given
 	// shards, unless no other member is active. Default 0.
 	RebalanceDelay time.Duration
-	// Forgets reports whether a controller keeps in memory alone what an operator could miss when it
+	// Forgets reports whether a controller keeps only in memory what an operator could miss when it
 	// begins again in another instance. Default: none does.
 	Forgets func(controller string) bool
 	// Build makes the work of a shard, which does nothing yet. An error is tried again.
@@ -111,7 +111,8 @@ type Config struct {
 	// on a member's Lease, see deploy/fence. It must not block. Default: it does not.
 	Enforced func() bool
 	// FenceDelay is how long after such a mark the shards of a dead member are run: the API
-	// server must have seen it. Default 0; must not be negative.
+	// server must have seen it. Default 0; must not be negative, and at most HandoffTimeout: a
+	// member that is to end waits for it, too.
 	FenceDelay time.Duration
 	// Observe is told every event of every claim, in order for each Lease, and those of
 	// preparations, which may come at the same time. It must not block. Default: nobody is.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
 	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -24,6 +25,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/events"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
+	"github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -228,12 +230,16 @@ func (p *process) newMember(logger klog.Logger) (*fleet.Member, error) {
 		return nil, err
 	}
 	o := p.options
+	counted, err := metrics.New(metrics.Options{Fleet: o.Fleet, Prefix: o.MetricPrefix})
+	if err != nil {
+		return nil, err
+	}
 	p.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.Namespace)})
 	recorder := events.NewRecorder(events.Config{
-		Fleet: o.Fleet, Member: o.Member, Namespace: o.Namespace, Count: func(fleet.Event) {}, Logger: logger,
+		Fleet: o.Fleet, Member: o.Member, Namespace: o.Namespace, Count: counted.Count, Logger: logger,
 		Events: p.broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: o.Fleet, Host: o.Member}),
 	})
-	return fleet.New(fleet.Config{
+	member, err := fleet.New(fleet.Config{
 		Fleet: o.Fleet, Member: o.Member, Node: o.Node, Zone: o.Zone, Plan: plan,
 		Catalogue:      p.catalogue(),
 		Gates:          o.Gates,
@@ -248,6 +254,10 @@ func (p *process) newMember(logger klog.Logger) (*fleet.Member, error) {
 		Observe:        func(e fleet.Event) { recorder.Observe(e); o.Observe(e) },
 		Exit:           o.Exit,
 	})
+	if err != nil || o.Registerer == nil {
+		return member, err
+	}
+	return member, counted.Register(o.Registerer, metrics.Source{Member: member, Informers: p.pool})
 }
 
 // connect makes what informers read with.
@@ -260,6 +270,10 @@ func (p *process) connect() error {
 	if err != nil {
 		return fmt.Errorf("creating the informers' client: %w", err)
 	}
+	objects, err := dynamic.NewForConfig(c)
+	if err != nil {
+		return fmt.Errorf("creating the informers' dynamic client: %w", err)
+	}
 	headers, err := metadata.NewForConfig(c)
 	if err != nil {
 		return fmt.Errorf("creating the informers' metadata client: %w", err)
@@ -269,7 +283,7 @@ func (p *process) connect() error {
 		return fmt.Errorf("creating the discovery client: %w", err)
 	}
 	p.mapper = restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(resources))
-	p.pool, err = informer.NewPool(informer.PoolConfig{Client: client, Metadata: headers, Clock: p.options.Clock})
+	p.pool, err = informer.NewPool(informer.PoolConfig{Client: client, Metadata: headers, Dynamic: objects, Clock: p.options.Clock})
 	return err
 }
 
