@@ -10,11 +10,11 @@ import (
 
 // layers are the parts of the project, from top to bottom: each may import itself and those below it.
 var layers = []string{
-	"cmd", "pkg/app", "pkg/cli", "pkg/status", "pkg/audit", "pkg/flotilla", "pkg/events", "pkg/metrics",
+	"cmd", "pkg/app", "pkg/cli", "pkg/status", "pkg/audit", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
 	"pkg/fleet", "pkg/controllers", "pkg/election", "pkg/answer", "pkg/informer", "pkg/shard", "pkg/plant",
 }
 
-const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/status > pkg/audit > pkg/flotilla > pkg/events > pkg/metrics > " +
+const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/status > pkg/audit > pkg/manager > pkg/flotilla > pkg/events > pkg/metrics > " +
 	"pkg/fleet > pkg/controllers > pkg/election > pkg/answer > pkg/informer > pkg/shard > pkg/plant and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
@@ -74,6 +74,20 @@ var rules = []rule{
 		in:     []string{"pkg/plant"},
 		only:   []string{},
 		reason: "a planted bug is a constant that every part may use, and that must bring nothing into a binary without it",
+	},
+	{
+		in:     []string{""},
+		except: []string{"pkg/manager", "test"},
+		never:  []string{"sigs.k8s.io/controller-runtime"},
+		reason: "who writes controllers on client-go builds no controller-runtime: what needs it is in pkg/manager",
+	},
+	{
+		in: []string{"pkg/manager"},
+		only: []string{
+			"pkg/flotilla", "pkg/informer", "sigs.k8s.io/controller-runtime",
+			"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils",
+		},
+		reason: "a shard's Manager is made of what any adopter has: a Shard and its informers",
 	},
 	{
 		in: []string{"pkg/metrics"},
@@ -242,6 +256,11 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/metrics/count_test.go", "k8s.io/component-base/metrics/testutil", "would not see"},
 		{"pkg/metrics/count_test.go", module + "pkg/election/leasetest", ""},
 		{"pkg/fleet/member.go", module + "pkg/metrics", "never up"},
+		{"pkg/flotilla/shard.go", module + "pkg/manager", "never up"},
+		{"pkg/flotilla/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", "builds no controller-runtime"},
+		{"pkg/manager/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", ""},
+		{"pkg/manager/shard.go", module + "pkg/fleet", "what any adopter has"},
+		{"test/controlplane/users.go", "sigs.k8s.io/controller-runtime/pkg/envtest", ""},
 		{"pkg/audit/check.go", module + "pkg/controllers/catalogue", "its caller passes in"},
 		{"pkg/audit/check.go", "k8s.io/client-go/kubernetes", "asks no cluster"},
 		{"pkg/audit/check.go", "k8s.io/apiserver/pkg/apis/audit/v1", ""},

@@ -51,7 +51,7 @@ func TestFewBinariesLinkTheControllers(t *testing.T) {
 var stockOnly = []string{module + "pkg/controllers", module + "pkg/app", "k8s.io/kubernetes", "k8s.io/component-base"}
 
 // forAnyProgram are packages that such a program imports, with all that they link.
-var forAnyProgram = []string{"pkg/metrics"}
+var forAnyProgram = []string{"pkg/metrics", "pkg/flotilla", "pkg/manager"}
 
 const forAnyProgramReason = "it is for programs that have neither component-base nor k8s.io/kubernetes, and whose registries " +
 	"and flags theirs would meet: what needs them belongs into pkg/app"

@@ -51,15 +51,33 @@ type example struct {
 	kind        string
 	// html is what is in the ConfigMap for a text.
 	html func(text string) string
+	// flags have it serve its probes at an address.
+	flags func(address string) []string
+	// warm are parts of the line in its log that says that a shard came with warm caches.
+	warm []string
 }
 
 var clientGo = example{
 	name: "client-go", fleet: "pages", kind: "Page",
 	resource: schema.GroupVersionResource{Group: "example.flotilla.dev", Version: "v1", Resource: "pages"},
 	html:     func(text string) string { return "<p>" + text + "</p>" },
+	flags:    func(address string) []string { return []string{"--listen=" + address} },
+	warm:     []string{`"Acquired shard"`, `how="handoff"`, `caches="warm"`},
+}
+
+var controllerRuntime = example{
+	name: "controller-runtime", fleet: "websites", kind: "Website",
+	resource: schema.GroupVersionResource{Group: "web.example.com", Version: "v1", Resource: "websites"},
+	html:     func(text string) string { return "<h1>" + text + "</h1>" },
+	flags: func(address string) []string {
+		return []string{"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=" + address}
+	},
+	warm: []string{`"msg":"Acquired shard"`, `"how":"handoff"`, `"caches":"warm"`},
 }
 
 func TestClientGo(t *testing.T) { t.Parallel(); clientGo.run(t) }
+
+func TestControllerRuntime(t *testing.T) { t.Parallel(); controllerRuntime.run(t) }
 
 // run takes the example through a death.
 func (e example) run(t *testing.T) {
@@ -83,7 +101,7 @@ func (e example) run(t *testing.T) {
 	e.requireShards(t, client, slices.Collect(maps.Keys(members)))
 	e.requireStatus(t, plane, slices.Collect(maps.Keys(members)))
 	killed := members[e.fleet+"-1"]
-	requireWarm(t, killed)
+	e.requireWarm(t, killed)
 	if err := killed.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +202,7 @@ func (e example) start(t *testing.T, plane *controlplane.ControlPlane, binary, k
 		t.Fatal(err)
 	}
 	listen := fmt.Sprintf("127.0.0.1:%d", port)
-	process, err := plane.StartProcess(name, binary, []string{"--kubeconfig=" + kubeconfig, "--namespace=" + e.fleet, "--member=" + name, "--listen=" + listen})
+	process, err := plane.StartProcess(name, binary, append(e.flags(listen), "--kubeconfig="+kubeconfig, "--namespace="+e.fleet, "--member="+name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +233,9 @@ func (e example) requireShards(t *testing.T, client kubernetes.Interface, member
 			return err
 		}
 		for _, name := range members {
-			if !slices.ContainsFunc(leases.Items, func(l coordinationv1.Lease) bool { return election.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")) == name }) {
+			if !slices.ContainsFunc(leases.Items, func(l coordinationv1.Lease) bool {
+				return election.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")) == name
+			}) {
 				return fmt.Errorf("%s holds none of %d", name, len(leases.Items))
 			}
 		}
@@ -225,13 +245,13 @@ func (e example) requireShards(t *testing.T, client kubernetes.Interface, member
 
 // requireWarm holds that shards which were handed to a member came with caches that had seen the last
 // owner's writes.
-func requireWarm(t *testing.T, member *controlplane.Process) {
+func (e example) requireWarm(t *testing.T, member *controlplane.Process) {
 	t.Helper()
 	log, err := os.ReadFile(member.LogPath())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !harness.HasLine(string(log), "Acquired shard", `how="handoff"`, `caches="warm"`) {
+	if !harness.HasLine(string(log), e.warm...) {
 		t.Errorf("no shard was handed to %s with warm caches, see %s", member.Name(), harness.Tail(member.LogPath()))
 	}
 }
