@@ -5,7 +5,7 @@ import (
 	"os"
 	_ "time/tzdata" // time zones of CronJobs, where the image has none
 
-	"github.com/flotilla-kube/flotilla/pkg/app"
+	"github.com/flotilla-kube/flotilla/internal/app"
 )
 
 func main() { os.Exit(app.Main()) }

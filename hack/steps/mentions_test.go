@@ -68,7 +68,7 @@ func mentions(text, makefile string) (int, []string) {
 func texts(t *testing.T) []string {
 	t.Helper()
 	names := []string{"README.md", "CONTRIBUTING.md", "Makefile", ".ci/run", ".github/workflows/release.yaml"}
-	for _, top := range []string{"cmd", "deploy", "docs", "hack", "pkg", "test"} {
+	for _, top := range []string{"cmd", "deploy", "docs", "examples", "hack", "internal", "pkg", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() && entry.Name() == "testdata" {
 				return skipFolder(err)

@@ -10,7 +10,7 @@ import (
 
 // unit are the packages whose tests need nothing but Go. A test of this package finds those that no step runs.
 var unit = []string{
-	"./pkg/...", "./hack/...", "./test/bench/...", "./test/calibrate/...", "./test/chaos/...", "./test/conformance/...", "./test/demo/...",
+	"./internal/...", "./pkg/...", "./hack/...", "./test/bench/...", "./test/calibrate/...", "./test/chaos/...", "./test/conformance/...", "./test/demo/...",
 	"./test/deps/...", "./test/docs/check/...", "./test/docs/page/...", "./test/harness/...", "./test/kubeadm/...",
 	"./test/scale/...", "./test/sim/...",
 }

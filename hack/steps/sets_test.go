@@ -58,7 +58,7 @@ func matches(pattern, folder string) bool {
 func testFolders(t *testing.T) []string {
 	t.Helper()
 	var folders []string
-	for _, top := range []string{"cmd", "hack", "pkg", "test"} {
+	for _, top := range []string{"cmd", "hack", "internal", "pkg", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(name string, entry fs.DirEntry, err error) error {
 			if err != nil {
 				return err

@@ -9,7 +9,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/transport"
 
-	"github.com/flotilla-kube/flotilla/pkg/answer"
+	"github.com/flotilla-kube/flotilla/internal/answer"
 )
 
 // seeingLimit is the longest that an update waits to be seen. A watch event takes a few milliseconds; where one takes much longer,

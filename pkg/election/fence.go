@@ -12,7 +12,7 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"github.com/flotilla-kube/flotilla/pkg/plant"
+	"github.com/flotilla-kube/flotilla/internal/plant"
 )
 
 // ErrFenced is what every FencedError is, for errors.Is.

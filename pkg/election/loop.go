@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/pkg/plant"
+	"github.com/flotilla-kube/flotilla/internal/plant"
 )
 
 // run is one call of Claimant.Run. All its fields belong to the goroutine of Run.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
-	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // Leases is what a member does with Leases.

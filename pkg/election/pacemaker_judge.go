@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
-	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // judge sees to it that members that have died are listed as ended. It returns when to look again.

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/plant"
+	"github.com/flotilla-kube/flotilla/internal/plant"
 )
 
 // conflictPause is the pause after every second conflict in a row, as a part of RetryPeriod. After the others the request

@@ -3,8 +3,8 @@ package election
 import (
 	"time"
 
+	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
-	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // Input is everything a step depends on.

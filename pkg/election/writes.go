@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/flotilla-kube/flotilla/pkg/answer"
+	"github.com/flotilla-kube/flotilla/internal/answer"
 )
 
 // mostGone is how many deletions are kept for one resource. Those before are older than the last version kept, or

@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/plant"
 )
 
 // inherit prepares the shard while live Leases of other shards cover some of it: those of an older plan generation. It says

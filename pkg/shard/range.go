@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/flotilla-kube/flotilla/pkg/plant"
+	"github.com/flotilla-kube/flotilla/internal/plant"
 )
 
 // endOfKeyspace is how the bound 2^64, one past the greatest hash, is written.

@@ -10,12 +10,12 @@ import (
 
 // layers are the parts of the project, from top to bottom: each may import itself and those below it.
 var layers = []string{
-	"cmd", "pkg/app", "pkg/cli", "pkg/status", "pkg/audit", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
-	"pkg/fleet", "pkg/controllers", "pkg/election", "pkg/answer", "pkg/informer", "pkg/shard", "pkg/plant",
+	"cmd", "internal/app", "internal/cli", "internal/status", "pkg/audit", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
+	"pkg/fleet", "pkg/controllers", "pkg/election", "internal/answer", "pkg/informer", "pkg/shard", "internal/plant",
 }
 
-const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/status > pkg/audit > pkg/manager > pkg/flotilla > pkg/events > pkg/metrics > " +
-	"pkg/fleet > pkg/controllers > pkg/election > pkg/answer > pkg/informer > pkg/shard > pkg/plant and " +
+const directionReason = "imports point down cmd > internal/app > internal/cli > internal/status > pkg/audit > pkg/manager > pkg/flotilla > pkg/events > pkg/metrics > " +
+	"pkg/fleet > pkg/controllers > pkg/election > internal/answer > pkg/informer > pkg/shard > internal/plant and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
 // A rule says what the packages of some folders may import. Paths of the project's own packages are relative to the
@@ -32,46 +32,46 @@ type rule struct {
 var rules = []rule{
 	{
 		in:   []string{"cmd"},
-		only: []string{"pkg/app"},
+		only: []string{"internal/app"},
 		reason: "the command is a main function and nothing else: what it did itself, no test and no other program " +
 			"could reach",
 	},
 	{
 		in:      []string{""},
-		except:  []string{"cmd", "pkg/app", "pkg/controllers", "test"},
+		except:  []string{"cmd", "internal/app", "pkg/controllers", "test"},
 		never:   []string{"k8s.io/kubernetes"},
 		inTests: true,
-		reason: "only cmd, pkg/app, pkg/controllers and the tests may import k8s.io/kubernetes: it is not meant as a " +
+		reason: "only cmd, internal/app, pkg/controllers and the tests may import k8s.io/kubernetes: it is not meant as a " +
 			"library, and whoever uses ours would have to repeat its replace lines",
 	},
 	{
 		in: []string{"pkg/shard"},
 		only: []string{
-			"pkg/plant", "k8s.io/apimachinery", "github.com/buraksezer/consistent", "github.com/cespare/xxhash/v2",
+			"internal/plant", "k8s.io/apimachinery", "github.com/buraksezer/consistent", "github.com/cespare/xxhash/v2",
 		},
 		reason: "keyspace, ranges, ring and plan are pure functions: no client, no clock, no log; every member must " +
 			"compute the same from the same input",
 	},
 	{
 		in:     []string{"pkg/informer"},
-		only:   []string{"pkg/shard", "pkg/plant", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils"},
+		only:   []string{"pkg/shard", "internal/plant", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils"},
 		reason: "the filtered informers are a library for any controller on client-go, not only for upstream's",
 	},
 	{
 		in: []string{"pkg/election"},
 		only: []string{
-			"pkg/answer", "pkg/plant", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",
+			"internal/answer", "internal/plant", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",
 		},
 		reason: "membership, claims and fence know Leases and nothing else, neither shards nor controllers: a claim is on " +
 			"a name, so that someone else's controller can use it",
 	},
 	{
-		in:     []string{"pkg/answer"},
+		in:     []string{"internal/answer"},
 		only:   []string{"k8s.io/apimachinery", "google.golang.org/protobuf"},
 		reason: "what an answer says is read from its bytes, whoever has sent the request and whatever the kind is",
 	},
 	{
-		in:     []string{"pkg/plant"},
+		in:     []string{"internal/plant"},
 		only:   []string{},
 		reason: "a planted bug is a constant that every part may use, and that must bring nothing into a binary without it",
 	},
@@ -92,11 +92,11 @@ var rules = []rule{
 	{
 		in: []string{"pkg/metrics"},
 		only: []string{
-			"pkg/fleet", "pkg/election", "pkg/informer", "pkg/shard", "pkg/plant",
+			"pkg/fleet", "pkg/election", "pkg/informer", "pkg/shard", "internal/plant",
 			"github.com/prometheus/client_golang", "k8s.io/apimachinery",
 		},
 		reason: "the metrics are for any program with a member of a fleet, which has Prometheus' client and neither " +
-			"component-base's registry nor kube-controller-manager's queues: what needs those is in pkg/app/metrics",
+			"component-base's registry nor kube-controller-manager's queues: what needs those is in internal/app/metrics",
 	},
 	{
 		in:      []string{"pkg/metrics"},
@@ -107,7 +107,7 @@ var rules = []rule{
 	{
 		in:    []string{"pkg/fleet"},
 		never: []string{"pkg/controllers"},
-		reason: "a member's loop starts and stops shards through an interface that pkg/app fills in: it is tested with " +
+		reason: "a member's loop starts and stops shards through an interface that internal/app fills in: it is tested with " +
 			"many members at once, none of which could afford real controllers",
 	},
 	{
@@ -117,10 +117,10 @@ var rules = []rule{
 			"passes in",
 	},
 	{
-		in:    []string{"pkg/cli"},
+		in:    []string{"internal/cli"},
 		never: []string{"pkg/controllers"},
 		reason: "the operator's commands read Leases and plans, whatever the controllers are: what needs the catalogue, " +
-			"pkg/app passes in",
+			"internal/app passes in",
 	},
 	{
 		in:     []string{""},
@@ -129,7 +129,7 @@ var rules = []rule{
 		reason: "what ships must not carry the code that tests it",
 	},
 	{
-		in:      []string{"cmd", "pkg"},
+		in:      []string{"cmd", "internal", "pkg"},
 		never:   []string{"test/controlplane"},
 		inTests: true,
 		reason: "the unit tests run before the control plane's binaries are built; a test that needs an API server " +
@@ -155,7 +155,7 @@ func TestImports(t *testing.T) {
 // TestEveryPackageHasALayer finds the package that the direction rule would overlook.
 func TestEveryPackageHasALayer(t *testing.T) {
 	for _, f := range sources(t) {
-		if (below(f.path, "pkg") || below(f.path, "cmd")) && layerOf(f.path) < 0 {
+		if (below(f.path, "pkg") || below(f.path, "internal") || below(f.path, "cmd")) && layerOf(f.path) < 0 {
 			t.Errorf("%s: the folder is in no layer; say in layers where it stands: %s", f.path, directionReason)
 		}
 	}
@@ -208,7 +208,7 @@ func (r rule) refuses(imported string) bool {
 // project's own packages, cut short, have none either.
 func standard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")
-	return !strings.Contains(first, ".") && !slices.Contains([]string{"cmd", "hack", "pkg", "test"}, first)
+	return !strings.Contains(first, ".") && !slices.Contains([]string{"cmd", "hack", "internal", "pkg", "test"}, first)
 }
 
 func below(name, folder string) bool {
@@ -226,10 +226,10 @@ func TestImportRulesComplain(t *testing.T) {
 		want           string // part of the only complaint; "" for none
 	}{
 		{"pkg/shard/ring.go", module + "pkg/election", "never up"},
-		{"pkg/shard/ring_test.go", module + "pkg/app", "never up"},
+		{"pkg/shard/ring_test.go", module + "internal/app", "never up"},
 		{"pkg/controllers/run.go", module + "pkg/fleet", "never up"},
-		{"pkg/app/run.go", module + "pkg/fleet", ""},
-		{"pkg/app/run.go", module + "cmd/flotilla", "never up"},
+		{"internal/app/run.go", module + "pkg/fleet", ""},
+		{"internal/app/run.go", module + "cmd/flotilla", "never up"},
 		{"cmd/flotilla/main.go", module + "pkg/fleet", "a main function and nothing else"},
 		{"cmd/flotilla/main.go", "time/tzdata", ""},
 		{"hack/gen/main.go", "k8s.io/kubernetes/pkg/controller", "repeat its replace lines"},
@@ -247,9 +247,9 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/election/claim_test.go", module + "pkg/election/leasetest", ""},
 		{"pkg/election/claim.go", module + "pkg/election/leasetest", "must not carry the code that tests it"},
 		{"pkg/fleet/member.go", module + "pkg/controllers/catalogue", "through an interface"},
-		{"pkg/metrics/count.go", module + "pkg/controllers/queues", "what needs those is in pkg/app/metrics"},
-		{"pkg/metrics/count.go", module + "pkg/status", "never up"},
-		{"pkg/metrics/count.go", "k8s.io/klog/v2", "what needs those is in pkg/app/metrics"},
+		{"pkg/metrics/count.go", module + "pkg/controllers/queues", "what needs those is in internal/app/metrics"},
+		{"pkg/metrics/count.go", module + "internal/status", "never up"},
+		{"pkg/metrics/count.go", "k8s.io/klog/v2", "what needs those is in internal/app/metrics"},
 		{"pkg/metrics/count.go", "github.com/prometheus/client_golang/prometheus", ""},
 		{"pkg/metrics/count.go", "k8s.io/apimachinery/pkg/api/errors", ""},
 		{"pkg/metrics/count.go", module + "pkg/fleet", ""},
@@ -264,15 +264,15 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/audit/check.go", module + "pkg/controllers/catalogue", "its caller passes in"},
 		{"pkg/audit/check.go", "k8s.io/client-go/kubernetes", "asks no cluster"},
 		{"pkg/audit/check.go", "k8s.io/apiserver/pkg/apis/audit/v1", ""},
-		{"pkg/cli/edit.go", module + "pkg/controllers", "pkg/app passes in"},
-		{"pkg/cli/edit.go", module + "pkg/fleet", ""},
-		{"pkg/cli/edit.go", module + "pkg/app", "never up"},
-		{"pkg/fleet/member.go", module + "pkg/cli", "never up"},
-		{"pkg/app/run.go", module + "test/harness", "must not carry the code that tests it"},
-		{"pkg/app/run.go", "testing/synctest", "must not carry the code that tests it"},
-		{"pkg/app/run_test.go", "testing/synctest", ""},
-		{"pkg/app/run_test.go", module + "test/harness", ""},
-		{"pkg/app/run_test.go", module + "test/controlplane", "belongs in test/integration"},
+		{"internal/cli/edit.go", module + "pkg/controllers", "internal/app passes in"},
+		{"internal/cli/edit.go", module + "pkg/fleet", ""},
+		{"internal/cli/edit.go", module + "internal/app", "never up"},
+		{"pkg/fleet/member.go", module + "internal/cli", "never up"},
+		{"internal/app/run.go", module + "test/harness", "must not carry the code that tests it"},
+		{"internal/app/run.go", "testing/synctest", "must not carry the code that tests it"},
+		{"internal/app/run_test.go", "testing/synctest", ""},
+		{"internal/app/run_test.go", module + "test/harness", ""},
+		{"internal/app/run_test.go", module + "test/controlplane", "belongs in test/integration"},
 		{"test/e2e/e2e_test.go", module + "test/controlplane", ""},
 		{"test/bench/run.go", "k8s.io/kubernetes/pkg/controller", ""},
 		{"test/bench/run_test.go", "C", "without a C compiler"},

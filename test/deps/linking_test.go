@@ -17,7 +17,7 @@ var heavy = []string{module + "pkg/controllers", "k8s.io/kubernetes/cmd/kube-con
 // linksHeavy are the only programs and test binaries that may link one of them, and what for.
 var linksHeavy = map[string]string{
 	"cmd/flotilla":              "it is the controllers",
-	"pkg/app":                   "its tests parse the flags of the command",
+	"internal/app":              "its tests parse the flags of the command",
 	"pkg/controllers":           "its tests build the controllers",
 	"pkg/controllers/catalogue": "its tests compare the catalogue with upstream's controllers",
 	"test/integration":          "it runs controllers in the test's process",
@@ -48,13 +48,13 @@ func TestFewBinariesLinkTheControllers(t *testing.T) {
 }
 
 // stockOnly are packages that a program with controllers of its own does not have.
-var stockOnly = []string{module + "pkg/controllers", module + "pkg/app", "k8s.io/kubernetes", "k8s.io/component-base"}
+var stockOnly = []string{module + "pkg/controllers", module + "internal/app", "k8s.io/kubernetes", "k8s.io/component-base"}
 
 // forAnyProgram are packages that such a program imports, with all that they link.
 var forAnyProgram = []string{"pkg/metrics", "pkg/flotilla", "pkg/manager"}
 
 const forAnyProgramReason = "it is for programs that have neither component-base nor k8s.io/kubernetes, and whose registries " +
-	"and flags theirs would meet: what needs them belongs into pkg/app"
+	"and flags theirs would meet: what needs them belongs into internal/app"
 
 // TestLibrariesLinkNothingOfTheStockBinary follows imports through the packages of the project: a rule about one
 // package's imports does not see what comes by way of another.

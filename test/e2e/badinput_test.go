@@ -22,7 +22,7 @@ import (
 
 // TestBadInputIsRefused runs the binary with flags that cannot work: one that is not parsed, one
 // that is not valid, and one that only the last of the checks refuses. The process ends by itself,
-// though there is no API server, with a line that names the flag and the value. pkg/app tries the
+// though there is no API server, with a line that names the flag and the value. internal/app tries the
 // other flags in process.
 func TestBadInputIsRefused(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/flotilla-kube/flotilla/pkg/app"
+	"github.com/flotilla-kube/flotilla/internal/app"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 

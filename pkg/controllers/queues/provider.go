@@ -7,7 +7,7 @@ import (
 	k8smetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/flotilla-kube/flotilla/pkg/plant"
+	"github.com/flotilla-kube/flotilla/internal/plant"
 )
 
 // stock returns the options of a series that component-base has for every component's workqueues.

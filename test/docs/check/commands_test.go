@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/flotilla-kube/flotilla/pkg/app"
+	"github.com/flotilla-kube/flotilla/internal/app"
 	"github.com/flotilla-kube/flotilla/test/docs/page"
 )
 

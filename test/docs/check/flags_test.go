@@ -15,7 +15,7 @@ import (
 	"k8s.io/component-base/logs"
 	"k8s.io/component-base/version/verflag"
 
-	"github.com/flotilla-kube/flotilla/pkg/app"
+	"github.com/flotilla-kube/flotilla/internal/app"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write docs/flags.md, to be reviewed as a difference")

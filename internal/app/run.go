@@ -1,0 +1,229 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/server/healthz"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes"
+	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
+	metricsfeatures "k8s.io/component-base/metrics/features"
+	"k8s.io/component-base/version"
+	genericcontrollermanager "k8s.io/controller-manager/app"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+
+	"github.com/flotilla-kube/flotilla/internal/app/heap"
+	appmetrics "github.com/flotilla-kube/flotilla/internal/app/metrics"
+	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/status/page"
+	"github.com/flotilla-kube/flotilla/pkg/controllers"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/events"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/metrics"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// apiServerPatience is how long the API server is waited for, as upstream does.
+const apiServerPatience = 10 * time.Second
+
+// Run runs the process until ctx ends. It returns after everything that it started
+// has ended, but for event recording, which is given no time to finish.
+func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
+	logger := klog.FromContext(ctx)
+	logger.Info("Starting", "version", version.Get(), "member", o.Fleet.Member, "fleet", o.Fleet.Name)
+	logger.Info("Golang settings", "GOGC", os.Getenv("GOGC"), "GOMAXPROCS", os.Getenv("GOMAXPROCS"), "GOTRACEBACK", os.Getenv("GOTRACEBACK"), "GOMEMLIMIT", os.Getenv("GOMEMLIMIT"))
+	if limit, err := heap.Limit(); err != nil {
+		logger.Error(err, "Go has no memory limit")
+	} else if limit > 0 {
+		logger.Info("Go's memory limit is a share of the container's", "bytes", limit, "share", heap.Share)
+	}
+	if err := publishConfig(c); err != nil {
+		return err
+	}
+	shade, err := newShade(c, o)
+	if err != nil {
+		return err
+	}
+	c.EventBroadcaster.StartStructuredLogging(3) // the fleet's own events, each of which is a log line anyway
+	c.EventBroadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
+	defer c.EventBroadcaster.Shutdown()
+
+	probes := &probes{}
+	var always []healthz.HealthChecker
+	if o.Generic.LeaderElection.LeaderElect {
+		always = append(always, probes.election())
+	}
+	endpoints := controllers.NewEndpoints(always...)
+	process, gates, err := newProcess(c, o, endpoints)
+	if err != nil {
+		return err
+	}
+
+	stopServing := make(chan struct{})
+	fleetPage := page.New(page.Config{Fleet: o.Fleet.Name, Member: o.Fleet.Member, Version: version.Get().GitVersion})
+	stopped, err := serve(c, endpoints, fleetPage, shade, probes, stopServing)
+	if err != nil {
+		return fmt.Errorf("serving on the secure port: %w", err)
+	}
+	defer func() { close(stopServing); <-stopped }()
+
+	if err := genericcontrollermanager.WaitForAPIServer(c.Client, apiServerPatience); err != nil {
+		return fmt.Errorf("waited %v for the API server at %s to be healthy: %w", apiServerPatience, c.Kubeconfig.Host, err)
+	}
+	var running sync.WaitGroup
+	processCtx, stopProcess := context.WithCancel(context.WithoutCancel(ctx))
+	surplus := heap.NewReleaser(process.Clock(), nil)
+	running.Go(func() { process.Run(processCtx) })
+	running.Go(func() { surplus.Run(processCtx) })
+	defer running.Wait()
+	defer stopProcess()
+
+	if shade != nil {
+		fleetPage.Say("This process is a shadow: it is no member and writes nothing. What it has to say is at " + shadowPath + ".")
+		return shade.run(ctx, c, o, process, surplus, probes)
+	}
+	if !o.Generic.LeaderElection.LeaderElect {
+		fleetPage.Say("There is no fleet: with --leader-elect=false this process runs every controller on everything, by itself.")
+		return runAlone(ctx, process, c.ControllerShutdownTimeout, surplus, probes)
+	}
+	return runMember(ctx, c, o, process, gates, fleetPage, surplus, probes)
+}
+
+// runAlone runs every controller on everything, without Leases.
+func runAlone(ctx context.Context, process *controllers.Process, shutdown time.Duration, surplus *heap.Releaser, probes *probes) error {
+	instance, err := process.Build(context.WithoutCancel(ctx), controllers.Spec{Controllers: allControllers(), ShutdownTimeout: shutdown, Running: surplus.Stir})
+	if err != nil {
+		return err
+	}
+	isReady := func() error {
+		if !instance.Informers().HasSynced() {
+			return fmt.Errorf("caches have not synced")
+		}
+		return nil
+	}
+	well := func() error { return nil }
+	probes.set(isReady, isReady, well, well)
+	return instance.Run(ctx)
+}
+
+func allControllers() []string {
+	var all []string
+	for _, row := range catalogue.All() {
+		all = append(all, row.Name)
+	}
+	return all
+}
+
+// runMember runs what the fleet gives to this process while the fleet holds its gates.
+func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, gates []string, fleetPage *page.Page, surplus *heap.Releaser, probes *probes) error {
+	plan, err := catalogue.DefaultPlan(o.Fleet.Shards)
+	if err != nil {
+		return fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
+	}
+	namespace := c.ComponentConfig.Generic.LeaderElection.ResourceNamespace
+	client, err := kubernetes.NewForConfig(fleet.LeaseConfig(c.Kubeconfig, o.Fleet.Member))
+	if err != nil {
+		return fmt.Errorf("creating the client for Leases: %w", err)
+	}
+	enforced, stopLooking := fence(ctx, c, namespace)
+	defer stopLooking()
+	counted, err := appmetrics.New(metricsOptions(o))
+	if err != nil {
+		return err
+	}
+	recorder := events.NewRecorder(events.Config{
+		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Namespace: namespace, Events: c.EventRecorder, Count: counted.Count, Logger: klog.FromContext(ctx),
+	})
+	member, err := fleet.New(fleet.Config{
+		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Node: o.Fleet.Node, Zone: o.Fleet.Zone, Plan: plan,
+		Check:          catalogue.CheckParts,
+		Catalogue:      catalogue.Build(version.Get().GitVersion),
+		Forgets:        sets.New(catalogue.Forgetful()...).Has,
+		Rings:          o.Fleet.rings(),
+		Gates:          gates,
+		GateDelay:      o.Fleet.GateDelay,
+		Replanning:     fleet.Replanning{Interval: o.Fleet.ReplanInterval},
+		Leases:         client.CoordinationV1().Leases(namespace),
+		Clock:          process.Clock(),
+		Timing:         o.timing(),
+		RebalanceDelay: o.Fleet.RebalanceDelay,
+		Build:          func(ctx context.Context, w fleet.Work) (fleet.Instance, error) { return buildShard(ctx, process, w) },
+		Memory: func() fleet.Memory {
+			live, beside := process.Memory()
+			return fleet.Memory{Live: live, Beside: beside}
+		},
+		Use:            newUsage(time.Now, processorTime).since,
+		HandoffTimeout: o.Fleet.HandoffTimeout,
+		// Upstream's flag. Its 0, no limit, leaves the lease duration.
+		ShutdownTimeout: max(0, c.ControllerShutdownTimeout),
+		Handoffs:        o.Fleet.Handoffs,
+		Standby:         o.Fleet.Standby,
+		Enforced:        enforced,
+		FenceDelay:      o.Fleet.FenceDelay,
+		Observe:         func(e fleet.Event) { recorder.Observe(e); surplus.Observe(e) },
+		Exit:            exit,
+	})
+	if err != nil {
+		return err
+	}
+	process.PublishCredentials(member.PublishCredential)
+	if !plant.Bare {
+		source := metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced}
+		if err := counted.Register(source); err != nil {
+			return err
+		}
+	}
+	fleetPage.Show(member, gates)
+	probes.set(member.Ready, member.Complete, member.Live, func() error { return member.Renewing(electionTolerance) })
+	return member.Run(ctx)
+}
+
+// metricsOptions are what upstream's flags say of all metrics of the process, for those of the
+// member: component-base, which obeys the flags, does not make them. --allow-metric-labels is not
+// among them: their labels are few words already.
+func metricsOptions(o *Options) metrics.Options {
+	return metrics.Options{
+		Fleet:            o.Fleet.Name,
+		Disabled:         o.Metrics.DisabledMetrics,
+		NativeHistograms: utilfeature.DefaultFeatureGate.Enabled(metricsfeatures.NativeHistograms),
+	}
+}
+
+// buildShard builds a shard's controllers.
+func buildShard(ctx context.Context, process *controllers.Process, w fleet.Work) (fleet.Instance, error) {
+	start := time.Now()
+	part, names := controllers.Collects(w.Shard, w.Controllers)
+	instance, err := process.Build(ctx, controllers.Spec{
+		ID: w.Shard.ID, Range: w.Shard.Range, Controllers: names, Collect: part, Share: w.Share, Shards: w.Shards, Unheld: w.Unheld, Fence: w.Fence, Closed: w.Closed, Running: w.Running,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return shardInstance{instance, time.Since(start).Round(time.Millisecond), w.Shard.Range}, nil
+}
+
+// shardInstance says when a shard's controllers begin.
+type shardInstance struct {
+	*controllers.Instance
+	built  time.Duration
+	within shard.Range
+}
+
+// Load implements fleet.Loader.
+func (i shardInstance) Load() (fleet.Load, bool) {
+	load, there := i.Instance.Load()
+	return fleet.Load(load), there
+}
+
+// Run implements fleet.Instance.
+func (i shardInstance) Run(ctx context.Context) error {
+	klog.FromContext(ctx).V(1).Info("Running the shard's controllers", "controllers", len(i.Controllers()), "range", i.within, "built", i.built)
+	return i.Instance.Run(ctx)
+}

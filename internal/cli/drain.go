@@ -1,0 +1,285 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/flotilla-kube/flotilla/internal/status"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+func (c Config) drainCommand() *cobra.Command {
+	var dryRun, force, wait bool
+	var timeout time.Duration
+	command, target := c.newCommand("drain MEMBER", "Have a member hand over its shards, and give it no others",
+		`Drains a member: it stays alive and ready, hands over its shards to the other members one
+by one as in any planned move, and gets no others until 'flotilla undrain'. It stays so
+when it is started anew under the same name.
+
+The last member that serves a ring is not drained, unless with --force; and it goes on
+serving the ring then, since a shard with an owner is worth more than what was asked for.`,
+		oneMember, nil)
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("timeout") && (timeout <= 0 || timeout > maxWait) {
+			return fmt.Errorf("--timeout=%v: must be over 0s, up to %v", timeout, maxWait)
+		}
+		conn, err := c.open(*target)
+		if err != nil {
+			return err
+		}
+		var d draining
+		if err := target.within(cmd.Context(), func(ctx context.Context) error {
+			d, err = conn.drain(ctx, args[0], force, dryRun)
+			return err
+		}); err != nil {
+			return err
+		}
+		d.tell(cmd, dryRun)
+		if dryRun || !wait || d.keeps != nil || d.held == 0 {
+			return nil
+		}
+		began := conn.clock.Now()
+		progress := func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "Waiting: %s\n", text) }
+		if err := conn.wait(cmd.Context(), empty(args[0]), timeout, progress); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "Member %s holds no shards, after %v\n", args[0], conn.clock.Since(began).Round(100*time.Millisecond))
+		return nil
+	}
+	fs := command.Flags()
+	fs.BoolVar(&dryRun, "dry-run", false, "Check and show everything, and write nothing.")
+	fs.BoolVar(&force, "force", false, "Drain the member even if it is the last that serves a ring, or does not live.")
+	fs.BoolVar(&wait, "wait", true, "Wait until the member holds no shards.")
+	fs.DurationVar(&timeout, "timeout", defaultWait, "How long to wait at most. The member stays drained whatever becomes of the waiting.")
+	command.ValidArgsFunction = c.completeMembers(target)
+	return command
+}
+
+func (c Config) undrainCommand() *cobra.Command {
+	var dryRun bool
+	command, target := c.newCommand("undrain MEMBER", "Give a drained member shards again",
+		`Takes back what 'flotilla drain' has asked for: the member gets its share of the shards
+again, by handoffs.`,
+		oneMember, func(ctx context.Context, cmd *cobra.Command, conn *connection, args []string) error {
+			changed, err := conn.undrain(ctx, args[0], dryRun)
+			switch {
+			case err != nil:
+				return err
+			case !changed:
+				fmt.Fprintf(cmd.OutOrStdout(), "Member %s is not drained\n", args[0])
+			case dryRun:
+				fmt.Fprintf(cmd.OutOrStdout(), "Dry run: member %s would be undrained\n", args[0])
+			default:
+				fmt.Fprintf(cmd.OutOrStdout(), "Member %s is undrained, and will be handed shards\n", args[0])
+			}
+			return nil
+		})
+	command.Flags().BoolVar(&dryRun, "dry-run", false, "Check and show everything, and write nothing.")
+	command.ValidArgsFunction = c.completeMembers(target)
+	return command
+}
+
+func oneMember(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s takes one MEMBER, got %q", cmd.CommandPath(), args)
+	}
+	return nil
+}
+
+// draining is what a drain does.
+type draining struct {
+	member string
+	// state is the member's, as in MemberView; held is how many shards it holds.
+	state string
+	held  int
+	// already is since when it is drained, if it was before.
+	already string
+	// others has for each ring that the member serves those that will have its shards; keeps are the rings without any.
+	others map[string][]string
+	keeps  []string
+}
+
+func (d draining) tell(cmd *cobra.Command, dryRun bool) {
+	out := cmd.OutOrStdout()
+	switch {
+	case d.already != "":
+		fmt.Fprintf(out, "Member %s is drained already, since %s\n", d.member, status.Plain(d.already))
+	case dryRun:
+		fmt.Fprintf(out, "Dry run: member %s would be drained\n", d.member)
+	default:
+		fmt.Fprintf(out, "Member %s is drained\n", d.member)
+	}
+	if d.state == "gone" || d.state == "silent" {
+		fmt.Fprintf(out, "It is %s: it will get no shards when it comes back\n", d.state)
+		return
+	}
+	for _, ring := range sortedKeys(d.others) {
+		fmt.Fprintf(out, "Its shards of ring %s go to %s\n", ring, some(d.others[ring]))
+	}
+	if len(d.keeps) > 0 {
+		fmt.Fprintf(out, "It is the last that serves ring %s, and keeps those shards\n", strings.Join(d.keeps, ", "))
+	}
+	fmt.Fprintf(out, "It holds %s\n", status.Plural(d.held, "shard"))
+}
+
+// drainOf works out what draining the member does. The error says why it is not to be done.
+func drainOf(r *status.Reading, name string, force bool) (draining, error) {
+	lease, err := memberLease(r, name)
+	if err != nil {
+		return draining{}, err
+	}
+	d := draining{member: name, held: heldBy(r, name), already: lease.Annotations[fleet.DrainAnnotation], others: map[string][]string{}}
+	for _, m := range status.Members(r) {
+		if m.Name == name {
+			d.state = m.State
+		}
+	}
+	if d.state == "gone" || d.state == "silent" {
+		if d.already == "" && !force {
+			return d, fmt.Errorf("member %s is %s: --force drains it all the same, so that it gets no shards when it comes back", name, d.state)
+		}
+		return d, nil
+	}
+	member, _ := r.Roster.Get(name)
+	for _, ring := range r.Plan.Rings {
+		if len(fleet.ServersOf([]election.Member{member}, ring.Name)) == 0 {
+			continue
+		}
+		others := fleet.ServersOf(slices.DeleteFunc(r.Roster.Members(), func(m election.Member) bool {
+			return m.Name == name || m.State == election.MemberLeaving || fleet.IsDrained(m)
+		}), ring.Name)
+		if len(others) == 0 {
+			d.keeps = append(d.keeps, ring.Name)
+			continue
+		}
+		d.others[ring.Name] = others
+	}
+	if len(d.keeps) > 0 && d.already == "" && !force {
+		return d, fmt.Errorf("member %s is the last that serves ring %s: the others are drained, are leaving, or serve other rings; "+
+			"start or undrain another first, or give --force: it is marked then, and keeps those shards until there is another", name, strings.Join(d.keeps, ", "))
+	}
+	return d, nil
+}
+
+// memberLease returns the Lease of a member. The error names those that there are.
+func memberLease(r *status.Reading, name string) (*coordinationv1.Lease, error) {
+	if name != "" && isMember(r, name) {
+		return r.Lease(election.MemberLease(r.Fleet, name)).Lease, nil
+	}
+	var names []string
+	for _, m := range status.Members(r) {
+		if m.State != "gone" {
+			names = append(names, m.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("MEMBER %q: fleet %q has no live members", name, r.Fleet)
+	}
+	return nil, fmt.Errorf("MEMBER %q: must be a member of fleet %q: %s", name, r.Fleet, status.Plain(strings.Join(names, ", ")))
+}
+
+func isMember(r *status.Reading, name string) bool {
+	return slices.ContainsFunc(status.Members(r), func(m status.MemberView) bool { return m.Name == name })
+}
+
+// heldBy returns how many shards a member holds, of whatever plan.
+func heldBy(r *status.Reading, name string) int {
+	for _, m := range status.Members(r) {
+		if m.Name == name {
+			return m.Shards
+		}
+	}
+	return 0
+}
+
+// setDrain writes the annotation on the member's Lease; empty removes it.
+func (c *connection) setDrain(ctx context.Context, name, value string, decide func(*status.Reading) (bool, error)) error {
+	return c.annotate(ctx, election.MemberLease(c.target.Fleet, name), fleet.DrainAnnotation, value, decide)
+}
+
+// annotate writes an annotation on a Lease; an empty value removes it. decide is asked with every reading that a write is
+// computed from, and says whether there is anything to write: the Lease must be there then. Holders renew every other second,
+// so conflicts are ordinary.
+func (c *connection) annotate(ctx context.Context, name, key, value string, decide func(*status.Reading) (bool, error)) error {
+	var last error
+	for range maxTries {
+		r, err := c.read(ctx)
+		if err != nil {
+			return err
+		}
+		wanted, err := decide(r)
+		if err != nil || !wanted {
+			return err
+		}
+		lease := r.Lease(name).Lease.DeepCopy()
+		if lease.Annotations == nil {
+			lease.Annotations = map[string]string{}
+		}
+		if lease.Annotations[key] = value; value == "" {
+			delete(lease.Annotations, key)
+		}
+		if _, last = c.leases.Update(ctx, lease, metav1.UpdateOptions{}); last == nil {
+			return nil
+		}
+		if !apierrors.IsConflict(last) {
+			return fmt.Errorf("writing Lease %s in namespace %s: %w", lease.Name, c.target.Namespace, last)
+		}
+	}
+	return fmt.Errorf("gave up after %d tries, nothing is changed: %w", maxTries, last)
+}
+
+func (c *connection) drain(ctx context.Context, name string, force, dryRun bool) (draining, error) {
+	var d draining
+	err := c.setDrain(ctx, name, c.clock.Now().UTC().Format(time.RFC3339), func(r *status.Reading) (bool, error) {
+		var err error
+		d, err = drainOf(r, name, force)
+		return d.already == "" && !dryRun, err
+	})
+	return d, err
+}
+
+func (c *connection) undrain(ctx context.Context, name string, dryRun bool) (changed bool, err error) {
+	err = c.setDrain(ctx, name, "", func(r *status.Reading) (bool, error) {
+		lease, err := memberLease(r, name)
+		if err != nil {
+			return false, err
+		}
+		changed = lease.Annotations[fleet.DrainAnnotation] != ""
+		return changed && !dryRun, nil
+	})
+	return changed, err
+}
+
+// empty waits until the member holds no shards.
+func empty(member string) waiting {
+	return waiting{
+		what:    fmt.Sprintf("member %s, which stays drained", member),
+		missing: func(r *status.Reading) error { return emptied(r, member) },
+	}
+}
+
+// emptied returns nil if the member holds no shards, and else how many; it wraps errNever if waiting is of no use.
+func emptied(r *status.Reading, name string) error {
+	lease, err := memberLease(r, name)
+	if err != nil {
+		return err
+	}
+	held := heldBy(r, name)
+	switch {
+	case held == 0:
+		return nil
+	case lease.Annotations[fleet.DrainAnnotation] == "":
+		return fmt.Errorf("%w for member %s: somebody has undrained it", errNever, name)
+	}
+	return fmt.Errorf("member %s holds %s", name, status.Plural(held, "shard"))
+}

@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/internal/status"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+// drainMark returns what is on the member's Lease.
+func (c *cluster) drainMark(t *testing.T, member string) string {
+	t.Helper()
+	lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), election.MemberLease(testFleet, member), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease.Annotations[fleet.DrainAnnotation]
+}
+
+// TestDrain marks a member once, tells who gets its shards, and takes the mark back once.
+func TestDrain(t *testing.T) {
+	c := newCluster(newLeases(t, testPlan(t)))
+	for _, test := range []struct {
+		args   string
+		want   string
+		writes int
+		mark   string
+	}{
+		{"undrain flotilla-1", "Member flotilla-1 is not drained\n", 0, ""},
+		{"drain flotilla-1 --dry-run", "Dry run: member flotilla-1 would be drained\nIts shards of ring cluster go to flotilla-0\nIts shards of ring namespaces go to flotilla-0\nIt holds 3 shards\n", 0, ""},
+		{"drain flotilla-1 --wait=false", "Member flotilla-1 is drained\nIts shards of ring cluster go to flotilla-0\nIts shards of ring namespaces go to flotilla-0\nIt holds 3 shards\n", 1, "2027-01-02T03:04:05Z"},
+		{"drain flotilla-1 --wait=false", "Member flotilla-1 is drained already, since 2027-01-02T03:04:05Z\n", 1, "2027-01-02T03:04:05Z"},
+		{"undrain flotilla-1 --dry-run", "Dry run: member flotilla-1 would be undrained\n", 1, "2027-01-02T03:04:05Z"},
+		{"undrain flotilla-1", "Member flotilla-1 is undrained, and will be handed shards\n", 2, ""},
+		{"undrain flotilla-1", "Member flotilla-1 is not drained\n", 2, ""},
+	} {
+		out, _, err := c.run(t, "", strings.Fields(test.args)...)
+		if err != nil || !strings.HasPrefix(out, test.want) || c.writes() != test.writes || c.drainMark(t, "flotilla-1") != test.mark {
+			t.Errorf("%s: %v, %d writes, marked %q\n%s", test.args, err, c.writes(), c.drainMark(t, "flotilla-1"), out)
+		}
+	}
+}
+
+// TestDrainRefused: nothing is written, and the error says what there is and what to do.
+func TestDrainRefused(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		args   string
+		change func(leases)
+		want   []string
+	}{
+		{"no such member", "drain flotilla-9", func(leases) {}, []string{`"flotilla-9"`, "flotilla-0, flotilla-1"}},
+		{"no such member", "undrain flotilla-9", func(leases) {}, []string{`"flotilla-9"`, "flotilla-0, flotilla-1"}},
+		{"no name", "drain", func(leases) {}, []string{"flotilla drain takes one MEMBER, got []"}},
+		{"empty name", "drain ", func(leases) {}, []string{"flotilla drain takes one MEMBER, got []"}},
+		{"a Lease's name", "drain flotilla-member-flotilla-0", func(leases) {}, []string{"must be a member"}},
+		{"odd name", "drain \x1b[2J", func(leases) {}, []string{`"\x1b[2J"`}},
+		{"no fleet", "drain flotilla-0", func(l leases) { clear(l) }, []string{`fleet "flotilla" has no live members`}},
+		{"the last", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[fleet.DrainAnnotation] = "x" },
+			[]string{"the last that serves ring namespaces, cluster", "--force"}},
+		{"the last of a ring", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[fleet.RingsAnnotation] = "namespaces" }, []string{"the last that serves ring cluster"}},
+		{"the other leaves", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[election.StateAnnotation] = "leaving" }, []string{"the last"}},
+		{"gone", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-0"].Spec.HolderIdentity = ptr.To("") }, []string{"flotilla-0 is gone", "--force"}},
+		{"timeout", "drain flotilla-0 --timeout=-1s", func(leases) {}, []string{"--timeout=-1s", "up to 24h0m0s"}},
+	} {
+		l := newLeases(t, testPlan(t))
+		test.change(l)
+		c := newCluster(l)
+		_, _, err := c.run(t, "", strings.Fields(test.args)...)
+		for _, want := range test.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q in it", test.name, err, want)
+			}
+		}
+		if c.writes() > 0 {
+			t.Errorf("%s: written", test.name)
+		}
+	}
+}
+
+// TestDrainForced: the last member of a ring is marked, and not waited for.
+func TestDrainForced(t *testing.T) {
+	l := newLeases(t, testPlan(t))
+	l["flotilla-member-flotilla-1"].Annotations[fleet.RingsAnnotation] = "namespaces"
+	c := newCluster(l)
+	out, _, err := c.run(t, "", "drain", "flotilla-0", "--force")
+	if err != nil || !strings.Contains(out, "It is the last that serves ring cluster, and keeps those shards") || c.drainMark(t, "flotilla-0") == "" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestDrainInConflict: renewals cost a further try each, and an end to it is said.
+func TestDrainInConflict(t *testing.T) {
+	c := newCluster(newLeases(t, testPlan(t)))
+	c.conflicts(3, func() {})
+	if _, _, err := c.run(t, "", "drain", "flotilla-0", "--wait=false"); err != nil || c.writes() != 4 || c.drainMark(t, "flotilla-0") == "" {
+		t.Errorf("%v, %d writes", err, c.writes())
+	}
+	c = newCluster(newLeases(t, testPlan(t)))
+	c.conflicts(1000, func() {})
+	if _, _, err := c.run(t, "", "drain", "flotilla-0", "--wait=false"); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "nothing is changed") {
+		t.Errorf("%v", err)
+	}
+	c = newCluster(newLeases(t, testPlan(t)))
+	c.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(coordinationv1.Resource("leases"), "x", errors.New("not for you"))
+	})
+	if _, _, err := c.run(t, "", "drain", "flotilla-0"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "writing Lease flotilla-member-flotilla-0 in namespace kube-system") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestDrainWaits until the member holds nothing, for as long as it may, and not once somebody has undrained it.
+func TestDrainWaits(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(leases)
+		want   string // in the error, none if it is to succeed
+	}{
+		{"handed over", func(l leases) {
+			for _, lease := range l {
+				if lease.Labels[fleet.RingLabel] != "" {
+					lease.Spec.HolderIdentity = ptr.To("flotilla-0_0123")
+				}
+			}
+		}, ""},
+		{"too late", func(l leases) { *l.at("01").Spec.HolderIdentity = "flotilla-0_0123" }, "waited 20s for member flotilla-1, which stays drained: member flotilla-1 holds 2 shards"},
+		{"undrained", func(l leases) { l["flotilla-member-flotilla-1"].Annotations = nil }, "somebody has undrained it"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeases(t, testPlan(t))
+				l.age(time.Since(testNow))
+				c := newCluster(l)
+				c.clock = clock.RealClock{} // virtual
+				timer := time.AfterFunc(7*time.Second, func() {
+					resource := coordinationv1.SchemeGroupVersion.WithResource("leases")
+					for name := range l {
+						written, err := c.Tracker().Get(resource, metav1.NamespaceSystem, name)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						l[name] = written.(*coordinationv1.Lease).DeepCopy()
+					}
+					test.change(l)
+					for _, lease := range l {
+						if err := c.Tracker().Update(resource, lease, metav1.NamespaceSystem); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+				defer timer.Stop()
+				out, progress, err := c.run(t, "", "drain", "flotilla-1", "--timeout=20s")
+				if test.want == "" && (err != nil || !strings.Contains(out, "Member flotilla-1 holds no shards, after 7")) || !strings.Contains(progress, "Waiting: member flotilla-1 holds 3 shards") {
+					t.Errorf("%v\n%s%s", err, out, progress)
+				}
+				if test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+					t.Errorf("error %v, want %q in it", err, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestCompletion offers live members and forms of output, and nothing, at once, where the API server is out of reach.
+func TestCompletion(t *testing.T) {
+	l := newLeases(t, testPlan(t))
+	l.member("flotilla-2", testPlan(t)).Spec.HolderIdentity = nil
+	c := newCluster(l)
+	for args, want := range map[string]string{
+		"drain ": "flotilla-0\nflotilla-1\n:4\n", "undrain ": "flotilla-0\nflotilla-1\n:4\n", "drain flotilla-0 ": ":4\n",
+		"status -o ": "table\njson\nyaml\nwide\nname\n:4\n", "plan show -o ": "table\njson\nyaml\nwide\nname\ndocument\n:4\n", "explain ": ":4\n",
+	} {
+		out, _, err := c.run(t, "", append([]string{"__complete"}, strings.Split(args, " ")...)...)
+		if err != nil || out != want {
+			t.Errorf("%q: %v %q, want %q", args, err, out, want)
+		}
+	}
+	c.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("down") })
+	if out, _, err := c.run(t, "", "__complete", "drain", ""); err != nil || out != ":4\n" {
+		t.Errorf("%v %q", err, out)
+	}
+}
+
+// recordEvent adds a Kubernetes event about a Lease.
+func (c *cluster) recordEvent(t *testing.T, name, lease, reason, message, kind string, before time.Duration, count int32) {
+	t.Helper()
+	at := metav1.NewTime(testNow.Add(-before).Truncate(time.Second))
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceSystem},
+		InvolvedObject: corev1.ObjectReference{Kind: "Lease", Name: lease, Namespace: metav1.NamespaceSystem},
+		Reason:         reason, Message: message, Type: kind, FirstTimestamp: at, LastTimestamp: at, Count: count,
+	}
+	if err := c.Tracker().Add(event); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEvents sorts what Leases and Kubernetes events tell, and tells each thing once, whatever words an event has.
+func TestEvents(t *testing.T) {
+	l := newLeases(t, testPlan(t))
+	l.at("01").Spec.HolderIdentity, l.at("01").Spec.RenewTime.Time = ptr.To(""), testNow.Add(-10*time.Minute)
+	l.at("02").Spec.RenewTime.Time = testNow.Add(-20 * time.Minute)
+	l.at("03").Spec.AcquireTime.Time = testNow.Add(-2 * time.Hour)
+	c := newCluster(l)
+	c.recordEvent(t, "a", "flotilla-namespaces-00", "Obtained", "it has begun term 3", corev1.EventTypeNormal, 30*time.Minute, 1)
+	c.recordEvent(t, "b", "flotilla-namespaces-00", "Lost", "lost term 2: \x1b[31m", corev1.EventTypeWarning, 31*time.Minute, 4)
+	c.recordEvent(t, "c", "flotilla-namespaces-00", "Lost", "lost term 2: \x1b[31m", corev1.EventTypeWarning, 31*time.Minute, 4)
+	c.recordEvent(t, "d", "flotilla-namespaces-01", "Acquired", "acquired for term 4", corev1.EventTypeNormal, 50*time.Minute, 1)
+	c.recordEvent(t, "e", "kube-scheduler", "LeaderElection", "somebody else's", corev1.EventTypeNormal, time.Minute, 1)
+	conn := &connection{target: Target{Fleet: testFleet, Namespace: metav1.NamespaceSystem}, client: c.Clientset, leases: c.CoordinationV1().Leases(metav1.NamespaceSystem), clock: c.clock}
+	v, err := conn.events(t.Context(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "events", v, tableEvents)
+	for _, e := range v.Events {
+		if e.Message != status.Plain(e.Message) {
+			t.Errorf("%q", e.Message)
+		}
+	}
+	golden(t, "events-none", EventsView{Fleet: testFleet, Since: testNow, Events: []status.Event{}, Missing: "left out"}, tableEvents)
+}

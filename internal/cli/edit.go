@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/flotilla-kube/flotilla/internal/status"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Edit is a change of plan that has passed every check.
+type Edit struct {
+	// From is the plan in force, zero if there is none; Next is to replace it.
+	From, Next shard.Plan
+	// Changes is what Next does, without the homes of Kept shards.
+	Changes []shard.Change
+	// Replaces says why the plan on the Lease could not be used, if so.
+	Replaces string
+	// Kept are the shards that were given their holders as homes, so that they stay where they are.
+	Kept     []shard.ID
+	Warnings []string
+	// vouches is set if the Lease does not keep the last good plan: members that start may wait for
+	// an operator's word.
+	vouches bool
+}
+
+// Same reports whether there is nothing to write.
+func (e Edit) Same() bool {
+	return e.Replaces == "" && !e.vouches && e.From.Digest() == e.Next.Digest()
+}
+
+// ErrChanged says that an edited plan was not read from the one in force.
+var ErrChanged = errors.New("somebody has changed the plan since: read it again with 'flotilla plan show -o document'")
+
+// errCanary says who changes the canary of a plan.
+var errCanary = errors.New("'flotilla canary' begins and ends one")
+
+// ParseDocument reads an edited plan. What Validate would say of it is left to [Prepare], which first mends names, order and
+// isolated namespaces.
+func ParseDocument(text []byte) (shard.Plan, error) {
+	plan, err := shard.ParsePlan(text)
+	if err != nil && plan.Generation == 0 && len(plan.Rings) == 0 {
+		return shard.Plan{}, err // not a plan at all
+	}
+	return plan, nil
+}
+
+// Prepare makes the edited plan the successor of the one in force, and returns why it cannot be. check is what the build says
+// of a plan.
+func Prepare(r *status.Reading, edited shard.Plan, check func(shard.Plan) error) (Edit, error) {
+	e := Edit{From: r.Plan}
+	var err error
+	switch {
+	case r.Fault != nil:
+		e.From, e.Replaces = shard.Plan{}, r.Fault.Error()
+		e.Next, err = replacement(r, edited)
+	case edited.Generation != r.Plan.Generation:
+		return Edit{}, fmt.Errorf("generation %d: the plan in force has generation %d: %w", edited.Generation, r.Plan.Generation, ErrChanged)
+	case !edited.Canary.Equal(r.Plan.Canary):
+		return Edit{}, fmt.Errorf("canary: must be left as it is: %w", errCanary)
+	default:
+		if e, err = e.become(r, edited); err == nil {
+			e.keepHomes(r)
+			err = shard.CheckSuccessor(r.Plan, e.Next)
+		}
+	}
+	if err != nil {
+		return Edit{}, err
+	}
+	return e.checked(r, check)
+}
+
+// checked completes an edit whose From and Next are set.
+func (e Edit) checked(r *status.Reading, check func(shard.Plan) error) (Edit, error) {
+	if err := check(e.Next); err != nil {
+		return Edit{}, err
+	}
+	for i, ring := range e.Next.Rings {
+		_, known := e.From.Ring(ring.Name)
+		if live := r.Roster.Members(); !known && r.Fault == nil && len(fleet.ServersOf(live, ring.Name)) == 0 {
+			return Edit{}, fmt.Errorf("rings[%d].name: %q is served by no live member: start members with --rings=%s first", i, ring.Name, ring.Name)
+		}
+	}
+	e.Changes = slices.DeleteFunc(shard.Diff(e.From, e.Next), func(c shard.Change) bool { return slices.Contains(e.Kept, c.ID) })
+	e.Warnings = status.PlanWarnings(r, e.Next)
+	if e.Replaces != "" && !errors.Is(r.Fault, fleet.ErrNoPlan) {
+		e.Warnings = append(e.Warnings, "the plan on the Lease is replaced, since it cannot be used: "+e.Replaces)
+	}
+	if r.Quiet() > 0 {
+		e.Warnings = append(e.Warnings, "no member seems to run: the plan will come into force when one does")
+	}
+	return e, nil
+}
+
+// keepHomes gives the shards that stay their holders as homes where namespaced rings are cut anew: without homes, the
+// consistent hashing would move some of them.
+func (e *Edit) keepHomes(r *status.Reading) {
+	holders := r.Holders()
+	for _, ring := range e.Next.Rings {
+		was, found := e.From.Ring(ring.Name)
+		if !found || ring.Scope != shard.ScopeNamespaced || slices.Equal(was.IDs(), ring.IDs()) {
+			continue
+		}
+		e.Next = e.homesKept(r, e.Next, ring.Name, holders)
+	}
+}
+
+// homesKept returns the plan with the holders of those shards of a ring as their homes that were in
+// From, have none yet, and are held by a member that serves the ring.
+func (e *Edit) homesKept(r *status.Reading, plan shard.Plan, ring string, holders map[shard.ID]string) shard.Plan {
+	known := fleet.ServersOf(r.Known, ring)
+	return fleet.KeepHomes(plan, ring, func(id shard.ID) string {
+		if _, stays := e.From.Shard(id); !stays || !slices.Contains(known, holders[id]) {
+			return ""
+		}
+		e.Kept = append(e.Kept, id)
+		return holders[id]
+	})
+}
+
+// become makes the edited plan the next one.
+func (e Edit) become(r *status.Reading, edited shard.Plan) (Edit, error) {
+	_, unkept := fleet.LastGoodOf(r.PlanLease)
+	e.vouches = unkept != nil
+	var err error
+	e.Next, err = r.Plan.Successor(edited)
+	return e, err
+}
+
+// replacement returns the edited plan with a generation that is greater than any that the Leases
+// tell of. Its shards are named as in the last good plan; where the Lease does not keep that, they
+// keep their names, if they have any: which there were, nobody can tell.
+func replacement(r *status.Reading, edited shard.Plan) (shard.Plan, error) {
+	latest, witness := int64(0), ""
+	for _, o := range r.Leases() {
+		if n, err := strconv.ParseInt(o.Annotations[fleet.GenerationAnnotation], 10, 64); err == nil && n > latest {
+			latest, witness = n, o.Name
+		}
+	}
+	if latest == math.MaxInt64 {
+		return shard.Plan{}, fmt.Errorf("annotation %s of Lease %s: %d: there is no greater generation: correct it first", fleet.GenerationAnnotation, witness, latest)
+	}
+	if good, err := fleet.LastGoodOf(r.PlanLease); err == nil {
+		good.Generation = max(latest, edited.Generation-1, good.Generation)
+		return good.Successor(edited)
+	}
+	named := shard.Plan{Generation: max(latest, edited.Generation-1, 0), Rings: slices.Clone(edited.Rings)}
+	for i, ring := range named.Rings {
+		named.Rings[i].Shards = slices.DeleteFunc(slices.Clone(ring.Shards), func(s shard.Shard) bool { return !isLabel(s.Name) })
+	}
+	return named.Successor(edited)
+}

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/internal/status"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// Says who decided about a shard's owner.
+const (
+	byPin       = "pin"
+	byHome      = "home"
+	byComputing = "computed here"
+)
+
+// Explanation is what 'flotilla explain' prints: who looks after a namespace, or an object.
+type Explanation struct {
+	// Object is set if somebody has asked for an object.
+	Object *ObjectExplained `json:"object,omitempty"`
+	// Namespace is empty of an object that has none.
+	Namespace string `json:"namespace,omitempty"`
+	// Hash is where the namespace lies in the keyspace: 0x and 16 digits.
+	Hash       string          `json:"hash,omitempty"`
+	Generation int64           `json:"generation"`
+	Rings      []RingExplained `json:"rings,omitempty"`
+	// Groups are those that decide over the object.
+	Groups []GroupExplained `json:"groups,omitempty"`
+	// Elsewhere are controllers of ranges that decide over an object of no namespace, each for the objects of its range.
+	// Missing are controllers that decide over the object, and are not in the plan.
+	Elsewhere []string `json:"elsewhere,omitempty"`
+	Missing   []string `json:"missing,omitempty"`
+	Warnings  []string `json:"warnings,omitempty"`
+
+	now time.Time
+}
+
+// RingExplained is who looks after the namespace in one namespaced ring.
+type RingExplained struct {
+	Ring        string   `json:"ring"`
+	Controllers []string `json:"controllers"`
+	// Deciding are those of the controllers that decide over objects of the type that somebody has asked for.
+	Deciding []string `json:"deciding,omitempty"`
+	Shard    string   `json:"shard"`
+	Range    string   `json:"range"`
+	Isolated bool     `json:"isolated,omitempty"`
+	// Owner is the member that is wanted, and OwnerBy says by whom: pin, home, or "computed here" where the plan leaves
+	// it to the consistent hashing.
+	Owner   string       `json:"owner,omitempty"`
+	OwnerBy string       `json:"ownerBy"`
+	State   status.State `json:"state"`
+	status.Claim
+	// Older are the held Leases of an older generation that cover the namespace.
+	Older []status.OlderView `json:"older,omitempty"`
+}
+
+// Explain returns who looks after a namespace. It need not exist.
+func Explain(r *status.Reading, namespace string) (Explanation, error) {
+	if r.Fault != nil {
+		return Explanation{}, r.Problem()
+	}
+	hash := shard.Hash(namespace)
+	e := Explanation{Namespace: namespace, Hash: fmt.Sprintf("0x%016x", hash), Generation: r.Plan.Generation, Warnings: status.Warnings(r), now: r.Now}
+	wishes, err := fleet.Wish(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{})
+	if err != nil {
+		return Explanation{}, err
+	}
+	older := r.Older()
+	for _, ring := range r.Plan.Rings {
+		s, found := r.Plan.ShardFor(ring.Name, namespace)
+		if !found {
+			continue // a cluster ring
+		}
+		here := shard.Extent{Range: shard.Range{Start: hash, End: hash + 1}, Controllers: ring.Controllers}
+		blocking := status.Covering(older, "", here)
+		v := RingExplained{
+			Ring: ring.Name, Controllers: ring.Controllers, Shard: s.ID.String(), Range: s.Range.String(), Isolated: s.Range == here.Range,
+			Owner: s.Belongs(), OwnerBy: byHome, Claim: status.ClaimOf(r, r.ShardLease(s.ID)),
+			State: status.StateOf(r, r.ShardLease(s.ID), len(blocking) > 0),
+		}
+		switch {
+		case s.Pin != "":
+			v.OwnerBy = byPin
+		case s.Home == "":
+			v.Owner, v.OwnerBy = wishes.Owner(s.ID), byComputing
+		}
+		for _, o := range blocking {
+			v.Older = append(v.Older, status.OlderView{Lease: o.Name, Range: o.Annotations[fleet.RangeAnnotation], Generation: o.Annotations[fleet.GenerationAnnotation], Claim: status.ClaimOf(r, o)})
+		}
+		e.Rings = append(e.Rings, v)
+	}
+	return e, nil
+}
+
+// tableExplanation writes an Explanation for people.
+func tableExplanation(w io.Writer, e Explanation) {
+	if e.Object != nil {
+		tableObject(w, e)
+	} else {
+		fmt.Fprintf(w, "Namespace %s, hash %s, plan generation %d\n", e.Namespace, e.Hash, e.Generation)
+	}
+	for _, v := range e.Rings {
+		fmt.Fprintf(w, "\nRing %s\n", v.Ring)
+		lines := [][2]string{
+			{"shard", v.Shard + map[bool]string{true: " (of this namespace alone)"}[v.Isolated]},
+			{"range", v.Range},
+			{"state", string(v.State)},
+		}
+		add := func(name, value string) { lines = append(lines, [2]string{name, value}) }
+		lines = append(lines, claimLines(v.Claim, e.now)...)
+		for _, o := range v.Older {
+			add("still run by", fmt.Sprintf("%s of Lease %s, generation %s, since %s", holder(o.Claim), o.Lease, o.Generation, since(o.Claim, e.now)))
+		}
+		if v.NextHolder != "" {
+			add("asked for by", v.NextHolder)
+		}
+		add("owner", explainedOwner(v))
+		if len(v.Deciding) > 0 {
+			add("decides", strings.Join(v.Deciding, ", "))
+		}
+		add("controllers", fmt.Sprintf("%d, which -o yaml lists", len(v.Controllers)))
+		explainedLines(w, lines)
+	}
+	tableGroups(w, e)
+	printWarnings(w, e.Warnings)
+}
+
+// claimLines say who holds a shard.
+func claimLines(c status.Claim, now time.Time) [][2]string {
+	if c.Incarnation == "" {
+		return [][2]string{{"holder", fmt.Sprintf("nobody, after term %d", c.Term)}}
+	}
+	return [][2]string{
+		{"holder", holder(c) + map[bool]string{true: " (silent)"}[c.Silent]},
+		{"incarnation", c.Incarnation},
+		{"since", since(c, now)},
+	}
+}
+
+func explainedLines(w io.Writer, lines [][2]string) {
+	for _, line := range lines {
+		fmt.Fprintf(w, "  %-13s %s\n", line[0], status.Plain(line[1]))
+	}
+}
+
+func explainedOwner(v RingExplained) string {
+	switch {
+	case v.OwnerBy != byComputing:
+		return fmt.Sprintf("%s, by the plan's %s", v.Owner, v.OwnerBy)
+	case v.Owner == "":
+		return "left to the consistent hashing; none, as no live member serves the ring"
+	default:
+		return fmt.Sprintf("left to the consistent hashing: %s, as computed here", v.Owner)
+	}
+}
+
+func since(c status.Claim, now time.Time) string {
+	if c.Since == nil {
+		return fmt.Sprintf("unknown, term %d", c.Term)
+	}
+	return fmt.Sprintf("%s (%s), term %d", c.Since.Format(time.RFC3339), ago(c.Since, now), c.Term)
+}

@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/internal/status"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+)
+
+// stopMark returns what is on the plan's Lease.
+func (c *cluster) stopMark(t *testing.T) string {
+	t.Helper()
+	lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), fleet.PlanLease(testFleet), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease.Annotations[fleet.StopAnnotation]
+}
+
+// TestStopAndStart writes the stop once, and takes it back once.
+func TestStopAndStart(t *testing.T) {
+	c := newCluster(newLeases(t, testPlan(t)))
+	const mark = "2027-01-02T03:04:05Z by alice"
+	for _, test := range []struct {
+		args   string
+		want   string
+		writes int
+		mark   string
+	}{
+		{"start", "The fleet is not stopped\n", 0, ""},
+		{"stop --by=alice --dry-run", "Dry run: the fleet would be stopped\n", 0, ""},
+		{"stop --by=alice --wait=0", "The fleet is to stop, since 2027-01-02T03:04:05Z by alice\n", 1, mark},
+		{"stop --by=bob --wait=0", "The fleet is stopped already since 2027-01-02T03:04:05Z by alice\n", 1, mark},
+		{"start --dry-run", "Dry run: the fleet would be started\n", 1, mark},
+		{"start --wait=0", "The fleet is to start\n", 2, ""},
+	} {
+		out, _, err := c.run(t, "", strings.Fields(test.args)...)
+		if err != nil || out != test.want || c.writes() != test.writes || c.stopMark(t) != test.mark {
+			t.Errorf("%s: %v, %d writes, marked %q\n%s", test.args, err, c.writes(), c.stopMark(t), out)
+		}
+	}
+	c.conflicts(3, func() {})
+	if _, _, err := c.run(t, "", "stop", "--wait=0"); err != nil || !strings.Contains(c.stopMark(t), " by ") {
+		t.Errorf("%v, marked %q", err, c.stopMark(t))
+	}
+}
+
+// TestStopOverwritesWhatNobodyCanRead, and start removes it.
+func TestStopOverwritesWhatNobodyCanRead(t *testing.T) {
+	for args, want := range map[string]string{"stop --by=alice --wait=0": "2027-01-02T03:04:05Z by alice", "start --wait=0": ""} {
+		l := newLeases(t, testPlan(t))
+		l["flotilla-plan"].Annotations[fleet.StopAnnotation] = "true"
+		c := newCluster(l)
+		if out, _, err := c.run(t, "", strings.Fields(args)...); err != nil || c.stopMark(t) != want {
+			t.Errorf("%s: %v, marked %q\n%s", args, err, c.stopMark(t), out)
+		}
+	}
+}
+
+// TestStopRefused: nothing is written, and the error says why.
+func TestStopRefused(t *testing.T) {
+	for _, test := range []struct {
+		args   []string
+		change func(leases)
+		want   string
+	}{
+		{[]string{"stop", "x"}, func(leases) {}, "unknown command"},
+		{[]string{"stop", "--wait=-1s"}, func(leases) {}, "--wait=-1s: must be from 0s to 24h0m0s"},
+		{[]string{"start", "--wait=25h"}, func(leases) {}, "--wait=25h0m0s: must be from 0s to 24h0m0s"},
+		{[]string{"stop", "--dry-run", "--wait"}, func(leases) {}, "--wait: must not be given with --dry-run"},
+		{[]string{"stop", "--by=a\nb"}, func(leases) {}, "--by: "},
+		{[]string{"stop"}, func(l leases) { clear(l) }, `fleet "flotilla" has no plan on Lease flotilla-plan`},
+		{[]string{"start"}, func(l leases) { clear(l) }, `fleet "flotilla" has no plan on Lease flotilla-plan`},
+	} {
+		l := newLeases(t, testPlan(t))
+		test.change(l)
+		c := newCluster(l)
+		if _, _, err := c.run(t, "", test.args...); err == nil || !strings.Contains(err.Error(), test.want) || c.writes() > 0 {
+			t.Errorf("%q: %v, %d writes, want %q", test.args, err, c.writes(), test.want)
+		}
+	}
+}
+
+// gate has the members wait for Lease kube-controller-manager, which has this holder.
+func (l leases) gate(holder string) {
+	for _, name := range []string{"flotilla-0", "flotilla-1"} {
+		l[election.MemberLease(testFleet, name)].Annotations[fleet.GatesAnnotation] = "kube-controller-manager"
+	}
+	l.hold("kube-controller-manager", "x", 7).Spec.HolderIdentity = ptr.To(holder)
+}
+
+// still has the members obey the stop that is on the plan's Lease.
+func (l leases) still(members ...string) {
+	for _, name := range members {
+		l[election.MemberLease(testFleet, name)].Annotations[fleet.StillAnnotation] = l[fleet.PlanLease(testFleet)].Annotations[fleet.StopAnnotation]
+	}
+}
+
+// free has nobody hold a shard.
+func (l leases) free() {
+	for _, lease := range l {
+		if lease.Labels[fleet.RingLabel] != "" {
+			lease.Spec.HolderIdentity = ptr.To("")
+		}
+	}
+}
+
+// TestStopAndStartWait until all has happened, for as long as they may, and not once somebody else has had another idea.
+func TestStopAndStartWait(t *testing.T) {
+	for _, test := range []struct {
+		name, args     string
+		before, change func(leases)
+		progress, want string
+		fails          bool
+	}{
+		{"stopped", "stop", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free(); l.gate("stock_1") },
+			"shards are still held, or may be, by member flotilla-0, which holds 3; member flotilla-1, which holds 3",
+			"No member runs anything after 7.5s; the gate, Lease kube-controller-manager, is held by stock_1\n", false},
+		{"nobody follows", "stop", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free(); l.gate("") },
+			"", "the gate, Lease kube-controller-manager, is free: nobody runs its controllers\n", false},
+		{"one does not stop", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0"); l.free() },
+			"", "waited 20s for the fleet to stop, which it is still told to: shards are still held, or may be, by member flotilla-1, which holds 0", true},
+		{"gate not released", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free() },
+			"", "the gate, Lease kube-controller-manager, is still held by the fleet", true},
+		{"started meanwhile", "stop", func(leases) {}, func(l leases) { delete(l["flotilla-plan"].Annotations, fleet.StopAnnotation) }, "", "somebody has started it", true},
+		{"started", "start", func(l leases) {
+			l["flotilla-plan"].Annotations[fleet.StopAnnotation] = "2027-01-02T03:04:05Z by alice"
+			l.still("flotilla-0", "flotilla-1")
+			l.free()
+			l.gate("stock_1")
+		}, func(l leases) {
+			for _, lease := range l {
+				if lease.Labels[fleet.RingLabel] != "" {
+					lease.Spec.HolderIdentity = ptr.To("flotilla-0_0123")
+				}
+			}
+			l.gate("flotilla_fleet")
+		}, "the gate, Lease kube-controller-manager, is held by stock_1, who has to be stopped", "Every shard runs after 7.5s; the gate, Lease kube-controller-manager, is held by the fleet\n", false},
+		{"stopped meanwhile", "start", func(l leases) { l["flotilla-plan"].Annotations[fleet.StopAnnotation] = "x"; l.free() },
+			func(l leases) { l["flotilla-plan"].Annotations[fleet.StopAnnotation] = "x" }, "", "somebody has stopped it", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeases(t, testPlan(t))
+				l.gate("flotilla_fleet")
+				test.before(l)
+				l.age(time.Since(testNow))
+				c := newCluster(l)
+				c.clock = clock.RealClock{} // virtual
+				defer time.AfterFunc(7*time.Second, func() { c.change(t, l, test.change) }).Stop()
+				out, progress, err := c.run(t, "", strings.Fields(test.args)...)
+				if !strings.Contains(progress, test.progress) {
+					t.Errorf("progress\n%s, want %q in it", progress, test.progress)
+				}
+				if test.fails && (err == nil || !strings.Contains(err.Error(), test.want)) || !test.fails && (err != nil || !strings.HasSuffix(out, test.want)) {
+					t.Errorf("%v\n%s, want %q", err, out, test.want)
+				}
+			})
+		})
+	}
+}
+
+// change reads the Leases and writes what the change makes of them.
+func (c *cluster) change(t *testing.T, l leases, change func(leases)) {
+	resource := coordinationv1.SchemeGroupVersion.WithResource("leases")
+	for name := range l {
+		written, err := c.Tracker().Get(resource, metav1.NamespaceSystem, name)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		l[name] = written.(*coordinationv1.Lease).DeepCopy()
+	}
+	change(l)
+	l.age(time.Since(testNow))
+	for _, lease := range l {
+		if err := c.Tracker().Update(resource, lease, metav1.NamespaceSystem); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestStoppedOutputs shows a fleet that is stopped while a stock controller manager leads, with exit status 0.
+func TestStoppedOutputs(t *testing.T) {
+	l := newLeases(t, testPlan(t))
+	l["flotilla-plan"].Annotations[fleet.StopAnnotation] = "2027-01-02T03:00:00Z by alice@laptop"
+	l.still("flotilla-0", "flotilla-1")
+	l.free()
+	l.gate("control-plane-1_0123")
+	golden(t, "status-stopped", status.Of(l.read()), tableStatus(false, false))
+	if out, code := newCluster(l).statusOf(t, "status"); code != 0 || !strings.Contains(out, "Note: Stopped: ") {
+		t.Errorf("exit status %d\n%s", code, out)
+	}
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/internal/status"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// waitInterval is how often the Leases are read while a plan is waited for.
+const waitInterval = 500 * time.Millisecond
+
+// errNever says that waiting is of no use.
+var errNever = errors.New("not waiting any longer")
+
+// pending returns what is still to happen until the fleet runs the plan of this generation: every shard running, and none of
+// an older generation held. It is nil when all has happened. It wraps errNever if it is not going to.
+func pending(r *status.Reading, plan shard.Plan) error {
+	if r.Fault != nil {
+		return r.Problem()
+	}
+	if r.Plan.Generation != plan.Generation || r.Plan.Digest() != plan.Digest() {
+		return fmt.Errorf("%w for plan generation %d: generation %d has taken its place", errNever, plan.Generation, r.Plan.Generation)
+	}
+	for _, m := range r.Roster.Members() {
+		if text := m.Annotations[fleet.RefusedAnnotation]; strings.HasPrefix(text, fmt.Sprintf("%d:", plan.Generation)) {
+			return fmt.Errorf("%w for plan generation %d: member %s refuses it: %s", errNever, plan.Generation, m.Name, status.Plain(text))
+		}
+	}
+	older := r.Older()
+	counts := map[status.State][]string{}
+	for _, s := range r.Plan.Shards() {
+		if v := status.ViewShard(r, s, older); v.State != status.StateRunning {
+			counts[v.State] = append(counts[v.State], v.Shard)
+		}
+	}
+	var missing []string
+	for _, state := range []status.State{status.StateOrphan, status.StateStopped, status.StateGated, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting} {
+		if ids := counts[state]; len(ids) > 0 {
+			missing = append(missing, fmt.Sprintf("%d %s (%s)", len(ids), state, some(ids)))
+		}
+	}
+	if len(older) > 0 {
+		var names []string
+		for _, o := range older {
+			names = append(names, o.Name)
+		}
+		missing = append(missing, fmt.Sprintf("%d of an older generation still held (%s)", len(older), some(names)))
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("shards: %s", strings.Join(missing, "; "))
+	}
+	return nil
+}
+
+// some returns the first of the names.
+func some(names []string) string {
+	const most = 4
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		text += ", ..."
+	}
+	return status.Plain(text)
+}
+
+// waiting is what is waited for.
+type waiting struct {
+	// what stands behind "waited 2m0s for".
+	what string
+	// done says in words that it is there; only where the caller prints it.
+	done string
+	// missing returns nil when it is there, and else what is still missing; an error that wraps errNever ends the waiting.
+	missing func(*status.Reading) error
+}
+
+// wait returns when nothing is missing any more. It tells progress whenever what is missing changes.
+func (c *connection) wait(ctx context.Context, w waiting, within time.Duration, progress func(string)) error {
+	ticker := c.clock.NewTicker(waitInterval)
+	defer ticker.Stop()
+	deadline := c.clock.NewTimer(within)
+	defer deadline.Stop()
+	last := ""
+	for {
+		r, err := c.read(ctx)
+		if err == nil {
+			if err = w.missing(r); err == nil || errors.Is(err, errNever) {
+				return err
+			}
+		}
+		if text := err.Error(); text != last {
+			progress(text)
+			last = text
+		}
+		select {
+		case <-ticker.C():
+		case <-deadline.C():
+			return fmt.Errorf("waited %v for %s: %w", within, w.what, err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// inForce waits until the fleet runs the plan.
+func inForce(plan shard.Plan) waiting {
+	return waiting{
+		what: fmt.Sprintf("plan generation %d, which stays in force", plan.Generation),
+		missing: func(r *status.Reading) error {
+			if err := pending(r, plan); err != nil || r.Canary() == nil {
+				return err
+			}
+			return r.Canary().Unfinished()
+		},
+	}
+}

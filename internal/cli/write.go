@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/flotilla-kube/flotilla/internal/status"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// maxTries is how often a write that somebody else came before is computed anew. The planner renews the plan's Lease every
+// other second, so that one conflict in a while is to be expected, and several in a row are not.
+const maxTries = 10
+
+// connection is a fleet and the Leases that it is read from.
+type connection struct {
+	target  Target
+	connect func(Target) (kubernetes.Interface, error)
+	clock   clock.WithTicker
+	client  kubernetes.Interface              // once read from
+	leases  coordinationclient.LeaseInterface // likewise
+}
+
+// read lists the Leases, once.
+func (c *connection) read(ctx context.Context) (*status.Reading, error) {
+	if c.leases == nil {
+		client, err := c.connect(c.target)
+		if err != nil {
+			return nil, err
+		}
+		c.client, c.leases = client, client.CoordinationV1().Leases(c.target.Namespace)
+	}
+	list, err := c.leases.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the Leases in namespace %s: %w", c.target.Namespace, err)
+	}
+	return status.Read(c.target.Fleet, list.Items, c.clock.Now()), nil
+}
+
+// write writes the plan on its Lease as that was read. Of a conflict the error is the API server's.
+func (c *connection) write(ctx context.Context, r *status.Reading, plan shard.Plan) error {
+	lease, err := fleet.WithPlan(c.target.Fleet, r.PlanLease, plan)
+	if err != nil {
+		return err
+	}
+	if r.PlanLease == nil {
+		_, err = c.leases.Create(ctx, lease, metav1.CreateOptions{})
+	} else {
+		_, err = c.leases.Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("writing the plan on Lease %s in namespace %s: %w", lease.Name, c.target.Namespace, err)
+	}
+	return nil
+}
+
+// writeIf reads, computes and writes until nobody has written meanwhile. compute returns the plan to write, or false if
+// there is nothing to write.
+func (c *connection) writeIf(ctx context.Context, compute func(*status.Reading) (shard.Plan, bool, error)) error {
+	var last error
+	for range maxTries {
+		r, err := c.read(ctx)
+		if err != nil {
+			return err
+		}
+		plan, wanted, err := compute(r)
+		if err != nil || !wanted {
+			return errors.Join(err)
+		}
+		if last = c.write(ctx, r, plan); !apierrors.IsConflict(last) && !apierrors.IsAlreadyExists(last) {
+			return last
+		}
+	}
+	return fmt.Errorf("gave up after %d tries, nothing is changed: %w", maxTries, last)
+}
+
+// apply makes the edited plan the next one and returns what it did.
+func (c *connection) apply(ctx context.Context, edited shard.Plan, check func(shard.Plan) error, dryRun bool) (Edit, error) {
+	var e Edit
+	err := c.writeIf(ctx, func(r *status.Reading) (shard.Plan, bool, error) {
+		var err error
+		e, err = Prepare(r, edited, check)
+		return e.Next, !dryRun && !e.Same(), err
+	})
+	return e, err
+}
