@@ -616,6 +616,33 @@ func TestNoTransform(t *testing.T) {
 	}
 }
 
+// TestStrictMetadataFollowsMetadata: where the process has the metadata of everything in the form that
+// may be whole objects, there is no second watch.
+func TestStrictMetadataFollowsMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, pool := newQuay(t)
+		all, _ := inBoth(t, q, "one")
+		group, f := pool.NewFactory(shard.Everything(), nil, time.Time{}), pool.NewFactory(shard.Everything(), nil, time.Time{})
+		defer group.Shutdown()
+		defer f.Shutdown()
+		group.metadata(configMaps)
+		strict, err := f.Metadata(configMaps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		group.StartWithContext(t.Context())
+		synctest.Wait()
+		f.StartWithContext(t.Context())
+		checkFollowed(t, pool, configMaps, 1)
+		if got := q.watchers(); got != 1 {
+			t.Errorf("%d watches of one resource, want 1", got)
+		}
+		if diff := cmp.Diff(all, keysOf(strict.Informer())); diff != "" {
+			t.Errorf("what follows holds (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestStrictMetadataOfSlimCopies: where slim copies are exchanged for whole objects, the metadata
 // made of them stays.
 func TestStrictMetadataOfSlimCopies(t *testing.T) {
