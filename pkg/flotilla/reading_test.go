@@ -14,7 +14,7 @@ import (
 // informers.
 func TestReadingOnlyReads(t *testing.T) {
 	f := newFleet(t, nil)
-	f.config.WrapTransport = func(http.RoundTripper) http.RoundTripper { return answers{} }
+	f.config.Transport = answers{}
 	s, _, _ := shardOf(t, f)
 	client, err := rest.HTTPClientFor(s.Reading())
 	if err != nil {
