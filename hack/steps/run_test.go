@@ -234,8 +234,8 @@ func TestWaitingOneAfterAnother(t *testing.T) {
 	}
 }
 
-// TestLightStepsFillTheFreeLane: once no step that waits is left, light ones run while others compute;
-// once nothing is left to compute, they run while another one waits.
+// TestLightStepsFillTheFreeLane: once no step that waits is left, light ones run while others
+// compute; once nothing is left to compute, they run while another one waits.
 func TestLightStepsFillTheFreeLane(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"computing is longer": {
@@ -307,8 +307,8 @@ The slowest tests:
 	}
 }
 
-// TestCachedTestsAreNotTimed: what took long in an earlier run, and did not run in this one, is not among
-// the slowest.
+// TestCachedTestsAreNotTimed: what took long in an earlier run, and did not run in this one, is not
+// among the slowest.
 func TestCachedTestsAreNotTimed(t *testing.T) {
 	tests := newTests(io.Discard, io.Discard)
 	for _, line := range []string{

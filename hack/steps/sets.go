@@ -41,9 +41,9 @@ func check() []step {
 	}
 }
 
-// test is what a release must not break. What needs a control plane waits for Leases and kubelets most
-// of the time: it runs one step after another, with what only computes beside it, and the light steps
-// where there is time first, the longest of them first.
+// test is what a release must not break. What needs a control plane waits for Leases and kubelets
+// most of the time: it runs one step after another, with what only computes beside it, and the
+// light steps where there is time first, the longest of them first.
 func test() []step {
 	return []step{
 		formatStep, modulesStep, vetStep, e2eStep, integrationStep, lintStep,

@@ -21,8 +21,9 @@ type step struct {
 	waits bool
 	// computes says that the step needs nothing but the processor. It gets out of the way of a step beside it.
 	computes bool
-	// light says that the step asks little of the processor, and shares nothing with a step beside it:
-	// neither folders nor ports. It runs beside steps that wait or compute, and beside another light one.
+	// light says that the step asks little of the processor, and shares nothing with a step beside
+	// it: neither folders nor ports. It runs beside steps that wait or compute, and beside another
+	// light one.
 	light bool
 	// changed has the last command get the packages that have changed, and leaves the step out if there are none.
 	changed bool

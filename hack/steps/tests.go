@@ -63,8 +63,8 @@ type tests struct {
 	rest        []byte // of a line
 	// outputs are of tests, by package and name, and of packages.
 	outputs map[string]*bytes.Buffer
-	// times are the tests of each package that has not ended, cached the packages whose tests did not
-	// run: the go command repeats what they printed, and how long they took then.
+	// times are the tests of each package that has not ended, cached the packages whose tests did
+	// not run: the go command repeats what they printed, and how long they took then.
 	times  map[string][]timed
 	cached map[string]bool
 	seen
@@ -138,8 +138,8 @@ func (t *tests) output(key string, e event) {
 	t.outputs[key].WriteString(e.Output)
 }
 
-// timed records how long a test took, until its package has ended. That of a test within another one is
-// within the other's.
+// timed records how long a test took, until its package has ended. That of a test within another
+// one is within the other's.
 func (t *tests) timed(e event) {
 	switch {
 	case e.Test == "":

@@ -75,8 +75,8 @@ func TestPolicyThatCannotBeLookedFor(t *testing.T) {
 	}
 }
 
-// TestFenceDelayWithinAHandoff: a member that is told to end waits for as long as a handoff may take, so
-// the delay must fit.
+// TestFenceDelayWithinAHandoff: a member that is told to end waits for as long as a handoff may
+// take, so the delay must fit.
 func TestFenceDelayWithinAHandoff(t *testing.T) {
 	for handoff, want := range map[time.Duration]bool{7 * time.Second: false, 8 * time.Second: true} {
 		o, err := NewOptions()

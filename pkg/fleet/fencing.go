@@ -101,10 +101,10 @@ func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 }
 
 // fenceOff fences the holders that these Leases name, and returns once the API server refuses what
-// they may still send: they did not release the Leases, and nobody runs what the shard covers before. It
-// returns false if ctx has ended. Even then it goes on: for HandoffTimeout at most until they are
-// marked, and for FenceDelay after that. Whoever has the shard next finds a Lease that was released, and
-// fences nobody.
+// they may still send: they did not release the Leases, and nobody runs what the shard covers
+// before. It returns false if ctx has ended. Even then it goes on: for HandoffTimeout at most until
+// they are marked, and for FenceDelay after that. Whoever has the shard next finds a Lease that was
+// released, and fences nobody.
 func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, leases []election.Observation) bool {
 	m, held := r.member, klog.NewContext(claim.Context(), klog.FromContext(ctx))
 	marking, cancel := context.WithCancel(held)
@@ -138,11 +138,11 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// fencedSince returns the time since which a dead holder is fenced. As a rule the mark came with the
-// strike; where the member that struck did not know of the policy, it is written here. It is long ago
-// when the holder had released the shard and so is empty, when the API server enforces nothing, or when
-// it does not let this member mark a Lease; then the Lease's expiry is all there is. It means nothing if
-// ctx has ended.
+// fencedSince returns the time since which a dead holder is fenced. As a rule the mark came with
+// the strike; where the member that struck did not know of the policy, it is written here. It is
+// long ago when the holder had released the shard and so is empty, when the API server enforces
+// nothing, or when it does not let this member mark a Lease; then the Lease's expiry is all there
+// is. It means nothing if ctx has ended.
 func (m *Member) fencedSince(ctx context.Context, dead string) time.Time {
 	if dead == "" || dead == m.incarnation || !m.config.Enforced() || plant.MarkSkipped {
 		return time.Time{}

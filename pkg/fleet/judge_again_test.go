@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestPlannerJudgesOnceAllAreThere has the weights of one member's ranges grow while another member is
-// away. The planner cannot judge them then, and changes the plan when the member is back, though the
-// weights have changed no more by then and the interval is far from over.
+// TestPlannerJudgesOnceAllAreThere has the weights of one member's ranges grow while another member
+// is away. The planner cannot judge them then, and changes the plan when the member is back, though
+// the weights have changed no more by then and the interval is far from over.
 func TestPlannerJudgesOnceAllAreThere(t *testing.T) {
 	inBubble(t, 9, func(t *testing.T, s *sea) {
 		ships, before, planner := s.planned(t, rarely)

@@ -30,8 +30,8 @@ type planner struct {
 	// moved is when this planner made shards what they are, or gave them the homes that they have, for
 	// their weights.
 	moved map[shard.ID]time.Time
-	// unadapted is why the plan could not be adapted to the members' builds the last time, unplanned
-	// why nothing could be proposed for a ring.
+	// unadapted is why the plan could not be adapted to the members' builds the last time,
+	// unplanned why nothing could be proposed for a ring.
 	unadapted string
 	unplanned map[string]string
 	// packed is the plan packedOf, as the Lease keeps it.

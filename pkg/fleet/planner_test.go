@@ -273,8 +273,9 @@ func TestPlannerDies(t *testing.T) {
 	})
 }
 
-// TestUnsettled: members without a shard, and shards of members that are gone, do not wait for the planner's interval. A pin to
-// a member that is drained does, or the weights would be acted on at every look for as long as the pin is there.
+// TestUnsettled: members without a shard, and shards of members that are gone, do not wait for the
+// planner's interval. A pin to a member that is drained does, or the weights would be acted on at
+// every look for as long as the pin is there.
 func TestUnsettled(t *testing.T) {
 	ab := []string{"a", "b"}
 	for name, test := range map[string]struct {

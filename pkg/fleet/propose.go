@@ -18,7 +18,8 @@ import (
 // members come or go, or the weights lie very unevenly.
 const restIntervals = 12
 
-// content is what a plan was found to be good with: the members, and the weights, if only in so far as they are not urgent.
+// content is what a plan was found to be good with: the members, and the weights, if only in so far
+// as they are not urgent.
 type content struct {
 	members []string
 	weights shard.Weights
@@ -54,18 +55,21 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 	members := Stayers(KnownMembers(m.config.Fleet, observations), roster, ring)
 	wishes := m.Wishes()
-	weights, complete := WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, func(id shard.ID) string { return wishes.Carrier(plan, id) })
+	carrier := func(id shard.ID) string { return wishes.Carrier(plan, id) }
+	weights, complete := WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, carrier)
 	if !complete {
 		return change{}, false
 	}
 	return p.decide(ctx, outlook{
-		plan: plan, ring: ring, members: members, weights: weights, newest: keepNewest(plan, ring.Name, roster),
-		judgeable: slices.Equal(wishes.MembersOf(ring.Name), members) && (weights.PerObject == 0 || weights.Whole),
+		plan: plan, ring: ring, members: members, weights: weights,
+		newest: keepNewest(plan, ring.Name, roster),
+		judgeable: slices.Equal(wishes.MembersOf(ring.Name), members) &&
+			(weights.PerObject == 0 || weights.Whole),
 	}, now)
 }
 
-// decide is the part of propose that reads nothing. Members that have come or gone need not wait for
-// the interval, nor need a large imbalance, and shards do not rest then.
+// decide is the part of propose that reads nothing. Members that have come or gone need not wait
+// for the interval, nor need a large imbalance, and shards do not rest then.
 func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change, bool) {
 	last := p.content[o.ring.Name]
 	if before := unsettled(o.ring, o.members); before > 0 && !slices.Equal(last.members, o.members) {
@@ -82,7 +86,8 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 	}
 	urgent := sync.OnceValue(func() bool { return p.isUrgent(o) })
 	if due := now.Sub(p.last) >= p.member.config.Replanning.Interval || plant.ReplanRestless; !due {
-		same := slices.Equal(last.weights.Census, o.weights.Census) && maps.Equal(last.weights.Carried, o.weights.Carried)
+		same := slices.Equal(last.weights.Census, o.weights.Census) &&
+			maps.Equal(last.weights.Carried, o.weights.Carried)
 		if same || !urgent() {
 			// What cannot be judged yet is looked at again, even if it does not change.
 			if o.judgeable {
@@ -102,10 +107,11 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 	return change{Proposal: proposal}, worth && err == nil
 }
 
-// around returns what to do about a ring while some of its shards stay as they are. It logs an error
-// once.
+// around returns what to do about a ring while some of its shards stay as they are. It logs an
+// error once.
 func (p *planner) around(ctx context.Context, o outlook, keep kept) (shard.Proposal, bool, error) {
-	proposal, worth, err := shard.ProposeAround(o.plan, o.ring.Name, o.weights.Weights, o.members, p.member.config.Replanning.Limits, keep)
+	limits := p.member.config.Replanning.Limits
+	proposal, worth, err := shard.ProposeAround(o.plan, o.ring.Name, o.weights.Weights, o.members, limits, keep)
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -127,8 +133,9 @@ func (p *planner) remember(c change, now time.Time) {
 	maps.DeleteFunc(p.moved, func(_ shard.ID, at time.Time) bool { return now.Sub(at) >= p.restTime() })
 }
 
-// resting returns the shards that are to stay as they are for a while, since they were moved or made
-// for their weights not long ago: with each move controllers forget what they keep in memory only.
+// resting returns the shards that are to stay as they are for a while, since they were moved or
+// made for their weights not long ago: with each move controllers forget what they keep in memory
+// only.
 func (p *planner) resting(ring shard.Ring, members []string, now time.Time) kept {
 	k := kept{}
 	for _, s := range ring.Shards {
@@ -145,8 +152,9 @@ func (p *planner) restTime() time.Duration {
 	return restIntervals * p.member.config.Replanning.Interval
 }
 
-// isUrgent reports whether the weights lie so unevenly that the interval is not to be waited for: which they do for a while
-// when a member is away, or a group has come to another one and not been weighed there.
+// isUrgent reports whether the weights lie so unevenly that the interval is not to be waited for:
+// which they do for a while when a member is away, or a group has come to another one and not been
+// weighed there.
 func (p *planner) isUrgent(o outlook) bool {
 	if !o.judgeable {
 		return false
@@ -157,8 +165,8 @@ func (p *planner) isUrgent(o outlook) bool {
 }
 
 // unsettled returns how many of those members have no shard of the ring, plus how many shards have
-// another home; 0 before anybody has given homes. A pin to another member is the operator's affair: no
-// change of plan does anything about it.
+// another home; 0 before anybody has given homes. A pin to another member is the operator's affair:
+// no change of plan does anything about it.
 func unsettled(ring shard.Ring, members []string) int {
 	homes, n := map[string]bool{}, 0
 	for _, s := range ring.Shards {

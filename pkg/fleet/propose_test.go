@@ -30,8 +30,9 @@ func lookout(t *testing.T, homes string, weights []int64, carried map[string]int
 	return o
 }
 
-// TestRightlyWithoutRanges: c carries more than a fair share, and so has no range. A planner that has
-// just begun does nothing about that, and so nothing for the weights of the others before the interval.
+// TestRightlyWithoutRanges: c carries more than a fair share, and so has no range. A planner that
+// has just begun does nothing about that, and so nothing for the weights of the others before the
+// interval.
 func TestRightlyWithoutRanges(t *testing.T) {
 	now := time.Unix(1000, 0)
 	carried := map[string]int64{"c": 20_000}
@@ -56,8 +57,8 @@ func TestRightlyWithoutRanges(t *testing.T) {
 	}
 }
 
-// TestMovesForMembersDoNotRest: what a member was given because it has come may be taken from it again
-// when that is too much; what it was given for its weight rests.
+// TestMovesForMembersDoNotRest: what a member was given because it has come may be taken from it
+// again when that is too much; what it was given for its weight rests.
 func TestMovesForMembersDoNotRest(t *testing.T) {
 	now := time.Unix(1000, 0)
 	p := drafting(now)

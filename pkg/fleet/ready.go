@@ -22,8 +22,8 @@ type readiness struct {
 	once bool
 	// since is from when on it has not run a shard that it is to run, as far as it was asked.
 	since map[shard.ID]time.Time
-	// hidden is from when on something else has been wrong, so that it is not known what is missing;
-	// zero while that is known.
+	// hidden is from when on something else has been wrong, so that it is not known what is
+	// missing; zero while that is known.
 	hidden time.Time
 }
 
@@ -34,8 +34,8 @@ func (r *readiness) complete() {
 	r.once, r.since, r.hidden = true, nil, time.Time{}
 }
 
-// hide records that something else is wrong than that shards are not run. A Lease or a gate that comes
-// and goes gives no shard more time.
+// hide records that something else is wrong than that shards are not run. A Lease or a gate that
+// comes and goes gives no shard more time.
 func (r *readiness) hide(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,13 +67,13 @@ func (r *readiness) patient(missing []shard.ID, now time.Time) bool {
 	return r.once && !overdue
 }
 
-// Ready returns nil when a rollout may go on, else an error that says what is missing. A member that
-// has started is ready when it is complete ([Member.Complete]). After that a takeover, a planned move
-// or another plan leaves it ready, unless a shard that it is to run has not run for five minutes:
-// Kubernetes deletes every pod of a parallel StatefulSet that is to be replaced and is not ready, so a
-// fleet whose members were unready while they take over from each other would end at once. Time counts
-// from when it was first asked, and goes on while something else is wrong for less than five minutes.
-// Out of the fleet, and while that is stopped, no member is ready.
+// Ready returns nil when a rollout may go on, else an error that says what is missing. A member
+// that has started is ready when it is complete ([Member.Complete]). After that a takeover, a
+// planned move or another plan leaves it ready, unless a shard that it is to run has not run for
+// five minutes: Kubernetes deletes every pod of a parallel StatefulSet that is to be replaced and
+// is not ready, so a fleet whose members were unready while they take over from each other would
+// end at once. Time counts from when it was first asked, and goes on while something else is wrong
+// for less than five minutes. Out of the fleet, and while that is stopped, no member is ready.
 func (m *Member) Ready() error {
 	err := m.Complete()
 	return m.readiness.judge(err, m.config.Clock.Now())

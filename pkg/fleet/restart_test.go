@@ -9,8 +9,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// planned launches a, b and c with equal shares of 300 namespaces, a planner whose interval does not
-// end within the test, and returns them with the plan and the planner's name.
+// planned launches a, b and c with equal shares of 300 namespaces, a planner whose interval does
+// not end within the test, and returns them with the plan and the planner's name.
 func (s *sea) planned(t *testing.T, replanning func(*Config)) (ships map[string]*ship, plan shard.Plan, planner string) {
 	t.Helper()
 	s.weights = map[string]int64{}
@@ -41,8 +41,8 @@ func besides(name string) string {
 	return "a"
 }
 
-// TestRestartLeavesThePlan: a member that was away for a while, and waits to be given shards, finds the
-// plan as it was.
+// TestRestartLeavesThePlan: a member that was away for a while, and waits to be given shards, finds
+// the plan as it was.
 func TestRestartLeavesThePlan(t *testing.T) {
 	inBubble(t, 9, func(t *testing.T, s *sea) {
 		ships, before, planner := s.planned(t, rarely)

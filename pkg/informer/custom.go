@@ -42,13 +42,13 @@ type Resource struct {
 func (r Resource) validate() error {
 	switch {
 	case r.GVR.Version == "" || r.GVR.Resource == "":
-		return fmt.Errorf("GVR is %q: must have a version and a resource", r.GVR)
+		return fmt.Errorf("field GVR is %q: must have a version and a resource", r.GVR)
 	case r.Object == nil || reflect.TypeOf(r.Object).Kind() != reflect.Pointer:
-		return fmt.Errorf("Object of %v is %T: must be a pointer to an object", r.GVR, r.Object)
+		return fmt.Errorf("field Object of %v is %T: must be a pointer to an object", r.GVR, r.Object)
 	case r.ListerWatcher == nil:
-		return fmt.Errorf("ListerWatcher of %v is missing", r.GVR)
+		return fmt.Errorf("field ListerWatcher of %v is missing", r.GVR)
 	case r.Scope != "" && r.Scope != meta.RESTScopeNameNamespace && r.Scope != meta.RESTScopeNameRoot:
-		return fmt.Errorf("Scope of %v is %q: must be %q, %q or empty",
+		return fmt.Errorf("field Scope of %v is %q: must be %q, %q or empty",
 			r.GVR, r.Scope, meta.RESTScopeNameNamespace, meta.RESTScopeNameRoot)
 	}
 	return nil
@@ -66,9 +66,9 @@ func registered(resources []Resource, built *kinds) (map[reflect.Type]Resource, 
 		_, builtIn := built.byType[typ]
 		switch {
 		case r.Scope == "":
-			return nil, fmt.Errorf("Scope of %v is missing", r.GVR)
+			return nil, fmt.Errorf("field Scope of %v is missing", r.GVR)
 		case twice || builtIn || isGeneric(typ):
-			return nil, fmt.Errorf("Object of %v is %T: must be a type that stands for one resource only", r.GVR, r.Object)
+			return nil, fmt.Errorf("field Object of %v is %T: must be a type that stands for one resource only", r.GVR, r.Object)
 		}
 		byType[typ] = r
 	}

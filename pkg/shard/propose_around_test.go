@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestAroundWhatRests has c above its share by what rests with it. What the others have is within the
-// trigger of the fair share of all, so nothing moves between them; what is pinned to c for good is
-// none of theirs, and they are evened out beneath it. A namespace that is more than a fair share is
-// beyond them whether it rests or not.
+// TestAroundWhatRests has c above its share by what rests with it. What the others have is within
+// the trigger of the fair share of all, so nothing moves between them; what is pinned to c for good
+// is none of theirs, and they are evened out beneath it. A namespace that is more than a fair share
+// is beyond them whether it rests or not.
 func TestAroundWhatRests(t *testing.T) {
 	members, homes := []string{"a", "b", "c"}, []string{"a", "a", "a", "b", "b", "b", "c", "c", "c"}
 	for name, test := range map[string]struct {
@@ -41,7 +41,8 @@ func TestAroundWhatRests(t *testing.T) {
 	}
 }
 
-// TestRestingStay: what rests keeps its range, and its home unless that has gone, whatever else is done.
+// TestRestingStay: what rests keeps its range, and its home unless that has gone, whatever else is
+// done.
 func TestRestingStay(t *testing.T) {
 	r := newRand(t)
 	const cases = 300

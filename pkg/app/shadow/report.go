@@ -64,8 +64,8 @@ type Report struct {
 	Lasting int     `json:"lasting"`
 	Objects int     `json:"objects"`
 	Writes  []Write `json:"writes"`
-	// Events about objects were refused too; Uncounted are attempts on objects or of kinds that there
-	// was no room to follow.
+	// Events about objects were refused too; Uncounted are attempts on objects or of kinds that
+	// there was no room to follow.
 	Events    int64  `json:"events"`
 	Uncounted int64  `json:"uncounted,omitempty"`
 	ByRead    []Read `json:"byRead"`

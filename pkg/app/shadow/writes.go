@@ -51,9 +51,9 @@ type attempts struct {
 	lasting     bool
 }
 
-// isOver reports whether an attempt now begins another series. A controller that fails waits about as
-// long as it has tried, and at most twice that; after a longer pause the attempt is about something
-// else, such as a second race with the leader.
+// isOver reports whether an attempt now begins another series. A controller that fails waits about
+// as long as it has tried, and at most twice that; after a longer pause the attempt is about
+// something else, such as a second race with the leader.
 func (a *attempts) isOver(now time.Time) bool {
 	return now.Sub(a.last) > 2*a.last.Sub(a.first)+LastingAfter
 }

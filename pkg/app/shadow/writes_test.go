@@ -51,8 +51,9 @@ func TestCountsObjects(t *testing.T) {
 	check(4, 1, 16, "a/two")
 }
 
-// TestLastingNeedsOneSeries: a controller that tries again and again, at growing intervals, wants what
-// nobody else does; two races with the leader on one object, an hour apart, are no such series.
+// TestLastingNeedsOneSeries: a controller that tries again and again, at growing intervals, wants
+// what nobody else does; two races with the leader on one object, an hour apart, are no such
+// series.
 func TestLastingNeedsOneSeries(t *testing.T) {
 	for name, test := range map[string]struct {
 		at   []time.Duration
@@ -81,8 +82,8 @@ func TestLastingNeedsOneSeries(t *testing.T) {
 	}
 }
 
-// TestRoomIsMade: once there is no more room, objects that were tried for a short while and no more make
-// room for others, those that last do not, and what was followed before is followed on.
+// TestRoomIsMade: once there is no more room, objects that were tried for a short while and no more
+// make room for others, those that last do not, and what was followed before is followed on.
 func TestRoomIsMade(t *testing.T) {
 	w, now := newWrites(), time.Unix(1000, 0)
 	lasts := of(create, "a", "lasts")
