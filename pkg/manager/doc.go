@@ -47,6 +47,9 @@
 //   - What narrows or changes the cache is refused: selectors, namespaces and transforms of
 //     cache.Options, and its error handler. What is cached is shared by controllers that may not all
 //     want it so.
+//   - A kind that is first read once the shard is owned is cached as it was when the Manager was built, or
+//     later: in a handover it may lack the last owner's last writes for a moment. What is watched, or
+//     indexed in Setup, does not.
 //   - Controllers with EnableWarmup off, and sources that read no cache of the Manager, start cold, once
 //     the shard is owned.
 //   - Events that are recorded shortly before a shard is handed over may be lost. controller-runtime

@@ -80,7 +80,7 @@ func check(o manager.Options) error {
 	var errs []error
 	refuse := func(wrong bool, field, why string) {
 		if wrong {
-			errs = append(errs, fmt.Errorf("Options.%s: %s", field, why))
+			errs = append(errs, fmt.Errorf("option %s %s", field, why))
 		}
 	}
 	const (

@@ -156,6 +156,10 @@ func requireWarmAndFenced(t *testing.T, s shardOf) {
 		t.Errorf("%s says that it is elected", s.Shard)
 	default:
 	}
+	// Before anybody reads: what is watched is there by itself.
+	if n := s.Informers().Objects()[corev1.SchemeGroupVersion.WithResource("configmaps")]; n < len(owned(s.Shard)) {
+		t.Errorf("the informers of %s hold %d ConfigMaps, want %d or more", s.Shard, n, len(owned(s.Shard)))
+	}
 	var list corev1.ConfigMapList
 	if err := c.List(t.Context(), &list, ctrlclient.HasLabels{label}); err != nil || len(list.Items) != len(owned(s.Shard)) {
 		t.Errorf("the cache of %s has %d ConfigMaps, %v; want %d", s.Shard, len(list.Items), err, len(owned(s.Shard)))

@@ -1,0 +1,81 @@
+package manager
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/flotilla-kube/flotilla/pkg/flotilla"
+)
+
+// TestOptionsAreChecked has options changed to what a shard's Manager cannot have.
+func TestOptionsAreChecked(t *testing.T) {
+	for want, change := range map[string]func(*manager.Options){
+		"":                           func(o *manager.Options) { o.Controller.MaxConcurrentReconciles = 4 },
+		"option LeaderElection ":     func(o *manager.Options) { o.LeaderElection = true },
+		"option Metrics.BindAddress": func(o *manager.Options) { o.Metrics.BindAddress = ":8080" },
+		"HealthProbeBindAddress":     func(o *manager.Options) { o.HealthProbeBindAddress = ":8081" },
+		"PprofBindAddress":           func(o *manager.Options) { o.PprofBindAddress = ":8082" },
+		"WebhookServer":              func(o *manager.Options) { o.WebhookServer = webhook.NewServer(webhook.Options{}) },
+		"NewCache":                   func(o *manager.Options) { o.NewCache = cache.New },
+		"SkipNameValidation":         func(o *manager.Options) { o.Controller.SkipNameValidation = nil },
+		"GracefulShutdownTimeout":    func(o *manager.Options) { o.GracefulShutdownTimeout = ptr.To(time.Second) },
+		"DefaultNamespaces":          func(o *manager.Options) { o.Cache.DefaultNamespaces = map[string]cache.Config{"a": {}} },
+		"DefaultLabelSelector":       func(o *manager.Options) { o.Cache.DefaultLabelSelector = labels.Everything() },
+		"DefaultTransform":           func(o *manager.Options) { o.Cache.DefaultTransform = cache.TransformStripManagedFields() },
+		"ByObject[*v1.Secret]": func(o *manager.Options) {
+			o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: labels.Nothing()}}
+		},
+		"EnableReadYourWritesConsistency": func(o *manager.Options) {
+			o.Client.Cache = &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}
+		},
+	} {
+		o := Options(&flotilla.Shard{}, nil)
+		change(&o)
+		err := check(o)
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want it to name %q", err, want)
+		}
+	}
+	o := Options(&flotilla.Shard{}, nil)
+	o.LeaderElection, o.PprofBindAddress = true, ":8082"
+	if err := check(o); err == nil || !strings.Contains(err.Error(), "LeaderElection") || !strings.Contains(err.Error(), "Pprof") {
+		t.Errorf("the error is %v, want it to name both options", err)
+	}
+}
+
+// TestWebhooksOfAShardAreRefused has a setup function that would serve webhooks from each shard.
+func TestWebhooksOfAShardAreRefused(t *testing.T) {
+	g := &gatedManager{}
+	if err := g.misuse(); err != nil {
+		t.Error(err)
+	}
+	g.GetWebhookServer().Register("/validate", http.NotFoundHandler())
+	g.GetWebhookServer().Register("/mutate", http.NotFoundHandler())
+	if err := g.misuse(); err == nil {
+		t.Error("no error")
+	}
+}
+
+// TestCloseOfWhatWasNeverStarted holds that it returns, and that nothing is started after it.
+func TestCloseOfWhatWasNeverStarted(t *testing.T) {
+	m := newShardManager(t.Context(), nil)
+	m.Close()
+	m.Close()
+	if err := m.Warm(t.Context()); err != nil && !errors.Is(err, errEnded) {
+		t.Error(err)
+	}
+	if m.ctx.Err() == nil {
+		t.Error("the Manager's context goes on")
+	}
+}
