@@ -106,18 +106,18 @@ func (o Options) complete() (Options, error) {
 	var errs []error
 	refuse := func(field, value string, why []string) {
 		for _, w := range why {
-			errs = append(errs, fmt.Errorf("Options.%s is %q: %s", field, value, w))
+			errs = append(errs, fmt.Errorf("%s is %q: %s", field, value, w))
 		}
 	}
 	if len(o.Fleet) > maxFleetName {
-		refuse("Fleet", o.Fleet, []string{validation.MaxLenError(maxFleetName)})
+		refuse("Options.Fleet", o.Fleet, []string{validation.MaxLenError(maxFleetName)})
 	} else {
-		refuse("Fleet", o.Fleet, validation.IsDNS1123Label(o.Fleet))
+		refuse("Options.Fleet", o.Fleet, validation.IsDNS1123Label(o.Fleet))
 	}
-	refuse("Namespace", o.Namespace, validation.IsDNS1123Label(o.Namespace))
-	refuse("Member", o.Member, validation.IsDNS1123Subdomain(o.Member))
+	refuse("Options.Namespace", o.Namespace, validation.IsDNS1123Label(o.Namespace))
+	refuse("Options.Member", o.Member, validation.IsDNS1123Subdomain(o.Member))
 	for _, gate := range o.Gates {
-		refuse("Gates", gate, validation.IsDNS1123Subdomain(gate))
+		refuse("Options.Gates", gate, validation.IsDNS1123Subdomain(gate))
 	}
 	if o.Ranges < 1 || o.Ranges > shard.MaxShards {
 		errs = append(errs, fmt.Errorf("Options.Ranges is %d: must be 1 to %d", o.Ranges, shard.MaxShards))
