@@ -19,7 +19,7 @@ type Call struct {
 	UID string
 	// Balancer is the one that was created, changed or deleted.
 	Balancer string
-	// Begin is when the cloud received it, End when it was answered; zero while it goes on.
+	// Begin is when the cloud received it, End when its answer was ready; zero while it goes on.
 	Begin, End time.Time
 	// Effect is when it took effect; zero if it has none.
 	Effect time.Time

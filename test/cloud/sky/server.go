@@ -249,7 +249,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f operation) {
 	}
 	s.pass(latency)
 	answer, err := s.carryOut(r, call, f)
-	s.wait(call)
 	status := http.StatusOK
 	switch {
 	case errors.Is(err, errNotFound):
@@ -260,6 +259,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f operation) {
 	s.mu.Lock()
 	call.End, call.Status = time.Now(), status
 	s.mu.Unlock()
+	s.wait(call)
 	if err != nil {
 		http.Error(w, err.Error(), status)
 		return
