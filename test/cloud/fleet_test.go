@@ -31,7 +31,7 @@ func TestAMemberIsKilled(t *testing.T) {
 	members := w.fleet(t, 3, "--use-service-account-credentials")
 	harness.Eventually(t, harness.Patience, "the nodes are initialized", w.NodesInitialized)
 
-	names := Names("killed", services)
+	names := Names("killed", services, 1)
 	must(t, w.AddNamespaces(ctx, names))
 	must(t, w.AddServices(ctx, names))
 	must(t, w.Serve(ctx, names))
@@ -65,7 +65,7 @@ func TestBesideAStockLeader(t *testing.T) {
 		harness.Eventually(t, harness.Patience, m.Name()+" serves", m.Healthy)
 	}
 
-	before := Names("before", services/4)
+	before := Names("before", services/4, 1)
 	must(t, w.AddNamespaces(ctx, before))
 	must(t, w.AddServices(ctx, before))
 	harness.Eventually(t, harness.Patience, "the stock leader has made the load balancers", w.Addressed(before))
@@ -79,7 +79,7 @@ func TestBesideAStockLeader(t *testing.T) {
 
 	again := w.start(t, Spec{Name: "stock-1", Kind: provider.Stock})
 	harness.Eventually(t, harness.Patience, "the second stock replica serves", again.Healthy)
-	after := Names("after", services/4)
+	after := Names("after", services/4, 1)
 	must(t, w.AddNamespaces(ctx, after))
 	must(t, w.AddServices(ctx, after))
 	harness.Eventually(t, harness.Patience, "the fleet has made the load balancers", w.Addressed(after))
@@ -112,7 +112,7 @@ func TestTwoFleetsAreConvicted(t *testing.T) {
 		m := w.member(t, name, "--fleet-name="+name, "--gate-lease=none")
 		harness.Eventually(t, harness.Patience, m.Name()+" is ready", m.Ready)
 	}
-	names := Names("two", services/4)
+	names := Names("two", services/4, 1)
 	must(t, w.AddNamespaces(ctx, names))
 	must(t, w.AddServices(ctx, names))
 	harness.Eventually(t, harness.Patience, "all Services have an address", w.Addressed(names))

@@ -101,7 +101,7 @@ func suspend(t *testing.T, fenced bool) []string {
 	ended := w.runHere(t, "sleeper", sleeper, provider.Config{Fenced: fenced, Careless: true})
 	harness.Eventually(t, harness.Patience, "the nodes are initialized", w.NodesInitialized)
 
-	service := Names("suspended", 1)
+	service := Names("suspended", 1, 1)
 	must(t, w.AddNamespaces(ctx, service))
 	looked, answer := w.Sky.Block(func(c sky.Call) bool { return c.Client == "sleeper" && c.UID != "" && !c.Writes() })
 	defer answer()

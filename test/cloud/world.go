@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,11 +20,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 	"github.com/flotilla-kube/flotilla/test/cloud/provider"
 	"github.com/flotilla-kube/flotilla/test/cloud/sky"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
@@ -217,16 +224,40 @@ func (w *World) NodesInitialized(ctx context.Context) error {
 	return nil
 }
 
+// Settled returns a condition: each of so many members holds a part of the ranges, and the parts differ by
+// one at most.
+func (w *World) Settled(members int) harness.Condition {
+	return func(ctx context.Context) error {
+		ranges := labels.Set{fleet.RingLabel: flotilla.NamespacesRing}.String()
+		leases, err := w.Client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: ranges})
+		if err != nil {
+			return err
+		}
+		held := map[string]int{}
+		for _, l := range leases.Items {
+			held[election.RecordFrom(&l).Holder]++
+		}
+		counts := slices.Sorted(maps.Values(held))
+		if len(held) != members || counts[len(counts)-1]-counts[0] > 1 {
+			return fmt.Errorf("the ranges are held %v", held)
+		}
+		return nil
+	}
+}
+
 // Name of a Service of a namespace.
 type Name struct{ Namespace, Service string }
 
 func (n Name) String() string { return n.Namespace + "/" + n.Service }
 
-// Names returns the names of count Services, each in a namespace of its own.
-func Names(prefix string, count int) []Name {
+// Names returns the names of count Services, each in a namespace of its own. The namespaces have a random
+// suffix, as generated names have: names that differ in their last digits alone lie near each other, and in
+// few ranges, until the planner cuts these by weight.
+func Names(prefix string, count int, seed uint64) []Name {
+	random := rand.New(rand.NewPCG(seed, seed))
 	var names []Name
-	for i := range count {
-		names = append(names, Name{fmt.Sprintf("%s-%03d", prefix, i), "web"})
+	for range count {
+		names = append(names, Name{fmt.Sprintf("%s-%08x", prefix, random.Uint32()), "web"})
 	}
 	return names
 }

@@ -47,6 +47,7 @@ const (
 type options struct {
 	services, concurrent int
 	rate                 float64
+	seed                 uint64
 	systems, limits      []string
 	faster, slower       float64
 	within               time.Duration
@@ -59,6 +60,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	fs.SetOutput(output)
 	fs.IntVar(&o.services, "services", 500, "how many Services, each in a namespace of its own")
 	fs.IntVar(&o.concurrent, "concurrent", 5, "--concurrent-service-syncs of all managers")
+	fs.Uint64Var(&o.seed, "seed", 1, "what the names of namespaces are made from")
 	fs.Float64Var(&o.rate, "rate", 10, "requests a second that the cloud answers, each client or all together; a load balancer takes two")
 	fs.StringVar(&systems, "systems", "stock,fleet-2,fleet-4", "what to measure")
 	fs.StringVar(&limits, "limits", "client,global", "what the cloud limits")
@@ -160,7 +162,7 @@ func measure(ctx context.Context, o options, limit, system string) (result outco
 			err = errors.Join(err, m.Stop(context.WithoutCancel(ctx)))
 		}
 	}()
-	names := cloud.Names("bench", o.services)
+	names := cloud.Names("bench", o.services, o.seed)
 	if err := w.AddNamespaces(ctx, names); err != nil {
 		return result, err
 	}
@@ -224,7 +226,10 @@ func start(ctx context.Context, o options, w *cloud.World, system string) ([]*cl
 			return managers, err
 		}
 	}
-	_, err = harness.Await(ctx, harness.Patience, "the nodes are initialized", w.NodesInitialized)
+	if _, err := harness.Await(ctx, harness.Patience, "the nodes are initialized", w.NodesInitialized); err != nil || count == 0 {
+		return managers, err
+	}
+	_, err = harness.Await(ctx, harness.Patience, "every member has its ranges", w.Settled(count))
 	return managers, err
 }
 
