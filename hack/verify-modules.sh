@@ -6,7 +6,9 @@
 #   2. direct requirements on staging modules name v0.X.Y; indirect ones (which the replace lines override) name
 #      v0.0.0 or a v0.X release;
 #   3. the k8s.io modules that are not staged (klog, kube-openapi, utils) have the version that Kubernetes requires;
-#   4. every go.mod checked requires the same Kubernetes.
+#   4. every go.mod checked requires the same Kubernetes;
+#   5. the examples, which are modules as adopters have them, name v0.X.Y directly, a v0.X release indirectly, and
+#      have k8s.io/kubernetes neither in their go.mod nor in their go.sum.
 #
 #   hack/verify-modules.sh [go.mod...]   default: the root's and those of hack/tools/kubernetes, kubeadm and conformance
 set -eu
@@ -82,6 +84,19 @@ for file in "$@"; do
 			if (!seen) { printf "verify-modules: %s: k8s.io/kubernetes is not required\n", file; failed = 1 }
 			exit failed
 		}' "$tmp/want" "$tmp/upstream" "$tmp/requires" >&2 || failed=1
+done
+
+for file in examples/*/go.mod; do
+	requires "$file" | awk -v file="$file" -v v="$staging" -v minor="$minor." '
+		function bad(want) { printf "verify-modules: %s: %s is required at %s, not %s\n", file, $1, $2, want; failed = 1 }
+		FILENAME == ARGV[1] { staged[$1] = 1; next }
+		!($1 in staged) { next }
+		$3 == "direct" && $2 != v { bad(v) }
+		$3 == "indirect" && index($2, minor) != 1 { bad(minor "*") }
+		END { exit failed }' "$tmp/want" - >&2 || failed=1
+	if grep -q '^k8s\.io/kubernetes ' "${file%.mod}.sum" || requires "$file" | grep -q '^k8s\.io/kubernetes '; then
+		fail "$file: k8s.io/kubernetes is required, or in the go.sum: an adopter would have to repeat its replace lines"
+	fi
 done
 
 [ $failed -eq 0 ] && echo "verify-modules: $# go.mod aligned with Kubernetes $kubernetes ($(wc -l <"$tmp/want" | tr -d ' ') staging modules at $staging)"

@@ -56,8 +56,9 @@ type result struct {
 }
 
 // run runs the steps one after another, with what they need built before the first that needs it,
-// and reports how each ended. Among steps in a row that wait or fit beside one that waits, those that
+// and reports how each ended. Of steps in a row that wait or fit beside one that waits, those that
 // wait run one after another, and the others beside them: what only computes at a low priority.
+// Light steps run where there is time for them.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes of building.
@@ -73,9 +74,7 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 			return result{step: s.name, state: failed, why: "not run: " + broken + " failed"}
 		}
 		if len(args) > 0 && slices.ContainsFunc(steps, func(asked step) bool { return asked.name == s.name }) {
-			s.commands = slices.Clone(s.commands)
-			last := &s.commands[len(s.commands)-1]
-			last.args = append(slices.Clone(last.args), args...)
+			s = s.with(args)
 		}
 		return r.one(ctx, s)
 	}
@@ -93,34 +92,59 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	return results
 }
 
-// together runs those of the steps that wait one after another, and the others beside them.
+// together runs the steps in two lanes: those that wait, and those that compute, each one after
+// another. Whichever lane is free takes the next light step. Without a step that waits, or without
+// others, there is one lane, in the order of the steps.
 func (r runner) together(steps []step, results []result, one func(runner, step) result) {
-	beside := slices.ContainsFunc(steps, func(s step) bool { return s.waits }) && slices.ContainsFunc(steps, step.fits)
-	var waiting sync.WaitGroup
-	var over atomic.Bool
-	if beside {
-		silent := r
-		silent.silent = true
-		waiting.Go(func() {
-			defer over.Store(true)
-			for i, s := range steps {
-				if s.waits {
-					results[i] = one(silent, s)
-				}
-			}
-		})
-	}
-	for i, s := range steps {
-		switch {
-		case beside && s.waits:
-			// It runs above.
-		case beside && s.computes && !over.Load():
-			results[i] = one(r, s.low())
-		default:
+	waits, computes := func(s step) bool { return s.waits }, func(s step) bool { return s.computes }
+	if !slices.ContainsFunc(steps, waits) || !slices.ContainsFunc(steps, step.fits) {
+		for i, s := range steps {
 			results[i] = one(r, s)
 		}
+		return
+	}
+	row := &row{steps: steps, taken: make([]bool, len(steps))}
+	var waiting sync.WaitGroup
+	var over atomic.Bool
+	silent := r
+	silent.silent = true
+	waiting.Go(func() {
+		defer over.Store(true)
+		for i := row.next(waits); i >= 0; i = row.next(waits) {
+			results[i] = one(silent, steps[i])
+		}
+	})
+	for i := row.next(computes); i >= 0; i = row.next(computes) {
+		s := steps[i]
+		if s.computes && !over.Load() {
+			s = s.low()
+		}
+		results[i] = one(r, s)
 	}
 	waiting.Wait()
+}
+
+// row are steps that lanes share. It is safe for concurrent use.
+type row struct {
+	mu    sync.Mutex
+	steps []step
+	taken []bool
+}
+
+// next takes the next step of a lane's own, or if there is none the next light one, and returns its
+// index; -1 when nothing is left for the lane.
+func (r *row) next(own func(step) bool) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, fits := range []func(step) bool{own, func(s step) bool { return s.light }} {
+		for i, s := range r.steps {
+			if !r.taken[i] && fits(s) {
+				r.taken[i] = true
+				return i
+			}
+		}
+	}
+	return -1
 }
 
 // shared is a writer for steps beside each other.
@@ -222,7 +246,7 @@ func (r runner) logged(ctx context.Context, s step) (seen, error) {
 			fmt.Fprintln(r.screen, "    nothing has changed")
 			return seen{}, nil
 		}
-		s.commands[len(s.commands)-1].args = append(slices.Clone(s.commands[len(s.commands)-1].args), packages...)
+		s = s.with(packages)
 	}
 	var unseen bytes.Buffer
 	screen := r.screen

@@ -234,6 +234,44 @@ func TestWaitingOneAfterAnother(t *testing.T) {
 	}
 }
 
+// TestLightStepsFillTheFreeLane: once no step that waits is left, light ones run while others
+// compute; once nothing is left to compute, they run while another one waits.
+func TestLightStepsFillTheFreeLane(t *testing.T) {
+	for name, steps := range map[string][]step{
+		"computing is longer": {
+			{name: "e2e", waits: true, commands: sh("touch e2e")},
+			{name: "unit", computes: true, commands: sh("until [ -e page ] && [ -e demo ]; do :; done")},
+			{name: "page", light: true, commands: sh("[ -e e2e ] && touch page")},
+			{name: "demo", light: true, commands: sh("[ -e page ] && touch demo")},
+		},
+		"waiting is longer": {
+			{name: "e2e", waits: true, commands: sh("until [ -e page ] && [ -e demo ]; do :; done")},
+			{name: "page", light: true, commands: sh("[ -e unit ] && touch page")},
+			{name: "demo", light: true, commands: sh("[ -e page ] && touch demo")},
+			{name: "unit", computes: true, commands: sh("touch unit")},
+		},
+		"a light one on each side": {
+			{name: "e2e", waits: true, commands: sh("true")},
+			{name: "unit", computes: true, commands: sh("true")},
+			{name: "page", light: true, commands: sh("touch page; until [ -e demo ]; do :; done")},
+			{name: "demo", light: true, commands: sh("touch demo; until [ -e page ]; do :; done")},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, screen := plant(t)
+			r.now = time.Now
+			// What waits for a file that never comes is interrupted.
+			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+			defer stop()
+			for i, result := range r.run(ctx, steps, nil) {
+				if result.step != steps[i].name || result.state != passed {
+					t.Errorf("got %+v, want %s to have passed; the screen:\n%s", result, steps[i].name, screen)
+				}
+			}
+		})
+	}
+}
+
 // TestSlowestTests: the table has the ten slowest tests of all steps, the slowest first, and no subtests.
 func TestSlowestTests(t *testing.T) {
 	var results []result
@@ -266,6 +304,28 @@ The slowest tests:
 ==> set: `
 	if !strings.Contains(text.String(), want) {
 		t.Errorf("the table is\n%s\nwant in it\n%s", text.String(), want)
+	}
+}
+
+// TestCachedTestsAreNotTimed: what took long in an earlier run, and did not run in this one, is not
+// among the slowest.
+func TestCachedTestsAreNotTimed(t *testing.T) {
+	tests := newTests(io.Discard, io.Discard)
+	for _, line := range []string{
+		`{"Action":"pass","Package":"a","Test":"TestOld","Elapsed":100}`,
+		`{"Action":"pass","Package":"b","Test":"TestNew","Elapsed":1}`,
+		`{"Action":"output","Package":"a","Output":"ok  \ta\t(cached)\n"}`,
+		`{"Action":"pass","Package":"a","Elapsed":0}`,
+		`{"Action":"output","Package":"b","Output":"ok  \tb\t2.5s\n"}`,
+		`{"Action":"pass","Package":"b","Elapsed":2.5}`,
+		`{"Action":"fail","Package":"c","Test":"TestOfNoEnd","Elapsed":3}`,
+	} {
+		fmt.Fprintln(tests, line)
+	}
+	tests.close()
+	want := []timed{{test: "c TestOfNoEnd", took: 3 * time.Second}, {test: "b TestNew", took: time.Second}}
+	if !slices.Equal(tests.slowest, want) {
+		t.Errorf("the slowest are %v, want %v", tests.slowest, want)
 	}
 }
 
@@ -303,6 +363,27 @@ func TestNothingRunsAgainstOldBinaries(t *testing.T) {
 	want := []string{"unit passed ", "tools FAILED hack/build-tools.sh: exit status 1", "e2e FAILED not run: tools failed", "integration FAILED not run: tools failed"}
 	if !slices.Equal(names, want) || strings.Contains(screen.String(), "never") || !strings.Contains(screen.String(), "building etcd kwok kubectl") {
 		t.Errorf("got %q, want %q; the screen:\n%s", names, want, screen)
+	}
+}
+
+// TestChangedLeavesTheStepAlone: the packages that have changed are given to one run of the step.
+func TestChangedLeavesTheStepAlone(t *testing.T) {
+	r, screen := plant(t)
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"commit", "-q", "--allow-empty", "-m", "one"}} {
+		command := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		command.Dir = r.root
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+	}
+	steps := []step{{name: "lint", changed: true, commands: []command{run("echo", "on")}}}
+	for range 2 {
+		if results := r.run(t.Context(), steps, nil); results[0].state != passed {
+			t.Fatalf("got %+v; the screen:\n%s", results[0], screen)
+		}
+	}
+	if got := steps[0].commands[0].args; len(got) != 2 || strings.Contains(screen.String(), "on ./. ./.") || !strings.Contains(screen.String(), "on ./.\n") {
+		t.Errorf("the step runs %q then; the screen:\n%s", got, screen)
 	}
 }
 

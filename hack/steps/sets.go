@@ -41,8 +41,9 @@ func check() []step {
 	}
 }
 
-// test is what a release must not break. What needs a control plane waits for Leases and kubelets most
-// of the time: it runs one step after another, with what only computes beside it, the longest first.
+// test is what a release must not break. What needs a control plane waits for Leases and kubelets
+// most of the time: it runs one step after another, with what only computes beside it, and the
+// light steps where there is time first, the longest of them first.
 func test() []step {
 	return []step{
 		formatStep, modulesStep, vetStep, e2eStep, integrationStep, lintStep,
@@ -59,13 +60,7 @@ func test() []step {
 			name: "handbook-short", what: "the handbook's installation and quickstart, run by a kubelet of processes", long: "2 minutes", waits: true,
 			needs: []need{needRoots}, tools: plane, member: true, commands: []command{fresh("-timeout=10m", "./test/kubelet"), fresh("-timeout=20m", "./test/docs/run", "-parts=2")},
 		},
-		pageStep,
-		{
-			name: "deploy-short", what: "the image's file system, the static pod beside kubeadm's, and a shadow's rights", long: "some seconds", member: true, light: true,
-			tools:    []string{"kubectl"},
-			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage|TestShadowMayOnlyRead", "./test/deploy")},
-		},
-		chartStep,
+		chartStep, examplesStep,
 		{
 			name: "monitoring-short", what: "alerts, runbooks and dashboard, without Prometheus", long: "some seconds", tools: []string{"promexpr"}, computes: true,
 			commands: []command{goTest("-timeout=10m", "-short", "./test/monitoring")},
@@ -74,7 +69,12 @@ func test() []step {
 			name: "chaos-one", what: "a suspended member in a burst of work, with the default timings, judged by the audit log", long: "a minute and a half",
 			tools: plane, member: true, light: true, commands: []command{busyChaos("stop-in-burst")},
 		},
-		demoStep,
+		demoStep, pageStep,
+		{
+			name: "deploy-short", what: "the image's file system, the static pod beside kubeadm's, and a shadow's rights", long: "some seconds", member: true, light: true,
+			tools:    []string{"kubectl"},
+			commands: []command{fresh("-timeout=10m", "-run=TestDockerfile|TestStaticPodIsKubeadms|TestPauseImage|TestShadowMayOnlyRead", "./test/deploy")},
+		},
 	}
 }
 
@@ -94,7 +94,7 @@ func testAll() []step {
 			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "10 minutes", computes: true,
 			commands: []command{goTest("-count=1", "-timeout=60m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
 		},
-		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, canaryStep, boundsStep, pageStep, handbookStep, chartStep,
+		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, canaryStep, boundsStep, pageStep, handbookStep, chartStep, examplesStep,
 		releaseStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep, kubeadmStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
@@ -118,6 +118,13 @@ var (
 	lintStep = step{
 		name: "lint", what: "staticcheck on every package, by staticcheck.conf", long: "3 minutes the first time, seconds after that", computes: true,
 		tools: []string{"staticcheck"}, commands: []command{staticcheck("./...")},
+	}
+	examplesStep = step{
+		name: "examples", what: "the examples' modules: vet, staticcheck, and three members of each as processes, one killed, judged by the audit log",
+		long: "2 minutes", tools: append([]string{"staticcheck"}, plane...), member: true,
+		commands: []command{example("client-go", "go", "vet", "./..."), example("client-go", staticcheckBinary, "./..."),
+			example("controller-runtime", "go", "vet", "./..."), example("controller-runtime", staticcheckBinary, "./..."),
+			fresh("-timeout=20m", "./test/examples")},
 	}
 	plantedStep = step{
 		name: "planted", what: "planted bugs, each to be found (docs/design/planted.md)", long: "2 minutes", computes: true,
@@ -278,11 +285,23 @@ func busyChaos(faults string) command {
 	return chaos("-load=5", "-faults="+faults, "-least-rate=5", "-margin=60s", "-bounds=false")
 }
 
+// staticcheckBinary is seen from an example's folder.
+const staticcheckBinary = "../../bin/staticcheck"
+
+// example runs a command in an example's folder, which is a module of its own.
+func example(name string, args ...string) command {
+	return command{env: []string{"GOFLAGS=" + buildFlags()}, args: append([]string{"env", "-C", "examples/" + name}, args...)}
+}
+
 func raceTest(flags ...string) command {
 	return goTest(slices.Concat([]string{"-race", "-timeout=20m"}, flags, racy)...).with("CGO_ENABLED=1")
 }
 
 func staticcheck(packages ...string) command {
-	flags := strings.TrimSpace(os.Getenv("GOFLAGS") + " " + strings.Join(build, " "))
-	return command{env: []string{"GOFLAGS=" + flags}, args: append([]string{"bin/staticcheck"}, packages...)}
+	return command{env: []string{"GOFLAGS=" + buildFlags()}, args: append([]string{"bin/staticcheck"}, packages...)}
+}
+
+// buildFlags are the GOFLAGS of what compiles by itself.
+func buildFlags() string {
+	return strings.TrimSpace(os.Getenv("GOFLAGS") + " " + strings.Join(build, " "))
 }

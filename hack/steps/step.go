@@ -21,7 +21,9 @@ type step struct {
 	waits bool
 	// computes says that the step needs nothing but the processor. It gets out of the way of a step beside it.
 	computes bool
-	// light says that the step asks little of the processor, and shares nothing with a step beside it that waits.
+	// light says that the step asks little of the processor, and shares nothing with a step beside
+	// it: neither folders nor ports. It runs beside steps that wait or compute, and beside another
+	// light one.
 	light bool
 	// changed has the last command get the packages that have changed, and leaves the step out if there are none.
 	changed bool
@@ -72,6 +74,14 @@ func (s step) low() step {
 	for i := range s.commands {
 		s.commands[i].args = append([]string{"nice", "-n", "19"}, s.commands[i].args...)
 	}
+	return s
+}
+
+// with returns the step whose last command has more arguments.
+func (s step) with(args []string) step {
+	s.commands = slices.Clone(s.commands)
+	last := &s.commands[len(s.commands)-1]
+	last.args = slices.Concat(last.args, args)
 	return s
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -62,11 +63,15 @@ type tests struct {
 	rest        []byte // of a line
 	// outputs are of tests, by package and name, and of packages.
 	outputs map[string]*bytes.Buffer
+	// times are the tests of each package that has not ended, cached the packages whose tests did
+	// not run: the go command repeats what they printed, and how long they took then.
+	times  map[string][]timed
+	cached map[string]bool
 	seen
 }
 
 func newTests(screen, log io.Writer) *tests {
-	return &tests{screen: screen, log: log, outputs: map[string]*bytes.Buffer{}}
+	return &tests{screen: screen, log: log, outputs: map[string]*bytes.Buffer{}, times: map[string][]timed{}, cached: map[string]bool{}}
 }
 
 // Write implements io.Writer.
@@ -87,6 +92,9 @@ func (t *tests) close() {
 		t.line(t.rest)
 	}
 	t.rest = nil
+	for _, name := range slices.Sorted(maps.Keys(t.times)) {
+		t.ended(name) // the go command has not said so
+	}
 }
 
 func (t *tests) line(line []byte) {
@@ -116,6 +124,9 @@ func (t *tests) line(line []byte) {
 func (t *tests) output(key string, e event) {
 	if e.Test == "" {
 		// The package's own: its verdict, and what it printed by itself.
+		if strings.HasPrefix(e.Output, "ok ") && strings.Contains(e.Output, "\t(cached)") {
+			t.cached[e.Package] = true
+		}
 		if e.Output != "PASS\n" && e.Output != "FAIL\n" {
 			_, _ = io.WriteString(t.screen, e.Output)
 		}
@@ -127,12 +138,24 @@ func (t *tests) output(key string, e event) {
 	t.outputs[key].WriteString(e.Output)
 }
 
-// timed records how long a test took. That of a test within another one is within the other's.
+// timed records how long a test took, until its package has ended. That of a test within another
+// one is within the other's.
 func (t *tests) timed(e event) {
-	if e.isOutermost() {
+	switch {
+	case e.Test == "":
+		t.ended(e.Package)
+	case e.isOutermost():
 		took := time.Duration(e.Elapsed * float64(time.Second))
-		t.add(seen{slowest: []timed{{test: e.name(), took: took}}})
+		t.times[e.Package] = append(t.times[e.Package], timed{test: e.name(), took: took})
 	}
+}
+
+// ended counts the tests of a package, unless they did not run.
+func (t *tests) ended(name string) {
+	if !t.cached[name] {
+		t.add(seen{slowest: t.times[name]})
+	}
+	delete(t.times, name)
 }
 
 func (t *tests) passed(key string, e event) {

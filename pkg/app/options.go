@@ -93,7 +93,7 @@ type FleetOptions struct {
 	// ShadowRightsOf is the user whose rights a shadow asks for; empty for its own.
 	ShadowRightsOf string
 	// FenceDelay is how long the API server is given to see that a dead member is fenced, before its shards run; 0 to
-	// one minute.
+	// one minute, and at most HandoffTimeout.
 	FenceDelay time.Duration
 }
 
@@ -152,7 +152,7 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&o.Shadow, "shadow", "Be no member, and write nothing: fill the caches of what the first member would own, or with K/N the K-th of N members, by the plan of the fleet of this name or else by --shards, run its controllers, and report what they would have written, memory, watches and missing rights. See docs/shadow.md.")
 	fs.Lookup("shadow").NoOptDefVal = shadow.Whole
 	fs.StringVar(&o.ShadowRightsOf, "shadow-rights-of", o.ShadowRightsOf, "With --shadow: the user whose rights are asked for where a member would make requests in its own name. By default it is whoever the shadow is.")
-	fs.DurationVar(&o.FenceDelay, "fence-delay", o.FenceDelay, "How long every API server is given to see that a dead member is fenced, before that member's shards are run elsewhere. It counts only where the admission policy flotilla-fence is installed, and with --use-service-account-credentials.")
+	fs.DurationVar(&o.FenceDelay, "fence-delay", o.FenceDelay, "How long every API server is given to see that a dead member is fenced, before that member's shards are run elsewhere. It counts only where the admission policy flotilla-fence is installed, and with --use-service-account-credentials. At most --handoff-timeout: a member that is told to end waits for it, too.")
 }
 
 func maxShards() int {
@@ -222,6 +222,8 @@ func (o *FleetOptions) validate() []error {
 	}
 	if o.FenceDelay < 0 || o.FenceDelay > maxFenceDelay {
 		errs = append(errs, fmt.Errorf("--fence-delay %v: must be from 0s to %v", o.FenceDelay, maxFenceDelay))
+	} else if o.FenceDelay > o.HandoffTimeout {
+		errs = append(errs, fmt.Errorf("--fence-delay %v: must be at most --handoff-timeout, which is %v", o.FenceDelay, o.HandoffTimeout))
 	}
 	return errs
 }

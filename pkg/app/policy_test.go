@@ -75,13 +75,29 @@ func TestPolicyThatCannotBeLookedFor(t *testing.T) {
 	}
 }
 
+// TestFenceDelayWithinAHandoff: a member that is told to end waits for as long as a handoff may
+// take, so the delay must fit.
+func TestFenceDelayWithinAHandoff(t *testing.T) {
+	for handoff, want := range map[time.Duration]bool{7 * time.Second: false, 8 * time.Second: true} {
+		o, err := NewOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Fleet.Member, o.Fleet.FenceDelay, o.Fleet.HandoffTimeout = "a", 8*time.Second, handoff
+		err = o.Validate()
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "--fence-delay 8s: must be at most --handoff-timeout, which is 7s") {
+			t.Errorf("8s and --handoff-timeout %v: %v, want it allowed: %t", handoff, err, want)
+		}
+	}
+}
+
 func TestFenceDelayIsBounded(t *testing.T) {
 	for delay, want := range map[time.Duration]bool{-1: false, 0: true, maxFenceDelay: true, maxFenceDelay + 1: false} {
 		o, err := NewOptions()
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Fleet.Member, o.Fleet.FenceDelay = "a", delay
+		o.Fleet.Member, o.Fleet.FenceDelay, o.Fleet.HandoffTimeout = "a", delay, maxFenceDelay
 		if err := o.Validate(); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "--fence-delay") {
 			t.Errorf("--fence-delay %v: %v, want it allowed: %t", delay, err, want)
 		}

@@ -3,27 +3,28 @@ package app
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/server/healthz"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
+	metricsfeatures "k8s.io/component-base/metrics/features"
 	"k8s.io/component-base/version"
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 
-	"github.com/flotilla-kube/flotilla/pkg/app/events"
 	"github.com/flotilla-kube/flotilla/pkg/app/heap"
-	"github.com/flotilla-kube/flotilla/pkg/app/metrics"
+	appmetrics "github.com/flotilla-kube/flotilla/pkg/app/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/events"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/status/page"
@@ -31,10 +32,6 @@ import (
 
 // apiServerPatience is how long the API server is waited for, as upstream does.
 const apiServerPatience = 10 * time.Second
-
-// dialTimeout is how long a connection for Leases may take to be opened, and the time between
-// probes of one that is silent: client-go's own.
-const dialTimeout = 30 * time.Second
 
 // Run runs the process until ctx ends. It returns after everything that it started
 // has ended, but for event recording, which is given no time to finish.
@@ -131,13 +128,16 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		return fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
 	}
 	namespace := c.ComponentConfig.Generic.LeaderElection.ResourceNamespace
-	client, err := leaseClient(c.Kubeconfig, o)
+	client, err := kubernetes.NewForConfig(fleet.LeaseConfig(c.Kubeconfig, o.Fleet.Member))
 	if err != nil {
-		return err
+		return fmt.Errorf("creating the client for Leases: %w", err)
 	}
 	enforced, stopLooking := fence(ctx, c, namespace)
 	defer stopLooking()
-	counted := metrics.New(o.Fleet.Name)
+	counted, err := appmetrics.New(metricsOptions(o))
+	if err != nil {
+		return err
+	}
 	recorder := events.NewRecorder(events.Config{
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Namespace: namespace, Events: c.EventRecorder, Count: counted.Count, Logger: klog.FromContext(ctx),
 	})
@@ -175,11 +175,25 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	}
 	process.PublishCredentials(member.PublishCredential)
 	if !plant.Bare {
-		counted.Register(metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced})
+		source := metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced}
+		if err := counted.Register(source); err != nil {
+			return err
+		}
 	}
 	fleetPage.Show(member, gates)
 	probes.set(member.Ready, member.Complete, member.Live, func() error { return member.Renewing(electionTolerance) })
 	return member.Run(ctx)
+}
+
+// metricsOptions are what upstream's flags say of all metrics of the process, for those of the
+// member: component-base, which obeys the flags, does not make them. --allow-metric-labels is not
+// among them: their labels are few words already.
+func metricsOptions(o *Options) metrics.Options {
+	return metrics.Options{
+		Fleet:            o.Fleet.Name,
+		Disabled:         o.Metrics.DisabledMetrics,
+		NativeHistograms: utilfeature.DefaultFeatureGate.Enabled(metricsfeatures.NativeHistograms),
+	}
 }
 
 // buildShard builds a shard's controllers.
@@ -212,23 +226,4 @@ func (i shardInstance) Load() (fleet.Load, bool) {
 func (i shardInstance) Run(ctx context.Context) error {
 	klog.FromContext(ctx).V(1).Info("Running the shard's controllers", "controllers", len(i.Controllers()), "range", i.within, "built", i.built)
 	return i.Instance.Run(ctx)
-}
-
-// leaseClient is for Leases alone: neither the controllers' rate limits nor what their connections
-// are busy with must hold up a renewal. A dialer is what makes client-go open connections of their
-// own: clients without one share those of every other client with the same certificate, and there
-// an answer waits for all that was sent to informers before it.
-func leaseClient(kubeconfig *rest.Config, o *Options) (kubernetes.Interface, error) {
-	c := rest.CopyConfig(kubeconfig)
-	c.QPS = -1
-	c.Timeout = 0 // each request has its own, watches have none
-	if c.Dial == nil {
-		c.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
-	}
-	rest.AddUserAgent(c, "fleet-member/"+o.Fleet.Member)
-	client, err := kubernetes.NewForConfig(c)
-	if err != nil {
-		return nil, fmt.Errorf("creating the client for Leases: %w", err)
-	}
-	return client, nil
 }

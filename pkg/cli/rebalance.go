@@ -76,7 +76,7 @@ func Rebalance(r *status.Reading, limits shard.Limits, check func(shard.Plan) er
 		if ring.Scope != shard.ScopeNamespaced {
 			continue
 		}
-		v := RingRebalancing{Ring: ring.Name, Members: r.Stayers(ring.Name)}
+		v := RingRebalancing{Ring: ring.Name, Members: r.Stayers(ring)}
 		err := out.Edit.propose(r, ring, limits, &v)
 		if err != nil {
 			v.Skipped = err.Error()

@@ -96,7 +96,7 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 		v.Skipped = "none of these members serves it"
 		return v, nil
 	}
-	now := r.Stayers(ring.Name)
+	now := r.Stayers(ring)
 	then := r.WeightsAmong(ring, members)
 	plan := r.Plan
 	for ; v.Rounds < maxRounds; v.Rounds++ {

@@ -86,24 +86,3 @@ func (k kept) and(others kept) kept {
 	maps.Copy(k, others)
 	return k
 }
-
-// pin returns the plan in which the shards are pinned to their homes.
-func (k kept) pin(plan shard.Plan) shard.Plan {
-	return k.change(plan, func(s *shard.Shard) { s.Pin = s.Home })
-}
-
-// unpin is the inverse of pin.
-func (k kept) unpin(plan shard.Plan) shard.Plan {
-	return k.change(plan, func(s *shard.Shard) { s.Pin = "" })
-}
-
-func (k kept) change(plan shard.Plan, change func(*shard.Shard)) shard.Plan {
-	if len(k) == 0 {
-		return plan
-	}
-	return plan.WithShards(func(s *shard.Shard) {
-		if k[s.ID] {
-			change(s)
-		}
-	})
-}

@@ -2,10 +2,13 @@ package fleet
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -17,6 +20,25 @@ import (
 type Leases interface {
 	election.LeaseReader
 	election.LeaseWriter
+}
+
+// dialTimeout is how long a connection for Leases may take to be opened, and the time between probes
+// of one that is silent: client-go's own.
+const dialTimeout = 30 * time.Second
+
+// LeaseConfig returns the configuration of a client for Leases alone, made from that of the member's
+// process: neither rate limits nor what other connections are busy with may hold up a renewal. A
+// dialer is what makes client-go open connections of their own: clients without one share those of
+// every other client with the same certificate, and there an answer waits for all that was sent to
+// informers before it.
+func LeaseConfig(config *rest.Config, member string) *rest.Config {
+	c := rest.CopyConfig(config)
+	c.QPS, c.RateLimiter = -1, nil
+	c.Timeout = 0 // each request has its own, watches have none
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
+	}
+	return rest.AddUserAgent(c, "fleet-member/"+member)
 }
 
 // Config configures a Member. Fields without a default are required.
@@ -62,7 +84,7 @@ type Config struct {
 	// RebalanceDelay is how long a member must have been there before it is given
 	// shards, unless no other member is active. Default 0.
 	RebalanceDelay time.Duration
-	// Forgets reports whether a controller keeps in memory alone what an operator could miss when it
+	// Forgets reports whether a controller keeps only in memory what an operator could miss when it
 	// begins again in another instance. Default: none does.
 	Forgets func(controller string) bool
 	// Build makes the work of a shard, which does nothing yet. An error is tried again.
@@ -89,7 +111,8 @@ type Config struct {
 	// on a member's Lease, see deploy/fence. It must not block. Default: it does not.
 	Enforced func() bool
 	// FenceDelay is how long after such a mark the shards of a dead member are run: the API
-	// server must have seen it. Default 0; must not be negative.
+	// server must have seen it. Default 0; must not be negative, and at most HandoffTimeout: a
+	// member that is to end waits for it, too.
 	FenceDelay time.Duration
 	// Observe is told every event of every claim, in order for each Lease, and those of
 	// preparations, which may come at the same time. It must not block. Default: nobody is.

@@ -100,40 +100,54 @@ func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 	return f.seen[incarnation]
 }
 
-// fenceOff fences the holders that these Leases name: they did not release them, and may still
-// write on what the shard covers. It returns false if ctx has ended. Even then it goes on, for
-// HandoffTimeout at most: whoever has the shard next finds a Lease that was released, and fences
-// nobody.
+// fenceOff fences the holders that these Leases name, and returns once the API server refuses what
+// they may still send: they did not release the Leases, and nobody runs what the shard covers
+// before. It returns false if ctx has ended. Even then it goes on: for HandoffTimeout at most until
+// they are marked, and for FenceDelay after that. Whoever has the shard next finds a Lease that was
+// released, and fences nobody.
 func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, leases []election.Observation) bool {
-	fencing, cancel := context.WithCancel(klog.NewContext(claim.Context(), klog.FromContext(ctx)))
+	m, held := r.member, klog.NewContext(claim.Context(), klog.FromContext(ctx))
+	marking, cancel := context.WithCancel(held)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
-		afterOrDone(r.member.config.Clock.NewTimer(r.member.config.HandoffTimeout), fencing.Done(), cancel)
+		afterOrDone(m.config.Clock.NewTimer(m.config.HandoffTimeout), marking.Done(), cancel)
 	})()
+	var last time.Time
 	for _, o := range leases {
-		if !r.member.fenceOff(fencing, o.Holder) {
+		since := m.fencedSince(marking, o.Holder)
+		if marking.Err() != nil {
 			r.writes.Store(nil) // what is left on the Lease proves nothing
 			return false
 		}
+		last = latest(last, since)
+	}
+	if left := last.Add(m.config.FenceDelay).Sub(m.config.Clock.Now()); left > 0 {
+		m.pause(held, left)
+	}
+	if held.Err() != nil {
+		r.writes.Store(nil)
+		return false
 	}
 	return ctx.Err() == nil
 }
 
-// fenceOff returns once the API server refuses what a dead holder may still send: nobody runs
-// its shard before. As a rule the mark came with the strike, and all that is left is to wait; where
-// the member that struck did not know of the policy, it is written here. It returns at once when
-// the holder had released the shard and so is empty, when the API server enforces nothing, or when
-// it does not let this member mark a Lease; then the Lease's expiry is all there is. It returns
-// false if ctx has ended.
-func (m *Member) fenceOff(ctx context.Context, dead string) bool {
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// fencedSince returns the time since which a dead holder is fenced. As a rule the mark came with
+// the strike; where the member that struck did not know of the policy, it is written here. It is
+// long ago when the holder had released the shard and so is empty, when the API server enforces
+// nothing, or when it does not let this member mark a Lease; then the Lease's expiry is all there
+// is. It means nothing if ctx has ended.
+func (m *Member) fencedSince(ctx context.Context, dead string) time.Time {
 	if dead == "" || dead == m.incarnation || !m.config.Enforced() || plant.MarkSkipped {
-		return ctx.Err() == nil
+		return time.Time{}
 	}
-	since := m.mark(ctx, dead)
-	if left := since.Add(m.config.FenceDelay).Sub(m.config.Clock.Now()); left > 0 {
-		m.pause(ctx, left)
-	}
-	return ctx.Err() == nil
+	return m.mark(ctx, dead)
 }
 
 // mark fences a dead incarnation and returns the time since which it is fenced: long ago, if there

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -191,14 +192,21 @@ func TestDrainWaitsForTheFence(t *testing.T) {
 
 // TestWhoMayNotRunFencesAllTheSame ends the member that has taken a dead one's shards while it still
 // looks at the other Leases. Who struck the dead one did not know yet that the API server enforces the
-// fence.
+// fence. The delay is waited for also where the mark could be written only after a while.
 func TestWhoMayNotRunFencesAllTheSame(t *testing.T) {
+	for name, slow := range map[string]time.Duration{"at once": 0, "late": 4500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) { endWhileFencing(t, slow) })
+	}
+}
+
+// endWhileFencing is the test, with writes of the member that take so long from when it is to end.
+func endWhileFencing(t *testing.T, slow time.Duration) {
 	inBubble(t, 16, func(t *testing.T, s *sea) {
-		const delay = 4 * time.Second // less than HandoffTimeout
+		const delay = 3 * time.Second
 		var dead string
 		var struck atomic.Bool
 		sinceTheStrike := func(c *Config) {
-			c.FenceDelay = delay
+			c.FenceDelay, c.HandoffTimeout = delay, delay
 			c.Enforced = func() bool {
 				lease := s.store.Get("flotilla-member-c")
 				if lease != nil && dead != "" && election.RecordFrom(lease).HasEnded(dead) {
@@ -225,8 +233,18 @@ func TestWhoMayNotRunFencesAllTheSame(t *testing.T) {
 			}
 			pass(50 * time.Millisecond)
 		}
+		told := time.Now()
+		a.client.Script(func(verb string) leasetest.Fault {
+			if verb != "update" || time.Since(told) > time.Second {
+				return leasetest.Fault{}
+			}
+			return leasetest.Fault{Out: slow}
+		})
 		a.stop()
 		<-a.ended
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
 		if running := a.begunSince(died); len(running) > 0 {
 			t.Fatalf("%d shards were begun before it ended", len(running))
 		}
@@ -238,6 +256,23 @@ func TestWhoMayNotRunFencesAllTheSame(t *testing.T) {
 			t.Errorf("released %v after the mark, want %v or more", waited, delay)
 		}
 	})
+}
+
+// TestDelayWithinAHandoff: a member that ends waits for as long as a handoff may take.
+func TestDelayWithinAHandoff(t *testing.T) {
+	s := newSea(t, testPlan(t, 2))
+	c := Config{
+		Fleet: "flotilla", Member: "a", Plan: s.plan, Leases: s.store.Client("a"), Timing: election.DefaultTiming(), HandoffTimeout: 2 * time.Second,
+		Build: func(context.Context, Work) (Instance, error) { return nil, errors.New("never") }, Exit: func(string) {},
+	}
+	for delay, want := range map[time.Duration]string{
+		2 * time.Second: "", 2*time.Second + 1: "FenceDelay is 2.000000001s, must be at most HandoffTimeout, 2s",
+	} {
+		c.FenceDelay = delay
+		if _, err := New(c); err == nil != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", delay, err, want)
+		}
+	}
 }
 
 func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {

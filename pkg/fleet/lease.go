@@ -200,11 +200,13 @@ func ServersOf(members []election.Member, ring string) []string {
 	return slices.Compact(names)
 }
 
-// Stayers returns the names of the members that serve the ring and are there to stay, sorted: those that the planner gives
-// shards to. They are the known ones and those that live, whatever stamps others may bear, but for those that are joining.
-func Stayers(known []election.Member, roster election.Roster, ring string) []string {
-	return slices.DeleteFunc(ServersOf(slices.Concat(known, roster.Members()), ring), func(name string) bool {
+// Stayers returns the names of the members that serve the ring and are there to stay, sorted: the
+// planner gives shards to them. They are the known ones and those that live, whatever stamps others
+// may bear. A joining member is one of them if it is the home of a shard: it was restarted.
+func Stayers(known []election.Member, roster election.Roster, ring shard.Ring) []string {
+	return slices.DeleteFunc(ServersOf(slices.Concat(known, roster.Members()), ring.Name), func(name string) bool {
 		member, live := roster.Get(name)
-		return live && member.State == election.MemberJoining
+		returns := slices.ContainsFunc(ring.Shards, func(s shard.Shard) bool { return s.Home == name })
+		return live && member.State == election.MemberJoining && !returns
 	})
 }

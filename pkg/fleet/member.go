@@ -94,6 +94,9 @@ func New(c Config) (*Member, error) {
 	if c.FenceDelay < 0 || c.GateDelay < 0 {
 		return nil, fmt.Errorf("fleet member: FenceDelay is %v and GateDelay %v, must not be negative", c.FenceDelay, c.GateDelay)
 	}
+	if c.FenceDelay > c.HandoffTimeout {
+		return nil, fmt.Errorf("fleet member: FenceDelay is %v, must be at most HandoffTimeout, %v", c.FenceDelay, c.HandoffTimeout)
+	}
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}

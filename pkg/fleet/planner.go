@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,13 +12,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/plant"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
-
-// restIntervals is how many intervals of the planner a shard rests after a change of plan, unless
-// members come or go, or the weights lie very unevenly.
-const restIntervals = 12
 
 // maxGeneration is beyond what any fleet comes to: who says more on a Lease has been tampered with.
 const maxGeneration = 1 << 53
@@ -36,8 +30,10 @@ type planner struct {
 	// moved is when this planner made shards what they are, or gave them the homes that they have, for
 	// their weights.
 	moved map[shard.ID]time.Time
-	// unadapted is why the plan could not be adapted to the members' builds the last time.
+	// unadapted is why the plan could not be adapted to the members' builds the last time,
+	// unplanned why nothing could be proposed for a ring.
 	unadapted string
+	unplanned map[string]string
 	// packed is the plan packedOf, as the Lease keeps it.
 	packed   string
 	packedOf *inForce
@@ -95,7 +91,8 @@ func (p *planner) work(ctx context.Context, _ *election.Claim) {
 	changed, stop := m.observer.SubscribeChanges(isMore)
 	defer stop()
 	// Who was the planner before may just have changed something.
-	p.last, p.content, p.moved = m.config.Clock.Now(), map[string]content{}, map[shard.ID]time.Time{}
+	p.last = m.config.Clock.Now()
+	p.content, p.moved, p.unplanned = map[string]content{}, map[shard.ID]time.Time{}, map[string]string{}
 	for ctx.Err() == nil {
 		if p.plan(ctx) {
 			continue
@@ -139,17 +136,17 @@ func (p *planner) plan(ctx context.Context) bool {
 		return false
 	}
 	for _, ring := range current.Rings {
-		proposal, worth := p.propose(ctx, current, ring, now)
+		change, worth := p.propose(ctx, current, ring, now)
 		if !worth {
 			continue
 		}
-		if !p.write(ctx, lease, proposal.Plan) {
+		if !p.write(ctx, lease, change.Plan) {
 			return false
 		}
 		p.last = now
-		p.remember(proposal, now)
-		klog.FromContext(ctx).Info("Replanned", "ring", ring.Name, "generation", proposal.Plan.Generation, "steps", len(proposal.Steps),
-			"moved", proposal.Moved, "cut", proposal.Cut, "before", proposal.Before.Ratio(), "after", proposal.After.Ratio())
+		p.remember(change, now)
+		klog.FromContext(ctx).Info("Replanned", "ring", ring.Name, "generation", change.Plan.Generation, "steps", len(change.Steps),
+			"moved", change.Moved, "cut", change.Cut, "before", change.Before.Ratio(), "after", change.After.Ratio())
 		return true
 	}
 	return false
@@ -167,104 +164,6 @@ func (p *planner) astray(now time.Time) (generation int64, found bool) {
 		}
 	}
 	return generation, found
-}
-
-// content is what a plan was found to be good with: the members, and the weights, if only in so far as they are not urgent.
-type content struct {
-	members []string
-	weights shard.Weights
-}
-
-// propose returns what to do about a ring, if it is time and worth it. Members that have come or gone need not wait for the
-// interval, nor need a large imbalance.
-func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring, now time.Time) (shard.Proposal, bool) {
-	m := p.member
-	if ring.Scope != shard.ScopeNamespaced || !m.settled(ring, now) {
-		return shard.Proposal{}, false
-	}
-	observations := m.observer.List()
-	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
-	members := Stayers(KnownMembers(m.config.Fleet, observations), roster, ring.Name)
-	wishes := m.Wishes()
-	weights, complete := WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, func(id shard.ID) string { return wishes.Carrier(plan, id) })
-	if !complete {
-		return shard.Proposal{}, false
-	}
-	last := p.content[ring.Name]
-	urgent := sync.OnceValue(func() bool { return m.urgent(plan, ring, weights, members) })
-	changed := !rosterSettled(ring, members) && !slices.Equal(last.members, members)
-	if due := now.Sub(p.last) >= m.config.Replanning.Interval || plant.ReplanRestless; !due {
-		same := slices.Equal(last.weights.Census, weights.Census) && maps.Equal(last.weights.Carried, weights.Carried)
-		if !changed && (same || !urgent()) {
-			p.content[ring.Name] = content{last.members, weights.Weights}
-			return shard.Proposal{}, false
-		}
-	}
-	keep := keepNewest(plan, ring.Name, roster)
-	if !changed && !urgent() && !plant.ReplanRestless {
-		keep = keep.and(p.resting(ring, members, now))
-	}
-	proposal, worth, err := shard.Propose(keep.pin(plan), ring.Name, weights.Weights, members, m.config.Replanning.Limits)
-	proposal.Plan = keep.unpin(proposal.Plan)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Could not plan", "ring", ring.Name)
-	}
-	if !worth {
-		p.content[ring.Name] = content{members, weights.Weights}
-	}
-	return proposal, worth && err == nil
-}
-
-// remember records which shards a change of plan has moved or made.
-func (p *planner) remember(proposal shard.Proposal, now time.Time) {
-	for _, step := range proposal.Steps {
-		if step.Kind != shard.StepHome {
-			p.moved[step.Shard] = now
-		}
-	}
-	maps.DeleteFunc(p.moved, func(_ shard.ID, at time.Time) bool { return now.Sub(at) >= p.restTime() })
-}
-
-// resting returns the shards that are to stay as they are for a while, since they were moved or made
-// not long ago: with each move controllers forget what they keep in memory only.
-func (p *planner) resting(ring shard.Ring, members []string, now time.Time) kept {
-	k := kept{}
-	for _, s := range ring.Shards {
-		at, moved := p.moved[s.ID]
-		if moved && now.Sub(at) < p.restTime() && s.Pin == "" && slices.Contains(members, s.Home) {
-			k[s.ID] = true
-		}
-	}
-	return k
-}
-
-// restTime is for how long a shard is left alone: an hour by default.
-func (p *planner) restTime() time.Duration {
-	return restIntervals * p.member.config.Replanning.Interval
-}
-
-// urgent reports whether the weights lie so unevenly that the interval is not to be waited for: which they do for a while when
-// a member is away, or a group has come to another one and not been weighed there.
-func (m *Member) urgent(plan shard.Plan, ring shard.Ring, weights Weights, members []string) bool {
-	if !slices.Equal(m.Wishes().MembersOf(ring.Name), members) || weights.PerObject > 0 && !weights.Whole {
-		return false
-	}
-	b := shard.BalanceOf(plan, ring.Name, weights.Weights, members)
-	return b.Ratio() > b.Bound*m.config.Replanning.Urgent && b.Max-b.Mean*b.Bound >= float64(m.config.Replanning.Limits.MinWeight)
-}
-
-// rosterSettled tells whether every one of those members has a shard of the ring, and every shard one of them for a home; so it
-// is before anybody has given homes. A pin to somebody else is the operator's affair: no change of plan does anything about it.
-func rosterSettled(ring shard.Ring, members []string) bool {
-	homes := map[string]bool{}
-	for _, s := range ring.Shards {
-		homes[s.Belongs()] = true
-		if s.Pin == "" && s.Home != "" && !slices.Contains(members, s.Home) {
-			return false
-		}
-	}
-	delete(homes, "")
-	return len(homes) == 0 || !slices.ContainsFunc(members, func(member string) bool { return !homes[member] })
 }
 
 // settled tells whether the last change of plan is done and every shard of the ring is where it is to be: a change at a time.

@@ -273,26 +273,27 @@ func TestPlannerDies(t *testing.T) {
 	})
 }
 
-// TestRosterSettled: members without a shard, and shards of members that are gone, do not wait for the planner's interval. A pin to
-// a member that is drained does, or the weights would be acted on at every look for as long as the pin is there.
-func TestRosterSettled(t *testing.T) {
+// TestUnsettled: members without a shard, and shards of members that are gone, do not wait for the
+// planner's interval. A pin to a member that is drained does, or the weights would be acted on at
+// every look for as long as the pin is there.
+func TestUnsettled(t *testing.T) {
 	ab := []string{"a", "b"}
 	for name, test := range map[string]struct {
-		shards  []shard.Shard
-		members []string
-		want    bool
+		shards []shard.Shard
+		want   int
 	}{
-		"no homes yet":            {[]shard.Shard{{}, {}}, ab, true},
-		"as it is to be":          {[]shard.Shard{{Home: "b"}, {Home: "a"}, {Home: "a"}}, ab, true},
-		"one has come":            {[]shard.Shard{{Home: "a"}, {Home: "a"}}, ab, false},
-		"one has gone":            {[]shard.Shard{{Home: "a"}, {Home: "b"}, {Home: "c"}}, ab, false},
-		"a pin is a shard":        {[]shard.Shard{{Home: "a"}, {Pin: "b", Home: "a"}}, ab, true},
-		"a pin to who has gone":   {[]shard.Shard{{Home: "a"}, {Home: "b"}, {Pin: "c", Home: "a"}}, ab, true},
-		"under the pin, long ago": {[]shard.Shard{{Home: "a"}, {Pin: "b", Home: "c"}}, ab, true},
+		"no homes yet":            {[]shard.Shard{{}, {}}, 0},
+		"as it is to be":          {[]shard.Shard{{Home: "b"}, {Home: "a"}, {Home: "a"}}, 0},
+		"one has come":            {[]shard.Shard{{Home: "a"}, {Home: "a"}}, 1},
+		"one has gone":            {[]shard.Shard{{Home: "a"}, {Home: "b"}, {Home: "c"}}, 1},
+		"one came, one has gone":  {[]shard.Shard{{Home: "a"}, {Home: "c"}, {Home: "c"}}, 3},
+		"a pin is a shard":        {[]shard.Shard{{Home: "a"}, {Pin: "b", Home: "a"}}, 0},
+		"a pin to one that went":  {[]shard.Shard{{Home: "a"}, {Home: "b"}, {Pin: "c", Home: "a"}}, 0},
+		"under the pin, long ago": {[]shard.Shard{{Home: "a"}, {Pin: "b", Home: "c"}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := rosterSettled(shard.Ring{Shards: test.shards}, test.members); got != test.want {
-				t.Errorf("settled is %t, want %t", got, test.want)
+			if got := unsettled(shard.Ring{Shards: test.shards}, ab); got != test.want {
+				t.Errorf("%d unsettled, want %d", got, test.want)
 			}
 		})
 	}

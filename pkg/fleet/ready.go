@@ -22,13 +22,26 @@ type readiness struct {
 	once bool
 	// since is from when on it has not run a shard that it is to run, as far as it was asked.
 	since map[shard.ID]time.Time
+	// hidden is from when on something else has been wrong, so that it is not known what is
+	// missing; zero while that is known.
+	hidden time.Time
 }
 
 // complete records that every shard is run that is to be.
 func (r *readiness) complete() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.once, r.since = true, nil
+	r.once, r.since, r.hidden = true, nil, time.Time{}
+}
+
+// hide records that something else is wrong than that shards are not run. A Lease or a gate that
+// comes and goes gives no shard more time.
+func (r *readiness) hide(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hidden.IsZero() {
+		r.hidden = now
+	}
 }
 
 // patient records which shards are to be run and are not, and reports whether the member is ready all
@@ -36,6 +49,10 @@ func (r *readiness) complete() {
 func (r *readiness) patient(missing []shard.ID, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.hidden.IsZero() && now.Sub(r.hidden) >= patience {
+		r.since = nil // What was missing before a long outage is no sign of a fault.
+	}
+	r.hidden = time.Time{}
 	since := make(map[shard.ID]time.Time, len(missing))
 	overdue := false
 	for _, id := range missing {
@@ -50,25 +67,31 @@ func (r *readiness) patient(missing []shard.ID, now time.Time) bool {
 	return r.once && !overdue
 }
 
-// Ready returns nil when a rollout may go on, else an error that says what is missing. A member that
-// has started is ready when it is complete ([Member.Complete]). After that a takeover, a planned move
-// or another plan leaves it ready, unless a shard that it is to run has not run for five minutes:
-// Kubernetes deletes every pod of a parallel StatefulSet that is to be replaced and is not ready, so a
-// fleet whose members were unready while they take over from each other would end at once. Time counts
-// from when it was first asked. Out of the fleet, and while that is stopped, no member is ready.
+// Ready returns nil when a rollout may go on, else an error that says what is missing. A member
+// that has started is ready when it is complete ([Member.Complete]). After that a takeover, a
+// planned move or another plan leaves it ready, unless a shard that it is to run has not run for
+// five minutes: Kubernetes deletes every pod of a parallel StatefulSet that is to be replaced and
+// is not ready, so a fleet whose members were unready while they take over from each other would
+// end at once. Time counts from when it was first asked, and goes on while something else is wrong
+// for less than five minutes. Out of the fleet, and while that is stopped, no member is ready.
 func (m *Member) Ready() error {
 	err := m.Complete()
-	if err == nil {
-		m.readiness.complete()
-		return nil
-	}
-	// Of a member that is out of the fleet, no shards are missing.
+	return m.readiness.judge(err, m.config.Clock.Now())
+}
+
+// judge returns why the member is not ready, by why it is not complete.
+func (r *readiness) judge(incomplete error, now time.Time) error {
 	var missing missingError
-	errors.As(err, &missing)
-	if m.readiness.patient(missing.shards, m.config.Clock.Now()) && len(missing.shards) > 0 {
-		return nil
+	switch {
+	case incomplete == nil:
+		r.complete()
+	case !errors.As(incomplete, &missing):
+		r.hide(now)
+		return incomplete
+	case !r.patient(missing.shards, now):
+		return incomplete
 	}
-	return err
+	return nil
 }
 
 // missingError says which shards a member is to run and does not.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // TestReadyThroughATakeover: a member that has been ready stays so while it takes over what a dead one
@@ -65,4 +67,46 @@ func TestReadyThroughATakeover(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestPatienceIsNotRenewed: a member that is stuck with a shard gets no more time by a Lease or a
+// gate that flickers; after an outage that was as long as the patience it does.
+func TestPatienceIsNotRenewed(t *testing.T) {
+	stuck := missingError{"a", []shard.ID{{Ring: "namespaces", Name: "00"}}}
+	other := missingError{"a", []shard.ID{{Ring: "namespaces", Name: "01"}}}
+	gone := errors.New("its Lease is held by another process")
+	type answer struct {
+		after time.Duration
+		err   error
+		ready bool
+	}
+	for name, answers := range map[string][]answer{
+		"never ready before": {{0, stuck, false}},
+		"without an end":     {{0, nil, true}, {time.Minute, stuck, true}, {patience - 1, stuck, true}, {1, stuck, false}},
+		"it flickers": {
+			{0, nil, true}, {0, stuck, true}, {time.Minute, gone, false}, {time.Second, stuck, true}, {time.Minute, gone, false},
+			{patience - 2*time.Minute - time.Second, stuck, false},
+		},
+		"it flickers at every other question": {
+			{0, nil, true}, {0, stuck, true}, {time.Minute, gone, false}, {time.Minute, stuck, true}, {time.Minute, gone, false},
+			{time.Minute, stuck, true}, {time.Minute, gone, false}, {time.Minute, stuck, false},
+		},
+		"another shard":      {{0, nil, true}, {0, stuck, true}, {patience - 1, other, true}, {1, other, true}, {patience - 1, other, false}},
+		"complete meanwhile": {{0, nil, true}, {0, stuck, true}, {patience, nil, true}, {time.Second, stuck, true}},
+		"a long outage": {
+			{0, nil, true}, {0, stuck, true}, {time.Minute, gone, false}, {time.Minute, gone, false}, {patience - time.Minute, stuck, true},
+			{patience, stuck, false},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r readiness
+			now := time.Unix(1000, 0)
+			for i, a := range answers {
+				now = now.Add(a.after)
+				if err := r.judge(a.err, now); (err == nil) != a.ready {
+					t.Errorf("answer %d: %v, want ready: %t", i, err, a.ready)
+				}
+			}
+		})
+	}
 }

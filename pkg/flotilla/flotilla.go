@@ -4,22 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
-	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
 	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/pkg/events"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
+	"github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -29,10 +35,6 @@ const (
 	NamespacesRing = "namespaces"
 	ClusterRing    = "cluster"
 )
-
-// dialTimeout is how long a connection for Leases may take to be opened, and the time between probes
-// of one that is silent: client-go's own.
-const dialTimeout = 30 * time.Second
 
 // Build makes a controller for a shard. An error is tried again, on this member or another one. ctx
 // gives it its values, such as a logger; what it builds may not depend on its end.
@@ -147,10 +149,11 @@ func limiterOf(config *rest.Config) flowcontrol.RateLimiter {
 // hands them over and returns nil. The error says why the process cannot be a member any more: it
 // should end, and be started anew.
 func (f *Fleet) Run(ctx context.Context) error {
-	process, err := f.start()
+	process, err := f.start(klog.FromContext(ctx))
 	if err != nil {
 		return fmt.Errorf("flotilla: %w", err)
 	}
+	defer process.broadcaster.Shutdown()
 	return process.member.Run(ctx)
 }
 
@@ -186,10 +189,12 @@ type process struct {
 	pool   *informer.Pool
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 	member *fleet.Member
+	// broadcaster sends the fleet's events, on its Leases.
+	broadcaster record.EventBroadcaster
 }
 
 // start makes the member.
-func (f *Fleet) start() (*process, error) {
+func (f *Fleet) start(logger klog.Logger) (_ *process, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -199,24 +204,46 @@ func (f *Fleet) start() (*process, error) {
 		return nil, errors.New("there are no controllers: add them with Namespaced and Singleton")
 	}
 	f.ran = true
-	p := &process{Fleet: f}
+	p := &process{Fleet: f, broadcaster: record.NewBroadcaster()}
+	defer func() {
+		if err != nil {
+			p.broadcaster.Shutdown()
+		}
+	}()
 	if err := p.connect(); err != nil {
 		return nil, err
 	}
-	leases, err := kubernetes.NewForConfig(leaseConfig(f.config, f.options.Member))
+	if p.member, err = p.newMember(logger); err != nil {
+		return nil, err
+	}
+	f.member = p.member
+	return p, nil
+}
+
+func (p *process) newMember(logger klog.Logger) (*fleet.Member, error) {
+	client, err := kubernetes.NewForConfig(fleet.LeaseConfig(p.config, p.options.Member))
 	if err != nil {
 		return nil, fmt.Errorf("creating the client for Leases: %w", err)
 	}
-	plan, err := f.plan()
+	plan, err := p.plan()
 	if err != nil {
 		return nil, err
 	}
-	o := f.options
-	p.member, err = fleet.New(fleet.Config{
+	o := p.options
+	counted, err := metrics.New(metrics.Options{Fleet: o.Fleet, Prefix: o.MetricPrefix})
+	if err != nil {
+		return nil, err
+	}
+	p.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.Namespace)})
+	recorder := events.NewRecorder(events.Config{
+		Fleet: o.Fleet, Member: o.Member, Namespace: o.Namespace, Count: counted.Count, Logger: logger,
+		Events: p.broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: o.Fleet, Host: o.Member}),
+	})
+	member, err := fleet.New(fleet.Config{
 		Fleet: o.Fleet, Member: o.Member, Node: o.Node, Zone: o.Zone, Plan: plan,
-		Catalogue:      f.catalogue(),
+		Catalogue:      p.catalogue(),
 		Gates:          o.Gates,
-		Leases:         leases.CoordinationV1().Leases(o.Namespace),
+		Leases:         client.CoordinationV1().Leases(o.Namespace),
 		Clock:          o.Clock,
 		Timing:         o.Timing,
 		RebalanceDelay: o.RebalanceDelay,
@@ -224,14 +251,13 @@ func (f *Fleet) start() (*process, error) {
 		Build:          p.build,
 		HandoffTimeout: o.HandoffTimeout,
 		Standby:        o.Standby,
-		Observe:        o.Observe,
+		Observe:        func(e fleet.Event) { recorder.Observe(e); o.Observe(e) },
 		Exit:           o.Exit,
 	})
-	if err != nil {
-		return nil, err
+	if err != nil || o.Registerer == nil {
+		return member, err
 	}
-	f.member = p.member
-	return p, nil
+	return member, counted.Register(o.Registerer, metrics.Source{Member: member, Informers: p.pool})
 }
 
 // connect makes what informers read with.
@@ -244,6 +270,10 @@ func (p *process) connect() error {
 	if err != nil {
 		return fmt.Errorf("creating the informers' client: %w", err)
 	}
+	objects, err := dynamic.NewForConfig(c)
+	if err != nil {
+		return fmt.Errorf("creating the informers' dynamic client: %w", err)
+	}
 	headers, err := metadata.NewForConfig(c)
 	if err != nil {
 		return fmt.Errorf("creating the informers' metadata client: %w", err)
@@ -253,20 +283,8 @@ func (p *process) connect() error {
 		return fmt.Errorf("creating the discovery client: %w", err)
 	}
 	p.mapper = restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(resources))
-	p.pool, err = informer.NewPool(informer.PoolConfig{Client: client, Metadata: headers, Clock: p.options.Clock})
+	p.pool, err = informer.NewPool(informer.PoolConfig{Client: client, Metadata: headers, Dynamic: objects, Clock: p.options.Clock})
 	return err
-}
-
-// leaseConfig is for Leases alone: neither rate limits nor what the controllers' connections are busy
-// with must hold up a renewal. A dialer is what makes client-go open connections of their own.
-func leaseConfig(config *rest.Config, member string) *rest.Config {
-	c := rest.CopyConfig(config)
-	c.QPS, c.RateLimiter = -1, nil
-	c.Timeout = 0 // each request has its own, watches have none
-	if c.Dial == nil {
-		c.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
-	}
-	return rest.AddUserAgent(c, "fleet-member/"+member)
 }
 
 // plan returns the plan of a fleet that has none: equal ranges for the namespaced controllers, and a

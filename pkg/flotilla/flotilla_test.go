@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -105,7 +106,7 @@ func TestAFleetRunsOnceAndWithControllers(t *testing.T) {
 		t.Errorf("without controllers the error is %v", err)
 	}
 	f.Namespaced("issuer", nothing)
-	if _, err := f.start(); err != nil {
+	if _, err := f.start(klog.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if f.Member() == nil {
@@ -187,19 +188,19 @@ func TestANewControllerBeginsByItself(t *testing.T) {
 
 func TestTarget(t *testing.T) {
 	for path, want := range map[string]string{
-		"/api/v1/namespaces/shop/pods":                            "shop",
-		"/api/v1/namespaces/shop/pods/web/status":                 "shop",
-		"/apis/apps/v1/namespaces/shop/deployments":               "shop",
-		"/k8s/clusters/c-1/apis/apps/v1/namespaces/shop/jobs/a":   "shop",
-		"/api/v1/namespaces/shop":                                 "shop",
-		"/api/v1/namespaces":                                      "",
-		"/api/v1/pods":                                            "",
-		"/apis/example.com/v1/clusterthings/a":                    "",
-		"/api":                                                    "none",
-		"/api/v1":                                                 "none",
-		"/apis/apps/v1":                                           "none",
-		"/version":                                                "none",
-		"/openapi/v3/apis/apps/v1":                                "none",
+		"/api/v1/namespaces/shop/pods":                          "shop",
+		"/api/v1/namespaces/shop/pods/web/status":               "shop",
+		"/apis/apps/v1/namespaces/shop/deployments":             "shop",
+		"/k8s/clusters/c-1/apis/apps/v1/namespaces/shop/jobs/a": "shop",
+		"/api/v1/namespaces/shop":                               "shop",
+		"/api/v1/namespaces":                                    "",
+		"/api/v1/pods":                                          "",
+		"/apis/example.com/v1/clusterthings/a":                  "",
+		"/api":                                                  "none",
+		"/api/v1":                                               "none",
+		"/apis/apps/v1":                                         "none",
+		"/version":                                              "none",
+		"/openapi/v3/apis/apps/v1":                              "none",
 		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":  "none",
 		"/apis/authentication.k8s.io/v1/tokenreviews":             "none",
 		"/apis/authorization.k8s.io/v1/namespaces/a/localsubject": "none",

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
@@ -66,9 +65,6 @@ type Options struct {
 	// Standby has the member keep the caches warm of shards that it would own if their owner
 	// failed: takeovers are faster, and every object is in memory twice.
 	Standby bool
-	// Scheme has the types of the program's own kinds for [Shard.Informers], beside those of
-	// client-go. Default: none.
-	Scheme *runtime.Scheme
 	// Registerer is where the metrics of the fleet go, MetricPrefix the first part of their names.
 	// Default: they go nowhere; "flotilla".
 	Registerer   prometheus.Registerer
@@ -77,7 +73,8 @@ type Options struct {
 	// the goroutine that makes it. It must not block. It is for tests: see docs/library.md. Default:
 	// nobody is.
 	Outside func(Access)
-	// Observe is told what happens to the member's shards. It must not block. Default: the log is.
+	// Observe is told what happens to the member's shards, beside the log and Kubernetes events on
+	// their Leases. It must not block. Default: nobody is.
 	Observe func(fleet.Event)
 	// Clock measures claims. Default: the machine's.
 	Clock election.Clock

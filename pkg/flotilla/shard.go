@@ -1,11 +1,13 @@
 package flotilla
 
 import (
+	"fmt"
 	"net/http"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -60,6 +62,17 @@ func (s *Shard) Config() *rest.Config {
 	return c
 }
 
+// Reading returns a configuration of the process, not of the shard: its clients can read and nothing
+// else, at no limit, also after the shard. It is for the ListerWatchers of informers, which are shared by the shards
+// of a process: see [informer.Factory.Custom]. The configuration is the caller's to change, but for
+// WrapTransport, to which it may add.
+func (s *Shard) Reading() *rest.Config {
+	c := rest.CopyConfig(s.process.config)
+	c.QPS, c.RateLimiter = -1, nil
+	c.WrapTransport = transport.Wrappers(func(rt http.RoundTripper) http.RoundTripper { return readOnly{rt} }, c.WrapTransport)
+	return c
+}
+
 // Wrap fences a transport to anything else that the controller writes to over HTTP: a cloud, for
 // example. GET, HEAD and OPTIONS pass before the shard is owned; every other request only while it is.
 func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.Fence(rt) }
@@ -69,3 +82,22 @@ func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.Fen
 // Build and add the handlers there. The fleet starts and ends them: Start and Shutdown are not needed.
 // Informers that are asked for in Run begin with Start.
 func (s *Shard) Informers() *informer.Factory { return s.informers }
+
+// readOnly refuses what could change anything.
+type readOnly struct{ next http.RoundTripper }
+
+// WrappedRoundTripper lets client-go find the transport that is behind.
+func (t readOnly) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// RoundTrip implements http.RoundTripper.
+func (t readOnly) RoundTrip(req *http.Request) (*http.Response, error) {
+	if isRead(req.Method) {
+		return t.next.RoundTrip(req)
+	}
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+	return nil, errReadOnly
+}
+
+var errReadOnly = fmt.Errorf("%w: this configuration is for reading only", election.ErrFenced)

@@ -1,6 +1,5 @@
-// Package informer gives one shard its caches: a SharedInformerFactory and a
-// metadata informer factory that hold what lies in the shard's range and
-// nothing else.
+// Package informer gives one shard its caches: a SharedInformerFactory, and informers of any other
+// resource, that hold what lies in the shard's range and nothing else.
 //
 // A factory decides kind by kind:
 //
@@ -24,6 +23,32 @@
 //     have whole objects cached: see [Factory.ObjectOrMetadata], [Factory.Narrowed] and
 //     [Factory.Slimmed]. All of a kind, each part of it, slim copies of all and its metadata are
 //     informers of their own.
+//
+// # Any type
+//
+// The types of client-go's clientset are built in. Informers of any others differ from theirs in no
+// guarantee below:
+//
+//   - [Factory.Dynamic] has *unstructured.Unstructured objects of any resource.
+//   - [Factory.Metadata] has *metav1.PartialObjectMetadata of any resource.
+//   - [Factory.Custom] has objects of a type of the caller's own, which a [Resource] says how to read.
+//     Those of [PoolConfig.Resources] are also what InformerFor and ForResource return.
+//
+// An informer's identity in a pool is the resource and the form of its objects: dynamic, metadata, or
+// a Go type. Who asks for the same shares it, follows it or reads together with it, and
+// with no other form: two forms of a resource are two caches and two watches. Only metadata of a
+// built-in resource follows whole objects. [Factory.Weights] and [Load] count an object once all the
+// same.
+//
+// Whether a resource that is not built in is namespaced is for the [ScopeFunc] of the factory to say,
+// or for the Resource. Where nobody knows it, asking for an informer fails. It is asked once: where a
+// resource comes to have another scope later, an informer still holds no object of a foreign
+// namespace, but lacks others.
+//
+// A resource that is not built in may be defined later, or go. Its informers try again until they can
+// read it. [Factory.Warm] and [Factory.Refresh] do not wait for what the API server says it does not
+// have, nor does [Factory.CatchUp] where the cache holds nothing; HasSynced and WaitForCacheSync do,
+// as with client-go.
 //
 // # Following
 //
@@ -83,11 +108,16 @@
 //     that has come to follow instead.
 //   - What has synced is not held against the present again: a watch may stall later.
 //     [Factory.Refresh] and [Factory.CatchUp] look again. What such a look relies on is said there.
-//   - Handlers and listers of metadata are given typed objects while it is followed.
+//   - Handlers and listers of metadata that [Factory.ObjectOrMetadata] returns are given typed objects
+//     while it follows these.
+//   - What is cached of a resource that is gone stays, if the watch ended before the objects did.
+//     [Factory.Refresh] fails then.
 //   - SetWatchErrorHandler is not supported; watch errors are logged by client-go.
 //   - Handlers and listers of slim copies may be given whole objects. What a controller keeps of
 //     those stays whole after the range has left, as do the Pods in attach-detach's desired state.
 //   - A view does not stop the informer behind it, and cannot set its transform.
+//   - A Resource's ListerWatcher that drops the options it is given has every shard read everything. What
+//     is outside the range is dropped all the same.
 //
 // # Why not client-go's sharedIndexInformer
 //

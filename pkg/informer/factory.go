@@ -27,12 +27,13 @@ import (
 // namespaces is the one kind that is cluster-scoped and filtered all the same.
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
-// Factory is one shard's informers. It implements informers.SharedInformerFactory;
-// Metadata returns its other half. Methods may be called concurrently.
+// Factory is one shard's informers. It implements informers.SharedInformerFactory for the types of
+// client-go's clientset and those of [PoolConfig.Resources]. [Factory.Dynamic], [Factory.Metadata]
+// and [Factory.Custom] are for any others. Methods may be called concurrently.
 type Factory struct {
 	pool   *Pool
 	within shard.Range
-	// scope tells whether a resource that is read by its metadata is namespaced.
+	// scope tells whether a resource that is not built in is namespaced.
 	scope ScopeFunc
 	// past is what its caches must have seen.
 	past past
@@ -57,6 +58,11 @@ type entry struct {
 	// given is the informer as controllers have it.
 	given    *given
 	resource schema.GroupVersionResource
+	// key and read are what the informer is and how it reads.
+	key  sharedKey
+	read reader
+	// absence is of the resource; nil for one that is always there.
+	absence *absence
 	// narrow is the field selector of what the informer holds, empty for all of the resource.
 	narrow string
 	typ    reflect.Type
@@ -138,35 +144,51 @@ func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc, unheld time.Time) *Fac
 }
 
 // InformerFor returns the factory's informer for objects of obj's type, which must
-// be a type of client-go's clientset. newFunc is not called: its informer would
-// list the world. The informers that client-go's accessors ask for differ in
-// nothing but the type.
+// be a type of client-go's clientset, or of [PoolConfig.Resources]; it panics for others. newFunc
+// is not called: its informer would list the world. The informers that client-go's accessors ask
+// for differ in nothing but the type.
 func (f *Factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	k, ok := f.pool.kinds.byType[reflect.TypeOf(obj)]
-	if !ok {
-		// A programming error in a controller that was never built in; client-go's
-		// factory cannot return an error here either.
-		panic(fmt.Sprintf("shard informers: %T is not a type of the clientset", obj))
+	if k, ok := f.pool.kinds.byType[reflect.TypeOf(obj)]; ok {
+		return f.typed(k)
 	}
-	return f.typed(k)
+	// What follows are programming errors. client-go's interface has no way to return them, and an
+	// informer that stays empty would hide them.
+	r, ok := f.pool.registered[reflect.TypeOf(obj)]
+	if !ok {
+		panic(fmt.Sprintf("shard informers: %T is neither a type of client-go's clientset nor registered in PoolConfig.Resources; "+
+			"call Factory.Custom, Dynamic or Metadata for its resource instead", obj))
+	}
+	i, err := f.Custom(r)
+	if err != nil {
+		panic(fmt.Sprintf("shard informers: %T cannot be informed about as it was registered in PoolConfig.Resources: %v", obj, err))
+	}
+	return i
 }
 
-// ForResource implements informers.SharedInformerFactory for every built-in kind.
+// ForResource implements informers.SharedInformerFactory for every built-in kind, and for the
+// resources of [PoolConfig.Resources]. The error says that the resource is none of these.
 func (f *Factory) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	k, ok := f.pool.kinds.byResource[gvr]
-	if !ok {
-		return nil, fmt.Errorf("no informer found for %v", gvr)
+	if k, ok := f.pool.kinds.byResource[gvr]; ok {
+		return genericOf(gvr, f.typed(k)), nil
 	}
-	return &generic{informer: f.typed(k), lister: func(i cache.Indexer) cache.GenericLister {
-		return cache.NewGenericLister(i, gvr.GroupResource())
-	}}, nil
+	for _, r := range f.pool.registered {
+		if r.GVR == gvr {
+			i, err := f.Custom(r)
+			if err != nil {
+				return nil, err
+			}
+			return genericOf(gvr, i), nil
+		}
+	}
+	return nil, fmt.Errorf("no informer found for %v: call Factory.Custom, Dynamic or Metadata instead", gvr)
 }
 
 func (f *Factory) typed(k kind) cache.SharedIndexInformer {
 	return f.informer(sharedKey{resource: k.Resource}, k.Type, k.Namespaced, f.pool.kinds.typed(k), k.newObject())
 }
 
-// metadata returns an informer for the metadata of a resource's objects.
+// metadata returns an informer for the metadata of a resource's objects. Where it follows one of
+// whole objects, it holds these.
 func (f *Factory) metadata(gvr schema.GroupVersionResource) informers.GenericInformer {
 	namespaced, err := f.namespaced(gvr)
 	if err != nil {
@@ -174,12 +196,7 @@ func (f *Factory) metadata(gvr schema.GroupVersionResource) informers.GenericInf
 		// the filter is right for either scope but for Namespace objects.
 		namespaced = true
 	}
-	read := metadataResource{f.pool.config.Metadata.Resource(gvr)}
-	i := f.informer(sharedKey{resource: gvr, metadata: true}, nil, namespaced, read, &metav1.PartialObjectMetadata{})
-	// Not metadatalister: where the informer follows another one, it holds typed objects.
-	return &generic{informer: i, lister: func(i cache.Indexer) cache.GenericLister {
-		return cache.NewGenericLister(i, gvr.GroupResource())
-	}}
+	return f.metadataOf(sharedKey{resource: gvr, metadata: true}, namespaced)
 }
 
 func (f *Factory) namespaced(gvr schema.GroupVersionResource) (bool, error) {
@@ -216,6 +233,7 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 		e.keep = f.keepsObject
 	}
 	e.typ, e.resource, e.narrow = typ, key.resource, key.narrow
+	e.key, e.read, e.absence = key, read, f.pool.absenceOf(key.resource)
 	e.given = newGiven(e.SharedIndexInformer)
 	f.informers[key] = e
 	return e.given
@@ -249,6 +267,7 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, fol
 		resync:    f.pool.config.Resync(),
 		transform: f.pool.config.Transform,
 		shed:      f.pool.sheds(key),
+		strict:    key.strict,
 		held:      true,
 	})
 }
@@ -258,7 +277,7 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, fol
 func (f *Factory) reads(
 	key sharedKey, read reader, example runtime.Object, keep func(obj any) bool, picks func() func(obj any) bool,
 ) source {
-	honoured := func(ctx context.Context) bool { return f.pool.prober.honoured(ctx, key.resource) }
+	honoured := func(ctx context.Context) bool { return f.pool.prober.honoured(ctx, key, read) }
 	return func(ctx context.Context, into *sink) {
 		var listing atomic.Bool
 		listed := into.listed
@@ -329,7 +348,8 @@ func (f *Factory) StartWithContext(ctx context.Context) {
 }
 
 // Warm fills the caches of the informers that have been asked for, and returns when
-// they have synced. No handler is told anything before StartWithContext, however long
+// they have synced. It does not wait for those of resources that are not built in and that the API
+// server does not have: these are tried again, and fill when it does. No handler is told anything before StartWithContext, however long
 // that is, and nothing is kept for them: they then start from the cache as it is. The
 // error says that ctx ended before. The caches are kept fresh until Shutdown.
 func (f *Factory) Warm(ctx context.Context) error {
@@ -347,7 +367,12 @@ func (f *Factory) Warm(ctx context.Context) error {
 		}
 	}
 	f.mu.Unlock()
-	return f.WaitForCacheSyncWithContext(ctx).Err
+	for _, e := range f.filling() {
+		if _, err := e.absence.awaitSynced(ctx, e.checker()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // runLocked runs an informer, once.
@@ -473,7 +498,7 @@ func (f *Factory) Objects() map[schema.GroupVersionResource]int {
 }
 
 // Weights returns how many objects the factory's caches hold, by namespace; shared ones are not counted, and what is cached
-// both whole and by its metadata counts once. It is nil once the factory has been shut down.
+// in several forms, such as whole and by its metadata, counts once. It is nil once the factory has been shut down.
 func (f *Factory) Weights() map[string]int64 {
 	weights := f.weigh()
 	f.mu.Lock()
@@ -486,24 +511,35 @@ func (f *Factory) Weights() map[string]int64 {
 
 func (f *Factory) weigh() map[string]int64 {
 	f.mu.Lock()
-	own := map[schema.GroupVersionResource]cache.Indexer{}
+	own := map[schema.GroupVersionResource][]cache.Indexer{}
 	for key, e := range f.informers {
-		i, ok := e.SharedIndexInformer.(*Informer)
-		if _, there := own[key.resource]; ok && (key.narrow == "" || !there) {
-			own[key.resource] = i.indexer // A part counts where nothing knows the whole.
+		if i, ok := e.SharedIndexInformer.(*Informer); ok {
+			own[key.resource] = append(own[key.resource], i.indexer)
 		}
 	}
 	f.mu.Unlock()
 	weights := map[string]int64{}
-	for _, indexer := range own {
-		for _, namespace := range indexer.ListIndexFuncValues(cache.NamespaceIndex) {
-			keys, err := indexer.IndexKeys(cache.NamespaceIndex, namespace)
-			if err == nil && namespace != "" {
-				weights[namespace] += int64(len(keys))
-			}
+	for _, forms := range own {
+		for namespace, n := range countOnce(forms) {
+			weights[namespace] += n
 		}
 	}
 	return weights
+}
+
+// countOnce returns how many objects of one resource there are by namespace, by the form that has
+// most: others hold a part, or have not been filled.
+func countOnce(forms []cache.Indexer) map[string]int64 {
+	counts := map[string]int64{}
+	for _, indexer := range forms {
+		for _, namespace := range indexer.ListIndexFuncValues(cache.NamespaceIndex) {
+			keys, err := indexer.IndexKeys(cache.NamespaceIndex, namespace)
+			if err == nil && namespace != "" {
+				counts[namespace] = max(counts[namespace], int64(len(keys)))
+			}
+		}
+	}
+	return counts
 }
 
 // InformerName implements informers.SharedInformerFactory. Shard informers have no

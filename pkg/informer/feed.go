@@ -293,7 +293,7 @@ func (r *reading) listWatch() cache.ListerWatcher {
 // the server has come to filter and nobody needs everything, it returns with that only.
 func (r *reading) begin(ctx context.Context, list bool) (take taking, discarded *atomic.Int64, err error) {
 	f := r.feed
-	mode, known := f.pool.prober.mode(ctx, f.key.resource)
+	mode, known := f.pool.prober.mode(ctx, f.key, f.read)
 	if mode == ServerSide && !f.carries() {
 		r.setLost(list)
 		f.part()
@@ -379,7 +379,7 @@ func (r *reading) askAgain() {
 		case <-r.ctx.Done():
 			return
 		}
-		if mode, known := r.feed.pool.prober.mode(r.ctx, r.feed.key.resource); known {
+		if mode, known := r.feed.pool.prober.mode(r.ctx, r.feed.key, r.feed.read); known {
 			if mode == ServerSide && !r.feed.carries() {
 				r.feed.part()
 			}

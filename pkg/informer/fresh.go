@@ -3,7 +3,6 @@ package informer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -214,7 +213,9 @@ func (s *shared) join(p past) (*check, error) {
 	c := &check{began: s.pool.now(), done: make(chan struct{})}
 	s.known.check = c
 	s.known.checking.Go(func() {
-		c.err = s.pool.upToDate(s.ctx, s)
+		c.err = s.pool.upToDate(s.ctx, comparison{
+			resource: s.key.resource, options: metav1.ListOptions{FieldSelector: s.key.narrow}, cached: s, patience: sharedPatience,
+		})
 		s.known.mu.Lock()
 		defer s.known.mu.Unlock()
 		if s.known.check = nil; c.err == nil {
@@ -231,27 +232,4 @@ func (s *shared) endChecks() {
 	s.known.ended = true
 	s.known.mu.Unlock()
 	s.known.checking.Wait()
-}
-
-// errBehind says that a cache has not come, in time, to what was there when a check began.
-var errBehind = errors.New("the cache has not seen all that is there")
-
-// upToDate returns nil once s has seen all that was written before the call. The error is
-// errBehind, or says that the API server has not answered.
-func (p *Pool) upToDate(ctx context.Context, s *shared) error {
-	first, cancel := context.WithTimeout(ctx, freshPatience)
-	defer cancel()
-	present, err := p.look(first, s.key.resource, metav1.ListOptions{FieldSelector: s.key.narrow}, nil, firstPage)
-	if err != nil {
-		return err
-	}
-	rest, cancel := context.WithTimeout(ctx, listPatience)
-	defer cancel()
-	if err := present.complete(rest, s); err != nil {
-		return err
-	}
-	if !present.seenWithin(ctx, freshPatience, s) {
-		return fmt.Errorf("%w, at version %s: it is at %s", errBehind, present.version, s.LastSyncResourceVersion())
-	}
-	return nil
 }

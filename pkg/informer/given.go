@@ -128,3 +128,12 @@ type givenDone struct{ g *given }
 
 func (d givenDone) Name() string          { return d.g.SharedIndexInformer.HasSyncedChecker().Name() }
 func (d givenDone) Done() <-chan struct{} { return d.g.told }
+
+// Filled returns what is done once an informer's cache is full, though its handlers may not have been
+// told yet. The informer must be a factory's.
+func Filled(i cache.SharedIndexInformer) cache.DoneChecker {
+	if g, ok := i.(*given); ok {
+		i = g.SharedIndexInformer
+	}
+	return i.HasSyncedChecker()
+}

@@ -44,6 +44,8 @@ type Informer struct {
 	// shed makes of an object that it was given by the informer which it followed what it keeps
 	// when it reads; nil for the object.
 	shed func(obj any) any
+	// strict says that it keeps no more of such an object even while it follows.
+	strict bool
 
 	synced chan struct{}
 
@@ -82,6 +84,7 @@ type config struct {
 	resync    time.Duration
 	transform cache.TransformFunc
 	shed      func(obj any) any
+	strict    bool
 	// held informers tell handlers nothing before resume.
 	held bool
 }
@@ -96,6 +99,7 @@ func newInformer(c config) *Informer {
 		resync:    c.resync,
 		transform: c.transform,
 		shed:      c.shed,
+		strict:    c.strict,
 		indexer: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc,
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 		detector:  cache.NewCacheMutationDetector(fmt.Sprintf("%T", c.example)),
@@ -340,8 +344,11 @@ func (i *Informer) IsStopped() bool {
 	return i.stopped
 }
 
-// SetTransform implements cache.SharedInformer.
+// SetTransform implements cache.SharedInformer. Nil leaves the pool's in place.
 func (i *Informer) SetTransform(f cache.TransformFunc) error {
+	if f == nil {
+		return nil
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.started {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -55,6 +56,13 @@ func timeout(options metav1.ListOptions) time.Duration {
 type metadataResource struct{ metadata.ResourceInterface }
 
 func (r metadataResource) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	return r.ResourceInterface.List(ctx, options)
+}
+
+// dynamicResource reads unstructured objects.
+type dynamicResource struct{ dynamic.ResourceInterface }
+
+func (r dynamicResource) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	return r.ResourceInterface.List(ctx, options)
 }
 

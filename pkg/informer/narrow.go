@@ -99,8 +99,11 @@ func (p part) Watch(ctx context.Context, options metav1.ListOptions) (watch.Inte
 }
 
 // selects returns what an informer of this key holds of what the server sends, nil for everything. The server has been
-// asked for the same: this is for one that does not know the field.
+// asked for the same: this is for one that does not know the field, and for a resource whose scope has changed.
 func (k sharedKey) selects() func(obj any) bool {
+	if k.root {
+		return hasNoNamespace
+	}
 	if k.narrow == "" {
 		return nil
 	}
@@ -111,6 +114,15 @@ func (k sharedKey) selects() func(obj any) bool {
 		}
 		return selector.Matches(fieldsOf(obj))
 	}
+}
+
+// hasNoNamespace reports whether an object lies in no namespace.
+func hasNoNamespace(obj any) bool {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	accessor, err := meta.Accessor(obj)
+	return err == nil && accessor.GetNamespace() == ""
 }
 
 // both keeps what each of two filters keeps; nil keeps everything.

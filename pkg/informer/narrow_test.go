@@ -226,7 +226,7 @@ func TestPartDoesNotWeigh(t *testing.T) {
 func TestProbeBringsNothing(t *testing.T) {
 	server := &apiServer{}
 	pool := newTestPool(t, server, clock.RealClock{}, 0)
-	if pool.prober.honoured(t.Context(), secrets) {
+	if pool.prober.honoured(t.Context(), sharedKey{resource: secrets}, nil) {
 		t.Error("a server without shards is said to honour them")
 	}
 	asked := server.requests()

@@ -25,10 +25,8 @@ func (f *Factory) picked(gvr schema.GroupVersionResource, pick func(metav1.Objec
 	if namespaced, err := f.namespaced(gvr); err == nil && !namespaced {
 		return f.metadata(gvr)
 	}
-	i := f.pickedFrom(gvr, metadataResource{f.pool.config.Metadata.Resource(gvr)}, pick)
-	return &generic{informer: i, lister: func(i cache.Indexer) cache.GenericLister {
-		return cache.NewGenericLister(i, gvr.GroupResource())
-	}}
+	read := f.pool.readsMetadata(sharedKey{resource: gvr, metadata: true})
+	return genericOf(gvr, f.pickedFrom(gvr, read, pick))
 }
 
 // pickedFrom returns the informer for what pick picks of a resource, made on first use.
@@ -39,7 +37,7 @@ func (f *Factory) pickedFrom(gvr schema.GroupVersionResource, read reader, pick 
 	e, ok := f.informers[key]
 	if !ok {
 		e = f.newPicked(key, read, pick)
-		e.resource = gvr
+		e.resource, e.key, e.read, e.absence = gvr, key, read, f.pool.absenceOf(gvr)
 		e.given = newGiven(e.SharedIndexInformer)
 		f.informers[key] = e
 	}

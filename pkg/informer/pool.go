@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -24,8 +26,16 @@ type PoolConfig struct {
 	// Client reads typed objects. It must be a real clientset: the pool uses the
 	// REST clients behind it.
 	Client kubernetes.Interface
-	// Metadata reads object metadata.
+	// Metadata reads object metadata. Informers of other forms ask it, too, what there is, to see
+	// whether what they hold is of the present; see [Factory.Refresh].
 	Metadata metadata.Interface
+	// Dynamic reads unstructured objects, for [Factory.Dynamic]. Nil means that nobody asks for
+	// these.
+	Dynamic dynamic.Interface
+	// Resources are those whose types [Factory.InformerFor] and [Factory.ForResource] know beside
+	// the types of client-go's clientset. Each must have a Scope and a type of its own, which does
+	// not stand for several resources. Others can be asked for with [Factory.Custom].
+	Resources []Resource
 	// Resync returns the resync period of a new informer, for handlers that do not
 	// ask for one of their own; it is called once an informer, so that informers
 	// need not resync in step. Nil means no resync.
@@ -51,7 +61,9 @@ type Clock interface{ Now() time.Time }
 type Pool struct {
 	config PoolConfig
 	kinds  *kinds
-	prober *prober
+	// registered are the resources of the config by type.
+	registered map[reflect.Type]Resource
+	prober     *prober
 	// discarded counts objects and events that clients dropped because they were
 	// outside the range, and nobody in the process had to look at them.
 	discarded atomic.Int64
@@ -69,10 +81,12 @@ type Pool struct {
 	followers map[schema.GroupVersionResource]int
 	// feeds are what ranges read together.
 	feeds map[sharedKey]*feed
+	// absences are of the resources that are not built in, as far as somebody has read them.
+	absences map[schema.GroupVersionResource]*absence
 }
 
 // sharedKey names an informer of the pool: a resource, whole or metadata only, all of it or the part that a field
-// selector names, whole or slim copies.
+// selector names, whole or slim copies, and the type of its objects.
 type sharedKey struct {
 	resource schema.GroupVersionResource
 	metadata bool
@@ -80,10 +94,18 @@ type sharedKey struct {
 	slim     bool
 	// picked says that a controller has picked objects by a function of its own. Such informers are a factory's own.
 	picked bool
+	// object is the type of the objects where it is not that of the clientset, nor metadata.
+	object reflect.Type
+	// strict says that metadata is never a whole object.
+	strict bool
+	// root says that the resource was found to be cluster-scoped: objects with a namespace, of one
+	// that has come to be namespaced, are refused. Only of resources that are not built in.
+	root bool
 }
 
 // supersets are the keys of informers that hold whatever one with key k may hold, beside k. They are in an order that goes one
 // way, from parts and metadata over slim copies to all of whole objects, so informers never follow each other in a circle.
+// Those of objects of another type have none.
 func (k sharedKey) supersets() []sharedKey {
 	var keys []sharedKey
 	if k.picked {
@@ -97,6 +119,9 @@ func (k sharedKey) supersets() []sharedKey {
 	}
 	if k.narrow != "" || k.slim {
 		keys = append(keys, sharedKey{resource: k.resource})
+	}
+	if k.strict {
+		keys = append(keys, sharedKey{resource: k.resource, metadata: true})
 	}
 	return keys
 }
@@ -122,10 +147,14 @@ func NewPool(c PoolConfig) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("informer pool: %w", err)
 	}
+	resources, err := registered(c.Resources, k)
+	if err != nil {
+		return nil, fmt.Errorf("informer pool: Resources: %w", err)
+	}
 	return &Pool{
-		config: c, kinds: k, prober: newProber(k, c.Clock), shared: map[sharedKey]*shared{}, factories: map[*Factory]struct{}{},
+		config: c, kinds: k, registered: resources, prober: newProber(k, c.Clock), shared: map[sharedKey]*shared{}, factories: map[*Factory]struct{}{},
 		waiting: map[sharedKey]map[*func()]struct{}{}, followers: map[schema.GroupVersionResource]int{},
-		feeds: map[sharedKey]*feed{},
+		feeds: map[sharedKey]*feed{}, absences: map[schema.GroupVersionResource]*absence{},
 	}, nil
 }
 
@@ -268,6 +297,7 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past 
 		resync:    p.config.Resync(),
 		transform: p.config.Transform,
 		shed:      p.sheds(key),
+		strict:    key.strict,
 	})
 	p.shared[key] = s
 	return s

@@ -2,15 +2,20 @@ package informer
 
 import (
 	"context"
-	"maps"
+	"reflect"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // probeFor is how long an answer of the server is believed. A watch lasts for
@@ -42,14 +47,31 @@ const (
 // prober finds out, resource by resource, whether the API server honours
 // shardSelector. Only the answer to a list says so (metadata.shardInfo): a server
 // that does not know the parameter ignores it, and a watch never tells.
+//
+// The list of a resource that is not built in need not say so either, though the server filters it:
+// that of a custom resource does not. So its reader is asked for half of the objects, and for the
+// other half: who ignores the selector sends the same object first for both, since lists are in the
+// order of names. That needs an object. While there is none, or no such resource, pods answer for it,
+// if we may list those. An answer that is wrong because objects come and go meanwhile costs requests, no more.
 type prober struct {
 	kinds *kinds
 	clock Clock
 
 	mu      sync.Mutex
-	answers map[schema.GroupVersionResource]*answer
-	modes   map[schema.GroupVersionResource]Mode
+	answers map[probed]*answer
+	modes   map[probed]Mode
 }
+
+// probed is what answers are of: a resource and, where it is not read by the clientset, what it is
+// read as, since a reader may not pass the selector on.
+type probed struct {
+	resource schema.GroupVersionResource
+	object   reflect.Type
+}
+
+var podsResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+
+var keyspaceHalves = []shard.Range{{End: 1 << 63}, {Start: 1 << 63}}
 
 // answer is what the server said of one resource.
 type answer struct {
@@ -64,26 +86,30 @@ type answer struct {
 }
 
 func newProber(k *kinds, c Clock) *prober {
-	return &prober{kinds: k, clock: c,
-		answers: map[schema.GroupVersionResource]*answer{}, modes: map[schema.GroupVersionResource]Mode{}}
+	return &prober{kinds: k, clock: c, answers: map[probed]*answer{}, modes: map[probed]Mode{}}
 }
 
-// honoured reports whether the server filters gvr, by its last answer. One that cannot be asked
+// honoured reports whether the server filters what key reads, by its last answer. One that cannot be asked
 // has not changed its mind; before its first answer the client filters, which is always right.
-func (p *prober) honoured(ctx context.Context, gvr schema.GroupVersionResource) bool {
-	mode, _ := p.mode(ctx, gvr)
+func (p *prober) honoured(ctx context.Context, key sharedKey, read reader) bool {
+	mode, _ := p.mode(ctx, key, read)
 	return mode == ServerSide
 }
 
-// mode returns who filters gvr, and whether that is known from an answer of the server.
-// Resources without a typed list (custom resources) never echo shardInfo though they are
-// filtered alike: pods answer for them.
-func (p *prober) mode(ctx context.Context, gvr schema.GroupVersionResource) (mode Mode, known bool) {
-	entry, ok := p.kinds.byResource[gvr]
-	if !ok {
-		entry = p.kinds.byResource[schema.GroupVersionResource{Version: "v1", Resource: "pods"}]
+// mode returns who filters what key reads by read, and whether that is known from an answer of the
+// server. What is built in is asked for by the clientset, whatever it is read with.
+func (p *prober) mode(ctx context.Context, key sharedKey, read reader) (mode Mode, known bool) {
+	if entry, ok := p.kinds.byResource[key.resource]; ok && key.object == nil {
+		return p.modeOf(ctx, key.probed(), func(ctx context.Context) (Mode, error) { return p.ask(ctx, entry) })
 	}
-	a := p.answerFor(entry.Resource)
+	return p.modeOf(ctx, key.probed(), func(ctx context.Context) (Mode, error) { return p.compare(ctx, read) })
+}
+
+func (k sharedKey) probed() probed { return probed{k.resource, k.object} }
+
+// modeOf returns the answer to ask, or the last one if that is not old.
+func (p *prober) modeOf(ctx context.Context, of probed, ask func(context.Context) (Mode, error)) (mode Mode, known bool) {
+	a := p.answerFor(of)
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
@@ -93,30 +119,30 @@ func (p *prober) mode(ctx context.Context, gvr schema.GroupVersionResource) (mod
 	if p.clock.Now().Before(a.until) {
 		return a.mode, a.known
 	}
-	asked, err := p.ask(ctx, entry)
+	asked, err := ask(ctx)
 	if ctx.Err() != nil {
 		// Who asked has given up, which says nothing about the server.
 		return ClientSide, false
 	}
-	p.note(ctx, entry.Resource, a, asked, err)
+	p.note(ctx, of, a, asked, err)
 	return a.mode, a.known
 }
 
 // note takes an answer of the server, or the lack of one, into a, whose turn the caller holds.
-func (p *prober) note(ctx context.Context, gvr schema.GroupVersionResource, a *answer, asked Mode, err error) {
-	logger, now := klog.FromContext(ctx), p.clock.Now()
+func (p *prober) note(ctx context.Context, of probed, a *answer, asked Mode, err error) {
+	logger, now := klog.FromContext(ctx).WithValues("resource", of.resource), p.clock.Now()
 	if err != nil {
 		a.until = now.Add(probeAgain)
-		logger.V(2).Info("Could not probe for sharded list and watch", "resource", gvr, "filteredBy", a.mode, "known", a.known, "err", err)
+		logger.V(2).Info("Could not probe for sharded list and watch", "filteredBy", a.mode, "known", a.known, "err", err)
 	} else {
 		if asked != a.mode || !a.known {
-			logger.V(2).Info("Probed for sharded list and watch", "resource", gvr, "filteredBy", asked)
+			logger.V(2).Info("Probed for sharded list and watch", "filteredBy", asked)
 		}
 		a.mode, a.known, a.until = asked, true, now.Add(probeFor)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.modes[gvr] = a.mode
+	p.modes[of] = a.mode
 }
 
 func (p *prober) ask(ctx context.Context, entry kind) (Mode, error) {
@@ -128,28 +154,89 @@ func (p *prober) ask(ctx context.Context, entry kind) (Mode, error) {
 	if err != nil {
 		return ClientSide, err
 	}
-	if list, err := meta.ListAccessor(into); err == nil {
-		if sharded, ok := list.(metav1.ShardedListInterface); ok && sharded.GetShardInfo() != nil {
-			return ServerSide, nil
-		}
+	if echoes(into) {
+		return ServerSide, nil
 	}
 	return ClientSide, nil
 }
 
-func (p *prober) answerFor(gvr schema.GroupVersionResource) *answer {
+// echoes reports whether a list says that it was filtered.
+func echoes(list runtime.Object) bool {
+	if l, ok := list.(*unstructured.UnstructuredList); ok {
+		_, echoed, err := unstructured.NestedMap(l.Object, "metadata", "shardInfo")
+		return echoed && err == nil
+	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return false
+	}
+	sharded, ok := accessor.(metav1.ShardedListInterface)
+	return ok && sharded.GetShardInfo() != nil
+}
+
+// compare asks for one object of each half of the keyspace.
+func (p *prober) compare(ctx context.Context, read reader) (Mode, error) {
+	empty := true
+	for _, half := range keyspaceHalves {
+		list, err := read.List(ctx, metav1.ListOptions{Limit: 1, ShardSelector: half.Selector()})
+		if apierrors.IsNotFound(err) {
+			break // as good as empty
+		}
+		if err != nil {
+			return ClientSide, err
+		}
+		if echoes(list) {
+			return ServerSide, nil
+		}
+		outside := false
+		err = meta.EachListItem(list, func(obj runtime.Object) error {
+			accessor, err := meta.Accessor(obj)
+			if err != nil {
+				return err
+			}
+			empty, outside = false, outside || !half.ContainsNamespace(accessor.GetNamespace())
+			return nil
+		})
+		if err != nil || outside {
+			return ClientSide, err
+		}
+	}
+	if !empty {
+		return ServerSide, nil
+	}
+	pods := p.kinds.byResource[podsResource]
+	mode, _ := p.modeOf(ctx, probed{resource: podsResource}, func(ctx context.Context) (Mode, error) { return p.ask(ctx, pods) })
+	return mode, nil
+}
+
+func (p *prober) answerFor(of probed) *answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a, ok := p.answers[gvr]
+	a, ok := p.answers[of]
 	if !ok {
 		a = &answer{turn: make(chan struct{}, 1), mode: ClientSide}
-		p.answers[gvr] = a
+		p.answers[of] = a
 	}
 	return a
 }
 
-// snapshot returns who filters, for every resource that was asked for.
+// last returns who filters what key reads, as far as it was asked for.
+func (p *prober) last(key sharedKey) Mode {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.modes[key.probed()]
+}
+
+// snapshot returns who filters, for every resource that was asked for. Where that depends on how it
+// is read, it is the client.
 func (p *prober) snapshot() map[schema.GroupVersionResource]Mode {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.modes)
+	modes := make(map[schema.GroupVersionResource]Mode, len(p.modes))
+	for of, mode := range p.modes {
+		if modes[of.resource] != ClientSide {
+			modes[of.resource] = mode
+		}
+	}
+	return modes
 }

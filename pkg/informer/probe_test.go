@@ -2,15 +2,24 @@ package informer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 func newTestProber(t *testing.T, s *apiServer) (*prober, *Pool, *clocktesting.FakePassiveClock) {
@@ -23,7 +32,7 @@ func newTestProber(t *testing.T, s *apiServer) (*prober, *Pool, *clocktesting.Fa
 // checkProbe asks whether the server filters, and counts the requests that it takes.
 func checkProbe(t *testing.T, p *prober, s *apiServer, gvr schema.GroupVersionResource, want bool, requests int) {
 	t.Helper()
-	if got := p.honoured(t.Context(), gvr); got != want {
+	if got := p.honoured(t.Context(), sharedKey{resource: gvr}, nil); got != want {
 		t.Errorf("server is said to filter %s: %t, want %t", gvr.Resource, got, want)
 	}
 	if got := len(s.requests()); got != requests {
@@ -58,7 +67,7 @@ func TestProbe(t *testing.T) {
 func TestProbeIsCheap(t *testing.T) {
 	s := &apiServer{shards: true}
 	p, _, _ := newTestProber(t, s)
-	p.honoured(t.Context(), schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"})
+	p.honoured(t.Context(), sharedKey{resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}}, nil)
 	requests := s.requests()
 	if len(requests) != 1 {
 		t.Fatalf("made %d requests, want 1", len(requests))
@@ -122,18 +131,122 @@ func TestFailedProbeChangesNothing(t *testing.T) {
 	checkProbe(t, p, s, configMaps, true, 1)
 }
 
-// TestPodsAnswerForCustomResources has resources without a typed list, which never echo
-// the selector, take the answer of pods.
-func TestPodsAnswerForCustomResources(t *testing.T) {
-	s := &apiServer{shards: true}
-	p, _, _ := newTestProber(t, s)
-	if !p.honoured(t.Context(), berths) {
-		t.Error("server is said not to filter custom resources")
+var errCutOff = errors.New("cut off")
+
+// asServed lists custom resources as an API server does: it filters, or does not, and does not say.
+type asServed struct {
+	reader
+	namespaces []string
+	// filters says that it honours the selector, echoes that it says so, and ignoresLimit that it
+	// sends all there is.
+	filters, echoes, ignoresLimit bool
+	err                           error
+	asked                         []metav1.ListOptions
+}
+
+// List implements reader.
+func (s *asServed) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	s.asked = append(s.asked, o)
+	if s.err != nil {
+		return nil, s.err
 	}
-	if requests := s.requests(); len(requests) != 1 || requests[0].URL.Path != "/api/v1/pods" {
-		t.Errorf("asked %v, want a list of pods", requests)
+	list := &unstructured.UnstructuredList{Object: map[string]any{"metadata": map[string]any{"resourceVersion": "7"}}}
+	if s.echoes {
+		list.Object["metadata"] = map[string]any{"shardInfo": map[string]any{"selector": o.ShardSelector}}
 	}
-	checkProbe(t, p, s, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, true, 0)
+	for _, namespace := range s.namespaces {
+		kept := slices.ContainsFunc(keyspaceHalves, func(half shard.Range) bool {
+			return o.ShardSelector == half.Selector() && half.ContainsNamespace(namespace)
+		})
+		if s.filters && !kept {
+			continue
+		}
+		obj := unstructured.Unstructured{Object: map[string]any{}}
+		obj.SetNamespace(namespace)
+		if list.Items = append(list.Items, obj); !s.ignoresLimit {
+			break
+		}
+	}
+	return list, nil
+}
+
+// inHalf returns a namespace in one half of the keyspace.
+func inHalf(t *testing.T, half int) string {
+	t.Helper()
+	for i := range 100 {
+		if name := fmt.Sprintf("%d-namespace", i); keyspaceHalves[half].ContainsNamespace(name) {
+			return name
+		}
+	}
+	t.Fatalf("no name found in half %d of the keyspace", half)
+	return ""
+}
+
+// TestProbeOfCustomResources: their lists do not say whether they were filtered, but show it.
+func TestProbeOfCustomResources(t *testing.T) {
+	low, high := inHalf(t, 0), inHalf(t, 1)
+	berth := sharedKey{resource: berths}
+	for _, test := range []struct {
+		name   string
+		server *asServed
+		// pods is whether the server echoes the selector of pods.
+		pods  bool
+		want  Mode
+		lists int
+	}{
+		{"filters both halves", &asServed{namespaces: []string{low, high}, filters: true}, false, ServerSide, 2},
+		{"filters, all in the lower half", &asServed{namespaces: []string{low}, filters: true}, false, ServerSide, 2},
+		{"filters, all in the upper half", &asServed{namespaces: []string{high}, filters: true}, false, ServerSide, 2},
+		{"sends the same for both, first of the lower half", &asServed{namespaces: []string{low, high}}, true, ClientSide, 2},
+		{"sends the same for both, first of the upper half", &asServed{namespaces: []string{high, low}}, true, ClientSide, 1},
+		{"sends everything", &asServed{namespaces: []string{low, high}, ignoresLimit: true}, true, ClientSide, 1},
+		{"sends everything, all in the lower half", &asServed{namespaces: []string{low, low}, ignoresLimit: true}, true, ClientSide, 2},
+		{"says so", &asServed{echoes: true}, false, ServerSide, 1},
+		{"has nothing, and filters pods", &asServed{}, true, ServerSide, 2},
+		{"has nothing, and does not filter pods", &asServed{}, false, ClientSide, 2},
+		{"is not there, and filters pods", &asServed{err: apierrors.NewNotFound(berths.GroupResource(), "")}, true, ServerSide, 1},
+		{"cannot be asked", &asServed{err: errCutOff}, true, ClientSide, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p, pool, _ := newTestProber(t, &apiServer{shards: test.pods})
+			for range 2 { // the second time from memory
+				mode, known := p.mode(t.Context(), berth, test.server)
+				if mode != test.want || known != (test.server.err != errCutOff) {
+					t.Errorf("filtered by the %s, known %t; want %s, and to know unless it was cut off", mode, known, test.want)
+				}
+			}
+			if got := len(test.server.asked); got != test.lists {
+				t.Errorf("took %d lists, want %d", got, test.lists)
+			}
+			for _, o := range test.server.asked {
+				if o.Limit != 1 || o.ResourceVersion != "" {
+					t.Errorf("asked for %d objects at version %q: a server would send more than one", o.Limit, o.ResourceVersion)
+				}
+			}
+			if got := pool.Modes()[berths]; got != test.want {
+				t.Errorf("the mode is reported as %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestModeByReader: one reader of a resource passes the selector on and another one does not. Each
+// is believed for itself, and what is reported is that clients have to filter.
+func TestModeByReader(t *testing.T) {
+	p, pool, _ := newTestProber(t, &apiServer{})
+	metadata, typed := sharedKey{resource: berths}, sharedKey{resource: berths, object: unstructuredType}
+	both := []string{inHalf(t, 0), inHalf(t, 1)}
+	for range 2 {
+		if !p.honoured(t.Context(), metadata, &asServed{namespaces: both, filters: true}) {
+			t.Error("a reader that passes the selector on is said not to")
+		}
+		if p.honoured(t.Context(), typed, &asServed{namespaces: both}) {
+			t.Error("a reader that drops the selector is said to pass it on")
+		}
+	}
+	if got := pool.Modes()[berths]; got != ClientSide {
+		t.Errorf("the mode is reported as %s", got)
+	}
 }
 
 func TestOneProbeForAllWhoWait(t *testing.T) {
@@ -142,7 +255,7 @@ func TestOneProbeForAllWhoWait(t *testing.T) {
 	var asking sync.WaitGroup
 	for range 16 {
 		asking.Go(func() {
-			if !p.honoured(t.Context(), configMaps) {
+			if !p.honoured(t.Context(), sharedKey{resource: configMaps}, nil) {
 				t.Error("server is said not to filter")
 			}
 		})
@@ -160,10 +273,10 @@ func TestProbeThatIsGivenUp(t *testing.T) {
 		s := &apiServer{shards: true, hangs: true}
 		p, pool, _ := newTestProber(t, s)
 		ctx, cancel := context.WithCancel(t.Context())
-		go p.honoured(ctx, configMaps)
+		go p.honoured(ctx, sharedKey{resource: configMaps}, nil)
 		synctest.Wait()
 		answer := make(chan bool, 1)
-		go func() { answer <- p.honoured(t.Context(), configMaps) }()
+		go func() { answer <- p.honoured(t.Context(), sharedKey{resource: configMaps}, nil) }()
 		s.set(func(s *apiServer) { s.hangs = false })
 		cancel()
 		if !<-answer {
@@ -183,12 +296,12 @@ func TestWaitingForAProbeEnds(t *testing.T) {
 		p, _, _ := newTestProber(t, s)
 		asking, giveUp := context.WithCancel(t.Context())
 		defer giveUp()
-		go p.honoured(asking, configMaps)
+		go p.honoured(asking, sharedKey{resource: configMaps}, nil)
 		synctest.Wait()
 		waiting, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		ended := make(chan struct{})
-		go func() { defer close(ended); p.honoured(waiting, configMaps) }()
+		go func() { defer close(ended); p.honoured(waiting, sharedKey{resource: configMaps}, nil) }()
 		select {
 		case <-ended:
 		case <-time.After(time.Minute):

@@ -2,10 +2,12 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,8 +38,10 @@ const (
 // standby. It asks the API server what there is, for each resource. About a cache that the process
 // shares, and those that follow it, it asks once for all callers that come at one time. The type
 // present in this package says what an answer costs and relies on. A cache that the process shares
-// lists again where it is found to be behind for long. The error says which resource could not be
-// listed, or which cache was not fresh when ctx ended.
+// lists again where it is found to be behind for long. A resource that is not built in and that the
+// API server does not have has no objects: a cache of it that was never filled is passed over, and
+// another one must be empty. The error says which resource could not be listed, or which cache was
+// not fresh when ctx ended.
 func (f *Factory) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -59,8 +63,12 @@ func (f *Factory) Refresh(ctx context.Context) error {
 
 // refresh returns once the cache of e has seen all changes that were made before until.
 func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
-	if !cache.WaitFor(ctx, "", done{e.cache()}) {
-		return fmt.Errorf("the cache of %s has not been filled: %w", e.resource.GroupResource(), context.Cause(ctx))
+	absent, err := e.absence.awaitSynced(ctx, done{e.cache()})
+	switch {
+	case err != nil:
+		return fmt.Errorf("the cache of %s has not been filled: %w", e.resource.GroupResource(), err)
+	case absent:
+		return nil
 	}
 	for {
 		from := e.reads()
@@ -84,21 +92,71 @@ func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
 // refreshAlone does so for a cache that reads by itself, or together with other ranges.
 func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 	options := metav1.ListOptions{FieldSelector: e.narrow}
-	if e.resource != namespaces && f.pool.prober.honoured(ctx, e.resource) {
+	if e.resource != namespaces && f.pool.prober.honoured(ctx, e.key, e.read) {
 		options.ShardSelector = f.within.Selector()
 	}
-	present, err := f.pool.look(ctx, e.resource, options, e.keep, firstPage)
+	return f.pool.upToDate(ctx, comparison{resource: e.resource, options: options, keep: e.keep, cached: e})
+}
+
+// comparison is of one cache with what there is.
+type comparison struct {
+	resource schema.GroupVersionResource
+	// options and keep, of what is listed, say what the cache holds; nil keeps everything.
+	options  metav1.ListOptions
+	keep     func(any) bool
+	cached   cached
+	patience comparisonPatience
+}
+
+// comparisonPatience bounds the steps of a comparison: the first page, what else has to be found
+// out, and the wait for the cache. 0 means as long as the caller has.
+type comparisonPatience struct{ look, complete, seen time.Duration }
+
+// sharedPatience is for the caches that the process shares, which many wait for at once.
+var sharedPatience = comparisonPatience{look: freshPatience, complete: listPatience, seen: freshPatience}
+
+var (
+	// errBehind says that a cache has not come, in time, to what was there when a comparison began.
+	errBehind = errors.New("has not seen all that is there")
+	// errGone says that a cache holds objects of what the API server does not have. To list it again
+	// would not help.
+	errGone = errors.New("holds objects of a resource that the API server does not have")
+)
+
+// upToDate returns nil once the cache, which must have synced, has seen all that was written before
+// the call. The error is errBehind or errGone, with that of the context that ended, or says that the
+// API server has not answered.
+func (p *Pool) upToDate(ctx context.Context, c comparison) error {
+	first, cancel := bounded(ctx, c.patience.look)
+	defer cancel()
+	present, err := p.look(first, c.resource, c.options, c.keep, firstPage)
 	if err != nil {
 		return err
 	}
-	if err := present.complete(ctx, e); err != nil {
+	rest, cancel := bounded(ctx, c.patience.complete)
+	defer cancel()
+	if err := present.complete(rest, c.cached); err != nil {
 		return err
 	}
-	if err := present.seenBy(ctx, e); err != nil {
-		return fmt.Errorf("the cache of %s has not seen all that was there at version %s: %w",
-			e.resource.GroupResource(), present.version, err)
+	last, cancel := bounded(ctx, c.patience.seen)
+	defer cancel()
+	switch err := present.seenBy(last, c.cached); {
+	case err == nil:
+		return nil
+	case present.gone:
+		return fmt.Errorf("the cache of %s %w: %w", c.resource.GroupResource(), errGone, err)
+	default:
+		return fmt.Errorf("the cache of %s, at version %q, %w at version %q: %w",
+			c.resource.GroupResource(), c.cached.LastSyncResourceVersion(), errBehind, present.version, err)
 	}
-	return nil
+}
+
+// bounded returns ctx, bounded by a patience other than 0.
+func bounded(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+	if patience == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, patience)
 }
 
 // present is what a resource had when it was looked at. A cache has seen all of it when it has
@@ -111,6 +169,7 @@ func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 //   - Who watches from a version is sent all changes after it, in their order. A bookmark says that all up to its version have
 //     been sent.
 //   - A cache at a version has been sent all changes up to it.
+//   - What is not built in, and an API server says it does not have, has no objects.
 //
 // So a cache that has reached the version of the list has seen everything. One of a resource in
 // which nothing happens does not reach it: versions count the writes to all resources, and the
@@ -129,6 +188,8 @@ func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 // UIDs and versions are kept.
 type present struct {
 	content
+	// gone says that the API server does not have the resource: there is nothing.
+	gone bool
 	// version is that of the list, and enough the one that a cache needs to have reached: the same,
 	// or that of the last change before.
 	version, enough string
@@ -153,6 +214,10 @@ func (p *Pool) look(
 	l.list = func(ctx context.Context, limit int64) error {
 		options.Limit, options.Continue = limit, l.more
 		list, err := p.config.Metadata.Resource(gvr).List(ctx, options)
+		if apierrors.IsNotFound(err) && p.absenceOf(gvr) != nil {
+			l.gone, l.content, l.more = true, content{}, ""
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("listing %s to see whether its cache is fresh: %w", gvr.GroupResource(), err)
 		}
@@ -266,7 +331,7 @@ func (p *present) seenWithin(ctx context.Context, patience time.Duration, cached
 }
 
 func (p *present) reachedBy(cached cached) bool {
-	return reached(cached.LastSyncResourceVersion(), p.enough)
+	return !p.gone && reached(cached.LastSyncResourceVersion(), p.enough)
 }
 
 // cached is what is held against the present.

@@ -177,6 +177,9 @@ func (s *sink) replaceLocked(list []any, rv string) error {
 func (s *sink) exchange(obj any) error {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
+	if s.i.strict {
+		return nil // What it holds is made of either.
+	}
 	stored, exists, err := s.i.indexer.Get(obj)
 	if err != nil || !exists || stored == obj || !sameVersion(stored, obj) {
 		return err
@@ -267,6 +270,9 @@ func (s *sink) keeps(obj any) bool {
 }
 
 func (s *sink) transformed(obj any) (any, error) {
+	if s.stored && s.i.strict {
+		return s.i.shed(obj), nil
+	}
 	if s.i.transform == nil || s.stored {
 		return obj, nil
 	}

@@ -138,7 +138,7 @@ func (p *Pool) carries(key sharedKey, into *sink) bool {
 func (p *Pool) whenCarried(ctx context.Context, key sharedKey, into *sink, lists func() bool, found func()) (ended func()) {
 	var looking sync.WaitGroup
 	keys := []sharedKey{{resource: key.resource, slim: true}}
-	if key.metadata || key.narrow != "" {
+	if key.metadata || key.narrow != "" || key.object != nil {
 		return func() {}
 	}
 	stop := p.whenRun(keys, func() {
@@ -189,7 +189,7 @@ func (r *reading) carriesLocked() bool {
 
 // reconsider has the ranges part where the server filters and nobody needs all of the resource any more.
 func (f *feed) reconsider() {
-	if f.pool.prober.snapshot()[f.key.resource] == ServerSide && !f.carries() {
+	if f.pool.prober.last(f.key) == ServerSide && !f.carries() {
 		f.part()
 	}
 }

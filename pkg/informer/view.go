@@ -182,8 +182,13 @@ func (v *view) IsStopped() bool {
 	return v.closed
 }
 
-// SetTransform implements cache.SharedInformer; it always fails.
-func (v *view) SetTransform(cache.TransformFunc) error { return errNotOwned }
+// SetTransform implements cache.SharedInformer. It fails unless f is nil, which changes nothing.
+func (v *view) SetTransform(f cache.TransformFunc) error {
+	if f == nil {
+		return nil
+	}
+	return errNotOwned
+}
 
 // SetWatchErrorHandler implements cache.SharedInformer; it always fails.
 func (v *view) SetWatchErrorHandler(cache.WatchErrorHandler) error { return errNoHandler }

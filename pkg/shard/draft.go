@@ -14,9 +14,13 @@ type part struct {
 	heaviest int64 // weight of the heaviest cell
 	old      int   // index of the current shard with this range, or -1
 	home     int   // index of the member, or -1 while it has none
-	pinned   bool  // its home stays
+	pinned   bool  // its home stays, and its weight with it for good
+	resting  bool  // its home stays for now
 	whole    bool  // its range stays
 }
+
+// stays reports whether the part's home stays.
+func (p part) stays() bool { return p.pinned || p.resting }
 
 // cutCost is the weight that must stop if the part is cut, merged or both: none
 // if it is new in this draft.
@@ -51,7 +55,7 @@ type draft struct {
 	freshOnly   bool    // the budget is spent, on a part not yet dealt with
 }
 
-func newDraft(plan Plan, ring string, weights Weights, members []string, limits Limits) (*draft, error) {
+func newDraft(plan Plan, ring string, weights Weights, members []string, limits Limits, resting map[ID]bool) (*draft, error) {
 	r, found := plan.Ring(ring)
 	switch {
 	case !found:
@@ -83,7 +87,8 @@ func newDraft(plan Plan, ring string, weights Weights, members []string, limits 
 		d.was = append(d.was, home)
 		p := d.newPart(s.Range, weights.Census.Within(s.Range), home)
 		p.pinned = s.Pin != "" && contains(members, s.Pin)
-		p.whole = s.Pin != "" || slices.ContainsFunc(r.Isolate, func(name string) bool { return onlyHash(Hash(name)) == s.Range })
+		p.resting = resting[s.ID] && s.homeAmong(members) != ""
+		p.whole = s.Pin != "" || resting[s.ID] || slices.ContainsFunc(r.Isolate, func(name string) bool { return onlyHash(Hash(name)) == s.Range })
 		if s.Belongs() != "" && s.homeAmong(members) == "" {
 			d.strays = append(d.strays, i)
 		}
@@ -120,7 +125,9 @@ func (d *draft) add(p part, sign int64) {
 
 // fairLevel returns the mean weight of the members, but for those that have a
 // lump beyond it: such members, and their lumps, are left out of the mean. A
-// lump is a cell, or all that stays with one member.
+// lump is a cell, or all that stays with one member for good. What only rests
+// there counts for the mean: as long as it is there, others would shuffle what
+// they are to get of it.
 func (d *draft) fairLevel() float64 {
 	var lumps []int64
 	for _, p := range d.parts {

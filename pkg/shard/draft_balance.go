@@ -125,7 +125,7 @@ func (d *draft) between(giver, taker int, share float64, best *candidate) {
 	gain := d.gain()
 	least := max(gain, share*min(above, below))
 	for i, p := range d.parts {
-		if p.home != giver || p.pinned || d.freshOnly && p.old >= 0 {
+		if p.home != giver || p.stays() || d.freshOnly && p.old >= 0 {
 			continue
 		}
 		for _, c := range d.cuts(i, min(above, below)) {

@@ -139,7 +139,7 @@ func (d *draft) unevenness() float64 {
 func (d *draft) lightest(member int) (best, to int, found bool) {
 	best = -1
 	for i, p := range d.parts {
-		if p.home == member && !p.pinned && (best < 0 || p.weight < d.parts[best].weight) {
+		if p.home == member && !p.stays() && (best < 0 || p.weight < d.parts[best].weight) {
 			best = i
 		}
 	}

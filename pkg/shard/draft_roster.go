@@ -152,7 +152,7 @@ func (d *draft) seat(member int, limit int64) bool {
 	}
 	best := -1
 	for i, p := range d.parts {
-		if p.home == giver && !p.pinned && (best < 0 || p.weight < d.parts[best].weight) {
+		if p.home == giver && !p.stays() && (best < 0 || p.weight < d.parts[best].weight) {
 			best = i
 		}
 	}

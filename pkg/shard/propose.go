@@ -81,6 +81,14 @@ func (s Step) String() string {
 //
 // Repeated on its own result, with the same census, it comes to an end.
 func Propose(plan Plan, ring string, weights Weights, members []string, limits Limits) (Proposal, bool, error) {
+	return ProposeAround(plan, ring, weights, members, limits, nil)
+}
+
+// ProposeAround is [Propose] while some shards of the ring rest: they keep their
+// ranges, and their homes where those are among the members. Their weight counts
+// as any other: a member that is above its share by what rests with it stays so,
+// and the others are not evened out beneath it.
+func ProposeAround(plan Plan, ring string, weights Weights, members []string, limits Limits, resting map[ID]bool) (Proposal, bool, error) {
 	if err := limits.Validate(); err != nil {
 		return Proposal{}, false, fmt.Errorf("limits: %w", err)
 	}
@@ -88,7 +96,7 @@ func Propose(plan Plan, ring string, weights Weights, members []string, limits L
 		return Proposal{}, false, fmt.Errorf("current plan: %w", err)
 	}
 	members = sortedUnique(members, strings.Compare)
-	d, err := newDraft(plan, ring, weights, members, limits)
+	d, err := newDraft(plan, ring, weights, members, limits, resting)
 	if err != nil {
 		return Proposal{}, false, err
 	}

@@ -241,7 +241,7 @@ func (r *Reading) Holders() map[shard.ID]string {
 }
 
 // Stayers returns the members that serve the ring and are there to stay, sorted: those that the planner gives shards to.
-func (r *Reading) Stayers(ring string) []string {
+func (r *Reading) Stayers(ring shard.Ring) []string {
 	return fleet.Stayers(r.Known, r.Roster, ring)
 }
 

@@ -9,9 +9,13 @@ import (
 )
 
 // layers are the parts of the project, from top to bottom: each may import itself and those below it.
-var layers = []string{"cmd", "pkg/app", "pkg/cli", "pkg/status", "pkg/audit", "pkg/flotilla", "pkg/metrics", "pkg/fleet", "pkg/controllers", "pkg/election", "pkg/answer", "pkg/informer", "pkg/shard", "pkg/plant"}
+var layers = []string{
+	"cmd", "pkg/app", "pkg/cli", "pkg/status", "pkg/audit", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
+	"pkg/fleet", "pkg/controllers", "pkg/election", "pkg/answer", "pkg/informer", "pkg/shard", "pkg/plant",
+}
 
-const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/status > pkg/audit > pkg/fleet > pkg/controllers > pkg/election > pkg/answer > pkg/informer > pkg/shard > pkg/plant and " +
+const directionReason = "imports point down cmd > pkg/app > pkg/cli > pkg/status > pkg/audit > pkg/manager > pkg/flotilla > pkg/events > pkg/metrics > " +
+	"pkg/fleet > pkg/controllers > pkg/election > pkg/answer > pkg/informer > pkg/shard > pkg/plant and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
 // A rule says what the packages of some folders may import. Paths of the project's own packages are relative to the
@@ -70,6 +74,35 @@ var rules = []rule{
 		in:     []string{"pkg/plant"},
 		only:   []string{},
 		reason: "a planted bug is a constant that every part may use, and that must bring nothing into a binary without it",
+	},
+	{
+		in:     []string{""},
+		except: []string{"pkg/manager", "test"},
+		never:  []string{"sigs.k8s.io/controller-runtime"},
+		reason: "who writes controllers on client-go builds no controller-runtime: what needs it is in pkg/manager",
+	},
+	{
+		in: []string{"pkg/manager"},
+		only: []string{
+			"pkg/flotilla", "pkg/informer", "sigs.k8s.io/controller-runtime",
+			"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils",
+		},
+		reason: "a shard's Manager is made of what any adopter has: a Shard and its informers",
+	},
+	{
+		in: []string{"pkg/metrics"},
+		only: []string{
+			"pkg/fleet", "pkg/election", "pkg/informer", "pkg/shard", "pkg/plant",
+			"github.com/prometheus/client_golang", "k8s.io/apimachinery",
+		},
+		reason: "the metrics are for any program with a member of a fleet, which has Prometheus' client and neither " +
+			"component-base's registry nor kube-controller-manager's queues: what needs those is in pkg/app/metrics",
+	},
+	{
+		in:      []string{"pkg/metrics"},
+		never:   []string{"k8s.io/component-base"},
+		inTests: true,
+		reason:  "a test with component-base's registry would not see what a program without it sees",
 	},
 	{
 		in:    []string{"pkg/fleet"},
@@ -214,6 +247,20 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/election/claim_test.go", module + "pkg/election/leasetest", ""},
 		{"pkg/election/claim.go", module + "pkg/election/leasetest", "must not carry the code that tests it"},
 		{"pkg/fleet/member.go", module + "pkg/controllers/catalogue", "through an interface"},
+		{"pkg/metrics/count.go", module + "pkg/controllers/queues", "what needs those is in pkg/app/metrics"},
+		{"pkg/metrics/count.go", module + "pkg/status", "never up"},
+		{"pkg/metrics/count.go", "k8s.io/klog/v2", "what needs those is in pkg/app/metrics"},
+		{"pkg/metrics/count.go", "github.com/prometheus/client_golang/prometheus", ""},
+		{"pkg/metrics/count.go", "k8s.io/apimachinery/pkg/api/errors", ""},
+		{"pkg/metrics/count.go", module + "pkg/fleet", ""},
+		{"pkg/metrics/count_test.go", "k8s.io/component-base/metrics/testutil", "would not see"},
+		{"pkg/metrics/count_test.go", module + "pkg/election/leasetest", ""},
+		{"pkg/fleet/member.go", module + "pkg/metrics", "never up"},
+		{"pkg/flotilla/shard.go", module + "pkg/manager", "never up"},
+		{"pkg/flotilla/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", "builds no controller-runtime"},
+		{"pkg/manager/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", ""},
+		{"pkg/manager/shard.go", module + "pkg/fleet", "what any adopter has"},
+		{"test/controlplane/users.go", "sigs.k8s.io/controller-runtime/pkg/envtest", ""},
 		{"pkg/audit/check.go", module + "pkg/controllers/catalogue", "its caller passes in"},
 		{"pkg/audit/check.go", "k8s.io/client-go/kubernetes", "asks no cluster"},
 		{"pkg/audit/check.go", "k8s.io/apiserver/pkg/apis/audit/v1", ""},

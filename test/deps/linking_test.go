@@ -47,6 +47,29 @@ func TestFewBinariesLinkTheControllers(t *testing.T) {
 	}
 }
 
+// stockOnly are packages that a program with controllers of its own does not have.
+var stockOnly = []string{module + "pkg/controllers", module + "pkg/app", "k8s.io/kubernetes", "k8s.io/component-base"}
+
+// forAnyProgram are packages that such a program imports, with all that they link.
+var forAnyProgram = []string{"pkg/metrics", "pkg/flotilla", "pkg/manager"}
+
+const forAnyProgramReason = "it is for programs that have neither component-base nor k8s.io/kubernetes, and whose registries " +
+	"and flags theirs would meet: what needs them belongs into pkg/app"
+
+// TestLibrariesLinkNothingOfTheStockBinary follows imports through the packages of the project: a rule about one
+// package's imports does not see what comes by way of another.
+func TestLibrariesLinkNothingOfTheStockBinary(t *testing.T) {
+	graph := newLinks(sources(t))
+	for _, folder := range forAnyProgram {
+		if len(graph.imports[folder]) == 0 {
+			t.Errorf("%s imports nothing: is it there?", folder)
+		}
+		if why := graph.stockOnly(folder); why != nil {
+			t.Errorf("%s imports %s: %s", folder, strings.Join(why, ", which imports "), forAnyProgramReason)
+		}
+	}
+}
+
 // links says which folder of the module imports what, for programs and libraries and for their tests.
 type links struct {
 	imports, testImports map[string][]string
@@ -82,11 +105,24 @@ func (l links) binaries() []string {
 
 // heavy returns the imports, each of the one before, by which a folder's binary or its tests come to something heavy.
 func (l links) heavy(folder string) []string {
+	return l.find(append(slices.Clone(l.imports[folder]), l.testImports[folder]...), func(name string) bool {
+		return name == heavy[0] || belowAny(name, heavy[1:])
+	})
+}
+
+// stockOnly returns the imports, each of the one before, by which a package comes to something that only the
+// stock-compatible binary has.
+func (l links) stockOnly(folder string) []string {
+	return l.find(l.imports[folder], func(name string) bool { return belowAny(name, stockOnly) })
+}
+
+// find returns the imports, each of the one before, that lead from these to one that is sought.
+func (l links) find(from []string, sought func(name string) bool) []string {
 	seen := map[string]bool{}
 	var search func(imports []string) []string
 	search = func(imports []string) []string {
 		for _, name := range imports {
-			if name == heavy[0] || belowAny(name, heavy[1:]) {
+			if sought(name) {
 				return []string{name}
 			}
 			within, ours := strings.CutPrefix(name, module)
@@ -100,7 +136,7 @@ func (l links) heavy(folder string) []string {
 		}
 		return nil
 	}
-	return search(append(slices.Clone(l.imports[folder]), l.testImports[folder]...))
+	return search(from)
 }
 
 // TestLinkingRuleComplains plants a test that comes to the controllers by way of another package.
@@ -124,6 +160,21 @@ func TestLinkingRuleComplains(t *testing.T) {
 		"cmd/d": {"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"},
 	} {
 		if got := graph.heavy(folder); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", folder, got, want)
+		}
+	}
+	library := newLinks([]file{
+		plant("pkg/a/a.go", "package a\n\nimport _ \""+module+"pkg/b\"\n"),
+		plant("pkg/a/a_test.go", "package a\n\nimport _ \"k8s.io/component-base/metrics\"\n"),
+		plant("pkg/b/b.go", "package b\n\nimport _ \"k8s.io/component-base/version\"\n"),
+		plant("pkg/c/c.go", "package c\n\nimport _ \"k8s.io/component-helpers/x\"\n"),
+		plant("pkg/c/c_test.go", "package c\n\nimport _ \""+module+"pkg/b\"\n"),
+	})
+	for folder, want := range map[string][]string{
+		"pkg/a": {module + "pkg/b", "k8s.io/component-base/version"},
+		"pkg/c": nil, // its tests are not linked by who imports it
+	} {
+		if got := library.stockOnly(folder); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", folder, got, want)
 		}
 	}

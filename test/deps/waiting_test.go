@@ -14,7 +14,7 @@ const (
 		"time is virtual, or wait for the event itself; in a helper that runs in a synctest bubble, end the line with " +
 		"'// virtual'"
 	contextReason = "a test that hangs on a context of its own outlives its deadline: use t.Context(), in a Cleanup " +
-		"context.WithoutCancel(t.Context()) with a timeout; only TestMain, and what it hands its *testing.M, has no t"
+		"context.WithoutCancel(t.Context()) with a timeout; only TestMain, what it hands its *testing.M, and examples have no t"
 )
 
 // TestTestsWaitForNothing finds sleeps in real time and contexts that no test ends.
@@ -32,7 +32,7 @@ func waitingComplaints(f file) []string {
 	}
 	names := packageNames(f.ast)
 	bubbles := spans(f.ast, func(n ast.Node) bool { return isCall(n, names["testing/synctest"], "Test") })
-	mains := spans(f.ast, takesTestingM)
+	mains := spans(f.ast, func(n ast.Node) bool { return takesTestingM(n) || isExample(n) })
 	virtual := virtualLines(f)
 
 	var complaints []string
@@ -100,6 +100,12 @@ func takesTestingM(n ast.Node) bool {
 	return false
 }
 
+// isExample reports whether n is a function that go test runs as an example, or that documents only.
+func isExample(n ast.Node) bool {
+	function, ok := n.(*ast.FuncDecl)
+	return ok && function.Recv == nil && strings.HasPrefix(function.Name.Name, "Example") && len(function.Type.Params.List) == 0
+}
+
 type span struct{ from, to token.Pos }
 
 // spans returns where the nodes stand that match accepts.
@@ -156,6 +162,8 @@ func TestWaitingRulesComplain(t *testing.T) {
 		{"sleep outside tests", "a.go", `func Pass() { time.Sleep(1) }`, ""},
 		{"background", "a_test.go", `func TestA(t *testing.T) { run(context.Background()) }`, "t.Context()"},
 		{"todo", "a_test.go", `func TestA(t *testing.T) { run(context.TODO()) }`, "t.Context()"},
+		{"background in an example", "a_test.go", `func ExampleRun() { run(context.Background()) }`, ""},
+		{"background in what is no example", "a_test.go", `func ExampleRun(t *testing.T) { run(context.Background()) }`, "t.Context()"},
 		{"background in TestMain", "a_test.go", `func TestMain(m *testing.M) { run(context.Background()) }`, ""},
 		{"background in its helper", "a_test.go", `func start(m *testing.M) int { return run(context.Background()) }`, ""},
 		{"background outside tests", "a.go", `func run() { run(context.Background()) }`, ""},

@@ -6,15 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,8 +26,11 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -45,15 +51,33 @@ type example struct {
 	kind        string
 	// html is what is in the ConfigMap for a text.
 	html func(text string) string
+	// flags have it serve its probes at an address.
+	flags func(address string) []string
+	// warm are parts of the line in its log that says that a shard came with warm caches.
+	warm []string
 }
 
 var clientGo = example{
 	name: "client-go", fleet: "pages", kind: "Page",
 	resource: schema.GroupVersionResource{Group: "example.flotilla.dev", Version: "v1", Resource: "pages"},
 	html:     func(text string) string { return "<p>" + text + "</p>" },
+	flags:    func(address string) []string { return []string{"--listen=" + address} },
+	warm:     []string{`"Acquired shard"`, `how="handoff"`, `caches="warm"`},
+}
+
+var controllerRuntime = example{
+	name: "controller-runtime", fleet: "websites", kind: "Website",
+	resource: schema.GroupVersionResource{Group: "web.example.com", Version: "v1", Resource: "websites"},
+	html:     func(text string) string { return "<h1>" + text + "</h1>" },
+	flags: func(address string) []string {
+		return []string{"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=" + address}
+	},
+	warm: []string{`"msg":"Acquired shard"`, `"how":"handoff"`, `"caches":"warm"`},
 }
 
 func TestClientGo(t *testing.T) { t.Parallel(); clientGo.run(t) }
+
+func TestControllerRuntime(t *testing.T) { t.Parallel(); controllerRuntime.run(t) }
 
 // run takes the example through a death.
 func (e example) run(t *testing.T) {
@@ -74,7 +98,11 @@ func (e example) run(t *testing.T) {
 	e.create(t, client, objects)
 	e.requireDone(t, client, "first", harness.Patience)
 
-	if err := members[e.fleet+"-1"].Kill(); err != nil {
+	e.requireShards(t, client, slices.Collect(maps.Keys(members)))
+	e.requireStatus(t, plane, slices.Collect(maps.Keys(members)))
+	killed := members[e.fleet+"-1"]
+	e.requireWarm(t, killed)
+	if err := killed.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	delete(members, e.fleet+"-1")
@@ -174,7 +202,7 @@ func (e example) start(t *testing.T, plane *controlplane.ControlPlane, binary, k
 		t.Fatal(err)
 	}
 	listen := fmt.Sprintf("127.0.0.1:%d", port)
-	process, err := plane.StartProcess(name, binary, []string{"--kubeconfig=" + kubeconfig, "--namespace=" + e.fleet, "--member=" + name, "--listen=" + listen})
+	process, err := plane.StartProcess(name, binary, append(e.flags(listen), "--kubeconfig="+kubeconfig, "--namespace="+e.fleet, "--member="+name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +224,60 @@ func (e example) start(t *testing.T, plane *controlplane.ControlPlane, binary, k
 	return process
 }
 
-func namespace(i int) string { return fmt.Sprintf("team-%02d", i) }
+// requireShards waits until each of the members holds a shard.
+func (e example) requireShards(t *testing.T, client kubernetes.Interface, members []string) {
+	t.Helper()
+	harness.Eventually(t, takeover, "each member holds a shard", func(ctx context.Context) error {
+		leases, err := client.CoordinationV1().Leases(e.fleet).List(ctx, metav1.ListOptions{LabelSelector: fleet.ShardLabel})
+		if err != nil {
+			return err
+		}
+		for _, name := range members {
+			if !slices.ContainsFunc(leases.Items, func(l coordinationv1.Lease) bool {
+				return election.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")) == name
+			}) {
+				return fmt.Errorf("%s holds none of %d", name, len(leases.Items))
+			}
+		}
+		return nil
+	})
+}
+
+// requireWarm holds that shards which were handed to a member came with caches that had seen the last
+// owner's writes.
+func (e example) requireWarm(t *testing.T, member *controlplane.Process) {
+	t.Helper()
+	log, err := os.ReadFile(member.LogPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !harness.HasLine(string(log), e.warm...) {
+		t.Errorf("no shard was handed to %s with warm caches, see %s", member.Name(), harness.Tail(member.LogPath()))
+	}
+}
+
+// requireStatus asks the command of this project for the fleet, which is as it should be.
+func (e example) requireStatus(t *testing.T, plane *controlplane.ControlPlane, members []string) {
+	t.Helper()
+	harness.Eventually(t, harness.Patience, "flotilla status finds nothing wrong", func(ctx context.Context) error {
+		command := exec.CommandContext(ctx, harness.Binary(t, plane, harness.Fleet), "status",
+			"--kubeconfig", plane.AdminKubeconfig(), "--fleet-name", e.fleet, "-n", e.fleet)
+		out, err := command.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w:\n%s", err, out)
+		}
+		for _, name := range members {
+			if !strings.Contains(string(out), name) {
+				return fmt.Errorf("it does not name %s:\n%s", name, out)
+			}
+		}
+		return nil
+	})
+}
+
+// namespace differs early: names that differ in their last letters alone lie beside each other in the
+// keyspace, and so in one range until the planner has cut it.
+func namespace(i int) string { return fmt.Sprintf("%02d-the-team", i) }
 
 // create creates an object in each namespace.
 func (e example) create(t *testing.T, client kubernetes.Interface, objects dynamic.Interface) {

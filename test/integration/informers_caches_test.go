@@ -225,7 +225,7 @@ func (p *process) checkMode(t testing.TB, want informer.Mode) {
 	}
 	modes := p.pool.Modes()
 	for _, s := range subjects {
-		if s.namespaced && !s.custom && p.shards[0].read[s.gvr] != nil && modes[s.gvr] != want {
+		if s.namespaced && p.shards[0].read[s.gvr] != nil && modes[s.gvr] != want {
 			t.Errorf("%s: filter of %s is at the %s, want %s", p.name, s.gvr.Resource, modes[s.gvr], want)
 		}
 	}

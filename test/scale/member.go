@@ -9,19 +9,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	k8smetrics "k8s.io/component-base/metrics"
 
-	appmetrics "github.com/flotilla-kube/flotilla/pkg/app/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
-	"github.com/flotilla-kube/flotilla/pkg/informer"
+	fleetmetrics "github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -78,7 +76,10 @@ func (m *member) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	counted := appmetrics.New(fleetName)
+	counted, err := fleetmetrics.New(fleetmetrics.Options{Fleet: fleetName})
+	if err != nil {
+		return err
+	}
 	config := fleet.Config{
 		Fleet: fleetName, Member: m.name, Plan: m.plan,
 		Leases:         leases{client.CoordinationV1().Leases(namespace), m},
@@ -95,8 +96,10 @@ func (m *member) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	registry := k8smetrics.NewKubeRegistry()
-	counted.RegisterWith(registry, appmetrics.Source{Member: present, Informers: noInformers{}, Enforced: config.Enforced})
+	registry := prometheus.NewRegistry()
+	if err := counted.Register(registry, fleetmetrics.Source{Member: present}); err != nil {
+		return err
+	}
 	m.set(present)
 	defer m.set(nil)
 	scraping, stop := context.WithCancel(ctx)
@@ -126,7 +129,7 @@ func (m *member) config() *rest.Config {
 	return rest.AddUserAgent(c, "fleet-member/"+m.name)
 }
 
-func (m *member) scrapeUntilDone(ctx context.Context, registry k8smetrics.KubeRegistry) {
+func (m *member) scrapeUntilDone(ctx context.Context, registry prometheus.Gatherer) {
 	ticker := time.NewTicker(m.scrape)
 	defer ticker.Stop()
 	for {
@@ -233,14 +236,6 @@ func (c countedConn) Write(p []byte) (int, error) {
 	c.crew.sent.Add(int64(n))
 	return n, err
 }
-
-// noInformers are the informers of a process without controllers.
-type noInformers struct{}
-
-func (noInformers) Discarded() int64                                     { return 0 }
-func (noInformers) Unseen() int64                                        { return 0 }
-func (noInformers) Modes() map[schema.GroupVersionResource]informer.Mode { return nil }
-func (noInformers) Followed() map[schema.GroupVersionResource]int        { return nil }
 
 // liveHeap returns what the last garbage collection has left, in bytes.
 func liveHeap() uint64 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/app/shadow"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+	"github.com/flotilla-kube/flotilla/pkg/metrics"
 )
 
 // page is what people read.
@@ -48,15 +49,25 @@ func signature(kind string, labels []string) string {
 	return kind + " " + strings.Join(labels, ",")
 }
 
-// defined returns the families that there are: those of this package, and those of the queues, which are in the process's registry.
+// families returns those of a member.
+func families(t *testing.T) []metrics.Family {
+	t.Helper()
+	m, err := metrics.New(metrics.Options{Fleet: "flotilla"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Families()
+}
+
+// defined returns the families that there are: those of a member, and those of the queues, which are in the process's registry.
 func defined(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, f := range families {
-		if _, twice := all[f.name]; twice {
-			t.Errorf("%s is defined twice", f.name)
+	for _, f := range families(t) {
+		if _, twice := all[f.Name]; twice {
+			t.Errorf("%s is defined twice", f.Name)
 		}
-		all[f.name] = signature(f.kind, f.labels)
+		all[f.Name] = signature(f.Kind, f.Labels)
 	}
 	queues.NewGroup("ring", "shard")
 	defer queues.Forget("ring", "shard")
@@ -222,10 +233,10 @@ func lint(t *testing.T, text string) {
 
 // TestLabelsAreBounded has definitions alone, whether they have samples or not; and plants samples.
 func TestLabelsAreBounded(t *testing.T) {
-	for _, f := range families {
-		for _, label := range f.labels {
+	for _, f := range families(t) {
+		for _, label := range f.Labels {
 			if _, known := values[label]; !known {
-				t.Errorf("%s has label %q, which is not one of %v", f.name, label, slices.Sorted(maps.Keys(values)))
+				t.Errorf("%s has label %q, which is not one of %v", f.Name, label, slices.Sorted(maps.Keys(values)))
 			}
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
+	"github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -80,8 +81,11 @@ type testProcess struct {
 
 func launch(t *testing.T, store *leasetest.Store, name string, plan shard.Plan) *testProcess {
 	t.Helper()
-	p := &testProcess{Metrics: New("flotilla"), registry: k8smetrics.NewKubeRegistry(), ended: make(chan struct{})}
+	p := &testProcess{registry: k8smetrics.NewKubeRegistry(), ended: make(chan struct{})}
 	var err error
+	if p.Metrics, err = New(metrics.Options{Fleet: "flotilla"}); err != nil {
+		t.Fatal(err)
+	}
 	p.Member, err = fleet.New(fleet.Config{
 		Fleet: "flotilla", Member: name, Plan: plan, Leases: store.Client(name), Clock: clock.RealClock{},
 		Timing: election.DefaultTiming(), Gates: []string{"kube-controller-manager"}, Exit: func(reason string) { t.Error(reason) }, Observe: p.Count,
@@ -93,7 +97,11 @@ func launch(t *testing.T, store *leasetest.Store, name string, plan shard.Plan) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.register(p.registry, Source{Member: p.Member, Informers: informers{}, Enforced: func() bool { return true }})
+	enforced := func() bool { return true }
+	source := metrics.Source{Member: p.Member, Informers: informers{}, Enforced: enforced}
+	if err := p.register(p.registry, source); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	p.stop = cancel
 	go func() { defer close(p.ended); _ = p.Run(ctx) }()
@@ -114,11 +122,11 @@ func text(t *testing.T, registry k8smetrics.KubeRegistry) string {
 
 func parse(t *testing.T, text string) testutil.Metrics {
 	t.Helper()
-	metrics := testutil.NewMetrics()
-	if err := testutil.ParseMetrics(text, &metrics); err != nil {
+	parsed := testutil.NewMetrics()
+	if err := testutil.ParseMetrics(text, &parsed); err != nil {
 		t.Fatal(err)
 	}
-	return metrics
+	return parsed
 }
 
 // sum adds up the samples with these labels.

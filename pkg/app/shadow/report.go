@@ -64,7 +64,8 @@ type Report struct {
 	Lasting int     `json:"lasting"`
 	Objects int     `json:"objects"`
 	Writes  []Write `json:"writes"`
-	// Events about objects were refused too; Uncounted are attempts beyond what is counted apart.
+	// Events about objects were refused too; Uncounted are attempts on objects or of kinds that
+	// there was no room to follow.
 	Events    int64  `json:"events"`
 	Uncounted int64  `json:"uncounted,omitempty"`
 	ByRead    []Read `json:"byRead"`
@@ -151,6 +152,9 @@ func (r Report) Text(out io.Writer) error {
 		fmt.Fprintf(&b, " (%s)", r.Rights.Failure)
 	}
 	fmt.Fprintf(&b, "\nWrites:      %s, %d lasting; none was sent. Events: %d\n", status.Plural(r.Objects, "object"), r.Lasting, r.Events)
+	if r.Uncounted > 0 {
+		fmt.Fprintf(&b, "Uncounted:   %s on objects that there was no room to follow\n", status.Plural(int(r.Uncounted), "attempt"))
+	}
 	if len(r.NotRun) > 0 {
 		fmt.Fprintf(&b, "Not run:     %s\n", strings.Join(r.NotRun, ", "))
 	}

@@ -94,6 +94,20 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestReportSaysWhatItCouldNotFollow, where there is such a thing.
+func TestReportSaysWhatItCouldNotFollow(t *testing.T) {
+	r, _ := reporting()
+	report := r.Report()
+	report.Uncounted = 12
+	var b strings.Builder
+	if err := report.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := "Events: 0\nUncounted:   12 attempts on objects that there was no room to follow\n"; !strings.Contains(b.String(), want) {
+		t.Errorf("no %q in\n%s", want, b.String())
+	}
+}
+
 // TestServesReport: text, JSON, and nothing else.
 func TestServesReport(t *testing.T) {
 	r, _ := reporting()

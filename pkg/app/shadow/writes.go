@@ -2,6 +2,7 @@ package shadow
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ const (
 	// LastingAfter is after what time a controller that tries again wants what nobody else has done.
 	LastingAfter = 30 * time.Second
 	// maxKinds bounds the kinds of writes that are counted apart, and maxObjects the objects, of all
-	// kinds, of which it is known that they have been counted: about 4 MB.
+	// kinds, whose attempts are followed: about 5 MB.
 	maxKinds   = 1000
 	maxObjects = 50_000
 	// maxExamples is how many objects of each kind are named.
@@ -24,7 +25,7 @@ const (
 type Write struct {
 	Kind
 	// Objects are how many there were, Lasting how many of these were tried again LastingAfter after
-	// the first attempt. Attempts are all requests.
+	// the first attempt of a series. Attempts are all requests.
 	Objects  int   `json:"objects"`
 	Lasting  int   `json:"lasting"`
 	Attempts int64 `json:"attempts"`
@@ -40,12 +41,31 @@ type writes struct {
 	events  int64
 	// uncounted are attempts that are beyond the bounds.
 	uncounted int64
+	// swept is when place was last looked for.
+	swept time.Time
 }
 
-// attempts are those on one object.
+// attempts are the latest series of those on one object.
 type attempts struct {
-	first   time.Time
-	lasting bool
+	first, last time.Time
+	lasting     bool
+}
+
+// isOver reports whether an attempt now begins another series. A controller that fails waits about
+// as long as it has tried, and at most twice that; after a longer pause the attempt is about
+// something else, such as a second race with the leader.
+func (a *attempts) isOver(now time.Time) bool {
+	return now.Sub(a.last) > 2*a.last.Sub(a.first)+LastingAfter
+}
+
+// sweep makes room by forgetting the objects whose series is over and was short. It costs a look at
+// all of them, and so is done only once in LastingAfter.
+func (w *writes) sweep(now time.Time) {
+	if now.Sub(w.swept) < LastingAfter {
+		return
+	}
+	w.swept = now
+	maps.DeleteFunc(w.objects, func(_ uint64, a *attempts) bool { return !a.lasting && a.isOver(now) })
 }
 
 func newWrites() *writes {
@@ -71,16 +91,26 @@ func (w *writes) add(r request, now time.Time) {
 	write.Attempts++
 	key := keyOf(r)
 	object := w.objects[key]
-	switch {
-	case object == nil && len(w.objects) >= maxObjects:
-		w.uncounted++
-	case object == nil:
-		w.objects[key] = &attempts{first: now}
+	if object == nil {
+		if len(w.objects) >= maxObjects {
+			w.sweep(now)
+		}
+		if len(w.objects) >= maxObjects {
+			w.uncounted++
+			return
+		}
+		w.objects[key] = &attempts{first: now, last: now}
 		write.Objects++
 		if write.Lasting == 0 {
 			write.name(r)
 		}
-	case !object.lasting && now.Sub(object.first) >= LastingAfter:
+		return
+	}
+	if object.isOver(now) {
+		object.first = now
+	}
+	object.last = now
+	if !object.lasting && now.Sub(object.first) >= LastingAfter {
 		object.lasting = true
 		if write.Lasting == 0 {
 			write.Examples = nil

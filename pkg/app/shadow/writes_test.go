@@ -51,6 +51,68 @@ func TestCountsObjects(t *testing.T) {
 	check(4, 1, 16, "a/two")
 }
 
+// TestLastingNeedsOneSeries: a controller that tries again and again, at growing intervals, wants
+// what nobody else does; two races with the leader on one object, an hour apart, are no such
+// series.
+func TestLastingNeedsOneSeries(t *testing.T) {
+	for name, test := range map[string]struct {
+		at   []time.Duration
+		want int
+	}{
+		"one race":                     {[]time.Duration{0, time.Millisecond, 3 * time.Millisecond}, 0},
+		"two races, an hour apart":     {[]time.Duration{0, 5 * time.Millisecond, time.Hour, time.Hour + 5*time.Millisecond}, 0},
+		"just one series":              {[]time.Duration{0, LastingAfter}, 1},
+		"just two":                     {[]time.Duration{0, LastingAfter + 1}, 0},
+		"the second one lasts":         {[]time.Duration{0, time.Hour, time.Hour + 10*time.Second, time.Hour + LastingAfter}, 1},
+		"intervals that double":        {[]time.Duration{0, 20 * time.Second, 60 * time.Second, 140 * time.Second}, 1},
+		"it lasts, and begins again":   {[]time.Duration{0, LastingAfter, time.Hour, time.Hour + LastingAfter}, 1},
+		"every quarter of an hour":     {[]time.Duration{0, 15 * time.Minute, 30 * time.Minute}, 0},
+		"a pause within a long series": {[]time.Duration{0, 20 * time.Second, 90 * time.Second}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, began := newWrites(), time.Unix(1000, 0)
+			for _, after := range test.at {
+				w.add(of(create, "a", "one"), began.Add(after))
+			}
+			all, _, _ := w.list()
+			if all[0].Lasting != test.want || all[0].Objects != 1 || all[0].Attempts != int64(len(test.at)) {
+				t.Errorf("counted %+v, want %d lasting", all[0], test.want)
+			}
+		})
+	}
+}
+
+// TestRoomIsMade: once there is no more room, objects that were tried for a short while and no more
+// make room for others, those that last do not, and what was followed before is followed on.
+func TestRoomIsMade(t *testing.T) {
+	w, now := newWrites(), time.Unix(1000, 0)
+	lasts := of(create, "a", "lasts")
+	w.add(lasts, now)
+	w.add(lasts, now.Add(LastingAfter))
+	for i := range maxObjects - 2 {
+		w.add(of(create, "a", fmt.Sprint(i)), now)
+	}
+	now = now.Add(LastingAfter)
+	fresh := of(create, "a", "fresh")
+	w.add(fresh, now)
+	w.add(of(create, "b", "early"), now)
+	if _, _, uncounted := w.list(); uncounted != 1 {
+		t.Errorf("%d uncounted while all may go on, want 1", uncounted)
+	}
+	now = now.Add(LastingAfter)
+	late := of(create, "b", "late")
+	w.add(late, now)
+	if len(w.objects) != 3 || w.objects[keyOf(lasts)] == nil || w.objects[keyOf(fresh)] == nil || w.objects[keyOf(late)] == nil {
+		t.Errorf("%d objects are followed, want the one that lasts, the fresh and the late one", len(w.objects))
+	}
+	w.add(fresh, now)
+	w.add(late, now.Add(LastingAfter))
+	all, _, uncounted := w.list()
+	if all[0].Lasting != 3 || uncounted != 1 {
+		t.Errorf("counted %+v and %d uncounted, want 3 lasting and 1", all[0], uncounted)
+	}
+}
+
 // TestCountIsBounded: more objects and more kinds than there is room for are counted as such.
 func TestCountIsBounded(t *testing.T) {
 	w, now := newWrites(), time.Unix(1000, 0)

@@ -132,7 +132,7 @@ func proposals(reading *status.Reading) (int, error) {
 			return 0, fmt.Errorf("not all groups are weighed yet, to balance ring %s", ring.Name)
 		}
 		for range 2 {
-			proposal, worth, err := shard.Propose(plan, ring.Name, weights.Weights, reading.Stayers(ring.Name), shard.DefaultLimits())
+			proposal, worth, err := shard.Propose(plan, ring.Name, weights.Weights, reading.Stayers(ring), shard.DefaultLimits())
 			if err != nil {
 				return 0, err
 			}

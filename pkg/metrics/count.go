@@ -6,7 +6,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -42,7 +41,8 @@ const (
 	phaseRelease fleet.Phase = "release"
 )
 
-// Count counts what happens. It does not block.
+// Count counts what happens to the member: it is for fleet.Config.Observe. It does not block, and it
+// may be called before Register.
 func (m *Metrics) Count(e fleet.Event) {
 	if e.Type == fleet.EventWriteRefused {
 		m.refusedWrites.WithLabelValues(e.ID.Ring, string(e.Reason)).Inc()
@@ -70,10 +70,8 @@ func (m *Metrics) countShard(e fleet.Event) {
 	switch e.Type {
 	case election.EventAcquired:
 		m.transitions.WithLabelValues(ring, "acquired").Inc()
-		m.holds(e.Name, 1)
 	case election.EventEnded:
 		m.transitions.WithLabelValues(ring, string(e.Reason)).Inc()
-		m.holds(e.Name, 0)
 	case election.EventReleased:
 		m.observe(ring, phaseRelease, e.Duration)
 		if e.Handover != nil && e.Handover.Drain > 0 {
@@ -95,9 +93,6 @@ func (m *Metrics) countShard(e fleet.Event) {
 		m.countAcquisition(e)
 	case fleet.EventRunning, fleet.EventAbandoned:
 		m.countAcquisition(e)
-	case fleet.EventForgotten:
-		queues.Forget(e.ID.Ring, e.ID.Name)
-		m.master.Delete(map[string]string{"name": e.Name})
 	}
 }
 
@@ -121,18 +116,6 @@ func (m *Metrics) countAcquisition(e fleet.Event) {
 
 func (m *Metrics) observe(ring string, phase fleet.Phase, took time.Duration) {
 	m.phases.WithLabelValues(ring, string(phase)).Observe(took.Seconds())
-}
-
-// holds says whether a Lease is held, and so whether this member holds anything.
-func (m *Metrics) holds(lease string, held float64) {
-	m.master.WithLabelValues(lease).Set(held)
-	anything := 0.0
-	for _, s := range m.source.Member.Shards() {
-		if s.Owned {
-			anything = 1
-		}
-	}
-	m.master.WithLabelValues(component).Set(anything)
 }
 
 // countRequest counts the event if it is about a request for a Lease.
@@ -177,7 +160,7 @@ func (m *Metrics) kindOf(e fleet.Event) string {
 		return kindShard
 	case strings.HasPrefix(string(e.Type), string(fleet.EventGate)):
 		return kindGate
-	case e.Name == fleet.PlanLease(m.fleet):
+	case e.Name == fleet.PlanLease(m.options.Fleet):
 		return kindPlan
 	default:
 		return kindMember
@@ -191,16 +174,19 @@ var causes = map[fleet.How][]fleet.Why{
 	fleet.HowVacant:   {fleet.WhyNew, fleet.WhyReleased},
 }
 
-// zero has the counters and histograms there that an alert may wait for: an increase from nothing to 1 is none to Prometheus.
-func (m *Metrics) zero() {
+// zero has the counters and histograms there that an alert may wait for: an increase from nothing to
+// 1 is none to Prometheus.
+func (m *Metrics) zero(member *fleet.Member) {
 	for _, result := range []string{string(fleet.EventFenced), string(fleet.EventFenceRefused)} {
 		m.marks.WithLabelValues(result)
 	}
-	for _, result := range []string{string(fleet.EventPlanAdopted), string(fleet.EventPlanRefused), string(fleet.EventPlanRestored), string(fleet.EventPlanAdapted)} {
-		m.plans.WithLabelValues(result)
+	for _, result := range []election.EventType{
+		fleet.EventPlanAdopted, fleet.EventPlanRefused, fleet.EventPlanRestored, fleet.EventPlanAdapted,
+	} {
+		m.plans.WithLabelValues(string(result))
 	}
 	kinds := []string{kindMember, kindShard, kindPlan}
-	if len(m.source.Member.Gates()) > 0 {
+	if len(member.Gates()) > 0 {
 		kinds = append(kinds, kindGate)
 	}
 	for _, kind := range kinds {
@@ -214,18 +200,29 @@ func (m *Metrics) zero() {
 
 // zeroRings does the same for the rings of the plan in force.
 func (m *Metrics) zeroRings() {
-	plan, _ := m.source.Member.Plan()
+	source := m.source.Load()
+	if source == nil {
+		return
+	}
+	plan, _ := source.Member.Plan()
 	for _, ring := range plan.Rings {
-		for _, reason := range []election.Refusal{election.RefusedClosed, election.RefusedExpired, election.RefusedGate} {
+		for _, reason := range []election.Refusal{
+			election.RefusedClosed, election.RefusedExpired, election.RefusedGate,
+		} {
 			m.refusedWrites.WithLabelValues(ring.Name, string(reason))
 		}
-		for _, phase := range []fleet.Phase{phasePrepare, fleet.PhaseAsk, fleet.PhaseAcquire, fleet.PhaseCatchUp, fleet.PhaseStart, fleet.PhaseDrain, phaseRelease} {
+		for _, phase := range []fleet.Phase{
+			phasePrepare, fleet.PhaseAsk, fleet.PhaseAcquire, fleet.PhaseCatchUp, fleet.PhaseStart,
+			fleet.PhaseDrain, phaseRelease,
+		} {
 			m.phases.WithLabelValues(ring.Name, string(phase))
 		}
 		for how, reasons := range causes {
 			m.unowned.WithLabelValues(ring.Name, string(how))
 			for _, why := range reasons {
-				for _, result := range []election.EventType{fleet.EventRunning, fleet.EventRefused, fleet.EventAbandoned} {
+				for _, result := range []election.EventType{
+					fleet.EventRunning, fleet.EventRefused, fleet.EventAbandoned,
+				} {
 					m.acquisitions.WithLabelValues(ring.Name, string(how), string(why), string(result))
 				}
 			}

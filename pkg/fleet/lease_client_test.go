@@ -1,4 +1,4 @@
-package app
+package fleet
 
 import (
 	"encoding/pem"
@@ -45,11 +45,7 @@ func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 		}
 		return c
 	}
-	o, err := NewOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
-	leases, err := leaseClient(kubeconfig, o)
+	leases, err := kubernetes.NewForConfig(LeaseConfig(kubeconfig, "fleet-0"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,42 +1,68 @@
 package metrics
 
 import (
-	k8smetrics "k8s.io/component-base/metrics"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
-// stateDrained is what a member counts as whom an operator has drained, whatever it says of itself.
+// stateDrained is the state under which a member is counted that an operator has drained, whatever
+// it says of itself.
 const stateDrained = "drained"
 
-// DescribeWithStability implements k8smetrics.StableCollector.
-func (m *Metrics) DescribeWithStability(ch chan<- *k8smetrics.Desc) {
-	for _, d := range states {
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range m.descs {
 		ch <- d
+	}
+	for _, v := range m.vecs {
+		v.Describe(ch)
 	}
 }
 
-// samples are where a family's samples go.
-type samples chan<- k8smetrics.Metric
-
-func (s samples) gauge(d *k8smetrics.Desc, value float64, labels ...string) {
-	s <- k8smetrics.NewLazyConstMetric(d, k8smetrics.GaugeValue, value, labels...)
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, v := range m.vecs {
+		v.Collect(ch)
+	}
+	source := m.source.Load()
+	if source == nil {
+		return
+	}
+	out := samples{m.descs, ch}
+	collectShards(out, source.Member)
+	collectRings(out, source.Member)
+	collectFleet(out, source)
+	if source.Informers != nil {
+		collectInformers(out, source.Informers)
+	}
 }
 
-// CollectWithStability implements k8smetrics.StableCollector.
-func (m *Metrics) CollectWithStability(ch chan<- k8smetrics.Metric) {
-	out := samples(ch)
-	m.collectShards(out)
-	m.collectRings(out)
-	m.collectFleet(out)
-	m.collectInformers(out)
+// samples are where the samples of families go, if these have a description.
+type samples struct {
+	descs map[*family]*prometheus.Desc
+	ch    chan<- prometheus.Metric
 }
 
-func (m *Metrics) collectShards(out samples) {
-	name := election.MemberOf(m.source.Member.Incarnation())
-	for _, s := range m.source.Member.Shards() {
+func (s samples) gauge(f *family, value float64, labels ...string) {
+	s.send(f, prometheus.GaugeValue, value, labels...)
+}
+
+func (s samples) counter(f *family, value float64, labels ...string) {
+	s.send(f, prometheus.CounterValue, value, labels...)
+}
+
+func (s samples) send(f *family, kind prometheus.ValueType, value float64, labels ...string) {
+	if desc, exposed := s.descs[f]; exposed {
+		s.ch <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
+	}
+}
+
+func collectShards(out samples, member *fleet.Member) {
+	name := election.MemberOf(member.Incarnation())
+	for _, s := range member.Shards() {
 		out.gauge(shardOwned, toFloat(s.Owned), s.ID.Ring, s.ID.Name)
 		out.gauge(shardDesired, toFloat(s.Owner == name), s.ID.Ring, s.ID.Name)
 		out.gauge(shardWaiting, toFloat(s.Waiting), s.ID.Ring, s.ID.Name)
@@ -53,8 +79,7 @@ func (m *Metrics) collectShards(out samples) {
 	}
 }
 
-func (m *Metrics) collectRings(out samples) {
-	member := m.source.Member
+func collectRings(out samples, member *fleet.Member) {
 	plan, known := member.Plan()
 	if !known {
 		return
@@ -71,16 +96,19 @@ func (m *Metrics) collectRings(out samples) {
 	out.gauge(planGeneration, float64(plan.Generation))
 }
 
-func (m *Metrics) collectFleet(out samples) {
-	member := m.source.Member
+func collectFleet(out samples, source *Source) {
+	member := source.Member
 	out.gauge(planRefused, toFloat(member.Refused() != nil))
 	out.gauge(planLacking, float64(len(member.Lacks())))
 	out.gauge(stopped, toFloat(member.Stopped() != nil))
 	inForce, _ := member.Plan()
 	out.gauge(canaryRuns, toFloat(inForce.Canary != nil && !inForce.Canary.Aborted))
 	out.gauge(foreign, float64(len(member.Wishes().Foreign())))
-	out.gauge(fencePolicy, toFloat(m.source.Enforced()))
-	count := map[string]int{string(election.MemberJoining): 0, string(election.MemberActive): 0, string(election.MemberLeaving): 0, stateDrained: 0}
+	out.gauge(fencePolicy, toFloat(source.Enforced()))
+	count := map[string]int{
+		string(election.MemberJoining): 0, string(election.MemberActive): 0,
+		string(election.MemberLeaving): 0, stateDrained: 0,
+	}
 	for _, other := range member.Roster().Members() {
 		if fleet.IsDrained(other) {
 			count[stateDrained]++
@@ -100,17 +128,17 @@ func (m *Metrics) collectFleet(out samples) {
 // filteredByProcess is the label of resources of which ranges follow an informer of everything.
 const filteredByProcess = "process"
 
-func (m *Metrics) collectInformers(out samples) {
-	out <- k8smetrics.NewLazyConstMetric(discarded, k8smetrics.CounterValue, float64(m.source.Informers.Discarded()))
-	out <- k8smetrics.NewLazyConstMetric(unseen, k8smetrics.CounterValue, float64(m.source.Informers.Unseen()))
+func collectInformers(out samples, informers Informers) {
+	out.counter(discarded, float64(informers.Discarded()))
+	out.counter(unseen, float64(informers.Unseen()))
 	modes := map[informer.Mode]int{informer.ServerSide: 0, informer.ClientSide: 0}
-	for _, mode := range m.source.Informers.Modes() {
+	for _, mode := range informers.Modes() {
 		modes[mode]++
 	}
 	for mode, n := range modes {
 		out.gauge(watchMode, float64(n), string(mode))
 	}
-	out.gauge(watchMode, float64(len(m.source.Informers.Followed())), filteredByProcess)
+	out.gauge(watchMode, float64(len(informers.Followed())), filteredByProcess)
 }
 
 func toFloat(b bool) float64 {

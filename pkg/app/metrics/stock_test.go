@@ -1,0 +1,124 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-base/featuregate"
+	k8smetrics "k8s.io/component-base/metrics"
+	metricsfeatures "k8s.io/component-base/metrics/features"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/metrics"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+func never(context.Context, fleet.Work) (fleet.Instance, error) { return nil, errors.New("never") }
+
+// registered returns the registry of a member that does not run.
+func registered(t *testing.T, o metrics.Options) (*Metrics, k8smetrics.KubeRegistry) {
+	t.Helper()
+	o.Fleet = "flotilla"
+	m, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	member, err := fleet.New(fleet.Config{
+		Fleet: "flotilla", Member: "a", Plan: testPlan(t, 2), Leases: leasetest.NewStore().Client("a"),
+		Timing: election.DefaultTiming(), Build: never, Exit: func(string) {}, Observe: m.Count,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := k8smetrics.NewKubeRegistry()
+	if err := m.register(registry, metrics.Source{Member: member}); err != nil {
+		t.Fatal(err)
+	}
+	return m, registry
+}
+
+// TestAsComponentBaseMakesThem holds the families against what component-base makes of the same
+// definition: neither dashboards nor those who ask for native histograms must see a difference.
+func TestAsComponentBaseMakesThem(t *testing.T) {
+	gate := featuregate.NewVersionedFeatureGate(version.MustParse("1.37"))
+	if err := metricsfeatures.AddFeatureGates(gate); err != nil {
+		t.Fatal(err)
+	}
+	for _, native := range []bool{true, false} { // false, the default of this process, last
+		if err := gate.SetFromMap(map[string]bool{string(metricsfeatures.NativeHistograms): native}); err != nil {
+			t.Fatal(err)
+		}
+		metricsfeatures.ApplyFeatureGates(gate)
+		stock := k8smetrics.NewHistogramVec(&k8smetrics.HistogramOpts{
+			Name: "flotilla_lease_request_duration_seconds", StabilityLevel: k8smetrics.ALPHA,
+			Help:    "How long requests for the fleet's own Leases and its gates take, whatever comes of them.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"kind", "action"})
+		want := k8smetrics.NewKubeRegistry()
+		want.MustRegister(stock)
+		stock.WithLabelValues("member", "renew").Observe(.3)
+
+		m, got := registered(t, metrics.Options{NativeHistograms: native})
+		m.Count(fleet.Event{Event: election.Event{
+			Type: election.EventRenewed, Name: "flotilla-member-a", Action: election.Renew, Duration: 300e6,
+		}})
+		wanted, found := histogram(t, want), histogram(t, got)
+		if found != wanted {
+			t.Errorf("native %v:\n%s\nwant\n%s", native, found, wanted)
+		}
+		if strings.Contains(found, "schema:") != native {
+			t.Errorf("native %v:\n%s", native, found)
+		}
+	}
+}
+
+var created = regexp.MustCompile(`created_timestamp:\{[^}]*\}`)
+
+// histogram returns the family of the requests' durations, as protobuf's text.
+func histogram(t *testing.T, registry k8smetrics.KubeRegistry) string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "flotilla_lease_request_duration_seconds" {
+			return created.ReplaceAllString(strings.ReplaceAll(f.String(), "  ", " "), "")
+		}
+	}
+	t.Fatal("flotilla_lease_request_duration_seconds is not there")
+	return ""
+}
+
+// TestLeaderElectionMasterStatus follows one claim.
+func TestLeaderElectionMasterStatus(t *testing.T) {
+	m, registry := registered(t, metrics.Options{})
+	id := shard.ID{Ring: "namespaces", Name: "01"}
+	lease := fleet.ShardLease("flotilla", id)
+	for _, step := range []struct {
+		event election.EventType
+		want  string // of the Lease's series, "" for none
+	}{
+		{election.EventAcquired, "1"}, {election.EventRenewed, "1"}, {election.EventEnded, "0"}, {fleet.EventForgotten, ""},
+	} {
+		m.Count(fleet.Event{ID: id, Event: election.Event{Type: step.event, Name: lease}})
+		got := ""
+		for line := range strings.Lines(text(t, registry)) {
+			if value, ok := strings.CutPrefix(line, `leader_election_master_status{name="`+lease+`"} `); ok {
+				got = strings.TrimSpace(value)
+			}
+		}
+		if got != step.want {
+			t.Errorf("after %s, the Lease's is %q, want %q", step.event, got, step.want)
+		}
+	}
+	if want := `leader_election_master_status{name="kube-controller-manager"} 0` + "\n"; !strings.Contains(text(t, registry), want) {
+		t.Errorf("/metrics has no %s", want)
+	}
+}

@@ -1,0 +1,188 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/plant"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// restIntervals is how many intervals of the planner a shard rests after a change of plan, unless
+// members come or go, or the weights lie very unevenly.
+const restIntervals = 12
+
+// content is what a plan was found to be good with: the members, and the weights, if only in so far
+// as they are not urgent.
+type content struct {
+	members []string
+	weights shard.Weights
+}
+
+// outlook is what the planner sees of a ring whose shards are all where they are to be.
+type outlook struct {
+	plan shard.Plan
+	ring shard.Ring
+	// members are those that serve the ring and are there to stay, sorted.
+	members []string
+	weights Weights
+	// judgeable is set if all members are there, and everything they carry has been weighed.
+	judgeable bool
+	// newest are shards that stay with members of the newest version.
+	newest kept
+}
+
+// change is a change of plan that is worth making.
+type change struct {
+	shard.Proposal
+	// forMembers is set if it is made because members have come or gone, and not for the weights.
+	forMembers bool
+}
+
+// propose returns what to do about a ring, if it is time and worth it.
+func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring, now time.Time) (change, bool) {
+	m := p.member
+	if ring.Scope != shard.ScopeNamespaced || !m.settled(ring, now) {
+		return change{}, false
+	}
+	observations := m.observer.List()
+	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
+	members := Stayers(KnownMembers(m.config.Fleet, observations), roster, ring)
+	wishes := m.Wishes()
+	carrier := func(id shard.ID) string { return wishes.Carrier(plan, id) }
+	weights, complete := WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, carrier)
+	if !complete {
+		return change{}, false
+	}
+	return p.decide(ctx, outlook{
+		plan: plan, ring: ring, members: members, weights: weights,
+		newest: keepNewest(plan, ring.Name, roster),
+		judgeable: slices.Equal(wishes.MembersOf(ring.Name), members) &&
+			(weights.PerObject == 0 || weights.Whole),
+	}, now)
+}
+
+// decide is the part of propose that reads nothing. Members that have come or gone need not wait
+// for the interval, nor need a large imbalance, and shards do not rest then.
+func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change, bool) {
+	last := p.content[o.ring.Name]
+	if before := unsettled(o.ring, o.members); before > 0 && !slices.Equal(last.members, o.members) {
+		proposal, worth, err := p.around(ctx, o, o.newest)
+		if err != nil {
+			return change{}, false
+		}
+		if ring, _ := proposal.Plan.Ring(o.ring.Name); worth && unsettled(ring, o.members) < before {
+			return change{proposal, true}, true
+		}
+		// Some are rightly without a shard. What else is to be done is for the weights.
+		last.members = o.members
+		p.content[o.ring.Name] = last
+	}
+	urgent := sync.OnceValue(func() bool { return p.isUrgent(o) })
+	if due := now.Sub(p.last) >= p.member.config.Replanning.Interval || plant.ReplanRestless; !due {
+		same := slices.Equal(last.weights.Census, o.weights.Census) &&
+			maps.Equal(last.weights.Carried, o.weights.Carried)
+		if same || !urgent() {
+			// What cannot be judged yet is looked at again, even if it does not change.
+			if o.judgeable {
+				p.content[o.ring.Name] = content{last.members, o.weights.Weights}
+			}
+			return change{}, false
+		}
+	}
+	keep := o.newest
+	if !urgent() && !plant.ReplanRestless {
+		keep = keep.and(p.resting(o.ring, o.members, now))
+	}
+	proposal, worth, err := p.around(ctx, o, keep)
+	if !worth && err == nil {
+		p.content[o.ring.Name] = content{o.members, o.weights.Weights}
+	}
+	return change{Proposal: proposal}, worth && err == nil
+}
+
+// around returns what to do about a ring while some of its shards stay as they are. It logs an
+// error once.
+func (p *planner) around(ctx context.Context, o outlook, keep kept) (shard.Proposal, bool, error) {
+	limits := p.member.config.Replanning.Limits
+	proposal, worth, err := shard.ProposeAround(o.plan, o.ring.Name, o.weights.Weights, o.members, limits, keep)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != p.unplanned[o.ring.Name] {
+		klog.FromContext(ctx).Error(err, "Could not plan", "ring", o.ring.Name)
+	}
+	p.unplanned[o.ring.Name] = text
+	return proposal, worth, err
+}
+
+// remember records which shards a change of plan has moved or made for their weights.
+func (p *planner) remember(c change, now time.Time) {
+	for _, step := range c.Steps {
+		if step.Kind != shard.StepHome && !c.forMembers {
+			p.moved[step.Shard] = now
+		}
+	}
+	maps.DeleteFunc(p.moved, func(_ shard.ID, at time.Time) bool { return now.Sub(at) >= p.restTime() })
+}
+
+// resting returns the shards that are to stay as they are for a while, since they were moved or
+// made for their weights not long ago: with each move controllers forget what they keep in memory
+// only.
+func (p *planner) resting(ring shard.Ring, members []string, now time.Time) kept {
+	k := kept{}
+	for _, s := range ring.Shards {
+		at, moved := p.moved[s.ID]
+		if moved && now.Sub(at) < p.restTime() && s.Pin == "" && slices.Contains(members, s.Home) {
+			k[s.ID] = true
+		}
+	}
+	return k
+}
+
+// restTime is for how long a shard is left alone: an hour by default.
+func (p *planner) restTime() time.Duration {
+	return restIntervals * p.member.config.Replanning.Interval
+}
+
+// isUrgent reports whether the weights lie so unevenly that the interval is not to be waited for:
+// which they do for a while when a member is away, or a group has come to another one and not been
+// weighed there.
+func (p *planner) isUrgent(o outlook) bool {
+	if !o.judgeable {
+		return false
+	}
+	r := p.member.config.Replanning
+	b := shard.BalanceOf(o.plan, o.ring.Name, o.weights.Weights, o.members)
+	return b.Ratio() > b.Bound*r.Urgent && b.Max-b.Mean*b.Bound >= float64(r.Limits.MinWeight)
+}
+
+// unsettled returns how many of those members have no shard of the ring, plus how many shards have
+// another home; 0 before anybody has given homes. A pin to another member is the operator's affair:
+// no change of plan does anything about it.
+func unsettled(ring shard.Ring, members []string) int {
+	homes, n := map[string]bool{}, 0
+	for _, s := range ring.Shards {
+		homes[s.Belongs()] = true
+		if s.Pin == "" && s.Home != "" && !slices.Contains(members, s.Home) {
+			n++
+		}
+	}
+	delete(homes, "")
+	if len(homes) == 0 {
+		return 0
+	}
+	for _, member := range members {
+		if !homes[member] {
+			n++
+		}
+	}
+	return n
+}

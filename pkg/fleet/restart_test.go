@@ -1,0 +1,60 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// planned launches a, b and c with equal shares of 300 namespaces, a planner whose interval does
+// not end within the test, and returns them with the plan and the planner's name.
+func (s *sea) planned(t *testing.T, replanning func(*Config)) (ships map[string]*ship, plan shard.Plan, planner string) {
+	t.Helper()
+	s.weights = map[string]int64{}
+	for i := range 300 {
+		s.weights[fmt.Sprintf("team-%03d", i)] = 10
+	}
+	names := []string{"a", "b", "c"}
+	for i := range s.plan.Rings[0].Shards {
+		s.plan.Rings[0].Shards[i].Home = names[i%len(names)]
+	}
+	ships = map[string]*ship{}
+	for _, name := range names {
+		ships[name] = s.launch(name, replanning)
+	}
+	pass(10 * time.Minute)
+	return ships, s.known(t), election.MemberOf(election.RecordFrom(s.store.Get(PlanLease("flotilla"))).Holder)
+}
+
+func rarely(c *Config) {
+	c.Replanning, c.CensusInterval = Replanning{Interval: 24 * time.Hour}, time.Minute
+}
+
+// besides returns a member that is not the one of that name.
+func besides(name string) string {
+	if name == "a" {
+		return "b"
+	}
+	return "a"
+}
+
+// TestRestartLeavesThePlan: a member that was away for a while, and waits to be given shards, finds
+// the plan as it was.
+func TestRestartLeavesThePlan(t *testing.T) {
+	inBubble(t, 9, func(t *testing.T, s *sea) {
+		ships, before, planner := s.planned(t, rarely)
+		away := besides(planner)
+		ships[away].stop()
+		<-ships[away].ended
+		pass(5 * time.Minute)
+		ships[away] = s.launch(away, func(c *Config) { rarely(c); c.RebalanceDelay = time.Minute })
+		pass(5 * time.Minute)
+		if now := s.known(t).Generation; now != before.Generation {
+			t.Errorf("generation %d became %d because %s was restarted", before.Generation, now, away)
+		}
+		s.requireWorked()
+	})
+}

@@ -1,0 +1,111 @@
+package flotilla_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/flotilla-kube/flotilla/pkg/flotilla"
+)
+
+// A program with a controller of namespaced objects, one instance of which runs on each range, and one
+// of which there is one in the fleet.
+func Example() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		log.Fatal(err)
+	}
+	f, err := flotilla.New(config, flotilla.Options{
+		Fleet: "certs", Namespace: "certs", Member: os.Getenv("POD_NAME"),
+		Gates: []string{"certs-leader"}, // the Lease of the leader election that there was before
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	f.Namespaced("issuer", newIssuer)
+	f.Singleton("webhook-ca", newWebhookCA)
+	if err := f.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// newIssuer builds the controller of one range.
+func newIssuer(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
+	client, err := kubernetes.NewForConfig(s.Config()) // writes while the shard is owned
+	if err != nil {
+		return nil, err
+	}
+	secrets := s.Informers().Core().V1().Secrets() // those of the range
+	_, err = secrets.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{ /* ... */ })
+	if err != nil {
+		return nil, err
+	}
+	return flotilla.RunnableFunc(func(ctx context.Context) error {
+		_ = client
+		<-ctx.Done()
+		return nil
+	}), nil
+}
+
+func newWebhookCA(context.Context, *flotilla.Shard) (flotilla.Runnable, error) {
+	return flotilla.RunnableFunc(func(ctx context.Context) error { <-ctx.Done(); return nil }), nil
+}
+
+// Probes for a kubelet.
+func ExampleFleet_Ready() {
+	f, err := flotilla.New(&rest.Config{Host: "https://127.0.0.1:6443"}, flotilla.Options{
+		Fleet: "certs", Namespace: "certs", Member: "certs-0",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for path, probe := range map[string]func() error{"/readyz": f.Ready, "/healthz": f.Live} {
+		http.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			if err := probe(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			}
+		})
+	}
+	fmt.Println(f.Ready())
+	// Output: the fleet has not been run yet
+}
+
+// A test that finds what a controller does outside of its range.
+func ExampleOptions_outside() {
+	options := flotilla.Options{Fleet: "certs", Namespace: "certs", Member: "certs-0", Ranges: 2}
+	options.Outside = func(a flotilla.Access) {
+		fmt.Printf("%s of %s: %s %s\n", a.Controller, a.Shard, a.Method, a.Path)
+	}
+	if _, err := flotilla.New(&rest.Config{}, options); err != nil {
+		log.Fatal(err)
+	}
+	// Run the program with these options against a cluster, and let nothing be printed.
+}
+
+// A writer to something that is not Kubernetes, such as a cloud, is fenced as well.
+func ExampleShard_Wrap() {
+	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
+		cloud := &http.Client{Transport: s.Wrap(http.DefaultTransport)}
+		return flotilla.RunnableFunc(func(ctx context.Context) error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodPut, "https://cloud.example.com/balancers/a", nil)
+			if err != nil {
+				return err
+			}
+			resp, err := cloud.Do(req) // an error that is election.ErrFenced once the shard has gone
+			if err != nil {
+				return err
+			}
+			return resp.Body.Close()
+		}), nil
+	}
+}

@@ -1,0 +1,233 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
+)
+
+// unstructuredType is the type of the objects of [Factory.Dynamic].
+var unstructuredType = reflect.TypeFor[*unstructured.Unstructured]()
+
+// Resource is a resource whose objects are of a Go type that client-go's clientset does not have,
+// and how they are read.
+type Resource struct {
+	// GVR names the resource. Required.
+	GVR schema.GroupVersionResource
+	// Scope is [meta.RESTScopeNameNamespace] or [meta.RESTScopeNameRoot]. Empty means what the
+	// factory's [ScopeFunc] says. [PoolConfig.Resources] must have it.
+	Scope meta.RESTScopeName
+	// Object is an example of the type, a pointer; nothing in it counts but the type, and, of an
+	// unstructured object, its kind. Required.
+	Object runtime.Object
+	// ListerWatcher reads all objects of the resource, in all namespaces, from the API server that
+	// the pool's clients read. It must pass the options on as they are, or shards read more than
+	// they keep, and must not add selectors: what is cached is shared with others who ask for the
+	// same resource and type. Required.
+	ListerWatcher cache.ListerWatcher
+}
+
+// validate returns an error that names the field at fault.
+func (r Resource) validate() error {
+	switch {
+	case r.GVR.Version == "" || r.GVR.Resource == "":
+		return fmt.Errorf("field GVR is %q: must have a version and a resource", r.GVR)
+	case r.Object == nil || reflect.TypeOf(r.Object).Kind() != reflect.Pointer:
+		return fmt.Errorf("field Object of %v is %T: must be a pointer to an object", r.GVR, r.Object)
+	case r.ListerWatcher == nil:
+		return fmt.Errorf("field ListerWatcher of %v is missing", r.GVR)
+	case r.Scope != "" && r.Scope != meta.RESTScopeNameNamespace && r.Scope != meta.RESTScopeNameRoot:
+		return fmt.Errorf("field Scope of %v is %q: must be %q, %q or empty",
+			r.GVR, r.Scope, meta.RESTScopeNameNamespace, meta.RESTScopeNameRoot)
+	}
+	return nil
+}
+
+// registered returns the resources of a PoolConfig by type.
+func registered(resources []Resource, built *kinds) (map[reflect.Type]Resource, error) {
+	byType := make(map[reflect.Type]Resource, len(resources))
+	for _, r := range resources {
+		if err := r.validate(); err != nil {
+			return nil, err
+		}
+		typ := reflect.TypeOf(r.Object)
+		_, twice := byType[typ]
+		_, builtIn := built.byType[typ]
+		switch {
+		case r.Scope == "":
+			return nil, fmt.Errorf("field Scope of %v is missing", r.GVR)
+		case twice || builtIn || isGeneric(typ):
+			return nil, fmt.Errorf("field Object of %v is %T: must be a type that stands for one resource only", r.GVR, r.Object)
+		}
+		byType[typ] = r
+	}
+	return byType, nil
+}
+
+// isGeneric reports whether objects of any resource may have the type.
+func isGeneric(typ reflect.Type) bool {
+	return typ == unstructuredType || typ == reflect.TypeFor[*metav1.PartialObjectMetadata]()
+}
+
+// Dynamic returns the factory's informer for *unstructured.Unstructured objects of any resource,
+// built in or not. The informer follows and shares only with those of its own form. The error says
+// that the pool has no Dynamic client, or that the scope of the resource is not known: without it
+// nobody can tell whether objects belong to the range. A resource that the API server does not
+// have, yet or any more, is no error: see the package comment.
+func (f *Factory) Dynamic(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	client := f.pool.config.Dynamic
+	if client == nil {
+		return nil, fmt.Errorf("informer of %v: the pool has no Dynamic client", gvr)
+	}
+	namespaced, err := f.scopeOf(gvr, "")
+	if err != nil {
+		return nil, err
+	}
+	key := sharedKey{resource: gvr, object: unstructuredType, root: f.isRoot(gvr, namespaced)}
+	read := f.pool.observed(key, dynamicResource{client.Resource(gvr)}, watchlist.DoesClientNotSupportWatchListSemantics(client))
+	return genericOf(gvr, f.informer(key, nil, namespaced, read, &unstructured.Unstructured{})), nil
+}
+
+// Metadata returns the factory's informer for the metadata of any resource's objects, built in or
+// not. Handlers and listers are given *metav1.PartialObjectMetadata always, also while the informer
+// follows one of whole objects: it makes the metadata of those as they come. The error says that
+// the scope of the resource is not known, as of [Factory.Dynamic].
+func (f *Factory) Metadata(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	namespaced, err := f.scopeOf(gvr, "")
+	if err != nil {
+		return nil, err
+	}
+	_, builtIn := f.pool.kinds.byResource[gvr]
+	key := sharedKey{resource: gvr, metadata: true, strict: builtIn, root: f.isRoot(gvr, namespaced)}
+	return f.metadataOf(key, namespaced), nil
+}
+
+// Custom returns the factory's informer for typed objects of any resource, such as one of a scheme
+// of the caller's own. All who ask the pool for the same resource and type share what is cached, or
+// read together, and it is read with the ListerWatcher of one of them. Of a type of client-go's
+// clientset it is the informer that InformerFor returns. The error names the field of r that is
+// wrong, or says that the scope of the resource is not known, or is another one.
+func (f *Factory) Custom(r Resource) (cache.SharedIndexInformer, error) {
+	if err := r.validate(); err != nil {
+		return nil, fmt.Errorf("custom informer: %w", err)
+	}
+	namespaced, err := f.scopeOf(r.GVR, r.Scope)
+	if err != nil {
+		return nil, err
+	}
+	typ := reflect.TypeOf(r.Object)
+	if k, ok := f.pool.kinds.byType[typ]; ok && k.Resource == r.GVR {
+		return f.typed(k), nil
+	}
+	key := sharedKey{resource: r.GVR, object: typ, root: f.isRoot(r.GVR, namespaced)}
+	read := f.pool.observed(key, custom{cache.ToListerWatcherWithContext(r.ListerWatcher)},
+		watchlist.DoesClientNotSupportWatchListSemantics(r.ListerWatcher))
+	if isGeneric(typ) {
+		typ = nil // WaitForCacheSync could not tell them apart
+	}
+	return f.informer(key, typ, namespaced, read, r.Object), nil
+}
+
+// scopeOf returns whether a resource is namespaced: as the table of built-in kinds has it, or else
+// the factory's ScopeFunc. What the caller says, unless it is empty, must be the same where that is
+// known, and is believed where it is not.
+func (f *Factory) scopeOf(gvr schema.GroupVersionResource, said meta.RESTScopeName) (namespaced bool, err error) {
+	namespaced, err = f.namespaced(gvr)
+	claims := said == meta.RESTScopeNameNamespace
+	switch {
+	case err != nil && said != "":
+		return claims, nil
+	case err != nil:
+		return false, fmt.Errorf("informer of %v: it is not known whether the resource is namespaced: %w", gvr, err)
+	case said != "" && claims != namespaced:
+		return false, fmt.Errorf("informer of %v: Scope is %q, but the resource is namespaced: %t", gvr, said, namespaced)
+	}
+	return namespaced, nil
+}
+
+// isRoot reports whether informers of a resource refuse objects that have a namespace. The scope of
+// a built-in resource is certain, and its informers need not look.
+func (f *Factory) isRoot(gvr schema.GroupVersionResource, namespaced bool) bool {
+	_, builtIn := f.pool.kinds.byResource[gvr]
+	return !builtIn && !namespaced
+}
+
+// metadataOf returns an informer for metadata.
+func (f *Factory) metadataOf(key sharedKey, namespaced bool) informers.GenericInformer {
+	return genericOf(key.resource, f.informer(key, nil, namespaced, f.pool.readsMetadata(key), &metav1.PartialObjectMetadata{}))
+}
+
+// readsMetadata returns how to read the metadata of a resource's objects.
+func (p *Pool) readsMetadata(key sharedKey) reader {
+	return p.observed(key, metadataResource{p.config.Metadata.Resource(key.resource)}, false)
+}
+
+// genericOf returns an informer with a lister of whatever it holds.
+func genericOf(gvr schema.GroupVersionResource, i cache.SharedIndexInformer) informers.GenericInformer {
+	return &generic{informer: i, lister: func(i cache.Indexer) cache.GenericLister {
+		return cache.NewGenericLister(i, gvr.GroupResource())
+	}}
+}
+
+// errNoStreams makes a Reflector ask for a list that is not a watch.
+var errNoStreams = errors.New("the client knows no lists in the form of watches")
+
+// observedResource notes whether the API server has the resource.
+type observedResource struct {
+	reader
+	absence *absence
+	// listsOnly says that the client, a fake one, knows no lists in the form of watches.
+	listsOnly bool
+}
+
+// observed returns read for an informer of key. What is built in is always there.
+func (p *Pool) observed(key sharedKey, read reader, listsOnly bool) reader {
+	a := p.absenceOf(key.resource)
+	if a == nil && !listsOnly {
+		return read
+	}
+	return observedResource{reader: read, absence: a, listsOnly: listsOnly}
+}
+
+// List implements reader.
+func (r observedResource) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	list, err := r.reader.List(ctx, options)
+	r.absence.note(err)
+	return list, err
+}
+
+// Watch implements reader.
+func (r observedResource) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if r.listsOnly && streams(options) {
+		return nil, errNoStreams
+	}
+	w, err := r.reader.Watch(ctx, options)
+	r.absence.note(err)
+	return w, err
+}
+
+// custom reads through a caller's ListerWatcher.
+type custom struct {
+	from cache.ListerWatcherWithContext
+}
+
+// List implements reader.
+func (c custom) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	return c.from.ListWithContext(ctx, options)
+}
+
+// Watch implements reader.
+func (c custom) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	return c.from.WatchWithContext(ctx, options)
+}

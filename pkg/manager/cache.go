@@ -1,0 +1,98 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// shardCache is controller-runtime's cache over the informers of a shard. What it is asked of a
+// namespace that is not the shard's, it asks the API server.
+type shardCache struct {
+	cache.Cache
+	m    *shardManager
+	live client.Reader
+
+	scheme     *runtime.Scheme
+	mapper     meta.RESTMapper
+	codecs     serializer.CodecFactory
+	paramCodec runtime.ParameterCodec
+	// reading and http are what informers read with. They are the process's: informers are shared, and
+	// may outlive the shard.
+	reading *rest.Config
+	http    *http.Client
+}
+
+var _ cache.Cache = &shardCache{}
+
+// newCache is a cache.NewCacheFunc.
+func (m *shardManager) newCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
+	c := &shardCache{
+		m: m, scheme: options.Scheme, mapper: options.Mapper,
+		codecs: serializer.NewCodecFactory(options.Scheme), paramCodec: runtime.NewParameterCodec(options.Scheme),
+		reading: m.shard.Reading(),
+	}
+	var err error
+	if c.http, err = rest.HTTPClientFor(c.reading); err != nil {
+		return nil, fmt.Errorf("creating the HTTP client of informers: %w", err)
+	}
+	live := client.Options{HTTPClient: options.HTTPClient, Scheme: options.Scheme, Mapper: options.Mapper}
+	if c.live, err = client.New(config, live); err != nil {
+		return nil, fmt.Errorf("creating the client for reads outside the range: %w", err)
+	}
+	options.NewInformer = c.newInformer
+	c.Cache, err = cache.New(config, options)
+	return c, err
+}
+
+// Get implements client.Reader.
+func (c *shardCache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	foreign, err := c.isForeign(key, obj)
+	if err != nil {
+		return err
+	}
+	if foreign {
+		return c.live.Get(ctx, key, obj, opts...)
+	}
+	return c.Cache.Get(ctx, key, obj, opts...)
+}
+
+// List implements client.Reader.
+func (c *shardCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	options := client.ListOptions{}
+	options.ApplyOptions(opts)
+	if options.Namespace != "" && !c.m.shard.Owns(options.Namespace) {
+		return c.live.List(ctx, list, opts...)
+	}
+	return c.Cache.List(ctx, list, opts...)
+}
+
+// isForeign reports whether an object cannot be in the cache because of the shard's range.
+func (c *shardCache) isForeign(key client.ObjectKey, obj client.Object) (bool, error) {
+	if key.Namespace != "" {
+		return !c.m.shard.Owns(key.Namespace), nil
+	}
+	gvk, err := apiutil.GVKForObject(obj, c.scheme)
+	if err != nil {
+		return false, err
+	}
+	return gvk.GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() && !c.m.shard.Owns(key.Name), nil
+}
+
+// WaitForCacheSync implements cache.Informers. It returns true as well when the Manager is to end: a
+// Manager that waits for its caches otherwise never does.
+func (c *shardCache) WaitForCacheSync(ctx context.Context) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.m.ctx, cancel)()
+	return c.Cache.WaitForCacheSync(ctx) || c.m.ctx.Err() != nil
+}

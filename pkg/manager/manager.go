@@ -1,0 +1,118 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/flotilla-kube/flotilla/pkg/flotilla"
+)
+
+// Setup adds controllers, indexes and whatever else to the Manager of a shard. It is called once for
+// each shard, before the shard is owned, perhaps for several shards at once.
+type Setup func(mgr manager.Manager) error
+
+// Build returns what runs the controllers of setup on a shard, for flotilla.Fleet's Namespaced or
+// Singleton. scheme is as in manager.Options.
+func Build(scheme *runtime.Scheme, setup Setup) flotilla.Build {
+	return func(ctx context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
+		return New(ctx, s, Options(s, scheme), setup)
+	}
+}
+
+// Options returns the options of a shard's Manager, for [New], which takes care of its cache. The logger is
+// controller-runtime's with the shard's name.
+func Options(s *flotilla.Shard, scheme *runtime.Scheme) manager.Options {
+	return manager.Options{
+		Scheme:  scheme,
+		Logger:  log.Log.WithValues("shard", s.String()),
+		Metrics: metricsserver.Options{BindAddress: "0"},
+		// The fence bounds how long a handover may take.
+		GracefulShutdownTimeout: ptr.To(time.Duration(-1)),
+		Controller: config.Controller{
+			// There is a controller of each name on each shard.
+			SkipNameValidation: ptr.To(true),
+			EnableWarmup:       ptr.To(true),
+		},
+	}
+}
+
+// New makes a Manager of a shard with options that were changed after [Options], and has setup set it
+// up. What ctx carries, such as a logger, its runnables find in their contexts, unless options have a
+// BaseContext. The error is setup's, or names an option that a shard's Manager cannot have; see the
+// package comment.
+func New(ctx context.Context, s *flotilla.Shard, options manager.Options, setup Setup) (flotilla.Runnable, error) {
+	if err := check(options); err != nil {
+		return nil, fmt.Errorf("manager of shard %s: %w", s, err)
+	}
+	m := newShardManager(ctx, s)
+	if options.BaseContext == nil {
+		options.BaseContext = func() context.Context { return context.WithoutCancel(ctx) }
+	}
+	options.NewCache = m.newCache
+	inner, err := manager.New(s.Config(), options)
+	if err != nil {
+		return nil, fmt.Errorf("manager of shard %s: %w", s, err)
+	}
+	m.inner = inner
+	// Sees to it that the caches have been filled once Warm returns, whatever setup adds.
+	if err := inner.Add(m.gate(manager.RunnableFunc(func(context.Context) error { return nil }))); err != nil {
+		return nil, fmt.Errorf("manager of shard %s: %w", s, err)
+	}
+	face := &gatedManager{Manager: inner, m: m}
+	if err := errors.Join(setup(face), face.misuse()); err != nil {
+		return nil, fmt.Errorf("setting up the manager of shard %s: %w", s, err)
+	}
+	return m, nil
+}
+
+// check returns an error that names each option at fault.
+func check(o manager.Options) error {
+	var errs []error
+	refuse := func(wrong bool, field, why string) {
+		if wrong {
+			errs = append(errs, fmt.Errorf("Options.%s: %s", field, why))
+		}
+	}
+	const (
+		once   = "must be off: what a process has once does not belong to a shard"
+		shared = "must not be set: what is cached is shared with other controllers"
+		ours   = "must not be set: the cache of a shard is Flotilla's"
+	)
+	refuse(o.LeaderElection || o.LeaderElectionResourceLockInterface != nil, "LeaderElection", "must be off: the claim of the shard takes its place")
+	refuse(o.Metrics.BindAddress != "0", "Metrics.BindAddress", `must be "0": `+once)
+	refuse(!off(o.HealthProbeBindAddress), "HealthProbeBindAddress", once)
+	refuse(!off(o.PprofBindAddress), "PprofBindAddress", once)
+	refuse(o.WebhookServer != nil, "WebhookServer", once)
+	refuse(o.NewCache != nil, "NewCache", ours)
+	refuse(o.Cache.NewInformer != nil, "Cache.NewInformer", ours)
+	refuse(o.Client.Cache != nil && ptr.Deref(o.Client.Cache.EnableReadYourWritesConsistency, false),
+		"Client.Cache.EnableReadYourWritesConsistency", "must be off: the cache never sees writes outside the range")
+	refuse(!ptr.Deref(o.Controller.SkipNameValidation, false), "Controller.SkipNameValidation", "must be true: each shard has a controller of each name")
+	refuse(ptr.Deref(o.GracefulShutdownTimeout, 0) >= 0, "GracefulShutdownTimeout", "must be negative: a shard is handed over once all of it has ended")
+	c := o.Cache
+	refuse(c.DefaultNamespaces != nil, "Cache.DefaultNamespaces", shared)
+	refuse(c.DefaultLabelSelector != nil || c.DefaultFieldSelector != nil, "Cache.DefaultLabelSelector or DefaultFieldSelector", shared)
+	refuse(c.DefaultTransform != nil, "Cache.DefaultTransform", shared)
+	refuse(c.DefaultWatchErrorHandler != nil, "Cache.DefaultWatchErrorHandler", shared)
+	for object, by := range c.ByObject {
+		refuse(narrows(by), fmt.Sprintf("Cache.ByObject[%T]", object), "Namespaces, Label, Field and Transform "+shared)
+	}
+	return errors.Join(errs...)
+}
+
+func narrows(by cache.ByObject) bool {
+	return by.Namespaces != nil || by.Label != nil || by.Field != nil || by.Transform != nil
+}
+
+// off reports whether an address of a server says that there is to be none.
+func off(address string) bool { return address == "" || address == "0" }

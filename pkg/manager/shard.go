@@ -1,0 +1,141 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/flotilla-kube/flotilla/pkg/flotilla"
+)
+
+// errEnded is of a Manager that has ended by itself, without an error.
+var errEnded = errors.New("the manager has ended by itself")
+
+// shardManager is the Manager of one shard as a controller of the fleet.
+//
+// The Manager is started once, by Warm or else by Run, and goes on until Run's context ends or Close
+// is called. What must not work before the shard is owned waits at a gate; see gated.
+type shardManager struct {
+	shard *flotilla.Shard
+	inner manager.Manager
+
+	// ctx is the Manager's, ended by stop.
+	ctx  context.Context
+	stop context.CancelFunc
+	// begin starts the Manager, or sees to it that it is never started.
+	begin sync.Once
+	// ended is closed once the Manager has, with err.
+	ended chan struct{}
+	err   error
+	// owned is closed by Run.
+	owned chan struct{}
+
+	mu sync.Mutex
+	// warmups are closed once what each stands for is warm.
+	warmups []<-chan struct{}
+	// informers are those that the Manager has asked for.
+	informers []*shardInformer
+}
+
+var _ interface {
+	flotilla.Runnable
+	flotilla.Warmer
+	flotilla.Closer
+} = &shardManager{}
+
+func newShardManager(ctx context.Context, s *flotilla.Shard) *shardManager {
+	m := &shardManager{shard: s, ended: make(chan struct{}), owned: make(chan struct{})}
+	m.ctx, m.stop = context.WithCancel(context.WithoutCancel(ctx))
+	return m
+}
+
+func (m *shardManager) start() {
+	m.begin.Do(func() {
+		go func() {
+			defer close(m.ended)
+			m.err = m.inner.Start(m.ctx)
+		}()
+	})
+}
+
+// Warm implements flotilla.Warmer: it starts the Manager, and returns once the caches are full of all
+// kinds that its controllers watch.
+func (m *shardManager) Warm(ctx context.Context) error {
+	m.start()
+	m.mu.Lock()
+	warmups := m.warmups
+	m.mu.Unlock()
+	for _, warm := range warmups {
+		select {
+		case <-warm:
+		case <-m.ended:
+			return m.failure()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// Run implements flotilla.Runnable: it lets the controllers work until ctx ends.
+func (m *shardManager) Run(ctx context.Context) error {
+	defer m.stop()
+	m.start()
+	close(m.owned)
+	// Those that were asked for since the fleet has started the others, and did not see yet that the
+	// shard is owned.
+	m.shard.Informers().StartWithContext(context.WithoutCancel(ctx))
+	select {
+	case <-ctx.Done():
+		m.stop()
+		<-m.ended
+		return m.err
+	case <-m.ended:
+		return m.failure()
+	}
+}
+
+// failure is why the Manager has ended before it was told to.
+func (m *shardManager) failure() error {
+	if m.err == nil {
+		return errEnded
+	}
+	return m.err
+}
+
+// Close implements flotilla.Closer.
+func (m *shardManager) Close() {
+	m.begin.Do(func() { close(m.ended) })
+	m.stop()
+	<-m.ended
+}
+
+// isOwned reports whether Run was called.
+func (m *shardManager) isOwned() bool {
+	select {
+	case <-m.owned:
+		return true
+	default:
+		return false
+	}
+}
+
+// told returns once the handlers that have been added so far were told what there is, or with the error
+// of ctx.
+func (m *shardManager) told(ctx context.Context) error {
+	m.mu.Lock()
+	informers := m.informers
+	m.mu.Unlock()
+	var waiting []toolscache.DoneChecker
+	for _, i := range informers {
+		waiting = append(waiting, i.handlers()...)
+	}
+	if !toolscache.WaitFor(ctx, "", waiting...) {
+		return fmt.Errorf("telling event handlers what there is: %w", context.Cause(ctx))
+	}
+	return nil
+}
