@@ -25,7 +25,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// configs returns configurations of clients by the names of their users, as a builder of client-go's.
+// configs returns configurations of clients by the names of their users, as a builder of
+// client-go's.
 type configs func(name string) (*rest.Config, error)
 
 // Config returns the configuration of a client of that name.
@@ -73,8 +74,8 @@ var (
 	_ cloudprovider.ControllerClientBuilder = configs(nil)
 )
 
-// shardBuilder returns the builder of a shard's clients, which are fenced and share the controller's
-// limit. With --use-service-account-credentials each has the credentials of its name.
+// shardBuilder returns the builder of a shard's clients, which are fenced and share the
+// controller's limit. With --use-service-account-credentials each has the credentials of its name.
 func (m *manager) shardBuilder(s *flotilla.Shard) configs {
 	return func(name string) (*rest.Config, error) {
 		fenced := s.Config()
@@ -120,20 +121,26 @@ func (m *manager) configFor(s *flotilla.Shard) (*config.CompletedConfig, configs
 }
 
 // contextFor returns what upstream's CreateControllerContext does, for a shard.
-func (m *manager) contextFor(ctx context.Context, s *flotilla.Shard, builder configs) (genericcontrollermanager.ControllerContext, error) {
+func (m *manager) contextFor(
+	ctx context.Context, s *flotilla.Shard, builder configs,
+) (genericcontrollermanager.ControllerContext, error) {
 	asks, err := builder.DiscoveryClient("controller-discovery")
 	if err != nil {
-		return genericcontrollermanager.ControllerContext{}, fmt.Errorf("creating the discovery client: %w", err)
+		return genericcontrollermanager.ControllerContext{}, fmt.Errorf(
+			"creating the discovery client: %w", err,
+		)
 	}
 	return genericcontrollermanager.ControllerContext{
 		ClientBuilder:                   builder,
 		InformerFactory:                 s.Informers(),
 		ObjectOrMetadataInformerFactory: s.Informers().ObjectOrMetadata(),
-		RESTMapper:                      restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(asks)),
-		Stop:                            ctx.Done(),
-		InformersStarted:                make(chan struct{}),
-		ResyncPeriod:                    app.ResyncPeriod(m.Config),
-		ControllerManagerMetrics:        m.metrics,
+		RESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(
+			cacheddiscovery.NewMemCacheClient(asks),
+		),
+		Stop:                     ctx.Done(),
+		InformersStarted:         make(chan struct{}),
+		ResyncPeriod:             app.ResyncPeriod(m.Config),
+		ControllerManagerMetrics: m.metrics,
 	}, nil
 }
 
@@ -156,8 +163,8 @@ func (r *running) add(s owner) (remove func()) {
 	}
 }
 
-// wrap fences a transport for writes that belong to no shard: they pass while any shard is owned, and
-// count as its writes.
+// wrap fences a transport for writes that belong to no shard: they pass while any shard is owned,
+// and count as its writes.
 func (r *running) wrap(rt http.RoundTripper) http.RoundTripper { return anyFence{r, rt} }
 
 type anyFence struct {

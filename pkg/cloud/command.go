@@ -17,16 +17,17 @@ import (
 	"k8s.io/component-base/version/verflag"
 )
 
-// NewCommand returns the command of a cloud controller manager that is a member of a fleet. It takes
-// what app.NewCloudControllerManagerCommand takes. namespaced names further controllers that run once
-// on each range of namespaces, see [Controllers].
+// NewCommand returns the command of a cloud controller manager that is a member of a fleet. It
+// takes what app.NewCloudControllerManagerCommand takes. namespaced names further controllers that
+// run once on each range of namespaces, see [Controllers].
 //
-// The command has upstream's flags, a section "fleet", and additionalFlags. It runs until stop is closed
-// or the process is told to end by SIGTERM or SIGINT, and hands its shards over then. With
+// The command has upstream's flags, a section "fleet", and additionalFlags. It runs until stop is
+// closed or the process is told to end by SIGTERM or SIGINT, and hands its shards over then. With
 // --leader-elect=false it does what upstream's does: this process runs everything, by itself.
 func NewCommand(
-	o *options.CloudControllerManagerOptions, initializer app.InitCloudFunc, constructors map[string]app.ControllerInitFuncConstructor,
-	aliases map[string]string, additionalFlags cliflag.NamedFlagSets, stop <-chan struct{}, namespaced ...string,
+	o *options.CloudControllerManagerOptions, initializer app.InitCloudFunc,
+	constructors map[string]app.ControllerInitFuncConstructor, aliases map[string]string,
+	additionalFlags cliflag.NamedFlagSets, stop <-chan struct{}, namespaced ...string,
 ) *cobra.Command {
 	fleet, logging := newFleetOptions(), logs.NewOptions()
 	known, off := app.ControllerNames(constructors), app.ControllersDisabledByDefault.List()
@@ -53,24 +54,36 @@ of namespaces, whose Services it gives load balancers, and some controllers of n
 		if !c.ComponentConfig.Generic.LeaderElection.LeaderElect {
 			completed := c.Complete()
 			cloud := initializer(completed)
-			return app.Run(completed, cloud, app.ConstructControllerInitializers(constructors, completed, cloud), nil, stop)
+			return app.Run(
+				completed, cloud,
+				app.ConstructControllerInitializers(constructors, completed, cloud), nil, stop,
+			)
 		}
 		if err := fleet.validate(c); err != nil {
 			return err
 		}
-		ctx, cancel := signal.NotifyContext(wait.ContextForChannel(stop), syscall.SIGTERM, syscall.SIGINT)
+		ctx, cancel := signal.NotifyContext(
+			wait.ContextForChannel(stop), syscall.SIGTERM, syscall.SIGINT,
+		)
 		defer cancel()
 		completed := c.Complete()
 		return run(ctx, fleet.options(c), Controllers{
-			Config: completed, Cloud: initializer(completed), Constructors: constructors, Namespaced: namespaced,
+			Config: completed, Cloud: initializer(completed),
+			Constructors: constructors, Namespaced: namespaced,
 		})
 	}
-	addFlags(command, fleet, logging, o.Flags(known, off, aliases, noWebhooks, noWebhooks), additionalFlags)
+	addFlags(
+		command, fleet, logging, o.Flags(known, off, aliases, noWebhooks, noWebhooks),
+		additionalFlags,
+	)
 	return command
 }
 
 // addFlags gives the command its flags, in named sections, the fleet's first.
-func addFlags(command *cobra.Command, fleet *fleetOptions, logging *logs.Options, upstream, additional cliflag.NamedFlagSets) {
+func addFlags(
+	command *cobra.Command, fleet *fleetOptions, logging *logs.Options, upstream,
+	additional cliflag.NamedFlagSets,
+) {
 	var all cliflag.NamedFlagSets
 	fleet.addFlags(all.FlagSet("fleet"))
 	for _, of := range []cliflag.NamedFlagSets{upstream, additional} {

@@ -25,18 +25,18 @@ type Controllers struct {
 	Config *config.CompletedConfig
 	// Cloud is the provider's, one for the process.
 	Cloud cloudprovider.Interface
-	// Constructors by the names of the controllers, such as app.DefaultInitFuncConstructors. Those that
-	// Config's --controllers leaves out are not added.
+	// Constructors by the names of the controllers, such as app.DefaultInitFuncConstructors. Those
+	// that Config's --controllers leaves out are not added.
 	Constructors map[string]app.ControllerInitFuncConstructor
-	// Namespaced are the names of controllers of namespaced objects, beside service-lb-controller: one
-	// instance runs on each range. All others run once in the fleet. See docs/library.md for what must be
-	// true of one. Default: none.
+	// Namespaced are the names of controllers of namespaced objects, beside service-lb-controller:
+	// one instance runs on each range. All others run once in the fleet. See docs/library.md for
+	// what must be true of one. Default: none.
 	Namespaced []string
 }
 
-// Add adds the controllers to a fleet, which must have been made with Config's Kubeconfig and not run
-// yet. The cloud is initialized when the first of them runs here; what it starts should end with ctx,
-// which should outlast the fleet's Run. The error names what is missing.
+// Add adds the controllers to a fleet, which must have been made with Config's Kubeconfig and not
+// run yet. The cloud is initialized when the first of them runs here; what it starts should end
+// with ctx, which should outlast the fleet's Run. The error names what is missing.
 func Add(ctx context.Context, f *flotilla.Fleet, c Controllers) error {
 	if c.Config == nil || c.Cloud == nil {
 		return errors.New("cloud: Controllers.Config and Controllers.Cloud are required")
@@ -44,17 +44,23 @@ func Add(ctx context.Context, f *flotilla.Fleet, c Controllers) error {
 	namespaced := append([]string{names.ServiceLBController}, c.Namespaced...)
 	for _, name := range c.Namespaced {
 		if _, is := c.Constructors[name]; !is {
-			return fmt.Errorf("cloud: Controllers.Namespaced names %q, of which there is no constructor", name)
+			return fmt.Errorf(
+				"cloud: Controllers.Namespaced names %q, of which there is no constructor", name,
+			)
 		}
 	}
 	m := newManager(ctx, c)
 	added := 0
 	for _, name := range slices.Sorted(maps.Keys(c.Constructors)) {
-		if !genericcontrollermanager.IsControllerEnabled(name, app.ControllersDisabledByDefault, c.Config.ComponentConfig.Generic.Controllers) {
+		if !genericcontrollermanager.IsControllerEnabled(
+			name, app.ControllersDisabledByDefault, c.Config.ComponentConfig.Generic.Controllers,
+		) {
 			klog.FromContext(ctx).Info("A controller is disabled", "controller", name)
 			continue
 		}
-		build := func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) { return m.build(s, name), nil }
+		build := func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
+			return m.build(s, name), nil
+		}
 		if slices.Contains(namespaced, name) {
 			f.Namespaced(name, build)
 		} else {
@@ -63,7 +69,9 @@ func Add(ctx context.Context, f *flotilla.Fleet, c Controllers) error {
 		added++
 	}
 	if added == 0 {
-		return errors.New("cloud: there are no controllers, or --controllers leaves out all of them")
+		return errors.New(
+			"cloud: there are no controllers, or --controllers leaves out all of them",
+		)
 	}
 	return nil
 }
@@ -80,11 +88,14 @@ type manager struct {
 
 func newManager(ctx context.Context, c Controllers) *manager {
 	controllersmetrics.Register()
-	return &manager{Controllers: c, ctx: ctx, metrics: controllersmetrics.NewControllerManagerMetrics(component)}
+	return &manager{
+		Controllers: c, ctx: ctx,
+		metrics: controllersmetrics.NewControllerManagerMetrics(component),
+	}
 }
 
-// build asks for the informers of upstream's own controllers, which are then filled before the shard is
-// owned. The controller itself is made in Run: upstream's InitFuncs start what they make.
+// build asks for the informers of upstream's own controllers, which are then filled before the
+// shard is owned. The controller itself is made in Run: upstream's InitFuncs start what they make.
 func (m *manager) build(s *flotilla.Shard, name string) flotilla.Runnable {
 	switch name {
 	case names.ServiceLBController:
@@ -123,7 +134,9 @@ func (w *work) start(ctx context.Context) error {
 		return err
 	}
 	constructor := m.Constructors[w.name]
-	start := constructor.Constructor(constructor.InitContext, shardConfig, guarded{m.Cloud, w.guard})
+	start := constructor.Constructor(
+		constructor.InitContext, shardConfig, guarded{m.Cloud, w.guard},
+	)
 	_, started, err := start(ctx, asked)
 	switch {
 	case err != nil:
@@ -131,7 +144,8 @@ func (w *work) start(ctx context.Context) error {
 	case !started:
 		logger.Info("Skipped the controller: the cloud does not support it, or flags say so")
 	}
-	w.shard.Informers().StartWithContext(ctx) // those that the constructor has asked for beside build's
+	// Those that the constructor has asked for, beside build's.
+	w.shard.Informers().StartWithContext(ctx)
 	m.Config.SharedInformers.Start(m.ctx.Done())
 	close(asked.InformersStarted)
 	<-ctx.Done()

@@ -20,8 +20,8 @@ type owner interface {
 	Wrap(http.RoundTripper) http.RoundTripper
 }
 
-// guard lets calls to the cloud begin only while a shard is run and owned, and knows which are under
-// way. A new guard refuses all. Its methods may be called concurrently, run once.
+// guard lets calls to the cloud begin only while a shard is run and owned, and knows which are
+// under way. A new guard refuses all. Its methods may be called concurrently, run once.
 type guard struct {
 	shard owner
 	// value is put into the context of every call, for Transport and ShardOf.
@@ -33,8 +33,8 @@ type guard struct {
 	calls   sync.WaitGroup  // Add under mu, and only while running is there
 }
 
-// run lets calls begin until ctx ends. Then it returns, once all that have begun have returned. work is
-// called meanwhile; its error ends the guard as well.
+// run lets calls begin until ctx ends. Then it returns, once all that have begun have returned.
+// work is called meanwhile; its error ends the guard as well.
 func (g *guard) run(ctx context.Context, work func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -65,9 +65,9 @@ func (g *guard) run(ctx context.Context, work func(context.Context) error) error
 
 func (g *guard) refusal() error { return &election.FencedError{Shard: g.shard.String()} }
 
-// enter begins a call. The context that it returns ends with that of the caller, with the exception of
-// the end of the shard's work: a call that has begun may be finished, until no write passes any more.
-// leave must be called when the call has returned.
+// enter begins a call. The context that it returns ends with that of the caller, with the exception
+// of the end of the shard's work: a call that has begun may be finished, until no write passes any
+// more. leave must be called when the call has returned.
 func (g *guard) enter(ctx context.Context) (call context.Context, leave func(), err error) {
 	g.mu.Lock()
 	running, owned := g.running, g.owned
@@ -97,7 +97,8 @@ func (g *guard) enter(ctx context.Context) (call context.Context, leave func(), 
 	}, nil
 }
 
-// passes returns nil if a write of the shard would be sent now: it asks the fence, which reads the clock.
+// passes returns nil if a write of the shard would be sent now: it asks the fence, which reads the
+// clock.
 func passes(shard owner) error {
 	resp, err := shard.Wrap(nowhere{}).RoundTrip(probe.Clone(context.Background()))
 	if err != nil {
@@ -113,11 +114,15 @@ var probe, _ = http.NewRequest(http.MethodPost, "http://fence.invalid/", nil)
 type nowhere struct{}
 
 func (nowhere) RoundTrip(req *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusNoContent, Body: io.NopCloser(strings.NewReader("")), Request: req}, nil
+	return &http.Response{
+		StatusCode: http.StatusNoContent, Body: io.NopCloser(strings.NewReader("")), Request: req,
+	}, nil
 }
 
 // through makes one call to the cloud with a result.
-func through[T any](ctx context.Context, g *guard, what string, f func(context.Context) (T, error)) (T, error) {
+func through[T any](
+	ctx context.Context, g *guard, what string, f func(context.Context) (T, error),
+) (T, error) {
 	call, leave, err := g.enter(ctx)
 	if err != nil {
 		var none T
@@ -126,13 +131,18 @@ func through[T any](ctx context.Context, g *guard, what string, f func(context.C
 	defer leave()
 	result, err := f(call)
 	if err != nil && call.Err() != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).V(2).Info("A call to the cloud was given up", "call", what, "shard", g.shard.String(), "cause", context.Cause(call))
+		klog.FromContext(ctx).V(2).Info(
+			"A call to the cloud was given up", "call", what, "shard", g.shard.String(), "cause",
+			context.Cause(call),
+		)
 	}
 	return result, err
 }
 
 // do makes one call to the cloud without a result.
 func do(ctx context.Context, g *guard, what string, f func(context.Context) error) error {
-	_, err := through(ctx, g, what, func(call context.Context) (struct{}, error) { return struct{}{}, f(call) })
+	_, err := through(ctx, g, what, func(call context.Context) (struct{}, error) {
+		return struct{}{}, f(call)
+	})
 	return err
 }

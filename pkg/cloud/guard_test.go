@@ -54,7 +54,10 @@ func runGuard(t *testing.T, g *guard) (stop context.CancelFunc, done <-chan stru
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := g.run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }); err != nil {
+		if err := g.run(ctx, func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		}); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -145,13 +148,15 @@ func TestACallEndsWithItsCaller(t *testing.T) {
 	})
 }
 
-// TestEveryCallIsGuarded calls each method of each part of a cloud while nothing may begin. The parts
-// panic when they are reached.
+// TestEveryCallIsGuarded calls each method of each part of a cloud while nothing may begin. The
+// parts panic when they are reached.
 func TestEveryCallIsGuarded(t *testing.T) {
 	g := guarded{cloud: parts{}, guard: &guard{shard: newShard(false)}}
 	free := []string{"GetLoadBalancerName"} // a computation, which cannot return an error
 	calls := 0
-	for _, accessor := range []string{"LoadBalancer", "Instances", "InstancesV2", "Zones", "Clusters", "Routes"} {
+	for _, accessor := range []string{
+		"LoadBalancer", "Instances", "InstancesV2", "Zones", "Clusters", "Routes",
+	} {
 		part := reflect.ValueOf(g).MethodByName(accessor).Call(nil)[0].Elem()
 		wanted := reflect.TypeFor[cloudprovider.Interface]()
 		method, _ := wanted.MethodByName(accessor)
@@ -186,10 +191,12 @@ func (parts) LoadBalancer() (cloudprovider.LoadBalancer, bool)                  
 func (parts) Instances() (cloudprovider.Instances, bool)                        { return nil, true }
 func (parts) InstancesV2() (cloudprovider.InstancesV2, bool)                    { return nil, true }
 func (parts) Zones() (cloudprovider.Zones, bool)                                { return noZones{}, true }
-func (parts) Clusters() (cloudprovider.Clusters, bool)                          { return noClusters{}, true }
-func (parts) Routes() (cloudprovider.Routes, bool)                              { return nil, true }
-func (parts) ProviderName() string                                              { return "parts" }
-func (parts) HasClusterID() bool                                                { return true }
+func (parts) Clusters() (cloudprovider.Clusters, bool) {
+	return noClusters{}, true
+}
+func (parts) Routes() (cloudprovider.Routes, bool) { return nil, true }
+func (parts) ProviderName() string                 { return "parts" }
+func (parts) HasClusterID() bool                   { return true }
 
 // noZones and noClusters have methods whose values guarded takes before the guard is asked.
 type (
@@ -206,7 +213,9 @@ func TestErrorsOfTheCloudAreHandedOnAsTheyAre(t *testing.T) {
 		g := &guard{shard: newShard(true)}
 		stop, done := runGuard(t, g)
 		balancer := guardedBalancer{elsewhere{}, g}
-		if _, err := balancer.EnsureLoadBalancer(t.Context(), "", &v1.Service{}, nil); err != cloudprovider.ImplementedElsewhere {
+		if _, err := balancer.EnsureLoadBalancer(
+			t.Context(), "", &v1.Service{}, nil,
+		); err != cloudprovider.ImplementedElsewhere {
 			t.Errorf("got %v, which upstream does not recognize", err)
 		}
 		stop()
@@ -216,6 +225,8 @@ func TestErrorsOfTheCloudAreHandedOnAsTheyAre(t *testing.T) {
 
 type elsewhere struct{ cloudprovider.LoadBalancer }
 
-func (elsewhere) EnsureLoadBalancer(context.Context, string, *v1.Service, []*v1.Node) (*v1.LoadBalancerStatus, error) {
+func (elsewhere) EnsureLoadBalancer(
+	context.Context, string, *v1.Service, []*v1.Node,
+) (*v1.LoadBalancerStatus, error) {
 	return nil, cloudprovider.ImplementedElsewhere
 }

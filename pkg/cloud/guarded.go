@@ -10,7 +10,8 @@ import (
 
 // guarded is a provider's cloud as the controllers of one shard see it: each call passes the guard.
 //
-// Errors of the cloud are handed on as they are, because upstream compares some of them by identity.
+// Errors of the cloud are handed on as they are, because upstream compares some of them by
+// identity.
 type guarded struct {
 	cloud cloudprovider.Interface
 	guard *guard
@@ -18,9 +19,9 @@ type guarded struct {
 
 var _ cloudprovider.Interface = guarded{}
 
-// Unwrap returns the provider's own cloud from the one that a controller's constructor is given, for
-// what is not in cloudprovider.Interface. Calls to it are not guarded. They are fenced by [Transport], if
-// they pass on the context that the constructor's InitFunc is given.
+// Unwrap returns the provider's own cloud from the one that a controller's constructor is given,
+// for what is not in cloudprovider.Interface. Calls to it are not guarded. They are fenced by
+// [Transport], if they pass on the context that the constructor's InitFunc is given.
 func Unwrap(cloud cloudprovider.Interface) cloudprovider.Interface {
 	if g, is := cloud.(guarded); is {
 		return g.cloud
@@ -71,33 +72,45 @@ type guardedBalancer struct {
 	guard *guard
 }
 
-func (b guardedBalancer) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+func (b guardedBalancer) GetLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service,
+) (*v1.LoadBalancerStatus, bool, error) {
 	var exists bool
-	status, err := through(ctx, b.guard, "GetLoadBalancer", func(call context.Context) (status *v1.LoadBalancerStatus, err error) {
-		status, exists, err = b.of.GetLoadBalancer(call, cluster, service)
-		return status, err
-	})
+	status, err := through(ctx, b.guard, "GetLoadBalancer",
+		func(call context.Context) (status *v1.LoadBalancerStatus, err error) {
+			status, exists, err = b.of.GetLoadBalancer(call, cluster, service)
+			return status, err
+		})
 	return status, exists, err
 }
 
 // GetLoadBalancerName is a computation, and cannot return an error: it passes always.
-func (b guardedBalancer) GetLoadBalancerName(ctx context.Context, cluster string, service *v1.Service) string {
+func (b guardedBalancer) GetLoadBalancerName(
+	ctx context.Context, cluster string, service *v1.Service,
+) string {
 	return b.of.GetLoadBalancerName(ctx, cluster, service)
 }
 
-func (b guardedBalancer) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
-	return through(ctx, b.guard, "EnsureLoadBalancer", func(call context.Context) (*v1.LoadBalancerStatus, error) {
-		return b.of.EnsureLoadBalancer(call, cluster, service, nodes)
-	})
+func (b guardedBalancer) EnsureLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (*v1.LoadBalancerStatus, error) {
+	return through(ctx, b.guard, "EnsureLoadBalancer",
+		func(call context.Context) (*v1.LoadBalancerStatus, error) {
+			return b.of.EnsureLoadBalancer(call, cluster, service, nodes)
+		})
 }
 
-func (b guardedBalancer) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
+func (b guardedBalancer) UpdateLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) error {
 	return do(ctx, b.guard, "UpdateLoadBalancer", func(call context.Context) error {
 		return b.of.UpdateLoadBalancer(call, cluster, service, nodes)
 	})
 }
 
-func (b guardedBalancer) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+func (b guardedBalancer) EnsureLoadBalancerDeleted(
+	ctx context.Context, cluster string, service *v1.Service,
+) error {
 	return do(ctx, b.guard, "EnsureLoadBalancerDeleted", func(call context.Context) error {
 		return b.of.EnsureLoadBalancerDeleted(call, cluster, service)
 	})
@@ -109,46 +122,74 @@ type guardedInstances struct {
 	guard *guard
 }
 
-func (i guardedInstances) NodeAddresses(ctx context.Context, name types.NodeName) ([]v1.NodeAddress, error) {
-	return through(ctx, i.guard, "NodeAddresses", func(call context.Context) ([]v1.NodeAddress, error) { return i.of.NodeAddresses(call, name) })
+func (i guardedInstances) NodeAddresses(
+	ctx context.Context, name types.NodeName,
+) ([]v1.NodeAddress, error) {
+	return through(ctx, i.guard, "NodeAddresses",
+		func(call context.Context) ([]v1.NodeAddress, error) {
+			return i.of.NodeAddresses(call, name)
+		})
 }
 
-func (i guardedInstances) NodeAddressesByProviderID(ctx context.Context, id string) ([]v1.NodeAddress, error) {
-	return through(ctx, i.guard, "NodeAddressesByProviderID", func(call context.Context) ([]v1.NodeAddress, error) {
-		return i.of.NodeAddressesByProviderID(call, id)
-	})
+func (i guardedInstances) NodeAddressesByProviderID(
+	ctx context.Context, id string,
+) ([]v1.NodeAddress, error) {
+	return through(ctx, i.guard, "NodeAddressesByProviderID",
+		func(call context.Context) ([]v1.NodeAddress, error) {
+			return i.of.NodeAddressesByProviderID(call, id)
+		})
 }
 
 func (i guardedInstances) InstanceID(ctx context.Context, name types.NodeName) (string, error) {
-	return through(ctx, i.guard, "InstanceID", func(call context.Context) (string, error) { return i.of.InstanceID(call, name) })
+	return through(ctx, i.guard, "InstanceID", func(call context.Context) (string, error) {
+		return i.of.InstanceID(call, name)
+	})
 }
 
 func (i guardedInstances) InstanceType(ctx context.Context, name types.NodeName) (string, error) {
-	return through(ctx, i.guard, "InstanceType", func(call context.Context) (string, error) { return i.of.InstanceType(call, name) })
+	return through(ctx, i.guard, "InstanceType", func(call context.Context) (string, error) {
+		return i.of.InstanceType(call, name)
+	})
 }
 
 func (i guardedInstances) InstanceTypeByProviderID(ctx context.Context, id string) (string, error) {
-	return through(ctx, i.guard, "InstanceTypeByProviderID", func(call context.Context) (string, error) { return i.of.InstanceTypeByProviderID(call, id) })
+	return through(ctx, i.guard, "InstanceTypeByProviderID",
+		func(call context.Context) (string, error) {
+			return i.of.InstanceTypeByProviderID(call, id)
+		})
 }
 
-func (i guardedInstances) AddSSHKeyToAllInstances(ctx context.Context, user string, key []byte) error {
-	return do(ctx, i.guard, "AddSSHKeyToAllInstances", func(call context.Context) error { return i.of.AddSSHKeyToAllInstances(call, user, key) })
+func (i guardedInstances) AddSSHKeyToAllInstances(
+	ctx context.Context, user string, key []byte,
+) error {
+	return do(ctx, i.guard, "AddSSHKeyToAllInstances", func(call context.Context) error {
+		return i.of.AddSSHKeyToAllInstances(call, user, key)
+	})
 }
 
-func (i guardedInstances) CurrentNodeName(ctx context.Context, hostname string) (types.NodeName, error) {
-	return through(ctx, i.guard, "CurrentNodeName", func(call context.Context) (types.NodeName, error) { return i.of.CurrentNodeName(call, hostname) })
+func (i guardedInstances) CurrentNodeName(
+	ctx context.Context, hostname string,
+) (types.NodeName, error) {
+	return through(ctx, i.guard, "CurrentNodeName",
+		func(call context.Context) (types.NodeName, error) {
+			return i.of.CurrentNodeName(call, hostname)
+		})
 }
 
 func (i guardedInstances) InstanceExistsByProviderID(ctx context.Context, id string) (bool, error) {
-	return through(ctx, i.guard, "InstanceExistsByProviderID", func(call context.Context) (bool, error) {
-		return i.of.InstanceExistsByProviderID(call, id)
-	})
+	return through(ctx, i.guard, "InstanceExistsByProviderID",
+		func(call context.Context) (bool, error) {
+			return i.of.InstanceExistsByProviderID(call, id)
+		})
 }
 
-func (i guardedInstances) InstanceShutdownByProviderID(ctx context.Context, id string) (bool, error) {
-	return through(ctx, i.guard, "InstanceShutdownByProviderID", func(call context.Context) (bool, error) {
-		return i.of.InstanceShutdownByProviderID(call, id)
-	})
+func (i guardedInstances) InstanceShutdownByProviderID(
+	ctx context.Context, id string,
+) (bool, error) {
+	return through(ctx, i.guard, "InstanceShutdownByProviderID",
+		func(call context.Context) (bool, error) {
+			return i.of.InstanceShutdownByProviderID(call, id)
+		})
 }
 
 // guardedInstancesV2 is a cloudprovider.InstancesV2.
@@ -158,17 +199,24 @@ type guardedInstancesV2 struct {
 }
 
 func (i guardedInstancesV2) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	return through(ctx, i.guard, "InstanceExists", func(call context.Context) (bool, error) { return i.of.InstanceExists(call, node) })
+	return through(ctx, i.guard, "InstanceExists", func(call context.Context) (bool, error) {
+		return i.of.InstanceExists(call, node)
+	})
 }
 
 func (i guardedInstancesV2) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
-	return through(ctx, i.guard, "InstanceShutdown", func(call context.Context) (bool, error) { return i.of.InstanceShutdown(call, node) })
+	return through(ctx, i.guard, "InstanceShutdown", func(call context.Context) (bool, error) {
+		return i.of.InstanceShutdown(call, node)
+	})
 }
 
-func (i guardedInstancesV2) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	return through(ctx, i.guard, "InstanceMetadata", func(call context.Context) (*cloudprovider.InstanceMetadata, error) {
-		return i.of.InstanceMetadata(call, node)
-	})
+func (i guardedInstancesV2) InstanceMetadata(
+	ctx context.Context, node *v1.Node,
+) (*cloudprovider.InstanceMetadata, error) {
+	return through(ctx, i.guard, "InstanceMetadata",
+		func(call context.Context) (*cloudprovider.InstanceMetadata, error) {
+			return i.of.InstanceMetadata(call, node)
+		})
 }
 
 // guardedZones is a cloudprovider.Zones.
@@ -181,12 +229,22 @@ func (z guardedZones) GetZone(ctx context.Context) (cloudprovider.Zone, error) {
 	return through(ctx, z.guard, "GetZone", z.of.GetZone)
 }
 
-func (z guardedZones) GetZoneByProviderID(ctx context.Context, id string) (cloudprovider.Zone, error) {
-	return through(ctx, z.guard, "GetZoneByProviderID", func(call context.Context) (cloudprovider.Zone, error) { return z.of.GetZoneByProviderID(call, id) })
+func (z guardedZones) GetZoneByProviderID(
+	ctx context.Context, id string,
+) (cloudprovider.Zone, error) {
+	return through(ctx, z.guard, "GetZoneByProviderID",
+		func(call context.Context) (cloudprovider.Zone, error) {
+			return z.of.GetZoneByProviderID(call, id)
+		})
 }
 
-func (z guardedZones) GetZoneByNodeName(ctx context.Context, name types.NodeName) (cloudprovider.Zone, error) {
-	return through(ctx, z.guard, "GetZoneByNodeName", func(call context.Context) (cloudprovider.Zone, error) { return z.of.GetZoneByNodeName(call, name) })
+func (z guardedZones) GetZoneByNodeName(
+	ctx context.Context, name types.NodeName,
+) (cloudprovider.Zone, error) {
+	return through(ctx, z.guard, "GetZoneByNodeName",
+		func(call context.Context) (cloudprovider.Zone, error) {
+			return z.of.GetZoneByNodeName(call, name)
+		})
 }
 
 // guardedClusters is a cloudprovider.Clusters.
@@ -200,7 +258,9 @@ func (c guardedClusters) ListClusters(ctx context.Context) ([]string, error) {
 }
 
 func (c guardedClusters) Master(ctx context.Context, cluster string) (string, error) {
-	return through(ctx, c.guard, "Master", func(call context.Context) (string, error) { return c.of.Master(call, cluster) })
+	return through(ctx, c.guard, "Master", func(call context.Context) (string, error) {
+		return c.of.Master(call, cluster)
+	})
 }
 
 // guardedRoutes is a cloudprovider.Routes.
@@ -209,14 +269,27 @@ type guardedRoutes struct {
 	guard *guard
 }
 
-func (r guardedRoutes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
-	return through(ctx, r.guard, "ListRoutes", func(call context.Context) ([]*cloudprovider.Route, error) { return r.of.ListRoutes(call, cluster) })
+func (r guardedRoutes) ListRoutes(
+	ctx context.Context, cluster string,
+) ([]*cloudprovider.Route, error) {
+	return through(ctx, r.guard, "ListRoutes",
+		func(call context.Context) ([]*cloudprovider.Route, error) {
+			return r.of.ListRoutes(call, cluster)
+		})
 }
 
-func (r guardedRoutes) CreateRoute(ctx context.Context, cluster, hint string, route *cloudprovider.Route) error {
-	return do(ctx, r.guard, "CreateRoute", func(call context.Context) error { return r.of.CreateRoute(call, cluster, hint, route) })
+func (r guardedRoutes) CreateRoute(
+	ctx context.Context, cluster, hint string, route *cloudprovider.Route,
+) error {
+	return do(ctx, r.guard, "CreateRoute", func(call context.Context) error {
+		return r.of.CreateRoute(call, cluster, hint, route)
+	})
 }
 
-func (r guardedRoutes) DeleteRoute(ctx context.Context, cluster string, route *cloudprovider.Route) error {
-	return do(ctx, r.guard, "DeleteRoute", func(call context.Context) error { return r.of.DeleteRoute(call, cluster, route) })
+func (r guardedRoutes) DeleteRoute(
+	ctx context.Context, cluster string, route *cloudprovider.Route,
+) error {
+	return do(ctx, r.guard, "DeleteRoute", func(call context.Context) error {
+		return r.of.DeleteRoute(call, cluster, route)
+	})
 }

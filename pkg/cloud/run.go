@@ -30,8 +30,8 @@ const (
 	electionTolerance = 20 * time.Second
 )
 
-// run runs the process until ctx ends. It returns after everything that it started has ended, but for
-// event recording and what the provider has started.
+// run runs the process until ctx ends. It returns after everything that it started has ended, but
+// for event recording and what the provider has started.
 func run(ctx context.Context, o flotilla.Options, c Controllers) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting", "version", version.Get(), "member", o.Member, "fleet", o.Fleet)
@@ -48,12 +48,16 @@ func run(ctx context.Context, o flotilla.Options, c Controllers) error {
 	if err := Add(process, fleet, c); err != nil {
 		return err
 	}
-	sink, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(c.Config.Kubeconfig), component))
+	sink, err := kubernetes.NewForConfig(
+		rest.AddUserAgent(rest.CopyConfig(c.Config.Kubeconfig), component),
+	)
 	if err != nil {
 		return fmt.Errorf("creating the client for events: %w", err)
 	}
 	c.Config.EventBroadcaster.StartStructuredLogging(0)
-	c.Config.EventBroadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: sink.CoreV1().Events("")})
+	c.Config.EventBroadcaster.StartRecordingToSink(
+		&v1core.EventSinkImpl{Interface: sink.CoreV1().Events("")},
+	)
 	defer c.Config.EventBroadcaster.Shutdown()
 
 	stopped, err := serve(c, fleet, process.Done())
@@ -61,8 +65,13 @@ func run(ctx context.Context, o flotilla.Options, c Controllers) error {
 		return fmt.Errorf("serving on the secure port: %w", err)
 	}
 	defer func() { end(); <-stopped }()
-	if err := genericcontrollermanager.WaitForAPIServer(c.Config.VersionedClient, apiServerPatience); err != nil {
-		return fmt.Errorf("waited %v for the API server at %s to be healthy: %w", apiServerPatience, c.Config.Kubeconfig.Host, err)
+	if err := genericcontrollermanager.WaitForAPIServer(
+		c.Config.VersionedClient, apiServerPatience,
+	); err != nil {
+		return fmt.Errorf(
+			"waited %v for the API server at %s to be healthy: %w", apiServerPatience,
+			c.Config.Kubeconfig.Host, err,
+		)
 	}
 	return fleet.Run(ctx)
 }
@@ -70,10 +79,15 @@ func run(ctx context.Context, o flotilla.Options, c Controllers) error {
 // publishConfig puts the configuration on /configz, in upstream's words.
 func publishConfig(c Controllers) error {
 	external := &configv1alpha.CloudControllerManagerConfiguration{}
-	if err := configv1alpha.Convert_config_CloudControllerManagerConfiguration_To_v1alpha1_CloudControllerManagerConfiguration(&c.Config.ComponentConfig, external, nil); err != nil {
+	convert := configv1alpha.Convert_config_CloudControllerManagerConfiguration_To_v1alpha1_CloudControllerManagerConfiguration
+	if err := convert(
+		&c.Config.ComponentConfig, external, nil,
+	); err != nil {
 		return fmt.Errorf("converting the configuration for /configz: %w", err)
 	}
-	external.SetGroupVersionKind(configv1alpha.SchemeGroupVersion.WithKind("CloudControllerManagerConfiguration"))
+	external.SetGroupVersionKind(
+		configv1alpha.SchemeGroupVersion.WithKind("CloudControllerManagerConfiguration"),
+	)
 	page, err := configz.New(app.ConfigzName)
 	if err != nil {
 		return fmt.Errorf("registering /configz: %w", err)
@@ -81,15 +95,17 @@ func publishConfig(c Controllers) error {
 	return page.Set(external)
 }
 
-// serve starts the secure port and returns a channel that is closed once it has stopped, after stop was
-// closed. Without a secure port it serves nothing.
+// serve starts the secure port and returns a channel that is closed once it has stopped, after stop
+// was closed. Without a secure port it serves nothing.
 func serve(c Controllers, fleet *flotilla.Fleet, stop <-chan struct{}) (<-chan struct{}, error) {
 	if c.Config.SecureServing == nil {
 		stopped := make(chan struct{})
 		close(stopped)
 		return stopped, nil
 	}
-	handler := genericcontrollermanager.BuildHandlerChain(routes(c, fleet), &c.Config.Authorization, &c.Config.Authentication)
+	handler := genericcontrollermanager.BuildHandlerChain(
+		routes(c, fleet), &c.Config.Authorization, &c.Config.Authentication,
+	)
 	stopped, _, err := c.Config.SecureServing.Serve(handler, 0, stop)
 	return stopped, err
 }
@@ -102,9 +118,18 @@ func routes(c Controllers, fleet *flotilla.Fleet) http.Handler {
 		}
 		return nil
 	})
-	m := genericcontrollermanager.NewBaseHandler(&c.Config.ComponentConfig.Generic.Debugging, controllerhealthz.NewMutableHealthzHandler(renewing))
-	healthz.InstallLivezHandler(m, healthz.PingHealthz, healthz.NamedCheck("fleet", func(*http.Request) error { return fleet.Live() }))
-	healthz.InstallReadyzHandler(m, healthz.PingHealthz, healthz.NamedCheck("fleet", func(*http.Request) error { return fleet.Ready() }))
+	m := genericcontrollermanager.NewBaseHandler(
+		&c.Config.ComponentConfig.Generic.Debugging,
+		controllerhealthz.NewMutableHealthzHandler(renewing),
+	)
+	healthz.InstallLivezHandler(
+		m, healthz.PingHealthz,
+		healthz.NamedCheck("fleet", func(*http.Request) error { return fleet.Live() }),
+	)
+	healthz.InstallReadyzHandler(
+		m, healthz.PingHealthz,
+		healthz.NamedCheck("fleet", func(*http.Request) error { return fleet.Ready() }),
+	)
 	slis.SLIMetricsWithReset{}.Install(m)
 	return m
 }

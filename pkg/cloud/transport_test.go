@@ -16,7 +16,9 @@ type wire struct{ sent []string }
 
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.sent = append(w.sent, req.Method)
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("")), Request: req}, nil
+	return &http.Response{
+		StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("")), Request: req,
+	}, nil
 }
 
 func request(t *testing.T, ctx context.Context, method string) *http.Request {

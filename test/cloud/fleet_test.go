@@ -23,8 +23,8 @@ func (w *World) begun(names []Name, part int) harness.Condition {
 	}
 }
 
-// TestAMemberIsKilled kills one member of three while they make load balancers, and has another one leave
-// while they delete them.
+// TestAMemberIsKilled kills one member of three while they make load balancers, and has another one
+// leave while they delete them.
 func TestAMemberIsKilled(t *testing.T) {
 	t.Parallel()
 	w, ctx := world(t), t.Context()
@@ -35,7 +35,9 @@ func TestAMemberIsKilled(t *testing.T) {
 	must(t, w.AddNamespaces(ctx, names))
 	must(t, w.AddServices(ctx, names))
 	must(t, w.Serve(ctx, names))
-	harness.Eventually(t, harness.Patience, "a third of the load balancers are there", w.begun(names, services/3))
+	harness.Eventually(
+		t, harness.Patience, "a third of the load balancers are there", w.begun(names, services/3),
+	)
 	must(t, members[0].Kill())
 	harness.Eventually(t, harness.Patience, "all Services have an address", w.Addressed(names))
 	must(t, w.Answered(ctx, names))
@@ -53,7 +55,8 @@ func TestAMemberIsKilled(t *testing.T) {
 	w.judge(t)
 }
 
-// TestBesideAStockLeader starts a fleet beside a stock leader, and a stock replica beside the fleet.
+// TestBesideAStockLeader starts a fleet beside a stock leader, and a stock replica beside the
+// fleet.
 func TestBesideAStockLeader(t *testing.T) {
 	t.Parallel()
 	w, ctx := world(t), t.Context()
@@ -68,7 +71,9 @@ func TestBesideAStockLeader(t *testing.T) {
 	before := Names("before", services/4, 1)
 	must(t, w.AddNamespaces(ctx, before))
 	must(t, w.AddServices(ctx, before))
-	harness.Eventually(t, harness.Patience, "the stock leader has made the load balancers", w.Addressed(before))
+	harness.Eventually(
+		t, harness.Patience, "the stock leader has made the load balancers", w.Addressed(before),
+	)
 	if counts := w.callers(); len(counts) != 1 || counts["stock-0"] == 0 {
 		t.Errorf("the fleet has called the cloud beside a stock leader: %v", counts)
 	}
@@ -82,7 +87,9 @@ func TestBesideAStockLeader(t *testing.T) {
 	after := Names("after", services/4, 1)
 	must(t, w.AddNamespaces(ctx, after))
 	must(t, w.AddServices(ctx, after))
-	harness.Eventually(t, harness.Patience, "the fleet has made the load balancers", w.Addressed(after))
+	harness.Eventually(
+		t, harness.Patience, "the fleet has made the load balancers", w.Addressed(after),
+	)
 	if counts := w.callers(); counts["stock-1"] > 0 {
 		t.Errorf("a stock replica has called the cloud beside the fleet: %v", counts)
 	}
@@ -103,8 +110,8 @@ func TestBesideAStockLeader(t *testing.T) {
 	w.judge(t)
 }
 
-// TestTwoFleetsAreConvicted plants two owners: two fleets without a gate. If the judge finds nothing, it
-// would find nothing in the other tests either.
+// TestTwoFleetsAreConvicted plants two owners: two fleets without a gate. If the judge finds
+// nothing, it would find nothing in the other tests either.
 func TestTwoFleetsAreConvicted(t *testing.T) {
 	t.Parallel()
 	w, ctx := world(t), t.Context()

@@ -19,13 +19,19 @@ func TestMain(m *testing.M) {
 }
 
 // timings are quick, and those that a busy machine still keeps.
-var timings = []string{"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}
+var timings = []string{
+	"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s",
+	"--leader-elect-retry-period=1s",
+}
 
 // world returns a cluster of two nodes in a cloud of its own.
 func world(t *testing.T) *World {
 	t.Helper()
 	plane := harness.StartPlane(t, controlplane.Options{})
-	w, err := NewWorld(plane, sky.Options{ReadLatency: 10 * time.Millisecond, WriteLatency: 100 * time.Millisecond})
+	w, err := NewWorld(
+		plane,
+		sky.Options{ReadLatency: 10 * time.Millisecond, WriteLatency: 100 * time.Millisecond},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +95,10 @@ func (w *World) fleet(t *testing.T, count int, flags ...string) []*Manager {
 
 func (w *World) member(t *testing.T, name string, flags ...string) *Manager {
 	t.Helper()
-	return w.start(t, Spec{Name: name, Kind: provider.Fleet, Config: provider.Config{Fenced: true}, Flags: flags})
+	return w.start(
+		t,
+		Spec{Name: name, Kind: provider.Fleet, Config: provider.Config{Fenced: true}, Flags: flags},
+	)
 }
 
 // judge fails the test for all that the judge finds.

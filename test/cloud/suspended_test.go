@@ -23,9 +23,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// nap is the sleep of a member in this process, as it takes it for one: no time passes for it, and the
-// API server cannot be reached. A process that is really suspended would leave to chance whether it
-// sends a request before it ends, when it wakes up.
+// nap is the sleep of a member in this process, as it takes it for one: no time passes for it, and
+// the API server cannot be reached. A process that is really suspended would leave to chance
+// whether it sends a request before it ends, when it wakes up.
 type nap struct {
 	election.Clock
 
@@ -75,9 +75,9 @@ func (t napTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // TestASuspendedMemberIsFenced suspends a member between the two requests by which it makes a load
 // balancer: it has found none. Meanwhile another member makes it. With the fence in the provider's
-// transport the first member makes no second one when it wakes up; without, the judge convicts it. The
-// provider's requests outlive the context of their call, so nothing else stops them, and the process is
-// not ended.
+// transport the first member makes no second one when it wakes up; without, the judge convicts it.
+// The provider's requests outlive the context of their call, so nothing else stops them, and the
+// process is not ended.
 func TestASuspendedMemberIsFenced(t *testing.T) {
 	t.Parallel()
 	for _, fenced := range []bool{true, false} {
@@ -88,7 +88,11 @@ func TestASuspendedMemberIsFenced(t *testing.T) {
 				t.Errorf("the judge has found %q", found)
 			}
 			if !fenced && (len(found) == 0 || !strings.Contains(found[0], "duplicate")) {
-				t.Errorf("the judge has found %q, not the second load balancer of a member without a fence", found)
+				t.Errorf(
+					"the judge has found %q, not the second load balancer of a member without a "+
+						"fence",
+					found,
+				)
 			}
 		})
 	}
@@ -103,7 +107,9 @@ func suspend(t *testing.T, fenced bool) []string {
 
 	service := Names("suspended", 1, 1)
 	must(t, w.AddNamespaces(ctx, service))
-	looked, answer := w.Sky.Block(func(c sky.Call) bool { return c.Client == "sleeper" && c.UID != "" && !c.Writes() })
+	looked, answer := w.Sky.Block(func(c sky.Call) bool {
+		return c.Client == "sleeper" && c.UID != "" && !c.Writes()
+	})
 	defer answer()
 	must(t, w.AddServices(ctx, service))
 	select {
@@ -113,7 +119,9 @@ func suspend(t *testing.T, fenced bool) []string {
 	}
 	sleeper.set(true)
 	w.member(t, "awake", "--shards=1")
-	harness.Eventually(t, harness.Patience, "the other member has made the load balancer", w.Addressed(service))
+	harness.Eventually(
+		t, harness.Patience, "the other member has made the load balancer", w.Addressed(service),
+	)
 
 	sleeper.set(false)
 	answer()
@@ -139,9 +147,12 @@ func (w *World) runHere(t *testing.T, name string, sleeper *nap, c provider.Conf
 	completed.Kubeconfig.Wrap(sleeper.wrap)
 	generic := completed.ComponentConfig.Generic.LeaderElection
 	fleet, err := flotilla.New(completed.Kubeconfig, flotilla.Options{
-		Fleet: "flotilla-cloud", Namespace: generic.ResourceNamespace, Member: name, Ranges: 1, Gates: []string{generic.ResourceName},
+		Fleet: "flotilla-cloud", Namespace: generic.ResourceNamespace, Member: name,
+		Ranges: 1, Gates: []string{generic.ResourceName},
 		Timing: election.Timing{
-			LeaseDuration: generic.LeaseDuration.Duration, RenewDeadline: generic.RenewDeadline.Duration, RetryPeriod: generic.RetryPeriod.Duration,
+			LeaseDuration: generic.LeaseDuration.Duration,
+			RenewDeadline: generic.RenewDeadline.Duration,
+			RetryPeriod:   generic.RetryPeriod.Duration,
 		},
 		RebalanceDelay: flotilla.Never, ReplanInterval: flotilla.Never,
 		Clock: sleeper,
@@ -169,12 +180,19 @@ func (w *World) configHere(t *testing.T, spec Spec) *config.CompletedConfig {
 	must(t, err)
 	o, err := options.NewCloudControllerManagerOptions()
 	must(t, err)
-	known, off := app.ControllerNames(app.DefaultInitFuncConstructors), app.ControllersDisabledByDefault.List()
+	known, off := app.ControllerNames(
+		app.DefaultInitFuncConstructors,
+	), app.ControllersDisabledByDefault.List()
 	flags := pflag.NewFlagSet("here", pflag.ContinueOnError)
 	for _, section := range o.Flags(known, off, names.CCMControllerAliases(), nil, nil).FlagSets {
 		flags.AddFlagSet(section)
 	}
-	must(t, flags.Parse(append(append(w.Flags(file), timings...), "--secure-port=0", "--webhook-secure-port=0")))
+	must(
+		t,
+		flags.Parse(
+			append(append(w.Flags(file), timings...), "--secure-port=0", "--webhook-secure-port=0"),
+		),
+	)
 	c, err := o.Config(known, off, names.CCMControllerAliases(), nil, nil)
 	must(t, err)
 	return c.Complete()

@@ -111,7 +111,9 @@ func (w *World) Start(spec Spec) (*Manager, error) {
 	args := append([]string{provider.Verb, spec.Kind}, w.Flags(file)...)
 	args = append(args, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port))
 	if spec.Kind == provider.Fleet {
-		args = append(args, "--member-name="+spec.Name, "--rebalance-delay=0s", "--replan-interval=0s")
+		args = append(
+			args, "--member-name="+spec.Name, "--rebalance-delay=0s", "--replan-interval=0s",
+		)
 	}
 	process, err := w.Plane.StartProcess(spec.Name, binary, append(args, spec.Flags...))
 	if err != nil {
@@ -121,7 +123,9 @@ func (w *World) Start(spec Spec) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Manager{Process: process, url: fmt.Sprintf("https://127.0.0.1:%d", port), client: client}, nil
+	return &Manager{
+		Process: process, url: fmt.Sprintf("https://127.0.0.1:%d", port), client: client,
+	}, nil
 }
 
 // CloudConfig writes the provider's configuration, and returns where.
@@ -140,7 +144,8 @@ func (w *World) CloudConfig(spec Spec) (string, error) {
 func (w *World) Flags(cloudConfig string) []string {
 	kubeconfig := w.Plane.AdminKubeconfig()
 	return []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
 		"--cloud-provider=" + provider.Name, "--cloud-config=" + cloudConfig,
 		"--cluster-name=test", "--cluster-cidr=10.128.0.0/9", "--route-reconciliation-period=1s",
 	}
@@ -162,7 +167,9 @@ func (m *Manager) Healthy(ctx context.Context) error { return m.answers(ctx, "/h
 func (m *Manager) answers(ctx context.Context, path string) error {
 	select {
 	case <-m.Done():
-		return fmt.Errorf("%w: %s has ended: %v, see %s", harness.ErrGiveUp, m.Name(), m.Wait(), m.LogPath())
+		return fmt.Errorf(
+			"%w: %s has ended: %v, see %s", harness.ErrGiveUp, m.Name(), m.Wait(), m.LogPath(),
+		)
 	default:
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+path, nil)
@@ -189,15 +196,28 @@ func (w *World) AddNodes(ctx context.Context, count int) error {
 		w.nodes = append(w.nodes, address)
 		w.mu.Unlock()
 		name := fmt.Sprintf("node-%d", n)
-		w.Sky.AddInstance(sky.Instance{Name: name, Type: "small", Zone: "sky-1a", Region: "sky-1", Address: address})
+		w.Sky.AddInstance(
+			sky.Instance{
+				Name: name, Type: "small", Zone: "sky-1a", Region: "sky-1", Address: address,
+			},
+		)
 		node := &v1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1.NodeSpec{
-				PodCIDR: fmt.Sprintf("10.128.%d.0/24", n), PodCIDRs: []string{fmt.Sprintf("10.128.%d.0/24", n)},
-				Taints: []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider, Value: "true", Effect: v1.TaintEffectNoSchedule}},
+				PodCIDR: fmt.Sprintf("10.128.%d.0/24", n), PodCIDRs: []string{
+					fmt.Sprintf("10.128.%d.0/24", n),
+				},
+				Taints: []v1.Taint{
+					{
+						Key: cloudproviderapi.TaintExternalCloudProvider, Value: "true",
+						Effect: v1.TaintEffectNoSchedule,
+					},
+				},
 			},
 		}
-		if _, err := w.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+		if _, err := w.Client.CoreV1().Nodes().Create(
+			ctx, node, metav1.CreateOptions{},
+		); err != nil {
 			return err
 		}
 	}
@@ -211,7 +231,10 @@ func (w *World) NodesInitialized(ctx context.Context) error {
 		return err
 	}
 	for _, n := range nodes.Items {
-		if n.Spec.ProviderID == "" || len(n.Spec.Taints) > 0 && n.Spec.Taints[0].Key == cloudproviderapi.TaintExternalCloudProvider {
+		tainted := slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool {
+			return t.Key == cloudproviderapi.TaintExternalCloudProvider
+		})
+		if n.Spec.ProviderID == "" || tainted {
 			return fmt.Errorf("node %s has not been initialized", n.Name)
 		}
 		if n.Labels[v1.LabelTopologyZone] == "" || len(n.Status.Addresses) == 0 {
@@ -224,12 +247,14 @@ func (w *World) NodesInitialized(ctx context.Context) error {
 	return nil
 }
 
-// Settled returns a condition: each of so many members holds a part of the ranges, and the parts differ by
-// one at most.
+// Settled returns a condition: each of so many members holds a part of the ranges, and the parts
+// differ by one at most.
 func (w *World) Settled(members int) harness.Condition {
 	return func(ctx context.Context) error {
 		ranges := labels.Set{fleet.RingLabel: flotilla.NamespacesRing}.String()
-		leases, err := w.Client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: ranges})
+		leases, err := w.Client.CoordinationV1().Leases(metav1.NamespaceSystem).List(
+			ctx, metav1.ListOptions{LabelSelector: ranges},
+		)
 		if err != nil {
 			return err
 		}
@@ -250,9 +275,9 @@ type Name struct{ Namespace, Service string }
 
 func (n Name) String() string { return n.Namespace + "/" + n.Service }
 
-// Names returns the names of count Services, each in a namespace of its own. The namespaces have a random
-// suffix, as generated names have: names that differ in their last digits alone lie near each other, and in
-// few ranges, until the planner cuts these by weight.
+// Names returns the names of count Services, each in a namespace of its own. The namespaces have a
+// random suffix, as generated names have: names that differ in their last digits alone lie near
+// each other, and in few ranges, until the planner cuts these by weight.
 func Names(prefix string, count int, seed uint64) []Name {
 	random := rand.New(rand.NewPCG(seed, seed))
 	var names []Name
@@ -265,7 +290,10 @@ func Names(prefix string, count int, seed uint64) []Name {
 // AddNamespaces creates the namespaces of the names.
 func (w *World) AddNamespaces(ctx context.Context, names []Name) error {
 	return each(names, func(n Name) error {
-		_, err := w.Client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}, metav1.CreateOptions{})
+		_, err := w.Client.CoreV1().Namespaces().Create(
+			ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}},
+			metav1.CreateOptions{},
+		)
 		return err
 	})
 }
@@ -276,26 +304,35 @@ func (w *World) AddServices(ctx context.Context, names []Name) error {
 		_, err := w.Client.CoreV1().Services(n.Namespace).Create(ctx, &v1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Service},
 			Spec: v1.ServiceSpec{
-				Type:  v1.ServiceTypeLoadBalancer,
-				Ports: []v1.ServicePort{{Name: "web", Port: port, TargetPort: intstr.FromInt32(port), Protocol: v1.ProtocolTCP}},
+				Type: v1.ServiceTypeLoadBalancer,
+				Ports: []v1.ServicePort{
+					{
+						Name: "web", Port: port, TargetPort: intstr.FromInt32(port),
+						Protocol: v1.ProtocolTCP,
+					},
+				},
 			},
 		}, metav1.CreateOptions{})
 		return err
 	})
 }
 
-// Serve listens at the node port of each Service on each node, as kube-proxy does, and answers with the
-// Service's name.
+// Serve listens at the node port of each Service on each node, as kube-proxy does, and answers with
+// the Service's name.
 func (w *World) Serve(ctx context.Context, names []Name) error {
 	return each(names, func(n Name) error {
-		service, err := w.Client.CoreV1().Services(n.Namespace).Get(ctx, n.Service, metav1.GetOptions{})
+		service, err := w.Client.CoreV1().Services(n.Namespace).Get(
+			ctx, n.Service, metav1.GetOptions{},
+		)
 		if err != nil {
 			return err
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, address := range w.nodes {
-			l, err := net.Listen("tcp", net.JoinHostPort(address, fmt.Sprint(service.Spec.Ports[0].NodePort)))
+			l, err := net.Listen(
+				"tcp", net.JoinHostPort(address, fmt.Sprint(service.Spec.Ports[0].NodePort)),
+			)
 			if err != nil {
 				return err
 			}
@@ -363,8 +400,8 @@ func (w *World) addresses(ctx context.Context) (map[Name]string, error) {
 	return have, nil
 }
 
-// Answered connects to the address of each Service and returns an error unless an endpoint of that very
-// Service answers.
+// Answered connects to the address of each Service and returns an error unless an endpoint of that
+// very Service answers.
 func (w *World) Answered(ctx context.Context, names []Name) error {
 	have, err := w.addresses(ctx)
 	if err != nil {
@@ -382,7 +419,9 @@ func (w *World) Answered(ctx context.Context, names []Name) error {
 		}
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		if got := strings.TrimSpace(line); got != n.String() {
-			return fmt.Errorf("the load balancer of %s at %s: %q answers, error %w", n, have[n], got, err)
+			return fmt.Errorf(
+				"the load balancer of %s at %s: %q answers, error %w", n, have[n], got, err,
+			)
 		}
 		return nil
 	})
@@ -391,7 +430,9 @@ func (w *World) Answered(ctx context.Context, names []Name) error {
 // DeleteServices deletes them. A finalizer keeps each until its load balancer is gone.
 func (w *World) DeleteServices(ctx context.Context, names []Name) error {
 	return each(names, func(n Name) error {
-		return w.Client.CoreV1().Services(n.Namespace).Delete(ctx, n.Service, metav1.DeleteOptions{})
+		return w.Client.CoreV1().Services(n.Namespace).Delete(
+			ctx, n.Service, metav1.DeleteOptions{},
+		)
 	})
 }
 
@@ -399,7 +440,9 @@ func (w *World) DeleteServices(ctx context.Context, names []Name) error {
 func (w *World) Gone(names []Name) harness.Condition {
 	return func(ctx context.Context) error {
 		return each(names, func(n Name) error {
-			_, err := w.Client.CoreV1().Services(n.Namespace).Get(ctx, n.Service, metav1.GetOptions{})
+			_, err := w.Client.CoreV1().Services(n.Namespace).Get(
+				ctx, n.Service, metav1.GetOptions{},
+			)
 			switch {
 			case err == nil:
 				return fmt.Errorf("the Service %s is still there", n)
@@ -433,7 +476,10 @@ func each(names []Name, f func(Name) error) error {
 		working.Go(func() {
 			for n := range queue {
 				if errs[i] == nil {
-					errs[i] = retry.OnError(retry.DefaultBackoff, apierrors.IsTooManyRequests, func() error { return f(n) })
+					errs[i] = retry.OnError(
+						retry.DefaultBackoff, apierrors.IsTooManyRequests,
+						func() error { return f(n) },
+					)
 				}
 			}
 		})

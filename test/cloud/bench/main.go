@@ -4,10 +4,10 @@
 //
 //	go run ./test/cloud/bench -services 500 -systems stock,fleet-2,fleet-4 -limits client,global
 //
-// The time is that from the first Service's creation until the last has an address, while the managers
-// are there and have nothing else to do. After each run a connection to each load balancer must be
-// answered by an endpoint of its Service, and the judge of the cloud's log must find nothing. It fails if
-// it does, and where goals are missed that the flags name.
+// The time is that from the first Service's creation until the last has an address, while the
+// managers are there and have nothing else to do. After each run a connection to each load balancer
+// must be answered by an endpoint of its Service, and the judge of the cloud's log must find
+// nothing. It fails if it does, and where goals are missed that the flags name.
 package main
 
 import (
@@ -61,11 +61,23 @@ func parse(args []string, output io.Writer) (options, error) {
 	fs.IntVar(&o.services, "services", 500, "how many Services, each in a namespace of its own")
 	fs.IntVar(&o.concurrent, "concurrent", 5, "--concurrent-service-syncs of all managers")
 	fs.Uint64Var(&o.seed, "seed", 1, "what the names of namespaces are made from")
-	fs.Float64Var(&o.rate, "rate", 10, "requests a second that the cloud answers, each client or all together; a load balancer takes two")
+	fs.Float64Var(
+		&o.rate, "rate", 10,
+		"requests a second that the cloud answers, each client or all together; a load balancer "+
+			"takes two",
+	)
 	fs.StringVar(&systems, "systems", "stock,fleet-2,fleet-4", "what to measure")
 	fs.StringVar(&limits, "limits", "client,global", "what the cloud limits")
-	fs.Float64Var(&o.faster, "faster", 3.5, "how many times as fast as stock a fleet of 4 must be at least, where the cloud limits each client; 0 for no such goal")
-	fs.Float64Var(&o.slower, "slower", 1.05, "how many times as long as stock a fleet may take at most, where the cloud limits all together; 0 for no such goal")
+	fs.Float64Var(
+		&o.faster, "faster", 3.5,
+		"how many times as fast as stock a fleet of 4 must be at least, where the cloud limits "+
+			"each client; 0 for no such goal",
+	)
+	fs.Float64Var(
+		&o.slower, "slower", 1.05,
+		"how many times as long as stock a fleet may take at most, where the cloud limits all "+
+			"together; 0 for no such goal",
+	)
 	fs.DurationVar(&o.within, "within", 10*time.Minute, "how long a run may take")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -120,7 +132,10 @@ func run(ctx context.Context, o options) int {
 				}
 				return command.Failed
 			}
-			fmt.Printf("%s, limit %s: %.1f s; requests: %v; above the limit: %d\n", system, limit, result.took.Seconds(), result.calls, result.limited)
+			fmt.Printf(
+				"%s, limit %s: %.1f s; requests: %v; above the limit: %d\n", system, limit,
+				result.took.Seconds(), result.calls, result.limited,
+			)
 			outcomes = append(outcomes, result)
 		}
 	}
@@ -138,7 +153,9 @@ func measure(ctx context.Context, o options, limit, system string) (result outco
 		return result, err
 	}
 	defer func() { err = errors.Join(err, plane.Stop()) }()
-	skyOptions := sky.Options{ReadLatency: 10 * time.Millisecond, WriteLatency: 100 * time.Millisecond}
+	skyOptions := sky.Options{
+		ReadLatency: 10 * time.Millisecond, WriteLatency: 100 * time.Millisecond,
+	}
 	limited := sky.Limit{PerSecond: o.rate, Burst: int(o.rate)}
 	if limit == perClient {
 		skyOptions.PerClient = limited
@@ -171,10 +188,15 @@ func measure(ctx context.Context, o options, limit, system string) (result outco
 	if err := w.AddServices(ctx, names); err != nil {
 		return result, err
 	}
-	if _, err := harness.Await(ctx, o.within, "all Services have an address", w.Addressed(names)); err != nil {
+	if _, err := harness.Await(
+		ctx, o.within, "all Services have an address", w.Addressed(names),
+	); err != nil {
 		return result, err
 	}
-	result = outcome{limit: limit, system: system, took: time.Since(began), calls: map[string]int{}, limited: w.Sky.Limited() - limitedBefore}
+	result = outcome{
+		limit: limit, system: system, took: time.Since(began), calls: map[string]int{},
+		limited: w.Sky.Limited() - limitedBefore,
+	}
 	for _, c := range w.Sky.Calls()[callsBefore:] {
 		result.calls[c.Client]++
 	}
@@ -197,17 +219,25 @@ func check(ctx context.Context, w *cloud.World, names []cloud.Name) error {
 }
 
 // start starts the managers of a system and waits until they run.
-func start(ctx context.Context, o options, w *cloud.World, system string) ([]*cloud.Manager, error) {
+func start(
+	ctx context.Context, o options, w *cloud.World, system string,
+) ([]*cloud.Manager, error) {
 	count, err := members(system)
 	if err != nil {
 		return nil, err
 	}
-	// The routes of nodes are looked at seldom: that costs requests. The clients of the API server are
-	// not what is measured.
-	flags := []string{fmt.Sprintf("--concurrent-service-syncs=%d", o.concurrent), "--route-reconciliation-period=5m", "--kube-api-qps=200", "--kube-api-burst=400"}
+	// The routes of nodes are looked at seldom: that costs requests. The clients of the API server
+	// are not what is measured.
+	flags := []string{
+		fmt.Sprintf("--concurrent-service-syncs=%d", o.concurrent),
+		"--route-reconciliation-period=5m", "--kube-api-qps=200", "--kube-api-burst=400",
+	}
 	var managers []*cloud.Manager
 	for i := range max(1, count) {
-		spec := cloud.Spec{Name: fmt.Sprintf("%s-%d", system, i), Kind: provider.Fleet, Config: provider.Config{Fenced: true}, Flags: flags}
+		spec := cloud.Spec{
+			Name: fmt.Sprintf("%s-%d", system, i), Kind: provider.Fleet,
+			Config: provider.Config{Fenced: true}, Flags: flags,
+		}
 		if count == 0 {
 			spec.Kind, spec.Config = provider.Stock, provider.Config{}
 		}
@@ -226,7 +256,9 @@ func start(ctx context.Context, o options, w *cloud.World, system string) ([]*cl
 			return managers, err
 		}
 	}
-	if _, err := harness.Await(ctx, harness.Patience, "the nodes are initialized", w.NodesInitialized); err != nil || count == 0 {
+	if _, err := harness.Await(
+		ctx, harness.Patience, "the nodes are initialized", w.NodesInitialized,
+	); err != nil || count == 0 {
 		return managers, err
 	}
 	_, err = harness.Await(ctx, harness.Patience, "every member has its ranges", w.Settled(count))
@@ -246,13 +278,26 @@ func report(w io.Writer, o options, outcomes []outcome) error {
 	fmt.Fprintf(t, "\n%d SERVICES\tLIMIT\tTIME\tTIMES AS FAST\t\n", o.services)
 	for _, r := range outcomes {
 		ratio := base[r.limit].Seconds() / r.took.Seconds()
-		fmt.Fprintf(t, "%s\t%g/s, %s\t%.1f s\t%.2f\t\n", r.system, o.rate, r.limit, r.took.Seconds(), ratio)
+		fmt.Fprintf(
+			t, "%s\t%g/s, %s\t%.1f s\t%.2f\t\n", r.system, o.rate, r.limit, r.took.Seconds(), ratio,
+		)
 		switch {
 		case base[r.limit] == 0:
 		case r.limit == perClient && r.system == fleetPrefix+"4" && ratio < o.faster:
-			missed = append(missed, fmt.Errorf("%s is %.2f times as fast as stock, want %.2f", r.system, ratio, o.faster))
+			missed = append(
+				missed,
+				fmt.Errorf(
+					"%s is %.2f times as fast as stock, want %.2f", r.system, ratio, o.faster,
+				),
+			)
 		case r.limit == global && o.slower > 0 && 1/ratio > o.slower:
-			missed = append(missed, fmt.Errorf("%s takes %.2f times as long as stock, want %.2f at most", r.system, 1/ratio, o.slower))
+			missed = append(
+				missed,
+				fmt.Errorf(
+					"%s takes %.2f times as long as stock, want %.2f at most", r.system, 1/ratio,
+					o.slower,
+				),
+			)
 		}
 	}
 	return errors.Join(errors.Join(missed...), t.Flush())

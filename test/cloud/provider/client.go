@@ -49,7 +49,9 @@ func ask[T any](ctx context.Context, c *client, method, path, uid string, body a
 }
 
 // try sends a request once. It returns after which time to try again, where the cloud says so.
-func (c *client) try(ctx context.Context, method, path, uid string, text []byte, answer any) (time.Duration, error) {
+func (c *client) try(
+	ctx context.Context, method, path, uid string, text []byte, answer any,
+) (time.Duration, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(text))
 	if err != nil {
 		return 0, err

@@ -17,8 +17,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/cloud"
 )
 
-// Verb is the first argument of a program that is to be a cloud controller manager; the second is Stock
-// or Fleet.
+// Verb is the first argument of a program that is to be a cloud controller manager; the second is
+// Stock or Fleet.
 const Verb = "cloud-controller-manager"
 
 // The kinds of cloud controller manager.
@@ -27,8 +27,8 @@ const (
 	Fleet = "fleet"
 )
 
-// MainIfAsked ends the process as a cloud controller manager if its arguments ask for one, so that a
-// test binary can start itself as one.
+// MainIfAsked ends the process as a cloud controller manager if its arguments ask for one, so that
+// a test binary can start itself as one.
 func MainIfAsked() {
 	if len(os.Args) < 3 || os.Args[1] != Verb {
 		return
@@ -44,11 +44,18 @@ func run(kind string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	constructors, aliases, flags := app.DefaultInitFuncConstructors, names.CCMControllerAliases(), cliflag.NamedFlagSets{}
+	constructors, aliases := app.DefaultInitFuncConstructors, names.CCMControllerAliases()
+	flags := cliflag.NamedFlagSets{}
 	if kind == Fleet {
-		return cli.Run(cloud.NewCommand(o, initialize, constructors, aliases, flags, wait.NeverStop))
+		return cli.Run(
+			cloud.NewCommand(o, initialize, constructors, aliases, flags, wait.NeverStop),
+		)
 	}
-	return cli.Run(app.NewCloudControllerManagerCommand(o, initialize, constructors, aliases, flags, wait.NeverStop))
+	return cli.Run(
+		app.NewCloudControllerManagerCommand(
+			o, initialize, constructors, aliases, flags, wait.NeverStop,
+		),
+	)
 }
 
 // initialize is upstream's sample.

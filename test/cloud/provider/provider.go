@@ -48,7 +48,12 @@ func New(c Config) cloudprovider.Interface {
 	if c.Fenced {
 		transport = cloud.Transport(transport)
 	}
-	return &provider{&client{url: c.URL, token: c.Token, careless: c.Careless, http: &http.Client{Transport: transport}}}
+	return &provider{
+		&client{
+			url: c.URL, token: c.Token, careless: c.Careless,
+			http: &http.Client{Transport: transport},
+		},
+	}
 }
 
 type provider struct{ *client }
@@ -57,27 +62,33 @@ func (*provider) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct
 func (p *provider) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
 	return balancers{p.client}, true
 }
-func (*provider) Instances() (cloudprovider.Instances, bool)       { return nil, false }
-func (p *provider) InstancesV2() (cloudprovider.InstancesV2, bool) { return instances{p.client}, true }
-func (p *provider) Zones() (cloudprovider.Zones, bool)             { return zones{p.client}, true }
-func (*provider) Clusters() (cloudprovider.Clusters, bool)         { return nil, false }
-func (p *provider) Routes() (cloudprovider.Routes, bool)           { return routes{p.client}, true }
-func (*provider) ProviderName() string                             { return Name }
-func (*provider) HasClusterID() bool                               { return true }
+func (*provider) Instances() (cloudprovider.Instances, bool) { return nil, false }
+func (p *provider) InstancesV2() (cloudprovider.InstancesV2, bool) {
+	return instances{p.client}, true
+}
+func (p *provider) Zones() (cloudprovider.Zones, bool)     { return zones{p.client}, true }
+func (*provider) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+func (p *provider) Routes() (cloudprovider.Routes, bool)   { return routes{p.client}, true }
+func (*provider) ProviderName() string                     { return Name }
+func (*provider) HasClusterID() bool                       { return true }
 
 // balancers is a cloudprovider.LoadBalancer.
 type balancers struct{ *client }
 
 func (b balancers) find(ctx context.Context, service *v1.Service) ([]sky.LoadBalancer, error) {
 	uid := string(service.UID)
-	return ask[[]sky.LoadBalancer](ctx, b.client, http.MethodGet, "/v1/loadbalancers?uid="+url.QueryEscape(uid), uid, nil)
+	return ask[[]sky.LoadBalancer](
+		ctx, b.client, http.MethodGet, "/v1/loadbalancers?uid="+url.QueryEscape(uid), uid, nil,
+	)
 }
 
 func status(is sky.LoadBalancer) *v1.LoadBalancerStatus {
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: is.Address}}}
 }
 
-func (b balancers) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+func (b balancers) GetLoadBalancer(
+	ctx context.Context, _ string, service *v1.Service,
+) (*v1.LoadBalancerStatus, bool, error) {
 	found, err := b.find(ctx, service)
 	if err != nil || len(found) == 0 {
 		return nil, false, err
@@ -89,7 +100,9 @@ func (balancers) GetLoadBalancerName(_ context.Context, _ string, service *v1.Se
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-func (b balancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+func (b balancers) EnsureLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (*v1.LoadBalancerStatus, error) {
 	found, err := b.find(ctx, service)
 	if err != nil {
 		return nil, err
@@ -97,11 +110,16 @@ func (b balancers) EnsureLoadBalancer(ctx context.Context, cluster string, servi
 	if len(found) > 0 {
 		return status(found[0]), b.change(ctx, service, found[0], nodes)
 	}
-	want := sky.LoadBalancer{UID: string(service.UID), Service: service.Namespace + "/" + service.Name, Backends: backends(nodes)}
+	want := sky.LoadBalancer{
+		UID: string(service.UID), Service: service.Namespace + "/" + service.Name,
+		Backends: backends(nodes),
+	}
 	for _, p := range service.Spec.Ports {
 		want.Ports = append(want.Ports, sky.Port{Port: p.Port, NodePort: p.NodePort})
 	}
-	made, err := ask[sky.LoadBalancer](ctx, b.client, http.MethodPost, "/v1/loadbalancers", string(service.UID), want)
+	made, err := ask[sky.LoadBalancer](
+		ctx, b.client, http.MethodPost, "/v1/loadbalancers", string(service.UID), want,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -109,17 +127,23 @@ func (b balancers) EnsureLoadBalancer(ctx context.Context, cluster string, servi
 }
 
 // change sets the backends, if they are others.
-func (b balancers) change(ctx context.Context, service *v1.Service, is sky.LoadBalancer, nodes []*v1.Node) error {
+func (b balancers) change(
+	ctx context.Context, service *v1.Service, is sky.LoadBalancer, nodes []*v1.Node,
+) error {
 	want := backends(nodes)
 	if slices.Equal(is.Backends, want) {
 		return nil
 	}
 	is.Backends = want
-	_, err := ask[sky.LoadBalancer](ctx, b.client, http.MethodPut, "/v1/loadbalancers/"+is.ID, string(service.UID), is)
+	_, err := ask[sky.LoadBalancer](
+		ctx, b.client, http.MethodPut, "/v1/loadbalancers/"+is.ID, string(service.UID), is,
+	)
 	return err
 }
 
-func (b balancers) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) error {
+func (b balancers) UpdateLoadBalancer(
+	ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node,
+) error {
 	found, err := b.find(ctx, service)
 	if err != nil {
 		return err
@@ -132,13 +156,17 @@ func (b balancers) UpdateLoadBalancer(ctx context.Context, _ string, service *v1
 	return nil
 }
 
-func (b balancers) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
+func (b balancers) EnsureLoadBalancerDeleted(
+	ctx context.Context, _ string, service *v1.Service,
+) error {
 	found, err := b.find(ctx, service)
 	if err != nil {
 		return err
 	}
 	for _, is := range found {
-		if _, err := ask[struct{}](ctx, b.client, http.MethodDelete, "/v1/loadbalancers/"+is.ID, string(service.UID), nil); err != nil {
+		if _, err := ask[struct{}](
+			ctx, b.client, http.MethodDelete, "/v1/loadbalancers/"+is.ID, string(service.UID), nil,
+		); err != nil {
 			return err
 		}
 	}
@@ -163,7 +191,9 @@ func backends(nodes []*v1.Node) []string {
 type instances struct{ *client }
 
 func (c *client) instance(ctx context.Context, query url.Values) (sky.Instance, bool, error) {
-	found, err := ask[[]sky.Instance](ctx, c, http.MethodGet, "/v1/instances?"+query.Encode(), "", nil)
+	found, err := ask[[]sky.Instance](
+		ctx, c, http.MethodGet, "/v1/instances?"+query.Encode(), "", nil,
+	)
 	if err != nil || len(found) == 0 {
 		return sky.Instance{}, false, err
 	}
@@ -187,7 +217,9 @@ func (i instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, e
 	return exists && is.Stopped, err
 }
 
-func (i instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+func (i instances) InstanceMetadata(
+	ctx context.Context, node *v1.Node,
+) (*cloudprovider.InstanceMetadata, error) {
 	is, exists, err := i.of(ctx, node)
 	switch {
 	case err != nil:
@@ -197,7 +229,10 @@ func (i instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudp
 	}
 	return &cloudprovider.InstanceMetadata{
 		ProviderID: Name + "://" + is.ID, InstanceType: is.Type, Zone: is.Zone, Region: is.Region,
-		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: is.Address}, {Type: v1.NodeHostName, Address: is.Name}},
+		NodeAddresses: []v1.NodeAddress{
+			{Type: v1.NodeInternalIP, Address: is.Address},
+			{Type: v1.NodeHostName, Address: is.Name},
+		},
 	}, nil
 }
 
@@ -220,7 +255,9 @@ func (z zones) GetZoneByProviderID(ctx context.Context, id string) (cloudprovide
 	return z.zone(ctx, url.Values{"id": {strings.TrimPrefix(id, Name+"://")}})
 }
 
-func (z zones) GetZoneByNodeName(ctx context.Context, name types.NodeName) (cloudprovider.Zone, error) {
+func (z zones) GetZoneByNodeName(
+	ctx context.Context, name types.NodeName,
+) (cloudprovider.Zone, error) {
 	return z.zone(ctx, url.Values{"name": {string(name)}})
 }
 
@@ -228,15 +265,24 @@ func (z zones) GetZoneByNodeName(ctx context.Context, name types.NodeName) (clou
 type routes struct{ *client }
 
 func (r routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
-	found, err := ask[[]sky.Route](ctx, r.client, http.MethodGet, "/v1/routes?cluster="+url.QueryEscape(cluster), "", nil)
+	found, err := ask[[]sky.Route](
+		ctx, r.client, http.MethodGet, "/v1/routes?cluster="+url.QueryEscape(cluster), "", nil,
+	)
 	var all []*cloudprovider.Route
 	for _, is := range found {
-		all = append(all, &cloudprovider.Route{Name: is.ID, TargetNode: types.NodeName(is.Node), DestinationCIDR: is.CIDR})
+		all = append(
+			all,
+			&cloudprovider.Route{
+				Name: is.ID, TargetNode: types.NodeName(is.Node), DestinationCIDR: is.CIDR,
+			},
+		)
 	}
 	return all, err
 }
 
-func (r routes) CreateRoute(ctx context.Context, cluster, _ string, route *cloudprovider.Route) error {
+func (r routes) CreateRoute(
+	ctx context.Context, cluster, _ string, route *cloudprovider.Route,
+) error {
 	want := sky.Route{Cluster: cluster, Node: string(route.TargetNode), CIDR: route.DestinationCIDR}
 	_, err := ask[sky.Route](ctx, r.client, http.MethodPost, "/v1/routes", "", want)
 	return err

@@ -78,7 +78,9 @@ func (b *balancer) forward(client net.Conn, port int) {
 	is := b.state()
 	for range is.Backends {
 		backend := is.Backends[b.next.Add(1)%uint64(len(is.Backends))]
-		server, err := net.DialTimeout("tcp", net.JoinHostPort(backend, fmt.Sprint(is.Ports[port].NodePort)), dialTimeout)
+		server, err := net.DialTimeout(
+			"tcp", net.JoinHostPort(backend, fmt.Sprint(is.Ports[port].NodePort)), dialTimeout,
+		)
 		if err != nil {
 			continue
 		}

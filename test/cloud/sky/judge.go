@@ -10,8 +10,8 @@ import (
 // Judge returns what is wrong in a log of calls, a line each:
 //
 //   - duplicates: a Service that had two load balancers at a time;
-//   - two at work: calls of two clients for one Service that overlap in time, one of which could change
-//     something, or a change by an earlier owner of the shard after one by a later owner;
+//   - two at work: calls of two clients for one Service that overlap in time, one of which could
+//     change something, or a change by an earlier owner of the shard after one by a later owner;
 //   - leaks: load balancers that are left of Services not among alive, by UID.
 //
 // It is pure. The order of calls does not matter.
@@ -30,7 +30,12 @@ func Judge(calls []Call, alive func(uid string) bool) []string {
 		found = append(found, together(uid, of)...)
 		found = append(found, backwards(uid, of)...)
 		if left := living(of); len(left) > 0 && !alive(uid) {
-			found = append(found, fmt.Sprintf("leak: Service %s is gone, and its load balancers are left: %q", uid, left))
+			found = append(
+				found,
+				fmt.Sprintf(
+					"leak: Service %s is gone, and its load balancers are left: %q", uid, left,
+				),
+			)
 		}
 	}
 	return found
@@ -45,7 +50,13 @@ func duplicates(uid string, calls []Call) []string {
 		case "POST":
 			there = append(there, c.Balancer)
 			if len(there) > 1 {
-				found = append(found, fmt.Sprintf("duplicate: Service %s has the load balancers %q when %s creates %s", uid, there, c.who(), c.Balancer))
+				found = append(
+					found,
+					fmt.Sprintf(
+						"duplicate: Service %s has the load balancers %q when %s creates %s", uid,
+						there, c.who(), c.Balancer,
+					),
+				)
 			}
 		case "DELETE":
 			there = slices.DeleteFunc(there, func(id string) bool { return id == c.Balancer })
@@ -84,7 +95,13 @@ func together(uid string, calls []Call) []string {
 				continue
 			}
 			if a.Client != b.Client && (a.Writes() || b.Writes()) {
-				found = append(found, fmt.Sprintf("two at work: Service %s: %s and %s, at %s", uid, a.who(), b.who(), b.Begin.Format(time.StampMilli)))
+				found = append(
+					found,
+					fmt.Sprintf(
+						"two at work: Service %s: %s and %s, at %s", uid, a.who(), b.who(),
+						b.Begin.Format(time.StampMilli),
+					),
+				)
 			}
 		}
 	}
@@ -100,7 +117,10 @@ func backwards(uid string, calls []Call) []string {
 			continue
 		}
 		if before, is := last[c.Shard]; is && c.Term < before.Term {
-			found = append(found, fmt.Sprintf("two at work: Service %s: %s after %s", uid, c.who(), before.who()))
+			found = append(
+				found,
+				fmt.Sprintf("two at work: Service %s: %s after %s", uid, c.who(), before.who()),
+			)
 			continue
 		}
 		last[c.Shard] = c

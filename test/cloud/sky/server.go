@@ -24,7 +24,8 @@ const (
 
 	tooMany = http.StatusTooManyRequests
 
-	// addresses of load balancers are 127.X.0.1 and on, where X differs between processes on one machine.
+	// addresses of load balancers are 127.X.0.1 and on, where X differs between processes on one
+	// machine.
 	firstNet, nets = 64, 128
 	mostAddresses  = 1 << 16
 )
@@ -81,9 +82,11 @@ func Start(options Options) (*Server, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{
-		options: options, url: "http://" + l.Addr().String(), global: options.Global.limiter(), ctx: ctx, stop: stop,
-		clients: map[string]*rate.Limiter{}, balancers: map[string]*balancer{}, instances: map[string]Instance{},
-		routes: map[string]Route{}, blocks: map[*block]struct{}{},
+		options: options, url: "http://" + l.Addr().String(), global: options.Global.limiter(),
+		ctx: ctx, stop: stop,
+		clients: map[string]*rate.Limiter{}, balancers: map[string]*balancer{},
+		instances: map[string]Instance{},
+		routes:    map[string]Route{}, blocks: map[*block]struct{}{},
 	}
 	s.http = &http.Server{Handler: s.handler()}
 	s.work.Go(func() { _ = s.http.Serve(l) })
@@ -165,8 +168,8 @@ type block struct {
 	release chan struct{}
 }
 
-// Block keeps back the answers to the calls that match, which have taken effect by then, until unblock is
-// called. blocked is told of the first such call.
+// Block keeps back the answers to the calls that match, which have taken effect by then, until
+// unblock is called. blocked is told of the first such call.
 func (s *Server) Block(match func(Call) bool) (blocked <-chan Call, unblock func()) {
 	b := &block{match: match, blocked: make(chan Call, 1), release: make(chan struct{})}
 	s.mu.Lock()
@@ -206,8 +209,8 @@ func (s *Server) newID(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, s.last)
 }
 
-// operation is what a request does. It is called with the server's lock held, once the request's time
-// has passed.
+// operation is what a request does. It is called with the server's lock held, once the request's
+// time has passed.
 type operation func(r *http.Request, call *Call) (any, error)
 
 func (s *Server) handler() http.Handler {
@@ -226,7 +229,8 @@ func (s *Server) handler() http.Handler {
 	return m
 }
 
-// serve does what is the same for all requests: who asks, the limits, the time it takes, and the log.
+// serve does what is the same for all requests: who asks, the limits, the time it takes, and the
+// log.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, f operation) {
 	client, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !is || client == "" {
@@ -238,7 +242,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, f operation) {
 		http.Error(w, "slow down", tooMany)
 		return
 	}
-	call := &Call{Client: client, Method: r.Method, Path: r.URL.Path, UID: r.Header.Get(ServiceHeader), Begin: time.Now()}
+	call := &Call{
+		Client: client, Method: r.Method, Path: r.URL.Path, UID: r.Header.Get(ServiceHeader),
+		Begin: time.Now(),
+	}
 	call.identify(r.UserAgent())
 	s.mu.Lock()
 	s.calls = append(s.calls, call)
@@ -337,7 +344,9 @@ func (s *Server) createBalancer(r *http.Request, call *Call) (any, error) {
 	is.ID = s.newID("lb")
 	for range mostAddresses {
 		s.address++
-		is.Address = fmt.Sprintf("127.%d.%d.%d", firstNet+os.Getpid()%nets, s.address>>8&0xff, s.address&0xff)
+		is.Address = fmt.Sprintf(
+			"127.%d.%d.%d", firstNet+os.Getpid()%nets, s.address>>8&0xff, s.address&0xff,
+		)
 		b, err := listen(is)
 		if err != nil {
 			continue // another process has it
