@@ -10,7 +10,7 @@ import (
 
 // unit are the packages whose tests need nothing but Go. A test of this package finds those that no step runs.
 var unit = []string{
-	"./internal/...", "./pkg/...", "./hack/...", "./test/bench/...", "./test/calibrate/...", "./test/chaos/...", "./test/conformance/...", "./test/demo/...",
+	"./internal/...", "./pkg/...", "./hack/...", "./test/bench/...", "./test/calibrate/...", "./test/chaos/...", "./test/cloud/sky/...", "./test/conformance/...", "./test/demo/...",
 	"./test/deps/...", "./test/docs/check/...", "./test/docs/page/...", "./test/harness/...", "./test/kubeadm/...",
 	"./test/scale/...", "./test/sim/...",
 }
@@ -60,7 +60,7 @@ func test() []step {
 			name: "handbook-short", what: "the handbook's installation and quickstart, run by a kubelet of processes", long: "2 minutes", waits: true,
 			needs: []need{needRoots}, tools: plane, member: true, commands: []command{fresh("-timeout=10m", "./test/kubelet"), fresh("-timeout=20m", "./test/docs/run", "-parts=2")},
 		},
-		chartStep, examplesStep,
+		chartStep, examplesStep, cloudStep,
 		{
 			name: "monitoring-short", what: "alerts, runbooks and dashboard, without Prometheus", long: "some seconds", tools: []string{"promexpr"}, computes: true,
 			commands: []command{goTest("-timeout=10m", "-short", "./test/monitoring")},
@@ -94,7 +94,7 @@ func testAll() []step {
 			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "10 minutes", computes: true,
 			commands: []command{goTest("-count=1", "-timeout=60m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
 		},
-		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, canaryStep, boundsStep, pageStep, handbookStep, chartStep, examplesStep,
+		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, canaryStep, boundsStep, pageStep, handbookStep, chartStep, examplesStep, cloudStep,
 		releaseStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep, kubeadmStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
@@ -118,6 +118,10 @@ var (
 	lintStep = step{
 		name: "lint", what: "staticcheck on every package, by staticcheck.conf", long: "3 minutes the first time, seconds after that", computes: true,
 		tools: []string{"staticcheck"}, commands: []command{staticcheck("./...")},
+	}
+	cloudStep = step{
+		name: "cloud-managers", what: "cloud controller managers, stock and fleets, in a cloud that keeps a log: kills, the gate, a suspended member", long: "2 minutes",
+		tools: []string{"etcd", "kube-apiserver"}, commands: []command{fresh("-timeout=20m", "./test/cloud")},
 	}
 	examplesStep = step{
 		name: "examples", what: "the examples' modules: vet, staticcheck, and three members of each as processes, one killed, judged by the audit log",
@@ -252,6 +256,10 @@ func more() []step {
 		{
 			name: "healthy", what: "no alert in a rolling restart and a change of plan, with the alerts' own durations", long: "12 minutes", tools: prometheusTools, member: true,
 			commands: []command{fresh("-timeout=1h", "-v", "./test/monitoring/live", "-run=TestHealthy$", "-factor=1", "-healthy=10m")},
+		},
+		{
+			name: "cloud", what: "500 Services get load balancers from stock and from fleets, where the cloud limits each client, and where it limits all (docs/cloud.md; ARGS=\"-services 100\" for fewer)",
+			long: "a quarter of an hour; wants an idle machine", tools: []string{"etcd", "kube-apiserver"}, commands: []command{goRun("./test/cloud/bench")},
 		},
 		{
 			name: "overhead", what: "what metrics, events, journal and status page cost a loaded member in CPU; wants an idle machine", long: "10 minutes", tools: plane, member: true,

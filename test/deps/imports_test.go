@@ -10,11 +10,11 @@ import (
 
 // layers are the parts of the project, from top to bottom: each may import itself and those below it.
 var layers = []string{
-	"cmd", "internal/app", "internal/cli", "internal/status", "pkg/audit", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
+	"cmd", "internal/app", "internal/cli", "internal/status", "pkg/audit", "pkg/cloud", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
 	"pkg/fleet", "pkg/controllers", "pkg/election", "internal/answer", "pkg/informer", "pkg/shard", "internal/plant",
 }
 
-const directionReason = "imports point down cmd > internal/app > internal/cli > internal/status > pkg/audit > pkg/manager > pkg/flotilla > pkg/events > pkg/metrics > " +
+const directionReason = "imports point down cmd > internal/app > internal/cli > internal/status > pkg/audit > pkg/cloud > pkg/manager > pkg/flotilla > pkg/events > pkg/metrics > " +
 	"pkg/fleet > pkg/controllers > pkg/election > internal/answer > pkg/informer > pkg/shard > internal/plant and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
@@ -88,6 +88,21 @@ var rules = []rule{
 			"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils",
 		},
 		reason: "a shard's Manager is made of what any adopter has: a Shard and its informers",
+	},
+	{
+		in: []string{"pkg/cloud"},
+		only: []string{
+			"pkg/flotilla", "pkg/election", "pkg/shard", "k8s.io/cloud-provider", "k8s.io/controller-manager",
+			"k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiserver", "k8s.io/client-go", "k8s.io/component-base", "k8s.io/klog/v2",
+			"github.com/spf13/cobra", "github.com/spf13/pflag",
+		},
+		reason: "a provider's main imports it: it brings what upstream's cloud controller manager is made of, and the fleet",
+	},
+	{
+		in:     []string{""},
+		except: []string{"pkg/cloud", "test"},
+		never:  []string{"k8s.io/cloud-provider"},
+		reason: "who runs other controllers builds no cloud controller manager: what needs it is in pkg/cloud",
 	},
 	{
 		in: []string{"pkg/metrics"},
@@ -260,6 +275,10 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/flotilla/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", "builds no controller-runtime"},
 		{"pkg/manager/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", ""},
 		{"pkg/manager/shard.go", module + "pkg/fleet", "what any adopter has"},
+		{"pkg/manager/shard.go", module + "pkg/cloud", "never up"},
+		{"pkg/cloud/run.go", module + "pkg/fleet", "a provider's main imports it"},
+		{"pkg/cloud/run.go", "k8s.io/cloud-provider/app", ""},
+		{"pkg/flotilla/shard.go", "k8s.io/cloud-provider", "builds no cloud controller manager"},
 		{"test/controlplane/users.go", "sigs.k8s.io/controller-runtime/pkg/envtest", ""},
 		{"pkg/audit/check.go", module + "pkg/controllers/catalogue", "its caller passes in"},
 		{"pkg/audit/check.go", "k8s.io/client-go/kubernetes", "asks no cluster"},

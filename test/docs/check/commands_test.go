@@ -157,6 +157,8 @@ var foreign = []string{
 	// kube-apiserver
 	"request-timeout", "service-account-key-file", "audit-log-path", "runtime-config", "default-not-ready-toleration-seconds", "audit-policy-file",
 	"service-account-max-token-expiration", "service-account-extend-token-expiration",
+	// cloud-controller-manager
+	"concurrent-service-syncs",
 	// our own tests
 	"once", "rounds", "rewrite",
 }

@@ -1,0 +1,148 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// owner is what a guard needs of a flotilla.Shard.
+type owner interface {
+	String() string
+	Closed() <-chan struct{}
+	Wrap(http.RoundTripper) http.RoundTripper
+}
+
+// guard lets calls to the cloud begin only while a shard is run and owned, and knows which are
+// under way. A new guard refuses all. Its methods may be called concurrently, run once.
+type guard struct {
+	shard owner
+	// value is put into the context of every call, for Transport and ShardOf.
+	value any
+
+	mu      sync.Mutex
+	running context.Context // nil before run, and after it
+	owned   context.Context // ends when no write passes any more
+	calls   sync.WaitGroup  // Add under mu, and only while running is there
+}
+
+// run lets calls begin until ctx ends. Then it returns, once all that have begun have returned.
+// work is called meanwhile; its error ends the guard as well.
+func (g *guard) run(ctx context.Context, work func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	owned, disown := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer disown(nil)
+	g.mu.Lock()
+	g.running, g.owned = ctx, owned
+	g.mu.Unlock()
+
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-g.shard.Closed():
+			disown(g.refusal())
+		case <-owned.Done():
+		}
+	})
+	err := work(ctx)
+	stop()
+	g.mu.Lock()
+	g.running = nil
+	g.mu.Unlock()
+	g.calls.Wait()
+	disown(nil)
+	watching.Wait()
+	return err
+}
+
+func (g *guard) refusal() error { return &election.FencedError{Shard: g.shard.String()} }
+
+// enter begins a call. The context that it returns ends with that of the caller, with the exception
+// of the end of the shard's work: a call that has begun may be finished, until no write passes any
+// more. leave must be called when the call has returned.
+func (g *guard) enter(ctx context.Context) (call context.Context, leave func(), err error) {
+	g.mu.Lock()
+	running, owned := g.running, g.owned
+	if running == nil || running.Err() != nil {
+		g.mu.Unlock()
+		return nil, nil, fmt.Errorf("calling the cloud: the shard is not run here: %w", g.refusal())
+	}
+	g.calls.Add(1)
+	g.mu.Unlock()
+	if err := passes(g.shard); err != nil {
+		g.calls.Done()
+		return nil, nil, fmt.Errorf("calling the cloud: %w", err)
+	}
+	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	call = context.WithValue(call, shardKey{}, g.value)
+	unhear := context.AfterFunc(ctx, func() {
+		if running.Err() == nil {
+			cancel(context.Cause(ctx))
+		}
+	})
+	unclose := context.AfterFunc(owned, func() { cancel(context.Cause(owned)) })
+	return call, func() {
+		unhear()
+		unclose()
+		cancel(nil)
+		g.calls.Done()
+	}, nil
+}
+
+// passes returns nil if a write of the shard would be sent now: it asks the fence, which reads the
+// clock.
+func passes(shard owner) error {
+	resp, err := shard.Wrap(nowhere{}).RoundTrip(probe.Clone(context.Background()))
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.Body.Close()
+}
+
+var probe, _ = http.NewRequest(http.MethodPost, "http://fence.invalid/", nil)
+
+// nowhere answers requests that are not to be sent.
+type nowhere struct{}
+
+func (nowhere) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: http.StatusNoContent, Body: io.NopCloser(strings.NewReader("")), Request: req,
+	}, nil
+}
+
+// through makes one call to the cloud with a result.
+func through[T any](
+	ctx context.Context, g *guard, what string, f func(context.Context) (T, error),
+) (T, error) {
+	call, leave, err := g.enter(ctx)
+	if err != nil {
+		var none T
+		return none, fmt.Errorf("%s: %w", what, err)
+	}
+	defer leave()
+	result, err := f(call)
+	if err != nil && call.Err() != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).V(2).Info(
+			"A call to the cloud was given up", "call", what, "shard", g.shard.String(), "cause",
+			context.Cause(call),
+		)
+	}
+	return result, err
+}
+
+// do makes one call to the cloud without a result.
+func do(ctx context.Context, g *guard, what string, f func(context.Context) error) error {
+	_, err := through(ctx, g, what, func(call context.Context) (struct{}, error) {
+		return struct{}{}, f(call)
+	})
+	return err
+}

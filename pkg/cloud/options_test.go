@@ -1,0 +1,149 @@
+package cloud
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/app/config"
+	"k8s.io/cloud-provider/names"
+	"k8s.io/cloud-provider/options"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/flotilla-kube/flotilla/pkg/flotilla"
+)
+
+// defaults returns upstream's configuration without flags.
+func defaults(t *testing.T) *config.Config {
+	t.Helper()
+	o, err := options.NewCloudControllerManagerOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &config.Config{}
+	if err := o.Generic.ApplyTo(&c.ComponentConfig.Generic, nil, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestDefaultsHoldTheStockManagersLease(t *testing.T) {
+	c, o := defaults(t), newFleetOptions()
+	if err := o.validate(c); err != nil {
+		t.Fatal(err)
+	}
+	got := o.options(c)
+	if want := []string{"cloud-controller-manager"}; !slices.Equal(got.Gates, want) ||
+		got.Namespace != "kube-system" {
+		t.Errorf(
+			"the gates are %q in %q, want the Lease that a stock manager leads by", got.Gates,
+			got.Namespace,
+		)
+	}
+	o.gates = []string{noGate}
+	if got := o.options(c); len(got.Gates) != 0 {
+		t.Errorf("--gate-lease=none: the gates are %q", got.Gates)
+	}
+	o.replanInterval, o.rebalanceDelay = 0, 0
+	got = o.options(c)
+	if got.ReplanInterval != flotilla.Never || got.RebalanceDelay != flotilla.Never {
+		t.Errorf(
+			"0 became %v and %v, which are the library's defaults", got.ReplanInterval,
+			got.RebalanceDelay,
+		)
+	}
+}
+
+func TestFaultsNameTheFlag(t *testing.T) {
+	tests := []struct {
+		change func(*fleetOptions, *config.Config)
+		want   string
+	}{
+		{func(o *fleetOptions, _ *config.Config) { o.name = "a.b" }, "--fleet-name"},
+		{func(o *fleetOptions, _ *config.Config) { o.member = "" }, "--member-name"},
+		{func(o *fleetOptions, _ *config.Config) { o.shards = 0 }, "--shards"},
+		{func(o *fleetOptions, _ *config.Config) {
+			o.gates = []string{"a", noGate}
+		}, "--gate-lease"},
+		{func(o *fleetOptions, _ *config.Config) { o.gates = []string{"a=b"} }, "--gate-lease"},
+		{func(o *fleetOptions, _ *config.Config) { o.replanInterval = 1 }, "--replan-interval"},
+		{func(o *fleetOptions, _ *config.Config) { o.rebalanceDelay = -1 }, "--rebalance-delay"},
+		{func(o *fleetOptions, _ *config.Config) { o.handoffTimeout = 0 }, "--handoff-timeout"},
+		{func(_ *fleetOptions, c *config.Config) {
+			c.ComponentConfig.Generic.LeaderMigrationEnabled = true
+		}, "--enable-leader-migration"},
+		{func(_ *fleetOptions, c *config.Config) {
+			c.ComponentConfig.Generic.LeaderElection.ResourceLock = "endpoints"
+		}, "--leader-elect-resource-lock"},
+		{func(_ *fleetOptions, c *config.Config) {
+			le := &c.ComponentConfig.Generic.LeaderElection
+			le.RenewDeadline = le.LeaseDuration
+		}, "--leader-elect-renew-deadline"},
+	}
+	for _, tc := range tests {
+		c, o := defaults(t), newFleetOptions()
+		tc.change(o, c)
+		err := o.validate(c)
+		one := err != nil && !strings.Contains(err.Error(), "\n")
+		if !one || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("got %v, want one fault of %s", err, tc.want)
+		}
+	}
+}
+
+// TestFlagsAreTheFleets holds the fleet's flags against those of cmd/flotilla, which docs/flags.md
+// has.
+func TestFlagsAreTheFleets(t *testing.T) {
+	text, err := os.ReadFile("../../docs/flags.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs := pflag.NewFlagSet("fleet", pflag.ContinueOnError)
+	newFleetOptions().addFlags(fs)
+	fs.VisitAll(func(f *pflag.Flag) {
+		row := "`--" + f.Name + "` | " + f.Value.Type() + " |"
+		if !strings.Contains(string(text), row) {
+			t.Errorf(
+				"docs/flags.md has no %q: the same thing should have the same flag in both "+
+					"commands",
+				row,
+			)
+		}
+	})
+}
+
+// TestCommandHasUpstreamsFlags compares the flags with those of the command whose place this one
+// takes.
+func TestCommandHasUpstreamsFlags(t *testing.T) {
+	make := func() *options.CloudControllerManagerOptions {
+		o, err := options.NewCloudControllerManagerOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	stock := app.NewCloudControllerManagerCommand(
+		make(), nil, app.DefaultInitFuncConstructors, names.CCMControllerAliases(),
+		cliflag.NamedFlagSets{}, wait.NeverStop,
+	)
+	ours := NewCommand(
+		make(), nil, app.DefaultInitFuncConstructors, names.CCMControllerAliases(),
+		cliflag.NamedFlagSets{}, wait.NeverStop,
+	)
+	count := 0
+	stock.Flags().VisitAll(func(f *pflag.Flag) {
+		count++
+		if got := ours.Flags().Lookup(f.Name); got == nil {
+			t.Errorf("--%s is missing", f.Name)
+		} else if got.DefValue != f.DefValue {
+			t.Errorf("--%s is %q by default, want %q", f.Name, got.DefValue, f.DefValue)
+		}
+	})
+	if count < 50 {
+		t.Errorf("upstream has only %d flags: the test reads less than it should", count)
+	}
+}

@@ -1,0 +1,121 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/test/cloud/provider"
+	"github.com/flotilla-kube/flotilla/test/cloud/sky"
+	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
+)
+
+func TestMain(m *testing.M) {
+	provider.MainIfAsked()
+	os.Exit(m.Run())
+}
+
+// timings are quick, and those that a busy machine still keeps.
+var timings = []string{
+	"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s",
+	"--leader-elect-retry-period=1s",
+}
+
+// world returns a cluster of two nodes in a cloud of its own.
+func world(t *testing.T) *World {
+	t.Helper()
+	plane := harness.StartPlane(t, controlplane.Options{})
+	w, err := NewWorld(
+		plane,
+		sky.Options{ReadLatency: 10 * time.Millisecond, WriteLatency: 100 * time.Millisecond},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	must(t, w.AddNodes(t.Context(), 2))
+	return w
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts a manager that must end well at the end of the test, unless it has been killed.
+func (w *World) start(t *testing.T, spec Spec) *Manager {
+	t.Helper()
+	spec.Flags = append(append([]string{"-v=2"}, timings...), spec.Flags...)
+	m, err := w.Start(spec)
+	must(t, err)
+	t.Cleanup(func() {
+		if err := m.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if err := harness.Panicked(m.LogPath()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			keepLog(t, m)
+		}
+	})
+	return m
+}
+
+// logsVariable names a folder that keeps the logs of failed tests.
+const logsVariable = "FLOTILLA_TEST_LOGS"
+
+func keepLog(t *testing.T, m *Manager) {
+	text, err := os.ReadFile(m.LogPath())
+	if dir := os.Getenv(logsVariable); err == nil && dir != "" {
+		err = os.WriteFile(fmt.Sprintf("%s/%s-%s.log", dir, t.Name(), m.Name()), text, 0o644)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// fleet starts members at once and waits until each is ready.
+func (w *World) fleet(t *testing.T, count int, flags ...string) []*Manager {
+	t.Helper()
+	var members []*Manager
+	for i := range count {
+		members = append(members, w.member(t, fmt.Sprintf("member-%d", i), flags...))
+	}
+	for _, m := range members {
+		harness.Eventually(t, harness.Patience, m.Name()+" is ready", m.Ready)
+	}
+	return members
+}
+
+func (w *World) member(t *testing.T, name string, flags ...string) *Manager {
+	t.Helper()
+	return w.start(
+		t,
+		Spec{Name: name, Kind: provider.Fleet, Config: provider.Config{Fenced: true}, Flags: flags},
+	)
+}
+
+// judge fails the test for all that the judge finds.
+func (w *World) judge(t *testing.T) {
+	t.Helper()
+	found, err := w.Judge(t.Context())
+	must(t, err)
+	for _, line := range found {
+		t.Error(line)
+	}
+}
+
+// callers returns how many calls each client has made.
+func (w *World) callers() map[string]int {
+	counts := map[string]int{}
+	for _, c := range w.Sky.Calls() {
+		counts[c.Client]++
+	}
+	return counts
+}
