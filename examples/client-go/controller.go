@@ -62,6 +62,9 @@ func (c *pageController) enqueue(obj any) {
 	}
 }
 
+// Close is called instead of Run if the controller is given up before.
+func (c *pageController) Close() { c.queue.ShutDown() }
+
 // Run works until ctx ends, and returns once its workers have.
 func (c *pageController) Run(ctx context.Context) error {
 	defer c.queue.ShutDown()

@@ -36,14 +36,16 @@ const (
 	ClusterRing    = "cluster"
 )
 
-// Build makes a controller for a shard. An error is tried again, on this member or another one. ctx
-// gives it its values, such as a logger; what it builds may not depend on its end.
+// Build makes a controller for a shard. An error is tried again after a while, for as
+// long as the shard is this member's. ctx gives it its values, such as a logger; what it builds may not
+// depend on its end.
 type Build func(ctx context.Context, s *Shard) (Runnable, error)
 
 // Runnable is one controller of one shard.
 type Runnable interface {
 	// Run works until ctx ends, and returns once all that it has started has ended. An error before
-	// ctx ends gives the shard up, for this or another member to try again.
+	// ctx ends has all controllers of the shard return, and be built anew after a while: on this member,
+	// which goes on owning the shard.
 	Run(ctx context.Context) error
 }
 
@@ -243,6 +245,7 @@ func (p *process) newMember(logger klog.Logger) (*fleet.Member, error) {
 		Fleet: o.Fleet, Member: o.Member, Node: o.Node, Zone: o.Zone, Plan: plan,
 		Catalogue:      p.catalogue(),
 		Gates:          o.Gates,
+		GateDelay:      o.GateDelay,
 		Leases:         client.CoordinationV1().Leases(o.Namespace),
 		Clock:          o.Clock,
 		Timing:         o.Timing,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -309,7 +310,7 @@ func buildOf(t *testing.T, builds ...Build) (fleet.Instance, *atomic.Int32, erro
 	return instance, &running, err
 }
 
-func TestAnErrorGivesTheShardUp(t *testing.T) {
+func TestAnErrorEndsAllControllersOfTheShard(t *testing.T) {
 	failed := errors.New("the cloud is down")
 	ended := make(chan struct{})
 	waits := func(context.Context, *Shard) (Runnable, error) {
@@ -390,6 +391,47 @@ type warmer struct {
 }
 
 func (w warmer) Warm(context.Context) error { return w.err }
+
+// filling is a Warmer whose caches are full once it is told so.
+type filling struct{ full chan struct{} }
+
+func (f filling) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+
+func (f filling) Warm(ctx context.Context) error {
+	select {
+	case <-f.full:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// TestAColdShardRunsOnceItsCachesAreFull has nothing prepared, as after a crash.
+func TestAColdShardRunsOnceItsCachesAreFull(t *testing.T) {
+	for _, fills := range []bool{false, true} {
+		full := make(chan struct{})
+		instance, running, err := buildOf(t, func(context.Context, *Shard) (Runnable, error) { return filling{full}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		returned := make(chan error)
+		go func() { returned <- instance.Run(ctx) }()
+		if fills {
+			close(full)
+			for running.Load() == 0 {
+				runtime.Gosched()
+			}
+		}
+		cancel()
+		if err := <-returned; err != nil {
+			t.Error(err)
+		}
+		if !fills && running.Load() != 0 {
+			t.Error("it said that it runs though its caches were never full")
+		}
+	}
+}
 
 func TestCachesOfAControllersOwnAreFilled(t *testing.T) {
 	cold := errors.New("no such bucket")

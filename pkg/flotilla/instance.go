@@ -21,6 +21,8 @@ type instance struct {
 	work      fleet.Work
 	informers *informer.Factory
 	runnables []named
+	// warm is set once the caches have been filled. The calls of one instance come one after the other.
+	warm bool
 }
 
 type named struct {
@@ -87,11 +89,13 @@ func (i *instance) Warm(ctx context.Context) error {
 			}
 		}
 	}
+	i.warm = true
 	return nil
 }
 
 // CatchUp implements fleet.Instance.
 func (i *instance) CatchUp(ctx context.Context, writes election.Writes) error {
+	i.informers.Advance()
 	marks := map[schema.GroupResource]informer.Mark{}
 	for resource, last := range writes.GroupResources() {
 		marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone}
@@ -100,10 +104,23 @@ func (i *instance) CatchUp(ctx context.Context, writes election.Writes) error {
 }
 
 // Refresh implements fleet.Refresher.
-func (i *instance) Refresh(ctx context.Context) error { return i.informers.Refresh(ctx) }
+func (i *instance) Refresh(ctx context.Context) error {
+	i.informers.Advance()
+	return i.informers.Refresh(ctx)
+}
 
-// Run implements fleet.Instance. The informers go on until the last controller has returned.
+// Run implements fleet.Instance. The informers go on until the last controller has returned. Where
+// nothing was prepared, the caches are filled first: a shard does not run before that.
 func (i *instance) Run(ctx context.Context) error {
+	if !i.warm {
+		if err := i.Warm(ctx); err != nil {
+			i.Close()
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
 	defer i.informers.Shutdown()
 	i.informers.StartWithContext(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithCancel(ctx)

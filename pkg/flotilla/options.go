@@ -20,9 +20,10 @@ const (
 	DefaultRanges         = 16
 	DefaultRebalanceDelay = 10 * time.Second
 	DefaultReplanInterval = 5 * time.Minute
+	DefaultGateDelay      = 500 * time.Millisecond
 )
 
-// Never as Options.ReplanInterval or Options.RebalanceDelay stands for no such interval or delay.
+// Never as Options.ReplanInterval, RebalanceDelay or GateDelay stands for no such interval or delay.
 const Never time.Duration = -1
 
 // maxFleetName leaves room for the ring and the shard in a Lease's name.
@@ -51,15 +52,20 @@ type Options struct {
 	// leader election that the program had before keeps the old leader and the fleet apart, in
 	// both directions. Default: none.
 	Gates []string
+	// GateDelay is how long nobody else must have held a gate before the fleet begins. A leader on
+	// client-go that releases its Lease while its controllers are still ending needs as long as that
+	// takes; one on controller-runtime releases it afterwards. Default DefaultGateDelay.
+	GateDelay time.Duration
 	// Timing of all claims. Default: [election.DefaultTiming], that of Kubernetes' own components.
 	Timing election.Timing
 	// HandoffTimeout is how long a controller may go on writing when its shard is to be handed
 	// over. Default 5 s.
 	HandoffTimeout time.Duration
-	// RebalanceDelay is how long a new member waits for its shards, lest one that restarts again
-	// and again has them move each time. Default DefaultRebalanceDelay.
+	// RebalanceDelay is how long a new member waits for its shards, so that they do not move each
+	// time a member restarts that does not live long. Default DefaultRebalanceDelay.
 	RebalanceDelay time.Duration
-	// ReplanInterval is how often at most ranges are cut anew because some weigh more than others.
+	// ReplanInterval is the least time between two changes of the ranges that are made because some
+	// weigh more than others.
 	// Default DefaultReplanInterval.
 	ReplanInterval time.Duration
 	// Standby has the member keep the caches warm of shards that it would own if their owner
@@ -102,6 +108,7 @@ func (o Options) complete() (Options, error) {
 		o.Observe = func(fleet.Event) {}
 	}
 	o.RebalanceDelay = orDefault(o.RebalanceDelay, DefaultRebalanceDelay)
+	o.GateDelay = orDefault(o.GateDelay, DefaultGateDelay)
 	o.ReplanInterval = orDefault(o.ReplanInterval, DefaultReplanInterval)
 	var errs []error
 	refuse := func(field, value string, why []string) {

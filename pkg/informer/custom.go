@@ -32,7 +32,9 @@ type Resource struct {
 	// unstructured object, its kind. Required.
 	Object runtime.Object
 	// ListerWatcher reads all objects of the resource, in all namespaces, from the API server that
-	// the pool's clients read. It must pass the options on as they are, or shards read more than
+	// the pool's clients read. Others read through it, too, for longer than the factory lives: a
+	// client of a single shard, which is refused once that has gone, will not do. It must pass the
+	// options on as they are, or shards read more than
 	// they keep, and must not add selectors: what is cached is shared with others who ask for the
 	// same resource and type. Required.
 	ListerWatcher cache.ListerWatcher

@@ -143,6 +143,15 @@ func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc, unheld time.Time) *Fac
 	return f
 }
 
+// Advance has informers that are asked for from now on sync with what is at least as new as this call,
+// and not as the factory. Call it when what was asked for before is about to catch up with an earlier
+// holder: what that has written since the factory was made counts for the others as well.
+func (f *Factory) Advance() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.past = past{until: f.pool.now()}
+}
+
 // InformerFor returns the factory's informer for objects of obj's type, which must
 // be a type of client-go's clientset, or of [PoolConfig.Resources]; it panics for others. newFunc
 // is not called: its informer would list the world. The informers that client-go's accessors ask

@@ -9,7 +9,7 @@
 // Reconcilers, their watches and their tests stay as they are; examples/controller-runtime shows the
 // change of main.go. A shard's Manager has no leader election, metrics server, health probes and
 // webhook server: these are the process's, which may have a Manager of its own for them. The
-// metrics of all controllers are in controller-runtime's registry, where those of one name add up.
+// metrics of all controllers are in controller-runtime's registry; see the non-guarantees.
 //
 // # A shard's Manager in time
 //
@@ -47,9 +47,11 @@
 //   - What narrows or changes the cache is refused: selectors, namespaces and transforms of
 //     cache.Options, and its error handler. What is cached is shared by controllers that may not all
 //     want it so.
-//   - A kind that is first read once the shard is owned is cached as it was when the Manager was built, or
-//     later: in a handover it may lack the last owner's last writes for a moment. What is watched, or
-//     indexed in Setup, does not.
+//   - A controller with NeedLeaderElection false is not held back, though its writes are, if its source reads
+//     no cache of the Manager, such as source.Channel.
+//   - Gauges of controller-runtime are those of one shard where several shards have a controller of one name:
+//     max_concurrent_reconciles, active_workers, unfinished_work_seconds and workqueue_depth. Counters and
+//     histograms add up.
 //   - Controllers with EnableWarmup off, and sources that read no cache of the Manager, start cold, once
 //     the shard is owned.
 //   - Events that are recorded shortly before a shard is handed over may be lost. controller-runtime

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -91,12 +92,45 @@ func metadataOf(resource metadata.Getter, gvk schema.GroupVersionKind) toolscach
 			if err != nil {
 				return nil, err
 			}
-			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-				if m, ok := e.Object.(*metav1.PartialObjectMetadata); ok && e.Type != watch.Bookmark {
-					m.SetGroupVersionKind(gvk)
-				}
-				return e, true
-			}), nil
+			return newNamedWatch(w, gvk), nil
 		},
 	}
 }
+
+// namedWatch says of each object what kind it is of. It is not apimachinery's watch.Filter, whose
+// goroutine blocks for ever when the reader stops while an event is on its way.
+type namedWatch struct {
+	watch.Interface
+	events  chan watch.Event
+	stopped chan struct{}
+	stop    func()
+}
+
+func newNamedWatch(from watch.Interface, gvk schema.GroupVersionKind) *namedWatch {
+	w := &namedWatch{Interface: from, events: make(chan watch.Event), stopped: make(chan struct{})}
+	w.stop = sync.OnceFunc(func() { close(w.stopped); from.Stop() })
+	go w.run(gvk)
+	return w
+}
+
+func (w *namedWatch) run(gvk schema.GroupVersionKind) {
+	defer close(w.events)
+	for e := range w.Interface.ResultChan() {
+		if m, ok := e.Object.(*metav1.PartialObjectMetadata); ok && e.Type != watch.Bookmark {
+			m.SetGroupVersionKind(gvk)
+		}
+		select {
+		case w.events <- e:
+		case <-w.stopped:
+			for range w.Interface.ResultChan() { // let the source end
+			}
+			return
+		}
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (w *namedWatch) ResultChan() <-chan watch.Event { return w.events }
+
+// Stop implements watch.Interface.
+func (w *namedWatch) Stop() { w.stop() }

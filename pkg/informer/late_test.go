@@ -1,0 +1,45 @@
+package informer
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+)
+
+// TestWhatIsAskedForLateIsNoOlderThanTheRest has a kind read for the first time when the shard has been
+// taken over: what the last owner wrote after the factory was made is in its cache, too, though the cache
+// that the process has of all objects has stalled before.
+func TestWhatIsAskedForLateIsNoOlderThanTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		low, _ := namesInHalves(t)
+		resource := newFakeResource(t)
+		resource.Add(newConfigMap(low, "one")) // 1
+		pool := newTestPool(t, &apiServer{takes: time.Millisecond}, clock.RealClock{}, 0)
+		next, _ := halves(t, pool) // prepared while another member owns the range
+		time.Sleep(time.Second)
+		whole(t, pool, configMaps, deafResource{resource}) // a singleton of the process caches all
+		synctest.Wait()
+		serve(pool, configMaps, resource)
+		time.Sleep(time.Second)
+		resource.Add(newConfigMap(low, "two")) // 2: the last owner's last write
+		time.Sleep(time.Minute)
+		next.Advance()
+		marks := map[schema.GroupResource]Mark{{Resource: "configmaps"}: {Version: "2"}}
+		if err := next.CatchUp(t.Context(), marks); err != nil {
+			t.Fatal(err)
+		}
+		next.StartWithContext(t.Context())
+		i := next.reading(configMaps, resource, &v1.ConfigMap{}) // first asked for in Reconcile
+		next.StartWithContext(t.Context())
+		if err := next.WaitForCacheSyncWithContext(t.Context()).Err; err != nil {
+			t.Fatal(err)
+		}
+		if n := len(i.GetStore().List()); n != 2 {
+			t.Errorf("synced with %d objects of 2, at version %s", n, i.LastSyncResourceVersion())
+		}
+	})
+}
