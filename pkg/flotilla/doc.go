@@ -24,9 +24,9 @@
 //  5. Run's context ends: the controller finishes what it is doing and returns. Then the shard is
 //     released. Five seconds later ([Options.HandoffTimeout]) writes are refused.
 //
-// What must be true of a controller is in docs/library.md: it decides about an object by what lies in
-// the object's namespace and by what it reads through the API server, and keeps nothing in memory
-// that the next owner would miss.
+// What must be true of a controller is in docs/library.md: it decides about an object by what lies
+// in the object's namespace and by what it reads through the API server, and keeps nothing in
+// memory that the next owner would miss.
 //
 // # Guarantees
 //
@@ -41,8 +41,10 @@
 //
 // # Non-guarantees
 //
-//   - A write through a client that does not come from [Shard.Config] or [Shard.Wrap] is not fenced.
+//   - A write through a client that does not come from [Shard.Config] or [Shard.Wrap] is not
+//     fenced.
 //   - Ownership is by namespace. Two controllers that write the same object from different
 //     namespaces, or on a cluster-scoped object from several ranges, are not kept apart.
-//   - A write that a claim's end has cut off may still arrive. It was sent while the shard was owned.
+//   - A write that a claim's end has cut off may still arrive. It was sent while the shard was
+//     owned.
 package flotilla

@@ -16,8 +16,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// A program with a controller of namespaced objects, one instance of which runs on each range, and one
-// of which there is one in the fleet.
+// A program with a controller of namespaced objects, one instance of which runs on each range, and
+// one of which there is one in the fleet.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

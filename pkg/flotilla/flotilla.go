@@ -36,16 +36,16 @@ const (
 	ClusterRing    = "cluster"
 )
 
-// Build makes a controller for a shard. An error is tried again after a while, for as
-// long as the shard is this member's. ctx gives it its values, such as a logger; what it builds may not
-// depend on its end.
+// Build makes a controller for a shard. An error is tried again after a while, for as long as the
+// shard is this member's. ctx gives it its values, such as a logger; what it builds may not depend
+// on its end.
 type Build func(ctx context.Context, s *Shard) (Runnable, error)
 
 // Runnable is one controller of one shard.
 type Runnable interface {
 	// Run works until ctx ends, and returns once all that it has started has ended. An error before
-	// ctx ends has all controllers of the shard return, and be built anew after a while: on this member,
-	// which goes on owning the shard.
+	// ctx ends has all controllers of the shard return, and be built anew after a while: on this
+	// member, which goes on owning the shard.
 	Run(ctx context.Context) error
 }
 
@@ -68,8 +68,8 @@ type Closer interface {
 	Close()
 }
 
-// Fleet is this process's part in a fleet. Add the controllers first, then call Run, once. Ready, Live
-// and Member may be called at any time, concurrently.
+// Fleet is this process's part in a fleet. Add the controllers first, then call Run, once. Ready,
+// Live and Member may be called at any time, concurrently.
 type Fleet struct {
 	options Options
 	config  *rest.Config
@@ -88,9 +88,9 @@ type controller struct {
 	limiter flowcontrol.RateLimiter
 }
 
-// New returns a fleet that does nothing yet, and does not contact the API server. The error names each
-// field that is out of bounds. Clients of the fleet and of its controllers are made from config: its
-// User-Agent is what they begin theirs with, its QPS and Burst limit each controller.
+// New returns a fleet that does nothing yet, and does not contact the API server. The error names
+// each field that is out of bounds. Clients of the fleet and of its controllers are made from
+// config: its User-Agent is what they begin theirs with, its QPS and Burst limit each controller.
 func New(config *rest.Config, options Options) (*Fleet, error) {
 	if config == nil {
 		return nil, errors.New("flotilla: config is nil")
@@ -106,13 +106,13 @@ func New(config *rest.Config, options Options) (*Fleet, error) {
 	return &Fleet{options: options, config: config}, nil
 }
 
-// Namespaced adds a controller of objects that lie in namespaces. One instance runs on each range. The
-// name, a DNS label, is unique in the fleet. It panics where Singleton does.
+// Namespaced adds a controller of objects that lie in namespaces. One instance runs on each range.
+// The name, a DNS label, is unique in the fleet. It panics where Singleton does.
 func (f *Fleet) Namespaced(name string, build Build) { f.add(name, shard.ScopeNamespaced, build) }
 
 // Singleton adds a controller of which one instance runs in the fleet, on everything: one of
-// cluster-scoped objects. It panics if the name is no DNS label or is taken, if build is nil, or after
-// Run: mistakes of the program.
+// cluster-scoped objects. It panics if the name is no DNS label or is taken, if build is nil, or
+// after Run: mistakes of the program.
 func (f *Fleet) Singleton(name string, build Build) { f.add(name, shard.ScopeCluster, build) }
 
 func (f *Fleet) add(name string, scope shard.Scope, build Build) {
@@ -147,9 +147,9 @@ func limiterOf(config *rest.Config) flowcontrol.RateLimiter {
 	return flowcontrol.NewTokenBucketRateLimiter(qps, burst)
 }
 
-// Run runs the controllers of the shards that the fleet gives to this member, until ctx ends. Then it
-// hands them over and returns nil. The error says why the process cannot be a member any more: it
-// should end, and be started anew.
+// Run runs the controllers of the shards that the fleet gives to this member, until ctx ends. Then
+// it hands them over and returns nil. The error says why the process cannot be a member any more:
+// it should end, and be started anew.
 func (f *Fleet) Run(ctx context.Context) error {
 	process, err := f.start(klog.FromContext(ctx))
 	if err != nil {
@@ -159,8 +159,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return process.member.Run(ctx)
 }
 
-// Ready returns nil once the member has what the fleet has given to it, for a readiness probe. What it
-// returns otherwise says what is missing.
+// Ready returns nil once the member has what the fleet has given to it, for a readiness probe. What
+// it returns otherwise says what is missing.
 func (f *Fleet) Ready() error {
 	if m := f.Member(); m != nil {
 		return m.Ready()
@@ -290,8 +290,8 @@ func (p *process) connect() error {
 	return err
 }
 
-// plan returns the plan of a fleet that has none: equal ranges for the namespaced controllers, and a
-// group for each of the others.
+// plan returns the plan of a fleet that has none: equal ranges for the namespaced controllers, and
+// a group for each of the others.
 func (f *Fleet) plan() (shard.Plan, error) {
 	ranges, err := shard.EqualRanges(f.options.Ranges)
 	if err != nil {

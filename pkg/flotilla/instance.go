@@ -21,7 +21,8 @@ type instance struct {
 	work      fleet.Work
 	informers *informer.Factory
 	runnables []named
-	// warm is set once the caches have been filled. The calls of one instance come one after the other.
+	// warm is set once the caches have been filled. The calls of one instance come one after the
+	// other.
 	warm bool
 }
 

@@ -23,7 +23,8 @@ const (
 	DefaultGateDelay      = 500 * time.Millisecond
 )
 
-// Never as Options.ReplanInterval, RebalanceDelay or GateDelay stands for no such interval or delay.
+// Never as Options.ReplanInterval, RebalanceDelay or GateDelay stands for no such interval or
+// delay.
 const Never time.Duration = -1
 
 // maxFleetName leaves room for the ring and the shard in a Lease's name.
@@ -89,8 +90,8 @@ type Options struct {
 	Exit func(reason string)
 }
 
-// complete returns the options with their defaults, or an error that names each field that is out of
-// bounds.
+// complete returns the options with their defaults, or an error that names each field that is out
+// of bounds.
 func (o Options) complete() (Options, error) {
 	if o.Ranges == 0 {
 		o.Ranges = DefaultRanges

@@ -14,8 +14,8 @@ type Access struct {
 	Shard      shard.ID
 	// Method is HTTP's, Path that of the request.
 	Method, Path string
-	// Namespace that the request is about; empty for one of all namespaces, or of an object that lies in
-	// none.
+	// Namespace that the request is about; empty for one of all namespaces, or of an object that lies
+	// in none.
 	Namespace string
 }
 
@@ -53,9 +53,9 @@ func (t watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(req)
 }
 
-// target returns the namespace of the objects that a path of the API is about; empty for those of all
-// namespaces, and of none. It is false for a path that is about no objects: discovery, reviews of
-// rights, and the like. A Namespace is about itself.
+// target returns the namespace of the objects that a path of the API is about; empty for those of
+// all namespaces, and of none. It is false for a path that is about no objects: discovery, reviews
+// of rights, and the like. A Namespace is about itself.
 func target(path string) (namespace string, is bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	// A server behind a path of its own: what comes before is not the API's.

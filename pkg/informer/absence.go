@@ -10,9 +10,9 @@ import (
 )
 
 // absence is whether the API server has a resource that is not built in, by its last answer to a
-// list or watch. Informers of one that it does not have try again and again; nobody waits for them
-// who waits for all of a factory. Methods may be called concurrently, and on nil, which is a
-// resource that is always there.
+// list or watch. Informers of one that it does not have try again and again; whoever waits for all
+// informers of a factory does not wait for them. Methods may be called concurrently, and on nil,
+// which is a resource that is always there.
 type absence struct {
 	mu sync.Mutex
 	// noted is closed while the resource is absent.

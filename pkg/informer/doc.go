@@ -35,8 +35,8 @@
 //     Those of [PoolConfig.Resources] are also what InformerFor and ForResource return.
 //
 // An informer's identity in a pool is the resource and the form of its objects: dynamic, metadata, or
-// a Go type. Who asks for the same shares it, follows it or reads together with it, and
-// with no other form: two forms of a resource are two caches and two watches. Only metadata of a
+// a Go type. Those who ask for the same one share it, follow it or read together with it, and
+// nothing of another form: two forms of a resource are two caches and two watches. Only metadata of a
 // built-in resource follows whole objects. [Factory.Weights] and [Load] count an object once all the
 // same.
 //

@@ -88,8 +88,8 @@ func (c *shardCache) isForeign(key client.ObjectKey, obj client.Object) (bool, e
 	return gvk.GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() && !c.m.shard.Owns(key.Name), nil
 }
 
-// WaitForCacheSync implements cache.Informers. It returns true as well when the Manager is to end: a
-// Manager that waits for its caches otherwise never does.
+// WaitForCacheSync implements cache.Informers. It returns true as well when the Manager is to end:
+// a Manager that waits for its caches otherwise never does.
 func (c *shardCache) WaitForCacheSync(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

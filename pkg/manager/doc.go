@@ -6,9 +6,9 @@
 //		return (&controller.WebsiteReconciler{Client: mgr.GetClient(), Scheme: mgr.GetScheme()}).SetupWithManager(mgr)
 //	}))
 //
-// Reconcilers, their watches and their tests stay as they are; examples/controller-runtime shows the
-// change of main.go. A shard's Manager has no leader election, metrics server, health probes and
-// webhook server: these are the process's, which may have a Manager of its own for them. The
+// Reconcilers, their watches and their tests stay as they are; examples/controller-runtime shows
+// the change of main.go. A shard's Manager has no leader election, metrics server, health probes
+// and webhook server: these are the process's, which may have a Manager of its own for them. The
 // metrics of all controllers are in controller-runtime's registry; see the non-guarantees.
 //
 // # A shard's Manager in time
@@ -32,33 +32,35 @@
 //   - No reconciler runs before its shard is owned, nor after Run of the shard has returned.
 //   - No write passes unless the shard is owned, whatever client of the Manager or of its
 //     configuration sends it. The error is election.ErrFenced.
-//   - The Managers of one process read together what they have in common: what they cost the API server
-//     does not grow with the number of shards.
+//   - The Managers of one process read together what they have in common: what they cost the API
+//     server does not grow with the number of shards.
 //
 // # Non-guarantees
 //
 //   - List of all namespaces returns those of the range: the shard's part of the work. A controller
-//     that concludes from it that something exists nowhere must ask [ctrlmanager.Manager.GetAPIReader].
-//   - Watches tell of objects in the range. A controller that must react to an object in a namespace
-//     of another range cannot be namespaced: see docs/library.md.
-//   - Reads outside the range are requests: they count against the controller's limit, may be a little
-//     ahead of the cache, and know no index but the API server's own. flotilla.Options.Outside tells
-//     of them.
+//     that concludes from it that something exists nowhere must ask
+//     [ctrlmanager.Manager.GetAPIReader].
+//   - Watches tell of objects in the range. A controller that must react to an object in a
+//     namespace of another range cannot be namespaced: see docs/library.md.
+//   - Reads outside the range are requests: they count against the controller's limit, may be a
+//     little ahead of the cache, and know no index but the API server's own.
+//     flotilla.Options.Outside tells of them.
 //   - What narrows or changes the cache is refused: selectors, namespaces and transforms of
-//     cache.Options, and its error handler. What is cached is shared by controllers that may not all
-//     want it so.
-//   - A controller with NeedLeaderElection false is not held back, though its writes are, if its source reads
-//     no cache of the Manager, such as source.Channel.
-//   - Gauges of controller-runtime are those of one shard where several shards have a controller of one name:
-//     max_concurrent_reconciles, active_workers, unfinished_work_seconds and workqueue_depth. Counters and
-//     histograms add up.
-//   - Controllers with EnableWarmup off, and sources that read no cache of the Manager, start cold, once
-//     the shard is owned.
-//   - Events that are recorded shortly before a shard is handed over may be lost. controller-runtime
-//     sends them from goroutines that Start does not wait for; the fence ends these.
-//   - Clusters of multicluster-runtime are not divided. Its Coordinator decides which replica engages a
-//     cluster, by Leases or a hash of its own, and has no point at which a claim could be fenced; that
-//     needs a ring of clusters, which Flotilla does not have.
+//     cache.Options, and its error handler. What is cached is shared by controllers that may not
+//     all want it so.
+//   - A controller with NeedLeaderElection false is not held back, though its writes are, if its
+//     source reads no cache of the Manager, such as source.Channel.
+//   - Gauges of controller-runtime are those of one shard where several shards have a controller of
+//     one name: max_concurrent_reconciles, active_workers, unfinished_work_seconds and
+//     workqueue_depth. Counters and histograms add up.
+//   - Controllers with EnableWarmup off, and sources that read no cache of the Manager, start cold,
+//     once the shard is owned.
+//   - Events that are recorded shortly before a shard is handed over may be lost.
+//     controller-runtime sends them from goroutines that Start does not wait for; the fence ends
+//     these.
+//   - Clusters of multicluster-runtime are not divided. Its Coordinator decides which replica
+//     engages a cluster, by Leases or a hash of its own, and has no point at which a claim could be
+//     fenced; that needs a ring of clusters, which Flotilla does not have.
 package manager
 
 import ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"

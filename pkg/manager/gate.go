@@ -35,8 +35,7 @@ func (g *gatedManager) Add(r manager.Runnable) error {
 // Elected implements manager.Manager: it is closed once the shard is owned.
 func (g *gatedManager) Elected() <-chan struct{} { return g.m.owned }
 
-// GetWebhookServer implements manager.Manager. Whoever asks for it is told so by misuse, since this
-// cannot return an error.
+// GetWebhookServer implements manager.Manager. It cannot return an error, so misuse does.
 func (g *gatedManager) GetWebhookServer() webhook.Server {
 	if g.webhooks == nil {
 		g.webhooks = &noWebhooks{mux: http.NewServeMux()}
@@ -58,7 +57,8 @@ type gated struct {
 	warm chan struct{}
 }
 
-// gate returns r as one that is started once the shard is owned. It is warmed up before, if it can be.
+// gate returns r as one that is started once the shard is owned. It is warmed up before, if it can
+// be.
 func (m *shardManager) gate(r manager.Runnable) gated {
 	g := gated{Runnable: r, m: m, warm: make(chan struct{})}
 	m.mu.Lock()

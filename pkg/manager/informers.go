@@ -16,8 +16,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
-// newInformer is what controller-runtime makes its informers with: of typed and unstructured objects and
-// of metadata. It does not read with the ListerWatcher that it is given, which ends with the shard.
+// newInformer is what controller-runtime makes its informers with: of typed and unstructured
+// objects and of metadata. It does not read with the ListerWatcher that it is given, which ends
+// with the shard.
 func (c *shardCache) newInformer(
 	_ toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, _ toolscache.Indexers,
 ) toolscache.SharedIndexInformer {
@@ -55,8 +56,8 @@ func (c *shardCache) informerFor(obj runtime.Object) (toolscache.SharedIndexInfo
 	})
 }
 
-// failed is an informer that could not be made. controller-runtime sets a transform, nil if it has none,
-// before anything else, and returns the error.
+// failed is an informer that could not be made. controller-runtime sets a transform, nil if it has
+// none, before anything else, and returns the error.
 type failed struct {
 	toolscache.SharedIndexInformer
 	err error
@@ -70,9 +71,9 @@ func (f failed) GetIndexer() toolscache.Indexer { return nil }
 
 // shardInformer is an informer of the shard as controller-runtime has it.
 //
-// It has synced once its cache is full, though handlers are told nothing before the shard is owned. So
-// have its handlers until then, with nothing that they are to be told: a source that waits
-// for them would not be warm before. After that they have once they were told what there is.
+// It has synced once its cache is full, though handlers are told nothing before the shard is owned.
+// So have its handlers until then, with nothing that they are to be told: a source that waits for
+// them would not be warm before. After that they have once they were told what there is.
 type shardInformer struct {
 	toolscache.SharedIndexInformer
 	m       *shardManager

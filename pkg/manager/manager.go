@@ -17,8 +17,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// Setup adds controllers, indexes and whatever else to the Manager of a shard. It is called once for
-// each shard, before the shard is owned, perhaps for several shards at once.
+// Setup adds controllers, indexes and whatever else to the Manager of a shard. It is called once
+// for each shard, before the shard is owned, perhaps for several shards at once.
 type Setup func(mgr manager.Manager) error
 
 // Build returns what runs the controllers of setup on a shard, for flotilla.Fleet's Namespaced or
@@ -29,8 +29,8 @@ func Build(scheme *runtime.Scheme, setup Setup) flotilla.Build {
 	}
 }
 
-// Options returns the options of a shard's Manager, for [New], which takes care of its cache. The logger is
-// controller-runtime's with the shard's name.
+// Options returns the options of a shard's Manager, for [New], which takes care of its cache. The
+// logger is controller-runtime's with the shard's name.
 func Options(s *flotilla.Shard, scheme *runtime.Scheme) manager.Options {
 	return manager.Options{
 		Scheme:  scheme,
@@ -46,10 +46,10 @@ func Options(s *flotilla.Shard, scheme *runtime.Scheme) manager.Options {
 	}
 }
 
-// New makes a Manager of a shard with options that were changed after [Options], and has setup set it
-// up. What ctx carries, such as a logger, its runnables find in their contexts, unless options have a
-// BaseContext. The error is setup's, or names an option that a shard's Manager cannot have; see the
-// package comment.
+// New makes a Manager of a shard with options that were changed after [Options], and has setup set
+// it up. What ctx carries, such as a logger, its runnables find in their contexts, unless options
+// have a BaseContext. The error is setup's, or names an option that a shard's Manager cannot have;
+// see the package comment.
 func New(ctx context.Context, s *flotilla.Shard, options manager.Options, setup Setup) (flotilla.Runnable, error) {
 	if err := check(options); err != nil {
 		return nil, fmt.Errorf("manager of shard %s: %w", s, err)

@@ -73,8 +73,8 @@ func (c *shardCache) typed(gvk schema.GroupVersionKind, gvr schema.GroupVersionR
 	}, nil
 }
 
-// metadataOf reads metadata, and says of each object what kind it is of, as controller-runtime's informers
-// do: the answers do not.
+// metadataOf reads metadata, and says of each object what kind it is of, as controller-runtime's
+// informers do: the answers do not.
 func metadataOf(resource metadata.Getter, gvk schema.GroupVersionKind) toolscache.ListerWatcher {
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -17,8 +17,8 @@ var errEnded = errors.New("the manager has ended by itself")
 
 // shardManager is the Manager of one shard as a controller of the fleet.
 //
-// The Manager is started once, by Warm or else by Run, and goes on until Run's context ends or Close
-// is called. What must not work before the shard is owned waits at a gate; see gated.
+// The Manager is started once, by Warm or else by Run, and goes on until Run's context ends or
+// Close is called. What must not work before the shard is owned waits at a gate; see gated.
 type shardManager struct {
 	shard *flotilla.Shard
 	inner manager.Manager
@@ -62,8 +62,8 @@ func (m *shardManager) start() {
 	})
 }
 
-// Warm implements flotilla.Warmer: it starts the Manager, and returns once the caches are full of all
-// kinds that its controllers watch.
+// Warm implements flotilla.Warmer: it starts the Manager, and returns once the caches are full of
+// all kinds that its controllers watch.
 func (m *shardManager) Warm(ctx context.Context) error {
 	m.start()
 	m.mu.Lock()
@@ -124,8 +124,8 @@ func (m *shardManager) isOwned() bool {
 	}
 }
 
-// told returns once the handlers that have been added so far were told what there is, or with the error
-// of ctx.
+// told returns once the handlers that have been added so far were told what there is, or with the
+// error of ctx.
 func (m *shardManager) told(ctx context.Context) error {
 	m.mu.Lock()
 	informers := m.informers

@@ -41,8 +41,8 @@ const (
 	phaseRelease fleet.Phase = "release"
 )
 
-// Count counts what happens to the member: it is for fleet.Config.Observe. It does not block, and it
-// may be called before Register.
+// Count counts what happens to the member: it is for fleet.Config.Observe. It does not block, and
+// it may be called before Register.
 func (m *Metrics) Count(e fleet.Event) {
 	if e.Type == fleet.EventWriteRefused {
 		m.refusedWrites.WithLabelValues(e.ID.Ring, string(e.Reason)).Inc()
@@ -174,8 +174,8 @@ var causes = map[fleet.How][]fleet.Why{
 	fleet.HowVacant:   {fleet.WhyNew, fleet.WhyReleased},
 }
 
-// zero has the counters and histograms there that an alert may wait for: an increase from nothing to
-// 1 is none to Prometheus.
+// zero has the counters and histograms there that an alert may wait for: an increase from nothing
+// to 1 is none to Prometheus.
 func (m *Metrics) zero(member *fleet.Member) {
 	for _, result := range []string{string(fleet.EventFenced), string(fleet.EventFenceRefused)} {
 		m.marks.WithLabelValues(result)

@@ -21,13 +21,14 @@
 //     plan, or one of a few words. No label is a namespace, a member or a generation.
 //   - Series of a shard are there while the shard is in the plan or runs here, and no longer. Those
 //     of counters and histograms by ring stay.
-//   - Counters that an alert may wait for are there with 0 before what they count has happened, from
-//     when there is a plan.
+//   - Counters that an alert may wait for are there with 0 before what they count has happened,
+//     from when there is a plan.
 //
 // # What is not here
 //
 // leader_election_master_status belongs to the program: client-go's electors set it, by way of
 // component-base or controller-runtime, for the Leases that they hold, and a second family of that
 // name could not be registered beside theirs. The family shard_owned says the same of shards. How
-// long items wait in workqueues is not here either: the fleet does not know its controllers' queues.
+// long items wait in workqueues is not here either: the fleet does not know its controllers'
+// queues.
 package metrics

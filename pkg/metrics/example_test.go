@@ -13,8 +13,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// A program registers the metrics of its member with a registry and a prefix of its own. The registry
-// of controller-runtime, metrics.Registry, is a prometheus.Registerer too.
+// A program registers the metrics of its member with a registry and a prefix of its own. The
+// registry of controller-runtime, metrics.Registry, is a prometheus.Registerer too.
 func Example() {
 	registry := prometheus.NewRegistry()
 	counted, err := metrics.New(metrics.Options{Fleet: "bosun", Prefix: "bosun"})

@@ -32,7 +32,7 @@ type Options struct {
 	// Disabled are families that are left out, by their whole names. Names of no family are ignored:
 	// a flag for all metrics of a process may be passed on.
 	Disabled []string
-	// NativeHistograms has histograms exposed as native ones too, to who asks for protobuf, with
+	// NativeHistograms has histograms exposed as native ones too, to those who ask for protobuf, with
 	// the resolution of Kubernetes' components. The classic buckets stay.
 	NativeHistograms bool
 }
@@ -115,9 +115,9 @@ func New(o Options) (*Metrics, error) {
 // names outside of ASCII have to be quoted in queries.
 var prefixes = regexp.MustCompile(`^[a-zA-Z]([a-zA-Z0-9_]*[a-zA-Z0-9])?$`)
 
-// Register has the registerer collect the metrics, and what source says at each scrape. Call it once,
-// after the member is made and before it runs. It fails if there is no member, if the metrics have a
-// source already, or if the registerer does not take them; then nothing is registered.
+// Register has the registerer collect the metrics, and what source says at each scrape. Call it
+// once, after the member is made and before it runs. It fails if there is no member, if the metrics
+// have a source already, or if the registerer does not take them; then nothing is registered.
 func (m *Metrics) Register(to prometheus.Registerer, source Source) error {
 	if source.Member == nil {
 		return m.refusal(errors.New("the source has no Member"))

@@ -118,8 +118,8 @@ func (e example) run(t *testing.T) {
 	e.judge(t, plane)
 }
 
-// build builds the program in a copy outside of this repository, and holds that neither its packages
-// nor its go.sum have k8s.io/kubernetes.
+// build builds the program in a copy outside of this repository, and holds that neither its
+// packages nor its go.sum have k8s.io/kubernetes.
 func (e example) build(t *testing.T) (binary string) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -243,8 +243,8 @@ func (e example) requireShards(t *testing.T, client kubernetes.Interface, member
 	})
 }
 
-// requireWarm holds that shards which were handed to a member came with caches that had seen the last
-// owner's writes.
+// requireWarm holds that shards which were handed to a member came with caches that had seen the
+// last owner's writes.
 func (e example) requireWarm(t *testing.T, member *controlplane.Process) {
 	t.Helper()
 	log, err := os.ReadFile(member.LogPath())
@@ -275,8 +275,8 @@ func (e example) requireStatus(t *testing.T, plane *controlplane.ControlPlane, m
 	})
 }
 
-// namespace differs early: names that differ in their last letters alone lie beside each other in the
-// keyspace, and so in one range until the planner has cut it.
+// namespace differs early: names that differ in their last letters alone lie beside each other in
+// the keyspace, and so in one range until the planner has cut it.
 func namespace(i int) string { return fmt.Sprintf("%02d-the-team", i) }
 
 // create creates an object in each namespace.
