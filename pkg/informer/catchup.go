@@ -21,8 +21,8 @@ type Mark struct {
 
 // CatchUp returns once every cache of the factory that is being filled has passed the mark of its resource. Resources
 // without a cache are passed over. Marks must be writes within the factory's range, since nothing else moves its caches
-// on. A cache that holds nothing has nothing to see where the API server does not have its resource. The error names a
-// cache that had not passed its mark when ctx ended.
+// on. A cache that holds nothing has nothing to see where the API server does not have its resource.
+// The error names a cache that had not passed its mark when ctx ended.
 func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Mark) error {
 	for _, e := range f.filling() {
 		mark, written := marks[e.resource.GroupResource()]

@@ -70,7 +70,8 @@ func registered(resources []Resource, built *kinds) (map[reflect.Type]Resource, 
 		case r.Scope == "":
 			return nil, fmt.Errorf("field Scope of %v is missing", r.GVR)
 		case twice || builtIn || isGeneric(typ):
-			return nil, fmt.Errorf("field Object of %v is %T: must be a type that stands for one resource only", r.GVR, r.Object)
+			return nil, fmt.Errorf("field Object of %v is %T: must be a type that stands for one resource only",
+				r.GVR, r.Object)
 		}
 		byType[typ] = r
 	}
@@ -97,7 +98,8 @@ func (f *Factory) Dynamic(gvr schema.GroupVersionResource) (informers.GenericInf
 		return nil, err
 	}
 	key := sharedKey{resource: gvr, object: unstructuredType, root: f.isRoot(gvr, namespaced)}
-	read := f.pool.observed(key, dynamicResource{client.Resource(gvr)}, watchlist.DoesClientNotSupportWatchListSemantics(client))
+	listsOnly := watchlist.DoesClientNotSupportWatchListSemantics(client)
+	read := f.pool.observed(key, dynamicResource{client.Resource(gvr)}, listsOnly)
 	return genericOf(gvr, f.informer(key, nil, namespaced, read, &unstructured.Unstructured{})), nil
 }
 
@@ -167,7 +169,8 @@ func (f *Factory) isRoot(gvr schema.GroupVersionResource, namespaced bool) bool 
 
 // metadataOf returns an informer for metadata.
 func (f *Factory) metadataOf(key sharedKey, namespaced bool) informers.GenericInformer {
-	return genericOf(key.resource, f.informer(key, nil, namespaced, f.pool.readsMetadata(key), &metav1.PartialObjectMetadata{}))
+	read := f.pool.readsMetadata(key)
+	return genericOf(key.resource, f.informer(key, nil, namespaced, read, &metav1.PartialObjectMetadata{}))
 }
 
 // readsMetadata returns how to read the metadata of a resource's objects.

@@ -164,12 +164,13 @@ func (f *Factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInform
 	// informer that stays empty would hide them.
 	r, ok := f.pool.registered[reflect.TypeOf(obj)]
 	if !ok {
-		panic(fmt.Sprintf("shard informers: %T is neither a type of client-go's clientset nor registered in PoolConfig.Resources; "+
-			"call Factory.Custom, Dynamic or Metadata for its resource instead", obj))
+		panic(fmt.Sprintf("shard informers: %T is neither a type of client-go's clientset "+
+			"nor registered in PoolConfig.Resources; call Factory.Custom, Dynamic or Metadata for its resource instead", obj))
 	}
 	i, err := f.Custom(r)
 	if err != nil {
-		panic(fmt.Sprintf("shard informers: %T cannot be informed about as it was registered in PoolConfig.Resources: %v", obj, err))
+		panic(fmt.Sprintf("shard informers: %T cannot be informed about as registered in PoolConfig.Resources: %v",
+			obj, err))
 	}
 	return i
 }
@@ -358,8 +359,8 @@ func (f *Factory) StartWithContext(ctx context.Context) {
 
 // Warm fills the caches of the informers that have been asked for, and returns when
 // they have synced. It does not wait for those of resources that are not built in and that the API
-// server does not have: these are tried again, and fill when it does. No handler is told anything before StartWithContext, however long
-// that is, and nothing is kept for them: they then start from the cache as it is. The
+// server does not have: these are tried again, and fill when it does. No handler is told anything
+// before StartWithContext, however long that is, and nothing is kept for them: they then start from the cache as it is. The
 // error says that ctx ended before. The caches are kept fresh until Shutdown.
 func (f *Factory) Warm(ctx context.Context) error {
 	f.mu.Lock()
@@ -507,7 +508,8 @@ func (f *Factory) Objects() map[schema.GroupVersionResource]int {
 }
 
 // Weights returns how many objects the factory's caches hold, by namespace; shared ones are not counted, and what is cached
-// in several forms, such as whole and by its metadata, counts once. It is nil once the factory has been shut down.
+// in several forms, such as whole and by its metadata, counts once. It is nil once the factory has
+// been shut down.
 func (f *Factory) Weights() map[string]int64 {
 	weights := f.weigh()
 	f.mu.Lock()

@@ -214,7 +214,8 @@ func (s *shared) join(p past) (*check, error) {
 	s.known.check = c
 	s.known.checking.Go(func() {
 		c.err = s.pool.upToDate(s.ctx, comparison{
-			resource: s.key.resource, options: metav1.ListOptions{FieldSelector: s.key.narrow}, cached: s, patience: sharedPatience,
+			resource: s.key.resource, options: metav1.ListOptions{FieldSelector: s.key.narrow},
+			cached: s, patience: sharedPatience,
 		})
 		s.known.mu.Lock()
 		defer s.known.mu.Unlock()

@@ -99,7 +99,8 @@ func (p part) Watch(ctx context.Context, options metav1.ListOptions) (watch.Inte
 }
 
 // selects returns what an informer of this key holds of what the server sends, nil for everything. The server has been
-// asked for the same: this is for one that does not know the field, and for a resource whose scope has changed.
+// asked for the same: this is for one that does not know the field, and for a resource whose scope
+// has changed.
 func (k sharedKey) selects() func(obj any) bool {
 	if k.root {
 		return hasNoNamespace

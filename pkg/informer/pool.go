@@ -152,7 +152,8 @@ func NewPool(c PoolConfig) (*Pool, error) {
 		return nil, fmt.Errorf("informer pool: Resources: %w", err)
 	}
 	return &Pool{
-		config: c, kinds: k, registered: resources, prober: newProber(k, c.Clock), shared: map[sharedKey]*shared{}, factories: map[*Factory]struct{}{},
+		config: c, kinds: k, registered: resources, prober: newProber(k, c.Clock),
+		shared: map[sharedKey]*shared{}, factories: map[*Factory]struct{}{},
 		waiting: map[sharedKey]map[*func()]struct{}{}, followers: map[schema.GroupVersionResource]int{},
 		feeds: map[sharedKey]*feed{}, absences: map[schema.GroupVersionResource]*absence{},
 	}, nil

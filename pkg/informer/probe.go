@@ -52,7 +52,8 @@ const (
 // that of a custom resource does not. So its reader is asked for half of the objects, and for the
 // other half: who ignores the selector sends the same object first for both, since lists are in the
 // order of names. That needs an object. While there is none, or no such resource, pods answer for it,
-// if we may list those. An answer that is wrong because objects come and go meanwhile costs requests, no more.
+// if we may list those. An answer that is wrong because objects come and go meanwhile costs requests,
+// no more.
 type prober struct {
 	kinds *kinds
 	clock Clock
@@ -89,8 +90,8 @@ func newProber(k *kinds, c Clock) *prober {
 	return &prober{kinds: k, clock: c, answers: map[probed]*answer{}, modes: map[probed]Mode{}}
 }
 
-// honoured reports whether the server filters what key reads, by its last answer. One that cannot be asked
-// has not changed its mind; before its first answer the client filters, which is always right.
+// honoured reports whether the server filters what key reads, by its last answer. One that cannot
+// be asked has not changed its mind; before its first answer the client filters, which is always right.
 func (p *prober) honoured(ctx context.Context, key sharedKey, read reader) bool {
 	mode, _ := p.mode(ctx, key, read)
 	return mode == ServerSide
@@ -108,7 +109,9 @@ func (p *prober) mode(ctx context.Context, key sharedKey, read reader) (mode Mod
 func (k sharedKey) probed() probed { return probed{k.resource, k.object} }
 
 // modeOf returns the answer to ask, or the last one if that is not old.
-func (p *prober) modeOf(ctx context.Context, of probed, ask func(context.Context) (Mode, error)) (mode Mode, known bool) {
+func (p *prober) modeOf(
+	ctx context.Context, of probed, ask func(context.Context) (Mode, error),
+) (mode Mode, known bool) {
 	a := p.answerFor(of)
 	select {
 	case a.turn <- struct{}{}:
@@ -205,7 +208,9 @@ func (p *prober) compare(ctx context.Context, read reader) (Mode, error) {
 		return ServerSide, nil
 	}
 	pods := p.kinds.byResource[podsResource]
-	mode, _ := p.modeOf(ctx, probed{resource: podsResource}, func(ctx context.Context) (Mode, error) { return p.ask(ctx, pods) })
+	mode, _ := p.modeOf(ctx, probed{resource: podsResource}, func(ctx context.Context) (Mode, error) {
+		return p.ask(ctx, pods)
+	})
 	return mode, nil
 }
 

@@ -141,6 +141,10 @@ func TestAnyResourceIsPartitioned(t *testing.T) {
 					a.fill()
 					a.compare("after it has come back")
 					a.refresh()
+					// One that comes now finds objects, and who filters by these.
+					late := a.another(p.AdminConfig())
+					late.compare("to one that comes late")
+					late.checkWho()
 					undefine()
 				})
 			}
@@ -150,9 +154,29 @@ func TestAnyResourceIsPartitioned(t *testing.T) {
 
 func newAnyTest(t *testing.T, mode informer.Mode, config *rest.Config) *anyTest {
 	t.Helper()
-	random := newRandom(t)
-	w := newWorld(t, random, config)
-	a := &anyTest{t: t, mode: mode, client: w.client, meta: w.metadata, wire: newWire(), forms: map[string][]cache.SharedIndexInformer{}}
+	w := newWorld(t, newRandom(t), config)
+	a := &anyTest{t: t, mode: mode, client: w.client, meta: w.metadata}
+	a.prepare(config)
+	a.makeNamespaces(w)
+	return a
+}
+
+// another returns another process with two shards, started.
+func (a *anyTest) another(config *rest.Config) *anyTest {
+	a.t.Helper()
+	b := &anyTest{t: a.t, mode: a.mode, client: a.client, meta: a.meta, namespaces: a.namespaces}
+	b.prepare(config)
+	for _, f := range b.halves {
+		f.StartWithContext(a.t.Context())
+	}
+	return b
+}
+
+// prepare makes the process's pool, two shards, and what they inform about.
+func (a *anyTest) prepare(config *rest.Config) {
+	a.t.Helper()
+	t := a.t
+	a.wire, a.forms = newWire(), map[string][]cache.SharedIndexInformer{}
 	config = a.wire.over(config)
 	c := informer.PoolConfig{Client: kubernetes.NewForConfigOrDie(config), Metadata: metadata.NewForConfigOrDie(config), Dynamic: dynamic.NewForConfigOrDie(config)}
 	var err error
@@ -170,8 +194,6 @@ func newAnyTest(t *testing.T, mode informer.Mode, config *rest.Config) *anyTest 
 		a.halves = append(a.halves, f)
 		a.ask(f, custom)
 	}
-	a.makeNamespaces(w, ranges)
-	return a
 }
 
 // ask has a shard inform about Docks, and fails the test if a handler is given another type.
@@ -214,10 +236,10 @@ func (a *anyTest) ask(f *informer.Factory, custom informer.Resource) {
 }
 
 // makeNamespaces makes three namespaces in each range.
-func (a *anyTest) makeNamespaces(w *world, ranges []shard.Range) {
-	for half, r := range ranges {
+func (a *anyTest) makeNamespaces(w *world) {
+	for half, f := range a.halves {
 		for len(a.namespaces[half]) < 3 {
-			if name := uuid(w.random); r.ContainsNamespace(name) {
+			if name := uuid(w.random); f.Range().ContainsNamespace(name) {
 				w.create(namespaceSubject, types.NamespacedName{Name: name})
 				a.namespaces[half] = append(a.namespaces[half], name)
 			}
