@@ -149,7 +149,7 @@ func limiterOf(config *rest.Config) flowcontrol.RateLimiter {
 
 // Run runs the controllers of the shards that the fleet gives to this member, until ctx ends. Then
 // it hands them over and returns nil. The error says why the process cannot be a member any more:
-// it should end, and be started anew.
+// it should end and be restarted.
 func (f *Fleet) Run(ctx context.Context) error {
 	process, err := f.start(klog.FromContext(ctx))
 	if err != nil {
