@@ -78,20 +78,28 @@ func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// Warm implements fleet.Instance.
+// Warm implements fleet.Instance. The informers and the caches of the controllers' own are filled at
+// the same time.
 func (i *instance) Warm(ctx context.Context) error {
-	if err := i.informers.Warm(ctx); err != nil {
-		return fmt.Errorf("filling the caches of %s: %w", i.work.Shard.ID, err)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var filling sync.WaitGroup
+	fill := func(what string, warm func(context.Context) error) {
+		filling.Go(func() {
+			if err := warm(ctx); err != nil {
+				cancel(fmt.Errorf("filling the caches of %s%s: %w", what, i.work.Shard.ID, err))
+			}
+		})
 	}
+	fill("", i.informers.Warm)
 	for _, r := range i.runnables {
 		if w, ok := r.Runnable.(Warmer); ok {
-			if err := w.Warm(ctx); err != nil {
-				return fmt.Errorf("filling the caches of controller %s for %s: %w", r.name, i.work.Shard.ID, err)
-			}
+			fill("controller "+r.name+" for ", w.Warm)
 		}
 	}
-	i.warm = true
-	return nil
+	filling.Wait()
+	i.warm = ctx.Err() == nil
+	return context.Cause(ctx)
 }
 
 // CatchUp implements fleet.Instance.
