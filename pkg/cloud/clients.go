@@ -177,8 +177,7 @@ func (f anyFence) WrappedRoundTripper() http.RoundTripper { return f.next }
 
 // RoundTrip implements http.RoundTripper.
 func (f anyFence) RoundTrip(req *http.Request) (*http.Response, error) {
-	switch req.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, "":
+	if election.IsRead(req.Method) {
 		return f.next.RoundTrip(req)
 	}
 	f.running.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
@@ -53,8 +54,7 @@ func (t fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if s, is := wrapperOf(req.Context()); is {
 		return s.Wrap(t.next).RoundTrip(req)
 	}
-	switch req.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, "":
+	if election.IsRead(req.Method) {
 		return t.next.RoundTrip(req)
 	}
 	if req.Body != nil {

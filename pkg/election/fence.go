@@ -146,6 +146,16 @@ func (f *Fence) Wrap(rt http.RoundTripper) http.RoundTripper {
 	return &fencedTransport{fence: f, next: rt}
 }
 
+// IsRead reports whether a request of this HTTP method cannot change anything, so that a fence lets it pass before it has been
+// opened. The empty method is GET, as for http.Request.
+func IsRead(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, "":
+		return true
+	}
+	return false
+}
+
 type fencedTransport struct {
 	fence *Fence
 	next  http.RoundTripper
@@ -160,8 +170,7 @@ func (t *fencedTransport) WrappedRoundTripper() http.RoundTripper { return t.nex
 func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	claim := t.fence.claim.Load()
 	req = t.identify(req, claim)
-	switch req.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, "":
+	if IsRead(req.Method) {
 		return t.read(req, claim)
 	}
 	if claim == nil {

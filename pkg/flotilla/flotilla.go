@@ -293,11 +293,11 @@ func (p *process) connect() error {
 // plan returns the plan of a fleet that has none: equal ranges for the namespaced controllers, and
 // a group for each of the others.
 func (f *Fleet) plan() (shard.Plan, error) {
-	ranges, err := shard.EqualRanges(f.options.Ranges)
+	ranges, err := shard.EqualShards(NamespacesRing, f.options.Ranges)
 	if err != nil {
 		return shard.Plan{}, err
 	}
-	namespaced := shard.Ring{Name: NamespacesRing, Scope: shard.ScopeNamespaced}
+	namespaced := shard.Ring{Name: NamespacesRing, Scope: shard.ScopeNamespaced, Shards: ranges}
 	cluster := shard.Ring{Name: ClusterRing, Scope: shard.ScopeCluster}
 	for _, c := range f.controllers {
 		if c.scope == shard.ScopeNamespaced {
@@ -306,11 +306,6 @@ func (f *Fleet) plan() (shard.Plan, error) {
 		}
 		id := shard.ID{Ring: ClusterRing, Name: c.name}
 		cluster.Shards = append(cluster.Shards, shard.Shard{ID: id, Group: c.name, Controllers: []string{c.name}})
-	}
-	digits := max(2, len(fmt.Sprint(len(ranges)-1)))
-	for i, r := range ranges {
-		id := shard.ID{Ring: NamespacesRing, Name: fmt.Sprintf("%0*d", digits, i)}
-		namespaced.Shards = append(namespaced.Shards, shard.Shard{ID: id, Range: r})
 	}
 	slices.Sort(namespaced.Controllers)
 	plan := shard.Plan{Generation: 1}

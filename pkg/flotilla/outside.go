@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -20,11 +21,7 @@ type Access struct {
 }
 
 // Writes reports whether the request could change anything.
-func (a Access) Writes() bool { return !isRead(a.Method) }
-
-func isRead(method string) bool {
-	return method == "" || method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
-}
+func (a Access) Writes() bool { return !election.IsRead(a.Method) }
 
 // watched tells Options.Outside of what the requests through rt are about.
 func (s *Shard) watched(rt http.RoundTripper) http.RoundTripper {

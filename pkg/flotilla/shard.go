@@ -92,7 +92,7 @@ func (t readOnly) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
 func (t readOnly) RoundTrip(req *http.Request) (*http.Response, error) {
-	if isRead(req.Method) {
+	if election.IsRead(req.Method) {
 		return t.next.RoundTrip(req)
 	}
 	if req.Body != nil {

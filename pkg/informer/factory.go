@@ -33,7 +33,7 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 type Factory struct {
 	pool   *Pool
 	within shard.Range
-	// scope tells whether a resource that is not built in is namespaced.
+	// scope reports whether a resource that is not built in is namespaced.
 	scope ScopeFunc
 	// past is what its caches must have seen.
 	past past

@@ -211,6 +211,13 @@ type filteredWatch struct {
 	stop     context.CancelFunc
 }
 
+// FilterWatch returns a watch of what take makes of the objects of another one; those of which it makes
+// nothing are left out. Bookmarks and errors pass as they are. Unlike apimachinery's watch.Filter, it
+// leaves no goroutine behind when it is stopped.
+func FilterWatch(w watch.Interface, take func(obj any) (taken any, ok bool)) watch.Interface {
+	return newFilteredWatch(w, take, nil, false)
+}
+
 // newFilteredWatch begins one. discarded counts what it drops; nil for not. listOnly says that it takes what comes after the list
 // as it is.
 func newFilteredWatch(incoming watch.Interface, take taking, discarded *atomic.Int64, listOnly bool) *filteredWatch {

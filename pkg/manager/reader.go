@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,6 +12,8 @@ import (
 	"k8s.io/client-go/metadata"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
 // reads returns an example of obj's kind and form, and what reads all such objects.
@@ -92,45 +93,12 @@ func metadataOf(resource metadata.Getter, gvk schema.GroupVersionKind) toolscach
 			if err != nil {
 				return nil, err
 			}
-			return newNamedWatch(w, gvk), nil
+			return informer.FilterWatch(w, func(obj any) (any, bool) {
+				if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
+					m.SetGroupVersionKind(gvk)
+				}
+				return obj, true
+			}), nil
 		},
 	}
 }
-
-// namedWatch says of each object what kind it is of. It is not apimachinery's watch.Filter, whose
-// goroutine blocks for ever when the reader stops while an event is on its way.
-type namedWatch struct {
-	watch.Interface
-	events  chan watch.Event
-	stopped chan struct{}
-	stop    func()
-}
-
-func newNamedWatch(from watch.Interface, gvk schema.GroupVersionKind) *namedWatch {
-	w := &namedWatch{Interface: from, events: make(chan watch.Event), stopped: make(chan struct{})}
-	w.stop = sync.OnceFunc(func() { close(w.stopped); from.Stop() })
-	go w.run(gvk)
-	return w
-}
-
-func (w *namedWatch) run(gvk schema.GroupVersionKind) {
-	defer close(w.events)
-	for e := range w.Interface.ResultChan() {
-		if m, ok := e.Object.(*metav1.PartialObjectMetadata); ok && e.Type != watch.Bookmark {
-			m.SetGroupVersionKind(gvk)
-		}
-		select {
-		case w.events <- e:
-		case <-w.stopped:
-			for range w.Interface.ResultChan() { // let the source end
-			}
-			return
-		}
-	}
-}
-
-// ResultChan implements watch.Interface.
-func (w *namedWatch) ResultChan() <-chan watch.Event { return w.events }
-
-// Stop implements watch.Interface.
-func (w *namedWatch) Stop() { w.stop() }

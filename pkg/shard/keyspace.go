@@ -33,6 +33,21 @@ func Hash(namespace string) uint64 {
 	return h
 }
 
+// EqualShards returns the shards of a ring's first plan: n equal ranges, named by two digits or more in
+// ascending order. It returns an error as EqualRanges does.
+func EqualShards(ring string, n int) ([]Shard, error) {
+	ranges, err := EqualRanges(n)
+	if err != nil {
+		return nil, err
+	}
+	digits := max(2, len(fmt.Sprint(n-1)))
+	shards := make([]Shard, n)
+	for i, r := range ranges {
+		shards[i] = Shard{ID: ID{Ring: ring, Name: fmt.Sprintf("%0*d", digits, i)}, Range: r}
+	}
+	return shards, nil
+}
+
 // EqualRanges cuts the keyspace into n ranges in ascending order whose widths
 // differ by at most one hash value. It returns an error unless n is 1 to
 // MaxShards. Equal ranges hold equal shares of the hash values, not of the

@@ -64,7 +64,7 @@ func TestBesideAStockLeader(t *testing.T) {
 	harness.Eventually(t, harness.Patience, "the nodes are initialized", w.NodesInitialized)
 	first := w.member(t, "member-0")
 	second := w.member(t, "member-1")
-	for _, m := range []*Manager{first, second} {
+	for _, m := range []*harness.Manager{first, second} {
 		harness.Eventually(t, harness.Patience, m.Name()+" serves", m.Healthy)
 	}
 
@@ -78,7 +78,7 @@ func TestBesideAStockLeader(t *testing.T) {
 		t.Errorf("the fleet has called the cloud beside a stock leader: %v", counts)
 	}
 	must(t, stock.Kill())
-	for _, m := range []*Manager{first, second} {
+	for _, m := range []*harness.Manager{first, second} {
 		harness.Eventually(t, harness.Patience, m.Name()+" is ready", m.Ready)
 	}
 

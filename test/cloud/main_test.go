@@ -48,7 +48,7 @@ func must(t *testing.T, err error) {
 }
 
 // start starts a manager that must end well at the end of the test, unless it has been killed.
-func (w *World) start(t *testing.T, spec Spec) *Manager {
+func (w *World) start(t *testing.T, spec Spec) *harness.Manager {
 	t.Helper()
 	spec.Flags = append(append([]string{"-v=2"}, timings...), spec.Flags...)
 	m, err := w.Start(spec)
@@ -70,7 +70,7 @@ func (w *World) start(t *testing.T, spec Spec) *Manager {
 // logsVariable names a folder that keeps the logs of failed tests.
 const logsVariable = "FLOTILLA_TEST_LOGS"
 
-func keepLog(t *testing.T, m *Manager) {
+func keepLog(t *testing.T, m *harness.Manager) {
 	text, err := os.ReadFile(m.LogPath())
 	if dir := os.Getenv(logsVariable); err == nil && dir != "" {
 		err = os.WriteFile(fmt.Sprintf("%s/%s-%s.log", dir, t.Name(), m.Name()), text, 0o644)
@@ -81,9 +81,9 @@ func keepLog(t *testing.T, m *Manager) {
 }
 
 // fleet starts members at once and waits until each is ready.
-func (w *World) fleet(t *testing.T, count int, flags ...string) []*Manager {
+func (w *World) fleet(t *testing.T, count int, flags ...string) []*harness.Manager {
 	t.Helper()
-	var members []*Manager
+	var members []*harness.Manager
 	for i := range count {
 		members = append(members, w.member(t, fmt.Sprintf("member-%d", i), flags...))
 	}
@@ -93,7 +93,7 @@ func (w *World) fleet(t *testing.T, count int, flags ...string) []*Manager {
 	return members
 }
 
-func (w *World) member(t *testing.T, name string, flags ...string) *Manager {
+func (w *World) member(t *testing.T, name string, flags ...string) *harness.Manager {
 	t.Helper()
 	return w.start(
 		t,

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,7 +94,7 @@ type Spec struct {
 
 // Start starts a cloud controller manager: this very program, which must begin with
 // provider.MainIfAsked.
-func (w *World) Start(spec Spec) (*Manager, error) {
+func (w *World) Start(spec Spec) (*harness.Manager, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -123,9 +122,7 @@ func (w *World) Start(spec Spec) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Manager{
-		Process: process, url: fmt.Sprintf("https://127.0.0.1:%d", port), client: client,
-	}, nil
+	return harness.Attach(process, fmt.Sprintf("https://127.0.0.1:%d", port), client), nil
 }
 
 // CloudConfig writes the provider's configuration, and returns where.
@@ -149,42 +146,6 @@ func (w *World) Flags(cloudConfig string) []string {
 		"--cloud-provider=" + provider.Name, "--cloud-config=" + cloudConfig,
 		"--cluster-name=test", "--cluster-cidr=10.128.0.0/9", "--route-reconciliation-period=1s",
 	}
-}
-
-// Manager is a cloud controller manager that was started.
-type Manager struct {
-	*controlplane.Process
-	url    string
-	client *http.Client
-}
-
-// Ready is a condition: a member is ready.
-func (m *Manager) Ready(ctx context.Context) error { return m.answers(ctx, "/readyz") }
-
-// Healthy is a condition: a manager serves.
-func (m *Manager) Healthy(ctx context.Context) error { return m.answers(ctx, "/healthz") }
-
-func (m *Manager) answers(ctx context.Context, path string) error {
-	select {
-	case <-m.Done():
-		return fmt.Errorf(
-			"%w: %s has ended: %v, see %s", harness.ErrGiveUp, m.Name(), m.Wait(), m.LogPath(),
-		)
-	default:
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+path, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := m.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s of %s answers %s", path, m.Name(), resp.Status)
-	}
-	return nil
 }
 
 // AddNodes adds machines to the cloud, and the nodes that their kubelets would register.

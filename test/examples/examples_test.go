@@ -206,21 +206,8 @@ func (e example) start(t *testing.T, plane *controlplane.ControlPlane, binary, k
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, takeover, name+" is ready", func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+listen+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New(resp.Status)
-		}
-		return nil
-	})
+	member := harness.Attach(process, "http://"+listen, http.DefaultClient)
+	harness.Eventually(t, takeover, name+" is ready", member.Ready)
 	return process
 }
 

@@ -56,6 +56,11 @@ func (m *Manager) Answers(path string, want int) Condition {
 	}
 }
 
+// Healthy is a condition: the manager serves.
+func (m *Manager) Healthy(ctx context.Context) error {
+	return m.Answers("/healthz", http.StatusOK)(ctx)
+}
+
 // Ready is a condition: the manager says that it is ready.
 func (m *Manager) Ready(ctx context.Context) error { return m.Answers("/readyz", http.StatusOK)(ctx) }
 

@@ -1,8 +1,6 @@
 package catalogue
 
 import (
-	"fmt"
-
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -19,16 +17,11 @@ const (
 // and one for the cluster. The plan contains disabled controllers too: each member's flags say
 // whether they run. The error names what is out of bounds.
 func DefaultPlan(shards int) (shard.Plan, error) {
-	ranges, err := shard.EqualRanges(shards)
+	ranges, err := shard.EqualShards(NamespacesRing, shards)
 	if err != nil {
 		return shard.Plan{}, err
 	}
-	namespaced := shard.Ring{Name: NamespacesRing, Scope: shard.ScopeNamespaced, Controllers: controllersOfRanges()}
-	digits := len(fmt.Sprint(shards - 1))
-	for i, r := range ranges {
-		id := shard.ID{Ring: NamespacesRing, Name: fmt.Sprintf("%0*d", max(digits, 2), i)}
-		namespaced.Shards = append(namespaced.Shards, shard.Shard{ID: id, Range: r})
-	}
+	namespaced := shard.Ring{Name: NamespacesRing, Scope: shard.ScopeNamespaced, Controllers: controllersOfRanges(), Shards: ranges}
 	cluster := shard.Ring{Name: ClusterRing, Scope: shard.ScopeCluster}
 	for _, group := range Groups() {
 		cluster.Shards = append(cluster.Shards, shard.Shard{

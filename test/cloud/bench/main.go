@@ -221,7 +221,7 @@ func check(ctx context.Context, w *cloud.World, names []cloud.Name) error {
 // start starts the managers of a system and waits until they run.
 func start(
 	ctx context.Context, o options, w *cloud.World, system string,
-) ([]*cloud.Manager, error) {
+) ([]*harness.Manager, error) {
 	count, err := members(system)
 	if err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func start(
 		fmt.Sprintf("--concurrent-service-syncs=%d", o.concurrent),
 		"--route-reconciliation-period=5m", "--kube-api-qps=200", "--kube-api-burst=400",
 	}
-	var managers []*cloud.Manager
+	var managers []*harness.Manager
 	for i := range max(1, count) {
 		spec := cloud.Spec{
 			Name: fmt.Sprintf("%s-%d", system, i), Kind: provider.Fleet,
