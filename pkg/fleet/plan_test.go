@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -219,6 +220,33 @@ func TestPlanGoesBack(t *testing.T) {
 			if id.Ring == "cluster" && before[id] != term {
 				t.Errorf("%s has been stopped", id)
 			}
+		}
+	})
+}
+
+// TestStoppedAsItInherits: a claim that ends between the moment in which what it inherits is ready and the one in which its
+// work begins leaves nothing behind.
+func TestStoppedAsItInherits(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *sea) {
+		var a *ship
+		armed, inherited := false, false
+		a = s.launch("a", func(c *Config) {
+			observe := c.Observe
+			c.Observe = func(e Event) {
+				observe(e)
+				if armed && e.Type == EventBegun {
+					armed, inherited = false, true
+					a.stop()
+					synctest.Wait() // the claim has been asked to stop
+				}
+			}
+		})
+		pass(time.Minute)
+		armed = true
+		s.apply(s.next(func(r *shard.Ring) { split(r, 1) }))
+		<-a.ended
+		if !inherited || s.cargoes > 0 {
+			t.Errorf("stopped as it inherited: %t; %d instances are left", inherited, s.cargoes)
 		}
 	})
 }

@@ -182,11 +182,8 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	var prepared *preparation
 	var unheld time.Time
 	if len(found.rivals) > 0 {
-		prepared, err = r.inherit(ctx, claim, found.rivals)
-		if ctx.Err() != nil || err != nil {
-			if err != nil {
-				r.refuse(claim.Term(), err)
-			}
+		if prepared, err = r.inherit(ctx, claim, found.rivals); err != nil {
+			r.refuse(claim.Term(), err)
 			return
 		}
 	} else {
