@@ -24,7 +24,8 @@ type claim struct {
 	acquired time.Time
 	// draining is when its work was asked to stop, by the holder's clock.
 	draining time.Time
-	ended    bool
+	// ended is when it ended; zero before that.
+	ended time.Time
 	// released is set once its holder has sent the release.
 	released bool
 }
@@ -32,8 +33,12 @@ type claim struct {
 // valid reports whether a write may start now.
 func (c *claim) valid() bool {
 	deadline := c.process.beat.Add(election.DefaultTiming().RenewDeadline)
-	return !c.ended && !c.process.isDead() && c.process.clock.Now().Before(deadline)
+	return c.ended.IsZero() && !c.process.isDead() && c.process.clock.Now().Before(deadline)
 }
+
+// over reports whether it has ended before this instant. Of a write that passes the fence and an end in the same instant of virtual
+// time nothing says which was first.
+func (c *claim) over() bool { return !c.ended.IsZero() && time.Now().After(c.ended) }
 
 func (w *world) claimLocked(p *process, id shard.ID, term int32) *claim {
 	for _, c := range w.claims[id] {
@@ -84,14 +89,14 @@ func (w *world) observeClaimLocked(p *process, e fleet.Event) {
 		c.draining = p.clock.Now()
 		w.judgeDrainLater(c)
 	case election.EventEnded:
-		c.ended = true
+		c.ended = time.Now()
 	}
 }
 
 // judgeClaimsLocked holds that no two claims on a shard are valid.
 func (w *world) judgeClaimsLocked(id shard.ID) {
 	var holders []string
-	w.claims[id] = slices.DeleteFunc(w.claims[id], func(c *claim) bool { return c.ended || c.process.isDead() })
+	w.claims[id] = slices.DeleteFunc(w.claims[id], func(c *claim) bool { return c.over() || c.process.isDead() })
 	excused := false
 	for _, c := range w.claims[id] {
 		if c.valid() {
@@ -114,7 +119,7 @@ func (w *world) judgeSent(p *process, id shard.ID, term int32) *claim {
 	if p.isDead() {
 		return c
 	}
-	if c == nil || !c.valid() {
+	if c == nil || !c.valid() && (c.ended.IsZero() || c.over()) {
 		w.failLockedf(fence, "%s writes to %s in term %d, and has no valid claim", p.name(), id, term)
 		return c
 	}
