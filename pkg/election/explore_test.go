@@ -1,7 +1,7 @@
 package election
 
 import (
-	"encoding/binary"
+	"bytes"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -27,7 +27,8 @@ import (
 // Time goes in ticks, three to a lease duration and two to a renew deadline. Between any two things that happen anything
 // else may: requests are carried out late, answers are lost and their requests carried out after that, watches lag for any
 // time and skip what is older, members are suspended for any time, wishes change. Two worlds are the same if
-// they differ in absolute time, in versions, or in ages that no rule can tell apart.
+// they differ in absolute time, in versions, in ages that no rule can tell apart, or in which of the two members is which:
+// nothing goes by their names.
 
 // exploreTiming has the proportions of DefaultTiming.
 var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}
@@ -133,6 +134,7 @@ type explorer struct {
 	// ticks is how long a history may be.
 	ticks int16
 	seed  maphash.Seed
+	keyer keyer
 	known map[uint64]struct{}
 	// next are the scenes to look at in this tick, later those of the next one. All of a tick come before any of the next,
 	// so that a scene is first met with the most time left.
@@ -658,90 +660,141 @@ func (e *explorer) copy(s *scene) *scene {
 	return n
 }
 
-// key is the same for scenes that no rule tells apart.
+// key is the same for scenes that no rule tells apart: those in which the members have changed places are among them.
 func (e *explorer) key(s *scene) uint64 {
-	var versions []int16
-	each := func(r *revision) {
-		if r != nil {
-			versions = append(versions, r.version)
-		}
+	k := &e.keyer
+	k.scene, k.ranked, k.versions = s, false, k.versions[:0]
+	k.write(0) // gathers the versions
+	slices.Sort(k.versions)
+	k.versions = slices.Compact(k.versions)
+	k.ranked = true
+	k.out = k.out[:0]
+	k.write(0)
+	length := len(k.out)
+	k.write(1)
+	least := k.out[:length]
+	if other := k.out[length:]; bytes.Compare(other, least) < 0 {
+		least = other
 	}
-	var buffer [512]byte
-	out := buffer[:0]
-	for pass := range 2 {
-		put := func(v ...int16) {
-			if pass == 1 {
-				for _, x := range v {
-					out = binary.LittleEndian.AppendUint16(out, uint16(x))
-				}
-			}
-		}
-		age := func(t int16) int16 { return max(min(s.now-t, oldest), -oldest) }
-		rev := func(r *revision) {
-			if pass == 0 {
-				each(r)
-				return
-			}
-			if r == nil {
-				put(-1)
-				return
-			}
-			at, _ := slices.BinarySearch(versions, r.version)
-			put(int16(at))
-			if r.lease != nil {
-				put(int16(r.record.Transitions), age(tickOf(r.record.RenewTime)), int16(len(r.record.NextHolder())), 1, bit(r.record.IsReleased()))
-				if r.record.Holder != "" {
-					put(int16(r.record.Holder[0]))
-				}
-				if r.record.NextHolder() != "" {
-					put(int16(r.record.NextHolder()[0]))
-				}
-				put(int16(r.record.Duration / time.Second))
-			}
-		}
-		request := func(r *sentRequest) {
-			if r == nil {
-				put(-2)
-				return
-			}
-			put(int16(r.action), bit(r.fresh), int16(r.term), age(r.start), bit(r.applied), bit(r.conflict))
-			// A request by an old version is refused, whatever was in it.
-			put(bit(r.before != nil && r.before.version == s.head.version), bit(r.fetched != nil), bit(r.fetched != nil && r.fetched.version == s.head.version))
-			rev(r.got)
-		}
-		rev(s.head)
-		put(int16(s.high), int16(s.losses), int16(s.pauses), int16(s.flips), int16(s.removals), int16(s.clearings), int16(s.quits), bit(s.removed), bit(s.cleared), bit(s.excused))
-		for i := range s.players {
-			p := &s.players[i]
-			term, renewed, ended, drained := int16(p.term), age(p.lastRenew), age(p.ended), age(p.drained)
-			if p.phase != Lost {
-				ended = 0
-			}
-			if p.phase != Draining {
-				drained = 0
-			}
-			if p.phase == Idle {
-				term, renewed = 0, 0
-			}
-			put(int16(p.wish), bit(p.paused), bit(p.slept), bit(p.dead), bit(p.busy), bit(p.working), bit(p.returned),
-				int16(p.phase), bit(p.warned), term, renewed, ended, drained, max(p.notBefore-s.now, 0), min(s.now-p.asking, 1),
-				bit(p.known), age(p.seenAt), int16(p.highTerm))
-			rev(p.seen)
-			put(int16(p.termAsked), age(p.confirmed), age(p.stored), bit(p.lost), bit(p.knows), bit(p.pending != nil))
-			if p.pending != nil && p.pending.version > p.seen.version {
-				rev(p.pending) // What is known already need not be learnt.
-			}
-			// What has been learnt from an answer meanwhile is no news.
-			put(bit(p.event != nil && (p.seen == nil || p.event.version > p.seen.version)))
-			request(p.request)
-			request(p.stray)
-		}
-		if pass == 0 {
-			slices.Sort(versions)
-			versions = slices.Compact(versions)
-		}
+	return maphash.Bytes(e.seed, least)
+}
+
+// keyer writes all of a scene that matters. First it gathers the versions, then it writes their order instead of them.
+type keyer struct {
+	*scene
+	// first is the member that is written before the other one.
+	first    int
+	versions []int16
+	ranked   bool
+	out      []byte
+}
+
+func (k *keyer) put(v int16) {
+	if k.ranked {
+		k.out = append(k.out, byte(v), byte(v>>8))
 	}
-	return maphash.Bytes(e.seed, out)
+}
+
+func (k *keyer) flags(flags ...bool) {
+	var bits int16
+	for _, f := range flags {
+		bits = bits<<1 | bit(f)
+	}
+	k.put(bits)
+}
+
+func (k *keyer) age(t int16) { k.put(max(min(k.now-t, oldest), -oldest)) }
+
+func (k *keyer) name(holder string) {
+	switch holder {
+	case "":
+		k.put(-1)
+	case exploreNames[k.first]:
+		k.put(0)
+	default:
+		k.put(1)
+	}
+}
+
+func (k *keyer) revision(r *revision) {
+	switch {
+	case r == nil:
+		k.put(-1)
+		return
+	case k.ranked:
+		at, _ := slices.BinarySearch(k.versions, r.version)
+		k.put(int16(at))
+	default:
+		k.versions = append(k.versions, r.version)
+	}
+	if r.lease != nil && k.ranked {
+		k.put(int16(r.record.Transitions))
+		k.age(tickOf(r.record.RenewTime))
+		k.flags(true, r.record.IsReleased())
+		k.name(r.record.Holder)
+		k.name(r.record.NextHolder())
+		k.put(int16(r.record.Duration / time.Second))
+	}
+}
+
+func (k *keyer) request(r *sentRequest) {
+	if r == nil {
+		k.put(-2)
+		return
+	}
+	k.put(int16(r.action))
+	k.put(int16(r.term))
+	k.age(r.start)
+	// A request by an old version is refused, whatever was in it.
+	k.flags(r.fresh, r.applied, r.conflict, r.before != nil && r.before.version == k.head.version,
+		r.fetched != nil, r.fetched != nil && r.fetched.version == k.head.version)
+	k.revision(r.got)
+}
+
+func (k *keyer) write(first int) {
+	k.first = first
+	k.revision(k.head)
+	k.put(int16(k.high))
+	for _, left := range [...]int8{k.losses, k.pauses, k.flips, k.removals, k.clearings, k.quits} {
+		k.put(int16(left))
+	}
+	k.flags(k.removed, k.cleared, k.excused)
+	for n := range k.players {
+		k.player(&k.players[(first+n)%len(k.players)])
+	}
+}
+
+func (k *keyer) player(p *player) {
+	k.put(int16(p.wish))
+	k.flags(p.paused, p.slept, p.dead, p.busy, p.working, p.returned, p.warned, p.known, p.lost, p.knows, p.pending != nil)
+	k.put(int16(p.phase))
+	if p.phase != Idle {
+		k.put(int16(p.term))
+		k.age(p.lastRenew)
+	}
+	switch p.phase {
+	case Lost:
+		k.age(p.ended)
+	case Draining:
+		k.age(p.drained)
+	}
+	k.put(max(p.notBefore-k.now, 0))
+	k.put(min(k.now-p.asking, 1))
+	k.age(p.seenAt)
+	k.put(int16(p.highTerm))
+	k.revision(p.seen)
+	k.put(int16(p.termAsked))
+	k.age(p.confirmed)
+	k.age(p.stored)
+	if p.pending != nil && p.pending.version > p.seen.version {
+		k.revision(p.pending) // What is known already need not be learnt.
+	} else {
+		k.put(-3)
+	}
+	// What has been learnt from an answer meanwhile is no news.
+	k.flags(p.event != nil && (p.seen == nil || p.event.version > p.seen.version))
+	k.request(p.request)
+	k.request(p.stray)
 }
 
 func bit(b bool) int16 {
@@ -830,27 +883,27 @@ type bounds struct {
 }
 
 var (
-	faultyWorld = bounds{2, 7, 2_000_000, func() *scene {
+	faultyWorld = bounds{2, 7, 1_000_000, func() *scene {
 		s := startScene(true)
 		s.losses, s.pauses = 1, 1
 		return s
 	}}
-	fickleWorld = bounds{2, 4, 2_500_000, func() *scene {
+	fickleWorld = bounds{2, 4, 1_250_000, func() *scene {
 		s := startScene(true)
 		s.flips, s.asks, s.steady = 2, true, true
 		return s
 	}}
-	deletedWorld = bounds{2, 7, 2_100_000, func() *scene {
+	deletedWorld = bounds{2, 7, 1_050_000, func() *scene {
 		s := startScene(false)
 		s.losses, s.removals = 1, 1
 		return s
 	}}
-	clearedWorld = bounds{2, 6, 1_400_000, func() *scene {
+	clearedWorld = bounds{2, 6, 700_000, func() *scene {
 		s := startScene(true)
 		s.losses, s.clearings = 1, 1
 		return s
 	}}
-	lostWorld = bounds{2, 6, 770_000, func() *scene {
+	lostWorld = bounds{2, 6, 385_000, func() *scene {
 		s := startScene(true)
 		s.quits, s.losses = 1, 1
 		return s

@@ -186,6 +186,12 @@ func (w *world) isDrained(member string) bool {
 	return lease != nil && lease.Annotations[fleet.DrainAnnotation] != ""
 }
 
+// isRefused reports whether some member refuses the plan because of its version. A plan that was good to members of one version
+// may name what nobody knows any more once those have gone.
+func (w *world) isRefused() bool {
+	return w.versions && slices.ContainsFunc(w.live(), func(p *process) bool { return p.Refused() != nil })
+}
+
 // mend has the operator write a good plan where nonsense was written in its place: members that know a good one do so
 // themselves, and those that have never seen one must not guess. A plan that may not follow is good to a member that has not
 // seen the one before it; so that all can follow the operator, every shard that may mean two things gets a new name.
@@ -195,9 +201,7 @@ func (w *world) mend() {
 		return
 	}
 	plan, err := fleet.PlanOf(lease)
-	// A plan that was good to members of one version may name what nobody knows any more once those have gone.
-	refused := w.versions && slices.ContainsFunc(w.live(), func(p *process) bool { return p.Refused() != nil })
-	if err == nil && !w.misplanned && !refused {
+	if err == nil && !w.misplanned && !w.isRefused() {
 		return
 	}
 	if err != nil || w.versions {

@@ -29,11 +29,15 @@ const (
 func (w *world) settle() {
 	w.heal()
 	limit := settleTime + w.longestDuration()
-	var since time.Time
+	var since, looked time.Time
 	for begin := time.Now(); !w.isOver(); {
 		time.Sleep(500 * time.Millisecond) // virtual
 		synctest.Wait()
 		w.tend()
+		if time.Since(begin) > newcomer && time.Since(looked) > newcomer && w.isRefused() {
+			looked = time.Now()
+			w.mend() // the alert has told the operator
+		}
 		broken, problem := w.unsettled()
 		switch {
 		case problem != "":
