@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -229,24 +230,24 @@ func TestPlanGoesBack(t *testing.T) {
 func TestStoppedAsItInherits(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *sea) {
 		var a *ship
-		armed, inherited := false, false
+		var armed, inherited atomic.Bool
 		a = s.launch("a", func(c *Config) {
 			observe := c.Observe
 			c.Observe = func(e Event) {
 				observe(e)
-				if armed && e.Type == EventBegun {
-					armed, inherited = false, true
+				if e.Type == EventBegun && armed.CompareAndSwap(true, false) {
+					inherited.Store(true)
 					a.stop()
 					synctest.Wait() // the claim has been asked to stop
 				}
 			}
 		})
 		pass(time.Minute)
-		armed = true
+		armed.Store(true)
 		s.apply(s.next(func(r *shard.Ring) { split(r, 1) }))
 		<-a.ended
-		if !inherited || s.cargoes > 0 {
-			t.Errorf("stopped as it inherited: %t; %d instances are left", inherited, s.cargoes)
+		if left := s.counts().cargoes; !inherited.Load() || left > 0 {
+			t.Errorf("stopped as it inherited: %t; %d instances are left", inherited.Load(), left)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -24,7 +25,7 @@ import (
 
 func allFaults() []fault {
 	return []fault{
-		{name: "a stranger holds a shard's Lease", alerts: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck"}, happen: stolenShard},
+		{name: "a stranger holds a shard's Lease, and members may not write it", alerts: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck"}, happen: stolenShard},
 		{name: "two fleets are scraped as one", alerts: []string{"FlotillaShardWithTwoOwners", "FlotillaMembersDisagree"}, happen: rivalFleet},
 		{
 			name: "a member is not scraped", alerts: []string{"FlotillaMembersNotScraped"},
@@ -90,13 +91,47 @@ func (w *world) hold(ctx context.Context, lease, holder string) error {
 
 const ghost = "ghost_00000000-0000-0000-0000-000000000000"
 
-// stolenShard has an unknown holder on a shard's Lease, which it renews.
+// stolenShard has an unknown holder on a shard's Lease. Members would take it back once they have listed that one as ended, but
+// a policy refuses their writes.
 func stolenShard(t *testing.T, w *world) func(*testing.T) {
+	const name = "flotilla-stolen-shard"
 	lease := w.leases(t, "flotilla-namespaces-")[0]
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				ResourceNames: []string{lease},
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{"coordination.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"leases"}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{Expression: `request.userInfo.username != "system:kube-controller-manager"`}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+	}
+	admission := w.client.AdmissionregistrationV1()
+	_, err := admission.ValidatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{})
+	if err == nil {
+		_, err = admission.ValidatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	stop := every(t, time.Second, func(ctx context.Context) { _ = w.hold(ctx, lease, ghost) })
 	return func(t *testing.T) {
 		stop()
-		if err := w.hold(t.Context(), lease, ""); err != nil {
+		err := admission.ValidatingAdmissionPolicyBindings().Delete(t.Context(), name, metav1.DeleteOptions{})
+		if err == nil {
+			err = admission.ValidatingAdmissionPolicies().Delete(t.Context(), name, metav1.DeleteOptions{})
+		}
+		if err == nil {
+			err = w.hold(t.Context(), lease, "")
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	}
