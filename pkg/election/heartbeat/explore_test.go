@@ -579,11 +579,13 @@ func (k *keyer) rank(v Version) {
 }
 
 func (k *keyer) age(t time.Time) {
-	if t.IsZero() {
+	switch {
+	case !k.ranked:
+	case t.IsZero():
 		k.put(-100)
-		return
+	default:
+		k.put(max(min(int(k.clock.Sub(t)/tick), oldest), -oldest))
 	}
-	k.put(max(min(int(k.clock.Sub(t)/tick), oldest), -oldest))
 }
 
 func (k *keyer) text(s string) {
