@@ -23,6 +23,7 @@ var named = []string{
 	"flags", "keys-check", "my-fleet", "stop-stock", "start-stock",
 	"static-save", "static-one", "static-config", "static-remember", "static-write", "static-diff", "static-check",
 	"static-upgrade-first", "static-upgrade-others", "static-back",
+	"beside-upgrade-first", "beside-upgrade-others",
 	"set-image", "undo", "helm-upgrade", "helm-rollback",
 	"hosted-identity", "hosted-kubeconfig", "hosted-secrets", "hosted-apply", "hosted-check", "hosted-renew", "hosted-away",
 	"hosted-helm", "hosted-helm-upgrade", "hosted-helm-rollback", "hosted-helm-away",

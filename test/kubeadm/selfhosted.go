@@ -41,6 +41,7 @@ func selfHosted(ctx context.Context, c *cluster) error {
 		func() error { return c.section(ctx, installPage, "self-hosted") },
 		func() error { return c.works(ctx, "self-hosted", "the fleet") },
 		func() error { return c.underLoad(ctx) },
+		func() error { return c.upgradeBeside(ctx) },
 		func() error { return c.section(ctx, "docs/migration.md", "the-way-back") },
 		func() error { return c.holds(ctx, false) },
 		func() error { return c.works(ctx, "back", "stock") },
@@ -144,6 +145,35 @@ func (c *cluster) startStock(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// upgradeBeside has kubeadm upgrade each node while the fleet leads. kubeadm wants a stock controller manager there, which waits
+// at the gate.
+func (c *cluster) upgradeBeside(ctx context.Context) error {
+	if err := c.startStock(ctx); err != nil {
+		return err
+	}
+	for i, n := range c.central() {
+		block := "beside-upgrade-others"
+		if i == 0 {
+			block = "beside-upgrade-first"
+		}
+		err := c.out.step(block+" on "+n.name, func() error {
+			return inOrder(
+				func() error { return c.follow(ctx, n, block) },
+				func() error { return c.holds(ctx, true) },
+				func() error { return c.healthy(ctx) },
+			)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return inOrder(
+		func() error { return c.stopStock(ctx) },
+		func() error { return c.holds(ctx, true) },
+		func() error { return c.works(ctx, "upgraded-beside", "the fleet") },
+	)
 }
 
 // lease is the holder of a Lease of the fleet, the member that it is an incarnation of, and when it

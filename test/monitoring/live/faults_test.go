@@ -192,12 +192,12 @@ func slowRenewals(_ *testing.T, w *world) func(*testing.T) {
 	return func(*testing.T) { w.proxy.set(nil) }
 }
 
-// slowAcquisitions has a member wait for the list of Leases that it reads before it runs a shard, and another one leave and
-// come back. Three of four lists are not answered; a member tries again after half the renew deadline.
+// slowAcquisitions leaves three of four writes of a shard's Lease unanswered, and has another member leave and come back. What
+// is not answered is tried again after half the renew deadline.
 func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
-	var lists atomic.Int64
+	var writes atomic.Int64
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
-		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/leases") && !r.URL.Query().Has("watch") && lists.Add(1)%4 != 0 {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/leases/flotilla-namespaces-") && writes.Add(1)%4 != 0 {
 			keep(r, time.Hour, ended)
 		}
 	})
