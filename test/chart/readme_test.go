@@ -19,7 +19,7 @@ const head = `# The chart flotilla
 kube-controller-manager as a fleet. [deploy/README.md](../README.md) says what the members need, first
 of all a Secret with keys; [docs/install.md](../../docs/install.md#helm) has the commands in their order.
 
-(Not run by our tests as it stands: test/docs/run installs the chart by docs/install.md.)
+<!-- Not run by our tests as it stands: test/docs/run installs the chart by docs/install.md. -->
 
 ` + "```sh not-run" + `
 helm install flotilla deploy/chart --namespace kube-system

@@ -26,12 +26,12 @@ func TestKinds(t *testing.T) {
 		fleet.Processes[i].Kinds = open
 	}
 	r := of(t, []result.Run{stockRun, fleet})
-	made, err := r.Page(page(t), nil)
+	made, err := r.Page("results/kinds.md", page(t, "results/kinds.md"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| kind | stock | watches | 4 replicas, gate on | × stock | watches of the member with most groups | of that with fewest |",
+		"| kind | stock | watches | 4 replicas, feature gate on | × stock | watches of the member with most groups | of that with fewest |",
 		"| pods | 100 MiB | 1, and 1 of metadata | 150 MiB | 1.50 | 2, and 3 of metadata | 4 |",
 		"| kind-00 | 2.00 MiB | 0 | 5.00 MiB | 2.50 | 0 | 0 |",
 		// 0.91 + 0.9 of 2 and of 5 MiB.

@@ -13,14 +13,26 @@ const (
 	endMark   = "<!-- end of generated: %s -->\n"
 )
 
-// Page returns the page with its generated parts as this report has them, and all else as it was. A page that lacks one of the
-// parts, has one twice or has another is an error, for a table that is silently gone would not be missed.
-func (r *Report) Page(page string, plots []Plot) (string, error) {
-	parts := map[string]string{
-		"targets": r.targets(), "machine": r.machine(), "scenarios": r.scenarios(), "kinds": r.kinds(), "growth": r.growth(), "idle": r.idle(),
-		"leases": r.leases(), "failed": r.failures(), "plots": pictures(plots),
+// parts are the generated parts of each page, by its path below docs/benchmarks.
+var parts = map[string][]string{
+	"README.md":            {"targets", "machine", "plots", "idle", "failed"},
+	"results/scenarios.md": {"scenarios"},
+	"results/kinds.md":     {"kinds"},
+	"results/growth.md":    {"growth", "leases"},
+}
+
+// Pages returns the paths of all pages with generated parts, below docs/benchmarks, sorted.
+func Pages() []string { return slices.Sorted(maps.Keys(parts)) }
+
+// Page returns the page of that path with its generated parts as this report has them, and all
+// else as it was. A page that lacks one of the parts, has one twice or has another is an error, for
+// a table that is silently gone would not be missed.
+func (r *Report) Page(path, page string, plots []Plot) (string, error) {
+	wanted := parts[path]
+	if len(wanted) == 0 {
+		return "", fmt.Errorf("page %q has no generated parts, must be one of %s", path, strings.Join(Pages(), ", "))
 	}
-	for _, name := range slices.Sorted(maps.Keys(parts)) {
+	for _, name := range wanted {
 		begin, end := fmt.Sprintf(beginMark, name), fmt.Sprintf(endMark, name)
 		if n, m := strings.Count(page, begin), strings.Count(page, end); n != 1 || m != 1 {
 			return "", fmt.Errorf("page has %d lines %q and %d lines %q, must have one of each", n, strings.TrimSpace(begin), m, strings.TrimSpace(end))
@@ -30,13 +42,35 @@ func (r *Report) Page(page string, plots []Plot) (string, error) {
 		if !found {
 			return "", fmt.Errorf("page has the end of part %s before its beginning", name)
 		}
-		page = before + begin + "\n" + parts[name] + "\n" + end + after
+		page = before + begin + "\n" + r.part(name, plots) + "\n" + end + after
 	}
 	prefix, _, _ := strings.Cut(beginMark, "%s")
-	if n := strings.Count(page, prefix); n != len(parts) {
-		return "", fmt.Errorf("page has %d generated parts, must have %d: %s", n, len(parts), strings.Join(slices.Sorted(maps.Keys(parts)), ", "))
+	if n := strings.Count(page, prefix); n != len(wanted) {
+		return "", fmt.Errorf("page has %d generated parts, must have %d: %s", n, len(wanted), strings.Join(wanted, ", "))
 	}
 	return page, nil
+}
+
+func (r *Report) part(name string, plots []Plot) string {
+	switch name {
+	case "targets":
+		return r.targets()
+	case "machine":
+		return r.machine()
+	case "scenarios":
+		return r.scenarios()
+	case "kinds":
+		return r.kinds()
+	case "growth":
+		return r.growth()
+	case "idle":
+		return r.idle()
+	case "leases":
+		return r.leases()
+	case "failed":
+		return r.failures()
+	}
+	return pictures(plots)
 }
 
 func pictures(plots []Plot) string {

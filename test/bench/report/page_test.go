@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,11 +16,11 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-const pagePath = "../../../docs/benchmarks/README.md"
+const pagesPath = "../../../docs/benchmarks"
 
-func page(t *testing.T) string {
+func page(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(pagePath)
+	text, err := os.ReadFile(filepath.Join(pagesPath, path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,29 +61,34 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	plots := r.Plots()
-	made, err := r.Page(page(t), plots)
-	if err != nil {
-		t.Fatal(err)
+	generated := regexp.MustCompile(`(?s)<!-- generated: .*?<!-- end of generated`)
+	var all strings.Builder
+	for _, path := range report.Pages() {
+		made, err := r.Page(path, page(t, path), plots)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		again, err := r.Page(path, made, plots)
+		if err != nil || again != made {
+			t.Errorf("written again, %s differs: %v", path, err)
+		}
+		if generated.ReplaceAllString(made, "") != generated.ReplaceAllString(page(t, path), "") {
+			t.Errorf("what is written by hand in %s has changed", path)
+		}
+		all.WriteString(made)
 	}
+	made := all.String()
 	for _, want := range []string{
 		"| 2026-01-02T03:04:05Z | Example, 2 cores, 8192 MiB, Linux 6.1 |", "etcd 3.6, go 1.26", "`bench -rounds 3`",
 		"### basic deployments=10", "| 4.00 (3.90..4.10) |", `no \| pods |`, "![Throughput: basic deployments=10](throughput-basic-deployments-10.svg)",
 		// 100 MiB and 1 MiB for 100 pods: 10,486 bytes a pod.
 		"| steady | stock | memory, largest | 5000: 150 MiB, 20000: 300 MiB | 10.2 KiB | 100 MiB | 1.000 | 6 |",
 		// 16 ranges and 2 groups, 4 replicas, 12 writes a second.
-		"| steady pods=20000 | 4 replicas, gate on | 18 (18..18) | 12.0/s (12.0/s..12.0/s) |",
+		"| steady pods=20000 | 4 replicas, feature gate on | 18 (18..18) | 12.0/s (12.0/s..12.0/s) |",
 	} {
 		if !strings.Contains(made, want) {
-			t.Errorf("the page has no %q", want)
+			t.Errorf("no page has %q", want)
 		}
-	}
-	again, err := r.Page(made, plots)
-	if err != nil || again != made {
-		t.Errorf("written again, the page differs: %v", err)
-	}
-	generated := regexp.MustCompile(`(?s)<!-- generated: .*?<!-- end of generated`)
-	if generated.ReplaceAllString(made, "") != generated.ReplaceAllString(page(t), "") {
-		t.Error("what is written by hand has changed")
 	}
 	if t.Failed() {
 		t.Log(made)
@@ -91,23 +97,28 @@ func TestPage(t *testing.T) {
 
 func TestPageRefuses(t *testing.T) {
 	r := of(t)
-	whole := page(t)
+	const path = "results/growth.md"
+	whole := page(t, path)
 	for what, text := range map[string]string{
-		"no parts":        "# Benchmarks\n",
-		"a part is gone":  strings.Replace(whole, "<!-- generated: growth -->\n", "", 1),
-		"an end is gone":  strings.Replace(whole, "<!-- end of generated: growth -->\n", "", 1),
-		"twice":           whole + "<!-- generated: growth -->\n<!-- end of generated: growth -->\n",
-		"another":         whole + "<!-- generated: weather -->\n<!-- end of generated: weather -->\n",
-		"end before part": strings.Replace(strings.Replace(whole, "<!-- end of generated: idle -->\n", "", 1), "<!-- generated: idle -->\n", "<!-- end of generated: idle -->\n<!-- generated: idle -->\n", 1),
+		"no parts":            "# Benchmarks\n",
+		"a part is gone":      strings.Replace(whole, "<!-- generated: growth -->\n", "", 1),
+		"an end is gone":      strings.Replace(whole, "<!-- end of generated: growth -->\n", "", 1),
+		"twice":               whole + "<!-- generated: growth -->\n<!-- end of generated: growth -->\n",
+		"another":             whole + "<!-- generated: weather -->\n<!-- end of generated: weather -->\n",
+		"end before part":     strings.Replace(strings.Replace(whole, "<!-- end of generated: leases -->\n", "", 1), "<!-- generated: leases -->\n", "<!-- end of generated: leases -->\n<!-- generated: leases -->\n", 1),
+		"another page's part": whole + "<!-- generated: idle -->\n<!-- end of generated: idle -->\n",
 	} {
-		if _, err := r.Page(text, nil); err == nil {
+		if _, err := r.Page(path, text, nil); err == nil {
 			t.Errorf("%s: no error", what)
 		}
+	}
+	if _, err := r.Page("results/other.md", whole, nil); err == nil {
+		t.Error("a page that nobody knows: no error")
 	}
 }
 
 func TestPageWithoutResults(t *testing.T) {
-	made, err := of(t).Page(page(t), nil)
+	made, err := of(t).Page("README.md", page(t, "README.md"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func (r *Report) throughputPlots() []Plot {
 			result.RateDefault: "default limits in each", result.RateEqual: "stock's limits shared", result.RateHigh: "no limits",
 		}[c.System.Rate]
 		if c.System.Gate {
-			name += ", gate on"
+			name += ", feature gate on"
 		}
 		plots[i].add(name, point(float64(c.System.Replicas), s, 1))
 	}

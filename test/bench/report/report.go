@@ -41,7 +41,7 @@ func (c Cell) String() string {
 // size returns the scenario and its size as text for people.
 func (c Cell) size() string { return strings.TrimSpace(c.Scenario + " " + c.Params) }
 
-// SystemName returns the system as text for people: "stock", "4 replicas, gate on, equal".
+// SystemName returns the system as text for people: "stock", "4 replicas, feature gate on, equal".
 func SystemName(s result.System) string {
 	name := s.Kind
 	if s.Kind == result.Fleet {
@@ -51,7 +51,7 @@ func SystemName(s result.System) string {
 		name += " of " + count(s.Replicas, "replica")
 	}
 	if s.Gate {
-		name += ", gate on"
+		name += ", feature gate on"
 	}
 	if s.Rate != "" && s.Rate != result.RateDefault {
 		name += ", " + s.Rate

@@ -43,7 +43,7 @@ func Targets() []Target {
 	least := func(name string, limit float64, m Metric, about func(Cell, map[string]int) bool) Target {
 		return Target{Name: name, Limit: limit, AtLeast: true, Metric: m, about: about}
 	}
-	const four = "4 replicas, gate on, 20,000 pods: "
+	const four = "4 replicas, feature gate on, 20,000 pods: "
 	return []Target{
 		most("1 replica: CPU of work", 1.05, CPU, both(replicas(1), work)),
 		most("1 replica: memory", 1.10, Memory, replicas(1)),
@@ -54,10 +54,10 @@ func Targets() []Target {
 		most(four+"the same bytes, largest replica with light groups at most", 0.35, ReceivedLight, large),
 		most(four+"bytes received, sum over replicas", 1.25, Received, large),
 		most(four+"CPU per object, sum over replicas", 1.15, CPUObject, both(large, work)),
-		most("4 replicas, gate on, any size: CPU per object, sum over replicas", 1.15, CPUObject, both(gated, work)),
+		most("4 replicas, feature gate on, any size: CPU per object, sum over replicas", 1.15, CPUObject, both(gated, work)),
 		least("4 replicas, default flags: throughput", 3.5, Speed, both(atRate(result.RateDefault), both(work, shared))),
 		least("4 replicas, stock's limits shared by them: throughput", 1.0, Speed, both(atRate(result.RateEqual), both(work, shared))),
-		most("4 replicas, gate on: CPU of the API server in work", 1.10, ServerCPU, both(gated, work)),
+		most("4 replicas, feature gate on: CPU of the API server in work", 1.10, ServerCPU, both(gated, work)),
 	}
 }
 

@@ -4,7 +4,7 @@
 // A fenced block says by its info string what it is:
 //
 //	```sh            commands; test/docs/run runs them, in their order on the page
-//	```sh not-run    commands that no test runs; a line that begins with "(Not run by our tests" stands right above
+//	```sh not-run    commands that no test runs; the comment <!-- Not run by our tests: why. --> stands right above
 //	```sh not-run X  the same, and test/docs/run has something that stands in for it, by the name of X
 //	```console       commands, each after "$ ", with what they print; an example, not run
 //

@@ -11,8 +11,8 @@ const planted = "# A page: of `flotilla`!\n" +
 	"\n" +
 	"See [there](other.md#some-where) and ![picture](img/a.svg \"title\"), not `[this](one.md)`.\n" +
 	"\n" +
-	"(Not run by our tests:\n" +
-	"needs a node.)\n" +
+	"<!-- Not run by our tests:\n" +
+	"needs a node. -->\n" +
 	"\n" +
 	"```sh kubeadm stop-it\n" +
 	"sudo rm it\n" +
@@ -47,7 +47,7 @@ func TestParse(t *testing.T) {
 		t.Fatalf("%d blocks: %v", len(p.Blocks), p.Blocks)
 	}
 	marked, run, text := p.Blocks[0], p.Blocks[1], p.Blocks[2]
-	if marked.Runs() || marked.Kubeadm() != "stop-it" || marked.Language() != "sh" || marked.Before != "(Not run by our tests: needs a node.)" {
+	if marked.Runs() || marked.Kubeadm() != "stop-it" || marked.Language() != "sh" || marked.Before != "<!-- Not run by our tests: needs a node. -->" {
 		t.Errorf("the marked block: %+v", marked)
 	}
 	if !run.Runs() || run.At() != "docs/a.md:14" || run.Lines[0] != `kubectl get leases \` {

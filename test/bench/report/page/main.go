@@ -1,9 +1,9 @@
-// Page brings the generated parts of docs/benchmarks/README.md up to date with the results of benchmark runs, and writes down
-// what there is to plot.
+// Page brings the generated parts of the pages below docs/benchmarks up to date with the results of
+// benchmark runs, and writes down what there is to plot.
 //
-//	page [-page docs/benchmarks/README.md] [-plots plots.json] result.json...
+//	page [-dir docs/benchmarks] [-plots plots.json] result.json...
 //
-// Without results the page says that nothing has been measured.
+// Without results the pages say that nothing has been measured.
 package main
 
 import (
@@ -11,22 +11,23 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/flotilla-kube/flotilla/test/bench/report"
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
 func main() {
-	page := flag.String("page", "docs/benchmarks/README.md", "the page, which must exist")
+	dir := flag.String("dir", "docs/benchmarks", "folder of the pages, which must exist")
 	plots := flag.String("plots", "", "file for what there is to plot, which hack/tools/plot reads; none if empty")
 	flag.Parse()
-	if err := run(*page, *plots, flag.Args()); err != nil {
+	if err := run(*dir, *plots, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "page:", err)
 		os.Exit(1)
 	}
 }
 
-func run(page, plots string, names []string) error {
+func run(dir, plots string, names []string) error {
 	var files []result.File
 	for _, name := range names {
 		file, err := read(name)
@@ -39,14 +40,17 @@ func run(page, plots string, names []string) error {
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
 	pictures := r.Plots()
-	made, err := r.Page(string(text), pictures)
-	if err != nil {
-		return fmt.Errorf("%s: %w", page, err)
+	made := map[string]string{}
+	for _, page := range report.Pages() {
+		path := filepath.Join(dir, page)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if made[path], err = r.Page(page, string(text), pictures); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	if plots != "" {
 		written, err := json.MarshalIndent(append([]report.Plot{}, pictures...), "", "\t")
@@ -57,7 +61,12 @@ func run(page, plots string, names []string) error {
 			return err
 		}
 	}
-	return os.WriteFile(page, []byte(made), 0o644)
+	for path, text := range made {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // read is strict: a field that nobody knows is a figure that would silently be left out.
