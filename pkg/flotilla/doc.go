@@ -26,7 +26,8 @@
 //
 // What must be true of a controller is in docs/library.md: it decides about an object by what lies
 // in the object's namespace and by what it reads through the API server, and keeps nothing in
-// memory that the next owner would miss.
+// memory that the next owner would miss. [Fleet.Check] finds in a test what a controller does
+// outside of its range.
 //
 // # Guarantees
 //

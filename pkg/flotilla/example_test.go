@@ -80,18 +80,6 @@ func ExampleFleet_Ready() {
 	// Output: the fleet has not been run yet
 }
 
-// A test that finds what a controller does outside of its range.
-func ExampleOptions_outside() {
-	options := flotilla.Options{Fleet: "certs", Namespace: "certs", Member: "certs-0", Ranges: 2}
-	options.Outside = func(a flotilla.Access) {
-		fmt.Printf("%s of %s: %s %s\n", a.Controller, a.Shard, a.Method, a.Path)
-	}
-	if _, err := flotilla.New(&rest.Config{}, options); err != nil {
-		log.Fatal(err)
-	}
-	// Run the program with these options against a cluster, and let nothing be printed.
-}
-
 // A writer to something that is not Kubernetes, such as a cloud, is fenced as well.
 func ExampleShard_Wrap() {
 	_ = func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {

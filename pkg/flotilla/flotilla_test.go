@@ -206,12 +206,12 @@ func TestTarget(t *testing.T) {
 		"/apis/authentication.k8s.io/v1/tokenreviews":             "none",
 		"/apis/authorization.k8s.io/v1/namespaces/a/localsubject": "none",
 	} {
-		namespace, is := target(path)
+		of, is := targetOf(path)
 		if !is {
-			namespace = "none"
+			of.namespace = "none"
 		}
-		if namespace != want {
-			t.Errorf("%s is about namespace %q, want %q", path, namespace, want)
+		if of.namespace != want {
+			t.Errorf("%s is about namespace %q, want %q", path, of.namespace, want)
 		}
 	}
 }

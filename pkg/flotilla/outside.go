@@ -2,7 +2,10 @@ package flotilla
 
 import (
 	"net/http"
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -15,6 +18,11 @@ type Access struct {
 	Shard      shard.ID
 	// Method is HTTP's, Path that of the request.
 	Method, Path string
+	// Verb is the API's: get, list, watch, create, update, patch, delete or deletecollection.
+	Verb string
+	// Resource is what it is about, Subresource a part of it, such as "status"; empty for the whole.
+	Resource    schema.GroupVersionResource
+	Subresource string
 	// Namespace that the request is about; empty for one of all namespaces, or of an object that lies
 	// in none.
 	Namespace string
@@ -41,38 +49,83 @@ func (t watchedTransport) WrappedRoundTripper() http.RoundTripper { return t.nex
 
 // RoundTrip implements http.RoundTripper.
 func (t watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if namespace, is := target(req.URL.Path); is && !t.shard.Owns(namespace) {
+	if of, is := targetOf(req.URL.Path); is && !t.shard.Owns(of.namespace) {
 		t.shard.process.options.Outside(Access{
 			Controller: t.shard.Controller(), Shard: t.shard.ID(),
-			Method: req.Method, Path: req.URL.Path, Namespace: namespace,
+			Method: req.Method, Path: req.URL.Path, Verb: of.verb(req),
+			Resource: of.resource, Subresource: of.subresource, Namespace: of.namespace,
 		})
 	}
 	return t.next.RoundTrip(req)
 }
 
-// target returns the namespace of the objects that a path of the API is about; empty for those of
-// all namespaces, and of none. It is false for a path that is about no objects: discovery, reviews
-// of rights, and the like. A Namespace is about itself.
-func target(path string) (namespace string, is bool) {
+// target is what a request to the API is about.
+type target struct {
+	resource    schema.GroupVersionResource
+	subresource string
+	// namespace is that of the objects, empty for those of all namespaces and of none. A Namespace is
+	// about itself.
+	namespace string
+	// name is that of the one object; empty for several.
+	name string
+}
+
+// verb returns the API's verb of a request to the target.
+func (t target) verb(req *http.Request) string {
+	switch req.Method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		if t.name == "" {
+			return "deletecollection"
+		}
+		return "delete"
+	}
+	watch := req.URL.Query().Get("watch")
+	switch {
+	case t.name != "":
+		return "get"
+	case watch == "true" || watch == "1":
+		return "watch"
+	}
+	return "list"
+}
+
+// targetOf is false for a path that is about no objects: discovery, reviews of rights, and the like.
+func targetOf(path string) (t target, is bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	// A server behind a path of its own: what comes before is not the API's.
 	for len(parts) > 0 && parts[0] != "api" && parts[0] != "apis" {
 		parts = parts[1:]
 	}
-	group := ""
 	switch {
 	case len(parts) >= 3 && parts[0] == "api":
-		parts = parts[2:]
+		t.resource.Version, parts = parts[1], parts[2:]
 	case len(parts) >= 4 && parts[0] == "apis":
-		group, parts = parts[1], parts[3:]
+		t.resource.Group, t.resource.Version, parts = parts[1], parts[2], parts[3:]
 	default:
-		return "", false
+		return target{}, false
 	}
-	if strings.HasSuffix(group, "authorization.k8s.io") || strings.HasSuffix(group, "authentication.k8s.io") {
-		return "", false
+	switch t.resource.Group {
+	case "authorization.k8s.io", "authentication.k8s.io":
+		return target{}, false
 	}
 	if parts[0] == "namespaces" && len(parts) > 1 {
-		return parts[1], true
+		t.namespace = parts[1]
+		if len(parts) > 2 && !slices.Contains([]string{"status", "finalize"}, parts[2]) {
+			parts = parts[2:]
+		}
 	}
-	return "", true
+	t.resource.Resource = parts[0]
+	if len(parts) > 1 {
+		t.name = parts[1]
+	}
+	if len(parts) > 2 {
+		t.subresource = parts[2]
+	}
+	return t, true
 }

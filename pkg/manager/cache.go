@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -30,6 +34,8 @@ type shardCache struct {
 	// may outlive the shard.
 	reading *rest.Config
 	http    *http.Client
+	// options have the selectors of what the Manager wants to see.
+	options cache.Options
 }
 
 var _ cache.Cache = &shardCache{}
@@ -39,7 +45,7 @@ func (m *shardManager) newCache(config *rest.Config, options cache.Options) (cac
 	c := &shardCache{
 		m: m, scheme: options.Scheme, mapper: options.Mapper,
 		codecs: serializer.NewCodecFactory(options.Scheme), paramCodec: runtime.NewParameterCodec(options.Scheme),
-		reading: m.shard.Reading(),
+		reading: m.shard.Reading(), options: options,
 	}
 	var err error
 	if c.http, err = rest.HTTPClientFor(c.reading); err != nil {
@@ -61,7 +67,7 @@ func (c *shardCache) Get(ctx context.Context, key client.ObjectKey, obj client.O
 		return err
 	}
 	if foreign {
-		return c.live.Get(ctx, key, obj, opts...)
+		return c.getLive(ctx, key, obj, opts...)
 	}
 	return c.Cache.Get(ctx, key, obj, opts...)
 }
@@ -71,9 +77,59 @@ func (c *shardCache) List(ctx context.Context, list client.ObjectList, opts ...c
 	options := client.ListOptions{}
 	options.ApplyOptions(opts)
 	if options.Namespace != "" && !c.m.shard.Owns(options.Namespace) {
-		return c.live.List(ctx, list, opts...)
+		return c.listLive(ctx, list, opts...)
 	}
 	return c.Cache.List(ctx, list, opts...)
+}
+
+// getLive asks the API server. It finds what the Manager's selectors would let it find in a cache.
+func (c *shardCache) getLive(
+	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
+) error {
+	gvk, selection, err := c.selectionFor(obj)
+	if err != nil {
+		return err
+	}
+	if err := c.live.Get(ctx, key, obj, opts...); err != nil || selection.has(obj) {
+		return err
+	}
+	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return err
+	}
+	return apierrors.NewNotFound(mapping.Resource.GroupResource(), key.Name)
+}
+
+// listLive is getLive for lists.
+func (c *shardCache) listLive(
+	ctx context.Context, list client.ObjectList, opts ...client.ListOption,
+) error {
+	_, selection, err := c.selectionFor(list)
+	if err != nil {
+		return err
+	}
+	if err := c.live.List(ctx, list, opts...); err != nil || selection.isAll() {
+		return err
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	foreign := func(o runtime.Object) bool { return !selection.has(o) }
+	return meta.SetList(list, slices.DeleteFunc(items, foreign))
+}
+
+// selectionFor returns the kind of an object, or of those in a list, and what is selected of it.
+func (c *shardCache) selectionFor(obj runtime.Object) (schema.GroupVersionKind, selection, error) {
+	gvk, err := apiutil.GVKForObject(obj, c.scheme)
+	if err != nil {
+		return gvk, selection{}, err
+	}
+	if _, isList := obj.(client.ObjectList); isList {
+		gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+	}
+	s, err := selectionOf(c.options, c.scheme, gvk)
+	return gvk, s, err
 }
 
 // isForeign reports whether an object cannot be in the cache because of the shard's range.

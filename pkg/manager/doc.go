@@ -45,9 +45,13 @@
 //   - Reads outside the range are requests: they count against the controller's limit, may be a
 //     little ahead of the cache, and know no index but the API server's own.
 //     flotilla.Options.Outside tells of them.
-//   - What narrows or changes the cache is refused: selectors, namespaces and transforms of
-//     cache.Options, and its error handler. What is cached is shared by controllers that may not
-//     all want it so.
+//   - Selectors of cache.Options choose what a Manager sees, and not what is cached, which other
+//     controllers share: they save no memory. An index function is called for objects that are not
+//     selected, too. A field selector can name metadata.name and metadata.namespace alone.
+//   - What changes the cache for all is refused: namespaces and transforms of cache.Options, and its
+//     error handler.
+//   - A handler that hangs in what it is told at the start holds the controllers of its shard up for
+//     a minute. Then it is named in the log, and they begin.
 //   - A controller with NeedLeaderElection false is not held back, though its writes are, if its
 //     source reads no cache of the Manager, such as source.Channel.
 //   - Gauges of controller-runtime are those of one shard where several shards have a controller of

@@ -26,8 +26,12 @@ func (c *shardCache) newInformer(
 	if err != nil {
 		return failed{err: err}
 	}
+	_, selection, err := c.selectionFor(obj)
+	if err != nil {
+		return failed{err: err}
+	}
 	s := &shardInformer{
-		SharedIndexInformer: i, m: c.m, resync: resync, full: informer.Filled(i),
+		SharedIndexInformer: i, m: c.m, resync: resync, full: informer.Filled(i), selection: selection,
 		indexer:       namedIndexer{Indexer: i.GetIndexer(), owner: c.m.shard.Controller()},
 		registrations: map[*registration]struct{}{},
 	}
@@ -80,6 +84,8 @@ type shardInformer struct {
 	resync  time.Duration
 	full    toolscache.DoneChecker
 	indexer namedIndexer
+	// selection is what handlers are told of, and what is found here.
+	selection selection
 
 	mu            sync.Mutex
 	registrations map[*registration]struct{}
@@ -165,6 +171,9 @@ func (i *shardInformer) AddEventHandlerWithOptions(
 	if o.ResyncPeriod == nil {
 		o.ResyncPeriod = &i.resync
 	}
+	if !i.selection.isAll() {
+		h = toolscache.FilteringResourceEventHandler{FilterFunc: i.selection.has, Handler: h}
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	handle, err := i.SharedIndexInformer.AddEventHandlerWithOptions(h, o)
@@ -209,7 +218,12 @@ func (i *shardInformer) AddIndexers(indexers toolscache.Indexers) error {
 }
 
 // GetIndexer implements cache.SharedIndexInformer.
-func (i *shardInformer) GetIndexer() toolscache.Indexer { return i.indexer }
+func (i *shardInformer) GetIndexer() toolscache.Indexer {
+	if i.selection.isAll() {
+		return i.indexer
+	}
+	return selectedIndexer{i.indexer, i.selection}
+}
 
 // GetStore implements cache.SharedInformer.
-func (i *shardInformer) GetStore() toolscache.Store { return i.indexer }
+func (i *shardInformer) GetStore() toolscache.Store { return i.GetIndexer() }

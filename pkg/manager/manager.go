@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,10 +24,13 @@ import (
 type Setup func(mgr manager.Manager) error
 
 // Build returns what runs the controllers of setup on a shard, for flotilla.Fleet's Namespaced or
-// Singleton. scheme is as in manager.Options.
+// Singleton. scheme is as in manager.Options. The Managers have one RESTMapper together.
 func Build(scheme *runtime.Scheme, setup Setup) flotilla.Build {
+	shared := &mappers{}
 	return func(ctx context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
-		return New(ctx, s, Options(s, scheme), setup)
+		options := Options(s, scheme)
+		options.MapperProvider = shared.of(s)
+		return New(ctx, s, options, setup)
 	}
 }
 
@@ -85,7 +90,8 @@ func check(o manager.Options) error {
 	}
 	const (
 		once   = "must be off: what a process has once does not belong to a shard"
-		shared = "must not be set: what is cached is shared with other controllers"
+		shared = "must not be set: what is cached is shared with other controllers, which may need all of it"
+		ranges = "must not be set: a shard has the namespaces of its range; select by label instead"
 		ours   = "must not be set: the cache of a shard is Flotilla's"
 	)
 	refuse(o.LeaderElection || o.LeaderElectionResourceLockInterface != nil, "LeaderElection", "must be off: the claim of the shard takes its place")
@@ -100,18 +106,26 @@ func check(o manager.Options) error {
 	refuse(!ptr.Deref(o.Controller.SkipNameValidation, false), "Controller.SkipNameValidation", "must be true: each shard has a controller of each name")
 	refuse(ptr.Deref(o.GracefulShutdownTimeout, 0) >= 0, "GracefulShutdownTimeout", "must be negative: a shard is handed over once all of it has ended")
 	c := o.Cache
-	refuse(c.DefaultNamespaces != nil, "Cache.DefaultNamespaces", shared)
-	refuse(c.DefaultLabelSelector != nil || c.DefaultFieldSelector != nil, "Cache.DefaultLabelSelector or DefaultFieldSelector", shared)
+	refuse(c.DefaultNamespaces != nil, "Cache.DefaultNamespaces", valueOf(c.DefaultNamespaces)+ranges)
 	refuse(c.DefaultTransform != nil, "Cache.DefaultTransform", shared)
 	refuse(c.DefaultWatchErrorHandler != nil, "Cache.DefaultWatchErrorHandler", shared)
+	if err := checkField(c.DefaultFieldSelector); err != nil {
+		refuse(true, "Cache.DefaultFieldSelector", err.Error())
+	}
 	for object, by := range c.ByObject {
-		refuse(narrows(by), fmt.Sprintf("Cache.ByObject[%T]", object), "Namespaces, Label, Field and Transform "+shared)
+		of := fmt.Sprintf("Cache.ByObject[%T].", object)
+		refuse(by.Namespaces != nil, of+"Namespaces", valueOf(by.Namespaces)+ranges)
+		refuse(by.Transform != nil, of+"Transform", shared)
+		if err := checkField(by.Field); err != nil {
+			refuse(true, of+"Field", err.Error())
+		}
 	}
 	return errors.Join(errs...)
 }
 
-func narrows(by cache.ByObject) bool {
-	return by.Namespaces != nil || by.Label != nil || by.Field != nil || by.Transform != nil
+// valueOf says which namespaces an option has.
+func valueOf(namespaces map[string]cache.Config) string {
+	return fmt.Sprintf("is %q and ", slices.Sorted(maps.Keys(namespaces)))
 }
 
 // off reports whether an address of a server says that there is to be none.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -30,12 +31,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		"NewCache":                   func(o *manager.Options) { o.NewCache = cache.New },
 		"SkipNameValidation":         func(o *manager.Options) { o.Controller.SkipNameValidation = nil },
 		"GracefulShutdownTimeout":    func(o *manager.Options) { o.GracefulShutdownTimeout = ptr.To(time.Second) },
-		"DefaultNamespaces":          func(o *manager.Options) { o.Cache.DefaultNamespaces = map[string]cache.Config{"a": {}} },
-		"DefaultLabelSelector":       func(o *manager.Options) { o.Cache.DefaultLabelSelector = labels.Everything() },
+		`DefaultNamespaces is ["a"]`: func(o *manager.Options) { o.Cache.DefaultNamespaces = map[string]cache.Config{"a": {}} },
 		"DefaultTransform":           func(o *manager.Options) { o.Cache.DefaultTransform = cache.TransformStripManagedFields() },
-		"ByObject[*v1.Secret]": func(o *manager.Options) {
-			o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: labels.Nothing()}}
-		},
+		"ByObject[*v1.Secret].Transform must not":  byObject(cache.ByObject{Transform: cache.TransformStripManagedFields()}),
+		`ByObject[*v1.Secret].Namespaces is ["a"]`: byObject(cache.ByObject{Namespaces: map[string]cache.Config{"a": {}}}),
+		`ByObject[*v1.Secret].Field is "type=x"`:   byObject(cache.ByObject{Field: fields.OneTermEqualSelector("type", "x")}),
+		`DefaultFieldSelector is "a=b"`:            func(o *manager.Options) { o.Cache.DefaultFieldSelector = fields.OneTermEqualSelector("a", "b") },
 		"EnableReadYourWritesConsistency": func(o *manager.Options) {
 			o.Client.Cache = &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}
 		},
@@ -51,6 +52,21 @@ func TestOptionsAreChecked(t *testing.T) {
 	o.LeaderElection, o.PprofBindAddress = true, ":8082"
 	if err := check(o); err == nil || !strings.Contains(err.Error(), "LeaderElection") || !strings.Contains(err.Error(), "Pprof") {
 		t.Errorf("the error is %v, want it to name both options", err)
+	}
+}
+
+func byObject(by cache.ByObject) func(*manager.Options) {
+	return func(o *manager.Options) { o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Secret{}: by} }
+}
+
+// TestSelectorsAreAllowed has those that the process can apply.
+func TestSelectorsAreAllowed(t *testing.T) {
+	o := Options(&flotilla.Shard{}, nil)
+	o.Cache.DefaultLabelSelector = labels.Nothing()
+	o.Cache.DefaultFieldSelector = fields.OneTermNotEqualSelector("metadata.namespace", "kube-system")
+	byObject(cache.ByObject{Label: labels.Nothing(), Field: fields.OneTermEqualSelector("metadata.name", "a")})(&o)
+	if err := check(o); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
@@ -124,8 +126,12 @@ func (m *shardManager) isOwned() bool {
 	}
 }
 
+// toldPatience is how long handlers may take for what they are told at the start.
+const toldPatience = time.Minute
+
 // told returns once the handlers that have been added so far were told what there is, or with the
-// error of ctx.
+// error of ctx. Handlers that have not returned after toldPatience are named in the log and not
+// waited for: they get what they are to be told, but a reconciler may run before.
 func (m *shardManager) told(ctx context.Context) error {
 	m.mu.Lock()
 	informers := m.informers
@@ -134,8 +140,23 @@ func (m *shardManager) told(ctx context.Context) error {
 	for _, i := range informers {
 		waiting = append(waiting, i.handlers()...)
 	}
-	if !toolscache.WaitFor(ctx, "", waiting...) {
+	patience, cancel := context.WithTimeout(ctx, toldPatience)
+	defer cancel()
+	if toolscache.WaitFor(patience, "", waiting...) {
+		return nil
+	}
+	if ctx.Err() != nil {
 		return fmt.Errorf("telling event handlers what there is: %w", context.Cause(ctx))
 	}
+	var late []string
+	for _, w := range waiting {
+		if !toolscache.IsDone(w) {
+			late = append(late, w.Name())
+		}
+	}
+	klog.FromContext(ctx).Error(
+		nil, "Event handlers have not returned from what they were told at the start, going on without them",
+		"controller", m.shard.Controller(), "shard", m.shard, "handlers", late, "after", toldPatience,
+	)
 	return nil
 }

@@ -3,12 +3,14 @@ package metrics_test
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -63,4 +65,28 @@ func Example() {
 // build makes the controllers of a shard.
 func build(context.Context, fleet.Work) (fleet.Instance, error) {
 	return nil, fmt.Errorf("this example runs nothing")
+}
+
+// A page of the program lists what it has.
+func ExampleMetrics_Families() {
+	m, err := metrics.New(metrics.Options{Fleet: "bosun"})
+	if err != nil {
+		panic(err)
+	}
+	named := func(name string) func(metrics.Family) bool {
+		return func(f metrics.Family) bool { return f.Name == metrics.DefaultPrefix+name }
+	}
+	families := m.Families()
+	owned := families[slices.IndexFunc(families, named("_shard_owned"))]
+	fmt.Println(owned.Name, owned.Kind, owned.Labels)
+	// Output: flotilla_shard_owned gauge [ring shard]
+}
+
+// Where the shards share a pool of informers, the metrics read it.
+func ExampleInformers() {
+	register := func(m *metrics.Metrics, member *fleet.Member, pool *informer.Pool) error {
+		var informers metrics.Informers = pool
+		return m.Register(prometheus.DefaultRegisterer, metrics.Source{Member: member, Informers: informers})
+	}
+	_ = register
 }

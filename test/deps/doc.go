@@ -1,6 +1,7 @@
 // Package deps holds the project's source against rules that no compiler checks: which package may import which
-// ([TestImports]), what tests may wait for ([TestTestsWaitForNothing]), and that exported symbols are documented
-// ([TestExportedSymbolsAreDocumented]).
+// ([TestImports]), what tests may wait for ([TestTestsWaitForNothing]), that exported symbols are documented
+// ([TestExportedSymbolsAreDocumented]), and that those which adopters use have examples
+// ([TestExportedNamesHaveExamples]).
 //
 // Every rule carries its reason, and whoever breaks the rule is told it. To change a rule, change its row and its
 // reason. The rules read the files themselves rather than what the go command says of them, so they also see the files

@@ -36,13 +36,15 @@ func (f file) at(pos token.Pos) string {
 // parse reads one file; src is nil to read it from the root, or its text.
 func parse(t *testing.T, name string, src any) file {
 	t.Helper()
-	fset := token.NewFileSet()
-	parsed, err := parser.ParseFile(fset, filepath.Join(root, filepath.FromSlash(name)), src, parser.ParseComments)
+	parsed, err := parser.ParseFile(positions, filepath.Join(root, filepath.FromSlash(name)), src, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return file{path: name, fset: fset, ast: parsed}
+	return file{path: name, fset: positions, ast: parsed}
 }
+
+// positions are those of all files, so that some can be looked at together.
+var positions = token.NewFileSet()
 
 // sources returns every Go file of the module, whatever its build constraints. They are parsed once for all tests.
 func sources(t *testing.T) []file {

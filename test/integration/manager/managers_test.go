@@ -3,18 +3,23 @@ package manager
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
+	"github.com/flotilla-kube/flotilla/pkg/manager"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -49,6 +54,39 @@ func TestTwoManagersOfAShardDoNotClash(t *testing.T) {
 			if err != nil || len(list.Items) != len(owned(s.Shard)) {
 				t.Errorf("the index of %s on %s finds %d ConfigMaps, %v; want %d", name, shard, len(list.Items), err, len(owned(s.Shard)))
 			}
+		}
+	}
+}
+
+// TestManagersShareARESTMapper holds that the shards of a controller do not discover one by one, and
+// that what they share outlives the first of them.
+func TestManagersShareARESTMapper(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	made := map[meta.RESTMapper]int{}
+	build := manager.Build(clientscheme.Scheme, func(mgr ctrlmanager.Manager) error {
+		mu.Lock()
+		defer mu.Unlock()
+		made[mgr.GetRESTMapper()]++
+		return (&seen{}).reconciles(&flotilla.Shard{}, mgr)
+	})
+	for range 2 {
+		f, end := begin(t, plane.AdminConfig(), func(f *flotilla.Fleet) { f.Namespaced("a", build) })
+		awaitReady(t, f)
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(made) != 1 {
+		t.Errorf("the shards have %d mappers, want one", len(made))
+	}
+	for mapper, n := range made {
+		if n < 2*ranges {
+			t.Errorf("a mapper is that of %d Managers, want all", n)
+		}
+		job := schema.GroupKind{Group: "batch", Kind: "Job"} // of which nobody has asked
+		if _, err := mapper.RESTMapping(job); err != nil {
+			t.Errorf("after the shards have ended: %v", err)
 		}
 	}
 }

@@ -1,0 +1,273 @@
+package flotilla
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// checkRanges is the least number by which some namespaces are foreign to each instance.
+const checkRanges = 2
+
+// defaultHandoffTimeout is the fleet's.
+const defaultHandoffTimeout = 5 * time.Second
+
+// Check runs the controllers in this process, each namespaced one on both halves of the namespaces,
+// and reports what these do outside of their half. It is for a test: a cluster, or an API server of
+// envtest, on which nothing else runs the controllers. There are no Leases, and the fleet need not
+// be run, before or after.
+//
+// When all caches are full, Check calls work, which gives the controllers something to do: it makes
+// objects in namespaces of both halves, and returns once the controllers have dealt with them. Then
+// the controllers end, and Check returns. What the report does not name is what they have not
+// done while work ran.
+//
+// The error is that of work, or says why the controllers could not be built or have ended, or which
+// have not returned within Options.HandoffTimeout. There is a report once work was called.
+// Options.Outside is told as in Run.
+func (f *Fleet) Check(ctx context.Context, work func(ctx context.Context) error) (*Report, error) {
+	c, err := f.newCheck(klog.FromContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("flotilla: %w", err)
+	}
+	report, err := c.run(ctx, work)
+	if err != nil {
+		return report, fmt.Errorf("flotilla: check: %w", err)
+	}
+	return report, nil
+}
+
+// check is one call of Check.
+type check struct {
+	process *process
+	halves  []*half
+	notes   *notes
+}
+
+// half is what one shard does in a check. Beside the ranges these are the singletons.
+type half struct {
+	shard       shard.Shard
+	controllers []string
+	instance    fleet.Instance
+	// owned is set while writes pass.
+	owned atomic.Bool
+	// closed is closed once no write passes any more.
+	closed chan struct{}
+	// running is closed once Run waits for nothing.
+	running chan struct{}
+	// writes counts those that have passed.
+	writes atomic.Int64
+}
+
+func (f *Fleet) newCheck(logger klog.Logger) (*check, error) {
+	f.mu.Lock()
+	own := &Fleet{options: f.options, config: f.config, controllers: slices.Clone(f.controllers)}
+	f.mu.Unlock()
+	if len(own.controllers) == 0 {
+		return nil, errNoControllers
+	}
+	own.options.Ranges = checkRanges
+	c := &check{process: &process{Fleet: own}}
+	if err := c.process.connect(); err != nil {
+		return nil, err
+	}
+	c.notes = newNotes(logger, c.process.namespaced)
+	tell := own.options.Outside
+	own.options.Outside = func(a Access) {
+		c.notes.note(a)
+		if tell != nil {
+			tell(a)
+		}
+	}
+	plan, err := own.plan()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range plan.Shards() {
+		c.halves = append(c.halves, &half{
+			shard: s, controllers: plan.ControllersOf(s.ID),
+			closed: make(chan struct{}), running: make(chan struct{}),
+		})
+	}
+	return c, nil
+}
+
+var errNoControllers = errors.New("there are no controllers: add them with Namespaced and Singleton")
+
+func (c *check) run(ctx context.Context, work func(context.Context) error) (*Report, error) {
+	if err := c.prepare(ctx); err != nil {
+		for _, h := range c.halves {
+			h.giveUp()
+		}
+		return nil, err
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	// What ends the controllers is not what ends work: they return after it.
+	controllers, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	ended := make([]chan struct{}, len(c.halves))
+	for n, h := range c.halves {
+		ended[n] = make(chan struct{})
+		h.owned.Store(true)
+		go func() {
+			defer close(ended[n])
+			if err := h.instance.Run(controllers); err != nil {
+				fail(err)
+			}
+		}()
+	}
+	err := c.await(ctx)
+	var report *Report
+	if err == nil {
+		err = work(ctx)
+		report = c.report()
+	}
+	end()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = errors.Join(err, cause)
+	}
+	return report, errors.Join(err, c.finish(ended))
+}
+
+// prepare builds the controllers and fills their caches: writes are refused, as in a fleet.
+func (c *check) prepare(ctx context.Context) error {
+	for _, h := range c.halves {
+		var err error
+		if h.instance, err = c.process.build(ctx, h.work(c.process.options.Clock.Now())); err != nil {
+			return err
+		}
+	}
+	var filling sync.WaitGroup
+	errs := make([]error, len(c.halves))
+	for n, h := range c.halves {
+		filling.Go(func() {
+			errs[n] = h.instance.Warm(ctx)
+			if errs[n] == nil {
+				errs[n] = h.instance.CatchUp(ctx, election.Writes{})
+			}
+		})
+	}
+	filling.Wait()
+	return errors.Join(errs...)
+}
+
+// await returns once all controllers work.
+func (c *check) await(ctx context.Context) error {
+	for _, h := range c.halves {
+		select {
+		case <-h.running:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// finish returns once all has ended, or with an error that names what has not by the time that a
+// fleet refuses its writes.
+func (c *check) finish(ended []chan struct{}) error {
+	timeout := c.process.options.HandoffTimeout
+	if timeout == 0 {
+		timeout = defaultHandoffTimeout
+	}
+	timer := c.process.options.Clock.NewTimer(timeout)
+	defer timer.Stop()
+	var errs []error
+	late := false
+	for n, h := range c.halves {
+		if !late {
+			select {
+			case <-ended[n]:
+			case <-timer.C():
+				late = true
+			}
+		}
+		h.close()
+		select {
+		case <-ended[n]:
+		default:
+			errs = append(errs, fmt.Errorf(
+				"%v has not returned %v after its context ended, one of %s: a fleet refuses its writes "+
+					"then; see %s", h.shard.ID, timeout, strings.Join(h.controllers, ", "), musts,
+			))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *check) report() *Report {
+	r := &Report{Findings: c.notes.findings()}
+	for _, h := range c.halves {
+		if h.shard.Namespaced() && h.writes.Load() == 0 {
+			r.Idle = append(r.Idle, h.shard.ID)
+		}
+	}
+	return r
+}
+
+// work is what a fleet would give.
+func (h *half) work(now time.Time) fleet.Work {
+	return fleet.Work{
+		Shard: h.shard, Controllers: h.controllers, Share: 1, Shards: checkRanges, Unheld: now,
+		Fence: func(rt http.RoundTripper) http.RoundTripper { return halfFence{h, rt} },
+		Term: func() int32 {
+			if h.owned.Load() {
+				return 1
+			}
+			return 0
+		},
+		Closed:  h.closed,
+		Running: sync.OnceFunc(func() { close(h.running) }),
+	}
+}
+
+// giveUp ends what was built and not run.
+func (h *half) giveUp() {
+	if h.instance != nil {
+		h.instance.Close()
+	}
+	h.close()
+}
+
+// close has no write pass any more. It is called once.
+func (h *half) close() {
+	h.owned.Store(false)
+	close(h.closed)
+}
+
+// halfFence refuses writes unless the half is owned.
+type halfFence struct {
+	half *half
+	next http.RoundTripper
+}
+
+// WrappedRoundTripper lets client-go find the transport that is behind.
+func (t halfFence) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// RoundTrip implements http.RoundTripper.
+func (t halfFence) RoundTrip(req *http.Request) (*http.Response, error) {
+	if election.IsRead(req.Method) {
+		return t.next.RoundTrip(req)
+	}
+	if !t.half.owned.Load() {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, fmt.Errorf("%w: %v is not owned yet, or no longer", election.ErrFenced, t.half.shard.ID)
+	}
+	t.half.writes.Add(1)
+	return t.next.RoundTrip(req)
+}

@@ -1,0 +1,270 @@
+package flotilla
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// sends returns a Build whose controller sends what requests returns, and then says that it has.
+func sends(sent chan<- *Shard, requests func(*Shard) []string) Build {
+	return func(_ context.Context, s *Shard) (Runnable, error) {
+		client, err := rest.HTTPClientFor(s.Config())
+		if err != nil {
+			return nil, err
+		}
+		return RunnableFunc(func(ctx context.Context) error {
+			for _, r := range requests(s) {
+				if err := send(ctx, client, r); err != nil {
+					return err
+				}
+			}
+			sent <- s
+			<-ctx.Done()
+			return nil
+		}), nil
+	}
+}
+
+// send sends a request such as "GET /api/v1/pods".
+func send(ctx context.Context, client *http.Client, request string) error {
+	method, path, _ := strings.Cut(request, " ")
+	req, err := http.NewRequestWithContext(ctx, method, "https://127.0.0.1:1"+path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// halvesOf returns a namespace of either half.
+func halvesOf(t *testing.T) (names [2]string) {
+	t.Helper()
+	ranges, err := shard.EqualRanges(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		name := fmt.Sprintf("%d-team", i)
+		for half, r := range ranges {
+			if r.ContainsNamespace(name) {
+				names[half] = name
+			}
+		}
+	}
+	if names[0] == "" || names[1] == "" {
+		t.Fatal("all names lie in one half")
+	}
+	return names
+}
+
+// checked is a fleet whose API server answers everything with nothing.
+func checked(t *testing.T, build Build, change ...func(*Options)) *Fleet {
+	t.Helper()
+	f := newFleet(t, func(o *Options) {
+		for _, c := range change {
+			c(o)
+		}
+	})
+	f.config.Transport = answers{}
+	f.Namespaced("issuer", build)
+	return f
+}
+
+// TestCheckReportsWhatIsOutside has a controller in each half send requests to both.
+func TestCheckReportsWhatIsOutside(t *testing.T) {
+	names := halvesOf(t)
+	sent := make(chan *Shard)
+	told := make(chan Access, 100)
+	f := checked(t, sends(sent, func(s *Shard) []string {
+		if !s.Owns(names[0]) { // the second half does nothing but what is its own
+			return []string{"PUT /api/v1/namespaces/" + names[1] + "/configmaps/a"}
+		}
+		foreign := "/api/v1/namespaces/" + names[1]
+		return []string{
+			"GET " + foreign + "/secrets/a", "GET " + foreign + "/secrets/b", "GET " + foreign + "/secrets", "GET " + foreign + "/secrets?watch=1",
+			"POST " + foreign + "/configmaps", "DELETE " + foreign + "/configmaps", "PATCH " + foreign + "/pods/a/status", "PUT " + foreign + "/finalize",
+			"GET /api/v1/namespaces/" + names[0] + "/secrets", "POST /api/v1/namespaces/" + names[0] + "/configmaps", "GET /version",
+			"POST /apis/events.k8s.io/v1/namespaces/default/events",
+		}
+	}), func(o *Options) { o.Outside = func(a Access) { told <- a } })
+	f.Singleton("webhook-ca", sends(sent, func(*Shard) []string { return []string{"PUT /api/v1/namespaces/" + names[0] + "/configmaps/a"} }))
+	report, err := f.Check(t.Context(), func(ctx context.Context) error {
+		for range 3 {
+			select {
+			case <-sent:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Idle) != 0 {
+		t.Errorf("idle are %v, want none", report.Idle)
+	}
+	var got []string
+	for _, f := range report.Findings {
+		of, _, _ := strings.Cut(f.String(), ", in ")
+		got = append(got, of)
+		if !strings.HasPrefix(f.Caller, "send (check_test.go:") && !strings.HasPrefix(f.Caller, "TestCheck") {
+			t.Errorf("%s was made by %q, want the test", of, f.Caller)
+		}
+		if f.Shard.Name != "00" || f.Namespace != names[1] || f.Informer || f.ClusterScoped {
+			t.Errorf("%s is %+v", of, f)
+		}
+	}
+	where := " in namespace " + names[1] + ", "
+	want := []string{
+		"issuer: create configmaps" + where + "once", "issuer: deletecollection configmaps" + where + "once",
+		"issuer: patch pods/status" + where + "once", "issuer: update namespaces/finalize" + where + "once",
+		"issuer: get secrets" + where + "2 times", "issuer: list secrets" + where + "once", "issuer: watch secrets" + where + "once",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if len(told) < 8 {
+		t.Errorf("Options.Outside was told of %d requests, want all", len(told))
+	}
+	if report.Err(nil) == nil || report.Err(func(f Finding) bool { return !f.Writes() }) == nil {
+		t.Error("the report has nothing against writes outside")
+	}
+	if err := report.Err(func(Finding) bool { return true }); err != nil {
+		t.Errorf("all is allowed, but %v", err)
+	}
+}
+
+func TestCheckNamesTheHalfThatHasDoneNothing(t *testing.T) {
+	sent := make(chan *Shard)
+	f := checked(t, sends(sent, func(s *Shard) []string {
+		if s.ID().Name == "01" {
+			return nil
+		}
+		return []string{"PUT /api/v1/namespaces/" + halvesOf(t)[0] + "/configmaps/a"}
+	}))
+	report, err := f.Check(t.Context(), func(context.Context) error { <-sent; <-sent; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []shard.ID{{Ring: NamespacesRing, Name: "01"}}; !slices.Equal(report.Idle, want) || report.Err(nil) == nil {
+		t.Errorf("idle are %v, %v; want %v", report.Idle, report.Err(nil), want)
+	}
+}
+
+// TestCheckRefusesWritesBeforeTheShardIsOwned has a Build that writes.
+func TestCheckRefusesWritesBeforeTheShardIsOwned(t *testing.T) {
+	f := checked(t, func(ctx context.Context, s *Shard) (Runnable, error) {
+		client, err := rest.HTTPClientFor(s.Config())
+		if err != nil {
+			return nil, err
+		}
+		if s.Term() != 0 {
+			t.Error("there is a term before the shard is owned")
+		}
+		return nil, send(ctx, client, "POST /api/v1/namespaces/a/configmaps")
+	})
+	report, err := f.Check(t.Context(), func(context.Context) error { t.Error("work was called"); return nil })
+	if !errors.Is(err, election.ErrFenced) || report != nil {
+		t.Errorf("the report is %v and the error %v, want it refused", report, err)
+	}
+}
+
+// TestCheckNamesWhatDoesNotReturn has a controller that does not end with its context.
+func TestCheckNamesWhatDoesNotReturn(t *testing.T) {
+	release := make(chan struct{})
+	closed := make(chan (<-chan struct{}), 2)
+	f := checked(t, func(_ context.Context, s *Shard) (Runnable, error) {
+		closed <- s.Closed()
+		return RunnableFunc(func(context.Context) error { <-release; return nil }), nil
+	}, func(o *Options) { o.HandoffTimeout = time.Millisecond })
+	report, err := f.Check(t.Context(), func(context.Context) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "namespaces/00 has not returned 1ms") || !strings.Contains(err.Error(), "issuer") || report == nil {
+		t.Errorf("the report is %v and the error %v", report, err)
+	}
+	<-<-closed
+	close(release)
+}
+
+// TestCheckEndsWithTheControllers has a controller that fails, and one fleet without any.
+func TestCheckEndsWithTheControllers(t *testing.T) {
+	failed := errors.New("no cloud")
+	f := checked(t, func(context.Context, *Shard) (Runnable, error) {
+		return RunnableFunc(func(context.Context) error { return failed }), nil
+	})
+	_, err := f.Check(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
+	if !errors.Is(err, failed) {
+		t.Errorf("the error is %v, want the controller's", err)
+	}
+	if _, err := newFleet(t, nil).Check(t.Context(), nil); err == nil {
+		t.Error("no error without controllers")
+	}
+	if err := f.Ready(); !errors.Is(err, errNotRun) {
+		t.Errorf("after a check the fleet says %v", err)
+	}
+}
+
+// TestReportsPointToSectionsOfTheGuide holds that the sections are there.
+func TestReportsPointToSectionsOfTheGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/library.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(guide), -1) {
+		anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		sections["docs/library.md#"+strings.ReplaceAll(anchor, " ", "-")] = true
+	}
+	for _, link := range []string{musts, steps, holds} {
+		if !sections[link] {
+			t.Errorf("%s: there is no such section, but %v", link, sections)
+		}
+	}
+}
+
+func TestVerbs(t *testing.T) {
+	for request, want := range map[string]string{
+		"GET /api/v1/namespaces/a":                                           "get namespaces",
+		"GET /api/v1/namespaces?watch=true":                                  "watch namespaces",
+		"PUT /api/v1/namespaces/a/status":                                    "update namespaces/status",
+		"GET /apis/apps/v1/namespaces/a/deployments":                         "list deployments",
+		"DELETE /apis/apps/v1/namespaces/a/deployments":                      "deletecollection deployments",
+		"DELETE /apis/apps/v1/namespaces/a/deployments/b":                    "delete deployments",
+		"POST /api/v1/namespaces/a/pods/b/eviction":                          "create pods/eviction",
+		"PATCH /apis/example.com/v1/things/b":                                "patch things",
+		"PUT /apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/b": "update rolebindings",
+		"GET /k8s/clusters/c/api/v1/namespaces/a/pods?watch=0":               "list pods",
+		"GET /apis/apps/v1/namespaces/a/deployments/b?watch=1":               "get deployments",
+		"HEAD /apis/apps/v1/namespaces/a/deployments/b/status?":              "get deployments/status",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		req, err := http.NewRequestWithContext(t.Context(), method, "https://127.0.0.1:1"+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of, _ := targetOf(req.URL.Path)
+		got := of.verb(req) + " " + of.resource.Resource
+		if of.subresource != "" {
+			got += "/" + of.subresource
+		}
+		if got != want {
+			t.Errorf("%s is %s, want %s", request, got, want)
+		}
+	}
+}

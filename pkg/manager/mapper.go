@@ -1,0 +1,45 @@
+package manager
+
+import (
+	"net/http"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/flotilla-kube/flotilla/pkg/flotilla"
+)
+
+// mappers has a RESTMapper for the Managers of a controller, one for each API server. What they
+// discover is the same for all shards, and a mapper goes on discovering what is new.
+type mappers struct {
+	mu  sync.Mutex
+	all map[string]meta.RESTMapper
+}
+
+// of returns a MapperProvider for a shard.
+func (m *mappers) of(s *flotilla.Shard) func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	return func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+		// The Manager's own configuration ends with the shard.
+		config := s.Reading()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if made, is := m.all[config.Host]; is {
+			return made, nil
+		}
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			return nil, err
+		}
+		made, err := apiutil.NewDynamicRESTMapper(config, client)
+		if err != nil {
+			return nil, err
+		}
+		if m.all == nil {
+			m.all = map[string]meta.RESTMapper{}
+		}
+		m.all[config.Host] = made
+		return made, nil
+	}
+}
