@@ -12,13 +12,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// canaryOf is a canary of the version that [sea.seeming] calls "v1.38.0".
+// canaryOf is a canary of the version that [world.seeming] calls "v1.38.0".
 func canaryOf(namespaces ...string) *shard.Canary {
 	return &shard.Canary{Version: "v1.38.0", Namespaces: namespaces, Since: "2026-11-24T08:50:00Z"}
 }
 
 // seeming has a member be of a version, whose controllers are the same, and plan often.
-func (s *sea) seeming(version string) func(*Config) {
+func (s *world) seeming(version string) func(*Config) {
 	build := buildOf(1)
 	build.Version = version
 	plan := planOf(s.t, 1, s.plan)
@@ -29,7 +29,7 @@ func (s *sea) seeming(version string) func(*Config) {
 }
 
 // try puts a canary into the plan, or another one, or takes it out.
-func (s *sea) try(canary *shard.Canary) shard.Plan {
+func (s *world) try(canary *shard.Canary) shard.Plan {
 	s.t.Helper()
 	current := must(PlanOf(s.store.Get(PlanLease("flotilla"))))
 	edited := KeepHomes(current, "namespaces", s.holder)
@@ -43,12 +43,12 @@ func (s *sea) try(canary *shard.Canary) shard.Plan {
 	return next
 }
 
-func (s *sea) holder(id shard.ID) string {
+func (s *world) holder(id shard.ID) string {
 	return election.MemberOf(election.RecordFrom(s.store.Get(ShardLease("flotilla", id))).Holder)
 }
 
 // has returns what a member works on: "team-a" where the canary is for it, else the shard.
-func (s *sea) has(member string, plan shard.Plan) []string {
+func (s *world) has(member string, plan shard.Plan) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var has []string
@@ -70,7 +70,7 @@ func (s *sea) has(member string, plan shard.Plan) []string {
 
 // outside begins to look, all the time, at whether the member works on anything but what is
 // allowed, and returns what it did.
-func (s *sea) outside(member string, allowed ...string) (seen func() []string) {
+func (s *world) outside(member string, allowed ...string) (seen func() []string) {
 	stop, ended, found := make(chan struct{}), make(chan struct{}), map[string]bool{}
 	go func() {
 		defer close(ended)
@@ -95,16 +95,16 @@ func (s *sea) outside(member string, allowed ...string) (seen func() []string) {
 }
 
 // replace restarts the member in a version; between is called when it has ended, if it is not nil.
-func (s *sea) replace(ships map[string]*ship, name, version string, between func()) {
+func (s *world) replace(processes map[string]*process, name, version string, between func()) {
 	s.t.Helper()
-	ships[name].stop()
-	<-ships[name].ended
+	processes[name].stop()
+	<-processes[name].ended
 	if between != nil {
 		between()
 	}
-	ships[name] = s.launch(name, s.seeming(version))
+	processes[name] = s.launch(name, s.seeming(version))
 	pass(90 * time.Second)
-	if err := ships[name].Ready(); err != nil {
+	if err := processes[name].Ready(); err != nil {
 		s.t.Errorf("%s of version %s does not get ready: %v", name, version, err)
 	}
 }
@@ -114,14 +114,14 @@ func (s *sea) replace(ships map[string]*ship, name, version string, between func
 func TestCanary(t *testing.T) {
 	for _, promote := range []bool{true, false} {
 		t.Run(fmt.Sprintf("promoted %t", promote), func(t *testing.T) {
-			inBubble(t, 6, func(t *testing.T, s *sea) {
+			inBubble(t, 6, func(t *testing.T, s *world) {
 				s.weights = map[string]int64{"team-a": 50, "team-b": 300}
 				for i := range 200 {
 					s.weights[fmt.Sprintf("ns-%d", i)] = 20
 				}
-				ships := map[string]*ship{}
+				processes := map[string]*process{}
 				for _, name := range []string{"a", "b", "c"} {
-					ships[name] = s.launch(name, s.seeming("v1.37.0"))
+					processes[name] = s.launch(name, s.seeming("v1.37.0"))
 				}
 				pass(10 * time.Minute)
 				w := s.watch("job-controller", "garbage-controller", "nodes-controller")
@@ -129,7 +129,7 @@ func TestCanary(t *testing.T) {
 				pass(time.Minute)
 				s.allHeld("a", "b", "c") // nobody is of the version yet
 				var seen func() []string
-				s.replace(ships, "c", "v1.38.0", func() { seen = s.outside("c", "team-a", "team-b") })
+				s.replace(processes, "c", "v1.38.0", func() { seen = s.outside("c", "team-a", "team-b") })
 				if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a team-b]" {
 					t.Errorf("c has %v, want what the canary is for", has)
 				}
@@ -164,10 +164,10 @@ func TestCanary(t *testing.T) {
 					if now := s.known(t); now.Generation != generation {
 						t.Errorf("generation %d became %d while c is there", generation, now.Generation)
 					}
-					if err := ships["c"].Ready(); err != nil {
+					if err := processes["c"].Ready(); err != nil {
 						t.Errorf("c, which is to have nothing, is not ready: %v", err)
 					}
-					s.replace(ships, "c", "v1.37.0", nil)
+					s.replace(processes, "c", "v1.37.0", nil)
 					if pass(10 * time.Minute); s.known(t).Generation == generation {
 						t.Error("the planner still rests after c has been rolled back")
 					}
@@ -181,8 +181,8 @@ func TestCanary(t *testing.T) {
 					t.Log(must(s.known(t).Document()))
 				}
 				pass(10 * time.Minute)
-				s.replace(ships, "b", "v1.38.0", nil)
-				s.replace(ships, "a", "v1.38.0", nil)
+				s.replace(processes, "b", "v1.38.0", nil)
+				s.replace(processes, "a", "v1.38.0", nil)
 				s.known(t)
 				s.allHeld("a", "b", "c")
 				w.require(2 * time.Second)
@@ -194,10 +194,10 @@ func TestCanary(t *testing.T) {
 // TestCanaryDies: liveness is before the version. What the canary is for goes to the others when
 // its only member dies, and comes back with it; when all others die, it has everything.
 func TestCanaryDies(t *testing.T) {
-	inBubble(t, 6, func(t *testing.T, s *sea) {
-		ships := map[string]*ship{}
+	inBubble(t, 6, func(t *testing.T, s *world) {
+		processes := map[string]*process{}
 		for name, version := range map[string]string{"a": "v1.37.0", "b": "v1.37.0", "c": "v1.38.0"} {
-			ships[name] = s.launch(name, s.seeming(version))
+			processes[name] = s.launch(name, s.seeming(version))
 		}
 		pass(2 * time.Minute)
 		s.try(canaryOf("team-a"))
@@ -207,20 +207,20 @@ func TestCanaryDies(t *testing.T) {
 		}
 		die := func(names ...string) {
 			for _, name := range names {
-				ships[name].client.Block()
+				processes[name].client.Block()
 			}
 			pass(40 * time.Second)
 		}
 		die("c")
 		s.allHeld("a", "b")
-		ships["c"] = s.launch("c", s.seeming("v1.38.0"))
+		processes["c"] = s.launch("c", s.seeming("v1.38.0"))
 		pass(2 * time.Minute)
 		if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a]" {
 			t.Errorf("c is back and has %v, want what the canary is for", has)
 		}
 		die("a", "b")
 		s.allHeld("c")
-		ships["a"] = s.launch("a", s.seeming("v1.37.0"))
+		processes["a"] = s.launch("a", s.seeming("v1.37.0"))
 		pass(2 * time.Minute)
 		if has := fmt.Sprint(s.has("c", s.plan)); has != "[team-a]" {
 			t.Errorf("a is back, and c has %v, want what the canary is for", has)

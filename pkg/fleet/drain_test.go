@@ -11,14 +11,14 @@ import (
 )
 
 // joins waits until a member that was launched has its Lease, which takes it a second or two.
-func (s *sea) joins(name string) {
+func (s *world) joins(name string) {
 	for i := 0; i < 100 && s.store.Get(election.MemberLease("flotilla", name)) == nil; i++ {
 		pass(100 * time.Millisecond)
 	}
 }
 
 // drain does what an operator does.
-func (s *sea) drain(member, value string) {
+func (s *world) drain(member, value string) {
 	s.t.Helper()
 	if !s.store.Tamper(election.MemberLease("flotilla", member), func(l *coordinationv1.Lease) {
 		if l.Annotations[DrainAnnotation] = value; value == "" {
@@ -31,7 +31,7 @@ func (s *sea) drain(member, value string) {
 
 // TestDrain moves all shards away from a member and back, as planned moves, and past a restart of the member.
 func TestDrain(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *sea) {
+	inBubble(t, 16, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		c := s.launch("c", nil)
@@ -65,7 +65,7 @@ func TestDrain(t *testing.T) {
 }
 
 // lost counts the claims that ended other than as planned.
-func (s *sea) lost() int {
+func (s *world) lost() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -79,7 +79,7 @@ func (s *sea) lost() int {
 
 // TestDrainOfAll leaves the shards where they are: drained owners are better than none.
 func TestDrainOfAll(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -107,7 +107,7 @@ func TestServersOfLeavesOutDrained(t *testing.T) {
 
 // TestLive has the loop stand still.
 func TestLive(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *sea) {
+	inBubble(t, 2, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		for range 10 {
 			pass(17 * time.Second)

@@ -19,7 +19,7 @@ func (behind) CatchUp(context.Context, election.Writes) error { return errors.Ne
 // one whose holder dies. Its caches do not catch up with the former, so that it begins with empty
 // ones, and nothing is begun before the latter is fenced.
 func TestHeirFencesThoseThatDiedWhileItWaited(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *sea) {
+	inBubble(t, 2, func(t *testing.T, s *world) {
 		for i := range s.plan.Rings {
 			for j := range s.plan.Rings[i].Shards {
 				s.plan.Rings[i].Shards[j].Pin = "a"

@@ -25,19 +25,19 @@ import (
 // fenceDelay is longer than anything else takes in a bubble, so that it can be told from it.
 const fenceDelay = 700 * time.Millisecond
 
-// guarded is a ship whose API server enforces the fence, and what has happened to it.
+// guarded is a process whose API server enforces the fence, and what has happened to it.
 type guarded struct {
-	*ship
+	*process
 	mu     sync.Mutex
 	begun  map[shard.ID]time.Time
 	events []Event
 }
 
 // guard launches a member whose controllers have one credential, if the API server enforces the fence or not.
-func (s *sea) guard(name string, enforced bool, change func(*Config)) *guarded {
+func (s *world) guard(name string, enforced bool, change func(*Config)) *guarded {
 	s.t.Helper()
 	g := &guarded{begun: map[shard.ID]time.Time{}}
-	g.ship = s.launch(name, func(c *Config) {
+	g.process = s.launch(name, func(c *Config) {
 		c.Enforced, c.FenceDelay = func() bool { return enforced }, fenceDelay
 		c.Observe = func(e Event) { g.mu.Lock(); defer g.mu.Unlock(); g.events = append(g.events, e) }
 		build := c.Build
@@ -64,7 +64,7 @@ func (i timed) Run(ctx context.Context) error {
 }
 
 func (g *guarded) publish(id string) error {
-	return g.PublishCredential(g.sea.t.Context(), election.Credential{ID: id, Lifetime: time.Hour})
+	return g.PublishCredential(g.world.t.Context(), election.Credential{ID: id, Lifetime: time.Hour})
 }
 
 func (g *guarded) count(kind election.EventType) int {
@@ -89,7 +89,7 @@ func (g *guarded) begunSince(since time.Time) map[shard.ID]time.Time {
 }
 
 // marks returns the writes that fenced the incarnation, and fails if one of them was more than that.
-func (s *sea) marks(incarnation string) []leasetest.Write {
+func (s *world) marks(incarnation string) []leasetest.Write {
 	s.t.Helper()
 	var marks []leasetest.Write
 	for _, w := range s.store.History() {
@@ -108,12 +108,12 @@ func (s *sea) marks(incarnation string) []leasetest.Write {
 	return marks
 }
 
-func (s *sea) fencedCredentials(member string) string {
+func (s *world) fencedCredentials(member string) string {
 	return s.store.Get(election.MemberLease("flotilla", member)).Annotations[election.FencedCredentialsAnnotation]
 }
 
 func TestDeadMemberIsFencedOnceBeforeItsShardsRun(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *sea) {
+	inBubble(t, 16, func(t *testing.T, s *world) {
 		a, b, c := s.guard("a", true, nil), s.guard("b", true, nil), s.guard("c", true, nil)
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")
@@ -154,7 +154,7 @@ func TestDeadMemberIsFencedOnceBeforeItsShardsRun(t *testing.T) {
 // TestDrainWaitsForTheFence drains the member that has taken a dead one's shards, before the dead one is fenced: whoever has
 // them next finds Leases that were released.
 func TestDrainWaitsForTheFence(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *sea) {
+	inBubble(t, 16, func(t *testing.T, s *world) {
 		const delay = 4 * time.Second // less than HandoffTimeout
 		slow := func(c *Config) { c.FenceDelay = delay }
 		s.guard("a", true, slow)
@@ -164,10 +164,10 @@ func TestDrainWaitsForTheFence(t *testing.T) {
 		if err := c.publish("JTI=1"); err != nil {
 			t.Fatal(err)
 		}
-		died, left := time.Now(), s.leases(c.ship)
+		died, left := time.Now(), s.leases(c.process)
 		c.client.Block()
 		for range 600 {
-			if len(s.leases(c.ship)) < len(left) {
+			if len(s.leases(c.process)) < len(left) {
 				break
 			}
 			pass(50 * time.Millisecond)
@@ -201,7 +201,7 @@ func TestWhoMayNotRunFencesAllTheSame(t *testing.T) {
 
 // endWhileFencing is the test, with writes of the member that take so long from when it is to end.
 func endWhileFencing(t *testing.T, slow time.Duration) {
-	inBubble(t, 16, func(t *testing.T, s *sea) {
+	inBubble(t, 16, func(t *testing.T, s *world) {
 		const delay = 3 * time.Second
 		var dead string
 		var struck atomic.Bool
@@ -224,11 +224,11 @@ func endWhileFencing(t *testing.T, slow time.Duration) {
 			t.Fatal(err)
 		}
 		pass(10 * time.Second) // until it is on the Lease
-		died, left := time.Now(), s.leases(c.ship)
+		died, left := time.Now(), s.leases(c.process)
 		c.client.Block()
 		a.client.LagWatch(500 * time.Millisecond) // so long does a look take
 		for range 600 {
-			if slices.ContainsFunc(s.leases(a.ship), func(name string) bool { return slices.Contains(left, name) }) {
+			if slices.ContainsFunc(s.leases(a.process), func(name string) bool { return slices.Contains(left, name) }) {
 				break
 			}
 			pass(50 * time.Millisecond)
@@ -260,7 +260,7 @@ func endWhileFencing(t *testing.T, slow time.Duration) {
 
 // TestDelayWithinAHandoff: a member that ends waits for as long as a handoff may take.
 func TestDelayWithinAHandoff(t *testing.T) {
-	s := newSea(t, testPlan(t, 2))
+	s := newWorld(t, testPlan(t, 2))
 	c := Config{
 		Fleet: "flotilla", Member: "a", Plan: s.plan, Leases: s.store.Client("a"), Timing: election.DefaultTiming(), HandoffTimeout: 2 * time.Second,
 		Build: func(context.Context, Work) (Instance, error) { return nil, errors.New("never") }, Exit: func(string) {},
@@ -276,7 +276,7 @@ func TestDelayWithinAHandoff(t *testing.T) {
 }
 
 func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := c.publish("JTI=1"); err != nil {
@@ -297,7 +297,7 @@ func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
 			t.Errorf("fenced by %v, want once, by somebody else", marks)
 		}
 		for _, w := range s.store.History() {
-			id := slices.IndexFunc(s.plan.Shards(), func(sh shard.Shard) bool { return w.After != nil && ShardLease("flotilla", sh.ID) == w.After.Name })
+			id := slices.IndexFunc(s.plan.Shards(), func(proc shard.Shard) bool { return w.After != nil && ShardLease("flotilla", proc.ID) == w.After.Name })
 			if id < 0 || w.Client != "a" || w.Before == nil || *w.Before.Spec.HolderIdentity != c.Incarnation() || *w.After.Spec.HolderIdentity != a.Incarnation() {
 				continue
 			}
@@ -309,7 +309,7 @@ func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
 }
 
 func TestMarkOutlivesANewIncarnation(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a, first := s.guard("a", true, nil), s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := first.publish("JTI=1"); err != nil {
@@ -337,7 +337,7 @@ func TestMarkOutlivesANewIncarnation(t *testing.T) {
 
 // TestNewIncarnationFencesItsPredecessor has nobody else to do it.
 func TestNewIncarnationFencesItsPredecessor(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		first := s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := first.publish("JTI=1"); err != nil {
@@ -363,7 +363,7 @@ func TestNewIncarnationFencesItsPredecessor(t *testing.T) {
 }
 
 func TestFencedMemberEnds(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		s.guard("a", true, nil)
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
@@ -394,7 +394,7 @@ func TestFencedMemberEnds(t *testing.T) {
 }
 
 func TestMarkByAStrangerOnAnotherLeaseIsNone(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a, c := s.guard("a", true, nil), s.guard("c", true, nil)
 		pass(time.Minute)
 		s.store.Tamper("flotilla-member-a", func(lease *coordinationv1.Lease) {
@@ -428,7 +428,7 @@ func (u *unmarkable) Update(ctx context.Context, lease *coordinationv1.Lease, op
 var leases = schema.GroupResource{Resource: "leases"}
 
 func TestMarkThatIsRefusedHoldsNothingUp(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		// The strike, the same without a mark, and the mark before a shard runs.
 		no := apierrors.NewForbidden(leases, "", errors.New("not yours"))
 		forbidden := []error{no, nil, no}
@@ -450,7 +450,7 @@ func TestMarkThatIsRefusedHoldsNothingUp(t *testing.T) {
 
 // TestMarkIsTriedAgain has everything happen to it that passes.
 func TestMarkIsTriedAgain(t *testing.T) {
-	inBubble(t, 1, func(t *testing.T, s *sea) {
+	inBubble(t, 1, func(t *testing.T, s *world) {
 		c := s.guard("c", true, nil)
 		pass(time.Minute)
 		if err := c.publish("JTI=1"); err != nil {
@@ -473,7 +473,7 @@ func TestMarkIsTriedAgain(t *testing.T) {
 
 // TestNothingIsFencedWhereNobodyEnforcesIt holds takeovers to what they take without a fence.
 func TestNothingIsFencedWhereNobodyEnforcesIt(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		s.guard("a", false, nil)
 		c := s.guard("c", false, nil)
 		pass(time.Minute)
@@ -496,7 +496,7 @@ func TestNothingIsFencedWhereNobodyEnforcesIt(t *testing.T) {
 }
 
 func TestCredentialThatCannotBePublished(t *testing.T) {
-	inBubble(t, 1, func(t *testing.T, s *sea) {
+	inBubble(t, 1, func(t *testing.T, s *world) {
 		a := s.guard("a", true, nil)
 		pass(time.Minute)
 		a.client.Block("update")

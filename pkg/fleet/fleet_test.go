@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	seeds    = flag.Int("seeds", 40, "how many random voyages to make")
-	seedFlag = flag.Uint64("seed", 0, "make the voyage of this seed only")
+	seeds    = flag.Int("seeds", 40, "how many random histories to make")
+	seedFlag = flag.Uint64("seed", 0, "make the history of this seed only")
 )
 
 const (
@@ -65,8 +65,8 @@ func testPlan(t *testing.T, n int) shard.Plan {
 	return shard.Plan{Generation: 1, Rings: []shard.Ring{namespaced, cluster}}
 }
 
-// sea is what the members of a test share: the Leases, and who works on what.
-type sea struct {
+// world is what the members of a test share: the Leases, and who works on what.
+type world struct {
 	t     *testing.T
 	ctx   context.Context // what members are run with
 	store *leasetest.Store
@@ -84,9 +84,9 @@ type sea struct {
 	weights map[string]int64
 	// warm counts the times that work began with a cache that had been prepared, unheld those
 	// that it began without one and was told since when nobody could write, told the
-	// preparations that were told, cargoes what has been built and neither run nor closed,
+	// preparations that were told, fakeWorks what has been built and neither run nor closed,
 	// built what has been built at all, and forgotten what has given up its caches.
-	begun, warm, unheld, told, cargoes, built, forgotten int
+	begun, warm, unheld, told, fakeWorks, built, forgotten int
 }
 
 // worker is who works on a shard, and on what that covers.
@@ -109,30 +109,30 @@ type written struct {
 	extent  shard.Extent
 }
 
-func newSea(t *testing.T, plan shard.Plan) *sea {
-	s := &sea{t: t, ctx: t.Context(), store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]worker{}, written: map[writer]written{}}
-	t.Cleanup(s.requireConcluded) // after all ships have ended
+func newWorld(t *testing.T, plan shard.Plan) *world {
+	s := &world{t: t, ctx: t.Context(), store: leasetest.NewStore(), plan: plan, workers: map[shard.ID]worker{}, written: map[writer]written{}}
+	t.Cleanup(s.requireConcluded) // after all processes have ended
 	return s
 }
 
-// ship is one process.
-type ship struct {
+// process is the process of one member.
+type process struct {
 	*Member
-	sea    *sea
+	world  *world
 	client *leasetest.Client
 	stop   func()
 	ended  chan struct{}
 	err    error
 }
 
-func (s *sea) launch(name string, change func(*Config)) *ship {
+func (s *world) launch(name string, change func(*Config)) *process {
 	s.t.Helper()
 	client := s.store.Client(name)
-	sh := &ship{sea: s, client: client, ended: make(chan struct{})}
+	proc := &process{world: s, client: client, ended: make(chan struct{})}
 	c := Config{
 		Fleet: "flotilla", Member: name, Plan: s.plan, Leases: client, Clock: clock.RealClock{},
 		Timing: election.DefaultTiming(), RebalanceDelay: delay,
-		Build:   sh.build,
+		Build:   proc.build,
 		Exit:    func(reason string) { s.mu.Lock(); defer s.mu.Unlock(); s.exits = append(s.exits, reason) },
 		Observe: func(e Event) { s.mu.Lock(); defer s.mu.Unlock(); s.events = append(s.events, e) },
 	}
@@ -143,43 +143,43 @@ func (s *sea) launch(name string, change func(*Config)) *ship {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	sh.Member = member
+	proc.Member = member
 	ctx, cancel := context.WithCancel(s.ctx)
-	sh.stop = cancel
-	go func() { defer close(sh.ended); sh.err = member.Run(ctx) }()
-	s.t.Cleanup(func() { client.Unblock(); cancel(); <-sh.ended })
-	return sh
+	proc.stop = cancel
+	go func() { defer close(proc.ended); proc.err = member.Run(ctx) }()
+	s.t.Cleanup(func() { client.Unblock(); cancel(); <-proc.ended })
+	return proc
 }
 
-// build makes cargo.
-func (sh *ship) build(_ context.Context, w Work) (Instance, error) {
-	sh.sea.mu.Lock()
-	defer sh.sea.mu.Unlock()
-	sh.sea.cargoes++
-	sh.sea.built++
-	return &cargo{ship: sh, work: w}, nil
+// build makes a fakeWork.
+func (proc *process) build(_ context.Context, w Work) (Instance, error) {
+	proc.world.mu.Lock()
+	defer proc.world.mu.Unlock()
+	proc.world.fakeWorks++
+	proc.world.built++
+	return &fakeWork{process: proc, work: w}, nil
 }
 
-// cargo is a shard's work that writes when it begins and when it ends, and takes a moment to
+// fakeWork is a shard's work that writes when it begins and when it ends, and takes a moment to
 // stop. It is the judge of two invariants: two members never work on one shard at a time, and
 // none begins with a cache that is older than the last write.
-type cargo struct {
-	*ship
+type fakeWork struct {
+	*process
 	work Work
 	warm bool
 	// seen is the version that the cache has come to.
 	seen int
 }
 
-func (c *cargo) Warm(ctx context.Context) error {
-	c.sea.mu.Lock()
-	c.warm, c.seen = true, c.sea.version
+func (c *fakeWork) Warm(ctx context.Context) error {
+	c.world.mu.Lock()
+	c.warm, c.seen = true, c.world.version
 	if unheld := c.work.Unheld; !unheld.IsZero() {
 		// What it follows may have been filled right after that, and lag.
-		c.sea.told++
-		c.seen = sort.Search(c.sea.version, func(i int) bool { return c.sea.at[i].After(unheld) })
+		c.world.told++
+		c.seen = sort.Search(c.world.version, func(i int) bool { return c.world.at[i].After(unheld) })
 	}
-	c.sea.mu.Unlock()
+	c.world.mu.Unlock()
 	select {
 	case <-time.After(warming):
 		return nil
@@ -188,50 +188,50 @@ func (c *cargo) Warm(ctx context.Context) error {
 	}
 }
 
-func (c *cargo) CatchUp(_ context.Context, writes election.Writes) error {
+func (c *fakeWork) CatchUp(_ context.Context, writes election.Writes) error {
 	if last, err := strconv.Atoi(writes.Resources["pods"].Version); err == nil {
 		c.seen = max(c.seen, last)
 	}
 	if !c.work.Unheld.IsZero() {
-		c.sea.mu.Lock()
-		defer c.sea.mu.Unlock()
-		last := c.sea.lastOf(c.work.Shard.ID)
-		c.sea.judgeUnheld(c, func(w writer) bool { return w != last })
+		c.world.mu.Lock()
+		defer c.world.mu.Unlock()
+		last := c.world.lastOf(c.work.Shard.ID)
+		c.world.judgeUnheld(c, func(w writer) bool { return w != last })
 	}
 	return nil
 }
 
 // Refresh implements Refresher.
-func (c *cargo) Refresh(context.Context) error {
-	c.sea.mu.Lock()
-	defer c.sea.mu.Unlock()
-	c.seen = c.sea.version
+func (c *fakeWork) Refresh(context.Context) error {
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.seen = c.world.version
 	return nil
 }
 
-func (c *cargo) Run(ctx context.Context) error {
+func (c *fakeWork) Run(ctx context.Context) error {
 	id := c.work.Shard.ID
-	c.sea.mu.Lock()
-	for other, w := range c.sea.workers {
+	c.world.mu.Lock()
+	for other, w := range c.world.workers {
 		if w.extent.Overlaps(c.extent()) {
-			c.sea.t.Errorf("%s began %s while %s worked on %s", c.Incarnation(), id, w.incarnation, other)
+			c.world.t.Errorf("%s began %s while %s worked on %s", c.Incarnation(), id, w.incarnation, other)
 		}
 	}
-	c.sea.workers[id] = worker{c.Incarnation(), c.extent(), time.Now()}
-	c.sea.begun++
+	c.world.workers[id] = worker{c.Incarnation(), c.extent(), time.Now()}
+	c.world.begun++
 	if c.warm {
-		c.sea.warm++
-		for other, w := range c.sea.written {
+		c.world.warm++
+		for other, w := range c.world.written {
 			if w.extent.Overlaps(c.extent()) && c.seen < w.version {
-				c.sea.t.Errorf("%s began %s with a cache at %d, and the last write, to %s, was %d", c.Incarnation(), id, c.seen, other, w.version)
+				c.world.t.Errorf("%s began %s with a cache at %d, and the last write, to %s, was %d", c.Incarnation(), id, c.seen, other, w.version)
 			}
 		}
 	}
 	if !c.warm && !c.work.Unheld.IsZero() {
-		c.sea.unheld++
-		c.sea.judgeUnheld(c, func(writer) bool { return true })
+		c.world.unheld++
+		c.world.judgeUnheld(c, func(writer) bool { return true })
 	}
-	c.sea.mu.Unlock()
+	c.world.mu.Unlock()
 	if !c.warm {
 		select {
 		case <-time.After(warming):
@@ -243,15 +243,15 @@ func (c *cargo) Run(ctx context.Context) error {
 	<-ctx.Done()
 	time.Sleep(100 * time.Millisecond) // virtual: finishing what is in flight
 	c.write()
-	c.sea.mu.Lock()
-	defer c.sea.mu.Unlock()
-	delete(c.sea.workers, id)
-	c.sea.cargoes--
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	delete(c.world.workers, id)
+	c.world.fakeWorks--
 	return nil
 }
 
-// judgeUnheld fails if one of those who count has written what the cargo may not have seen. The caller holds mu.
-func (s *sea) judgeUnheld(c *cargo, counts func(writer) bool) {
+// judgeUnheld fails if one of those who count has written what the work may not have seen. The caller holds mu.
+func (s *world) judgeUnheld(c *fakeWork, counts func(writer) bool) {
 	for by, w := range s.written {
 		if counts(by) && w.extent.Overlaps(c.extent()) && w.at.After(c.work.Unheld) {
 			s.t.Errorf("%s is given %s, unheld since %v, and %s wrote to %s at %v", c.Incarnation(), c.work.Shard.ID, c.work.Unheld, by.incarnation, by.ID, w.at)
@@ -260,7 +260,7 @@ func (s *sea) judgeUnheld(c *cargo, counts func(writer) bool) {
 }
 
 // lastOf returns who has written to a shard last. The caller holds mu.
-func (s *sea) lastOf(id shard.ID) (last writer) {
+func (s *world) lastOf(id shard.ID) (last writer) {
 	for by, w := range s.written {
 		if by.ID == id && w.version > s.written[last].version {
 			last = by
@@ -270,38 +270,38 @@ func (s *sea) lastOf(id shard.ID) (last writer) {
 }
 
 // wrote notes a write. The caller holds mu.
-func (s *sea) wrote(by writer, to shard.Extent) {
+func (s *world) wrote(by writer, to shard.Extent) {
 	s.version++
 	s.at = append(s.at, time.Now())
 	s.written[by] = written{s.version, time.Now(), to}
 }
 
-func (c *cargo) extent() shard.Extent {
+func (c *fakeWork) extent() shard.Extent {
 	return shard.Extent{Range: c.work.Shard.Range, Controllers: c.work.Controllers}
 }
 
-func (c *cargo) Close() {
-	c.sea.mu.Lock()
-	defer c.sea.mu.Unlock()
-	c.sea.cargoes--
+func (c *fakeWork) Close() {
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.world.fakeWorks--
 }
 
 // Forget implements Forgetter.
-func (c *cargo) Forget() {
+func (c *fakeWork) Forget() {
 	if !isClosed(c.work.Closed) {
-		c.sea.t.Errorf("%s has given up the caches of %s, and what outlives its controllers can write still", c.Incarnation(), c.work.Shard.ID)
+		c.world.t.Errorf("%s has given up the caches of %s, and what outlives its controllers can write still", c.Incarnation(), c.work.Shard.ID)
 	}
-	c.sea.mu.Lock()
-	defer c.sea.mu.Unlock()
-	c.sea.forgotten++
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.world.forgotten++
 }
 
 // write writes through the fence, as a controller would.
-func (c *cargo) write() {
+func (c *fakeWork) write() {
 	client := http.Client{Transport: c.work.Fence(c)}
-	request, err := http.NewRequestWithContext(c.sea.t.Context(), http.MethodPut, "http://sea/api/v1/namespaces/n/pods/p", http.NoBody)
+	request, err := http.NewRequestWithContext(c.world.t.Context(), http.MethodPut, "http://world/api/v1/namespaces/n/pods/p", http.NoBody)
 	if err != nil {
-		c.sea.t.Error(err)
+		c.world.t.Error(err)
 		return
 	}
 	response, err := client.Do(request)
@@ -313,34 +313,34 @@ func (c *cargo) write() {
 }
 
 // RoundTrip is the API server.
-func (c *cargo) RoundTrip(*http.Request) (*http.Response, error) {
-	c.sea.mu.Lock()
-	defer c.sea.mu.Unlock()
-	c.sea.wrote(writer{c.work.Shard.ID, c.Incarnation()}, c.extent())
-	body := fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, c.sea.version)
+func (c *fakeWork) RoundTrip(*http.Request) (*http.Response, error) {
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.world.wrote(writer{c.work.Shard.ID, c.Incarnation()}, c.extent())
+	body := fmt.Sprintf(`{"kind":"Pod","metadata":{"resourceVersion":"%d"}}`, c.world.version)
 	return &http.Response{
 		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
 	}, nil
 }
 
 // counts is what has been counted up to now.
-type counts struct{ begun, warm, unheld, told, version, cargoes int }
+type counts struct{ begun, warm, unheld, told, version, fakeWorks int }
 
-func (s *sea) counts() counts {
+func (s *world) counts() counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return counts{s.begun, s.warm, s.unheld, s.told, s.version, s.cargoes}
+	return counts{s.begun, s.warm, s.unheld, s.told, s.version, s.fakeWorks}
 }
 
 // working returns who works on what now.
-func (s *sea) working() map[shard.ID]worker {
+func (s *world) working() map[shard.ID]worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.workers)
 }
 
 // holders returns how many shards each member works on, and checks that all have one.
-func (s *sea) holders() map[string]int {
+func (s *world) holders() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := map[string]int{}
@@ -351,7 +351,7 @@ func (s *sea) holders() map[string]int {
 }
 
 // allHeld fails unless every shard is worked on, by these members and each of them.
-func (s *sea) allHeld(by ...string) {
+func (s *world) allHeld(by ...string) {
 	s.t.Helper()
 	n := s.holders()
 	total, names := 0, []string{}
@@ -368,13 +368,13 @@ func (s *sea) allHeld(by ...string) {
 // pass lets virtual time go by.
 func pass(d time.Duration) { time.Sleep(d); synctest.Wait() } // virtual
 
-func inBubble(t *testing.T, shards int, f func(t *testing.T, s *sea)) {
+func inBubble(t *testing.T, shards int, f func(t *testing.T, s *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, newSea(t, testPlan(t, shards))) })
+	synctest.Test(t, func(t *testing.T) { f(t, newWorld(t, testPlan(t, shards))) })
 }
 
 func TestOneMemberTakesAll(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		pass(time.Second)
 		if a.Ready() == nil {
@@ -389,7 +389,7 @@ func TestOneMemberTakesAll(t *testing.T) {
 }
 
 func TestThreeMembersShare(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *sea) {
+	inBubble(t, 16, func(t *testing.T, s *world) {
 		for _, name := range []string{"a", "b", "c"} {
 			s.launch(name, nil)
 		}
@@ -404,7 +404,7 @@ func TestThreeMembersShare(t *testing.T) {
 }
 
 func TestJoiningWaitsAndLeavingDoesNot(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *sea) {
+	inBubble(t, 16, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		b := s.launch("b", nil)
@@ -429,7 +429,7 @@ func TestJoiningWaitsAndLeavingDoesNot(t *testing.T) {
 // TestPlannedMovesAreWarm scales out and in, and holds every move to a warm start and to a
 // moment without a worker.
 func TestPlannedMovesAreWarm(t *testing.T) {
-	inBubble(t, 16, func(t *testing.T, s *sea) {
+	inBubble(t, 16, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		first := s.counts()
@@ -457,21 +457,21 @@ func TestPlannedMovesAreWarm(t *testing.T) {
 // TestStandby has a member with warm caches take over from one that dies, at once and warm; and it asks for nothing
 // before.
 func TestStandby(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		standby := func(c *Config) { c.Standby = true }
 		s.launch("a", standby)
 		b := s.launch("b", standby)
 		c := s.launch("c", standby)
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")
-		warm, version, standing := s.counts().warm, s.counts().version, s.counts().cargoes
+		warm, version, standing := s.counts().warm, s.counts().version, s.counts().fakeWorks
 		if total := len(s.plan.Shards()); standing != 2*total {
 			t.Errorf("%d instances for %d shards, want each twice", standing, total)
 		}
 		pass(10 * time.Minute)
 		s.allHeld("a", "b", "c")
-		if s.counts().version != version || s.counts().cargoes != standing {
-			t.Errorf("while nothing happened there were %d writes, and %d instances became %d", s.counts().version-version, standing, s.counts().cargoes)
+		if s.counts().version != version || s.counts().fakeWorks != standing {
+			t.Errorf("while nothing happened there were %d writes, and %d instances became %d", s.counts().version-version, standing, s.counts().fakeWorks)
 		}
 		lost := s.holders()["b"]
 		b.client.Block()
@@ -494,7 +494,7 @@ func TestStandby(t *testing.T) {
 
 // TestOwnerThatDiesWhilePreparingCostsNothing cuts the newcomer off while its caches fill.
 func TestOwnerThatDiesWhilePreparingCostsNothing(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		before := s.counts().version
@@ -518,7 +518,7 @@ func TestOwnerThatDiesWhilePreparingCostsNothing(t *testing.T) {
 
 // TestForgedRequestMovesNothing has somebody ask who is not to own the shard.
 func TestForgedRequestMovesNothing(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *sea) {
+	inBubble(t, 2, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		for _, id := range s.plan.Shards() {
@@ -537,7 +537,7 @@ func TestForgedRequestMovesNothing(t *testing.T) {
 
 // TestNobodyAsks has a member leave whose successor never gets ready.
 func TestNobodyAsks(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *sea) {
+	inBubble(t, 2, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		s.launch("b", func(c *Config) {
@@ -557,7 +557,7 @@ func TestNobodyAsks(t *testing.T) {
 // TestStoppedWhileItIsBuilt: work that was asked to stop before it was there never begins, so that HandoffTimeout bounds how
 // long it may write.
 func TestStoppedWhileItIsBuilt(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *sea) {
+	inBubble(t, 2, func(t *testing.T, s *world) {
 		a := s.launch("a", func(c *Config) {
 			build := c.Build
 			c.Build = func(ctx context.Context, w Work) (Instance, error) {
@@ -571,17 +571,17 @@ func TestStoppedWhileItIsBuilt(t *testing.T) {
 		}
 		a.stop()
 		<-a.ended
-		if s.begun > 0 || s.built == 0 || s.cargoes > 0 {
-			t.Errorf("%d of %d have begun, %d are left", s.begun, s.built, s.cargoes)
+		if s.begun > 0 || s.built == 0 || s.fakeWorks > 0 {
+			t.Errorf("%d of %d have begun, %d are left", s.begun, s.built, s.fakeWorks)
 		}
 	})
 }
 
 // leases returns the Leases of shards that name the member.
-func (s *sea) leases(of *ship) []string {
+func (s *world) leases(of *process) []string {
 	var names []string
-	for _, sh := range s.plan.Shards() {
-		if lease := ShardLease("flotilla", sh.ID); s.holderOf(lease) == of.Incarnation() {
+	for _, proc := range s.plan.Shards() {
+		if lease := ShardLease("flotilla", proc.ID); s.holderOf(lease) == of.Incarnation() {
 			names = append(names, lease)
 		}
 	}
@@ -589,7 +589,7 @@ func (s *sea) leases(of *ship) []string {
 }
 
 func TestStoppingReleasesEverything(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		s.allHeld("a")
@@ -608,7 +608,7 @@ func TestStoppingReleasesEverything(t *testing.T) {
 }
 
 func TestCutOffMemberStopsBeforeOthersTakeOver(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -627,7 +627,7 @@ func TestCutOffMemberStopsBeforeOthersTakeOver(t *testing.T) {
 }
 
 func TestLostMembershipEndsTheProcess(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		lease := s.store.Get("flotilla-member-a")
@@ -645,7 +645,7 @@ func TestLostMembershipEndsTheProcess(t *testing.T) {
 }
 
 func TestTwoProcessesOfOneName(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		first := s.launch("a", nil)
 		pass(time.Minute)
 		second := s.launch("a", nil)
@@ -665,7 +665,7 @@ func TestTwoProcessesOfOneName(t *testing.T) {
 
 // TestAnotherShardCount has a member come with another first plan: it works by the fleet's.
 func TestAnotherShardCount(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		other := testPlan(t, 4)
@@ -680,7 +680,7 @@ func TestAnotherShardCount(t *testing.T) {
 
 // TestMemberThatRefusesIsLeftOut has a member that cannot work by the plan: it holds nothing up, and gets nothing.
 func TestMemberThatRefusesIsLeftOut(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		b := s.launch("b", func(c *Config) {
@@ -707,7 +707,7 @@ func TestMemberThatRefusesIsLeftOut(t *testing.T) {
 // TestLookBeforeYouRun has a shard of another plan held while one is handed over: who acquires must give it back, run
 // nothing, and try again until the other has gone.
 func TestLookBeforeYouRun(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		s.launch("b", nil)
@@ -731,7 +731,7 @@ func TestLookBeforeYouRun(t *testing.T) {
 }
 
 func TestWorkThatCannotStartIsTriedAgain(t *testing.T) {
-	inBubble(t, 1, func(t *testing.T, s *sea) {
+	inBubble(t, 1, func(t *testing.T, s *world) {
 		failures := 3
 		s.launch("a", func(c *Config) {
 			build := c.Build
@@ -751,50 +751,50 @@ func TestWorkThatCannotStartIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestRandomVoyages starts, stops and cuts off members at random. The work itself
+// TestRandomHistories starts, stops and cuts off members at random. The work itself
 // judges that no shard has two workers; in the end every shard must have one.
-func TestRandomVoyages(t *testing.T) {
-	for range voyages() {
+func TestRandomHistories(t *testing.T) {
+	for range histories() {
 		seed := rand.Uint64()
 		if *seedFlag != 0 {
 			seed = *seedFlag
 		}
 		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
-			inBubble(t, 6, func(t *testing.T, s *sea) { voyage(t, s, rand.New(rand.NewPCG(seed, 0))) })
+			inBubble(t, 6, func(t *testing.T, s *world) { randomHistory(t, s, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 }
 
-// voyages is how many random voyages a test makes.
-func voyages() int {
+// histories is how many random histories a test makes.
+func histories() int {
 	if testing.Short() {
 		return min(*seeds, 5)
 	}
 	return *seeds
 }
 
-func voyage(t *testing.T, s *sea, random *rand.Rand) {
-	afloat := map[string]*ship{}
+func randomHistory(t *testing.T, s *world, random *rand.Rand) {
+	launched := map[string]*process{}
 	standby := random.IntN(2) == 0
-	launch := func(name string) *ship { return s.launch(name, func(c *Config) { c.Standby = standby }) }
+	launch := func(name string) *process { return s.launch(name, func(c *Config) { c.Standby = standby }) }
 	for range 15 {
 		name := string(rune('a' + random.IntN(4)))
-		sh, exists := afloat[name]
+		proc, exists := launched[name]
 		switch {
 		case !exists:
-			afloat[name] = launch(name)
+			launched[name] = launch(name)
 		case random.IntN(2) == 0:
-			sh.stop()
-			delete(afloat, name)
+			proc.stop()
+			delete(launched, name)
 		default:
-			sh.client.Block()
-			t.Cleanup(func() { sh.client.Unblock() })
-			delete(afloat, name)
+			proc.client.Block()
+			t.Cleanup(func() { proc.client.Unblock() })
+			delete(launched, name)
 		}
 		pass(time.Duration(random.IntN(20_000)) * time.Millisecond)
 	}
-	if len(afloat) == 0 {
-		afloat["a"] = launch("a")
+	if len(launched) == 0 {
+		launched["a"] = launch("a")
 	}
 	pass(3 * time.Minute)
 	total := 0
@@ -807,7 +807,7 @@ func voyage(t *testing.T, s *sea, random *rand.Rand) {
 	if len(s.exits) > 0 {
 		t.Errorf("processes were ended: %v", s.exits)
 	}
-	if standing := s.cargoes - total; standing != 0 && (!standby || len(afloat) < 2 || standing != total) {
-		t.Errorf("%d instances exist and %d are run, by %d members, standby %t", s.cargoes, total, len(afloat), standby)
+	if standing := s.fakeWorks - total; standing != 0 && (!standby || len(launched) < 2 || standing != total) {
+		t.Errorf("%d instances exist and %d are run, by %d members, standby %t", s.fakeWorks, total, len(launched), standby)
 	}
 }

@@ -9,19 +9,19 @@ import (
 // TestWhatHasEndedForgets: each instance gives up its caches once it has run, or was given up, and
 // cannot write any more.
 func TestWhatHasEndedForgets(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		b := s.launch("b", func(c *Config) { c.Standby = true })
 		pass(time.Minute) // Some shards move, and others are kept warm.
-		for _, member := range []*ship{a, b} {
+		for _, member := range []*process{a, b} {
 			member.stop()
 			<-member.ended
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.cargoes != 0 || s.built < 8 || s.forgotten != s.built {
-			t.Errorf("%d of %d instances have given up their caches, and %d have not ended; want all, and none", s.forgotten, s.built, s.cargoes)
+		if s.fakeWorks != 0 || s.built < 8 || s.forgotten != s.built {
+			t.Errorf("%d of %d instances have given up their caches, and %d have not ended; want all, and none", s.forgotten, s.built, s.fakeWorks)
 		}
 	})
 }
@@ -29,7 +29,7 @@ func TestWhatHasEndedForgets(t *testing.T) {
 // TestWhatIsForgotten: an acquisition says which controllers begin again without their memory, unless
 // nobody has run them on the shard.
 func TestWhatIsForgotten(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		controllers := s.plan.Rings[0].Controllers
 		forgets := func(c *Config) {
 			c.Forgets = func(name string) bool { return name == controllers[0] }

@@ -12,7 +12,7 @@ import (
 // keeps.
 func TestFreshFleetIsNotHeldUpByGate(t *testing.T) {
 	begins := func(lease *coordinationv1.Lease, gates ...string) (took time.Duration) {
-		inBubble(t, 16, func(t *testing.T, s *sea) {
+		inBubble(t, 16, func(t *testing.T, s *world) {
 			if lease != nil {
 				s.store.Put(lease)
 			}

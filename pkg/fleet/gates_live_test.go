@@ -12,7 +12,7 @@ import (
 // TestGateHolderIsLive follows a gate through a stock leader that renews, dies, and declares a
 // duration that no one waits for, and the fleet after it.
 func TestGateHolderIsLive(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		dead := foreign("main", "stock") // for ten minutes, as it declares
 		s.store.Put(dead)
 		a := s.launch("a", gated("main"))

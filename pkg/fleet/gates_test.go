@@ -21,7 +21,7 @@ func foreign(name, holder string) *coordinationv1.Lease {
 	}
 }
 
-func (s *sea) holderOf(lease string) string {
+func (s *world) holderOf(lease string) string {
 	s.t.Helper()
 	l := s.store.Get(lease)
 	if l == nil {
@@ -30,7 +30,7 @@ func (s *sea) holderOf(lease string) string {
 	return ptr.Deref(l.Spec.HolderIdentity, "")
 }
 
-func (s *sea) isHeld(lease, by string) {
+func (s *world) isHeld(lease, by string) {
 	s.t.Helper()
 	if holder := s.holderOf(lease); holder != by {
 		s.t.Errorf("%s is held by %q, want %q", lease, holder, by)
@@ -41,7 +41,7 @@ func gated(gates ...string) func(*Config) { return func(c *Config) { c.Gates = g
 
 // TestGatesAreTakenInOrder: a fleet that waits for the first gate does not hold the second, which is free.
 func TestGatesAreTakenInOrder(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.store.Put(foreign("main", "stock"))
 		s.store.Put(foreign("second", ""))
 		a, b := s.launch("a", gated("main", "second")), s.launch("b", gated("main", "second"))
@@ -49,7 +49,7 @@ func TestGatesAreTakenInOrder(t *testing.T) {
 		s.isHeld("main", "stock")
 		s.isHeld("second", "")
 		s.allHeldByNobody()
-		for _, m := range []*ship{a, b} {
+		for _, m := range []*process{a, b} {
 			if err := m.Ready(); err == nil || !strings.Contains(err.Error(), `the gate, Lease main, is held by "stock"`) {
 				t.Errorf("%s: ready: %v", m.config.Member, err)
 			}
@@ -62,7 +62,7 @@ func TestGatesAreTakenInOrder(t *testing.T) {
 	})
 }
 
-func (s *sea) allHeldByNobody() {
+func (s *world) allHeldByNobody() {
 	s.t.Helper()
 	if n := s.holders(); len(n) > 0 {
 		s.t.Errorf("the fleet waits, and works: %v", n)
@@ -71,7 +71,7 @@ func (s *sea) allHeldByNobody() {
 
 // TestLastMemberReleasesGates, and no other, and only after all work has ended.
 func TestLastMemberReleasesGates(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a, b := s.launch("a", gated("main")), s.launch("b", gated("main"))
 		pass(time.Minute)
 		s.allHeld("a", "b")
@@ -89,8 +89,8 @@ func TestLastMemberReleasesGates(t *testing.T) {
 
 // TestAllMembersLeaveAtOnce leaves the gates to nobody.
 func TestAllMembersLeaveAtOnce(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
-		var all []*ship
+	inBubble(t, 4, func(t *testing.T, s *world) {
+		var all []*process
 		for _, name := range []string{"a", "b", "c"} {
 			all = append(all, s.launch(name, gated("main", "second")))
 		}
@@ -108,7 +108,7 @@ func TestAllMembersLeaveAtOnce(t *testing.T) {
 
 // TestWaitingFleetLeavesGatesAlone: members that end while somebody else holds the gate change nothing about it.
 func TestWaitingFleetLeavesGatesAlone(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.store.Put(foreign("main", "stock"))
 		a := s.launch("a", gated("main"))
 		pass(time.Minute)
@@ -126,7 +126,7 @@ func TestWaitingFleetLeavesGatesAlone(t *testing.T) {
 
 // TestLostGateEndsMembers: whoever sees somebody else in the gate stops all work, and says why.
 func TestLostGateEndsMembers(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", gated("main", "second"))
 		pass(time.Minute)
 		s.allHeld("a")
@@ -149,7 +149,7 @@ func TestLostGateEndsMembers(t *testing.T) {
 
 // TestLostGateEndsWhoWaitsForItsLease: a member whose Lease an earlier incarnation still holds is ended by a lost gate as well.
 func TestLostGateEndsWhoWaitsForItsLease(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.store.Put(foreign(election.MemberLease("flotilla", "a"), election.NewIncarnation("a")))
 		a := s.launch("a", gated("main"))
 		pass(time.Minute)
@@ -168,17 +168,17 @@ func TestLostGateEndsWhoWaitsForItsLease(t *testing.T) {
 }
 
 // stockWrites has the stock controller manager write on everything.
-func (s *sea) stockWrites() {
+func (s *world) stockWrites() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sh := range s.plan.Shards() {
-		extent, _ := s.plan.Extent(sh.ID)
-		s.wrote(writer{sh.ID, "stock"}, extent)
+	for _, proc := range s.plan.Shards() {
+		extent, _ := s.plan.Extent(proc.ID)
+		s.wrote(writer{proc.ID, "stock"}, extent)
 	}
 }
 
 // stockReleases has it release its gate.
-func (s *sea) stockReleases() {
+func (s *world) stockReleases() {
 	lease := s.store.Get("kube-controller-manager").DeepCopy()
 	lease.Spec.HolderIdentity = ptr.To("")
 	s.store.Put(lease)
@@ -186,7 +186,7 @@ func (s *sea) stockReleases() {
 
 // TestWarmAtTheGate has a fleet wait for a gate with full caches, and begin from them, fresh, as soon as the gate is released.
 func TestWarmAtTheGate(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		// A fleet was there before, and has left what it wrote last: that says nothing about what came after it.
 		before := s.launch("a", nil)
 		pass(time.Minute)
@@ -197,8 +197,8 @@ func TestWarmAtTheGate(t *testing.T) {
 		s.launch("a", late)
 		s.launch("b", late)
 		pass(30 * time.Second)
-		if len(s.holders()) > 0 || s.cargoes != len(s.plan.Shards()) {
-			t.Errorf("while the gate is held by another: %v work, %d instances of %d are prepared", s.holders(), s.cargoes, len(s.plan.Shards()))
+		if len(s.holders()) > 0 || s.fakeWorks != len(s.plan.Shards()) {
+			t.Errorf("while the gate is held by another: %v work, %d instances of %d are prepared", s.holders(), s.fakeWorks, len(s.plan.Shards()))
 		}
 		s.stockWrites()
 		s.stockReleases()
@@ -217,15 +217,15 @@ func TestWarmAtTheGate(t *testing.T) {
 // TestFreshFleetPreparesOnce: members that come one after the other while nobody holds the gate build each shard once, where
 // it will be once all of them are active.
 func TestFreshFleetPreparesOnce(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		names := []string{"a", "b", "c", "d"}
 		for _, name := range names {
 			s.launch(name, gated("main"))
 			pass(500 * time.Millisecond)
 		}
 		pass(8 * time.Second)
-		if s.cargoes != len(s.plan.Shards()) || len(s.holders()) > 0 {
-			t.Errorf("while the gate is waited for, %d instances of %d are prepared, and %v work", s.cargoes, len(s.plan.Shards()), s.holders())
+		if s.fakeWorks != len(s.plan.Shards()) || len(s.holders()) > 0 {
+			t.Errorf("while the gate is waited for, %d instances of %d are prepared, and %v work", s.fakeWorks, len(s.plan.Shards()), s.holders())
 		}
 		pass(30 * time.Second)
 		s.allHeld(names...)

@@ -163,9 +163,9 @@ func TestJournalIsBounded(t *testing.T) {
 	}
 }
 
-// TestJournalOfAVoyage has members join, leave, fall silent and come back, and reads what one of them has observed.
-func TestJournalOfAVoyage(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+// TestJournalOfARandomHistory has members join, leave, fall silent and come back, and reads what one of them has observed.
+func TestJournalOfARandomHistory(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		pass(10 * time.Second)
 		b, c := s.launch("b", nil), s.launch("c", nil)

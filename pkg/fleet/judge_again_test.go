@@ -9,11 +9,11 @@ import (
 // is away. The planner cannot judge them then, and changes the plan when the member is back, though
 // the weights have changed no more by then and the interval is far from over.
 func TestPlannerJudgesOnceAllAreThere(t *testing.T) {
-	inBubble(t, 9, func(t *testing.T, s *sea) {
-		ships, before, planner := s.planned(t, rarely)
+	inBubble(t, 9, func(t *testing.T, s *world) {
+		processes, before, planner := s.planned(t, rarely)
 		away := besides(planner)
-		ships[away].stop()
-		<-ships[away].ended
+		processes[away].stop()
+		<-processes[away].ended
 		ring, _ := before.Ring("namespaces")
 		s.mu.Lock()
 		for _, r := range ring.Shards {
@@ -28,7 +28,7 @@ func TestPlannerJudgesOnceAllAreThere(t *testing.T) {
 		if now := s.known(t).Generation; now != before.Generation {
 			t.Fatalf("generation %d became %d while %s was away", before.Generation, now, away)
 		}
-		ships[away] = s.launch(away, rarely)
+		processes[away] = s.launch(away, rarely)
 		pass(10 * time.Minute)
 		if loads, ratio := s.loads(); ratio > 1.5 || s.known(t).Generation == before.Generation {
 			t.Errorf("ten minutes after %s is back, max/mean is %.2f: %v, want 1.5 at most", away, ratio, loads)

@@ -24,15 +24,15 @@ func (c aheadClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 func TestOneClockIsAhead(t *testing.T) {
 	for name, by := range map[string]time.Duration{"right": 0, "ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *sea) {
+			inBubble(t, 4, func(t *testing.T, s *world) {
 				a := s.launch("a", func(c *Config) { c.Clock = aheadClock{by: by} })
 				b := s.launch("b", nil)
 				c := s.launch("c", nil)
 				pass(time.Minute)
 				s.allHeld("a", "b", "c")
-				known := func(sh *ship) []string {
+				known := func(proc *process) []string {
 					var names []string
-					for _, m := range KnownMembers("flotilla", sh.observer.List()) {
+					for _, m := range KnownMembers("flotilla", proc.observer.List()) {
 						names = append(names, m.Name)
 					}
 					return names
@@ -41,16 +41,16 @@ func TestOneClockIsAhead(t *testing.T) {
 				<-b.ended
 				for _, when := range []time.Duration{0, 10 * time.Minute, 4 * time.Minute} {
 					pass(when)
-					for _, sh := range []*ship{a, c} {
-						if got := known(sh); !slices.Equal(got, []string{"a", "b", "c"}) {
-							t.Errorf("b is away for %v more, and %s knows %v", when, election.MemberOf(sh.Incarnation()), got)
+					for _, proc := range []*process{a, c} {
+						if got := known(proc); !slices.Equal(got, []string{"a", "b", "c"}) {
+							t.Errorf("b is away for %v more, and %s knows %v", when, election.MemberOf(proc.Incarnation()), got)
 						}
 					}
 				}
 				pass(2 * time.Minute)
-				for _, sh := range []*ship{a, c} {
-					if got := known(sh); !slices.Equal(got, []string{"a", "c"}) {
-						t.Errorf("b is away for 16 minutes, and %s knows %v", election.MemberOf(sh.Incarnation()), got)
+				for _, proc := range []*process{a, c} {
+					if got := known(proc); !slices.Equal(got, []string{"a", "c"}) {
+						t.Errorf("b is away for 16 minutes, and %s knows %v", election.MemberOf(proc.Incarnation()), got)
 					}
 				}
 			})

@@ -40,7 +40,7 @@ func atHelm(t *testing.T, plan shard.Plan, lease *coordinationv1.Lease) (*planne
 	client := store.Client("a")
 	m, err := New(Config{
 		Fleet: "flotilla", Member: "a", Plan: testPlan(t, 4), Leases: client, Timing: election.DefaultTiming(),
-		Build: (&ship{}).build, Exit: func(string) {},
+		Build: (&process{}).build, Exit: func(string) {},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -37,14 +37,14 @@ func TestLookIsNotBeforeTheClaim(t *testing.T) {
 		"the watch hangs": func(c *leasetest.Client) { c.Block("watch") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 8, func(t *testing.T, s *sea) {
+			inBubble(t, 8, func(t *testing.T, s *world) {
 				s.launch("a", nil)
 				pass(time.Minute)
 				first := shard.ID{Ring: "namespaces", Name: "00"}
 				elsewhere := shard.ID{Ring: "namespaces", Name: "elsewhere"}
 				holder := election.NewIncarnation("x")
 				var once sync.Once
-				var b *ship
+				var b *process
 				claimed := make(chan struct{})
 				b = s.launch("b", func(c *Config) {
 					client := c.Leases.(*leasetest.Client)

@@ -23,9 +23,9 @@ func (w wedged) Run(ctx context.Context) error {
 	return err
 }
 
-// hull is a member whose work is wedged, and what came of it.
-type hull struct {
-	*ship
+// wedgedProcess is a member whose work is wedged, and what came of it.
+type wedgedProcess struct {
+	*process
 	free func()
 
 	mu       sync.Mutex
@@ -38,10 +38,10 @@ type hull struct {
 }
 
 // launchWedged launches a member whose work on the shard does not return.
-func (s *sea) launchWedged(name string, id shard.ID, change func(*Config)) *hull {
-	h, free := &hull{}, make(chan struct{})
+func (s *world) launchWedged(name string, id shard.ID, change func(*Config)) *wedgedProcess {
+	h, free := &wedgedProcess{}, make(chan struct{})
 	h.free = sync.OnceFunc(func() { close(free) })
-	h.ship = s.launch(name, func(c *Config) {
+	h.process = s.launch(name, func(c *Config) {
 		change(c)
 		build := c.Build
 		c.Build = func(ctx context.Context, w Work) (Instance, error) {
@@ -94,7 +94,7 @@ func TestDrainThatDoesNotEnd(t *testing.T) {
 		"the process stops, a minute to shut down": {time.Minute, true, leaseDuration},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 2, func(t *testing.T, s *sea) {
+			inBubble(t, 2, func(t *testing.T, s *world) {
 				id := shard.ID{Ring: "namespaces", Name: "00"}
 				a := s.launchWedged("a", id, func(c *Config) { c.ShutdownTimeout, c.HandoffTimeout = tc.shutdown, handoff })
 				pass(20 * time.Second)

@@ -17,7 +17,7 @@ import (
 )
 
 // apply writes a plan as an operator does, and has the test know it.
-func (s *sea) apply(plan shard.Plan) {
+func (s *world) apply(plan shard.Plan) {
 	s.t.Helper()
 	lease, err := WithPlan("flotilla", s.store.Get(PlanLease("flotilla")), plan)
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *sea) apply(plan shard.Plan) {
 }
 
 // next returns the present plan with another generation and ring namespaces changed.
-func (s *sea) next(change func(*shard.Ring)) shard.Plan {
+func (s *world) next(change func(*shard.Ring)) shard.Plan {
 	s.t.Helper()
 	current, err := PlanOf(s.store.Get(PlanLease("flotilla")))
 	if err != nil {
@@ -69,22 +69,22 @@ func merge(r *shard.Ring, i int) {
 }
 
 // terms returns the term of each shard's Lease.
-func (s *sea) terms() map[shard.ID]int32 {
+func (s *world) terms() map[shard.ID]int32 {
 	terms := map[shard.ID]int32{}
-	for _, sh := range s.plan.Shards() {
-		terms[sh.ID] = election.RecordFrom(s.store.Get(ShardLease("flotilla", sh.ID))).Transitions
+	for _, proc := range s.plan.Shards() {
+		terms[proc.ID] = election.RecordFrom(s.store.Get(ShardLease("flotilla", proc.ID))).Transitions
 	}
 	return terms
 }
 
 // requireWorked fails unless every shard of the plan is worked on, and nothing else.
-func (s *sea) requireWorked() {
+func (s *world) requireWorked() {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sh := range s.plan.Shards() {
-		if _, worked := s.workers[sh.ID]; !worked {
-			s.t.Errorf("%s is not worked on", sh.ID)
+	for _, proc := range s.plan.Shards() {
+		if _, worked := s.workers[proc.ID]; !worked {
+			s.t.Errorf("%s is not worked on", proc.ID)
 		}
 	}
 	if len(s.workers) != len(s.plan.Shards()) {
@@ -93,7 +93,7 @@ func (s *sea) requireWorked() {
 }
 
 // reported returns how many events of a kind there were.
-func (s *sea) reported(kind election.EventType) int {
+func (s *world) reported(kind election.EventType) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -107,7 +107,7 @@ func (s *sea) reported(kind election.EventType) int {
 
 // TestChangeOfPlan splits a shard, merges two, and sees that the others never stop and that what is new begins warm.
 func TestChangeOfPlan(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		for _, name := range []string{"a", "b", "c"} {
 			s.launch(name, nil)
 		}
@@ -151,7 +151,7 @@ func TestChangeOfPlan(t *testing.T) {
 
 // TestControllersMoveFromRingToRing opens a ring for one controller, served by members of its own, and closes it again.
 func TestControllersMoveFromRingToRing(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.plan.Rings[0].Controllers = []string{"cronjob-controller", "deployment-controller", "job-controller"}
 		s.launch("a", func(c *Config) { c.Rings = []string{"namespaces", "cluster"} })
 		s.launch("b", func(c *Config) { c.Rings = []string{"namespaces", "cluster"} })
@@ -202,7 +202,7 @@ func must[T any](v T, err error) T {
 
 // TestPlanGoesBack changes the plan, and back before the change is done: what has not stopped goes on.
 func TestPlanGoesBack(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -228,8 +228,8 @@ func TestPlanGoesBack(t *testing.T) {
 // TestStoppedAsItInherits: a claim that ends between the moment in which what it inherits is ready and the one in which its
 // work begins leaves nothing behind.
 func TestStoppedAsItInherits(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
-		var a *ship
+	inBubble(t, 4, func(t *testing.T, s *world) {
+		var a *process
 		var armed, inherited atomic.Bool
 		a = s.launch("a", func(c *Config) {
 			observe := c.Observe
@@ -246,7 +246,7 @@ func TestStoppedAsItInherits(t *testing.T) {
 		armed.Store(true)
 		s.apply(s.next(func(r *shard.Ring) { split(r, 1) }))
 		<-a.ended
-		if left := s.counts().cargoes; !inherited.Load() || left > 0 {
+		if left := s.counts().fakeWorks; !inherited.Load() || left > 0 {
 			t.Errorf("stopped as it inherited: %t; %d instances are left", inherited.Load(), left)
 		}
 	})
@@ -265,7 +265,7 @@ func TestSpoiltPlan(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *sea) {
+			inBubble(t, 4, func(t *testing.T, s *world) {
 				a := s.launch("a", nil)
 				pass(time.Minute)
 				s.launch("b", nil)
@@ -308,7 +308,7 @@ func TestSpoiltPlan(t *testing.T) {
 
 // TestSpoiltPlanWithoutPlanner has nobody who could put the plan back: everything goes on by the last good one.
 func TestSpoiltPlanWithoutPlanner(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -336,7 +336,7 @@ func TestSpoiltPlanWithoutPlanner(t *testing.T) {
 
 // TestTwoPlansOfOneGeneration has members that were cut off while the plan began anew: in the end all work by one.
 func TestTwoPlansOfOneGeneration(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		pass(time.Minute)
 		other := s.next(func(r *shard.Ring) { split(r, 1) })
@@ -351,9 +351,9 @@ func TestTwoPlansOfOneGeneration(t *testing.T) {
 		c := s.launch("c", nil)
 		pass(2 * time.Minute)
 		plan := must(PlanOf(s.store.Get(PlanLease("flotilla"))))
-		for _, sh := range []*ship{a, b, c} {
-			if got, _ := sh.Plan(); got.Digest() != plan.Digest() || sh.Refused() != nil {
-				t.Errorf("%s works by generation %d, %s; on the Lease is %d, %s: %v", sh.Incarnation(), got.Generation, got.Digest(), plan.Generation, plan.Digest(), sh.Refused())
+		for _, proc := range []*process{a, b, c} {
+			if got, _ := proc.Plan(); got.Digest() != plan.Digest() || proc.Refused() != nil {
+				t.Errorf("%s works by generation %d, %s; on the Lease is %d, %s: %v", proc.Incarnation(), got.Generation, got.Digest(), plan.Generation, plan.Digest(), proc.Refused())
 			}
 		}
 		s.plan = plan
@@ -363,7 +363,7 @@ func TestTwoPlansOfOneGeneration(t *testing.T) {
 
 // TestMembersThatMissedGenerations has a member cut off while the plan changes twice.
 func TestMembersThatMissedGenerations(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -382,44 +382,46 @@ func TestMembersThatMissedGenerations(t *testing.T) {
 	})
 }
 
-// TestVoyagesOfPlans starts, stops and cuts off members at random while plans follow each other.
-func TestVoyagesOfPlans(t *testing.T) {
-	for range voyages() {
+// TestRandomPlans starts, stops and cuts off members at random while plans follow each other.
+func TestRandomPlans(t *testing.T) {
+	for range histories() {
 		seed := rand.Uint64()
 		if *seedFlag != 0 {
 			seed = *seedFlag
 		}
 		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
-			inBubble(t, 5, func(t *testing.T, s *sea) { voyageOfPlans(t, s, rand.New(rand.NewPCG(seed, 0))) })
+			inBubble(t, 5, func(t *testing.T, s *world) { randomPlans(t, s, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 }
 
-func voyageOfPlans(t *testing.T, s *sea, random *rand.Rand) {
-	afloat := map[string]*ship{}
-	launch := func(name string) { afloat[name] = s.launch(name, func(c *Config) { c.Standby = random.IntN(4) == 0 }) }
+func randomPlans(t *testing.T, s *world, random *rand.Rand) {
+	launched := map[string]*process{}
+	launch := func(name string) {
+		launched[name] = s.launch(name, func(c *Config) { c.Standby = random.IntN(4) == 0 })
+	}
 	launch("a")
 	launch("b")
 	pass(30 * time.Second)
 	for range 20 {
 		name := string(rune('a' + random.IntN(4)))
-		sh, exists := afloat[name]
+		proc, exists := launched[name]
 		switch {
 		case random.IntN(2) == 0:
 			s.apply(s.next(func(r *shard.Ring) { shuffle(r, random) }))
 		case !exists:
 			launch(name)
 		case random.IntN(2) == 0:
-			sh.stop()
-			delete(afloat, name)
+			proc.stop()
+			delete(launched, name)
 		default:
-			sh.client.Block()
-			t.Cleanup(func() { sh.client.Unblock() })
-			delete(afloat, name)
+			proc.client.Block()
+			t.Cleanup(func() { proc.client.Unblock() })
+			delete(launched, name)
 		}
 		pass(time.Duration(random.IntN(8_000)) * time.Millisecond)
 	}
-	if len(afloat) == 0 {
+	if len(launched) == 0 {
 		launch("a")
 	}
 	pass(3 * time.Minute)

@@ -12,11 +12,11 @@ import (
 )
 
 // Weigh implements Weigher: a namespace has as many objects as the test says.
-func (c *cargo) Weigh() map[string]int64 {
-	c.sea.mu.Lock()
-	defer c.sea.mu.Unlock()
+func (c *fakeWork) Weigh() map[string]int64 {
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
 	weights := map[string]int64{}
-	for namespace, weight := range c.sea.weights {
+	for namespace, weight := range c.world.weights {
 		if !strings.HasPrefix(namespace, "group ") && c.work.Shard.Range.ContainsNamespace(namespace) {
 			weights[namespace] = weight
 		}
@@ -25,21 +25,21 @@ func (c *cargo) Weigh() map[string]int64 {
 }
 
 // Load implements Loader: 100 bytes an object, and of a group what the test says.
-func (c *cargo) Load() (Load, bool) {
+func (c *fakeWork) Load() (Load, bool) {
 	load := Load{Namespaces: c.Weigh()}
-	c.sea.mu.Lock()
-	defer c.sea.mu.Unlock()
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
 	for namespace := range load.Namespaces {
 		load.Namespaces[namespace] *= 100
 	}
 	if !c.work.Shard.Namespaced() {
-		load = Load{Shared: 100 * c.sea.weights["group "+c.work.Shard.Group]}
+		load = Load{Shared: 100 * c.world.weights["group "+c.work.Shard.Group]}
 	}
-	return load, c.sea.weights != nil
+	return load, c.world.weights != nil
 }
 
 // loads returns the weight that each member works on, and the greatest over the mean.
-func (s *sea) loads() (map[string]int64, float64) {
+func (s *world) loads() (map[string]int64, float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	loads, total, most := map[string]int64{}, int64(0), int64(0)
@@ -64,7 +64,7 @@ func (s *sea) loads() (map[string]int64, float64) {
 }
 
 // known takes in the plan that the fleet has made for itself.
-func (s *sea) known(t *testing.T) shard.Plan {
+func (s *world) known(t *testing.T) shard.Plan {
 	t.Helper()
 	plan, err := PlanOf(s.store.Get(PlanLease("flotilla")))
 	if err != nil {
@@ -82,7 +82,7 @@ func TestPlannerBalances(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out: hours of planning for 1,000 namespaces")
 	}
-	inBubble(t, 16, func(t *testing.T, s *sea) {
+	inBubble(t, 16, func(t *testing.T, s *world) {
 		s.weights = map[string]int64{}
 		for i := range 1000 {
 			s.weights[fmt.Sprintf("ns-%d", i)] = 20
@@ -138,7 +138,7 @@ func TestPlannerBalances(t *testing.T) {
 // TestPlannerWeighsGroups has a group that is as heavy as a quarter of the ranges: whoever has it has few of them, and they
 // give way at once where it goes. Nothing is moved when that is done.
 func TestPlannerWeighsGroups(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		s.plan.Rings[1].Shards[0].Beside = "nodes" // garbage
 		s.weights = map[string]int64{"group nodes": 3000}
 		for i := range 300 {
@@ -147,9 +147,9 @@ func TestPlannerWeighsGroups(t *testing.T) {
 		replanning := func(c *Config) {
 			c.Replanning, c.CensusInterval = Replanning{Interval: time.Hour}, time.Minute
 		}
-		ships := map[string]*ship{}
+		processes := map[string]*process{}
 		for _, name := range []string{"a", "b", "c", "d"} {
-			ships[name] = s.launch(name, replanning)
+			processes[name] = s.launch(name, replanning)
 		}
 		check := func(when string) string {
 			t.Helper()
@@ -171,10 +171,10 @@ func TestPlannerWeighsGroups(t *testing.T) {
 		if after := s.known(t).Generation; after != before {
 			t.Errorf("generation %d became %d while nothing happened", before, after)
 		}
-		ships[has].stop()
-		<-ships[has].ended
+		processes[has].stop()
+		<-processes[has].ended
 		pass(time.Minute)
-		ships[has] = s.launch(has, replanning)
+		processes[has] = s.launch(has, replanning)
 		pass(10 * time.Minute)
 		if now := check("after a restart"); now == has {
 			t.Errorf("the group is on %s again, it was to stay where it went", now)
@@ -188,7 +188,7 @@ func TestPlannerLetsShardsRest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out: hours of planning")
 	}
-	inBubble(t, 16, func(t *testing.T, s *sea) {
+	inBubble(t, 16, func(t *testing.T, s *world) {
 		r := rand.New(rand.NewPCG(1, 2))
 		s.weights = map[string]int64{}
 		drift := func() {
@@ -239,14 +239,14 @@ func TestPlannerLetsShardsRest(t *testing.T) {
 
 // TestPlannerDies has the planner die between its changes: another goes on.
 func TestPlannerDies(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		s.weights = map[string]int64{}
 		for i := range 500 {
 			s.weights[fmt.Sprintf("team-%03d", i)] = 20
 		}
-		ships := map[string]*ship{}
+		processes := map[string]*process{}
 		for _, name := range []string{"a", "b", "c"} {
-			ships[name] = s.launch(name, func(c *Config) {
+			processes[name] = s.launch(name, func(c *Config) {
 				c.Replanning, c.CensusInterval = Replanning{Interval: 30 * time.Second}, 10*time.Second
 			})
 		}
@@ -254,11 +254,11 @@ func TestPlannerDies(t *testing.T) {
 		for range 3 {
 			planner := election.MemberOf(election.RecordFrom(s.store.Get(PlanLease("flotilla"))).Holder)
 			before := s.known(t).Generation
-			ships[planner].client.Block()
+			processes[planner].client.Block()
 			pass(20 * time.Second)
-			ships[planner].client.Unblock()
-			<-ships[planner].ended
-			ships[planner] = s.launch(planner, func(c *Config) {
+			processes[planner].client.Unblock()
+			<-processes[planner].ended
+			processes[planner] = s.launch(planner, func(c *Config) {
 				c.Replanning, c.CensusInterval = Replanning{Interval: 30 * time.Second}, 10*time.Second
 			})
 			pass(2 * time.Minute)

@@ -44,7 +44,7 @@ func picky(c *Config) {
 }
 
 // applyBad writes a plan that no member may follow, as somebody with kubectl does, and returns it.
-func (s *sea) applyBad(change func(*shard.Plan), tamper ...func(*coordinationv1.Lease)) shard.Plan {
+func (s *world) applyBad(change func(*shard.Plan), tamper ...func(*coordinationv1.Lease)) shard.Plan {
 	s.t.Helper()
 	plan := s.next(func(*shard.Ring) {})
 	plan.Generation += 5 // beyond what is refused
@@ -60,25 +60,25 @@ func (s *sea) applyBad(change func(*shard.Plan), tamper ...func(*coordinationv1.
 }
 
 // die cuts a member off until others may have taken all over that it held.
-func (sh *ship) die() {
-	sh.client.Block()
+func (proc *process) die() {
+	proc.client.Block()
 	pass(40 * time.Second)
 }
 
 // requireRefused fails unless the member refuses what is on the Lease, for this reason, and works
 // by the good plan.
-func (s *sea) requireRefused(sh *ship, reason string, good shard.Plan) {
+func (s *world) requireRefused(proc *process, reason string, good shard.Plan) {
 	s.t.Helper()
-	if err := sh.Refused(); err == nil || !strings.Contains(err.Error(), reason) {
-		s.t.Errorf("%s refuses because of %v, want %s", sh.Incarnation(), err, reason)
+	if err := proc.Refused(); err == nil || !strings.Contains(err.Error(), reason) {
+		s.t.Errorf("%s refuses because of %v, want %s", proc.Incarnation(), err, reason)
 	}
-	if plan, _ := sh.Plan(); plan.Generation != good.Generation || plan.Digest() != good.Digest() {
-		s.t.Errorf("%s: %s works by generation %d, want %d", reason, sh.Incarnation(), plan.Generation, good.Generation)
+	if plan, _ := proc.Plan(); plan.Generation != good.Generation || plan.Digest() != good.Digest() {
+		s.t.Errorf("%s: %s works by generation %d, want %d", reason, proc.Incarnation(), plan.Generation, good.Generation)
 	}
 }
 
 // requireTerms fails if a shard has been acquired more often than that since.
-func (s *sea) requireTerms(before map[shard.ID]int32, more int32, when string) {
+func (s *world) requireTerms(before map[shard.ID]int32, more int32, when string) {
 	s.t.Helper()
 	for id, term := range s.terms() {
 		if term > before[id]+more {
@@ -93,7 +93,7 @@ func (s *sea) requireTerms(before map[shard.ID]int32, more int32, when string) {
 func TestPlanThatMayNotFollow(t *testing.T) {
 	for want, change := range badPlans {
 		t.Run(want, func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *sea) {
+			inBubble(t, 4, func(t *testing.T, s *world) {
 				a, b := s.launch("a", picky), s.launch("b", picky)
 				pass(time.Minute)
 				s.allHeld("a", "b")
@@ -149,7 +149,7 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 	const want = "rings[0].shards[1].range"
 	for name, tamper := range map[string]func(*coordinationv1.Lease){"removed": forget, "spoilt": spoil} {
 		t.Run(name+" while members live", func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *sea) {
+			inBubble(t, 4, func(t *testing.T, s *world) {
 				s.launch("a", picky)
 				pass(time.Minute)
 				good := s.plan
@@ -164,7 +164,7 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 			})
 		})
 		t.Run(name+" while none lives", func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *sea) {
+			inBubble(t, 4, func(t *testing.T, s *world) {
 				a := s.launch("a", picky)
 				pass(time.Minute)
 				good := s.plan
@@ -190,7 +190,7 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 			})
 		})
 		t.Run(name+" and the plan is good", func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *sea) {
+			inBubble(t, 4, func(t *testing.T, s *world) {
 				a := s.launch("a", picky)
 				pass(time.Minute)
 				a.die()
@@ -204,7 +204,7 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 }
 
 // workersAt returns how many shards are worked on that cover a controller at a hash.
-func (s *sea) workersAt(controller string, hash uint64) int {
+func (s *world) workersAt(controller string, hash uint64) int {
 	n := 0
 	for _, w := range s.working() {
 		if slices.Contains(w.extent.Controllers, controller) && w.extent.Range.Contains(hash) {
@@ -217,16 +217,16 @@ func (s *sea) workersAt(controller string, hash uint64) int {
 // TestSomeRefuse has members that cannot work by a plan which another works by: they keep what they
 // run, and claim nothing else by the old plan, or each would wait for the other's shards.
 func TestSomeRefuse(t *testing.T) {
-	t.Run("it is the plan on the Lease", func(t *testing.T) { someRefuse(t, func(*sea) {}) })
+	t.Run("it is the plan on the Lease", func(t *testing.T) { someRefuse(t, func(*world) {}) })
 	t.Run("all refuse the one after it", func(t *testing.T) {
-		someRefuse(t, func(s *sea) { s.applyBad(badPlans["rings[0].shards[1].range"]) })
+		someRefuse(t, func(s *world) { s.applyBad(badPlans["rings[0].shards[1].range"]) })
 	})
 }
 
 // someRefuse has a member work by a plan that the others refuse, and those die. next comes before.
-func someRefuse(t *testing.T, next func(s *sea)) {
+func someRefuse(t *testing.T, next func(s *world)) {
 	t.Helper()
-	inBubble(t, 6, func(t *testing.T, s *sea) {
+	inBubble(t, 6, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		b, c := s.launch("b", picky), s.launch("c", picky)
 		pass(time.Minute)
@@ -236,16 +236,16 @@ func someRefuse(t *testing.T, next func(s *sea)) {
 		plan := s.next(func(r *shard.Ring) { r.Controllers = append(r.Controllers, "strange-controller") })
 		s.apply(plan)
 		pass(30 * time.Second)
-		requireKept := func(when string, refusing ...*ship) {
+		requireKept := func(when string, refusing ...*process) {
 			t.Helper()
 			for _, lease := range must(s.store.Client("test").List(t.Context(), metav1.ListOptions{})).Items {
-				for _, sh := range refusing {
-					if id := (shard.ID{Ring: lease.Labels[RingLabel], Name: lease.Labels[ShardLabel]}); id.Ring != "" && election.RecordFrom(&lease).Holder == sh.Incarnation() {
+				for _, proc := range refusing {
+					if id := (shard.ID{Ring: lease.Labels[RingLabel], Name: lease.Labels[ShardLabel]}); id.Ring != "" && election.RecordFrom(&lease).Holder == proc.Incarnation() {
 						if _, planned := plan.Shard(id); planned && id.Ring == "namespaces" {
-							t.Errorf("%s: %s holds %s, which it cannot run", when, sh.Incarnation(), lease.Name)
+							t.Errorf("%s: %s holds %s, which it cannot run", when, proc.Incarnation(), lease.Name)
 						}
-						if s.working()[id].incarnation != sh.Incarnation() {
-							t.Errorf("%s: %s holds %s and does not run it", when, sh.Incarnation(), lease.Name)
+						if s.working()[id].incarnation != proc.Incarnation() {
+							t.Errorf("%s: %s holds %s and does not run it", when, proc.Incarnation(), lease.Name)
 						}
 					}
 				}
@@ -272,7 +272,7 @@ func someRefuse(t *testing.T, next func(s *sea)) {
 
 // TestShardThatIsNotInThePlan is given up, and not claimed again before the plan is another one.
 func TestShardThatIsNotInThePlan(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", picky)
 		pass(time.Minute)
 		r := a.runners.list()[0]
@@ -292,7 +292,7 @@ func TestShardThatIsNotInThePlan(t *testing.T) {
 // TestMemberWithoutPlanIsLeftOut has a member that can work neither by a plan that all refuse nor
 // by the last good one: it owns nothing, so that another one takes over what a dead member held.
 func TestMemberWithoutPlanIsLeftOut(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		a, b := s.launch("a", picky), s.launch("b", picky)
 		pass(time.Minute)
 		s.allHeld("a", "b")
@@ -323,7 +323,7 @@ func TestMemberWithoutPlanIsLeftOut(t *testing.T) {
 // TestFollowersCountOnEachOther has two members work by a plan that a third refuses, and all refuse
 // the one after it. What one of the two leaves is the other's: the third would not claim it.
 func TestFollowersCountOnEachOther(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		a, b, c := s.launch("a", nil), s.launch("b", nil), s.launch("c", picky)
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")

@@ -11,7 +11,7 @@ import (
 
 // TestRenewing has a member renew its Lease for a while, and hang in the middle of it.
 func TestRenewing(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		const tolerance = 20 * time.Second
 		hangs, hang := make(chan struct{}), &atomic.Bool{}
 		a := s.launch("a", func(c *Config) {

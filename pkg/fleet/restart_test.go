@@ -11,7 +11,7 @@ import (
 
 // planned launches a, b and c with equal shares of 300 namespaces, a planner whose interval does
 // not end within the test, and returns them with the plan and the planner's name.
-func (s *sea) planned(t *testing.T, replanning func(*Config)) (ships map[string]*ship, plan shard.Plan, planner string) {
+func (s *world) planned(t *testing.T, replanning func(*Config)) (processes map[string]*process, plan shard.Plan, planner string) {
 	t.Helper()
 	s.weights = map[string]int64{}
 	for i := range 300 {
@@ -21,12 +21,12 @@ func (s *sea) planned(t *testing.T, replanning func(*Config)) (ships map[string]
 	for i := range s.plan.Rings[0].Shards {
 		s.plan.Rings[0].Shards[i].Home = names[i%len(names)]
 	}
-	ships = map[string]*ship{}
+	processes = map[string]*process{}
 	for _, name := range names {
-		ships[name] = s.launch(name, replanning)
+		processes[name] = s.launch(name, replanning)
 	}
 	pass(10 * time.Minute)
-	return ships, s.known(t), election.MemberOf(election.RecordFrom(s.store.Get(PlanLease("flotilla"))).Holder)
+	return processes, s.known(t), election.MemberOf(election.RecordFrom(s.store.Get(PlanLease("flotilla"))).Holder)
 }
 
 func rarely(c *Config) {
@@ -44,13 +44,13 @@ func besides(name string) string {
 // TestRestartLeavesThePlan: a member that was away for a while, and waits to be given shards, finds
 // the plan as it was.
 func TestRestartLeavesThePlan(t *testing.T) {
-	inBubble(t, 9, func(t *testing.T, s *sea) {
-		ships, before, planner := s.planned(t, rarely)
+	inBubble(t, 9, func(t *testing.T, s *world) {
+		processes, before, planner := s.planned(t, rarely)
 		away := besides(planner)
-		ships[away].stop()
-		<-ships[away].ended
+		processes[away].stop()
+		<-processes[away].ended
 		pass(5 * time.Minute)
-		ships[away] = s.launch(away, func(c *Config) { rarely(c); c.RebalanceDelay = time.Minute })
+		processes[away] = s.launch(away, func(c *Config) { rarely(c); c.RebalanceDelay = time.Minute })
 		pass(5 * time.Minute)
 		if now := s.known(t).Generation; now != before.Generation {
 			t.Errorf("generation %d became %d because %s was restarted", before.Generation, now, away)

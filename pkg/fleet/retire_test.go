@@ -19,7 +19,7 @@ import (
 const mergedAway = "flotilla-namespaces-01"
 
 // requireRetired fails unless the Lease is emptied, and has an owner or not.
-func (s *sea) requireRetired(name string, owned bool) {
+func (s *world) requireRetired(name string, owned bool) {
 	s.t.Helper()
 	lease := s.store.Get(name)
 	record := election.RecordFrom(lease)
@@ -28,11 +28,13 @@ func (s *sea) requireRetired(name string, owned bool) {
 	}
 }
 
-func (s *sea) isRetired(name string) bool { return election.RecordFrom(s.store.Get(name)).IsRetired() }
+func (s *world) isRetired(name string) bool {
+	return election.RecordFrom(s.store.Get(name)).IsRetired()
+}
 
 // TestLeasesOfShardsThatAreNoMoreAreRetired merges two shards, and makes two of them again.
 func TestLeasesOfShardsThatAreNoMoreAreRetired(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -45,9 +47,9 @@ func TestLeasesOfShardsThatAreNoMoreAreRetired(t *testing.T) {
 		}
 		pass(2 * time.Minute)
 		s.requireRetired(mergedAway, true)
-		for _, sh := range s.plan.Shards() {
-			if s.isRetired(ShardLease("flotilla", sh.ID)) {
-				t.Errorf("the Lease of %s is retired, which is in the plan", sh.ID)
+		for _, proc := range s.plan.Shards() {
+			if s.isRetired(ShardLease("flotilla", proc.ID)) {
+				t.Errorf("the Lease of %s is retired, which is in the plan", proc.ID)
 			}
 		}
 		writes := len(s.store.History())
@@ -84,7 +86,7 @@ func (c *clinging) Update(ctx context.Context, lease *coordinationv1.Lease, opts
 
 // TestNothingIsRetiredWhileAnythingMoves has somebody hold what is in no plan: heirs may need any Lease.
 func TestNothingIsRetiredWhileAnythingMoves(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		c := s.launch("c", func(c *Config) { c.Leases = &clinging{c.Leases.(*leasetest.Client), "flotilla-namespaces-old"} })
 		pass(time.Minute)
@@ -119,7 +121,7 @@ func (o *ownerless) Update(ctx context.Context, lease *coordinationv1.Lease, opt
 }
 
 func TestRetiredWhereOwnersAreRefused(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", func(c *Config) { c.Leases = &ownerless{c.Leases.(*leasetest.Client)} })
 		pass(time.Minute)
 		s.apply(s.next(func(r *shard.Ring) { merge(r, 0) }))

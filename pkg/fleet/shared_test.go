@@ -10,7 +10,7 @@ import (
 
 // slow is work that writes for a while after it was asked to stop.
 type slow struct {
-	*cargo
+	*fakeWork
 	by time.Duration
 }
 
@@ -18,11 +18,11 @@ func (w slow) Run(ctx context.Context) error {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(w.by, cancel) })()
-	return w.cargo.Run(late)
+	return w.fakeWork.Run(late)
 }
 
 // quiet is work that never writes.
-type quiet struct{ *cargo }
+type quiet struct{ *fakeWork }
 
 func (w quiet) Run(ctx context.Context) error {
 	w.work.Running()
@@ -33,17 +33,17 @@ func (w quiet) Run(ctx context.Context) error {
 
 // leisurely is work whose caches take long to fill after they have listed.
 type leisurely struct {
-	*cargo
+	*fakeWork
 	by time.Duration
 }
 
 func (w leisurely) Warm(ctx context.Context) error {
 	defer time.Sleep(w.by) // virtual
-	return w.cargo.Warm(ctx)
+	return w.fakeWork.Warm(ctx)
 }
 
 // with has a member do other work.
-func with(replace func(*cargo) Instance) func(*Config) {
+func with(replace func(*fakeWork) Instance) func(*Config) {
 	return func(c *Config) {
 		build := c.Build
 		c.Build = func(ctx context.Context, w Work) (Instance, error) {
@@ -51,7 +51,7 @@ func with(replace func(*cargo) Instance) func(*Config) {
 			if err != nil {
 				return nil, err
 			}
-			return replace(instance.(*cargo)), nil
+			return replace(instance.(*fakeWork)), nil
 		}
 	}
 }
@@ -59,11 +59,11 @@ func with(replace func(*cargo) Instance) func(*Config) {
 // TestWhatOthersWroteIsSeen has a shard split, and its parts move on to a member that began to prepare for them while their
 // ancestor still wrote: what their last holder leaves on the Leases says nothing of that.
 func TestWhatOthersWroteIsSeen(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *sea) {
-		s.launch("a", with(func(c *cargo) Instance { return slow{c, 3 * time.Second} }))
+	inBubble(t, 2, func(t *testing.T, s *world) {
+		s.launch("a", with(func(c *fakeWork) Instance { return slow{c, 3 * time.Second} }))
 		pass(20 * time.Second)
-		s.launch("b", with(func(c *cargo) Instance { return quiet{c} }))
-		s.launch("c", with(func(c *cargo) Instance { return leisurely{c, 5 * time.Second} }))
+		s.launch("b", with(func(c *fakeWork) Instance { return quiet{c} }))
+		s.launch("c", with(func(c *fakeWork) Instance { return leisurely{c, 5 * time.Second} }))
 		s.joins("b")
 		s.joins("c")
 		s.drain("b", "x")

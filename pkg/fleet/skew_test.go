@@ -56,7 +56,7 @@ func planOf(t *testing.T, version int, plan shard.Plan) shard.Plan {
 }
 
 // of has a member be of a version.
-func (s *sea) of(version int) func(*Config) {
+func (s *world) of(version int) func(*Config) {
 	plan := planOf(s.t, version, s.plan)
 	return func(c *Config) { c.Catalogue, c.Plan = buildOf(version), plan }
 }
@@ -87,7 +87,7 @@ const (
 
 // watchman looks, all the time, at whether controllers run on every namespace.
 type watchman struct {
-	sea         *sea
+	world       *world
 	controllers []string
 	stop        chan struct{}
 	ended       chan struct{}
@@ -98,8 +98,8 @@ type watchman struct {
 }
 
 // watch begins to look once everything runs.
-func (s *sea) watch(controllers ...string) *watchman {
-	w := &watchman{sea: s, controllers: controllers, stop: make(chan struct{}), ended: make(chan struct{}), longest: map[string]time.Duration{}}
+func (s *world) watch(controllers ...string) *watchman {
+	w := &watchman{world: s, controllers: controllers, stop: make(chan struct{}), ended: make(chan struct{}), longest: map[string]time.Duration{}}
 	go func() {
 		defer close(w.ended)
 		since, begin := map[string]time.Time{}, time.Now()
@@ -139,17 +139,17 @@ func (w *watchman) end() {
 
 // require fails if one of them did not run somewhere for longer.
 func (w *watchman) require(most time.Duration) {
-	w.sea.t.Helper()
+	w.world.t.Helper()
 	w.end()
 	for _, c := range w.controllers {
 		if w.longest[c] > most {
-			w.sea.t.Errorf("%s did not run somewhere for %v, want at most %v; %s", c, w.longest[c], most, w.scene)
+			w.world.t.Errorf("%s did not run somewhere for %v, want at most %v; %s", c, w.longest[c], most, w.scene)
 		}
 	}
 }
 
 // scene says who holds what, and who works on what.
-func (s *sea) scene() string {
+func (s *world) scene() string {
 	var lines []string
 	working := s.working()
 	for id, w := range working {
@@ -169,7 +169,7 @@ func (s *sea) scene() string {
 }
 
 // covered reports whether the controller runs on every namespace.
-func (s *sea) covered(controller string) bool {
+func (s *world) covered(controller string) bool {
 	var ranges []shard.Range
 	for _, w := range s.working() {
 		if slices.Contains(w.extent.Controllers, controller) {
@@ -190,7 +190,7 @@ func (s *sea) covered(controller string) bool {
 }
 
 // runners returns the members that run the controller, sorted.
-func (s *sea) runners(controller string) []string {
+func (s *world) runners(controller string) []string {
 	var names []string
 	for _, w := range s.working() {
 		if slices.Contains(w.extent.Controllers, controller) {
@@ -201,7 +201,7 @@ func (s *sea) runners(controller string) []string {
 	return slices.Compact(names)
 }
 
-func (s *sea) requirePlain(when, want string) shard.Plan {
+func (s *world) requirePlain(when, want string) shard.Plan {
 	s.t.Helper()
 	plan := must(PlanOf(s.store.Get(PlanLease("flotilla"))))
 	if got := plain(plan); got != want {
@@ -211,21 +211,21 @@ func (s *sea) requirePlain(when, want string) shard.Plan {
 }
 
 // rolled restarts the members one after the other with another version.
-func (s *sea) rolled(ships map[string]*ship, version int, after func(name string)) {
+func (s *world) rolled(processes map[string]*process, version int, after func(name string)) {
 	s.t.Helper()
 	for _, name := range []string{"c", "b", "a"} {
-		ships[name].stop()
-		<-ships[name].ended
-		if err := ships[name].err; err != nil {
+		processes[name].stop()
+		<-processes[name].ended
+		if err := processes[name].err; err != nil {
 			s.t.Errorf("%s ended with %v", name, err)
 		}
-		ships[name] = s.launch(name, s.of(version))
+		processes[name] = s.launch(name, s.of(version))
 		for range 90 {
-			if pass(time.Second); ships[name].Ready() == nil {
+			if pass(time.Second); processes[name].Ready() == nil {
 				break
 			}
 		}
-		if err := ships[name].Ready(); err != nil {
+		if err := processes[name].Ready(); err != nil {
 			s.t.Errorf("%s of version %d does not get ready: %v", name, version, err)
 		}
 		after(name)
@@ -235,21 +235,21 @@ func (s *sea) rolled(ships map[string]*ship, version int, after func(name string
 // TestMinorVersions rolls a fleet to the next minor version and back. What both have runs all the time, and what one of them
 // has begins once all have it, and runs until nobody has it.
 func TestMinorVersions(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
-		ships := map[string]*ship{}
+	inBubble(t, 4, func(t *testing.T, s *world) {
+		processes := map[string]*process{}
 		for _, name := range []string{"a", "b", "c"} {
-			ships[name] = s.launch(name, s.of(1))
+			processes[name] = s.launch(name, s.of(1))
 		}
 		pass(time.Minute)
 		s.requirePlain("at first", plainOne)
 		w := s.watch("job-controller", "garbage-controller", "nodes-controller", "moved")
 
-		s.rolled(ships, 2, func(name string) {
+		s.rolled(processes, 2, func(name string) {
 			if name == "a" {
 				return
 			}
 			s.requirePlain("while some are of the older version,", plainOne)
-			if lacks := ships["c"].Lacks(); !slices.Equal(lacks, []string{"ended", "ended-group"}) {
+			if lacks := processes["c"].Lacks(); !slices.Equal(lacks, []string{"ended", "ended-group"}) {
 				t.Errorf("c lacks %v", lacks)
 			}
 			newer := func(runner string) bool { return runner >= name }
@@ -270,7 +270,7 @@ func TestMinorVersions(t *testing.T) {
 		w.require(2 * time.Second)
 
 		w = s.watch("job-controller", "garbage-controller", "nodes-controller", "moved")
-		s.rolled(ships, 1, func(name string) {
+		s.rolled(processes, 1, func(name string) {
 			if name == "a" {
 				return
 			}
@@ -297,7 +297,7 @@ func TestMinorVersions(t *testing.T) {
 // TestOlderBuildsAfterACrash has all members of the newer version die at once, and older ones start: they go on by a plan with
 // controllers that they do not have, and change it. Nobody is there to ask.
 func TestOlderBuildsAfterACrash(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a, b := s.launch("a", s.of(2)), s.launch("b", s.of(2))
 		pass(time.Minute)
 		s.requirePlain("at first", plainTwo)
@@ -322,8 +322,8 @@ func TestOlderBuildsAfterACrash(t *testing.T) {
 // TestUnknownToAll holds that a controller that nobody knows is refused, also while members differ, and that the last good plan
 // stays in force.
 func TestUnknownToAll(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
-		ships := []*ship{s.launch("a", s.of(1)), s.launch("b", s.of(1)), s.launch("c", s.of(2))}
+	inBubble(t, 4, func(t *testing.T, s *world) {
+		processes := []*process{s.launch("a", s.of(1)), s.launch("b", s.of(1)), s.launch("c", s.of(2))}
 		pass(time.Minute)
 		good := must(PlanOf(s.store.Get(PlanLease("flotilla"))))
 		s.plan = good
@@ -336,8 +336,8 @@ func TestUnknownToAll(t *testing.T) {
 			}
 		})
 		pass(5 * time.Second)
-		for _, sh := range ships {
-			s.requireRefused(sh, `rings[0].controllers[3]: Invalid value: "zeppelin": must be a controller that 'flotilla controllers' lists, or that a live member knows`, good)
+		for _, proc := range processes {
+			s.requireRefused(proc, `rings[0].controllers[3]: Invalid value: "zeppelin": must be a controller that 'flotilla controllers' lists, or that a live member knows`, good)
 		}
 		s.requireTerms(before, 0, "refused")
 	})
@@ -346,7 +346,7 @@ func TestUnknownToAll(t *testing.T) {
 // TestNoCommonScope has a member start that can run a controller in another scope alone than those that are there: it gets no
 // shards, and says why.
 func TestNoCommonScope(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", s.of(1))
 		pass(time.Minute)
 		d := s.launch("d", s.of(4))
@@ -363,7 +363,7 @@ func TestNoCommonScope(t *testing.T) {
 
 // TestNewestPlans holds that a member of the newest version has the plan's Lease.
 func TestNewestPlans(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", s.of(1))
 		pass(time.Minute)
 		planner := func() string { return election.MemberOf(*s.store.Get(PlanLease("flotilla")).Spec.HolderIdentity) }
@@ -386,7 +386,7 @@ func TestNewestPlans(t *testing.T) {
 
 // TestAnEarlierBuildIsThere holds that nothing changes while a live member does not say what it knows.
 func TestAnEarlierBuildIsThere(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		one := s.of(1)
 		a := s.launch("a", func(c *Config) { one(c); c.Catalogue = skew.Build{} })
 		pass(time.Minute)

@@ -11,9 +11,9 @@ import (
 // TestBoundGroupsStay has members come, restart and be drained: a group that is bound to another
 // moves only when its own member goes.
 func TestBoundGroupsStay(t *testing.T) {
-	inBubble(t, 6, func(t *testing.T, s *sea) {
+	inBubble(t, 6, func(t *testing.T, s *world) {
 		s.plan.Rings[1].Shards[0].Beside = "nodes" // garbage
-		ships := map[string]*ship{}
+		processes := map[string]*process{}
 		nodes, garbage := shard.ID{Ring: "cluster", Name: "nodes"}, shard.ID{Ring: "cluster", Name: "garbage"}
 		holder := func() string { return election.MemberOf(s.working()[nodes].incarnation) }
 		term := int32(1)
@@ -26,14 +26,14 @@ func TestBoundGroupsStay(t *testing.T) {
 			}
 		}
 		restart := func(name string) {
-			ships[name].stop()
-			<-ships[name].ended
+			processes[name].stop()
+			<-processes[name].ended
 			pass(30 * time.Second)
-			ships[name] = s.launch(name, nil)
+			processes[name] = s.launch(name, nil)
 			pass(time.Minute)
 		}
 		for _, name := range []string{"a", "b", "c", "d"} {
-			ships[name] = s.launch(name, nil)
+			processes[name] = s.launch(name, nil)
 			pass(time.Minute)
 			require(name + " came")
 		}
@@ -47,11 +47,11 @@ func TestBoundGroupsStay(t *testing.T) {
 		if holder() != "b" {
 			t.Errorf("they went to %s, want b, which was restarted last", holder())
 		}
-		ships["b"].die()
+		processes["b"].die()
 		pass(time.Minute)
 		term++
 		require("b died")
-		ships["b"] = s.launch("b", nil)
+		processes["b"] = s.launch("b", nil)
 		pass(time.Minute)
 		require("b is back")
 		drained := holder()

@@ -20,7 +20,7 @@ import (
 const aStop = "2026-11-24T08:50:00Z by alice@laptop"
 
 // setStop does what an operator does; an empty value starts the fleet.
-func (s *sea) setStop(value string) {
+func (s *world) setStop(value string) {
 	s.t.Helper()
 	if !s.store.Tamper(PlanLease("flotilla"), func(l *coordinationv1.Lease) {
 		if l.Annotations[StopAnnotation] = value; value == "" {
@@ -32,7 +32,7 @@ func (s *sea) setStop(value string) {
 }
 
 // stillBy returns what members say by which stop they are still.
-func (s *sea) stillBy(members ...string) map[string]string {
+func (s *world) stillBy(members ...string) map[string]string {
 	by := map[string]string{}
 	for _, name := range members {
 		if lease := s.store.Get(election.MemberLease("flotilla", name)); lease != nil {
@@ -116,8 +116,8 @@ func TestStopState(t *testing.T) {
 // TestStopAndStart: all members end their work, the gates are released once and stay free, the members live on as standbys
 // that say why, and begin again, as after any wait at the gate.
 func TestStopAndStart(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
-		ships := []*ship{s.launch("a", gated("main", "second")), s.launch("b", gated("main", "second")), s.launch("c", gated("main", "second"))}
+	inBubble(t, 8, func(t *testing.T, s *world) {
+		processes := []*process{s.launch("a", gated("main", "second")), s.launch("b", gated("main", "second")), s.launch("c", gated("main", "second"))}
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")
 		before := s.counts()
@@ -134,7 +134,7 @@ func TestStopAndStart(t *testing.T) {
 		if again := s.store.Get("main").ResourceVersion; again != version {
 			t.Errorf("the gate was written after it had been released: version %s, before %s", again, version)
 		}
-		for _, m := range ships {
+		for _, m := range processes {
 			if err := m.Ready(); !errors.Is(err, errStopped) || !strings.Contains(err.Error(), "since 2026-11-24T08:50:00Z by alice@laptop: member "+m.config.Member+" stands by") {
 				t.Errorf("%s: ready: %v", m.config.Member, err)
 			}
@@ -147,8 +147,8 @@ func TestStopAndStart(t *testing.T) {
 				}
 			}
 		}
-		if after := s.counts(); after.cargoes != 0 || after.begun != before.begun {
-			t.Errorf("%d instances are kept, %d began since the stop", after.cargoes, after.begun-before.begun)
+		if after := s.counts(); after.fakeWorks != 0 || after.begun != before.begun {
+			t.Errorf("%d instances are kept, %d began since the stop", after.fakeWorks, after.begun-before.begun)
 		}
 
 		// A stock leader takes over, writes, and is in no hurry to go when the fleet is started.
@@ -160,10 +160,10 @@ func TestStopAndStart(t *testing.T) {
 		pass(20 * time.Second)
 		s.allHeldByNobody()
 		s.isHeld("main", "stock_1")
-		if by := s.stillBy("a", "b", "c"); by["a"]+by["b"]+by["c"] != "" || ships[0].Stopped() != nil {
+		if by := s.stillBy("a", "b", "c"); by["a"]+by["b"]+by["c"] != "" || processes[0].Stopped() != nil {
 			t.Errorf("members say that they are still, by %v", by)
 		}
-		for _, m := range ships {
+		for _, m := range processes {
 			if err := m.Ready(); err == nil || !strings.Contains(err.Error(), `is held by "stock_1"`) {
 				t.Errorf("%s waits for the gate, ready: %v", m.config.Member, err)
 			}
@@ -174,7 +174,7 @@ func TestStopAndStart(t *testing.T) {
 		s.allHeld("a", "b", "c")
 		s.isHeld("main", "flotilla_fleet")
 		s.isHeld("second", "flotilla_fleet")
-		for _, m := range ships {
+		for _, m := range processes {
 			if err := m.Ready(); err != nil {
 				t.Errorf("%s: ready: %v", m.config.Member, err)
 			}
@@ -184,7 +184,7 @@ func TestStopAndStart(t *testing.T) {
 
 // TestStopWithoutGates ends all work as well.
 func TestStopWithoutGates(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -205,7 +205,7 @@ func TestStopWithoutGates(t *testing.T) {
 // TestStopWaitsForEveryMember: the gate is not released while a member that lives does not say that it is still, whatever
 // that runs.
 func TestStopWaitsForEveryMember(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", gated("main"))
 		s.launch("b", gated("main"))
 		pass(time.Minute)
@@ -227,7 +227,7 @@ func TestStopWaitsForEveryMember(t *testing.T) {
 
 // TestStopWaitsForShards: nor while the Lease of a shard has a live holder, of whatever plan.
 func TestStopWaitsForShards(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", gated("main"))
 		pass(time.Minute)
 		held := foreign("flotilla-namespaces-old", "b_0123")
@@ -244,7 +244,7 @@ func TestStopWaitsForShards(t *testing.T) {
 
 // TestStoppedMembersComeAndGo: a stop outlives the members, and a member that comes takes nothing.
 func TestStoppedMembersComeAndGo(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a, b := s.launch("a", gated("main")), s.launch("b", gated("main"))
 		pass(time.Minute)
 		s.setStop(aStop)
@@ -270,7 +270,7 @@ func TestStoppedMembersComeAndGo(t *testing.T) {
 
 // TestStopThatCannotBeRead changes nothing, of a fleet that works and of one that is stopped.
 func TestStopThatCannotBeRead(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", gated("main"))
 		b := s.launch("b", gated("main"))
 		pass(time.Minute)
@@ -299,7 +299,7 @@ func TestStopThatCannotBeRead(t *testing.T) {
 
 // TestStopOutlivesThePlansLease: whoever deletes it, or takes the plan away, does not start the fleet.
 func TestStopOutlivesThePlansLease(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", gated("main"))
 		s.launch("b", gated("main"))
 		pass(time.Minute)
@@ -326,21 +326,21 @@ func TestStopOutlivesThePlansLease(t *testing.T) {
 // TestStopsAtRandom has an operator stop and start a fleet at any moment while members come and go and requests get lost. A
 // stock leader takes the gate whenever it is free, and must find that nobody works.
 func TestStopsAtRandom(t *testing.T) {
-	for range voyages() {
+	for range histories() {
 		seed := rand.Uint64()
 		if *seedFlag != 0 {
 			seed = *seedFlag
 		}
 		t.Run(fmt.Sprintf("seed=%#x", seed), func(t *testing.T) {
-			inBubble(t, 6, func(t *testing.T, s *sea) { stops(t, s, rand.New(rand.NewPCG(seed, 1))) })
+			inBubble(t, 6, func(t *testing.T, s *world) { stops(t, s, rand.New(rand.NewPCG(seed, 1))) })
 		})
 	}
 }
 
-func stops(t *testing.T, s *sea, random *rand.Rand) {
-	afloat := map[string]*ship{}
+func stops(t *testing.T, s *world, random *rand.Rand) {
+	launched := map[string]*process{}
 	launch := func(name string) {
-		afloat[name] = s.launch(name, func(c *Config) { c.Gates, c.Standby = []string{"main"}, random.IntN(2) == 0 })
+		launched[name] = s.launch(name, func(c *Config) { c.Gates, c.Standby = []string{"main"}, random.IntN(2) == 0 })
 	}
 	launch("a")
 	launch("b")
@@ -348,23 +348,23 @@ func stops(t *testing.T, s *sea, random *rand.Rand) {
 	stock := &stockLeader{s: s, random: random}
 	for n := range 40 {
 		name := string(rune('a' + random.IntN(3)))
-		sh := afloat[name]
+		proc := launched[name]
 		switch kind := random.IntN(8); {
 		case kind < 2:
 			s.setStop(fmt.Sprintf("2026-11-24T08:%02d:00Z by alice", n))
 		case kind < 4:
 			s.setStop("")
-		case sh == nil || isClosed(sh.ended):
+		case proc == nil || isClosed(proc.ended):
 			launch(name)
 		case kind == 4:
-			sh.stop()
-			delete(afloat, name)
+			proc.stop()
+			delete(launched, name)
 		case kind == 5:
-			sh.client.LagWatch(time.Duration(random.IntN(3000)) * time.Millisecond)
+			proc.client.LagWatch(time.Duration(random.IntN(3000)) * time.Millisecond)
 		case kind == 6:
-			sh.client.DropReply(2, "update")
+			proc.client.DropReply(2, "update")
 		default:
-			sh.client.Drop(2, "update", "list")
+			proc.client.Drop(2, "update", "list")
 		}
 		for range random.IntN(60) {
 			stock.look()
@@ -372,21 +372,21 @@ func stops(t *testing.T, s *sea, random *rand.Rand) {
 		}
 	}
 	s.setStop("")
-	for _, sh := range afloat {
-		sh.client.Heal()
+	for _, proc := range launched {
+		proc.client.Heal()
 	}
 	stock.end()
 	pass(30 * time.Second) // those end that had lost too many requests
 	for _, name := range []string{"a", "b"} {
-		if sh := afloat[name]; sh == nil || isClosed(sh.ended) {
+		if proc := launched[name]; proc == nil || isClosed(proc.ended) {
 			launch(name)
 		}
 	}
 	pass(time.Minute)
 	var names []string
-	for _, name := range slices.Sorted(maps.Keys(afloat)) {
-		if sh := afloat[name]; isClosed(sh.ended) {
-			t.Logf("%s has ended: %v", name, sh.err)
+	for _, name := range slices.Sorted(maps.Keys(launched)) {
+		if proc := launched[name]; isClosed(proc.ended) {
+			t.Logf("%s has ended: %v", name, proc.err)
 		} else {
 			names = append(names, name)
 		}
@@ -397,7 +397,7 @@ func stops(t *testing.T, s *sea, random *rand.Rand) {
 
 // stockLeader takes the gate whenever it is free, and leads for a while.
 type stockLeader struct {
-	s      *sea
+	s      *world
 	random *rand.Rand
 	leads  bool
 	until  time.Time

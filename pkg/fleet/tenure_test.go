@@ -62,7 +62,7 @@ func (b *logbook) keep(c *Config) {
 		if err != nil {
 			return nil, err
 		}
-		return loggedCargo{instance.(*cargo), b, extent}, nil
+		return loggedWork{instance.(*fakeWork), b, extent}, nil
 	}
 	c.Observe = func(e Event) {
 		b.mu.Lock()
@@ -72,14 +72,14 @@ func (b *logbook) keep(c *Config) {
 	}
 }
 
-type loggedCargo struct {
-	*cargo
+type loggedWork struct {
+	*fakeWork
 	book   *logbook
 	extent shard.Extent
 }
 
-func (c loggedCargo) Run(ctx context.Context) error {
-	err := c.cargo.Run(ctx)
+func (c loggedWork) Run(ctx context.Context) error {
+	err := c.fakeWork.Run(ctx)
 	c.book.mu.Lock()
 	defer c.book.mu.Unlock()
 	c.book.stopped = append(c.book.stopped, span{c.work.Shard.ID, c.extent, time.Now()})
@@ -156,10 +156,10 @@ func (b *logbook) expectGaps(t *testing.T, said []saying) {
 	}
 }
 
-func (s *sea) slow(ships ...*ship) {
-	for _, sh := range ships {
-		sh.client.Script(func(string) leasetest.Fault { return leasetest.Fault{Out: oneWay, Back: oneWay} })
-		sh.client.LagWatch(lag)
+func (s *world) slow(processes ...*process) {
+	for _, proc := range processes {
+		proc.client.Script(func(string) leasetest.Fault { return leasetest.Fault{Out: oneWay, Back: oneWay} })
+		proc.client.LagWatch(lag)
 	}
 }
 
@@ -179,7 +179,7 @@ func (b *logbook) handovers(then time.Time) []saying {
 // TestHowShardsCome takes a fleet through every way in which a shard comes to its holder, and holds what members say of it against
 // what the work has seen.
 func TestHowShardsCome(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		book := &logbook{}
 		then := time.Now()
 		a := s.launch("a", book.keep)
@@ -253,7 +253,7 @@ func TestHowShardsCome(t *testing.T) {
 
 // stopped returns for how long the last holder that released a shard had not been able to write then: a member releases its
 // shards a few at a time.
-func (s *sea) stopped(id shard.ID) time.Duration {
+func (s *world) stopped(id shard.ID) time.Duration {
 	var stopped time.Duration
 	for _, w := range s.store.History() {
 		if w.After.Name != ShardLease("flotilla", id) {
@@ -276,7 +276,7 @@ func (b *logbook) when(kind election.EventType) time.Time {
 
 // TestTakeoverCountsFromTheLastHeartbeat cuts a member off.
 func TestTakeoverCountsFromTheLastHeartbeat(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		book := &logbook{}
 		a := s.launch("a", book.keep)
 		b := s.launch("b", book.keep)
@@ -303,7 +303,7 @@ func TestTakeoverCountsFromTheLastHeartbeat(t *testing.T) {
 // TestReleasedAfterALoss has the API server away for longer than a claim lasts, and back before others may take over. Who has lost its
 // claims then still releases the Leases.
 func TestReleasedAfterALoss(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *sea) {
+	inBubble(t, 2, func(t *testing.T, s *world) {
 		book := &logbook{}
 		a := s.launch("a", book.keep)
 		pass(time.Minute)
@@ -325,7 +325,7 @@ func TestReleasedAfterALoss(t *testing.T) {
 
 // TestClaimThatEndsBeforeItsWork is counted as abandoned: the answer to the acquisition comes when the shard is not wanted any more.
 func TestClaimThatEndsBeforeItsWork(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *sea) {
+	inBubble(t, 2, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		begun := time.Now()
 		a.client.Script(func(verb string) leasetest.Fault {
@@ -379,7 +379,7 @@ func TestTenureOfHeirs(t *testing.T) {
 
 // TestWorkThatNeverRuns is counted as abandoned, however long it is tried.
 func TestWorkThatNeverRuns(t *testing.T) {
-	inBubble(t, 2, func(t *testing.T, s *sea) {
+	inBubble(t, 2, func(t *testing.T, s *world) {
 		a := s.launch("a", func(c *Config) {
 			c.Build = func(context.Context, Work) (Instance, error) { return nil, errors.New("never") }
 		})
@@ -399,7 +399,7 @@ func TestWorkThatNeverRuns(t *testing.T) {
 
 // TestStages follows shards through a handoff and a change of plan.
 func TestStages(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		s.slow(a)
 		pass(time.Minute)
@@ -410,8 +410,8 @@ func TestStages(t *testing.T) {
 		look := func(d time.Duration) {
 			for range int(d / (5 * time.Millisecond)) {
 				pass(5 * time.Millisecond)
-				for name, sh := range map[string]*ship{"a": a, "b": b} {
-					for _, state := range sh.Shards() {
+				for name, proc := range map[string]*process{"a": a, "b": b} {
+					for _, state := range proc.Shards() {
 						seen[name][state.Stage] = true
 						if state.Stage == StageRunning && !state.Owned {
 							t.Errorf("%s runs %s, which it does not own", name, state.ID)
@@ -443,7 +443,7 @@ func TestStages(t *testing.T) {
 }
 
 // requireConcluded holds that every claim on a shard was said to run, to be refused or to be abandoned, once.
-func (s *sea) requireConcluded() {
+func (s *world) requireConcluded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	concluded := map[string]int{}
@@ -462,7 +462,7 @@ func (s *sea) requireConcluded() {
 
 // TestForgetting has every shard that leaves the plan forgotten, once its last event is told.
 func TestForgetting(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		s.launch("b", nil)
 		pass(time.Minute)
@@ -490,7 +490,7 @@ func TestForgetting(t *testing.T) {
 
 // TestIdleFleetIsQuiet listens to a fleet at rest for an hour, at the default verbosity.
 func TestIdleFleetIsQuiet(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		var mu sync.Mutex
 		var lines []string
 		s.ctx = klog.NewContext(t.Context(), funcr.New(func(_, args string) {

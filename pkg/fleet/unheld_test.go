@@ -24,7 +24,7 @@ func coldUnheld(c *Config) {
 	}
 }
 
-func (s *sea) requireUnheld(when string, want int) {
+func (s *world) requireUnheld(when string, want int) {
 	s.t.Helper()
 	if got := s.counts().unheld; got != want {
 		s.t.Errorf("%s: %d shards have begun that were told since when nobody could write, want %d", when, got, want)
@@ -33,7 +33,7 @@ func (s *sea) requireUnheld(when string, want int) {
 
 // TestUnheld starts and ends a member in all ways, and looks who comes to know since when nobody could write.
 func TestUnheld(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		all := len(s.plan.Shards())
 		a := s.launch("a", coldUnheld)
 		pass(time.Minute)
@@ -55,7 +55,7 @@ func TestUnheld(t *testing.T) {
 
 // TestUnheldBehindTheGate has the stock controller manager write until it releases its Lease, long after those of the shards.
 func TestUnheldBehindTheGate(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.store.Put(foreign("kube-controller-manager", "stock_1"))
 		s.launch("a", func(c *Config) {
 			c.Gates, c.GateDelay = []string{"kube-controller-manager"}, 3*time.Second
@@ -76,7 +76,7 @@ func TestUnheldBehindTheGate(t *testing.T) {
 func TestUnheldOfAncestors(t *testing.T) {
 	for name, lost := range map[string]bool{"all writes are known": false, "one is not": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 4, func(t *testing.T, s *sea) {
+			inBubble(t, 4, func(t *testing.T, s *world) {
 				a := s.launch("a", nil)
 				pass(time.Minute)
 				b := s.launch("b", func(c *Config) {
@@ -115,15 +115,15 @@ func TestUnheldOfAncestors(t *testing.T) {
 
 // TestUnheldAfterDeletion deletes a Lease under its holder, who is cut off and writes for as long as it may.
 func TestUnheldAfterDeletion(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		id := s.plan.Shards()[0].ID
-		var held *cargo
+		var held *fakeWork
 		a := s.launch("a", func(c *Config) {
 			build := c.Build
 			c.Build = func(ctx context.Context, w Work) (Instance, error) {
 				instance, err := build(ctx, w)
 				if w.Shard.ID == id {
-					held = instance.(*cargo)
+					held = instance.(*fakeWork)
 				}
 				return instance, err
 			}
@@ -147,7 +147,7 @@ func TestUnheldAfterDeletion(t *testing.T) {
 
 // TestUnheldByOthers has a second member prepare for shards that the first one holds, and took over from another.
 func TestUnheldByOthers(t *testing.T) {
-	inBubble(t, 8, func(t *testing.T, s *sea) {
+	inBubble(t, 8, func(t *testing.T, s *world) {
 		first := s.launch("z", nil)
 		pass(time.Minute)
 		s.launch("a", nil)
@@ -167,19 +167,19 @@ func TestUnheldByOthers(t *testing.T) {
 }
 
 // forgetWrites takes what was written last from the Lease of a shard.
-func (s *sea) forgetWrites(id shard.ID) {
+func (s *world) forgetWrites(id shard.ID) {
 	s.store.Tamper(ShardLease("flotilla", id), func(l *coordinationv1.Lease) { delete(l.Annotations, election.WritesAnnotation) })
 }
 
 // failing is work whose first attempt writes and fails.
 type failing struct {
-	*cargo
+	*fakeWork
 	failed *bool
 }
 
 func (f failing) Run(ctx context.Context) error {
 	if *f.failed {
-		return f.cargo.Run(ctx)
+		return f.fakeWork.Run(ctx)
 	}
 	*f.failed = true
 	f.write()
@@ -190,7 +190,7 @@ func (f failing) Run(ctx context.Context) error {
 // TestFailedWorkIsNotForgotten has work fail after it may have written: the next attempt is not told that nobody could, and what the
 // Lease is left with says nothing of last writes.
 func TestFailedWorkIsNotForgotten(t *testing.T) {
-	inBubble(t, 1, func(t *testing.T, s *sea) {
+	inBubble(t, 1, func(t *testing.T, s *world) {
 		id := shard.ID{Ring: "namespaces", Name: "00"}
 		failed := false
 		var unheld []bool
@@ -202,7 +202,7 @@ func TestFailedWorkIsNotForgotten(t *testing.T) {
 					return instance, err
 				}
 				unheld = append(unheld, !w.Unheld.IsZero())
-				return failing{instance.(*cargo), &failed}, err
+				return failing{instance.(*fakeWork), &failed}, err
 			}
 		})
 		pass(time.Minute)
@@ -212,10 +212,10 @@ func TestFailedWorkIsNotForgotten(t *testing.T) {
 		}
 		a.stop()
 		<-a.ended
-		for _, sh := range s.plan.Shards() {
-			_, left := s.store.Get(ShardLease("flotilla", sh.ID)).Annotations[election.WritesAnnotation]
-			if left == (sh.ID == id) {
-				t.Errorf("%s is left with what was written last: %t", sh.ID, left)
+		for _, proc := range s.plan.Shards() {
+			_, left := s.store.Get(ShardLease("flotilla", proc.ID)).Annotations[election.WritesAnnotation]
+			if left == (proc.ID == id) {
+				t.Errorf("%s is left with what was written last: %t", proc.ID, left)
 			}
 		}
 	})

@@ -9,7 +9,7 @@ import (
 )
 
 // acquisition returns the last acquisition of a shard that ran, as the members have said.
-func (s *sea) acquisition(id shard.ID) Acquisition {
+func (s *world) acquisition(id shard.ID) Acquisition {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,19 +37,19 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 	id := shard.ID{Ring: "namespaces", Name: "00"}
 	lease := ShardLease("flotilla", id)
 	for name, tc := range map[string]struct {
-		move  func(s *sea, a *hull)
+		move  func(s *world, a *wedgedProcess)
 		heirs []shard.ID
 		why   Why
 	}{
-		"drained": {func(s *sea, _ *hull) { s.drain("a", "x"); s.drain("b", "") }, []shard.ID{id}, WhyRebalance},
-		"stopped": {func(s *sea, a *hull) { s.drain("b", ""); a.stop() }, []shard.ID{id}, WhyLeaving},
-		"another plan": {func(s *sea, _ *hull) {
+		"drained": {func(s *world, _ *wedgedProcess) { s.drain("a", "x"); s.drain("b", "") }, []shard.ID{id}, WhyRebalance},
+		"stopped": {func(s *world, a *wedgedProcess) { s.drain("b", ""); a.stop() }, []shard.ID{id}, WhyLeaving},
+		"another plan": {func(s *world, _ *wedgedProcess) {
 			s.drain("b", "")
 			s.apply(s.next(func(r *shard.Ring) { split(r, 0) }))
 		}, []shard.ID{{Ring: "namespaces", Name: "g2-00"}, {Ring: "namespaces", Name: "00b"}}, WhyPlan},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 2, func(t *testing.T, s *sea) {
+			inBubble(t, 2, func(t *testing.T, s *world) {
 				a := s.launchWedged("a", id, func(*Config) {})
 				pass(20 * time.Second)
 				s.launch("b", nil)
@@ -97,7 +97,7 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 // does.
 func TestUnownedOfAProcessThatHadToEnd(t *testing.T) {
 	id := shard.ID{Ring: "namespaces", Name: "00"}
-	inBubble(t, 2, func(t *testing.T, s *sea) {
+	inBubble(t, 2, func(t *testing.T, s *world) {
 		a := s.launchWedged("a", id, func(c *Config) {})
 		pass(20 * time.Second)
 		s.launch("b", nil)

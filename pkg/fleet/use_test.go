@@ -9,7 +9,7 @@ import (
 
 // TestMemberSaysWhatItUses again and again, and a process that does not say leaves nothing of the one before it.
 func TestMemberSaysWhatItUses(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, s *sea) {
+	inBubble(t, 4, func(t *testing.T, s *world) {
 		queued := int64(0)
 		a := s.launch("a", func(c *Config) {
 			c.Use = func() Use { queued++; return Use{CPU: 250, Queued: queued} }
