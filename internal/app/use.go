@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/requests"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
@@ -13,48 +14,74 @@ type usage struct {
 	// used returns the processor time of the process so far.
 	used func() time.Duration
 
-	at   time.Time
-	last time.Duration
-	done queues.Done
+	at       time.Time
+	last     time.Duration
+	done     queues.Done
+	answered requests.Done
 }
 
 // newUsage begins to measure.
 func newUsage(now func() time.Time, used func() time.Duration) *usage {
-	return &usage{now: now, used: used, at: now(), last: used(), done: queues.WorkDone()}
+	return &usage{
+		now: now, used: used, at: now(), last: used(),
+		done: queues.WorkDone(), answered: requests.Answered(),
+	}
 }
 
 // since returns the mean use since the last call, and what is queued at the moment.
 func (u *usage) since() fleet.Use {
 	at, used := u.now(), u.used()
-	done := queues.WorkDone()
+	done, answered := queues.WorkDone(), requests.Answered()
 	use := fleet.Use{Queued: queues.Queued()}
 	if elapsed := at.Sub(u.at); elapsed > 0 {
 		use.CPU = max(0, int64(1000*(used-u.last).Seconds()/elapsed.Seconds()))
 		use.Work = workBetween(u.done, done, elapsed)
+		use.Health = healthBetween(u.done, done, u.answered, answered, elapsed)
 	}
-	u.at, u.last, u.done = at, used, done
+	u.at, u.last, u.done, u.answered = at, used, done, answered
 	return use
 }
 
 // workBetween returns what was done from one moment to another.
 func workBetween(before, after queues.Done, elapsed time.Duration) *fleet.UseOfWork {
-	perThousand := func(n int64) int64 { return int64(1000 * float64(n) / elapsed.Seconds()) }
 	var all int64
 	for i := range after.Took {
 		after.Took[i] -= before.Took[i]
 		all += after.Took[i]
 	}
 	return &fleet.UseOfWork{
-		Reconciles: perThousand(all), Retries: perThousand(after.Retries - before.Retries),
-		P50: took(after, all, 50), P99: took(after, all, 99),
+		Reconciles: perThousand(all, elapsed),
+		Retries:    perThousand(after.Retries-before.Retries, elapsed),
+		P50:        atMost(after.Took[:], all, 50), P99: atMost(after.Took[:], all, 99),
 	}
 }
 
-// took returns how long so many of a hundred items took at most, in microseconds, by the bounds of
-// what was counted; 0 where there were none.
-func took(d queues.Done, all, percent int64) int64 {
+// healthBetween returns how controllers fared from one moment to another.
+func healthBetween(
+	before, after queues.Done, asked, answered requests.Done, elapsed time.Duration,
+) *fleet.Health {
+	var all int64
+	for i := range after.Waited {
+		after.Waited[i] -= before.Waited[i]
+		all += after.Waited[i]
+	}
+	return &fleet.Health{
+		Requests: perThousand(answered.All-asked.All, elapsed),
+		Errors:   perThousand(answered.Errors-asked.Errors, elapsed),
+		Wait50:   atMost(after.Waited[:], all, 50), Wait99: atMost(after.Waited[:], all, 99),
+	}
+}
+
+// perThousand returns how often in a thousand seconds something happens that did so often.
+func perThousand(n int64, elapsed time.Duration) int64 {
+	return int64(1000 * float64(n) / elapsed.Seconds())
+}
+
+// atMost returns how long so many of a hundred items took or waited at most, in microseconds, by
+// the bounds of what was counted; 0 where there were none.
+func atMost(counted []int64, all, percent int64) int64 {
 	var sum int64
-	for i, n := range d.Took {
+	for i, n := range counted {
 		if sum += n; n > 0 && 100*sum >= percent*all {
 			return int64(1e6 * queues.TookAtMost(i))
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/requests"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
@@ -50,5 +51,23 @@ func TestWorkBetween(t *testing.T) {
 	after.Took[5]++
 	if w := workBetween(before, after, 10*time.Second); w.P99 != us(5) {
 		t.Errorf("P99 is %d µs, want %d", w.P99, us(5))
+	}
+}
+
+// TestHealthBetween: errors are those of the time between, as requests and waits are.
+func TestHealthBetween(t *testing.T) {
+	asked, answered := requests.Done{All: 1000, Errors: 100}, requests.Done{All: 1250, Errors: 105}
+	var before, after queues.Done
+	for i := range after.Waited {
+		before.Waited[i], after.Waited[i] = 100, 100
+	}
+	if got := healthBetween(before, after, asked, answered, 10*time.Second); *got != (fleet.Health{Requests: 25000, Errors: 500}) {
+		t.Errorf("it says %+v", *got)
+	}
+	after.Waited[3] += 98
+	after.Waited[7] += 2
+	want := fleet.Health{Wait50: int64(1e6 * queues.TookAtMost(3)), Wait99: int64(1e6 * queues.TookAtMost(7))}
+	if got := healthBetween(before, after, asked, asked, 10*time.Second); *got != want {
+		t.Errorf("it says %+v, want %+v", *got, want)
 	}
 }

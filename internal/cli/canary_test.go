@@ -25,6 +25,7 @@ func (l leases) versions(versions ...string) {
 		a[fleet.CatalogueAnnotation] = skew.Build{Version: v, Controllers: []skew.Controller{{Name: "job", Scopes: []shard.Scope{shard.ScopeNamespaced}}}}.Known().String()
 		a[fleet.FormatAnnotation] = fleet.PlanFormat
 		a[fleet.UseAnnotation] = fmt.Sprintf("100/%d/%d/%d/500/25000", 3+i, 20000*(i+1), 500*i)
+		a[fleet.HealthAnnotation] = fmt.Sprintf("%d/%d/%d/250000", 100000, 2500*i, 50*(i+1))
 	}
 }
 
@@ -272,9 +273,9 @@ func TestCanaryStatus(t *testing.T) {
 	out, _, err := c.run(t, "", "canary", "status")
 	for _, want := range []string{
 		"Canary v1.38.0 on team-a, begun 4m5s ago by alice: 1 of 1 shards of it with 1 member of that version, 7 of 7 others with 1 member of others\n",
-		"VERSION           MEMBERS  SHARDS  RECONCILES/S  RETRIES/S  RETRIED  QUEUED  P50    P99\n",
-		"v1.37.1           1        7       20.0          0.0        0.0 %    3       500µs  25ms\n",
-		"v1.38.0 (canary)  1        1       40.0          0.5        1.2 %    4       500µs  25ms\n",
+		"VERSION           MEMBERS  SHARDS  ERRORS  RETRIED  QUEUED  WAIT-P50  WAIT-P99  WORK-P50  WORK-P99  REQUESTS/S  RECONCILES/S\n",
+		"v1.37.1           1        7       0.0 %   0.0 %    3       50µs      250ms     500µs     25ms      100.0       20.0\n",
+		"v1.38.0 (canary)  1        1       2.5 %   1.2 %    4       100µs     250ms     500µs     25ms      100.0       40.0\n",
 	} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("%v: want %q in\n%s", err, want, out)
@@ -285,6 +286,13 @@ func TestCanaryStatus(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("status: want %q in\n%s", want, out)
 		}
+	}
+	// A member of a build that does not say how its controllers fare leaves it open for its
+	// version.
+	delete(l[election.MemberLease(testFleet, "flotilla-1")].Annotations, fleet.HealthAnnotation)
+	out, _, err = newCluster(l).run(t, "", "canary", "status")
+	if want := "v1.38.0 (canary)  1        1       -       1.2 %    4       -         -         500µs     25ms      -           40.0\n"; err != nil || !strings.Contains(out, want) {
+		t.Errorf("%v: want %q in\n%s", err, want, out)
 	}
 	for name, test := range map[string]struct {
 		change   func(leases)

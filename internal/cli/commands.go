@@ -77,7 +77,7 @@ an orphan when nobody holds it.
 			if output.value == formName {
 				err = printNames(cmd.OutOrStdout(), shardNames(r.Plan))
 			} else {
-				err = print(cmd.OutOrStdout(), output.value, status.Of(r), tablePlan(output.value == formWide))
+				err = print(cmd.OutOrStdout(), output.value, status.Of(r), linked(tablePlan(output.value == formWide)))
 			}
 			if err != nil || r.Fault == nil {
 				return err

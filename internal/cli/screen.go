@@ -4,25 +4,65 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/component-base/term"
 )
 
-// screen is where a table is shown: a terminal has a width and may have colours, anything else has neither.
+// screen is where a table is shown: a terminal has a width and may have colours and links, anything
+// else has none of these.
 type screen struct {
 	// width is in characters, 0 for any; height in lines.
 	width, height int
-	colour        bool
+	colour, links bool
 }
 
-// screenOf returns what is known of the writer. NO_COLOR and TERM=dumb turn colours off.
+// screenOf returns what is known of the writer. NO_COLOR and TERM=dumb turn colours and links off.
 func screenOf(w io.Writer) screen {
 	width, height, err := term.TerminalSize(w)
 	if err != nil || width <= 0 {
 		return screen{}
 	}
-	return screen{width: width, height: height, colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	return screen{
+		width: width, height: height,
+		colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+		links:  supportsLinks(os.Getenv),
+	}
+}
+
+// supportsLinks reports whether the terminal that the environment tells of shows links (OSC 8). No
+// terminal can be asked, and some print the address as garbage, so only those get them that are
+// known to support them, unless FORCE_HYPERLINK says otherwise: 0 turns links off, anything else
+// on.
+func supportsLinks(env func(string) string) bool {
+	name := env("TERM")
+	if env("NO_COLOR") != "" || name == "dumb" {
+		return false
+	}
+	if force := env("FORCE_HYPERLINK"); force != "" {
+		return force != "0"
+	}
+	if name == "" || name == "linux" { // the console of a machine, where nothing can be clicked
+		return false
+	}
+	// GNOME Terminal and others, since VTE 0.50.
+	if vte, err := strconv.Atoi(env("VTE_VERSION")); err == nil && vte >= 5000 {
+		return true
+	}
+	set := func(variable string) bool { return env(variable) != "" }
+	return slices.ContainsFunc([]string{"WT_SESSION", "KONSOLE_VERSION", "KITTY_WINDOW_ID", "DOMTERM"}, set) ||
+		slices.Contains([]string{"iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "Tabby"}, env("TERM_PROGRAM")) ||
+		slices.Contains([]string{"xterm-kitty", "xterm-ghostty", "alacritty", "foot", "contour", "wezterm"}, name)
+}
+
+// seeAlso begins a line that names an address and nothing else.
+const seeAlso = "  see "
+
+// link is a text that leads to an address where it is clicked.
+func link(address, text string) string {
+	return "\x1b]8;;" + address + "\x1b\\" + text + "\x1b]8;;\x1b\\"
 }
 
 // isTerminal tells whether somebody watches.
@@ -48,7 +88,8 @@ var paints = []struct {
 	{regexp.MustCompile(`(?m)(  )(gated|older|preparing|waiting|starting|joining|leaving|drained|active \(drained\))(?:  |,|$)`), yellow},
 }
 
-// fit returns a text as it is to be shown: lines cut to the width, and coloured. The text has no escape sequences.
+// fit returns a text as it is to be shown: lines cut to the width, coloured, and with links. The
+// text has no escape sequences, but for the links of wrap.
 func (s screen) fit(text string) string {
 	if s.width > 0 {
 		lines := strings.Split(text, "\n")
@@ -56,6 +97,12 @@ func (s screen) fit(text string) string {
 			lines[i] = s.cut(line)
 		}
 		text = strings.Join(lines, "\n")
+	}
+	if s.links {
+		text = address.ReplaceAllStringFunc(text, func(line string) string {
+			to := strings.TrimPrefix(line, seeAlso)
+			return seeAlso + link(to, to)
+		})
 	}
 	if !s.colour {
 		return text
@@ -69,9 +116,13 @@ func (s screen) fit(text string) string {
 	return text
 }
 
-// cut cuts a table's line to the width. Findings are never cut: the terminal wraps them.
+// address is a line of seeAlso.
+var address = regexp.MustCompile(`(?m)^` + seeAlso + `https://\S+$`)
+
+// cut cuts a table's line to the width. Findings and addresses are never cut: the terminal wraps
+// them.
 func (s screen) cut(line string) string {
-	if isFinding(line) {
+	if isFinding(line) || strings.HasPrefix(line, seeAlso) {
 		return line
 	}
 	if runes := []rune(line); len(runes) > s.width {
@@ -84,16 +135,23 @@ func isFinding(line string) bool {
 	return strings.HasPrefix(line, "Error: ") || strings.HasPrefix(line, "Warning: ") || strings.HasPrefix(line, "Note: ")
 }
 
-// wrap breaks findings into lines of the width.
+// wrap breaks findings and addresses into lines of the width. A link needs no more than one: where
+// it leads is not shown.
 func (s screen) wrap(text string) string {
 	const indent = "  "
-	if s.width <= 2*len(indent) {
+	if s.width <= 2*len(seeAlso) {
 		return text
 	}
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
 		runes := []rune(line)
-		for isFinding(line) && len(runes) > s.width {
+		see := address.MatchString(line)
+		if see && s.links && len(runes) > s.width {
+			shown := string(runes[len(seeAlso):s.width-1]) + "…"
+			lines = append(lines, seeAlso+link(strings.TrimPrefix(line, seeAlso), shown))
+			continue
+		}
+		for (see || isFinding(line)) && len(runes) > s.width {
 			lines = append(lines, string(runes[:s.width]))
 			runes = append([]rune(indent), runes[s.width:]...)
 		}

@@ -128,6 +128,15 @@ func printOn[V any](w io.Writer, form string, view V, table func(io.Writer, V)) 
 	return err
 }
 
+// linked returns what writes a table in full, with links where a terminal shows them.
+func linked[V any](table func(io.Writer, V)) func(io.Writer, V) {
+	return func(w io.Writer, v V) {
+		var b bytes.Buffer
+		table(&b, v)
+		_, _ = io.WriteString(w, screen{links: screenOf(w).links}.fit(b.String())) // the error is the writer's, as in rows
+	}
+}
+
 // settled reads the Leases, and, if again says so, until all that is suspicious has gone or has lasted.
 func (c *connection) settled(ctx context.Context, again bool) (*status.Reading, error) {
 	r, err := c.read(ctx)

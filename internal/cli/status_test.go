@@ -383,7 +383,7 @@ func TestFit(t *testing.T) {
 	on := screen{width: 60, height: 24}
 	cut := on.fit(text)
 	for line := range strings.Lines(cut) {
-		finding := strings.HasPrefix(line, "Error: ") || strings.HasPrefix(line, "Warning: ")
+		finding := strings.HasPrefix(line, "Error: ") || strings.HasPrefix(line, "Warning: ") || strings.HasPrefix(line, "  see https://")
 		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > on.width && !finding {
 			t.Errorf("%d characters: %s", n, line)
 		}
@@ -398,16 +398,50 @@ func TestFit(t *testing.T) {
 	for _, escape := range []string{red, yellow, green, bold, plain} {
 		coloured = strings.ReplaceAll(coloured, escape, "")
 	}
+	linked := screen{width: 60, height: 24, links: true}
+	const page = "https://github.com/flotilla-kube/flotilla/blob/main/docs/runbooks/FlotillaPlanRefused.md"
+	whole := "  see \x1b]8;;" + page + "\x1b\\" + page + "\x1b]8;;\x1b\\\n"
+	if got := linked.fit(text); !strings.Contains(got, whole) || strings.Contains(strings.ReplaceAll(got, whole, ""), page) {
+		t.Errorf("want %q in\n%q", whole, got)
+	}
+	// Where each line is one on the screen, the text is cut, and where it leads is not.
+	short := "  see \x1b]8;;" + page + "\x1b\\" + page[:60-len("  see ")-1] + "…\x1b]8;;\x1b\\\n"
+	if got := linked.fit(linked.wrap(text)); !strings.Contains(got, short) {
+		t.Errorf("want %q in\n%q", short, got)
+	}
 	if coloured != cut {
 		t.Errorf("without its colours it is not the same:\n%s", coloured)
 	}
-	if wrapped := on.wrap(text); slices.ContainsFunc(strings.Split(wrapped, "\n"), func(line string) bool { return isFinding(line) && len([]rune(line)) > on.width }) ||
+	if wrapped := on.wrap(text); slices.ContainsFunc(strings.Split(wrapped, "\n"), func(line string) bool {
+		return (isFinding(line) || strings.HasPrefix(line, "  see ")) && len([]rune(line)) > on.width
+	}) ||
 		strings.ReplaceAll(wrapped, "\n  ", "") != strings.ReplaceAll(text, "\n  ", "") {
 		t.Errorf("wrapped:\n%s", wrapped)
 	}
 	b.Reset()
 	if err := redraw(&b, screen{width: 60, height: 12}, text); err != nil || strings.Count(b.String(), "\n") != 10 || !strings.Contains(b.String(), "\r\n...") {
 		t.Errorf("redrawn: %v\n%q", err, b.String())
+	}
+}
+
+// TestSupportsLinks: only terminals that are known to show links get them.
+func TestSupportsLinks(t *testing.T) {
+	for env, want := range map[string]bool{
+		"TERM=xterm-256color": false, "TERM=xterm-256color VTE_VERSION=6800": true, "TERM=xterm-256color VTE_VERSION=4999": false,
+		"TERM=xterm VTE_VERSION=new": false, "TERM=xterm-kitty": true, "TERM=alacritty": true, "TERM=foot": true,
+		"TERM=xterm-256color TERM_PROGRAM=iTerm.app": true, "TERM=xterm-256color TERM_PROGRAM=Apple_Terminal": false, "TERM=xterm WT_SESSION=1": true,
+		"TERM=xterm KONSOLE_VERSION=220400": true, "TERM=linux KONSOLE_VERSION=220400": false, "": false, "WT_SESSION=1": false,
+		"TERM=dumb WT_SESSION=1": false, "TERM=dumb FORCE_HYPERLINK=1": false, "TERM=xterm-kitty NO_COLOR=1": false, "TERM=xterm FORCE_HYPERLINK=1 NO_COLOR=1": false,
+		"TERM=xterm FORCE_HYPERLINK=1": true, "TERM=linux FORCE_HYPERLINK=1": true, "TERM=xterm-kitty FORCE_HYPERLINK=0": false,
+	} {
+		vars := map[string]string{}
+		for _, pair := range strings.Fields(env) {
+			name, value, _ := strings.Cut(pair, "=")
+			vars[name] = value
+		}
+		if got := supportsLinks(func(name string) string { return vars[name] }); got != want {
+			t.Errorf("%q: %v, want %v", env, got, want)
+		}
 	}
 }
 

@@ -255,7 +255,7 @@ func tableFindings(w io.Writer, findings []status.Finding, all bool) {
 		}
 		if f.Runbook != "" && !page[f.Runbook] && shown[like] == counts[like] {
 			page[f.Runbook] = true
-			fmt.Fprintf(w, "  see %s\n", f.RunbookURL)
+			fmt.Fprintln(w, seeAlso+f.RunbookURL)
 		}
 	}
 }

@@ -146,10 +146,17 @@ type VersionView struct {
 	Queued     *int64   `json:"queued,omitempty"`
 	Reconciles *float64 `json:"reconcilesPerSecond,omitempty"`
 	Retries    *float64 `json:"retriesPerSecond,omitempty"`
+	// Requests are those of controllers to the API server, and Errors those of them that it refused
+	// or could not answer, per second. Nil if a member does not say.
+	Requests *float64 `json:"requestsPerSecond,omitempty"`
+	Errors   *float64 `json:"errorsPerSecond,omitempty"`
 	// P50 is the mean of the members' medians of how long an item takes, in seconds, by how many
 	// they had; P99 is that of the slowest member. Nil where nothing was reconciled.
 	P50 *float64 `json:"p50Seconds,omitempty"`
 	P99 *float64 `json:"p99Seconds,omitempty"`
+	// Wait50 and Wait99 are the same of how long it waits before; nil if a member does not say.
+	Wait50 *float64 `json:"waitP50Seconds,omitempty"`
+	Wait99 *float64 `json:"waitP99Seconds,omitempty"`
 }
 
 // Versions returns what each version has and does, the oldest first.
@@ -187,6 +194,7 @@ func Versions(r *Reading) []VersionView {
 
 // sum adds up what the members of the version have published.
 func (v *VersionView) sum(uses []fleet.Use) {
+	v.sumHealth(uses)
 	var queued int64
 	var reconciles, retries, p50, p99 float64
 	for _, u := range uses {
@@ -200,5 +208,25 @@ func (v *VersionView) sum(uses []fleet.Use) {
 	if reconciles > 0 {
 		p50 /= reconciles
 		v.P50, v.P99 = &p50, &p99
+	}
+}
+
+// sumHealth adds up how controllers of the version fare, if all its members say so.
+func (v *VersionView) sumHealth(uses []fleet.Use) {
+	var requests, errors, reconciles, wait50, wait99 float64
+	for _, u := range uses {
+		if u.Health == nil {
+			return
+		}
+		requests += float64(u.Health.Requests) / 1000
+		errors += float64(u.Health.Errors) / 1000
+		n := float64(u.Work.Reconciles) / 1000
+		reconciles, wait50 = reconciles+n, wait50+n*float64(u.Health.Wait50)/1e6
+		wait99 = max(wait99, float64(u.Health.Wait99)/1e6)
+	}
+	v.Requests, v.Errors = &requests, &errors
+	if reconciles > 0 {
+		wait50 /= reconciles
+		v.Wait50, v.Wait99 = &wait50, &wait99
 	}
 }

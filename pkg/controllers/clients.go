@@ -16,6 +16,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/requests"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/resources"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
@@ -59,13 +60,22 @@ func (b clientBuilder) config(name string, via catalogue.Via) (*rest.Config, err
 	config = rest.CopyConfig(config)
 	// The fence goes innermost, next to the wire: what lies above it may take its
 	// time, such as the minting of a token, and the claim may end meanwhile.
-	config.WrapTransport = transport.Wrappers(b.fence, config.WrapTransport, b.seeing)
+	config.WrapTransport = transport.Wrappers(b.fence, counted(via), config.WrapTransport, b.seeing)
 	if limiter := b.limits.limiter(limitedName(b.controller, b.collect), name, config, b.shards); limiter != nil {
 		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(limitedName(b.controller, b.collect), name)}
 	} else if own := ownLimiter(b.controller, name, via, config); own != nil {
 		config.RateLimiter = openLimiter{own, b.closed}
 	}
 	return config, nil
+}
+
+// counted returns what counts the requests of a client. Discovery fails wherever an aggregated API
+// is down, whatever a controller does.
+func counted(via catalogue.Via) transport.WrapperFunc {
+	if via == catalogue.ViaDiscovery {
+		return nil
+	}
+	return requests.Wrap
 }
 
 // ConfigOrDie implements clientbuilder.ControllerClientBuilder.

@@ -43,7 +43,7 @@ type Member struct {
 	// memory is what it says of its memory on its Lease; nil for nothing.
 	memory atomic.Pointer[string]
 	// use is likewise what it says of what it uses.
-	use atomic.Pointer[string]
+	use atomic.Pointer[Use]
 	// failure is why the member's own Lease could not be acquired or renewed the last
 	// time, or why Leases cannot be read at all.
 	failure atomic.Pointer[error]

@@ -82,8 +82,8 @@ func (m *Member) tellMemory(ctx context.Context) {
 			m.memory.Store(&text)
 		}
 		if m.config.Use != nil {
-			text := m.config.Use().String()
-			m.use.Store(&text)
+			use := m.config.Use()
+			m.use.Store(&use)
 		}
 		m.pause(ctx, m.config.CensusInterval/6)
 	}

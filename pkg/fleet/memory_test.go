@@ -148,3 +148,19 @@ func TestUseText(t *testing.T) {
 		}
 	}
 }
+
+// TestHealthText reads back what is written beside it, what newer builds may say too, and nothing
+// else.
+func TestHealthText(t *testing.T) {
+	for text, want := range map[string]*Health{
+		"9100/35/120/40000": {9100, 35, 120, 40000}, "0/0/0/0": {}, "7/7/1/2": {7, 7, 1, 2}, "7/6/1/2/3": {7, 6, 1, 2},
+		"": nil, "7": nil, "7/1/2": nil, "7/8/1/2": nil, "7/-1/1/2": nil, "NaN/1/1/1": nil,
+	} {
+		o := election.Observation{Exists: true}
+		o.Annotations = map[string]string{UseAnnotation: "312/17", HealthAnnotation: text}
+		got, published := UseOn(o)
+		if !published || (got.Health == nil) != (want == nil) || want != nil && (*got.Health != *want || !strings.HasPrefix(text, want.String())) {
+			t.Errorf("%q is %+v, want %+v", text, got.Health, want)
+		}
+	}
+}

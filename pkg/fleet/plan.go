@@ -247,7 +247,7 @@ func (m *Member) memberAnnotations() map[string]string {
 		RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","),
 		PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: "",
 		CatalogueAnnotation: m.catalogue, FormatAnnotation: PlanFormat, StillAnnotation: m.stopping.annotation(),
-		UseAnnotation: "", NodeAnnotation: m.config.Node, ZoneAnnotation: m.config.Zone,
+		UseAnnotation: "", HealthAnnotation: "", NodeAnnotation: m.config.Node, ZoneAnnotation: m.config.Zone,
 	}
 	if f := m.inForce.Load(); f != nil {
 		a[PlanAnnotation], a[GenerationAnnotation] = f.digest, strconv.FormatInt(f.plan.Generation, 10)
@@ -258,8 +258,11 @@ func (m *Member) memberAnnotations() map[string]string {
 	if text := m.memory.Load(); text != nil {
 		a[MemoryAnnotation] = *text
 	}
-	if text := m.use.Load(); text != nil {
-		a[UseAnnotation] = *text
+	if use := m.use.Load(); use != nil {
+		a[UseAnnotation] = use.String()
+		if use.Health != nil {
+			a[HealthAnnotation] = use.Health.String()
+		}
 	}
 	return a
 }

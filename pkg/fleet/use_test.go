@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -12,13 +13,16 @@ func TestMemberSaysWhatItUses(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		queued := int64(0)
 		a := s.launch("a", func(c *Config) {
-			c.Use = func() Use { queued++; return Use{CPU: 250, Queued: queued} }
+			c.Use = func() Use { queued++; return Use{CPU: 250, Queued: queued, Health: &Health{Wait99: queued}} }
 		})
-		said := func() string { return s.store.Get(election.MemberLease("flotilla", "a")).Annotations[UseAnnotation] }
+		said := func() string {
+			a := s.store.Get(election.MemberLease("flotilla", "a")).Annotations
+			return a[UseAnnotation] + a[HealthAnnotation]
+		}
 		pass(time.Minute)
 		first := said()
 		pass(time.Minute)
-		if second := said(); first == "" || second == "" || first == second {
+		if second := said(); !strings.Contains(first, "250/") || !strings.Contains(second, "0/0/0/") || first == second {
 			t.Errorf("it said %q, and a minute later %q", first, second)
 		}
 		a.stop()
@@ -35,7 +39,7 @@ func TestMemberSaysWhatItUses(t *testing.T) {
 func TestUseMovesNoShard(t *testing.T) {
 	said := func(use, state string) election.Observation {
 		o := election.Observation{Exists: true}
-		o.Annotations = map[string]string{UseAnnotation: use, election.StateAnnotation: state}
+		o.Annotations = map[string]string{UseAnnotation: use, HealthAnnotation: use, election.StateAnnotation: state}
 		return o
 	}
 	for _, tc := range []struct {

@@ -102,7 +102,10 @@ func collectFleet(out samples, source *Source) {
 	out.gauge(planLacking, float64(len(member.Lacks())))
 	out.gauge(stopped, toFloat(member.Stopped() != nil))
 	inForce, _ := member.Plan()
-	out.gauge(canaryRuns, toFloat(inForce.Canary != nil && !inForce.Canary.Aborted))
+	runs := inForce.Canary != nil && !inForce.Canary.Aborted
+	itself, _ := member.Roster().Get(election.MemberOf(member.Incarnation()))
+	out.gauge(canaryRuns, toFloat(runs))
+	out.gauge(canaryTried, toFloat(runs && fleet.VersionOf(itself) == inForce.Canary.Version))
 	out.gauge(foreign, float64(len(member.Wishes().Foreign())))
 	out.gauge(fencePolicy, toFloat(source.Enforced()))
 	count := map[string]int{

@@ -55,6 +55,7 @@ func Example() {
 	}
 	// Output:
 	// bosun_canary_running 0
+	// bosun_canary_tried 0
 	// bosun_fence_policy 0
 	// bosun_fleet_foreign_members 0
 	// bosun_fleet_stopped 0

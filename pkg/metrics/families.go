@@ -106,6 +106,8 @@ var (
 	canaryRuns = read("canary_running", gauge,
 		"1 while the plan that this member works by tries a version on some namespaces, else "+
 			"0.")
+	canaryTried = read("canary_tried", gauge,
+		"1 while a canary runs and this member is of the version that is tried, else 0.")
 	stopped = read("fleet_stopped", gauge,
 		"1 while an operator has the fleet stopped, as this member sees it, else 0.")
 

@@ -28,6 +28,7 @@ helm install flotilla deploy/chart --namespace flotilla-hosted --set mode=hosted
 
 With its default values it is the overlay [self-hosted](../overlays/self-hosted), object for object,
 and with ` + "`mode=hosted`" + ` the overlay [hosted](../overlays/hosted), but for the standard labels.
+With ` + "`shadow.enabled=true`" + ` it is [deploy/shadow](../shadow) instead, and nothing else.
 Unknown values, and values of the wrong kind, are refused.
 
 ## Values

@@ -11,6 +11,9 @@ import (
 var refusals = map[string]struct{ set, want string }{
 	"mode":                               {"mode: hostd", "'/mode': 'hostd' does not match pattern '^(self-hosted|hosted)$'"},
 	"replicas":                           {"replicas: -1", "'/replicas': minimum: got -1, want 0"},
+	"shadow.enabled":                     {"{mode: hosted, shadow: {enabled: true}}", "shadow.enabled: only in mode self-hosted"},
+	"shadow.member":                      {"shadow: {member: 3}", "'/shadow/member': got number, want string"},
+	"shadow.rightsOf":                    {"shadow: {rightsOf: ''}", "'/shadow/rightsOf': minLength: got 0, want 1"},
 	"autoscaling.enabled":                {"autoscaling: {enabled: 'yes'}", "'/autoscaling/enabled': got string, want boolean"},
 	"autoscaling.minReplicas":            {"autoscaling: {minReplicas: 1}", "'/autoscaling/minReplicas': minimum: got 1, want 2"},
 	"autoscaling.maxReplicas":            {"autoscaling: {enabled: true, minReplicas: 4, maxReplicas: 3}", "autoscaling.maxReplicas 3: must be at least autoscaling.minReplicas, which is 4"},

@@ -119,6 +119,41 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
+// TestShadowIsAlone: with shadow.enabled there are no members, and nothing that a shadow has no use
+// for, whatever else is asked for; users' own settings of pods hold for it too.
+func TestShadowIsAlone(t *testing.T) {
+	objects := render(t, "flotilla-shadow", "kube-system", shadowed+watched+scaled+`
+nodeSelector: {disk: fast}
+tolerations: [{operator: Exists}]
+affinity: {nodeAffinity: {}}
+imagePullSecrets: [{name: registry}]
+podAnnotations: {a: b}
+flags: {cluster-cidr: 10.0.0.0/8, controllers: "*"}
+extraArgs: [--v=2]
+extraEnv: [{name: GODEBUG, value: x=1}]
+extraVolumes: [{name: more, emptyDir: {}}]
+extraVolumeMounts: [{name: more, mountPath: /more}]
+`)
+	want := []string{"ClusterRole", "ClusterRoleBinding", "Deployment", "ServiceAccount"}
+	if got := slices.Sorted(maps.Keys(objects)); !slices.Equal(got, want) {
+		t.Errorf("it makes %v, want %v", got, want)
+	}
+	deployment := text(t, objects, "Deployment")
+	for _, want := range []string{
+		"disk: fast\n", "- operator: Exists\n", "nodeAffinity: {}\n", "- name: registry\n", "a: b\n", "- --cluster-cidr=10.0.0.0/8\n", "- --controllers=*\n", "- --v=2\n",
+		"name: GODEBUG\n", "mountPath: /more\n", "name: more\n",
+	} {
+		if !strings.Contains(deployment, want) {
+			t.Errorf("no %q in\n%s", want, deployment)
+		}
+	}
+	for _, no := range []string{"pki", "controllers=*,", "app.kubernetes.io/name: flotilla\n"} {
+		if strings.Contains(deployment, no) {
+			t.Errorf("%q in\n%s", no, deployment)
+		}
+	}
+}
+
 // TestNotes reads what helm says after an installation.
 func TestNotes(t *testing.T) {
 	for _, tc := range []struct {
@@ -128,6 +163,7 @@ func TestNotes(t *testing.T) {
 		{"kube-system", "", []string{"3 members of fleet shop-flotilla", "secret flotilla-pki\n", "rollout status statefulset/shop-flotilla"}, []string{"WARNING", "metrics-reader"}},
 		{"kube-system", "replicas: 1", []string{"WARNING: replicas is 1."}, nil},
 		{"kube-system", scaled, []string{"2 to 6 members"}, []string{"WARNING"}},
+		{"kube-system", shadowed, []string{"a shadow of member 1/3", "logs -f deployment/shop-flotilla\n", "helm uninstall shop"}, []string{"flotilla-pki", "statefulset"}},
 		{hosted, "mode: hosted\n" + watched, []string{"flotilla-pki flotilla-kubeconfig\n", "Secret shop-flotilla-metrics-reader"}, nil},
 	} {
 		out, errOut, err := helm(t, tc.values, "install", "shop", "deploy/chart", "--namespace="+tc.namespace, "--dry-run=client")

@@ -106,6 +106,7 @@ func TestChartIsTheOverlays(t *testing.T) {
 	for _, tc := range []struct{ name, rendered, overlay string }{
 		{"self-hosted", chart(t, system), kustomize(t, selfHosted)},
 		{"hosted", chart(t, hostedNamespace, "--set=mode=hosted"), kustomize(t, hosted)},
+		{"shadow", chart(t, system, "--set=shadow.enabled=true", "--set=fullnameOverride=flotilla-shadow"), kustomize(t, "deploy/shadow")},
 		{"monitoring", chart(t, system, "--set=monitoring.enabled=true"), kustomize(t, selfHosted) + "\n---\n" + kustomize(t, monitoring)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -123,7 +124,7 @@ func TestChartIsTheOverlays(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("overlay (-), chart (+):\n%s", diff)
 			}
-			if len(want) < 5 {
+			if len(want) < 4 {
 				t.Errorf("only %d objects", len(want))
 			}
 		})

@@ -147,6 +147,9 @@ func (r *canaryRun) tries(t *testing.T, name string) {
 				Tried      bool     `json:"tried"`
 				Reconciles *float64 `json:"reconcilesPerSecond"`
 				P99        *float64 `json:"p99Seconds"`
+				Wait99     *float64 `json:"waitP99Seconds"`
+				Requests   *float64 `json:"requestsPerSecond"`
+				Errors     *float64 `json:"errorsPerSecond"`
 			} `json:"versions"`
 		}
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -156,8 +159,11 @@ func (r *canaryRun) tries(t *testing.T, name string) {
 			return fmt.Errorf("versions: %s", text)
 		}
 		for _, v := range s.Versions {
-			if v.Reconciles == nil || *v.Reconciles == 0 || v.P99 == nil {
+			if v.Reconciles == nil || *v.Reconciles == 0 || v.P99 == nil || v.Wait99 == nil {
 				return fmt.Errorf("one has reconciled nothing: %s", text)
+			}
+			if v.Requests == nil || *v.Requests == 0 || v.Errors == nil {
+				return fmt.Errorf("one has asked for nothing: %s", text)
 			}
 		}
 		return nil

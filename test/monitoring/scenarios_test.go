@@ -10,7 +10,7 @@ import (
 
 // scenarios: what is planned or heals by itself fires nothing; then one fault after the other.
 func scenarios() []scenario {
-	return append(planned(), append(ownership(), append(plans(), others()...)...)...)
+	return append(planned(), append(ownership(), append(plans(), append(others(), canaries()...)...)...)...)
 }
 
 func planned() []scenario {
@@ -239,12 +239,6 @@ func plans() []scenario {
 
 func others() []scenario {
 	from, to := 10*minute, 70*minute
-	counter := func(from, to time.Duration, each float64) func(int) float64 {
-		return func(i int) float64 {
-			at := time.Duration(i) * interval
-			return each * math.Max(0, float64((min(at, to)-from)/interval))
-		}
-	}
 	return []scenario{
 		{"a member restarts every four minutes", func(f fleet) {
 			for at := from; at < from+30*minute; at += 4 * minute {
@@ -312,6 +306,94 @@ func others() []scenario {
 			}
 		}, []moment{fires(from+2*minute, "FlotillaUnownedTooLong"), quiet(from + 33*minute)}},
 		{"one handoff of many does", func(f fleet) { handoffs(f, members[1], from, 50, 1) }, always()},
+	}
+}
+
+// counter is a counter that grows by so much between two scrapes, from one moment to another.
+func counter(from, to time.Duration, each float64) func(int) float64 {
+	return func(i int) float64 {
+		at := time.Duration(i) * interval
+		return each * math.Max(0, float64((min(at, to)-from)/interval))
+	}
+}
+
+// canaries are fleets that try a version on what flotilla-2 has.
+func canaries() []scenario {
+	from, to := 10*minute, 60*minute
+	tried := func(f fleet) {
+		for i, m := range members {
+			f.set(m, "flotilla_canary_tried", "", 0, length, is(i == 2))
+		}
+	}
+	return []scenario{
+		{"a version that is tried does as well as the others", func(f fleet) {
+			tried(f)
+			for i := range members {
+				answers(f, i, from, to, 100, 10)
+				waits(f, i, from, to, false)
+			}
+		}, always()},
+		{"a version that is tried has errors", func(f fleet) {
+			tried(f)
+			for i := range members {
+				answers(f, i, from, to, 100, map[bool]float64{true: 10, false: 1}[i == 2])
+			}
+		}, []moment{quiet(from + 9*minute), fires(from+15*minute, "FlotillaCanaryWorse"), fires(to, "FlotillaCanaryWorse"), quiet(to + 15*minute)}},
+		{"a version that is tried has errors, and is scraped twice", func(f fleet) {
+			tried(f)
+			for i := range members {
+				answers(f, i, from, to, 100, map[bool]float64{true: 10, false: 1}[i == 2])
+			}
+			for series, row := range maps.Clone(f) {
+				f[strings.Replace(series, `job="flotilla"`, `job="flotilla",endpoint="10257"`, 1)] = row
+			}
+		}, []moment{quiet(from + 9*minute), fires(from+15*minute, "FlotillaCanaryWorse"), quiet(to + 15*minute)}},
+		{"the other versions have errors", func(f fleet) {
+			tried(f)
+			for i := range members {
+				answers(f, i, from, to, 100, map[bool]float64{true: 1, false: 10}[i == 2])
+			}
+		}, always()},
+		{"a member has errors, and no version is tried", func(f fleet) {
+			f.all("flotilla_canary_tried", "", 0, length, 0)
+			for i := range members {
+				answers(f, i, from, to, 100, map[bool]float64{true: 10, false: 1}[i == 2])
+			}
+		}, always()},
+		{"a version that is tried has an error now and then", func(f fleet) {
+			tried(f)
+			for i := range members {
+				answers(f, i, from, to, 1, map[bool]float64{true: 0.5, false: 0}[i == 2])
+			}
+		}, always()},
+		{"work waits where a version is tried", func(f fleet) {
+			tried(f)
+			for i := range members {
+				waits(f, i, from, to, i == 2)
+			}
+		}, []moment{quiet(from + 9*minute), fires(from+15*minute, "FlotillaCanaryWorse"), quiet(to + 15*minute)}},
+		{"work waits everywhere", func(f fleet) {
+			tried(f)
+			for i := range members {
+				waits(f, i, from, to, true)
+			}
+		}, always()},
+	}
+}
+
+// answers has a member's controllers get so many answers between two scrapes, and errors beside.
+func answers(f fleet, member int, from, to time.Duration, ok, failed float64) {
+	for result, step := range map[string]float64{"ok": ok, "conflict": ok, "throttled": 0, "refused": failed, "failed": 0} {
+		f.setFunc(key(members[member], "flotilla_controller_requests_total", fmt.Sprintf("result=%q", result)), 0, length, counter(from, to, step))
+	}
+}
+
+// waits has ten items begin between two scrapes, each of which has waited for seconds or next to
+// nothing.
+func waits(f fleet, member int, from, to time.Duration, late bool) {
+	for le, step := range map[string]float64{"0.1": is(!late) * 10, "1": is(!late) * 10, "10": 10, "+Inf": 10} {
+		labels := shardLabels(fmt.Sprintf("namespaces/0%d", member)) + fmt.Sprintf(",le=%q", le)
+		f.setFunc(key(members[member], "flotilla_shard_queue_duration_seconds_bucket", labels), 0, length, counter(from, to, step))
 	}
 }
 

@@ -5,9 +5,9 @@
 {{- $name }}
 {{- end }}
 
-{{- /* What selects the members of this release. */ -}}
+{{- /* What selects the members of this release, or its shadow. */ -}}
 {{- define "flotilla.selector" -}}
-app.kubernetes.io/name: flotilla
+app.kubernetes.io/name: {{ ternary "flotilla-shadow" "flotilla" .Values.shadow.enabled }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -100,18 +100,40 @@ annotations:
 {{- end }}
 {{- end }}
 {{- range .Values.gateLeases }}{{ $own = append $own (list "gate-lease" .) }}{{ end }}
+{{- include "flotilla.flags" (dict "root" . "own" $own) }}
+{{- end }}
+
+{{- /* The same of a shadow, which needs no keys: what signs tokens and certificates is then not among its controllers. */ -}}
+{{- define "flotilla.shadowArgs" -}}
+{{- $own := list
+  (list "shadow" .Values.shadow.member)
+  (list "shadow-rights-of" .Values.shadow.rightsOf)
+  (list "bind-address" "$(POD_IP)")
+  (list "secure-port" "10257")
+  (list "tls-min-version" "VersionTLS12")
+  (list "profiling" "false")
+  (list "use-service-account-credentials" "true")
+  (list "root-ca-file" "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+  (list "controllers" "*,bootstrap-signer-controller,token-cleaner-controller")
+  (list "terminated-pod-gc-threshold" "12500") }}
+{{- include "flotilla.flags" (dict "root" . "own" $own) }}
+{{- end }}
+
+{{- /* (dict "root" $ "own" flags), a flag being a list of its name and value. */ -}}
+{{- define "flotilla.flags" -}}
+{{- $values := .root.Values }}
 {{- $seen := dict }}
-{{- range $own }}
+{{- range .own }}
 {{- $name := first . }}
 {{- $_ := set $seen $name true }}
-- {{ hasKey $.Values.flags $name | ternary (get $.Values.flags $name) (last .) | include "flotilla.text" | printf "--%s=%s" $name | quote }}
+- {{ hasKey $values.flags $name | ternary (get $values.flags $name) (last .) | include "flotilla.text" | printf "--%s=%s" $name | quote }}
 {{- end }}
-{{- range $name, $value := .Values.flags }}
+{{- range $name, $value := $values.flags }}
 {{- if not (hasKey $seen $name) }}
 - {{ include "flotilla.text" $value | printf "--%s=%s" $name | quote }}
 {{- end }}
 {{- end }}
-{{- range .Values.extraArgs }}
+{{- range $values.extraArgs }}
 - {{ . | quote }}
 {{- end }}
 {{- end }}

@@ -159,7 +159,7 @@ func TestChart(t *testing.T) {
 	if chart.Version != "1.37.1-flotilla.7" || chart.AppVersion != version || chart.Name != "flotilla" {
 		t.Errorf("Chart.yaml: %+v", chart)
 	}
-	for _, name := range []string{"values.yaml", "values.schema.json", "templates/statefulset.yaml", "templates/NOTES.txt", "files/monitoring/alerts.yaml"} {
+	for _, name := range []string{"values.yaml", "values.schema.json", "templates/statefulset.yaml", "templates/NOTES.txt", "files/monitoring/alerts.yaml", "files/shadow/rbac.yaml"} {
 		if len(files["flotilla/"+name]) == 0 {
 			t.Errorf("%s is not in the package", name)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/app/shadow"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/requests"
 	"github.com/flotilla-kube/flotilla/pkg/metrics"
 )
 
@@ -71,6 +72,7 @@ func defined(t *testing.T) map[string]string {
 	}
 	queues.NewGroup("ring", "shard")
 	defer queues.Forget("ring", "shard")
+	requests.Wrap(http.DefaultTransport)
 	maps.Copy(all, seen(t, processText(t)))
 	return all
 }

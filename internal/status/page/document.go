@@ -30,7 +30,11 @@ type Document struct {
 	Findings        []status.Finding `json:"findings"`
 	FindingsLeftOut int              `json:"findingsLeftOut,omitempty"`
 	Members         []Member         `json:"members"`
-	Rings           []Ring           `json:"rings"`
+	// Canary is set if the plan has one. Versions are what members of each version have and do,
+	// where the plan has a canary or members are of several versions.
+	Canary   *status.CanaryView   `json:"canary,omitempty"`
+	Versions []status.VersionView `json:"versions,omitempty"`
+	Rings    []Ring               `json:"rings"`
 	// Older are the held Leases of shards that are not in the plan.
 	Older []status.OlderView `json:"older"`
 	// Transitions are what the member has observed to happen, the latest first.
@@ -163,6 +167,7 @@ func newDocument(c Config, gates []string, source Source, before *status.Reading
 	d.FindingsLeftOut = max(0, len(v.Findings)-maxFindings)
 	d.Findings = append(d.Findings, v.Findings[:len(v.Findings)-d.FindingsLeftOut]...)
 	d.Older = append(d.Older, v.Older...)
+	d.Canary, d.Versions = v.Canary, v.Versions
 	for _, m := range v.Members {
 		d.Members = append(d.Members, Member{
 			MemberView: m, Self: c.Member != "" && m.Name == c.Member && m.Incarnation == self.Incarnation,

@@ -164,6 +164,29 @@ func TestPageShowsWhatIs(t *testing.T) {
 	requireMarks(t, page, map[string]int{"over": 5, "none": 1, "want": 3})
 }
 
+// TestPageComparesVersions: where a version is tried, or members are of several, each has a row.
+func TestPageComparesVersions(t *testing.T) {
+	f := newFake(t, 8, 2)
+	if page := parsed(t, document(t, f)); strings.Contains(text(page), "Wait p99") {
+		t.Error("a fleet of one version has a table of versions")
+	}
+	for i, version := range []string{"v1.37.1", "v1.38.0"} {
+		f.change(election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i)), func(l *coordinationv1.Lease) {
+			l.Annotations[fleet.CatalogueAnnotation], l.Annotations[fleet.UseAnnotation] = version+" 00 ", fmt.Sprintf("1/%d/20000/%d/500000/1000000", i, 500*i)
+			l.Annotations[fleet.HealthAnnotation] = fmt.Sprintf("100000/%d/10000/250000", 2500*i)
+		})
+	}
+	d := document(t, f)
+	page := parsed(t, d)
+	want := [][]string{
+		{"v1.37.1", "1", fmt.Sprint(d.Members[0].Shards), "0.0 %", "0.0 %", "0", "10 ms", "250 ms", "500 ms", "1.0s"},
+		{"v1.38.0", "1", fmt.Sprint(d.Members[1].Shards), "2.5 %", "2.5 %", "1", "10 ms", "250 ms", "500 ms", "1.0s"},
+	}
+	if diff := cmp.Diff(want, table(t, page, "t-versions")); diff != "" {
+		t.Errorf("versions, want (-), got (+):\n%s", diff)
+	}
+}
+
 // requireMarks wants so many paths of each class in the ring's picture.
 func requireMarks(t *testing.T, page *html.Node, want map[string]int) {
 	t.Helper()

@@ -124,6 +124,7 @@ var functions = template.FuncMap{
 	"clip":      clip,
 	"count":     count,
 	"cores":     cores,
+	"part":      part,
 	"percent":   percent,
 	"megabytes": megabytes,
 	"id":        func(name string) string { return "s-" + strings.ReplaceAll(name, "/", "-") },
@@ -207,6 +208,16 @@ func percent(n *float64) string {
 		return ""
 	}
 	return strconv.FormatFloat(*n*100, 'f', 1, 64) + " %"
+}
+
+// part returns a part of the whole for people, or nothing where one of them is not known or there
+// was nothing.
+func part(of, whole *float64) string {
+	if of == nil || whole == nil || *whole == 0 {
+		return ""
+	}
+	share := *of / *whole
+	return percent(&share)
 }
 
 // count groups digits by threes.

@@ -3,6 +3,8 @@ package queues
 import (
 	"slices"
 	"sync/atomic"
+
+	"k8s.io/client-go/util/workqueue"
 )
 
 // Done is how much work all queues of the process have had done since it began. It only grows.
@@ -12,6 +14,8 @@ type Done struct {
 	// Took counts the items that were processed, by how long that took: those of index i at most
 	// [TookAtMost](i), and longer than what is before.
 	Took [len(tookBounds) + 1]int64
+	// Waited counts them likewise by how long they had waited in their queue.
+	Waited [len(tookBounds) + 1]int64
 }
 
 // tookBounds are in seconds, three for each factor of ten.
@@ -19,27 +23,37 @@ var tookBounds = [...]float64{
 	.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 50, 100,
 }
 
-// TookAtMost returns the upper bound of an index of Done.Took, in seconds; of the last one, which
-// has none, the lower.
+// TookAtMost returns the upper bound of an index of Done.Took and Done.Waited, in seconds; of the
+// last one, which has none, the lower.
 func TookAtMost(i int) float64 { return tookBounds[min(i, len(tookBounds)-1)] }
 
 var (
-	retried atomic.Int64
-	took    [len(tookBounds) + 1]atomic.Int64
+	retried       atomic.Int64
+	took, waitFor [len(tookBounds) + 1]atomic.Int64
 )
 
 // WorkDone returns how much has been done up to now.
 func WorkDone() Done {
 	d := Done{Retries: retried.Load()}
 	for i := range took {
-		d.Took[i] = took[i].Load()
+		d.Took[i], d.Waited[i] = took[i].Load(), waitFor[i].Load()
 	}
 	return d
 }
 
-func tookSeconds(seconds float64) {
+// within returns the index of a number of seconds.
+func within(seconds float64) int {
 	i, _ := slices.BinarySearch(tookBounds[:], seconds)
-	took[i].Add(1)
+	return i
+}
+
+// waiting observes how long an item has waited, for the process as a whole too.
+type waiting struct{ workqueue.HistogramMetric }
+
+// Observe implements workqueue.HistogramMetric.
+func (w waiting) Observe(seconds float64) {
+	waitFor[within(seconds)].Add(1)
+	w.HistogramMetric.Observe(seconds)
 }
 
 // counting counts the retries of one queue.

@@ -1,7 +1,6 @@
 package queues
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -24,29 +23,20 @@ func TestWorkDone(t *testing.T) {
 		q.Done(item)
 	}
 	after := WorkDone()
-	var n int64
+	var n, waited int64
 	for i := range after.Took {
-		n += after.Took[i] - before.Took[i]
+		n, waited = n+after.Took[i]-before.Took[i], waited+after.Waited[i]-before.Waited[i]
 	}
-	if n != 3 || after.Retries-before.Retries != 1 {
-		t.Errorf("%d items were processed and %d put back, want 3 and 1", n, after.Retries-before.Retries)
+	if n != 3 || waited != 3 || after.Retries-before.Retries != 1 {
+		t.Errorf("%d items were processed, %d had waited, %d were put back, want 3, 3 and 1", n, waited, after.Retries-before.Retries)
 	}
 }
 
 // TestTookAtMost: an item is counted with the least bound that it does not exceed.
 func TestTookAtMost(t *testing.T) {
 	for seconds, want := range map[float64]float64{0: .00001, .00001: .00001, .000011: .000025, .02: .025, 1: 1, 60: 100, 1e6: 100} {
-		before := WorkDone()
-		tookSeconds(seconds)
-		after := WorkDone()
-		err := errors.New("not counted")
-		for i := range after.Took {
-			if after.Took[i] != before.Took[i] && TookAtMost(i) == want {
-				err = nil
-			}
-		}
-		if err != nil {
-			t.Errorf("%v s: %v with those of at most %v", seconds, err, want)
+		if got := TookAtMost(within(seconds)); got != want {
+			t.Errorf("%v s: counted with those of at most %v, want %v", seconds, got, want)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (provider) NewAddsMetric(name string) workqueue.CounterMetric {
 // NewLatencyMetric implements workqueue.MetricsProvider.
 func (provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
 	register()
-	return both(latency.WithLabelValues(name), func(g *Group) k8smetrics.ObserverMetric { return g.waited })
+	return waiting{both(latency.WithLabelValues(name), func(g *Group) k8smetrics.ObserverMetric { return g.waited })}
 }
 
 // NewWorkDurationMetric implements workqueue.MetricsProvider.
@@ -126,7 +126,7 @@ type ending struct {
 
 // Observe implements workqueue.HistogramMetric.
 func (e ending) Observe(seconds float64) {
-	tookSeconds(seconds)
+	took[within(seconds)].Add(1)
 	e.work.end(seconds)
 	e.HistogramMetric.Observe(seconds)
 }

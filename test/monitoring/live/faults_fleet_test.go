@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +87,49 @@ func heavyNamespaces(t *testing.T, w *world) func(*testing.T) {
 			return err
 		})
 	}
+}
+
+// badCanary tries a version on two namespaces in which there is work all the time. What its member
+// writes about Pods and ReplicaSets there loses its content type on the way, and is refused.
+func badCanary(t *testing.T, w *world) func(*testing.T) {
+	const version = "v1.37.99"
+	w.command(t, nil, "flotilla", "canary", "start", "--namespaces=work-0,work-1", "--version="+version, "--wait=3m")
+	w.binaries[names[2]] = w.build(t, version)
+	w.restart(t, names[2])
+	w.proxy.set(func(r *http.Request, _ <-chan struct{}) {
+		if r.Method != http.MethodGet && strings.HasPrefix(r.URL.Path, "/apis/apps/v1/namespaces/work-") {
+			r.Header.Set("Content-Type", "application/nonsense")
+		}
+	})
+	n := 0
+	stop := every(t, time.Second, func(ctx context.Context) {
+		n++
+		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"n":"%d"}}}}}`, n)
+		for _, namespace := range []string{"work-0", "work-1"} {
+			_, _ = w.client.AppsV1().Deployments(namespace).Patch(ctx, "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		}
+	})
+	return func(t *testing.T) {
+		stop()
+		w.proxy.set(nil)
+		w.command(t, nil, "flotilla", "canary", "abort", "--wait=3m")
+		delete(w.binaries, names[2])
+		w.restart(t, names[2])
+		w.command(t, nil, "flotilla", "canary", "forget", "--wait=3m")
+	}
+}
+
+// build builds a member that says that it is of a version.
+func (w *world) build(t *testing.T, version string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), harness.Fleet)
+	flags := "-X k8s.io/component-base/version.gitVersion=" + version + " -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37"
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags="+flags, "-o", binary, "./cmd/flotilla")
+	build.Dir = w.root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", build, err, out)
+	}
+	return binary
 }
 
 // away stops all members.

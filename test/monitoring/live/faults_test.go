@@ -37,6 +37,7 @@ func allFaults() []fault {
 		{name: "shards are taken away from their holders all the time", alerts: []string{"FlotillaWritesFenced"}, happen: thefts},
 		{name: "a member is killed again and again", alerts: []string{"FlotillaMemberFlapping"}, happen: crashes},
 		{name: "a member's selectors get lost on the way", alerts: []string{"FlotillaClientSideFiltering"}, happen: strippedSelectors},
+		{name: "a version that is tried sends what is refused", alerts: []string{"FlotillaCanaryWorse"}, happen: badCanary},
 		{name: "one member has the heavy namespaces", alerts: []string{"FlotillaLoadUneven"}, happen: heavyNamespaces},
 		{name: "all members are away", alerts: []string{"FlotillaDown"}, happen: away},
 		{name: "the fleet starts with junk for a plan", alerts: []string{"FlotillaWithoutPlan", "FlotillaPlanRefused"}, happen: junkPlan},

@@ -46,8 +46,10 @@ type world struct {
 	// started are all of them, which go on when the subtest ends that has started them.
 	started []*harness.Manager
 	ports   map[string]int
-	proxy   *proxy
-	prom    *prometheus
+	// binaries are those of members that do not run bin/flotilla.
+	binaries map[string]string
+	proxy    *proxy
+	prom     *prometheus
 }
 
 func newWorld(t *testing.T) *world {
@@ -62,7 +64,7 @@ func newWorld(t *testing.T) *world {
 		}
 	}
 	plane := harness.StartPlane(t, controlplane.Options{Nodes: 2, Scheduler: true, ShardedListAndWatch: true, KeepDir: os.Getenv("FLOTILLA_KEEP") != ""})
-	w := &world{root: root, plane: plane, client: harness.Client(t, plane), members: map[string]*harness.Manager{}, ports: map[string]int{}}
+	w := &world{root: root, plane: plane, client: harness.Client(t, plane), members: map[string]*harness.Manager{}, ports: map[string]int{}, binaries: map[string]string{}}
 	w.proxy = startProxy(t, plane)
 	t.Cleanup(func() {
 		for _, m := range w.started {
@@ -94,7 +96,7 @@ func (w *world) start(t *testing.T, name string, flags ...string) {
 	spec := harness.Member(name,
 		// A scrape must not depend on the API server, which is asked who reads.
 		"--authentication-token-webhook-cache-ttl=1h", "--authorization-webhook-cache-authorized-ttl=1h")
-	spec.Port = w.port(t, name)
+	spec.Port, spec.Binary = w.port(t, name), w.binaries[name]
 	if name == names[2] {
 		spec.Flags = append(spec.Flags, "--kubeconfig="+w.proxy.kubeconfig)
 	}

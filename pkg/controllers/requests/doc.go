@@ -1,0 +1,20 @@
+// Package requests counts what the API server answers to the requests of controllers.
+//
+// A workqueue cannot tell an item that failed from one that is to be looked at again later: both
+// are retries. What a controller asked the API server for and did not get is an error whatever the
+// controller makes of it. So the share of such requests is what versions are compared by.
+//
+// # Guarantees
+//
+//   - Requests are told apart by [Result]: those that a controller expects to fail at times, a
+//     conflict or an object that is gone, are no errors.
+//   - A request that did not leave the process, because the fence refused it, and one that its
+//     caller gave up count nowhere.
+//   - Counts only grow. There is one series for each Result, from the first client on.
+//
+// # Non-guarantees
+//
+//   - Reads of informers and discovery are not counted: they are the process's.
+//   - An error need not be the version's fault: a namespace at its quota and a webhook that denies
+//     refuse requests too.
+package requests

@@ -1,0 +1,98 @@
+package requests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+)
+
+// answering answers every request alike.
+type answering struct {
+	code int
+	err  error
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+	return &http.Response{StatusCode: a.code, Body: http.NoBody, Header: http.Header{}}, nil
+}
+
+// TestWhatIsAnError counts each answer under one result, and leaves out what was not sent or given
+// up.
+func TestWhatIsAnError(t *testing.T) {
+	type expectation struct {
+		answer answering
+		want   Result
+	}
+	cases := []expectation{
+		{answering{err: io.ErrUnexpectedEOF}, Failed},
+		{answering{err: context.DeadlineExceeded}, Failed},
+		{answering{err: fmt.Errorf("late: %w", election.ErrFenced)}, ""},
+		{answering{err: fmt.Errorf("stop: %w", context.Canceled)}, ""},
+	}
+	for result, codes := range map[Result][]int{
+		OK: {200, 201, 101, 304}, Conflict: {404, 409, 410, 412}, Throttled: {429},
+		Refused: {400, 401, 403, 415, 422}, Failed: {500, 503, 504},
+	} {
+		for _, code := range codes {
+			cases = append(cases, expectation{answering{code: code}, result})
+		}
+	}
+	for _, tc := range cases {
+		rt := Wrap(tc.answer)
+		before, metric := Answered(), read(t)
+		const pods = "https://127.0.0.1/api/v1/pods"
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, pods, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := rt.RoundTrip(req)
+		if !errors.Is(err, tc.answer.err) || err == nil && resp.StatusCode != tc.answer.code {
+			t.Errorf("%+v: got %v, %v", tc.answer, resp, err)
+		}
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		want := Done{}
+		if tc.want != "" {
+			want.All = 1
+		}
+		if tc.want == Refused || tc.want == Failed {
+			want.Errors = 1
+		}
+		after := Answered()
+		if more := (Done{after.All - before.All, after.Errors - before.Errors}); more != want {
+			t.Errorf("%+v: %+v more, want %+v", tc.answer, more, want)
+		}
+		for i, value := range read(t) {
+			if more := value - metric[i]; (more == 1) != (Results[i] == tc.want) || more > 1 {
+				t.Errorf("%+v: %v more under %s, want %q", tc.answer, more, Results[i], tc.want)
+			}
+		}
+	}
+}
+
+// read returns what the metric has, by the index in Results.
+func read(t *testing.T) []float64 {
+	t.Helper()
+	var all []float64
+	for r := range slices.Values(Results) {
+		value, err := testutil.GetCounterMetricValue(answers.WithLabelValues(string(r)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, value)
+	}
+	return all
+}
