@@ -1,5 +1,6 @@
 // Package deps holds the project's source against rules that no compiler checks: which package may import which
-// ([TestImports]), what tests may wait for ([TestTestsWaitForNothing]), and that exported symbols are documented
+// ([TestImports]), which may make a member, a claim or informers ([TestOneDoor]), what tests may
+// wait for ([TestTestsWaitForNothing]), and that exported symbols are documented
 // ([TestExportedSymbolsAreDocumented]).
 //
 // Every rule carries its reason, and whoever breaks the rule is told it. To change a rule, change its row and its
