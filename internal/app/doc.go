@@ -9,9 +9,9 @@
 //  2. The secure port serves: health, metrics, the fleet's status page, configz, flagz, statusz,
 //     debug handlers. A process that waits for something can be asked what for.
 //  3. The API server is waited for, as upstream does.
-//  4. With --leader-elect (the default) the process joins its fleet as a member, waits
-//     until the fleet holds its gates, and runs the shards that it gets; without, it runs
-//     every controller on everything and waits for nobody, as upstream does.
+//  4. With --leader-elect (the default) the process joins its fleet as a member, by pkg/flotilla
+//     as any other program, waits until the fleet holds its gates, and runs the shards that it
+//     gets; without, it runs every controller on everything and waits for nobody, as upstream does.
 //  5. On SIGTERM or SIGINT the member leaves the fleet and hands over its shards; the
 //     secure port goes on serving until that is done. A second signal ends the
 //     process at once.

@@ -19,31 +19,22 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/app/shadow"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // Bounds and defaults of the fleet's flags.
 const (
-	defaultFleetName      = "flotilla"
-	defaultShards         = 16
-	defaultRebalanceDelay = 10 * time.Second
-	maxRebalanceDelay     = time.Hour
-
-	allRings              = "*"
-	defaultReplanInterval = 5 * time.Minute
-	minReplanInterval     = 10 * time.Second
-	maxReplanInterval     = 24 * time.Hour
-
-	defaultHandoffTimeout = 5 * time.Second
-	minHandoffTimeout     = time.Second
-	maxHandoffTimeout     = 5 * time.Minute
-	defaultHandoffs       = 4
-
-	defaultGateDelay = 500 * time.Millisecond
-	maxGateDelay     = time.Minute
-
+	defaultFleetName  = "flotilla"
 	defaultFenceDelay = 200 * time.Millisecond
 	maxFenceDelay     = time.Minute
+	maxRebalanceDelay = time.Hour
+	minReplanInterval = 10 * time.Second
+	maxReplanInterval = 24 * time.Hour
+	minHandoffTimeout = time.Second
+	maxHandoffTimeout = 5 * time.Minute
+	maxGateDelay      = time.Minute
+	allRings          = "*"
 	// maxFleetName leaves room for the ring and the shard in a Lease's name.
 	maxFleetName = 63
 )
@@ -116,8 +107,12 @@ func NewOptions() (*Options, error) {
 	return &Options{
 		KubeControllerManagerOptions: upstream,
 		Fleet: FleetOptions{
-			Name: defaultFleetName, Member: strings.ToLower(hostname), Shards: defaultShards, Rings: []string{allRings}, ReplanInterval: defaultReplanInterval, RebalanceDelay: defaultRebalanceDelay,
-			HandoffTimeout: defaultHandoffTimeout, Handoffs: defaultHandoffs, Node: os.Getenv(nodeVariable), Zone: os.Getenv(zoneVariable), FenceDelay: defaultFenceDelay, GateDelay: defaultGateDelay,
+			Name: defaultFleetName, Member: strings.ToLower(hostname), Rings: []string{allRings},
+			Node: os.Getenv(nodeVariable), Zone: os.Getenv(zoneVariable),
+			Shards: flotilla.DefaultRanges, Handoffs: flotilla.DefaultHandoffs,
+			ReplanInterval: flotilla.DefaultReplanInterval, RebalanceDelay: flotilla.DefaultRebalanceDelay,
+			HandoffTimeout: flotilla.DefaultHandoffTimeout,
+			GateDelay:      flotilla.DefaultGateDelay, FenceDelay: defaultFenceDelay,
 		},
 	}, nil
 }
@@ -175,6 +170,10 @@ func (o *Options) Validate() error {
 	if err := o.timing().Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration %v, --leader-elect-renew-deadline %v and --leader-elect-retry-period %v: %w",
 			le.LeaseDuration.Duration, le.RenewDeadline.Duration, le.RetryPeriod.Duration, err))
+	}
+	if faults := validation.IsDNS1123Label(le.ResourceNamespace); len(faults) > 0 {
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-namespace %q: must be the name of a namespace: %s",
+			le.ResourceNamespace, strings.Join(faults, "; ")))
 	}
 	if le.ResourceLock != resourcelock.LeasesResourceLock {
 		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock %q: must be %q", le.ResourceLock, resourcelock.LeasesResourceLock))

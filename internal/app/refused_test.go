@@ -123,6 +123,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"zone", []string{"--zone=eu/1"}, []string{"--zone (or ZONE)", "eu/1", "value of a label"}},
 		{"rebalance delay", []string{"--rebalance-delay=-1s"}, []string{"--rebalance-delay -1s: must be from 0s to"}},
 		{"lease timings", []string{"--leader-elect-lease-duration=5s", "--leader-elect-renew-deadline=10s"}, []string{"--leader-elect-renew-deadline 10s", "5s"}},
+		{"resource namespace", []string{"--leader-elect-resource-namespace=Kube/System"}, []string{"--leader-elect-resource-namespace", "Kube/System", "name of a namespace"}},
 		{"resource lock", []string{"--leader-elect-resource-lock=endpoints"}, []string{"--leader-elect-resource-lock", "endpoints", "leases"}},
 		{"leader migration", []string{"--enable-leader-migration", "--leader-migration-config=" + garbage}, []string{"couldn't get version/kind"}},
 		{"missing key", []string{"--service-account-private-key-file=/nowhere/sa.key"}, []string{"--service-account-private-key-file", "/nowhere/sa.key", "PEM"}},

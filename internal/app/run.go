@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/server/healthz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/kubernetes"
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
 	metricsfeatures "k8s.io/component-base/metrics/features"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/version"
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/klog/v2"
@@ -24,9 +24,8 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status/page"
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/events"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
-	"github.com/flotilla-kube/flotilla/pkg/metrics"
+	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -123,77 +122,87 @@ func allControllers() []string {
 
 // runMember runs what the fleet gives to this process while the fleet holds its gates.
 func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, gates []string, fleetPage *page.Page, surplus *heap.Releaser, probes *probes) error {
-	plan, err := catalogue.DefaultPlan(o.Fleet.Shards)
-	if err != nil {
-		return fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
-	}
-	namespace := c.ComponentConfig.Generic.LeaderElection.ResourceNamespace
-	client, err := kubernetes.NewForConfig(fleet.LeaseConfig(c.Kubeconfig, o.Fleet.Member))
-	if err != nil {
-		return fmt.Errorf("creating the client for Leases: %w", err)
-	}
-	enforced, stopLooking := fence(ctx, c, namespace)
-	defer stopLooking()
-	counted, err := appmetrics.New(metricsOptions(o))
+	shards, err := shardsOf(o, process)
 	if err != nil {
 		return err
 	}
-	recorder := events.NewRecorder(events.Config{
-		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Namespace: namespace, Events: c.EventRecorder, Count: counted.Count, Logger: klog.FromContext(ctx),
-	})
-	member, err := fleet.New(fleet.Config{
-		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Node: o.Fleet.Node, Zone: o.Fleet.Zone, Plan: plan,
-		Check:          catalogue.CheckParts,
-		Catalogue:      catalogue.Build(version.Get().GitVersion),
-		Forgets:        sets.New(catalogue.Forgetful()...).Has,
-		Rings:          o.Fleet.rings(),
-		Gates:          gates,
-		GateDelay:      o.Fleet.GateDelay,
-		Replanning:     fleet.Replanning{Interval: o.Fleet.ReplanInterval},
-		Leases:         client.CoordinationV1().Leases(namespace),
-		Clock:          process.Clock(),
-		Timing:         o.timing(),
-		RebalanceDelay: o.Fleet.RebalanceDelay,
-		Build:          func(ctx context.Context, w fleet.Work) (fleet.Instance, error) { return buildShard(ctx, process, w) },
-		Memory: func() fleet.Memory {
-			live, beside := process.Memory()
-			return fleet.Memory{Live: live, Beside: beside}
-		},
-		Use:            newUsage(time.Now, processorTime).since,
-		HandoffTimeout: o.Fleet.HandoffTimeout,
-		// Upstream's flag. Its 0, no limit, leaves the lease duration.
-		ShutdownTimeout: max(0, c.ControllerShutdownTimeout),
-		Handoffs:        o.Fleet.Handoffs,
-		Standby:         o.Fleet.Standby,
-		Enforced:        enforced,
-		FenceDelay:      o.Fleet.FenceDelay,
-		Observe:         func(e fleet.Event) { recorder.Observe(e); surplus.Observe(e) },
-		Exit:            exit,
-	})
+	options := fleetOptions(c, o, gates)
+	options.Clock = process.Clock()
+	options.Memory = func() fleet.Memory {
+		live, beside := process.Memory()
+		return fleet.Memory{Live: live, Beside: beside}
+	}
+	enforced, stopLooking := fence(ctx, c, options.Namespace)
+	defer stopLooking()
+	options.Enforced = enforced
+	master := appmetrics.NewMaster()
+	options.Observe = func(e fleet.Event) { master.Observe(e); surplus.Observe(e) }
+	door, err := flotilla.New(c.Kubeconfig, options)
+	if err != nil {
+		return err
+	}
+	door.Shards(shards)
+	member, err := door.Prepare(ctx)
 	if err != nil {
 		return err
 	}
 	process.PublishCredentials(member.PublishCredential)
 	if !plant.Bare {
-		source := metrics.Source{Member: member, Informers: process.Pool(), Enforced: enforced}
-		if err := counted.Register(source); err != nil {
-			return err
-		}
+		master.Register(member)
 	}
 	fleetPage.Show(member, gates)
 	probes.set(member.Ready, member.Complete, member.Live, func() error { return member.Renewing(electionTolerance) })
-	return member.Run(ctx)
+	return door.Run(ctx)
 }
 
-// metricsOptions are what upstream's flags say of all metrics of the process, for those of the
-// member: component-base, which obeys the flags, does not make them. --allow-metric-labels is not
-// among them: their labels are few words already.
-func metricsOptions(o *Options) metrics.Options {
-	return metrics.Options{
-		Fleet:            o.Fleet.Name,
-		Disabled:         o.Metrics.DisabledMetrics,
-		NativeHistograms: utilfeature.DefaultFeatureGate.Enabled(metricsfeatures.NativeHistograms),
+// shardsOf returns what the fleet runs: upstream's controllers, by the catalogue.
+func shardsOf(o *Options, process *controllers.Process) (flotilla.Shards, error) {
+	plan, err := catalogue.DefaultPlan(o.Fleet.Shards)
+	if err != nil {
+		return flotilla.Shards{}, fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
 	}
+	return flotilla.Shards{
+		Plan:      plan,
+		Check:     catalogue.CheckParts,
+		Catalogue: catalogue.Build(version.Get().GitVersion),
+		Forgets:   sets.New(catalogue.Forgetful()...).Has,
+		Build: func(ctx context.Context, w fleet.Work) (fleet.Instance, error) {
+			return buildShard(ctx, process, w)
+		},
+		Informers: process.Pool(),
+	}, nil
+}
+
+// fleetOptions returns those that the flags ask for. Those of metrics are what upstream's flags say
+// of all metrics of the process: component-base, which obeys the flags, does not make the member's.
+// --allow-metric-labels is not among them: their labels are few words already.
+func fleetOptions(c *config.CompletedConfig, o *Options, gates []string) flotilla.Options {
+	options := flotilla.Options{
+		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Node: o.Fleet.Node, Zone: o.Fleet.Zone,
+		Namespace:      c.ComponentConfig.Generic.LeaderElection.ResourceNamespace,
+		Rings:          o.Fleet.rings(),
+		Gates:          gates,
+		GateDelay:      flotilla.OrNever(o.Fleet.GateDelay),
+		ReplanInterval: flotilla.OrNever(o.Fleet.ReplanInterval),
+		Timing:         o.timing(),
+		RebalanceDelay: flotilla.OrNever(o.Fleet.RebalanceDelay),
+		Use:            newUsage(time.Now, processorTime).since,
+		HandoffTimeout: o.Fleet.HandoffTimeout,
+		// Upstream's flag. Its 0, no limit, leaves the lease duration.
+		ShutdownTimeout:  max(0, c.ControllerShutdownTimeout),
+		Handoffs:         o.Fleet.Handoffs,
+		Standby:          o.Fleet.Standby,
+		FenceDelay:       o.Fleet.FenceDelay,
+		MetricStability:  appmetrics.Stability,
+		DisabledMetrics:  o.Metrics.DisabledMetrics,
+		NativeHistograms: utilfeature.DefaultFeatureGate.Enabled(metricsfeatures.NativeHistograms),
+		Events:           c.EventRecorder,
+		Exit:             exit,
+	}
+	if !plant.Bare {
+		options.Registerer = legacyregistry.Registerer()
+	}
+	return options
 }
 
 // buildShard builds a shard's controllers.

@@ -30,13 +30,12 @@ const (
 
 // Bounds and defaults of the fleet's flags, the same as those of cmd/flotilla, but for the name.
 const (
-	defaultFleetName      = "flotilla-cloud"
-	defaultHandoffTimeout = 5 * time.Second
-	minHandoffTimeout     = time.Second
-	maxHandoffTimeout     = 5 * time.Minute
-	minReplanInterval     = 10 * time.Second
-	maxReplanInterval     = 24 * time.Hour
-	maxRebalanceDelay     = time.Hour
+	defaultFleetName  = "flotilla-cloud"
+	minHandoffTimeout = time.Second
+	maxHandoffTimeout = 5 * time.Minute
+	minReplanInterval = 10 * time.Second
+	maxReplanInterval = 24 * time.Hour
+	maxRebalanceDelay = time.Hour
 
 	// noGate is the value of --gate-lease that stands for none.
 	noGate = "none"
@@ -58,7 +57,7 @@ func newFleetOptions() *fleetOptions {
 		name: defaultFleetName, member: strings.ToLower(hostname),
 		node: os.Getenv(nodeVariable), zone: os.Getenv(zoneVariable),
 		shards: flotilla.DefaultRanges, replanInterval: flotilla.DefaultReplanInterval,
-		rebalanceDelay: flotilla.DefaultRebalanceDelay, handoffTimeout: defaultHandoffTimeout,
+		rebalanceDelay: flotilla.DefaultRebalanceDelay, handoffTimeout: flotilla.DefaultHandoffTimeout,
 	}
 }
 
@@ -212,16 +211,9 @@ func (o *fleetOptions) options(c *config.Config) flotilla.Options {
 		Gates:          gates,
 		Timing:         timing(c),
 		HandoffTimeout: o.handoffTimeout,
-		RebalanceDelay: orNever(o.rebalanceDelay),
-		ReplanInterval: orNever(o.replanInterval),
+		RebalanceDelay: flotilla.OrNever(o.rebalanceDelay),
+		ReplanInterval: flotilla.OrNever(o.replanInterval),
 		Standby:        o.standby,
 		Registerer:     legacyregistry.Registerer(),
 	}
-}
-
-func orNever(d time.Duration) time.Duration {
-	if d == 0 {
-		return flotilla.Never
-	}
-	return d
 }

@@ -24,12 +24,17 @@
 //  5. Run's context ends: the controller finishes what it is doing and returns. Then the shard is
 //     released. Five seconds later ([Options.HandoffTimeout]) writes are refused.
 //
+// A program whose controllers cannot be built one by one gives [Fleet.Shards] a function that
+// builds whole shards. kube-controller-manager's fleet does, so there is one way into a fleet.
+//
 // What must be true of a controller is in docs/library.md: it decides about an object by what lies
 // in the object's namespace and by what it reads through the API server, and keeps nothing in
 // memory that the next owner would miss. [Fleet.Check] finds in a test what a controller does
 // outside of its range.
 //
 // # Guarantees
+//
+// Of controllers that are added one by one:
 //
 //   - At most one replica writes through a shard's configuration at a time, whatever fails: a
 //     network, a clock within the tolerated drift, a process that hangs.
@@ -40,12 +45,17 @@
 //     process, however many shards it has.
 //   - Run returns after every controller has, and after all that the fleet has started.
 //
+// Of whole shards, what passes [fleet.Work.Fence] is fenced in the same way, and Run returns after
+// the work of every shard has. The rest is the program's to keep.
+//
 // # Non-guarantees
 //
 //   - A write through a client that does not come from [Shard.Config] or [Shard.Wrap] is not
 //     fenced.
 //   - Ownership is by namespace. Two controllers that write the same object from different
 //     namespaces, or on a cluster-scoped object from several ranges, are not kept apart.
+//   - What [Fleet.Shards] builds reads what it likes, at any rate: informers of the range and
+//     limits of requests are the program's.
 //   - A write that a claim's end has cut off may still arrive. It was sent while the shard was
 //     owned.
 package flotilla

@@ -13,7 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // A program with a controller of namespaced objects, one instance of which runs on each range, and
@@ -59,6 +61,41 @@ func newIssuer(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) 
 
 func newWebhookCA(context.Context, *flotilla.Shard) (flotilla.Runnable, error) {
 	return flotilla.RunnableFunc(func(ctx context.Context) error { <-ctx.Done(); return nil }), nil
+}
+
+// A program that builds whole shards, such as kube-controller-manager's fleet: two controllers that
+// share what they have in memory, on each of two ranges.
+func ExampleFleet_Shards() {
+	f, err := flotilla.New(&rest.Config{Host: "https://127.0.0.1:6443"}, flotilla.Options{
+		Fleet: "certs", Namespace: "certs", Member: "certs-0",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ranges, err := shard.EqualShards(flotilla.NamespacesRing, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	f.Shards(flotilla.Shards{
+		Plan: shard.Plan{Generation: 1, Rings: []shard.Ring{{
+			Name: flotilla.NamespacesRing, Scope: shard.ScopeNamespaced,
+			Controllers: []string{"approver", "issuer"}, Shards: ranges,
+		}}},
+		Build: func(_ context.Context, w fleet.Work) (fleet.Instance, error) {
+			return newCerts(w)
+		},
+	})
+	member, err := f.Prepare(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("shards before Run:", len(member.Shards()))
+	// Output: shards before Run: 0
+}
+
+// newCerts would make the instance of one range.
+func newCerts(w fleet.Work) (fleet.Instance, error) {
+	return nil, fmt.Errorf("%s is not built in this example", w.Shard.ID)
 }
 
 // Probes for a kubelet.

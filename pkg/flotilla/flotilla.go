@@ -7,33 +7,19 @@ import (
 	"slices"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/discovery"
-	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/pkg/events"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
-	"github.com/flotilla-kube/flotilla/pkg/informer"
-	"github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
 // Names of the rings of a fleet's first plan.
 const (
-	NamespacesRing = "namespaces"
-	ClusterRing    = "cluster"
+	NamespacesRing = shard.NamespacesRing
+	ClusterRing    = shard.ClusterRing
 )
 
 // Build makes a controller for a shard. An error is tried again after a while, for as long as the
@@ -68,16 +54,19 @@ type Closer interface {
 	Close()
 }
 
-// Fleet is this process's part in a fleet. Add the controllers first, then call Run, once. Ready,
-// Live and Member may be called at any time, concurrently.
+// Fleet is this process's part in a fleet. Say first what it runs, with Namespaced and Singleton or
+// with Shards, then call Run, once. Ready, Live and Member may be called at any time, concurrently.
 type Fleet struct {
 	options Options
 	config  *rest.Config
 
 	mu          sync.Mutex
 	controllers []controller
+	shards      *Shards
 	member      *fleet.Member
-	ran         bool
+	// end ends what Prepare has started.
+	end func()
+	ran bool
 }
 
 // controller is one that was added.
@@ -112,7 +101,7 @@ func (f *Fleet) Namespaced(name string, build Build) { f.add(name, shard.ScopeNa
 
 // Singleton adds a controller of which one instance runs in the fleet, on everything: one of
 // cluster-scoped objects. It panics if the name is no DNS label or is taken, if build is nil, or
-// after Run: mistakes of the program.
+// after Prepare or Run: mistakes of the program.
 func (f *Fleet) Singleton(name string, build Build) { f.add(name, shard.ScopeCluster, build) }
 
 func (f *Fleet) add(name string, scope shard.Scope, build Build) {
@@ -126,8 +115,8 @@ func (f *Fleet) add(name string, scope shard.Scope, build Build) {
 		panic(fmt.Sprintf("flotilla: controller %q has been added before", name))
 	case build == nil:
 		panic(fmt.Sprintf("flotilla: controller %q: build is nil", name))
-	case f.ran:
-		panic(fmt.Sprintf("flotilla: controller %q is added after Run", name))
+	case f.member != nil:
+		panic(fmt.Sprintf("flotilla: controller %q is added after Prepare or Run", name))
 	}
 	f.controllers = append(f.controllers, controller{name, scope, build, limiterOf(f.config)})
 }
@@ -147,16 +136,69 @@ func limiterOf(config *rest.Config) flowcontrol.RateLimiter {
 	return flowcontrol.NewTokenBucketRateLimiter(qps, burst)
 }
 
+// Prepare makes the member that Run will run, and contacts no server. A program that does not call
+// it leaves that to Run; one that does can hand the member to others before anything happens. ctx
+// is for the logger. What Prepare starts ends with Run: call Run even to give up, with a context
+// that has ended.
+func (f *Fleet) Prepare(ctx context.Context) (*fleet.Member, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.member != nil {
+		return nil, errors.New("flotilla: Prepare or Run was called before")
+	}
+	shards, err := f.toRun()
+	if err != nil {
+		return nil, fmt.Errorf("flotilla: %w", err)
+	}
+	member, end, err := f.newMember(klog.FromContext(ctx), shards)
+	if err != nil {
+		return nil, fmt.Errorf("flotilla: %w", err)
+	}
+	f.member, f.end = member, end
+	return member, nil
+}
+
+// toRun returns what the program has said that the fleet runs.
+func (f *Fleet) toRun() (Shards, error) {
+	switch {
+	case f.shards != nil && len(f.controllers) > 0:
+		return Shards{}, fmt.Errorf(
+			"both Shards and controller %q were added: a fleet runs either", f.controllers[0].name)
+	case f.shards != nil && f.options.Outside != nil:
+		return Shards{}, errors.New("Options.Outside is set and the fleet runs Shards: " +
+			"it is told of controllers that are added one by one")
+	case f.shards != nil:
+		return *f.shards, nil
+	case len(f.controllers) == 0:
+		return Shards{}, errors.New("there are no controllers: " +
+			"add them with Namespaced and Singleton, or whole shards with Shards")
+	}
+	return f.oneByOne()
+}
+
 // Run runs the controllers of the shards that the fleet gives to this member, until ctx ends. Then
 // it hands them over and returns nil. The error says why the process cannot be a member any more:
 // it should end and be restarted.
 func (f *Fleet) Run(ctx context.Context) error {
-	process, err := f.start(klog.FromContext(ctx))
-	if err != nil {
-		return fmt.Errorf("flotilla: %w", err)
+	if f.Member() == nil {
+		if _, err := f.Prepare(ctx); err != nil {
+			return err
+		}
 	}
-	defer process.broadcaster.Shutdown()
-	return process.member.Run(ctx)
+	if !f.begin() {
+		return errors.New("flotilla: Run was called before")
+	}
+	defer f.end()
+	return f.member.Run(ctx)
+}
+
+// begin reports whether Run has not been called before.
+func (f *Fleet) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := !f.ran
+	f.ran = true
+	return first
 }
 
 // Ready returns nil once the member has what the fleet has given to it, for a readiness probe. What
@@ -168,7 +210,8 @@ func (f *Fleet) Ready() error {
 	return errNotRun
 }
 
-// Live returns nil while the member's loops turn, for a liveness probe. Before Run it is nil.
+// Live returns nil while the member's loops turn, for a liveness probe. Before Prepare and Run it
+// is nil.
 func (f *Fleet) Live() error {
 	if m := f.Member(); m != nil {
 		return m.Live()
@@ -178,158 +221,9 @@ func (f *Fleet) Live() error {
 
 var errNotRun = errors.New("the fleet has not been run yet")
 
-// Member returns what the process knows of itself and of the fleet; nil before Run.
+// Member returns what the process knows of itself and of the fleet; nil before Prepare and Run.
 func (f *Fleet) Member() *fleet.Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.member
-}
-
-// process is what the shards of a running member share.
-type process struct {
-	*Fleet
-	pool   *informer.Pool
-	mapper *restmapper.DeferredDiscoveryRESTMapper
-	member *fleet.Member
-	// broadcaster sends the fleet's events, on its Leases.
-	broadcaster record.EventBroadcaster
-}
-
-// start makes the member.
-func (f *Fleet) start(logger klog.Logger) (_ *process, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.ran:
-		return nil, errors.New("Run was called before")
-	case len(f.controllers) == 0:
-		return nil, errors.New("there are no controllers: add them with Namespaced and Singleton")
-	}
-	f.ran = true
-	p := &process{Fleet: f, broadcaster: record.NewBroadcaster()}
-	defer func() {
-		if err != nil {
-			p.broadcaster.Shutdown()
-		}
-	}()
-	if err := p.connect(); err != nil {
-		return nil, err
-	}
-	if p.member, err = p.newMember(logger); err != nil {
-		return nil, err
-	}
-	f.member = p.member
-	return p, nil
-}
-
-func (p *process) newMember(logger klog.Logger) (*fleet.Member, error) {
-	client, err := kubernetes.NewForConfig(fleet.LeaseConfig(p.config, p.options.Member))
-	if err != nil {
-		return nil, fmt.Errorf("creating the client for Leases: %w", err)
-	}
-	plan, err := p.plan()
-	if err != nil {
-		return nil, err
-	}
-	o := p.options
-	counted, err := metrics.New(metrics.Options{Fleet: o.Fleet, Prefix: o.MetricPrefix})
-	if err != nil {
-		return nil, err
-	}
-	p.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.Namespace)})
-	recorder := events.NewRecorder(events.Config{
-		Fleet: o.Fleet, Member: o.Member, Namespace: o.Namespace, Count: counted.Count, Logger: logger,
-		Events: p.broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: o.Fleet, Host: o.Member}),
-	})
-	member, err := fleet.New(fleet.Config{
-		Fleet: o.Fleet, Member: o.Member, Node: o.Node, Zone: o.Zone, Plan: plan,
-		Catalogue:      p.catalogue(),
-		Gates:          o.Gates,
-		GateDelay:      o.GateDelay,
-		Leases:         client.CoordinationV1().Leases(o.Namespace),
-		Clock:          o.Clock,
-		Timing:         o.Timing,
-		RebalanceDelay: o.RebalanceDelay,
-		Replanning:     fleet.Replanning{Interval: o.ReplanInterval},
-		Build:          p.build,
-		HandoffTimeout: o.HandoffTimeout,
-		Standby:        o.Standby,
-		Observe:        func(e fleet.Event) { recorder.Observe(e); o.Observe(e) },
-		Exit:           o.Exit,
-	})
-	if err != nil || o.Registerer == nil {
-		return member, err
-	}
-	return member, counted.Register(o.Registerer, metrics.Source{Member: member, Informers: p.pool})
-}
-
-// connect makes what informers read with.
-func (p *process) connect() error {
-	c := rest.CopyConfig(p.config)
-	// Informers of many shards start at once, and each only once in a while: a limit here would make
-	// a handoff take minutes. The API server's priority and fairness limits them.
-	c.QPS, c.RateLimiter = -1, nil
-	client, err := kubernetes.NewForConfig(c)
-	if err != nil {
-		return fmt.Errorf("creating the informers' client: %w", err)
-	}
-	objects, err := dynamic.NewForConfig(c)
-	if err != nil {
-		return fmt.Errorf("creating the informers' dynamic client: %w", err)
-	}
-	headers, err := metadata.NewForConfig(c)
-	if err != nil {
-		return fmt.Errorf("creating the informers' metadata client: %w", err)
-	}
-	resources, err := discovery.NewDiscoveryClientForConfig(c)
-	if err != nil {
-		return fmt.Errorf("creating the discovery client: %w", err)
-	}
-	p.mapper = restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(resources))
-	p.pool, err = informer.NewPool(informer.PoolConfig{Client: client, Metadata: headers, Dynamic: objects, Clock: p.options.Clock})
-	return err
-}
-
-// plan returns the plan of a fleet that has none: equal ranges for the namespaced controllers, and
-// a group for each of the others.
-func (f *Fleet) plan() (shard.Plan, error) {
-	ranges, err := shard.EqualShards(NamespacesRing, f.options.Ranges)
-	if err != nil {
-		return shard.Plan{}, err
-	}
-	namespaced := shard.Ring{Name: NamespacesRing, Scope: shard.ScopeNamespaced, Shards: ranges}
-	cluster := shard.Ring{Name: ClusterRing, Scope: shard.ScopeCluster}
-	for _, c := range f.controllers {
-		if c.scope == shard.ScopeNamespaced {
-			namespaced.Controllers = append(namespaced.Controllers, c.name)
-			continue
-		}
-		id := shard.ID{Ring: ClusterRing, Name: c.name}
-		cluster.Shards = append(cluster.Shards, shard.Shard{ID: id, Group: c.name, Controllers: []string{c.name}})
-	}
-	slices.Sort(namespaced.Controllers)
-	plan := shard.Plan{Generation: 1}
-	if len(namespaced.Controllers) > 0 {
-		plan.Rings = append(plan.Rings, namespaced)
-	}
-	if len(cluster.Shards) > 0 {
-		plan.Rings = append(plan.Rings, cluster)
-	}
-	return plan, plan.Validate()
-}
-
-// catalogue is what this build knows of controllers.
-func (f *Fleet) catalogue() skew.Build {
-	b := skew.Build{
-		Version: f.options.Version,
-		Rings:   map[shard.Scope]string{shard.ScopeNamespaced: NamespacesRing, shard.ScopeCluster: ClusterRing},
-	}
-	for _, c := range f.controllers {
-		known := skew.Controller{Name: c.name, Scopes: []shard.Scope{c.scope}}
-		if c.scope == shard.ScopeCluster {
-			known.Group = c.name
-		}
-		b.Controllers = append(b.Controllers, known)
-	}
-	return b
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -53,6 +52,14 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"fewer than no ranges", func(o *Options) { o.Ranges = -1 }, []string{"Options.Ranges", "-1"}},
 		{"a gate that is no Lease", func(o *Options) { o.Gates = []string{"a/b"} }, []string{"Options.Gates", `"a/b"`}},
 		{"negative handoff", func(o *Options) { o.HandoffTimeout = -1 }, []string{"Options.HandoffTimeout"}},
+		{"a ring", func(o *Options) { o.Rings = []string{"namespaces"} }, nil},
+		{"a ring that is none", func(o *Options) { o.Rings = []string{"*"} }, []string{"Options.Rings", `"*"`, "names of rings"}},
+		{"too many handoffs", func(o *Options) { o.Handoffs = 1025 }, []string{"Options.Handoffs", "1025", "1 to 1024"}},
+		{"fewer than no handoffs", func(o *Options) { o.Handoffs = -1 }, []string{"Options.Handoffs", "-1"}},
+		{"negative shutdown", func(o *Options) { o.ShutdownTimeout = -1 }, []string{"Options.ShutdownTimeout", "-1ns", "not be negative"}},
+		{"negative fence delay", func(o *Options) { o.FenceDelay = -1 }, []string{"Options.FenceDelay", "-1ns", "0s to HandoffTimeout, 5s"}},
+		{"fence delay as long as the handoff", func(o *Options) { o.FenceDelay = DefaultHandoffTimeout }, nil},
+		{"fence delay beyond the handoff", func(o *Options) { o.HandoffTimeout, o.FenceDelay = 1e9, 2e9 }, []string{"Options.FenceDelay", "2s", "HandoffTimeout, 1s"}},
 		{"timing", func(o *Options) { o.Timing.LeaseDuration = 1 }, []string{"Options.Timing.LeaseDuration"}},
 		{"all at once", func(o *Options) { o.Fleet, o.Member = "", "" }, []string{"Options.Fleet", "Options.Member"}},
 	} {
@@ -107,7 +114,9 @@ func TestAFleetRunsOnceAndWithControllers(t *testing.T) {
 		t.Errorf("without controllers the error is %v", err)
 	}
 	f.Namespaced("issuer", nothing)
-	if _, err := f.start(klog.Background()); err != nil {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.Run(ended); err != nil {
 		t.Fatal(err)
 	}
 	if f.Member() == nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -21,11 +22,21 @@ const (
 	DefaultRebalanceDelay = 10 * time.Second
 	DefaultReplanInterval = 5 * time.Minute
 	DefaultGateDelay      = 500 * time.Millisecond
+	DefaultHandoffTimeout = 5 * time.Second
+	DefaultHandoffs       = 4
 )
 
 // Never as Options.ReplanInterval, RebalanceDelay or GateDelay stands for no such interval or
 // delay.
 const Never time.Duration = -1
+
+// OrNever returns d, or Never for 0: for flags by which 0 is no such interval or delay.
+func OrNever(d time.Duration) time.Duration {
+	if d == 0 {
+		return Never
+	}
+	return d
+}
 
 // maxFleetName leaves room for the ring and the shard in a Lease's name.
 const maxFleetName = 63
@@ -49,6 +60,9 @@ type Options struct {
 	Version string
 	// Node and Zone are where the process runs, for people. Default: not said.
 	Node, Zone string
+	// Rings are the names of the rings of the plan that this member serves: members of one fleet may
+	// serve different ones. Default: all.
+	Rings []string
 	// Gates are Leases in Namespace that the fleet holds while it runs anything. The Lease of the
 	// leader election that the program had before keeps the old leader and the fleet apart, in
 	// both directions. Default: none.
@@ -60,8 +74,16 @@ type Options struct {
 	// Timing of all claims. Default: [election.DefaultTiming], that of Kubernetes' own components.
 	Timing election.Timing
 	// HandoffTimeout is how long a controller may go on writing when its shard is to be handed
-	// over. Default 5 s.
+	// over. Default DefaultHandoffTimeout.
 	HandoffTimeout time.Duration
+	// Handoffs is how many shards this member prepares to take over from others at a time, 1 to
+	// [shard.MaxShards]: what it prepares is in memory twice in the fleet meanwhile. Default
+	// DefaultHandoffs.
+	Handoffs int
+	// ShutdownTimeout is how long controllers may take to return once their writes are refused, while
+	// the member leaves: then Exit is called, and others wait until the Lease of the shard expires.
+	// Default, and most: Timing.LeaseDuration. It must not be negative.
+	ShutdownTimeout time.Duration
 	// RebalanceDelay is how long a new member waits for its shards, so that they do not move each
 	// time a member restarts that does not live long. Default DefaultRebalanceDelay.
 	RebalanceDelay time.Duration
@@ -72,10 +94,33 @@ type Options struct {
 	// Standby has the member keep the caches warm of shards that it would own if their owner
 	// failed: takeovers are faster, and every object is in memory twice.
 	Standby bool
+	// Enforced reports whether the API server refuses credentials that are marked as fenced on a
+	// member's Lease: that of deploy/fence does. It must be safe for concurrent use and must not
+	// block. It is for a program whose controllers have credentials of their own, each of which it
+	// names by [fleet.Member.PublishCredential] before it is used. Default: it does not.
+	Enforced func() bool
+	// FenceDelay is how long after the credentials of a dead member are marked its shards are run
+	// elsewhere, where that is Enforced: every API server must have seen the mark. It is at most
+	// HandoffTimeout, since a member that leaves waits for it, too. Default: 0.
+	FenceDelay time.Duration
+	// Memory and Use return what the member says on its Lease of the memory and of what else the
+	// process uses, for 'flotilla status'. They are called every ten seconds, from one goroutine, and
+	// may take a while. Default: it says nothing.
+	Memory func() fleet.Memory
+	Use    func() fleet.Use
 	// Registerer is where the metrics of the fleet go, MetricPrefix the first part of their names.
 	// Default: they go nowhere; "flotilla".
 	Registerer   prometheus.Registerer
 	MetricPrefix string
+	// MetricStability, DisabledMetrics and NativeHistograms have the metrics look like those of the
+	// rest of a program, as in [metrics.Options]. Default: no stability, all metrics, classic
+	// histograms alone.
+	MetricStability  string
+	DisabledMetrics  []string
+	NativeHistograms bool
+	// Events takes the Kubernetes events on the fleet's Leases. It should not log them as well: each
+	// is a log line anyway. Default: one of the fleet's own.
+	Events record.EventRecorder
 	// Outside is told of each request that a namespaced controller makes outside of its range, from
 	// the goroutine that makes it. It must not block. It is for tests: see docs/library.md. Default:
 	// nobody is.
@@ -111,6 +156,12 @@ func (o Options) complete() (Options, error) {
 	o.RebalanceDelay = orDefault(o.RebalanceDelay, DefaultRebalanceDelay)
 	o.GateDelay = orDefault(o.GateDelay, DefaultGateDelay)
 	o.ReplanInterval = orDefault(o.ReplanInterval, DefaultReplanInterval)
+	if o.HandoffTimeout == 0 {
+		o.HandoffTimeout = DefaultHandoffTimeout
+	}
+	if o.Handoffs == 0 {
+		o.Handoffs = DefaultHandoffs
+	}
 	var errs []error
 	refuse := func(field, value string, why []string) {
 		for _, w := range why {
@@ -130,8 +181,24 @@ func (o Options) complete() (Options, error) {
 	if o.Ranges < 1 || o.Ranges > shard.MaxShards {
 		errs = append(errs, fmt.Errorf("Options.Ranges is %d: must be 1 to %d", o.Ranges, shard.MaxShards))
 	}
+	for _, ring := range o.Rings {
+		if _, err := shard.ParseID(ring + "/x"); err != nil {
+			errs = append(errs, fmt.Errorf("Options.Rings has %q: must be names of rings: %w", ring, err))
+		}
+	}
+	if o.Handoffs < 1 || o.Handoffs > shard.MaxShards {
+		errs = append(errs, fmt.Errorf(
+			"Options.Handoffs is %d: must be 1 to %d", o.Handoffs, shard.MaxShards))
+	}
 	if o.HandoffTimeout < 0 {
 		errs = append(errs, fmt.Errorf("Options.HandoffTimeout is %v: must not be negative", o.HandoffTimeout))
+	} else if o.FenceDelay < 0 || o.FenceDelay > o.HandoffTimeout {
+		errs = append(errs, fmt.Errorf(
+			"Options.FenceDelay is %v: must be 0s to HandoffTimeout, %v", o.FenceDelay, o.HandoffTimeout))
+	}
+	if o.ShutdownTimeout < 0 {
+		errs = append(errs, fmt.Errorf(
+			"Options.ShutdownTimeout is %v: must not be negative", o.ShutdownTimeout))
 	}
 	if err := o.Timing.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("Options.%w", err))

@@ -10,6 +10,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
+// Names of the rings of a fleet's first plan: the ranges, and the groups.
+const (
+	NamespacesRing = "namespaces"
+	ClusterRing    = "cluster"
+)
+
 // Scope says what one controller of a ring decides over.
 type Scope string
 

@@ -1,5 +1,6 @@
 // Package deps holds the project's source against rules that no compiler checks: which package may import which
-// ([TestImports]), what tests may wait for ([TestTestsWaitForNothing]), that exported symbols are documented
+// ([TestImports]), which may make a member, a claim or informers ([TestOneDoor]), what tests may
+// wait for ([TestTestsWaitForNothing]), that exported symbols are documented
 // ([TestExportedSymbolsAreDocumented]), and that those which adopters use have examples
 // ([TestExportedNamesHaveExamples]).
 //

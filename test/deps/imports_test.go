@@ -122,7 +122,7 @@ var rules = []rule{
 	{
 		in:    []string{"pkg/fleet"},
 		never: []string{"pkg/controllers"},
-		reason: "a member's loop starts and stops shards through an interface that internal/app fills in: it is tested with " +
+		reason: "a member's loop starts and stops shards through an interface that the program fills in: it is tested with " +
 			"many members at once, none of which could afford real controllers",
 	},
 	{

@@ -70,10 +70,9 @@ func (w work) Weigh() map[string]int64 {
 	}
 }
 
-// process is a member and its metrics.
+// testProcess is a member and its metrics.
 type testProcess struct {
 	*fleet.Member
-	*Metrics
 	registry k8smetrics.KubeRegistry
 	stop     func()
 	ended    chan struct{}
@@ -82,13 +81,16 @@ type testProcess struct {
 func launch(t *testing.T, store *leasetest.Store, name string, plan shard.Plan) *testProcess {
 	t.Helper()
 	p := &testProcess{registry: k8smetrics.NewKubeRegistry(), ended: make(chan struct{})}
-	var err error
-	if p.Metrics, err = New(metrics.Options{Fleet: "flotilla"}); err != nil {
+	counted, err := metrics.New(metrics.Options{Fleet: "flotilla", Stability: Stability})
+	if err != nil {
 		t.Fatal(err)
 	}
+	master := NewMaster()
 	p.Member, err = fleet.New(fleet.Config{
 		Fleet: "flotilla", Member: name, Plan: plan, Leases: store.Client(name), Clock: clock.RealClock{},
-		Timing: election.DefaultTiming(), Gates: []string{"kube-controller-manager"}, Exit: func(reason string) { t.Error(reason) }, Observe: p.Count,
+		Timing: election.DefaultTiming(), Gates: []string{"kube-controller-manager"},
+		Exit:    func(reason string) { t.Error(reason) },
+		Observe: func(e fleet.Event) { counted.Count(e); master.Observe(e) },
 		Forgets: func(string) bool { return true },
 		Build: func(_ context.Context, w fleet.Work) (fleet.Instance, error) {
 			return work{w, queues.NewGroup(w.Shard.Ring, w.Shard.Name)}, nil
@@ -99,9 +101,10 @@ func launch(t *testing.T, store *leasetest.Store, name string, plan shard.Plan) 
 	}
 	enforced := func() bool { return true }
 	source := metrics.Source{Member: p.Member, Informers: informers{}, Enforced: enforced}
-	if err := p.register(p.registry, source); err != nil {
+	if err := counted.Register(p.registry.Registerer(), source); err != nil {
 		t.Fatal(err)
 	}
+	master.register(p.registry.Register, p.Member)
 	ctx, cancel := context.WithCancel(t.Context())
 	p.stop = cancel
 	go func() { defer close(p.ended); _ = p.Run(ctx) }()

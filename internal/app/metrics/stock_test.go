@@ -21,26 +21,17 @@ import (
 
 func never(context.Context, fleet.Work) (fleet.Instance, error) { return nil, errors.New("never") }
 
-// registered returns the registry of a member that does not run.
-func registered(t *testing.T, o metrics.Options) (*Metrics, k8smetrics.KubeRegistry) {
+// idle returns a member that does not run.
+func idle(t *testing.T) *fleet.Member {
 	t.Helper()
-	o.Fleet = "flotilla"
-	m, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
 	member, err := fleet.New(fleet.Config{
 		Fleet: "flotilla", Member: "a", Plan: testPlan(t, 2), Leases: leasetest.NewStore().Client("a"),
-		Timing: election.DefaultTiming(), Build: never, Exit: func(string) {}, Observe: m.Count,
+		Timing: election.DefaultTiming(), Build: never, Exit: func(string) {},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry := k8smetrics.NewKubeRegistry()
-	if err := m.register(registry, metrics.Source{Member: member}); err != nil {
-		t.Fatal(err)
-	}
-	return m, registry
+	return member
 }
 
 // TestAsComponentBaseMakesThem holds the families against what component-base makes of the same
@@ -64,7 +55,15 @@ func TestAsComponentBaseMakesThem(t *testing.T) {
 		want.MustRegister(stock)
 		stock.WithLabelValues("member", "renew").Observe(.3)
 
-		m, got := registered(t, metrics.Options{NativeHistograms: native})
+		o := metrics.Options{Fleet: "flotilla", Stability: Stability, NativeHistograms: native}
+		m, err := metrics.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := k8smetrics.NewKubeRegistry()
+		if err := m.Register(got.Registerer(), metrics.Source{Member: idle(t)}); err != nil {
+			t.Fatal(err)
+		}
 		m.Count(fleet.Event{Event: election.Event{
 			Type: election.EventRenewed, Name: "flotilla-member-a", Action: election.Renew, Duration: 300e6,
 		}})
@@ -98,7 +97,8 @@ func histogram(t *testing.T, registry k8smetrics.KubeRegistry) string {
 
 // TestLeaderElectionMasterStatus follows one claim.
 func TestLeaderElectionMasterStatus(t *testing.T) {
-	m, registry := registered(t, metrics.Options{})
+	m, registry := NewMaster(), k8smetrics.NewKubeRegistry()
+	m.register(registry.Register, idle(t))
 	id := shard.ID{Ring: "namespaces", Name: "01"}
 	lease := fleet.ShardLease("flotilla", id)
 	for _, step := range []struct {
@@ -107,7 +107,7 @@ func TestLeaderElectionMasterStatus(t *testing.T) {
 	}{
 		{election.EventAcquired, "1"}, {election.EventRenewed, "1"}, {election.EventEnded, "0"}, {fleet.EventForgotten, ""},
 	} {
-		m.Count(fleet.Event{ID: id, Event: election.Event{Type: step.event, Name: lease}})
+		m.Observe(fleet.Event{ID: id, Event: election.Event{Type: step.event, Name: lease}})
 		got := ""
 		for line := range strings.Lines(text(t, registry)) {
 			if value, ok := strings.CutPrefix(line, `leader_election_master_status{name="`+lease+`"} `); ok {

@@ -6,8 +6,8 @@ import (
 
 // Names of the rings of the default plan.
 const (
-	NamespacesRing = "namespaces"
-	ClusterRing    = "cluster"
+	NamespacesRing = shard.NamespacesRing
+	ClusterRing    = shard.ClusterRing
 )
 
 // DefaultPlan returns the plan of a fleet that has been given no other: ring

@@ -1,0 +1,166 @@
+package flotilla
+
+import (
+	"context"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
+)
+
+// wholeShards are of a program that builds each shard as a whole.
+func wholeShards(t *testing.T) Shards {
+	t.Helper()
+	ranges, err := shard.EqualShards("ranges", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := shard.Ring{
+		Name: "ranges", Scope: shard.ScopeNamespaced, Controllers: []string{"c"}, Shards: ranges,
+	}
+	known := skew.Controller{Name: "c", Scopes: []shard.Scope{shard.ScopeNamespaced}}
+	return Shards{
+		Plan:      shard.Plan{Generation: 1, Rings: []shard.Ring{ring}},
+		Catalogue: skew.Build{Version: "v1", Controllers: []skew.Controller{known}},
+		Check:     func(shard.Plan) error { return nil },
+		Forgets:   func(string) bool { return true },
+		Build:     func(context.Context, fleet.Work) (fleet.Instance, error) { return nil, nil },
+	}
+}
+
+func TestAFleetRunsControllersOrShards(t *testing.T) {
+	f := newFleet(t, nil)
+	f.Shards(wholeShards(t))
+	f.Namespaced("issuer", nothing)
+	both := `both Shards and controller "issuer"`
+	if _, err := f.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), both) {
+		t.Errorf("with both the error is %v", err)
+	}
+	f = newFleet(t, func(o *Options) { o.Outside = func(Access) {} })
+	f.Shards(wholeShards(t))
+	if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "Options.Outside") {
+		t.Errorf("with Outside, which nobody would be told of, the error is %v", err)
+	}
+	unusable := wholeShards(t)
+	unusable.Plan.Generation = 0
+	f = newFleet(t, nil)
+	f.Shards(unusable)
+	_, err := f.Prepare(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "plan") || f.Member() != nil {
+		t.Errorf("with a plan that is none the error is %v and the member %v", err, f.Member())
+	}
+}
+
+func TestMistakesWithShardsPanic(t *testing.T) {
+	f := newFleet(t, nil)
+	none := wholeShards(t)
+	none.Build = nil
+	if !panics(func() { f.Shards(none) }) {
+		t.Error("without Build there is no panic")
+	}
+	f.Shards(wholeShards(t))
+	if !panics(func() { f.Shards(wholeShards(t)) }) {
+		t.Error("a second time there is no panic")
+	}
+	f = newFleet(t, nil)
+	f.Singleton("issuer", nothing)
+	prepared(t, f)
+	if !panics(func() { f.Shards(wholeShards(t)) }) {
+		t.Error("after Prepare there is no panic")
+	}
+}
+
+// prepared returns the member of a fleet that is given up when the test ends.
+func prepared(t *testing.T, f *Fleet) *fleet.Member {
+	t.Helper()
+	member, err := f.Prepare(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Run(t.Context()); err != nil { // it has ended
+			t.Error(err)
+		}
+	})
+	return member
+}
+
+func TestPreparedMemberIsTheOneThatRuns(t *testing.T) {
+	f := newFleet(t, nil)
+	f.Shards(wholeShards(t))
+	member := prepared(t, f)
+	if member == nil || f.Member() != member {
+		t.Errorf("Prepare returned %p, and Member %p", member, f.Member())
+	}
+	if _, err := f.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "before") {
+		t.Errorf("of a second time the error is %v", err)
+	}
+}
+
+// TestAllOptionsReachTheMember finds the option, or the field of Shards, that somebody forgets to
+// pass on.
+func TestAllOptionsReachTheMember(t *testing.T) {
+	f := newFleet(t, func(o *Options) {
+		o.Node, o.Zone, o.Standby = "node", "zone", true
+		o.Rings, o.Gates = []string{"ranges"}, []string{"gate"}
+		o.ShutdownTimeout, o.FenceDelay = time.Second, time.Second
+		o.Enforced = func() bool { return true }
+		o.Memory = func() fleet.Memory { return fleet.Memory{} }
+		o.Use = func() fleet.Use { return fleet.Use{} }
+	})
+	config := reflect.ValueOf(f.configure(wholeShards(t), leasetest.NewStore().Client("a")))
+	for i := range config.NumField() {
+		name, elsewhere := config.Type().Field(i).Name, []string{"CensusInterval", "Observe"}
+		if config.Field(i).IsZero() && !slices.Contains(elsewhere, name) {
+			t.Errorf("%s is not passed on", name)
+		}
+	}
+}
+
+// TestMetricsLookLikeThoseOfTheProgram gathers what a member that does not run says.
+func TestMetricsLookLikeThoseOfTheProgram(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	f := newFleet(t, func(o *Options) {
+		o.Registerer, o.MetricPrefix, o.MetricStability = registry, "bosun", "ALPHA"
+		o.DisabledMetrics = []string{"bosun_fleet_stopped"}
+		o.Enforced = func() bool { return true }
+	})
+	f.Shards(wholeShards(t))
+	prepared(t, f)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	enforced, looks := 0.0, regexp.MustCompile(`^bosun_[a-z_]+ \[ALPHA\] `)
+	for _, family := range families {
+		names = append(names, family.GetName())
+		if all := family.GetName() + " " + family.GetHelp(); !looks.MatchString(all) {
+			t.Error(all)
+		}
+		if family.GetName() == "bosun_fence_policy" {
+			enforced = family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	if slices.Contains(names, "bosun_fleet_stopped") || enforced != 1 {
+		t.Errorf("enforced is %v, and there are %q", enforced, names)
+	}
+}
+
+func TestEventsGoWhereTheProgramSays(t *testing.T) {
+	own := record.NewFakeRecorder(1)
+	f := newFleet(t, func(o *Options) { o.Events = own })
+	if sent, _ := f.events(nil); sent != own {
+		t.Errorf("events go to %v", sent)
+	}
+}
