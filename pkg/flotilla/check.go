@@ -21,9 +21,6 @@ import (
 // checkRanges is the least number by which some namespaces are foreign to each instance.
 const checkRanges = 2
 
-// defaultHandoffTimeout is the fleet's.
-const defaultHandoffTimeout = 5 * time.Second
-
 // Check runs the controllers in this process, each namespaced one on both halves of the namespaces,
 // and reports what these do outside of their half. It is for a test: a cluster, or an API server of
 // envtest, on which nothing else runs the controllers. There are no Leases, and the fleet need not
@@ -180,9 +177,6 @@ func (c *check) await(ctx context.Context) error {
 // fleet refuses its writes.
 func (c *check) finish(ended []chan struct{}) error {
 	timeout := c.process.options.HandoffTimeout
-	if timeout == 0 {
-		timeout = defaultHandoffTimeout
-	}
 	timer := c.process.options.Clock.NewTimer(timeout)
 	defer timer.Stop()
 	var errs []error

@@ -2,6 +2,7 @@ package flotilla_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"time"
@@ -28,11 +29,21 @@ func ExampleOptions() {
 		fmt.Println(err)
 	}
 	fmt.Println(flotilla.DefaultGateDelay, flotilla.DefaultRebalanceDelay, flotilla.DefaultReplanInterval)
+	fmt.Println(flotilla.DefaultHandoffTimeout, flotilla.DefaultHandoffs)
 	// Output:
 	// <nil>
 	// <nil>
 	// flotilla: Options.Ranges is 2000: must be 1 to 1024
 	// 500ms 10s 5m0s
+	// 5s 4
+}
+
+// A program's own flag, by which 0 turns the planner off.
+func ExampleOrNever() {
+	interval := flag.Duration("replan-interval", flotilla.DefaultReplanInterval, "0 for never")
+	options := flotilla.Options{ReplanInterval: flotilla.OrNever(*interval)}
+	fmt.Println(options.ReplanInterval, flotilla.OrNever(0) == flotilla.Never)
+	// Output: 5m0s true
 }
 
 // Shards are named after their rings, in metrics, in logs and by "flotilla status".

@@ -188,7 +188,7 @@ var values = map[string]*regexp.Regexp{
 	"state":       regexp.MustCompile(`^(preparing|prepared|waiting|starting|running|draining|joining|active|leaving|drained)$`),
 	"how":         regexp.MustCompile(`^(handoff|takeover|vacant)$`),
 	"reason":      regexp.MustCompile(`^[a-z-]{3,15}$`),
-	"result":      regexp.MustCompile(`^(running|refused|abandoned|ok|conflict|failed|fenced|fence-refused|plan-(adopted|refused|restored|adapted))$`),
+	"result":      regexp.MustCompile(`^(running|refused|abandoned|ok|conflict|failed|fenced|fence-refused|plan-(adopted|refused|restored|adapted)|throttled)$`),
 	"phase":       regexp.MustCompile(`^(prepare|ask|acquire|catch_up|start|drain|release)$`),
 	"kind":        regexp.MustCompile(`^(member|shard|plan|gate)$`),
 	"controller":  regexp.MustCompile(`^[a-z0-9-]{1,60}$`),
