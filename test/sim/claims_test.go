@@ -31,9 +31,12 @@ type claim struct {
 }
 
 // valid reports whether a write may start now.
-func (c *claim) valid() bool {
+func (c *claim) valid() bool { return c.ended.IsZero() && c.confirmed() }
+
+// confirmed reports whether the last heartbeat is recent enough.
+func (c *claim) confirmed() bool {
 	deadline := c.process.beat.Add(election.DefaultTiming().RenewDeadline)
-	return c.ended.IsZero() && !c.process.isDead() && c.process.clock.Now().Before(deadline)
+	return !c.process.isDead() && c.process.clock.Now().Before(deadline)
 }
 
 // over reports whether it has ended before this instant. Of a write that passes the fence and an end in the same instant of virtual
@@ -119,7 +122,7 @@ func (w *world) judgeSent(p *process, id shard.ID, term int32) *claim {
 	if p.isDead() {
 		return c
 	}
-	if c == nil || !c.valid() && (c.ended.IsZero() || c.over()) {
+	if c == nil || c.over() || !c.confirmed() {
 		w.failLockedf(fence, "%s writes to %s in term %d, and has no valid claim", p.name(), id, term)
 		return c
 	}

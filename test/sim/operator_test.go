@@ -186,10 +186,25 @@ func (w *world) isDrained(member string) bool {
 	return lease != nil && lease.Annotations[fleet.DrainAnnotation] != ""
 }
 
-// isRefused reports whether some member refuses the plan because of its version. A plan that was good to members of one version
-// may name what nobody knows any more once those have gone.
-func (w *world) isRefused() bool {
-	return w.versions && slices.ContainsFunc(w.live(), func(p *process) bool { return p.Refused() != nil })
+// isUnknown reports whether the plan names a controller that no live member has, and some member refuses it: a plan that was good
+// to members of one version, once those have gone.
+func (w *world) isUnknown(plan shard.Plan) bool {
+	live := w.live()
+	if !w.versions || !slices.ContainsFunc(live, func(p *process) bool { return p.Refused() != nil }) {
+		return false
+	}
+	known := map[string]bool{}
+	for _, p := range live {
+		for _, c := range w.buildOf(p.seat.version).Controllers {
+			known[c.Name] = true
+		}
+	}
+	for _, extent := range plan.Extents() {
+		if slices.ContainsFunc(extent.Controllers, func(name string) bool { return !known[name] }) {
+			return true
+		}
+	}
+	return false
 }
 
 // mend has the operator write a good plan where nonsense was written in its place: members that know a good one do so
@@ -201,7 +216,7 @@ func (w *world) mend() {
 		return
 	}
 	plan, err := fleet.PlanOf(lease)
-	if err == nil && !w.misplanned && !w.isRefused() {
+	if err == nil && !w.misplanned && !w.isUnknown(plan) {
 		return
 	}
 	if err != nil || w.versions {

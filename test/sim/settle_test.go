@@ -34,9 +34,11 @@ func (w *world) settle() {
 		time.Sleep(500 * time.Millisecond) // virtual
 		synctest.Wait()
 		w.tend()
-		if time.Since(begin) > newcomer && time.Since(looked) > newcomer && w.isRefused() {
+		if time.Since(begin) > newcomer && time.Since(looked) > newcomer {
 			looked = time.Now()
-			w.mend() // the alert has told the operator
+			if plan, err := fleet.PlanOf(w.store.Get(fleet.PlanLease(fleetName))); err == nil && w.isUnknown(plan) {
+				w.mend() // the alert has told the operator
+			}
 		}
 		broken, problem := w.unsettled()
 		switch {
