@@ -72,13 +72,13 @@ func healthBetween(
 	}
 }
 
-// perThousand returns how often in a thousand seconds something happens that did so often.
+// perThousand returns the rate of n events in the elapsed time, in events per thousand seconds.
 func perThousand(n int64, elapsed time.Duration) int64 {
 	return int64(1000 * float64(n) / elapsed.Seconds())
 }
 
-// atMost returns how long so many of a hundred items took or waited at most, in microseconds, by
-// the bounds of what was counted; 0 where there were none.
+// atMost returns a percentile of the items' times, in microseconds, as the upper bound of its
+// bucket; 0 where there were no items.
 func atMost(counted []int64, all, percent int64) int64 {
 	var sum int64
 	for i, n := range counted {

@@ -407,23 +407,15 @@ func tableVersions(w io.Writer, versions []status.VersionView) {
 			name += " (canary)"
 		}
 		lines = append(lines, []string{
-			name, fmt.Sprint(v.Members), fmt.Sprint(v.Shards), shareOf(v.Errors, v.Requests), shareOf(v.Retries, v.Reconciles),
-			number(v.Queued), took(v.Wait50), took(v.Wait99), took(v.P50), took(v.P99), rate(v.Requests), rate(v.Reconciles),
+			name, fmt.Sprint(v.Members), fmt.Sprint(v.Shards),
+			status.PercentOf(v.Errors, v.Requests), status.PercentOf(v.Retries, v.Reconciles), number(v.Queued),
+			took(v.Wait50), took(v.Wait99), took(v.P50), took(v.P99), rate(v.Requests), rate(v.Reconciles),
 		})
 	}
 	rows(w, []string{
-		"VERSION", "MEMBERS", "SHARDS", "ERRORS", "RETRIED", "QUEUED", "WAIT-P50", "WAIT-P99", "WORK-P50", "WORK-P99", "REQUESTS/S", "RECONCILES/S",
+		"VERSION", "MEMBERS", "SHARDS", "ERRORS", "RETRIED", "QUEUED",
+		"WAIT-P50", "WAIT-P99", "WORK-P50", "WORK-P99", "REQUESTS/S", "RECONCILES/S",
 	}, lines)
-}
-
-// shareOf returns a part of the whole in percent, or nothing if one of them is not known or there
-// was nothing.
-func shareOf(part, whole *float64) string {
-	if part == nil || whole == nil || *whole == 0 {
-		return ""
-	}
-	share := *part / *whole
-	return percent(&share)
 }
 
 func rate(x *float64) string {

@@ -47,14 +47,20 @@ func supportsLinks(env func(string) string) bool {
 	if name == "" || name == "linux" { // the console of a machine, where nothing can be clicked
 		return false
 	}
+	// screen and tmux pass on the variables of the terminal around them, and may drop its links.
+	if strings.HasPrefix(name, "screen") || strings.HasPrefix(name, "tmux") {
+		return false
+	}
 	// GNOME Terminal and others, since VTE 0.50.
 	if vte, err := strconv.Atoi(env("VTE_VERSION")); err == nil && vte >= 5000 {
 		return true
 	}
 	set := func(variable string) bool { return env(variable) != "" }
-	return slices.ContainsFunc([]string{"WT_SESSION", "KONSOLE_VERSION", "KITTY_WINDOW_ID", "DOMTERM"}, set) ||
-		slices.Contains([]string{"iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "Tabby"}, env("TERM_PROGRAM")) ||
-		slices.Contains([]string{"xterm-kitty", "xterm-ghostty", "alacritty", "foot", "contour", "wezterm"}, name)
+	variables := []string{"WT_SESSION", "KONSOLE_VERSION", "KITTY_WINDOW_ID", "DOMTERM"}
+	programs := []string{"iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "Tabby"}
+	names := []string{"xterm-kitty", "xterm-ghostty", "alacritty", "foot", "contour", "wezterm"}
+	return slices.ContainsFunc(variables, set) ||
+		slices.Contains(programs, env("TERM_PROGRAM")) || slices.Contains(names, name)
 }
 
 // seeAlso begins a line that names an address and nothing else.

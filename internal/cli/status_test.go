@@ -432,7 +432,10 @@ func TestSupportsLinks(t *testing.T) {
 		"TERM=xterm-256color TERM_PROGRAM=iTerm.app": true, "TERM=xterm-256color TERM_PROGRAM=Apple_Terminal": false, "TERM=xterm WT_SESSION=1": true,
 		"TERM=xterm KONSOLE_VERSION=220400": true, "TERM=linux KONSOLE_VERSION=220400": false, "": false, "WT_SESSION=1": false,
 		"TERM=dumb WT_SESSION=1": false, "TERM=dumb FORCE_HYPERLINK=1": false, "TERM=xterm-kitty NO_COLOR=1": false, "TERM=xterm FORCE_HYPERLINK=1 NO_COLOR=1": false,
-		"TERM=xterm FORCE_HYPERLINK=1": true, "TERM=linux FORCE_HYPERLINK=1": true, "TERM=xterm-kitty FORCE_HYPERLINK=0": false,
+		"TERM=screen-256color WT_SESSION=1": false, "TERM=screen VTE_VERSION=6800": false,
+		"TERM=screen.xterm-256color KITTY_WINDOW_ID=1": false, "TERM=tmux-256color TERM_PROGRAM=iTerm.app": false,
+		"TERM=tmux-256color FORCE_HYPERLINK=1": true,
+		"TERM=xterm FORCE_HYPERLINK=1":         true, "TERM=linux FORCE_HYPERLINK=1": true, "TERM=xterm-kitty FORCE_HYPERLINK=0": false,
 	} {
 		vars := map[string]string{}
 		for _, pair := range strings.Fields(env) {

@@ -127,7 +127,7 @@ func statusMembers(w io.Writer, v status.View, all, wide bool) {
 		}
 		lines = append(lines, []string{
 			m.Name, state, fmt.Sprint(m.Shards), objects, megabytes(m.Memory), megabytes(m.Estimated), heartbeat, m.Rings, m.Generation, ago(m.Since, v.Now),
-			percent(m.Share), m.Version,
+			status.Percent(m.Share), m.Version,
 		})
 		if wide {
 			last := len(lines) - 1

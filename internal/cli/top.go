@@ -109,7 +109,7 @@ func writeTop(w io.Writer, t Top, wide bool) {
 	var silent []string
 	for _, m := range t.Members {
 		lines = append(lines, []string{
-			m.Name, m.State, cores(m.CPU), megabytes(m.Memory), megabytes(m.Estimated), number(m.Queued), fmt.Sprint(m.Shards), number(m.Objects), percent(m.Share),
+			m.Name, m.State, cores(m.CPU), megabytes(m.Memory), megabytes(m.Estimated), number(m.Queued), fmt.Sprint(m.Shards), number(m.Objects), status.Percent(m.Share),
 		})
 		if wide {
 			last := len(lines) - 1
@@ -143,11 +143,4 @@ func number(n *int64) string {
 		return ""
 	}
 	return fmt.Sprint(*n)
-}
-
-func percent(n *float64) string {
-	if n == nil {
-		return ""
-	}
-	return fmt.Sprintf("%.1f %%", *n*100)
 }

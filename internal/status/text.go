@@ -18,6 +18,24 @@ func Plain(text string) string {
 	return strconv.QuoteToASCII(text)
 }
 
+// Percent returns a part of one in percent, or nothing where it is not known.
+func Percent(n *float64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*n*100, 'f', 1, 64) + " %"
+}
+
+// PercentOf returns a part of the whole in percent, or nothing where one of them is not known or
+// there was nothing.
+func PercentOf(part, whole *float64) string {
+	if part == nil || whole == nil || *whole == 0 {
+		return ""
+	}
+	share := *part / *whole
+	return Percent(&share)
+}
+
 // Plural returns a number of things: "1 member", "2 members".
 func Plural(n int, noun string) string {
 	if n != 1 {

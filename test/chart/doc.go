@@ -4,6 +4,8 @@
 //   - TestEveryValueHasAnEffect: every value changes what is rendered, and a value without a row in the
 //     table fails.
 //   - TestRefused: every value refuses a wrong one, naming the field.
+//   - TestShadowIsAlone, TestShadowLeavesMembers: a release is a shadow or members, never one after
+//     the other.
 //   - TestNotes, TestNames, TestSkew, TestMonitoring: notes, names per release, Kubernetes versions,
 //     and what watches a hosted fleet.
 //

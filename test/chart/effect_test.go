@@ -77,6 +77,8 @@ const (
 	scaled    = "autoscaling: {enabled: true}\n"
 	watched   = "monitoring: {enabled: true}\n"
 	shadowed  = "shadow: {enabled: true}\n"
+	// aside is a shadow beside the members of release flotilla, whose name it must not have.
+	aside = shadowed + "fullnameOverride: flotilla-shadow\n"
 )
 
 // effects has for every value what it changes. The value is that of set beside base; what is rendered of
@@ -84,9 +86,9 @@ const (
 var effects = map[string]struct{ base, set, kind, want string }{
 	"mode":                               {set: "mode: hosted", kind: "StatefulSet", want: "- --kubeconfig=/etc/kubernetes/flotilla/kubeconfig\n"},
 	"replicas":                           {set: "replicas: 7", kind: "StatefulSet", want: "  replicas: 7\n"},
-	"shadow.enabled":                     {set: shadowed, kind: "Deployment", want: "- --shadow=1/3\n"},
-	"shadow.member":                      {base: shadowed, set: "shadow: {member: 2/5}", kind: "Deployment", want: "- --shadow=2/5\n"},
-	"shadow.rightsOf":                    {base: shadowed, set: "shadow: {rightsOf: 'system:kube-controller-manager'}", kind: "Deployment", want: "- --shadow-rights-of=system:kube-controller-manager\n"},
+	"shadow.enabled":                     {set: aside, kind: "Deployment", want: "- --shadow=1/3\n"},
+	"shadow.member":                      {base: aside, set: "shadow: {member: 2/5}", kind: "Deployment", want: "- --shadow=2/5\n"},
+	"shadow.rightsOf":                    {base: aside, set: "shadow: {rightsOf: 'system:kube-controller-manager'}", kind: "Deployment", want: "- --shadow-rights-of=system:kube-controller-manager\n"},
 	"autoscaling.enabled":                {set: scaled, kind: "HorizontalPodAutoscaler", want: "  minReplicas: 2\n"},
 	"autoscaling.minReplicas":            {base: scaled, set: "autoscaling: {minReplicas: 4}", kind: "StatefulSet", want: "  replicas: 4\n"},
 	"autoscaling.maxReplicas":            {base: scaled, set: "autoscaling: {maxReplicas: 9}", kind: "HorizontalPodAutoscaler", want: "  maxReplicas: 9\n"},

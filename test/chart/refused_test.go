@@ -63,6 +63,9 @@ func TestRefused(t *testing.T) {
 		"a misspelt value": {"replcas: 3", "additional properties 'replcas' not allowed"},
 		"a misspelt label": {"labels: {'a b': c}", "'/labels': additional properties 'a b' not allowed"},
 		"a long name":      {"fullnameOverride: " + strings.Repeat("a", 53), "'/fullnameOverride': maxLength: got 53, want 52"},
+		"a shadow with the members' account": {
+			shadowed, `shadow.rightsOf "system:serviceaccount:kube-system:flotilla": must not be the shadow's own`,
+		},
 	}
 	all := values(t)
 	for _, v := range all {

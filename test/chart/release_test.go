@@ -1,7 +1,11 @@
 package chart
 
 import (
+	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -150,6 +154,52 @@ extraVolumeMounts: [{name: more, mountPath: /more}]
 	for _, no := range []string{"pki", "controllers=*,", "app.kubernetes.io/name: flotilla\n"} {
 		if strings.Contains(deployment, no) {
 			t.Errorf("%q in\n%s", no, deployment)
+		}
+	}
+}
+
+// TestShadowLeavesMembers has an API server tell helm which StatefulSets there are: a release of
+// members refuses shadow.enabled, with which helm would delete them.
+func TestShadowLeavesMembers(t *testing.T) {
+	group := func(name string) string {
+		return fmt.Sprintf(`{"name":%q,"versions":[{"groupVersion":"%[1]s/v1","version":"v1"}]}`, name)
+	}
+	kinds := func(version string, namespaced bool, names ...string) string {
+		var all []string
+		for _, name := range names {
+			all = append(all, fmt.Sprintf(`{"name":"%ss","kind":%q,"namespaced":%t,"verbs":["get"]}`,
+				strings.ToLower(name), name, namespaced))
+		}
+		return fmt.Sprintf(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":%q,"resources":[%s]}`,
+			version, strings.Join(all, ","))
+	}
+	const apps, rbac = "apps", "rbac.authorization.k8s.io"
+	answers := map[string]string{
+		"/version":              `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`,
+		"/api":                  `{"kind":"APIVersions","versions":["v1"]}`,
+		"/api/v1":               kinds("v1", true, "ServiceAccount"),
+		"/apis":                 `{"kind":"APIGroupList","apiVersion":"v1","groups":[` + group(apps) + "," + group(rbac) + "]}",
+		"/apis/" + apps + "/v1": kinds(apps+"/v1", true, "StatefulSet", "Deployment"),
+		"/apis/" + rbac + "/v1": kinds(rbac+"/v1", false, "ClusterRole", "ClusterRoleBinding"),
+		"/apis/apps/v1/namespaces/kube-system/statefulsets/prod-flotilla": `{"kind":"StatefulSet",
+			"apiVersion":"apps/v1","metadata":{"name":"prod-flotilla","namespace":"kube-system"}}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		answer, found := answers[r.URL.Path]
+		if !found {
+			w.WriteHeader(http.StatusNotFound)
+			answer = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	defer server.Close()
+	for release, refused := range map[string]bool{"prod": true, "flotilla-shadow": false} {
+		_, errOut, err := helm(t, shadowed, "template", release, "deploy/chart", "--namespace=kube-system",
+			"--dry-run=server", "--disable-openapi-validation", "--kube-apiserver="+server.URL)
+		const want = "StatefulSet kube-system/prod-flotilla is there"
+		if (err != nil) != refused || strings.Contains(errOut, want) != refused {
+			t.Errorf("release %s: %v, want refused=%t, with %q:\n%s", release, err, refused, want, errOut)
 		}
 	}
 }

@@ -372,6 +372,25 @@ func canaries() []scenario {
 				waits(f, i, from, to, i == 2)
 			}
 		}, []moment{quiet(from + 9*minute), fires(from+15*minute, "FlotillaCanaryWorse"), quiet(to + 15*minute)}},
+		// Nothing follows that would water down these two.
+		{"a minute of errors", func(f fleet) {
+			tried(f)
+			for i := range members {
+				answers(f, i, from, from+minute, 100, map[bool]float64{true: 300, false: 0}[i == 2])
+			}
+		}, always()},
+		{"a minute of waits", func(f fleet) {
+			tried(f)
+			for i := range members {
+				waitsOf(f, i, from, from+minute, 100, i == 2)
+			}
+		}, always()},
+		{"an item now and then waits where a version is tried", func(f fleet) {
+			tried(f)
+			for i := range members {
+				waitsOf(f, i, from, to, map[bool]float64{true: 0.5, false: 10}[i == 2], i == 2)
+			}
+		}, always()},
 		{"work waits everywhere", func(f fleet) {
 			tried(f)
 			for i := range members {
@@ -391,7 +410,13 @@ func answers(f fleet, member int, from, to time.Duration, ok, failed float64) {
 // waits has ten items begin between two scrapes, each of which has waited for seconds or next to
 // nothing.
 func waits(f fleet, member int, from, to time.Duration, late bool) {
-	for le, step := range map[string]float64{"0.1": is(!late) * 10, "1": is(!late) * 10, "10": 10, "+Inf": 10} {
+	waitsOf(f, member, from, to, 10, late)
+}
+
+// waitsOf is waits of another number of items.
+func waitsOf(f fleet, member int, from, to time.Duration, items float64, late bool) {
+	soon := is(!late) * items
+	for le, step := range map[string]float64{"0.1": soon, "1": soon, "10": items, "+Inf": items} {
 		labels := shardLabels(fmt.Sprintf("namespaces/0%d", member)) + fmt.Sprintf(",le=%q", le)
 		f.setFunc(key(members[member], "flotilla_shard_queue_duration_seconds_bucket", labels), 0, length, counter(from, to, step))
 	}

@@ -124,8 +124,8 @@ var functions = template.FuncMap{
 	"clip":      clip,
 	"count":     count,
 	"cores":     cores,
-	"part":      part,
-	"percent":   percent,
+	"part":      status.PercentOf,
+	"percent":   status.Percent,
 	"megabytes": megabytes,
 	"id":        func(name string) string { return "s-" + strings.ReplaceAll(name, "/", "-") },
 	"join":      strings.Join,
@@ -200,24 +200,6 @@ func cores(n *float64) string {
 		return ""
 	}
 	return strconv.FormatFloat(*n, 'f', 2, 64)
-}
-
-// percent returns a part of one for people, or nothing where it is not known.
-func percent(n *float64) string {
-	if n == nil {
-		return ""
-	}
-	return strconv.FormatFloat(*n*100, 'f', 1, 64) + " %"
-}
-
-// part returns a part of the whole for people, or nothing where one of them is not known or there
-// was nothing.
-func part(of, whole *float64) string {
-	if of == nil || whole == nil || *whole == 0 {
-		return ""
-	}
-	share := *of / *whole
-	return percent(&share)
 }
 
 // count groups digits by threes.

@@ -28,21 +28,21 @@ var tookBounds = [...]float64{
 func TookAtMost(i int) float64 { return tookBounds[min(i, len(tookBounds)-1)] }
 
 var (
-	retried       atomic.Int64
-	took, waitFor [len(tookBounds) + 1]atomic.Int64
+	retried         atomic.Int64
+	took, waitedFor [len(tookBounds) + 1]atomic.Int64
 )
 
 // WorkDone returns how much has been done up to now.
 func WorkDone() Done {
 	d := Done{Retries: retried.Load()}
 	for i := range took {
-		d.Took[i], d.Waited[i] = took[i].Load(), waitFor[i].Load()
+		d.Took[i], d.Waited[i] = took[i].Load(), waitedFor[i].Load()
 	}
 	return d
 }
 
-// within returns the index of a number of seconds.
-func within(seconds float64) int {
+// bucketOf returns the index of a number of seconds.
+func bucketOf(seconds float64) int {
 	i, _ := slices.BinarySearch(tookBounds[:], seconds)
 	return i
 }
@@ -52,7 +52,7 @@ type waiting struct{ workqueue.HistogramMetric }
 
 // Observe implements workqueue.HistogramMetric.
 func (w waiting) Observe(seconds float64) {
-	waitFor[within(seconds)].Add(1)
+	waitedFor[bucketOf(seconds)].Add(1)
 	w.HistogramMetric.Observe(seconds)
 }
 

@@ -35,7 +35,7 @@ func TestWorkDone(t *testing.T) {
 // TestTookAtMost: an item is counted with the least bound that it does not exceed.
 func TestTookAtMost(t *testing.T) {
 	for seconds, want := range map[float64]float64{0: .00001, .00001: .00001, .000011: .000025, .02: .025, 1: 1, 60: 100, 1e6: 100} {
-		if got := TookAtMost(within(seconds)); got != want {
+		if got := TookAtMost(bucketOf(seconds)); got != want {
 			t.Errorf("%v s: counted with those of at most %v, want %v", seconds, got, want)
 		}
 	}

@@ -126,7 +126,7 @@ type ending struct {
 
 // Observe implements workqueue.HistogramMetric.
 func (e ending) Observe(seconds float64) {
-	took[within(seconds)].Add(1)
+	took[bucketOf(seconds)].Add(1)
 	e.work.end(seconds)
 	e.HistogramMetric.Observe(seconds)
 }

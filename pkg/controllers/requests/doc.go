@@ -1,8 +1,8 @@
 // Package requests counts what the API server answers to the requests of controllers.
 //
 // A workqueue cannot tell an item that failed from one that is to be looked at again later: both
-// are retries. What a controller asked the API server for and did not get is an error whatever the
-// controller makes of it. So the share of such requests is what versions are compared by.
+// are retries. The API server's answers tell them apart. So versions are compared by the share of
+// requests that the API server refused or could not answer.
 //
 // # Guarantees
 //

@@ -41,7 +41,7 @@ type Done struct {
 }
 
 var (
-	counts  [5]atomic.Int64 // by the index in Results
+	tally   [5]atomic.Int64 // by the index in Results
 	answers = k8smetrics.NewCounterVec(&k8smetrics.CounterOpts{
 		Name: "flotilla_controller_requests_total", StabilityLevel: k8smetrics.ALPHA,
 		Help: "Requests of this member's controllers to the API server, by what became of them: " +
@@ -62,7 +62,7 @@ var register = sync.OnceFunc(func() {
 func Answered() Done {
 	var d Done
 	for i, r := range Results {
-		n := counts[i].Load()
+		n := tally[i].Load()
 		if d.All += n; r == Refused || r == Failed {
 			d.Errors += n
 		}
@@ -87,18 +87,19 @@ func (t counting) WrappedRoundTripper() http.RoundTripper { return t.next }
 // RoundTrip implements http.RoundTripper.
 func (t counting) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
-	if result, is := resultOf(resp, err); is {
-		counts[slices.Index(Results, result)].Add(1)
+	if result, counts := resultOf(req.Context(), resp, err); counts {
+		tally[slices.Index(Results, result)].Add(1)
 		answers.WithLabelValues(string(result)).Inc()
 	}
 	return resp, err
 }
 
 // resultOf returns what became of a request, and whether it counts.
-func resultOf(resp *http.Response, err error) (Result, bool) {
+func resultOf(ctx context.Context, resp *http.Response, err error) (result Result, counts bool) {
 	if err != nil {
-		ours := errors.Is(err, election.ErrFenced) || errors.Is(err, context.Canceled)
-		return Failed, !ours
+		// Where its context has a cause, net/http returns that in the place of context.Canceled.
+		givenUp := errors.Is(err, context.Canceled) || errors.Is(ctx.Err(), context.Canceled)
+		return Failed, !givenUp && !errors.Is(err, election.ErrFenced)
 	}
 	switch code := resp.StatusCode; {
 	case code < http.StatusBadRequest:

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/component-base/metrics/testutil"
 
@@ -79,6 +81,53 @@ func TestWhatIsAnError(t *testing.T) {
 			if more := value - metric[i]; (more == 1) != (Results[i] == tc.want) || more > 1 {
 				t.Errorf("%+v: %v more under %s, want %q", tc.answer, more, Results[i], tc.want)
 			}
+		}
+	}
+}
+
+// TestGivenUp: a request that its caller gave up counts nowhere, though net/http returns the cause
+// of the context's end; one whose caller waited no longer than a deadline counts as failed.
+func TestGivenUp(t *testing.T) {
+	draining := errors.New("draining")
+	begun := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	client := http.Client{Transport: Wrap(server.Client().Transport)}
+	for _, tc := range []struct {
+		ends error
+		end  func(context.Context, context.CancelCauseFunc) context.Context
+		want Done
+	}{
+		{draining, func(ctx context.Context, cancel context.CancelCauseFunc) context.Context {
+			go func() { <-begun; cancel(draining) }()
+			return ctx
+		}, Done{}},
+		{context.DeadlineExceeded, func(ctx context.Context, cancel context.CancelCauseFunc) context.Context {
+			ctx, end := context.WithDeadline(ctx, time.Unix(0, 0))
+			t.Cleanup(end)
+			return ctx
+		}, Done{All: 1, Errors: 1}},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		req, err := http.NewRequestWithContext(tc.end(ctx, cancel), http.MethodPut, server.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := Answered()
+		resp, err := client.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if !errors.Is(err, tc.ends) || errors.Is(err, context.Canceled) {
+			t.Fatalf("the request ended with %v, want %v", err, tc.ends)
+		}
+		after := Answered()
+		if more := (Done{after.All - before.All, after.Errors - before.Errors}); more != tc.want {
+			t.Errorf("%v: %+v more, want %+v", tc.ends, more, tc.want)
 		}
 	}
 }
