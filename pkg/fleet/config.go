@@ -41,6 +41,10 @@ func LeaseConfig(config *rest.Config, member string) *rest.Config {
 	return rest.AddUserAgent(c, "fleet-member/"+member)
 }
 
+// MaxFleetName is the greatest length of a fleet's name. It leaves room for the ring and the shard
+// in a Lease's name.
+const MaxFleetName = 63
+
 // Defaults of [Config].
 const (
 	DefaultHandoffTimeout = 5 * time.Second

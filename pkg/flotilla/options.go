@@ -38,10 +38,6 @@ func OrNever(d time.Duration) time.Duration {
 	return d
 }
 
-// MaxFleetName is the greatest length of a fleet's name. It leaves room for the ring and the shard
-// in a Lease's name.
-const MaxFleetName = 63
-
 // Options say which fleet a process belongs to, and how it does. Fields without a default are
 // required. All members should have the same, but for Member, Node and Zone.
 type Options struct {
@@ -169,8 +165,8 @@ func (o Options) complete() (Options, error) {
 			errs = append(errs, fmt.Errorf("%s is %q: %s", field, value, w))
 		}
 	}
-	if len(o.Fleet) > MaxFleetName {
-		refuse("Options.Fleet", o.Fleet, []string{validation.MaxLenError(MaxFleetName)})
+	if len(o.Fleet) > fleet.MaxFleetName {
+		refuse("Options.Fleet", o.Fleet, []string{validation.MaxLenError(fleet.MaxFleetName)})
 	} else {
 		refuse("Options.Fleet", o.Fleet, validation.IsDNS1123Label(o.Fleet))
 	}
