@@ -19,6 +19,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/app/shadow"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -35,8 +36,6 @@ const (
 	maxHandoffTimeout = 5 * time.Minute
 	maxGateDelay      = time.Minute
 	allRings          = "*"
-	// maxFleetName leaves room for the ring and the shard in a Lease's name.
-	maxFleetName = 63
 )
 
 // Options are all options of the command: upstream's, and the fleet's.
@@ -183,8 +182,10 @@ func (o *Options) Validate() error {
 
 func (o *FleetOptions) validate() []error {
 	var errs []error
-	if faults := validation.IsDNS1123Label(o.Name); len(faults) > 0 || len(o.Name) > maxFleetName {
-		errs = append(errs, fmt.Errorf("--fleet-name %q: must be a DNS label of at most %d characters: %s", o.Name, maxFleetName, strings.Join(faults, "; ")))
+	faults := validation.IsDNS1123Label(o.Name)
+	if len(faults) > 0 || len(o.Name) > fleet.MaxFleetName {
+		errs = append(errs, fmt.Errorf("--fleet-name %q: must be a DNS label of at most %d characters: %s",
+			o.Name, fleet.MaxFleetName, strings.Join(faults, "; ")))
 	}
 	if faults := validation.IsDNS1123Subdomain(election.MemberLease(o.Name, o.Member)); o.Member == "" || len(faults) > 0 {
 		errs = append(errs, fmt.Errorf("--member-name %q: must make the Lease name %q a DNS subdomain: %s", o.Member, election.MemberLease(o.Name, o.Member), strings.Join(faults, "; ")))

@@ -24,6 +24,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status/page"
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -126,17 +127,13 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	if err != nil {
 		return err
 	}
-	options := fleetOptions(c, o, gates)
-	options.Clock = process.Clock()
-	options.Memory = func() fleet.Memory {
-		live, beside := process.Memory()
-		return fleet.Memory{Live: live, Beside: beside}
-	}
-	enforced, stopLooking := fence(ctx, c, options.Namespace)
+	enforced, stopLooking := fence(ctx, c, c.ComponentConfig.Generic.LeaderElection.ResourceNamespace)
 	defer stopLooking()
-	options.Enforced = enforced
 	master := appmetrics.NewMaster()
-	options.Observe = func(e fleet.Event) { master.Observe(e); surplus.Observe(e) }
+	options := fleetOptions(c, o, gates, parts{
+		clock: process.Clock(), memory: process.Memory, enforced: enforced,
+		observe: func(e fleet.Event) { master.Observe(e); surplus.Observe(e) },
+	})
 	door, err := flotilla.New(c.Kubeconfig, options)
 	if err != nil {
 		return err
@@ -173,10 +170,21 @@ func shardsOf(o *Options, process *controllers.Process) (flotilla.Shards, error)
 	}, nil
 }
 
-// fleetOptions returns those that the flags ask for. Those of metrics are what upstream's flags say
-// of all metrics of the process: component-base, which obeys the flags, does not make the member's.
-// --allow-metric-labels is not among them: their labels are few words already.
-func fleetOptions(c *config.CompletedConfig, o *Options, gates []string) flotilla.Options {
+// parts are what the door's options have of the process, beside its flags.
+type parts struct {
+	clock    election.Clock
+	memory   func() (live, beside int64)
+	enforced func() bool
+	observe  func(fleet.Event)
+}
+
+// fleetOptions returns the door's options as the flags set them, with parts of the process. Those
+// of metrics are what upstream's flags say of all metrics of the process: component-base, which
+// obeys the flags, does not make the member's. --allow-metric-labels is not among them: their
+// labels have few values anyway.
+func fleetOptions(
+	c *config.CompletedConfig, o *Options, gates []string, p parts,
+) flotilla.Options {
 	options := flotilla.Options{
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Node: o.Fleet.Node, Zone: o.Fleet.Zone,
 		Namespace:      c.ComponentConfig.Generic.LeaderElection.ResourceNamespace,
@@ -198,6 +206,13 @@ func fleetOptions(c *config.CompletedConfig, o *Options, gates []string) flotill
 		NativeHistograms: utilfeature.DefaultFeatureGate.Enabled(metricsfeatures.NativeHistograms),
 		Events:           c.EventRecorder,
 		Exit:             exit,
+		Clock:            p.clock,
+		Memory: func() fleet.Memory {
+			live, beside := p.memory()
+			return fleet.Memory{Live: live, Beside: beside}
+		},
+		Enforced: p.enforced,
+		Observe:  p.observe,
 	}
 	if !plant.Bare {
 		options.Registerer = legacyregistry.Registerer()

@@ -10,13 +10,17 @@ import (
 	"k8s.io/client-go/tools/record"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	metricsfeatures "k8s.io/component-base/metrics/features"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 
+	appmetrics "github.com/flotilla-kube/flotilla/internal/app/metrics"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
 // optionsOf returns what a process with the flags is in its fleet.
-func optionsOf(t *testing.T, change func(*Options)) flotilla.Options {
+func optionsOf(t *testing.T, change func(*Options), p parts) flotilla.Options {
 	t.Helper()
 	o, err := NewOptions()
 	if err != nil {
@@ -24,29 +28,76 @@ func optionsOf(t *testing.T, change func(*Options)) flotilla.Options {
 	}
 	o.Fleet.Member = "m"
 	change(o)
-	c := &config.Config{EventRecorder: record.NewFakeRecorder(1), ControllerShutdownTimeout: 1}
+	c := &config.Config{EventRecorder: recorder, ControllerShutdownTimeout: shutdownTimeout}
 	c.ComponentConfig.Generic.LeaderElection.ResourceNamespace = "kube-system"
-	return fleetOptions(c.Complete(), o, []string{"kube-controller-manager"})
+	return fleetOptions(c.Complete(), o, []string{"kube-controller-manager"}, p)
 }
 
-// TestFlagsReachTheFleet finds the option of the door that somebody forgets.
+const shutdownTimeout = 5 * time.Second
+
+var recorder = record.NewFakeRecorder(1)
+
+// TestFlagsReachTheFleet finds the option of the door that somebody forgets, or takes for another:
+// no two of one type have the same value.
 func TestFlagsReachTheFleet(t *testing.T) {
-	options := reflect.ValueOf(optionsOf(t, func(o *Options) {
-		o.Fleet.Node, o.Fleet.Zone, o.Fleet.Standby = "node", "zone", true
+	clock, observed, enforced := election.NewClock(), 0, true
+	got := optionsOf(t, func(o *Options) {
+		o.Fleet.Name, o.Fleet.Node, o.Fleet.Zone, o.Fleet.Standby = "fleet", "node", "zone", true
 		o.Fleet.Rings = []string{"namespaces"}
+		o.Fleet.GateDelay, o.Fleet.ReplanInterval = 1*time.Second, 2*time.Second
+		o.Fleet.RebalanceDelay = 3 * time.Second
+		o.Fleet.HandoffTimeout, o.Fleet.FenceDelay, o.Fleet.Handoffs = 6*time.Second, 4*time.Second, 7
+		le := &o.Generic.LeaderElection
+		le.LeaseDuration.Duration = 30 * time.Second
+		le.RenewDeadline.Duration, le.RetryPeriod.Duration = 20*time.Second, 10*time.Second
 		o.Metrics.DisabledMetrics = []string{"flotilla_shard_owned"}
 		setNativeHistograms(t, true)
-	}))
+	}, parts{
+		clock: clock, memory: func() (live, beside int64) { return 1, 2 },
+		enforced: func() bool { return enforced },
+		observe:  func(fleet.Event) { observed++ },
+	})
+	want := flotilla.Options{
+		Fleet: "fleet", Namespace: "kube-system", Member: "m", Node: "node", Zone: "zone",
+		Rings: []string{"namespaces"}, Gates: []string{"kube-controller-manager"},
+		GateDelay: 1 * time.Second, ReplanInterval: 2 * time.Second, RebalanceDelay: 3 * time.Second,
+		FenceDelay: 4 * time.Second, ShutdownTimeout: shutdownTimeout, HandoffTimeout: 6 * time.Second,
+		Handoffs: 7, Standby: true,
+		Timing: election.Timing{
+			LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 10 * time.Second,
+		},
+		Registerer: legacyregistry.Registerer(), MetricStability: appmetrics.Stability,
+		DisabledMetrics: []string{"flotilla_shard_owned"}, NativeHistograms: true,
+		Events: recorder, Clock: clock,
+	}
 	elsewhere := []string{
 		"Ranges", "Version", "Outside", // of controllers that are added one by one
-		"Clock", "Memory", "Enforced", "Observe", // of the process
 		"MetricPrefix", // the default
 	}
-	for i := range options.NumField() {
-		name, value := options.Type().Field(i).Name, options.Field(i)
+	gots, wants := reflect.ValueOf(got), reflect.ValueOf(want)
+	for i := range gots.NumField() {
+		name, value := gots.Type().Field(i).Name, gots.Field(i)
 		if value.IsZero() != slices.Contains(elsewhere, name) {
 			t.Errorf("%s is %v", name, value)
 		}
+		if value.Kind() == reflect.Func {
+			continue // called below
+		}
+		if !reflect.DeepEqual(value.Interface(), wants.Field(i).Interface()) {
+			t.Errorf("%s is %v, want %v", name, value, wants.Field(i))
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	if m := got.Memory(); m.Live != 1 || m.Beside != 2 {
+		t.Errorf("the memory is %+v", m)
+	}
+	if !got.Enforced() {
+		t.Error("nothing is enforced")
+	}
+	if got.Observe(fleet.Event{}); observed != 1 {
+		t.Errorf("%d events were observed, want one", observed)
 	}
 }
 
@@ -60,7 +111,7 @@ func setNativeHistograms(t *testing.T, to bool) {
 func TestZeroIsNever(t *testing.T) {
 	options := optionsOf(t, func(o *Options) {
 		o.Fleet.GateDelay, o.Fleet.ReplanInterval, o.Fleet.RebalanceDelay = 0, 0, 0
-	})
+	}, parts{})
 	for name, got := range map[string]time.Duration{
 		"--gate-delay":      options.GateDelay,
 		"--replan-interval": options.ReplanInterval,
@@ -78,7 +129,7 @@ func TestMetricsFollowUpstreamsFlags(t *testing.T) {
 	for _, native := range []bool{true, false} {
 		setNativeHistograms(t, native)
 		off := []string{"flotilla_shard_owned"}
-		got := optionsOf(t, func(o *Options) { o.Metrics.DisabledMetrics = off })
+		got := optionsOf(t, func(o *Options) { o.Metrics.DisabledMetrics = off }, parts{})
 		if got.NativeHistograms != native || !slices.Equal(got.DisabledMetrics, off) {
 			t.Errorf("with NativeHistograms %v: %+v", native, got)
 		}

@@ -41,6 +41,16 @@ func LeaseConfig(config *rest.Config, member string) *rest.Config {
 	return rest.AddUserAgent(c, "fleet-member/"+member)
 }
 
+// MaxFleetName is the greatest length of a fleet's name. It leaves room for the ring and the shard
+// in a Lease's name.
+const MaxFleetName = 63
+
+// Defaults of [Config].
+const (
+	DefaultHandoffTimeout = 5 * time.Second
+	DefaultHandoffs       = 4
+)
+
 // Config configures a Member. Fields without a default are required.
 type Config struct {
 	// Fleet is the fleet's name, Member this member's, unique in the fleet.
@@ -94,7 +104,8 @@ type Config struct {
 	// once it has been asked to stop, how long a member that leaves waits to be asked for
 	// its shards, and how long what was prepared may take to have seen the last write.
 	// Upstream's controllers work off all that is queued before they return; after this
-	// time their writes are refused, so that they return soon. Default 5 s.
+	// time their writes are refused, so that they return soon. Default
+	// DefaultHandoffTimeout.
 	HandoffTimeout time.Duration
 	// ShutdownTimeout is how long the work of a shard may take to return once its writes are
 	// refused, while the member leaves the fleet: then the process ends, and the Lease is left
@@ -102,7 +113,7 @@ type Config struct {
 	// member stays. Must not be negative.
 	ShutdownTimeout time.Duration
 	// Handoffs is how many shards the member prepares for at a time, while others hold
-	// them. Default 4.
+	// them. Default DefaultHandoffs.
 	Handoffs int
 	// Standby has the member keep the caches warm of those shards that it would own if
 	// their holder failed. Default false.

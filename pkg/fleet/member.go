@@ -65,10 +65,10 @@ func New(c Config) (*Member, error) {
 		c.Clock = election.NewClock()
 	}
 	if c.HandoffTimeout == 0 {
-		c.HandoffTimeout = 5 * time.Second
+		c.HandoffTimeout = DefaultHandoffTimeout
 	}
 	if c.Handoffs == 0 {
-		c.Handoffs = 4
+		c.Handoffs = DefaultHandoffs
 	}
 	if c.HandoffTimeout < 0 || c.ShutdownTimeout < 0 || c.Handoffs < 0 {
 		return nil, fmt.Errorf("fleet member: HandoffTimeout is %v, ShutdownTimeout %v and Handoffs %d, must not be negative", c.HandoffTimeout, c.ShutdownTimeout, c.Handoffs)

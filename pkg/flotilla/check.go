@@ -22,14 +22,15 @@ import (
 const checkRanges = 2
 
 // Check runs the controllers in this process, each namespaced one on both halves of the namespaces,
-// and reports what these do outside of their half. It is for a test: a cluster, or an API server of
-// envtest, on which nothing else runs the controllers. There are no Leases, and the fleet need not
-// be run, before or after.
+// and reports what these do outside of their half through [Shard.Config] and [Shard.Reading]. It
+// does not see the requests of a configuration that a controller has from elsewhere. It is for a
+// test: a cluster, or an API server of envtest, on which nothing else runs the controllers. There
+// are no Leases, and the fleet need not be run, before or after.
 //
 // When all caches are full, Check calls work, which gives the controllers something to do: it makes
 // objects in namespaces of both halves, and returns once the controllers have dealt with them. Then
-// the controllers end, and Check returns. What the report does not name is what they have not
-// done while work ran.
+// the controllers end, and Check returns. They also end if work panics or ends its goroutine, as
+// t.Fatal does. What the report does not name is what they have not done while work ran.
 //
 // The error is that of work, or says why the controllers could not be built or have ended, or which
 // have not returned within Options.HandoffTimeout. There is a report once work was called.
@@ -53,18 +54,21 @@ type check struct {
 	notes   *notes
 }
 
-// half is what one shard does in a check. Beside the ranges these are the singletons.
+// half is one shard of a check: one of the two ranges, or a singleton.
 type half struct {
 	shard       shard.Shard
 	controllers []string
 	instance    fleet.Instance
+	fence       *election.Fence
+	// end ends the claim behind the fence.
+	end context.CancelCauseFunc
 	// owned is set while writes pass.
 	owned atomic.Bool
-	// closed is closed once no write passes any more.
+	// closed is closed by close.
 	closed chan struct{}
 	// running is closed once Run waits for nothing.
 	running chan struct{}
-	// writes counts those that have passed.
+	// writes counts those that the fence has let pass.
 	writes atomic.Int64
 }
 
@@ -93,17 +97,26 @@ func (f *Fleet) newCheck(logger klog.Logger) (*check, error) {
 		return nil, err
 	}
 	for _, s := range plan.Shards() {
+		fence, err := election.NewFence(election.FenceConfig{
+			Member: own.options.Member, Shard: s.ID.String(), Clock: own.options.Clock,
+		})
+		if err != nil {
+			return nil, err
+		}
 		c.halves = append(c.halves, &half{
-			shard: s, controllers: plan.ControllersOf(s.ID),
+			shard: s, controllers: plan.ControllersOf(s.ID), fence: fence, end: func(error) {},
 			closed: make(chan struct{}), running: make(chan struct{}),
 		})
 	}
 	return c, nil
 }
 
-var errNoControllers = errors.New("there are no controllers: add them with Namespaced and Singleton")
+var errNoControllers = errors.New(
+	"there are no controllers: add them with Namespaced and Singleton")
 
-func (c *check) run(ctx context.Context, work func(context.Context) error) (*Report, error) {
+func (c *check) run(
+	ctx context.Context, work func(context.Context) error,
+) (report *Report, err error) {
 	if err := c.prepare(ctx); err != nil {
 		for _, h := range c.halves {
 			h.giveUp()
@@ -114,11 +127,10 @@ func (c *check) run(ctx context.Context, work func(context.Context) error) (*Rep
 	defer fail(nil)
 	// What ends the controllers is not what ends work: they return after it.
 	controllers, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
 	ended := make([]chan struct{}, len(c.halves))
 	for n, h := range c.halves {
 		ended[n] = make(chan struct{})
-		h.owned.Store(true)
+		h.open(controllers, c.process.options.Member)
 		go func() {
 			defer close(ended[n])
 			if err := h.instance.Run(controllers); err != nil {
@@ -126,17 +138,19 @@ func (c *check) run(ctx context.Context, work func(context.Context) error) (*Rep
 			}
 		}()
 	}
-	err := c.await(ctx)
-	var report *Report
-	if err == nil {
-		err = work(ctx)
-		report = c.report()
+	// Deferred, since work may panic or end the goroutine: t.Fatal does.
+	defer func() {
+		end()
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = errors.Join(err, cause)
+		}
+		err = errors.Join(err, c.finish(ended))
+	}()
+	if err := c.await(ctx); err != nil {
+		return nil, err
 	}
-	end()
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = errors.Join(err, cause)
-	}
-	return report, errors.Join(err, c.finish(ended))
+	err = work(ctx)
+	return c.report(), err
 }
 
 // prepare builds the controllers and fills their caches: writes are refused, as in a fleet.
@@ -216,7 +230,9 @@ func (c *check) report() *Report {
 func (h *half) work(now time.Time) fleet.Work {
 	return fleet.Work{
 		Shard: h.shard, Controllers: h.controllers, Share: 1, Shards: checkRanges, Unheld: now,
-		Fence: func(rt http.RoundTripper) http.RoundTripper { return halfFence{h, rt} },
+		Fence: func(rt http.RoundTripper) http.RoundTripper {
+			return h.fence.Wrap(countedWrites{h, rt})
+		},
 		Term: func() int32 {
 			if h.owned.Load() {
 				return 1
@@ -236,32 +252,36 @@ func (h *half) giveUp() {
 	h.close()
 }
 
-// close has no write pass any more. It is called once.
+// open lets writes pass until close.
+func (h *half) open(ctx context.Context, member string) {
+	ctx, h.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	h.fence.Open(election.EndlessClaim(ctx, h.shard.ID.String(), member))
+	h.owned.Store(true)
+}
+
+var errChecked = errors.New("the check has ended")
+
+// close stops all writes, those under way too. It is called once.
 func (h *half) close() {
 	h.owned.Store(false)
+	h.end(errChecked)
+	h.fence.Close()
 	close(h.closed)
 }
 
-// halfFence refuses writes unless the half is owned.
-type halfFence struct {
+// countedWrites counts the writes that reach it.
+type countedWrites struct {
 	half *half
 	next http.RoundTripper
 }
 
 // WrappedRoundTripper lets client-go find the transport that is behind.
-func (t halfFence) WrappedRoundTripper() http.RoundTripper { return t.next }
+func (t countedWrites) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
-func (t halfFence) RoundTrip(req *http.Request) (*http.Response, error) {
-	if election.IsRead(req.Method) {
-		return t.next.RoundTrip(req)
+func (t countedWrites) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !election.IsRead(req.Method) {
+		t.half.writes.Add(1)
 	}
-	if !t.half.owned.Load() {
-		if req.Body != nil {
-			_ = req.Body.Close()
-		}
-		return nil, fmt.Errorf("%w: %v is not owned yet, or no longer", election.ErrFenced, t.half.shard.ID)
-	}
-	t.half.writes.Add(1)
 	return t.next.RoundTrip(req)
 }

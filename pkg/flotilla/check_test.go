@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,13 +99,18 @@ func TestCheckReportsWhatIsOutside(t *testing.T) {
 		}
 		foreign := "/api/v1/namespaces/" + names[1]
 		return []string{
-			"GET " + foreign + "/secrets/a", "GET " + foreign + "/secrets/b", "GET " + foreign + "/secrets", "GET " + foreign + "/secrets?watch=1",
-			"POST " + foreign + "/configmaps", "DELETE " + foreign + "/configmaps", "PATCH " + foreign + "/pods/a/status", "PUT " + foreign + "/finalize",
-			"GET /api/v1/namespaces/" + names[0] + "/secrets", "POST /api/v1/namespaces/" + names[0] + "/configmaps", "GET /version",
+			"GET " + foreign + "/secrets/a", "GET " + foreign + "/secrets/b",
+			"GET " + foreign + "/secrets", "GET " + foreign + "/secrets?watch=1",
+			"POST " + foreign + "/configmaps", "DELETE " + foreign + "/configmaps",
+			"PATCH " + foreign + "/pods/a/status", "PUT " + foreign + "/finalize",
+			"GET /api/v1/namespaces/" + names[0] + "/secrets",
+			"POST /api/v1/namespaces/" + names[0] + "/configmaps", "GET /version",
 			"POST /apis/events.k8s.io/v1/namespaces/default/events",
 		}
 	}), func(o *Options) { o.Outside = func(a Access) { told <- a } })
-	f.Singleton("webhook-ca", sends(sent, func(*Shard) []string { return []string{"PUT /api/v1/namespaces/" + names[0] + "/configmaps/a"} }))
+	f.Singleton("webhook-ca", sends(sent, func(*Shard) []string {
+		return []string{"PUT /api/v1/namespaces/" + names[0] + "/configmaps/a"}
+	}))
 	report, err := f.Check(t.Context(), func(ctx context.Context) error {
 		for range 3 {
 			select {
@@ -124,7 +131,8 @@ func TestCheckReportsWhatIsOutside(t *testing.T) {
 	for _, f := range report.Findings {
 		of, _, _ := strings.Cut(f.String(), ", in ")
 		got = append(got, of)
-		if !strings.HasPrefix(f.Caller, "send (check_test.go:") && !strings.HasPrefix(f.Caller, "TestCheck") {
+		inTest := strings.HasPrefix(f.Caller, "TestCheck")
+		if !strings.HasPrefix(f.Caller, "send (check_test.go:") && !inTest {
 			t.Errorf("%s was made by %q, want the test", of, f.Caller)
 		}
 		if f.Shard.Name != "00" || f.Namespace != names[1] || f.Informer || f.ClusterScoped {
@@ -133,9 +141,13 @@ func TestCheckReportsWhatIsOutside(t *testing.T) {
 	}
 	where := " in namespace " + names[1] + ", "
 	want := []string{
-		"issuer: create configmaps" + where + "once", "issuer: deletecollection configmaps" + where + "once",
-		"issuer: patch pods/status" + where + "once", "issuer: update namespaces/finalize" + where + "once",
-		"issuer: get secrets" + where + "2 times", "issuer: list secrets" + where + "once", "issuer: watch secrets" + where + "once",
+		"issuer: create configmaps" + where + "once",
+		"issuer: deletecollection configmaps" + where + "once",
+		"issuer: patch pods/status" + where + "once",
+		"issuer: update namespaces/finalize" + where + "once",
+		"issuer: get secrets" + where + "2 times",
+		"issuer: list secrets" + where + "once",
+		"issuer: watch secrets" + where + "once",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -163,7 +175,8 @@ func TestCheckNamesTheHalfThatHasDoneNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []shard.ID{{Ring: NamespacesRing, Name: "01"}}; !slices.Equal(report.Idle, want) || report.Err(nil) == nil {
+	want := []shard.ID{{Ring: NamespacesRing, Name: "01"}}
+	if !slices.Equal(report.Idle, want) || report.Err(nil) == nil {
 		t.Errorf("idle are %v, %v; want %v", report.Idle, report.Err(nil), want)
 	}
 }
@@ -180,9 +193,114 @@ func TestCheckRefusesWritesBeforeTheShardIsOwned(t *testing.T) {
 		}
 		return nil, send(ctx, client, "POST /api/v1/namespaces/a/configmaps")
 	})
-	report, err := f.Check(t.Context(), func(context.Context) error { t.Error("work was called"); return nil })
+	report, err := f.Check(t.Context(), func(context.Context) error {
+		t.Error("work was called")
+		return nil
+	})
 	if !errors.Is(err, election.ErrFenced) || report != nil {
 		t.Errorf("the report is %v and the error %v, want it refused", report, err)
+	}
+}
+
+// TestCheckEndsIfWorkDoesNotReturn has work end its goroutine, as t.Fatal does, and panic.
+func TestCheckEndsIfWorkDoesNotReturn(t *testing.T) {
+	for how, leave := range map[string]func(){
+		"Goexit": runtime.Goexit, "panic": func() { panic("no") },
+	} {
+		built := make(chan *Shard, 2)
+		var returned atomic.Int32
+		f := checked(t, func(_ context.Context, s *Shard) (Runnable, error) {
+			built <- s
+			return RunnableFunc(func(ctx context.Context) error {
+				<-ctx.Done()
+				returned.Add(1)
+				return nil
+			}), nil
+		})
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			defer func() { _ = recover() }()
+			_, _ = f.Check(t.Context(), func(context.Context) error { leave(); return nil })
+			t.Errorf("%s: Check has returned", how)
+		}()
+		<-left
+		if n := returned.Load(); n != 2 {
+			t.Errorf("%s: %d controllers have returned, want both", how, n)
+		}
+		for range 2 {
+			s := <-built
+			if s.Term() != 0 {
+				t.Errorf("%s: writes of %v still pass", how, s)
+			}
+			select {
+			case <-s.Closed():
+			default:
+				t.Errorf("%s: %v is not closed", how, s)
+			}
+		}
+	}
+}
+
+// hangs is a transport that answers writes with the end of their contexts.
+type hangs struct{ sent chan struct{} }
+
+func (h hangs) RoundTrip(req *http.Request) (*http.Response, error) {
+	if election.IsRead(req.Method) {
+		return answers{}.RoundTrip(req)
+	}
+	h.sent <- struct{}{}
+	<-req.Context().Done()
+	return nil, req.Context().Err()
+}
+
+// TestCheckCutsOffWrites has a controller that goes on writing when it should have returned.
+func TestCheckCutsOffWrites(t *testing.T) {
+	sent, outcomes := make(chan struct{}), make(chan error, 2)
+	f := checked(t, func(_ context.Context, s *Shard) (Runnable, error) {
+		client, err := rest.HTTPClientFor(s.Config())
+		return RunnableFunc(func(ctx context.Context) error {
+			request := "PUT /api/v1/namespaces/a/configmaps/a"
+			outcomes <- send(context.WithoutCancel(ctx), client, request)
+			return nil
+		}), err
+	}, func(o *Options) { o.HandoffTimeout = time.Millisecond })
+	f.config.Transport = hangs{sent}
+	report, err := f.Check(t.Context(), func(context.Context) error { <-sent; <-sent; return nil })
+	if report == nil || len(report.Idle) > 0 {
+		t.Errorf("the report is %+v and the error %v", report, err)
+	}
+	for range 2 {
+		select {
+		case err := <-outcomes:
+			if !errors.Is(err, election.ErrFenced) {
+				t.Errorf("a write under way ended with %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a write goes on after the check")
+		}
+	}
+}
+
+// TestCheckSeesReading has a controller read what is not its own through the configuration for
+// informers.
+func TestCheckSeesReading(t *testing.T) {
+	names, sent := halvesOf(t), make(chan *Shard)
+	f := checked(t, func(_ context.Context, s *Shard) (Runnable, error) {
+		client, err := rest.HTTPClientFor(s.Reading())
+		return RunnableFunc(func(ctx context.Context) error {
+			err := send(ctx, client, "GET /api/v1/namespaces/"+names[0]+"/secrets/a")
+			sent <- s
+			<-ctx.Done()
+			return err
+		}), err
+	})
+	report, err := f.Check(t.Context(), func(context.Context) error { <-sent; <-sent; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Findings) != 1 || report.Findings[0].Count != 1 || report.Findings[0].Verb != "get" {
+		t.Errorf("found %v, want the read from the other half", report.Findings)
 	}
 }
 
@@ -195,7 +313,8 @@ func TestCheckNamesWhatDoesNotReturn(t *testing.T) {
 		return RunnableFunc(func(context.Context) error { <-release; return nil }), nil
 	}, func(o *Options) { o.HandoffTimeout = time.Millisecond })
 	report, err := f.Check(t.Context(), func(context.Context) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "namespaces/00 has not returned 1ms") || !strings.Contains(err.Error(), "issuer") || report == nil {
+	if err == nil || !strings.Contains(err.Error(), "namespaces/00 has not returned 1ms") ||
+		!strings.Contains(err.Error(), "issuer") || report == nil {
 		t.Errorf("the report is %v and the error %v", report, err)
 	}
 	<-<-closed
@@ -208,7 +327,10 @@ func TestCheckEndsWithTheControllers(t *testing.T) {
 	f := checked(t, func(context.Context, *Shard) (Runnable, error) {
 		return RunnableFunc(func(context.Context) error { return failed }), nil
 	})
-	_, err := f.Check(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
+	_, err := f.Check(t.Context(), func(ctx context.Context) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
 	if !errors.Is(err, failed) {
 		t.Errorf("the error is %v, want the controller's", err)
 	}
@@ -227,7 +349,8 @@ func TestReportsPointToSectionsOfTheGuide(t *testing.T) {
 		t.Fatal(err)
 	}
 	sections := map[string]bool{}
-	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(guide), -1) {
+	headings := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	for _, heading := range headings.FindAllStringSubmatch(string(guide), -1) {
 		anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 		sections["docs/library.md#"+strings.ReplaceAll(anchor, " ", "-")] = true
 	}
@@ -244,7 +367,7 @@ func TestVerbs(t *testing.T) {
 		"GET /api/v1/namespaces?watch=true":                                  "watch namespaces",
 		"PUT /api/v1/namespaces/a/status":                                    "update namespaces/status",
 		"GET /apis/apps/v1/namespaces/a/deployments":                         "list deployments",
-		"DELETE /apis/apps/v1/namespaces/a/deployments":                      "deletecollection deployments",
+		"DELETE /apis/apps/v1/namespaces/a/things":                           "deletecollection things",
 		"DELETE /apis/apps/v1/namespaces/a/deployments/b":                    "delete deployments",
 		"POST /api/v1/namespaces/a/pods/b/eviction":                          "create pods/eviction",
 		"PATCH /apis/example.com/v1/things/b":                                "patch things",
@@ -254,7 +377,8 @@ func TestVerbs(t *testing.T) {
 		"HEAD /apis/apps/v1/namespaces/a/deployments/b/status?":              "get deployments/status",
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		req, err := http.NewRequestWithContext(t.Context(), method, "https://127.0.0.1:1"+path, http.NoBody)
+		url := "https://127.0.0.1:1" + path
+		req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

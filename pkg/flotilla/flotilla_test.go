@@ -59,7 +59,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"negative shutdown", func(o *Options) { o.ShutdownTimeout = -1 }, []string{"Options.ShutdownTimeout", "-1ns", "not be negative"}},
 		{"negative fence delay", func(o *Options) { o.FenceDelay = -1 }, []string{"Options.FenceDelay", "-1ns", "0s to HandoffTimeout, 5s"}},
 		{"fence delay as long as the handoff", func(o *Options) { o.FenceDelay = DefaultHandoffTimeout }, nil},
-		{"fence delay beyond the handoff", func(o *Options) { o.HandoffTimeout, o.FenceDelay = 1e9, 2e9 }, []string{"Options.FenceDelay", "2s", "HandoffTimeout, 1s"}},
+		{"fence delay beyond the handoff", func(o *Options) {
+			o.HandoffTimeout, o.FenceDelay = 1e9, 2e9
+		}, []string{"Options.FenceDelay", "2s", "HandoffTimeout, 1s"}},
 		{"timing", func(o *Options) { o.Timing.LeaseDuration = 1 }, []string{"Options.Timing.LeaseDuration"}},
 		{"all at once", func(o *Options) { o.Fleet, o.Member = "", "" }, []string{"Options.Fleet", "Options.Member"}},
 	} {

@@ -22,8 +22,8 @@ const (
 	DefaultRebalanceDelay = 10 * time.Second
 	DefaultReplanInterval = 5 * time.Minute
 	DefaultGateDelay      = 500 * time.Millisecond
-	DefaultHandoffTimeout = 5 * time.Second
-	DefaultHandoffs       = 4
+	DefaultHandoffTimeout = fleet.DefaultHandoffTimeout
+	DefaultHandoffs       = fleet.DefaultHandoffs
 )
 
 // Never as Options.ReplanInterval, RebalanceDelay or GateDelay stands for no such interval or
@@ -37,9 +37,6 @@ func OrNever(d time.Duration) time.Duration {
 	}
 	return d
 }
-
-// maxFleetName leaves room for the ring and the shard in a Lease's name.
-const maxFleetName = 63
 
 // Options say which fleet a process belongs to, and how it does. Fields without a default are
 // required. All members should have the same, but for Member, Node and Zone.
@@ -121,9 +118,9 @@ type Options struct {
 	// Events takes the Kubernetes events on the fleet's Leases. It should not log them as well: each
 	// is a log line anyway. Default: one of the fleet's own.
 	Events record.EventRecorder
-	// Outside is told of each request that a namespaced controller makes outside of its range, from
-	// the goroutine that makes it. It must not block. It is for tests: see docs/library.md. Default:
-	// nobody is.
+	// Outside is told of each request that a namespaced controller makes outside of its range
+	// through [Shard.Config] or [Shard.Reading], from the goroutine that makes it. It must not block.
+	// It is for tests: see docs/library.md. Default: nobody is.
 	Outside func(Access)
 	// Observe is told what happens to the member's shards, beside the log and Kubernetes events on
 	// their Leases. It must not block. Default: nobody is.
@@ -168,8 +165,8 @@ func (o Options) complete() (Options, error) {
 			errs = append(errs, fmt.Errorf("%s is %q: %s", field, value, w))
 		}
 	}
-	if len(o.Fleet) > maxFleetName {
-		refuse("Options.Fleet", o.Fleet, []string{validation.MaxLenError(maxFleetName)})
+	if len(o.Fleet) > fleet.MaxFleetName {
+		refuse("Options.Fleet", o.Fleet, []string{validation.MaxLenError(fleet.MaxFleetName)})
 	} else {
 		refuse("Options.Fleet", o.Fleet, validation.IsDNS1123Label(o.Fleet))
 	}

@@ -59,6 +59,24 @@ func (t watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(req)
 }
 
+// watchedReading is watched but for what informers of the process read: they belong to no shard.
+func (s *Shard) watchedReading(rt http.RoundTripper) http.RoundTripper {
+	return exceptInformers{next: rt, watched: s.watched(rt)}
+}
+
+type exceptInformers struct{ next, watched http.RoundTripper }
+
+// WrappedRoundTripper lets client-go find the transport that is behind.
+func (t exceptInformers) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// RoundTrip implements http.RoundTripper.
+func (t exceptInformers) RoundTrip(req *http.Request) (*http.Response, error) {
+	if isForThePool() {
+		return t.next.RoundTrip(req)
+	}
+	return t.watched.RoundTrip(req)
+}
+
 // target is what a request to the API is about.
 type target struct {
 	resource    schema.GroupVersionResource
@@ -95,7 +113,8 @@ func (t target) verb(req *http.Request) string {
 	return "list"
 }
 
-// targetOf is false for a path that is about no objects: discovery, reviews of rights, and the like.
+// targetOf is false for a path that is about no objects: discovery, reviews of rights, and the
+// like.
 func targetOf(path string) (t target, is bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	// A server behind a path of its own: what comes before is not the API's.

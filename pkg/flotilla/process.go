@@ -60,7 +60,9 @@ func (p *process) connect() error {
 		return fmt.Errorf("creating the discovery client: %w", err)
 	}
 	p.mapper = restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(resources))
-	p.pool, err = informer.NewPool(informer.PoolConfig{Client: client, Metadata: headers, Dynamic: objects, Clock: p.options.Clock})
+	p.pool, err = informer.NewPool(informer.PoolConfig{
+		Client: client, Metadata: headers, Dynamic: objects, Clock: p.options.Clock,
+	})
 	return err
 }
 
@@ -79,7 +81,9 @@ func (f *Fleet) plan() (shard.Plan, error) {
 			continue
 		}
 		id := shard.ID{Ring: ClusterRing, Name: c.name}
-		cluster.Shards = append(cluster.Shards, shard.Shard{ID: id, Group: c.name, Controllers: []string{c.name}})
+		cluster.Shards = append(cluster.Shards, shard.Shard{
+			ID: id, Group: c.name, Controllers: []string{c.name},
+		})
 	}
 	slices.Sort(namespaced.Controllers)
 	plan := shard.Plan{Generation: 1}
@@ -96,7 +100,9 @@ func (f *Fleet) plan() (shard.Plan, error) {
 func (f *Fleet) catalogue() skew.Build {
 	b := skew.Build{
 		Version: f.options.Version,
-		Rings:   map[shard.Scope]string{shard.ScopeNamespaced: NamespacesRing, shard.ScopeCluster: ClusterRing},
+		Rings: map[shard.Scope]string{
+			shard.ScopeNamespaced: NamespacesRing, shard.ScopeCluster: ClusterRing,
+		},
 	}
 	for _, c := range f.controllers {
 		known := skew.Controller{Name: c.name, Scopes: []shard.Scope{c.scope}}

@@ -123,16 +123,16 @@ func (f Finding) Advice() string {
 	case f.Writes() && f.ClusterScoped:
 		advice = "Each range may make this write: let it be the same from all, or make it a singleton's."
 	case f.Writes():
-		advice = "Two owners would write there: leave it to a controller of that namespace, or make this " +
-			"one a singleton."
+		advice = "Two owners would write there: leave it to a controller of that namespace, or " +
+			"make this one a singleton."
 	case f.Informer:
 		advice, see = "Take the informer from Shard.Informers: it holds the objects of the range.", holds
 	case f.Namespace == "":
 		advice, see = "Read the range's objects from Shard.Informers or the manager's cached client. "+
 			"What decides by all namespaces is a singleton.", holds
 	default:
-		advice = "The answer is current, but no event follows when the object changes. If one must, make " +
-			"this a singleton."
+		advice = "The answer is current, but no event follows when the object changes. If one " +
+			"must, make this a singleton."
 	}
 	return advice + "\nSee " + see
 }
@@ -154,11 +154,13 @@ type noteKey struct {
 	resource schema.GroupVersionResource
 }
 
-func newNotes(logger klog.Logger, namespaced func(schema.GroupVersionResource) (bool, error)) *notes {
+func newNotes(
+	logger klog.Logger, namespaced func(schema.GroupVersionResource) (bool, error),
+) *notes {
 	return &notes{logger: logger, namespaced: namespaced, found: map[noteKey]*Finding{}}
 }
 
-// note takes in a request, from the goroutine that makes it.
+// note records a request, from the goroutine that makes it.
 func (n *notes) note(a Access) {
 	clusterScoped := false
 	if a.Namespace == "" {
@@ -216,10 +218,13 @@ func (n *notes) findings() []Finding {
 	return all
 }
 
-// clients are what lies between a controller and the wire: the beginnings of their functions' names.
+// clients are what lies between a controller and the wire: the beginnings of their functions'
+// names.
 var clients = []string{
-	"runtime.", "net/http.", "k8s.io/client-go/", "k8s.io/apimachinery/", "sigs.k8s.io/controller-runtime/",
-	"github.com/flotilla-kube/flotilla/pkg/flotilla.", "github.com/flotilla-kube/flotilla/pkg/manager.",
+	"runtime.", "net/http.", "k8s.io/client-go/", "k8s.io/apimachinery/",
+	"sigs.k8s.io/controller-runtime/",
+	"github.com/flotilla-kube/flotilla/pkg/flotilla.",
+	"github.com/flotilla-kube/flotilla/pkg/manager.",
 }
 
 // callerOf returns the function that makes a request on this goroutine, and whether it is made for
@@ -240,6 +245,20 @@ func callerOf() (caller string, informs bool) {
 		}
 	}
 	return caller, false
+}
+
+// isForThePool reports whether an informer of the process makes a request on this goroutine.
+func isForThePool() bool {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for more := true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		if strings.HasPrefix(frame.Function, "github.com/flotilla-kube/flotilla/pkg/informer.") {
+			return true
+		}
+	}
+	return false
 }
 
 func isClient(f runtime.Frame) bool {

@@ -69,7 +69,8 @@ func (s *Shard) Config() *rest.Config {
 func (s *Shard) Reading() *rest.Config {
 	c := rest.CopyConfig(s.process.config)
 	c.QPS, c.RateLimiter = -1, nil
-	c.WrapTransport = transport.Wrappers(func(rt http.RoundTripper) http.RoundTripper { return readOnly{rt} }, c.WrapTransport)
+	reads := func(rt http.RoundTripper) http.RoundTripper { return readOnly{rt} }
+	c.WrapTransport = transport.Wrappers(reads, c.WrapTransport, s.watchedReading)
 	return c
 }
 

@@ -15,8 +15,8 @@ import (
 // informers. Build then does what a [Shard] otherwise does: it puts [fleet.Work.Fence] beneath
 // every client that writes, and gives the controllers informers of the shard's range.
 //
-// Options.Ranges, Version and Outside are not for such a fleet: Plan and Catalogue say the first
-// two, and nobody is told of what lies outside.
+// Options.Ranges, Version and Outside are not for such a fleet: Plan takes the place of Ranges and
+// Catalogue that of Version, and Outside must not be set.
 type Shards struct {
 	// Plan is the fleet's first plan. A fleet that has a plan goes on by that. Required.
 	Plan shard.Plan

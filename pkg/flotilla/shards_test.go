@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -108,21 +109,42 @@ func TestPreparedMemberIsTheOneThatRuns(t *testing.T) {
 }
 
 // TestAllOptionsReachTheMember finds the option, or the field of Shards, that somebody forgets to
-// pass on.
+// pass on, or takes for another: no two of one type have the same value.
 func TestAllOptionsReachTheMember(t *testing.T) {
+	timing := election.Timing{
+		LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 10 * time.Second,
+	}
 	f := newFleet(t, func(o *Options) {
+		o.Fleet, o.Namespace, o.Member = "fleet", "namespace", "member"
 		o.Node, o.Zone, o.Standby = "node", "zone", true
 		o.Rings, o.Gates = []string{"ranges"}, []string{"gate"}
-		o.ShutdownTimeout, o.FenceDelay = time.Second, time.Second
+		o.GateDelay, o.ReplanInterval, o.RebalanceDelay = 1*time.Second, 2*time.Second, 3*time.Second
+		o.FenceDelay, o.ShutdownTimeout, o.HandoffTimeout = 4*time.Second, 5*time.Second, 6*time.Second
+		o.Handoffs, o.Timing = 7, timing
 		o.Enforced = func() bool { return true }
 		o.Memory = func() fleet.Memory { return fleet.Memory{} }
 		o.Use = func() fleet.Use { return fleet.Use{} }
 	})
-	config := reflect.ValueOf(f.configure(wholeShards(t), leasetest.NewStore().Client("a")))
+	shards, leases := wholeShards(t), leasetest.NewStore().Client("a")
+	config := reflect.ValueOf(f.configure(shards, leases))
+	want := reflect.ValueOf(fleet.Config{
+		Fleet: "fleet", Member: "member", Node: "node", Zone: "zone",
+		Plan: shards.Plan, Catalogue: shards.Catalogue,
+		Rings: []string{"ranges"}, Gates: []string{"gate"}, Leases: leases,
+		GateDelay: 1 * time.Second, Replanning: fleet.Replanning{Interval: 2 * time.Second},
+		RebalanceDelay: 3 * time.Second, FenceDelay: 4 * time.Second,
+		ShutdownTimeout: 5 * time.Second, HandoffTimeout: 6 * time.Second,
+		Handoffs: 7, Timing: timing, Standby: true, Clock: f.options.Clock,
+	})
 	for i := range config.NumField() {
 		name, elsewhere := config.Type().Field(i).Name, []string{"CensusInterval", "Observe"}
-		if config.Field(i).IsZero() && !slices.Contains(elsewhere, name) {
+		got := config.Field(i)
+		if got.IsZero() && !slices.Contains(elsewhere, name) {
 			t.Errorf("%s is not passed on", name)
+		}
+		// Functions differ in their types, so that none can take the place of another.
+		if got.Kind() != reflect.Func && !reflect.DeepEqual(got.Interface(), want.Field(i).Interface()) {
+			t.Errorf("%s is %v, want %v", name, got, want.Field(i))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -44,14 +45,17 @@ var _ cache.Cache = &shardCache{}
 func (m *shardManager) newCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	c := &shardCache{
 		m: m, scheme: options.Scheme, mapper: options.Mapper,
-		codecs: serializer.NewCodecFactory(options.Scheme), paramCodec: runtime.NewParameterCodec(options.Scheme),
-		reading: m.shard.Reading(), options: options,
+		codecs:     serializer.NewCodecFactory(options.Scheme),
+		paramCodec: runtime.NewParameterCodec(options.Scheme),
+		reading:    m.shard.Reading(), options: options,
 	}
 	var err error
 	if c.http, err = rest.HTTPClientFor(c.reading); err != nil {
 		return nil, fmt.Errorf("creating the HTTP client of informers: %w", err)
 	}
-	live := client.Options{HTTPClient: options.HTTPClient, Scheme: options.Scheme, Mapper: options.Mapper}
+	live := client.Options{
+		HTTPClient: options.HTTPClient, Scheme: options.Scheme, Mapper: options.Mapper,
+	}
 	if c.live, err = client.New(config, live); err != nil {
 		return nil, fmt.Errorf("creating the client for reads outside the range: %w", err)
 	}
@@ -61,7 +65,9 @@ func (m *shardManager) newCache(config *rest.Config, options cache.Options) (cac
 }
 
 // Get implements client.Reader.
-func (c *shardCache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (c *shardCache) Get(
+	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
+) error {
 	foreign, err := c.isForeign(key, obj)
 	if err != nil {
 		return err
@@ -73,7 +79,9 @@ func (c *shardCache) Get(ctx context.Context, key client.ObjectKey, obj client.O
 }
 
 // List implements client.Reader.
-func (c *shardCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (c *shardCache) List(
+	ctx context.Context, list client.ObjectList, opts ...client.ListOption,
+) error {
 	options := client.ListOptions{}
 	options.ApplyOptions(opts)
 	if options.Namespace != "" && !c.m.shard.Owns(options.Namespace) {
@@ -82,7 +90,8 @@ func (c *shardCache) List(ctx context.Context, list client.ObjectList, opts ...c
 	return c.Cache.List(ctx, list, opts...)
 }
 
-// getLive asks the API server. It finds what the Manager's selectors would let it find in a cache.
+// getLive asks the API server. It finds what the Manager's selectors would let it find in a cache,
+// and leaves obj alone if it finds nothing.
 func (c *shardCache) getLive(
 	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
 ) error {
@@ -90,8 +99,13 @@ func (c *shardCache) getLive(
 	if err != nil {
 		return err
 	}
-	if err := c.live.Get(ctx, key, obj, opts...); err != nil || selection.has(obj) {
+	found := obj.DeepCopyObject().(client.Object)
+	if err := c.live.Get(ctx, key, found, opts...); err != nil {
 		return err
+	}
+	if selection.has(found) {
+		reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(found).Elem())
+		return nil
 	}
 	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
@@ -141,7 +155,8 @@ func (c *shardCache) isForeign(key client.ObjectKey, obj client.Object) (bool, e
 	if err != nil {
 		return false, err
 	}
-	return gvk.GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() && !c.m.shard.Owns(key.Name), nil
+	isNamespace := gvk.GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind()
+	return isNamespace && !c.m.shard.Owns(key.Name), nil
 }
 
 // WaitForCacheSync implements cache.Informers. It returns true as well when the Manager is to end:

@@ -3,7 +3,8 @@
 //
 //	f, err := flotilla.New(config, flotilla.Options{...})
 //	f.Namespaced("website", manager.Build(scheme, func(mgr ctrl.Manager) error {
-//		return (&controller.WebsiteReconciler{Client: mgr.GetClient(), Scheme: mgr.GetScheme()}).SetupWithManager(mgr)
+//		r := &controller.WebsiteReconciler{Client: mgr.GetClient(), Scheme: mgr.GetScheme()}
+//		return r.SetupWithManager(mgr)
 //	}))
 //
 // Reconcilers, their watches and their tests stay as they are; examples/controller-runtime shows
@@ -48,10 +49,10 @@
 //   - Selectors of cache.Options choose what a Manager sees, and not what is cached, which other
 //     controllers share: they save no memory. An index function is called for objects that are not
 //     selected, too. A field selector can name metadata.name and metadata.namespace alone.
-//   - What changes the cache for all is refused: namespaces and transforms of cache.Options, and its
-//     error handler.
-//   - A handler that hangs in what it is told at the start holds the controllers of its shard up for
-//     a minute. Then it is named in the log, and they begin.
+//   - What changes the cache for all is refused: namespaces and transforms of cache.Options, and
+//     its error handler.
+//   - A handler that hangs in what it is told at the start holds the controllers of its shard up
+//     for a minute. Then it is named in the log, and they begin.
 //   - A controller with NeedLeaderElection false is not held back, though its writes are, if its
 //     source reads no cache of the Manager, such as source.Channel.
 //   - Gauges of controller-runtime are those of one shard where several shards have a controller of

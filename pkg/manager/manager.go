@@ -55,7 +55,9 @@ func Options(s *flotilla.Shard, scheme *runtime.Scheme) manager.Options {
 // it up. What ctx carries, such as a logger, its runnables find in their contexts, unless options
 // have a BaseContext. The error is setup's, or names an option that a shard's Manager cannot have;
 // see the package comment.
-func New(ctx context.Context, s *flotilla.Shard, options manager.Options, setup Setup) (flotilla.Runnable, error) {
+func New(
+	ctx context.Context, s *flotilla.Shard, options manager.Options, setup Setup,
+) (flotilla.Runnable, error) {
 	if err := check(options); err != nil {
 		return nil, fmt.Errorf("manager of shard %s: %w", s, err)
 	}
@@ -70,7 +72,8 @@ func New(ctx context.Context, s *flotilla.Shard, options manager.Options, setup 
 	}
 	m.inner = inner
 	// Sees to it that the caches have been filled once Warm returns, whatever setup adds.
-	if err := inner.Add(m.gate(manager.RunnableFunc(func(context.Context) error { return nil }))); err != nil {
+	nothing := manager.RunnableFunc(func(context.Context) error { return nil })
+	if err := inner.Add(m.gate(nothing)); err != nil {
 		return nil, fmt.Errorf("manager of shard %s: %w", s, err)
 	}
 	face := &gatedManager{Manager: inner, m: m}
@@ -90,11 +93,13 @@ func check(o manager.Options) error {
 	}
 	const (
 		once   = "must be off: what a process has once does not belong to a shard"
-		shared = "must not be set: what is cached is shared with other controllers, which may need all of it"
+		shared = "must not be set: what is cached is shared with other controllers, " +
+			"which may need all of it"
 		ranges = "must not be set: a shard has the namespaces of its range; select by label instead"
 		ours   = "must not be set: the cache of a shard is Flotilla's"
 	)
-	refuse(o.LeaderElection || o.LeaderElectionResourceLockInterface != nil, "LeaderElection", "must be off: the claim of the shard takes its place")
+	refuse(o.LeaderElection || o.LeaderElectionResourceLockInterface != nil,
+		"LeaderElection", "must be off: the claim of the shard takes its place")
 	refuse(o.Metrics.BindAddress != "0", "Metrics.BindAddress", `must be "0": `+once)
 	refuse(!off(o.HealthProbeBindAddress), "HealthProbeBindAddress", once)
 	refuse(!off(o.PprofBindAddress), "PprofBindAddress", once)
@@ -102,9 +107,12 @@ func check(o manager.Options) error {
 	refuse(o.NewCache != nil, "NewCache", ours)
 	refuse(o.Cache.NewInformer != nil, "Cache.NewInformer", ours)
 	refuse(o.Client.Cache != nil && ptr.Deref(o.Client.Cache.EnableReadYourWritesConsistency, false),
-		"Client.Cache.EnableReadYourWritesConsistency", "must be off: the cache never sees writes outside the range")
-	refuse(!ptr.Deref(o.Controller.SkipNameValidation, false), "Controller.SkipNameValidation", "must be true: each shard has a controller of each name")
-	refuse(ptr.Deref(o.GracefulShutdownTimeout, 0) >= 0, "GracefulShutdownTimeout", "must be negative: a shard is handed over once all of it has ended")
+		"Client.Cache.EnableReadYourWritesConsistency",
+		"must be off: the cache never sees writes outside the range")
+	refuse(!ptr.Deref(o.Controller.SkipNameValidation, false),
+		"Controller.SkipNameValidation", "must be true: each shard has a controller of each name")
+	refuse(ptr.Deref(o.GracefulShutdownTimeout, 0) >= 0,
+		"GracefulShutdownTimeout", "must be negative: a shard is handed over once all of it has ended")
 	c := o.Cache
 	refuse(c.DefaultNamespaces != nil, "Cache.DefaultNamespaces", valueOf(c.DefaultNamespaces)+ranges)
 	refuse(c.DefaultTransform != nil, "Cache.DefaultTransform", shared)

@@ -12,7 +12,8 @@ import (
 )
 
 // mappers has a RESTMapper for the Managers of a controller, one for each API server. What they
-// discover is the same for all shards, and a mapper goes on discovering what is new.
+// discover is the same for all shards, and a mapper goes on discovering what is new. It discovers
+// within the controller's limit: a kind that is missing is looked for each time somebody asks.
 type mappers struct {
 	mu  sync.Mutex
 	all map[string]meta.RESTMapper
@@ -22,7 +23,8 @@ type mappers struct {
 func (m *mappers) of(s *flotilla.Shard) func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 		// The Manager's own configuration ends with the shard.
-		config := s.Reading()
+		config, limited := s.Reading(), s.Config()
+		config.QPS, config.Burst, config.RateLimiter = limited.QPS, limited.Burst, limited.RateLimiter
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if made, is := m.all[config.Host]; is {

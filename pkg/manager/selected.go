@@ -65,8 +65,9 @@ func (s selection) has(obj any) bool {
 	if err != nil {
 		return false
 	}
+	at := fields.Set{nameField: m.GetName(), namespaceField: m.GetNamespace()}
 	return (s.label == nil || s.label.Matches(labels.Set(m.GetLabels()))) &&
-		(s.field == nil || s.field.Matches(fields.Set{nameField: m.GetName(), namespaceField: m.GetNamespace()}))
+		(s.field == nil || s.field.Matches(at))
 }
 
 // checkField returns an error if the selector cannot be applied by the process.
@@ -77,8 +78,8 @@ func checkField(s fields.Selector) error {
 	for _, r := range s.Requirements() {
 		if r.Field != nameField && r.Field != namespaceField {
 			return fmt.Errorf(
-				"is %q: must select by %s and %s alone: what is cached is shared, and the others are known to the API "+
-					"server only", s, nameField, namespaceField,
+				"is %q: must select by %s and %s alone: what is cached is shared, and the others are "+
+					"known to the API server only", s, nameField, namespaceField,
 			)
 		}
 	}

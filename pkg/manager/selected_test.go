@@ -44,7 +44,9 @@ func TestSelectionFollowsControllerRuntimesRules(t *testing.T) {
 			DefaultLabelSelector: set("web"),
 			ByObject:             map[client.Object]cache.ByObject{&corev1.Secret{}: {Field: fields.OneTermEqualSelector(nameField, "b")}},
 		}, gvk: secret, want: []bool{false, false}},
-		{name: "by namespace", options: cache.Options{DefaultFieldSelector: fields.OneTermNotEqualSelector(namespaceField, "shop")}, gvk: secret, want: []bool{false, false}},
+		{name: "by namespace", options: cache.Options{
+			DefaultFieldSelector: fields.OneTermNotEqualSelector(namespaceField, "shop"),
+		}, gvk: secret, want: []bool{false, false}},
 	} {
 		s, err := selectionOf(tc.options, scheme.Scheme, tc.gvk)
 		if err != nil {

@@ -155,7 +155,8 @@ func (m *shardManager) told(ctx context.Context) error {
 		}
 	}
 	klog.FromContext(ctx).Error(
-		nil, "Event handlers have not returned from what they were told at the start, going on without them",
+		nil, "Event handlers have not returned from what they were told at the start, "+
+			"going on without them",
 		"controller", m.shard.Controller(), "shard", m.shard, "handlers", late, "after", toldPatience,
 	)
 	return nil

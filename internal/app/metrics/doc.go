@@ -1,4 +1,4 @@
-// Package metrics has what kube-controller-manager's /metrics has of a member beside the metrics of
-// any member, which are in pkg/metrics: the metric by which dashboards for the stock controller
-// manager know a leader. It ends the series of workqueues with their shards.
+// Package metrics makes the metrics of a member that are only for kube-controller-manager: the one
+// by which dashboards for the stock controller manager know a leader. It also ends the series of
+// workqueues with their shards. The metrics of any member are in pkg/metrics.
 package metrics

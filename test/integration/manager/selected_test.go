@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +29,8 @@ import (
 const pickedLabel = "flotilla.test/picked"
 
 // TestManagerWithASelector has Managers that want only labelled ConfigMaps, beside one that wants
-// all, and hands their shards over after writes to ConfigMaps that are not labelled.
+// all, and hands their shards over to a member that is behind, with writes to ConfigMaps that are
+// not labelled as the last ones.
 func TestManagerWithASelector(t *testing.T) {
 	t.Parallel()
 	picked := map[string]string{pickedLabel: "yes"}
@@ -38,13 +43,19 @@ func TestManagerWithASelector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func() (*shards, *seen, func() error) {
+	var atBegin seen
+	run := func(member string, config *rest.Config, handedOver func()) (*shards, func() error) {
 		var managers, others shards
 		var reconciled, all seen
-		f, end := begin(t, plane.AdminConfig(), func(f *flotilla.Fleet) {
+		takes := func(s *flotilla.Shard, mgr ctrlmanager.Manager) error {
+			return errors.Join(all.reconciles(s, mgr), mgr.Add(looks{s, mgr, member, &atBegin}))
+		}
+		f, end := begin(t, config, func(f *flotilla.Fleet) {
 			f.Namespaced("picks", buildPicking(&managers, &reconciled, picked))
-			f.Namespaced("takes", others.build(all.reconciles))
-		}, func(o *flotilla.Options) { o.Ranges = 2 })
+			f.Namespaced("takes", others.build(takes))
+		}, func(o *flotilla.Options) { o.Ranges, o.Member = 2, member })
+		awaitReady(t, f)
+		handedOver()
 		awaitReady(t, f)
 		for name, s := range managers.get() {
 			<-s.mgr.Elected()
@@ -52,14 +63,27 @@ func TestManagerWithASelector(t *testing.T) {
 			requireEventuallySame(t, &all, name, owned(s.Shard)) // who wants all has all
 			requirePicked(t, s)
 		}
-		return &managers, &reconciled, end
+		return &managers, end
 	}
-	_, _, end := run()
-	if err := end(); err != nil {
-		t.Fatal(err)
-	}
+	_, end := run("one", plane.AdminConfig(), func() {})
+	late := plane.AdminConfig()
+	late.Wrap(func(rt http.RoundTripper) http.RoundTripper { return lateWatches{rt} })
+	managers, _ := run("two", late, func() {
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	})
 	// The last writes were to what is not picked. The caches have seen them all the same.
-	managers, _, _ := run()
+	for name := range managers.get() {
+		name = "two " + name
+		harness.Eventually(t, harness.Patience, name+" has looked", func(context.Context) error {
+			if len(atBegin.of(name)) == 0 {
+				return errors.New("it has not")
+			}
+			return nil
+		})
+		requireSame(t, "the last write, as "+name+" begins", atBegin.of(name), []string{"<nil>"})
+	}
 
 	// One that is not labelled any more has gone.
 	for _, s := range managers.get() {
@@ -79,33 +103,99 @@ func TestManagerWithASelector(t *testing.T) {
 	}
 }
 
-// buildPicking builds Managers that see the picked ConfigMaps. Their reconciler writes ConfigMaps
-// that are not picked: one for each that is, and one for each that has gone.
+// looks is a runnable that looks for the last write of a shard's owner before, once it begins.
+type looks struct {
+	shard  *flotilla.Shard
+	mgr    ctrlmanager.Manager
+	member string
+	found  *seen
+}
+
+func (l looks) Start(ctx context.Context) error {
+	at := ctrlclient.ObjectKey{Namespace: owned(l.shard)[0], Name: "beside"}
+	err := l.mgr.GetClient().Get(ctx, at, &corev1.ConfigMap{})
+	l.found.note(l.member+" "+l.shard.String(), fmt.Sprint(err))
+	return nil
+}
+
+// latency is by how much a watch is late: less than a fleet gives a cache to catch up.
+const latency = time.Second
+
+// lateWatches delivers what watches of ConfigMaps have to tell after a while.
+type lateWatches struct{ next http.RoundTripper }
+
+func (l lateWatches) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(req)
+	watches := req.URL.Path == "/api/v1/configmaps" && req.URL.Query().Has("watch")
+	if err != nil || !watches || resp.StatusCode != http.StatusOK {
+		return resp, err
+	}
+	type piece struct {
+		at   time.Time
+		data []byte
+		err  error
+	}
+	pieces, body := make(chan piece, 1024), resp.Body
+	go func() {
+		for err := error(nil); err == nil; {
+			data, n := make([]byte, 64<<10), 0
+			n, err = body.Read(data)
+			pieces <- piece{time.Now().Add(latency), data[:n], err}
+		}
+	}()
+	r, w := io.Pipe()
+	go func() {
+		for err := error(nil); err == nil; {
+			p := <-pieces
+			<-time.After(time.Until(p.at))
+			if _, err = w.Write(p.data); err == nil {
+				err = p.err
+			}
+			if err != nil {
+				_ = w.CloseWithError(err)
+			}
+		}
+	}()
+	resp.Body = lateBody{r, body}
+	return resp, nil
+}
+
+type lateBody struct {
+	*io.PipeReader
+	body io.Closer
+}
+
+func (b lateBody) Close() error { return errors.Join(b.PipeReader.Close(), b.body.Close()) }
+
+// buildPicking builds Managers that see the picked ConfigMaps. They write ConfigMaps that are not
+// picked: one for each that has gone, and one as the last thing they do.
 func buildPicking(managers *shards, reconciled *seen, picked map[string]string) flotilla.Build {
 	return func(ctx context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 		o := manager.Options(s, clientscheme.Scheme)
 		o.Cache.ByObject = map[ctrlclient.Object]cache.ByObject{&corev1.ConfigMap{}: {Label: labels.SelectorFromSet(picked)}}
 		return manager.New(ctx, s, o, func(mgr ctrlmanager.Manager) error {
 			managers.add(s, mgr)
+			last := ctrlmanager.RunnableFunc(func(ctx context.Context) error {
+				<-ctx.Done()
+				m := configMap(owned(s)[0], "beside")
+				err := mgr.GetClient().Create(context.WithoutCancel(ctx), m)
+				return ctrlclient.IgnoreAlreadyExists(err)
+			})
+			if err := mgr.Add(last); err != nil {
+				return err
+			}
 			return builder.ControllerManagedBy(mgr).Named("picking").For(&corev1.ConfigMap{}).Complete(
 				reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 					if r.Name != "picked" {
 						reconciled.note(s.String(), r.String()+" which is not picked")
 						return reconcile.Result{}, nil
 					}
-					name := "beside"
+					reconciled.note(s.String(), r.Namespace)
 					err := mgr.GetClient().Get(ctx, r.NamespacedName, &corev1.ConfigMap{})
 					if apierrors.IsNotFound(err) {
-						name = "gone"
-					} else if err != nil {
-						return reconcile.Result{}, err
+						err = mgr.GetClient().Create(ctx, configMap(r.Namespace, "gone"))
 					}
-					reconciled.note(s.String(), r.Namespace)
-					err = mgr.GetClient().Create(ctx, configMap(r.Namespace, name))
-					if apierrors.IsAlreadyExists(err) {
-						err = nil
-					}
-					return reconcile.Result{}, err
+					return reconcile.Result{}, ctrlclient.IgnoreAlreadyExists(err)
 				}))
 		})
 	}
