@@ -125,7 +125,19 @@ type process struct {
 	err    error
 }
 
+// launch makes a process and runs it.
 func (s *world) launch(name string, change func(*Config)) *process {
+	s.t.Helper()
+	proc := s.create(name, change)
+	ctx, cancel := context.WithCancel(s.ctx)
+	proc.stop = cancel
+	go func() { defer close(proc.ended); proc.err = proc.Run(ctx) }()
+	s.t.Cleanup(func() { proc.client.Unblock(); cancel(); <-proc.ended })
+	return proc
+}
+
+// create makes a process that does nothing yet.
+func (s *world) create(name string, change func(*Config)) *process {
 	s.t.Helper()
 	client := s.store.Client(name)
 	proc := &process{world: s, client: client, ended: make(chan struct{})}
@@ -144,10 +156,6 @@ func (s *world) launch(name string, change func(*Config)) *process {
 		s.t.Fatal(err)
 	}
 	proc.Member = member
-	ctx, cancel := context.WithCancel(s.ctx)
-	proc.stop = cancel
-	go func() { defer close(proc.ended); proc.err = member.Run(ctx) }()
-	s.t.Cleanup(func() { client.Unblock(); cancel(); <-proc.ended })
 	return proc
 }
 
