@@ -372,6 +372,16 @@ func canaries() []scenario {
 				waits(f, i, from, to, i == 2)
 			}
 		}, []moment{quiet(from + 9*minute), fires(from+15*minute, "FlotillaCanaryWorse"), quiet(to + 15*minute)}},
+		{"a version that is tried has errors, and the others have nothing to do", func(f fleet) {
+			tried(f)
+			for i := range members {
+				answers(f, i, from, to, map[bool]float64{true: 100, false: 0}[i == 2], map[bool]float64{true: 10, false: 0}[i == 2])
+			}
+		}, []moment{quiet(from + 9*minute), fires(from+15*minute, "FlotillaCanaryWorse"), quiet(to + 15*minute)}},
+		{"work waits where a version is tried, and the others have nothing to do", func(f fleet) {
+			tried(f)
+			waits(f, 2, from, to, true)
+		}, []moment{quiet(from + 9*minute), fires(from+15*minute, "FlotillaCanaryWorse"), quiet(to + 15*minute)}},
 		// Nothing follows that would water down these two.
 		{"a minute of errors", func(f fleet) {
 			tried(f)
