@@ -661,7 +661,8 @@ func (e *explorer) copy(s *scene) *scene {
 	return n
 }
 
-// key is the same for scenes that no rule tells apart: those in which the members have changed places are among them.
+// key is the same for scenes that no rule tells apart: those in which the members have changed
+// places are among them.
 func (e *explorer) key(s *scene) uint64 {
 	k := &e.keyer
 	k.scene, k.ranked, k.versions = s, false, k.versions[:0]
@@ -680,7 +681,8 @@ func (e *explorer) key(s *scene) uint64 {
 	return maphash.Bytes(e.seed, least)
 }
 
-// keyer writes all of a scene that matters. First it gathers the versions, then it writes their order instead of them.
+// keyer writes all of a scene that matters. First it gathers the versions, then it writes their
+// order instead of them.
 type keyer struct {
 	*scene
 	// first is the member that is written before the other one.
@@ -816,7 +818,8 @@ func newExplorer(step func(Input) Output, terms int32, ticks int16, start *scene
 	return e
 }
 
-// explore walks from start to all that is within reach, or to the first scene that breaks an invariant.
+// explore walks from start to all that is within reach, or to the first scene that breaks an
+// invariant.
 func explore(step func(Input) Output, terms int32, ticks int16, start *scene) *explorer {
 	e := newExplorer(step, terms, ticks, start)
 	for len(e.next) > 0 && e.broken == nil && len(e.known) < mostStates {
@@ -973,8 +976,8 @@ func (e *explorer) after(s *scene) map[uint64]struct{} {
 	return e.known
 }
 
-// TestExploreIsSymmetric holds what lets the explorer take two scenes for one: where the members change places, the same may
-// happen next, with the members in each other's places.
+// TestExploreIsSymmetric holds what lets the explorer take two scenes for one: where the members
+// change places, the same may happen next, with the members in each other's places.
 func TestExploreIsSymmetric(t *testing.T) {
 	for name, step := range map[string]func(Input) Output{"the product's": Step, "one that goes by names": byNames} {
 		differ, held, n := 0, 0, 0

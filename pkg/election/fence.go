@@ -146,8 +146,8 @@ func (f *Fence) Wrap(rt http.RoundTripper) http.RoundTripper {
 	return &fencedTransport{fence: f, next: rt}
 }
 
-// IsRead reports whether a request of this HTTP method cannot change anything, so that a fence lets it pass before it has been
-// opened. The empty method is GET, as for http.Request.
+// IsRead reports whether a request of this HTTP method cannot change anything, so that a fence lets
+// it pass before it has been opened. The empty method is GET, as for http.Request.
 func IsRead(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, "":

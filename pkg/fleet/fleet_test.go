@@ -258,7 +258,8 @@ func (c *fakeWork) Run(ctx context.Context) error {
 	return nil
 }
 
-// judgeUnheld fails if one of those who count has written what the work may not have seen. The caller holds mu.
+// judgeUnheld fails if one of those who count has written what the work may not have seen. The
+// caller holds mu.
 func (s *world) judgeUnheld(c *fakeWork, counts func(writer) bool) {
 	for by, w := range s.written {
 		if counts(by) && w.extent.Overlaps(c.extent()) && w.at.After(c.work.Unheld) {

@@ -163,7 +163,8 @@ func TestJournalIsBounded(t *testing.T) {
 	}
 }
 
-// TestJournalOfARandomHistory has members join, leave, fall silent and come back, and reads what one of them has observed.
+// TestJournalOfARandomHistory has members join, leave, fall silent and come back, and reads what
+// one of them has observed.
 func TestJournalOfARandomHistory(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)

@@ -225,8 +225,8 @@ func TestPlanGoesBack(t *testing.T) {
 	})
 }
 
-// TestStoppedAsItInherits: a claim that ends between the moment in which what it inherits is ready and the one in which its
-// work begins leaves nothing behind.
+// TestStoppedAsItInherits: a claim that ends between the moment in which what it inherits is ready
+// and the one in which its work begins leaves nothing behind.
 func TestStoppedAsItInherits(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		var a *process

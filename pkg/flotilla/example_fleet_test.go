@@ -13,8 +13,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// What is not said has a default. A fleet of ten members or more has more ranges, and one for a test
-// waits for nothing.
+// What is not said has a default. A fleet of ten members or more has more ranges, and one for a
+// test waits for nothing.
 func ExampleOptions() {
 	large := flotilla.Options{
 		Fleet: "certs", Namespace: "certs", Member: "certs-0", Ranges: 4 * flotilla.DefaultRanges,

@@ -78,8 +78,8 @@ func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// Warm implements fleet.Instance. The informers and the caches of the controllers' own are filled at
-// the same time.
+// Warm implements fleet.Instance. The informers and the caches of the controllers' own are filled
+// at the same time.
 func (i *instance) Warm(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -33,10 +33,15 @@ func (a Access) Writes() bool { return !election.IsRead(a.Method) }
 
 // watched tells Options.Outside of what the requests through rt are about.
 func (s *Shard) watched(rt http.RoundTripper) http.RoundTripper {
-	if s.process.options.Outside == nil || !s.work.Shard.Namespaced() {
+	if !s.isWatched() {
 		return rt
 	}
 	return watchedTransport{s, rt}
+}
+
+// isWatched reports whether anybody is told of anything: usually nobody is.
+func (s *Shard) isWatched() bool {
+	return s.process.options.Outside != nil && s.work.Shard.Namespaced()
 }
 
 type watchedTransport struct {
@@ -61,6 +66,9 @@ func (t watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // watchedReading is watched but for what informers of the process read: they belong to no shard.
 func (s *Shard) watchedReading(rt http.RoundTripper) http.RoundTripper {
+	if !s.isWatched() {
+		return rt
+	}
 	return exceptInformers{next: rt, watched: s.watched(rt)}
 }
 

@@ -3,6 +3,7 @@ package flotilla
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/http"
 	"path/filepath"
 	"runtime"
@@ -227,14 +228,24 @@ var clients = []string{
 	"github.com/flotilla-kube/flotilla/pkg/manager.",
 }
 
+// callers are the functions on this goroutine's stack, the innermost first.
+func callers() iter.Seq[runtime.Frame] {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])]) // without this and who asks
+	return func(yield func(runtime.Frame) bool) {
+		for more := true; more; {
+			var frame runtime.Frame
+			if frame, more = frames.Next(); !yield(frame) {
+				return
+			}
+		}
+	}
+}
+
 // callerOf returns the function that makes a request on this goroutine, and whether it is made for
 // an informer, whose goroutines begin in client-go.
 func callerOf() (caller string, informs bool) {
-	var pcs [64]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
-	for more := true; more; {
-		var frame runtime.Frame
-		frame, more = frames.Next()
+	for frame := range callers() {
 		if strings.HasPrefix(frame.Function, "k8s.io/client-go/tools/cache.(*Reflector)") {
 			return "", true
 		}
@@ -249,11 +260,7 @@ func callerOf() (caller string, informs bool) {
 
 // isForThePool reports whether an informer of the process makes a request on this goroutine.
 func isForThePool() bool {
-	var pcs [64]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
-	for more := true; more; {
-		var frame runtime.Frame
-		frame, more = frames.Next()
+	for frame := range callers() {
 		if strings.HasPrefix(frame.Function, "github.com/flotilla-kube/flotilla/pkg/informer.") {
 			return true
 		}

@@ -211,9 +211,9 @@ type filteredWatch struct {
 	stop     context.CancelFunc
 }
 
-// FilterWatch returns a watch of what take makes of the objects of another one; those of which it makes
-// nothing are left out. Bookmarks and errors pass as they are. Unlike apimachinery's watch.Filter, it
-// leaves no goroutine behind when it is stopped.
+// FilterWatch returns a watch of what take makes of the objects of another one; those of which it
+// makes nothing are left out. Bookmarks and errors pass as they are. Unlike apimachinery's
+// watch.Filter, it leaves no goroutine behind when it is stopped.
 func FilterWatch(w watch.Interface, take func(obj any) (taken any, ok bool)) watch.Interface {
 	return newFilteredWatch(w, take, nil, false)
 }

@@ -33,8 +33,8 @@ func Hash(namespace string) uint64 {
 	return h
 }
 
-// EqualShards returns the shards of a ring's first plan: n equal ranges, named by two digits or more in
-// ascending order. It returns an error as EqualRanges does.
+// EqualShards returns the shards of a ring's first plan: n equal ranges, named by two digits or
+// more in ascending order. It returns an error as EqualRanges does.
 func EqualShards(ring string, n int) ([]Shard, error) {
 	ranges, err := EqualRanges(n)
 	if err != nil {

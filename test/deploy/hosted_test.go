@@ -10,11 +10,10 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // TestHosted runs a fleet in a management cluster for a hosted one, with a token of the hosted cluster's service account.
@@ -47,20 +46,8 @@ func TestHosted(t *testing.T) {
 // tokenKubeconfig writes a kubeconfig with a token of the fleet's service account, and returns its path.
 func (c *cluster) tokenKubeconfig(t *testing.T) string {
 	t.Helper()
-	admin := c.AdminConfig()
-	if err := rest.LoadTLSFiles(admin); err != nil {
-		t.Fatal(err)
-	}
-	config := clientcmdapi.NewConfig()
-	config.Clusters["hosted"] = &clientcmdapi.Cluster{Server: admin.Host, CertificateAuthorityData: admin.CAData}
-	config.AuthInfos["flotilla"] = &clientcmdapi.AuthInfo{Token: c.token(t, system, fleetName).token}
-	config.Contexts["hosted"] = &clientcmdapi.Context{Cluster: "hosted", AuthInfo: "flotilla"}
-	config.CurrentContext = "hosted"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	token := c.token(t, system, fleetName).token
+	return harness.Kubeconfig(t, c.ControlPlane, &clientcmdapi.AuthInfo{Token: token})
 }
 
 // requireNothingOfFleet requires that nothing of a fleet is in this cluster but its pods: no Leases, no rights, no requests.

@@ -106,8 +106,8 @@ func folders(files []file) []string {
 	return slices.Sorted(maps.Keys(dirs))
 }
 
-// checker finds what identifiers stand for, as far as the files tell: names of packages that are not
-// among them stand for nothing.
+// checker finds what identifiers stand for, as far as the files tell: names of packages that are
+// not among them stand for nothing.
 type checker struct {
 	files   []file
 	checked map[string]*types.Package

@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
@@ -183,22 +182,7 @@ func (r *rotation) put(t *testing.T, token string) {
 // kubeconfig names the file, as deploy/README.md says.
 func (r *rotation) kubeconfig(t *testing.T) string {
 	t.Helper()
-	admin := r.plane.AdminConfig()
-	if err := rest.LoadTLSFiles(admin); err != nil {
-		t.Fatal(err)
-	}
-	config := clientcmdapi.NewConfig()
-	config.Clusters["hosted"] = &clientcmdapi.Cluster{
-		Server: admin.Host, CertificateAuthorityData: admin.CAData,
-	}
-	config.AuthInfos["flotilla"] = &clientcmdapi.AuthInfo{TokenFile: r.file}
-	config.Contexts["hosted"] = &clientcmdapi.Context{Cluster: "hosted", AuthInfo: "flotilla"}
-	config.CurrentContext = "hosted"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return harness.Kubeconfig(t, r.plane, &clientcmdapi.AuthInfo{TokenFile: r.file})
 }
 
 type beat struct {

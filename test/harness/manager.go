@@ -107,8 +107,8 @@ func arguments(plane *controlplane.ControlPlane, spec Spec) []string {
 	return append(args, spec.Flags...)
 }
 
-// Attach returns a manager of a process that was started otherwise, and serves at url. It is asked by
-// client.
+// Attach returns a manager of a process that was started otherwise, and serves at url. It is asked
+// by client.
 func Attach(process *controlplane.Process, url string, client *http.Client) *Manager {
 	return &Manager{Process: process, URL: url, client: client}
 }

@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
@@ -55,6 +57,26 @@ func Client(t testing.TB, plane *controlplane.ControlPlane) kubernetes.Interface
 		t.Fatal(err)
 	}
 	return client
+}
+
+// Kubeconfig writes a kubeconfig of the control plane for credentials of any kind, and returns its path.
+func Kubeconfig(t testing.TB, plane *controlplane.ControlPlane, credentials *clientcmdapi.AuthInfo) string {
+	t.Helper()
+	admin := plane.AdminConfig()
+	if err := rest.LoadTLSFiles(admin); err != nil {
+		t.Fatal(err)
+	}
+	const name = "test"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: admin.Host, CertificateAuthorityData: admin.CAData}
+	config.AuthInfos[name] = credentials
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // Caller is HTTPClient for a test.

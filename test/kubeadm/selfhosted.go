@@ -147,8 +147,8 @@ func (c *cluster) startStock(ctx context.Context) error {
 	return nil
 }
 
-// upgradeBeside has kubeadm upgrade each node while the fleet leads. kubeadm wants a stock controller manager there, which waits
-// at the gate.
+// upgradeBeside has kubeadm upgrade each node while the fleet leads. kubeadm wants a stock
+// controller manager there, which waits at the gate.
 func (c *cluster) upgradeBeside(ctx context.Context) error {
 	if err := c.startStock(ctx); err != nil {
 		return err

@@ -39,8 +39,8 @@ func (c *claim) confirmed() bool {
 	return !c.process.isDead() && c.process.clock.Now().Before(deadline)
 }
 
-// over reports whether it has ended before this instant. Of a write that passes the fence and an end in the same instant of virtual
-// time nothing says which was first.
+// over reports whether it has ended before this instant. Of a write that passes the fence and an
+// end in the same instant of virtual time nothing says which was first.
 func (c *claim) over() bool { return !c.ended.IsZero() && time.Now().After(c.ended) }
 
 func (w *world) claimLocked(p *process, id shard.ID, term int32) *claim {

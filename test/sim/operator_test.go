@@ -186,8 +186,8 @@ func (w *world) isDrained(member string) bool {
 	return lease != nil && lease.Annotations[fleet.DrainAnnotation] != ""
 }
 
-// isUnknown reports whether the plan names a controller that no live member has, and some member refuses it: a plan that was good
-// to members of one version, once those have gone.
+// isUnknown reports whether the plan names a controller that no live member has, and some member
+// refuses it: a plan that was good to members of one version, once those have gone.
 func (w *world) isUnknown(plan shard.Plan) bool {
 	live := w.live()
 	if !w.versions || !slices.ContainsFunc(live, func(p *process) bool { return p.Refused() != nil }) {

@@ -270,8 +270,8 @@ func requireFindings(t *testing.T, r *flotilla.Report, want, idle []string) {
 	}
 }
 
-// TestCheckFindsInformersOfAControllersOwn has a controller on client-go that makes its informers by
-// itself.
+// TestCheckFindsInformersOfAControllersOwn has a controller on client-go that makes its informers
+// by itself.
 func TestCheckFindsInformersOfAControllersOwn(t *testing.T) {
 	t.Parallel()
 	y := &tally{done: map[string]bool{}, changed: make(chan struct{})}

@@ -58,8 +58,8 @@ func TestTwoManagersOfAShardDoNotClash(t *testing.T) {
 	}
 }
 
-// TestManagersShareARESTMapper holds that the shards of a controller do not discover one by one, and
-// that what they share outlives the first of them.
+// TestManagersShareARESTMapper holds that the shards of a controller do not discover one by one,
+// and that what they share outlives the first of them.
 func TestManagersShareARESTMapper(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -92,8 +92,8 @@ func (w *world) hold(ctx context.Context, lease, holder string) error {
 
 const ghost = "ghost_00000000-0000-0000-0000-000000000000"
 
-// stolenShard has an unknown holder on a shard's Lease. Members would take it back once they have listed that one as ended, but
-// a policy refuses their writes.
+// stolenShard has an unknown holder on a shard's Lease. Members would take it back once they have
+// listed that one as ended, but a policy refuses their writes.
 func stolenShard(t *testing.T, w *world) func(*testing.T) {
 	const name = "flotilla-stolen-shard"
 	lease := w.leases(t, "flotilla-namespaces-")[0]
@@ -193,8 +193,8 @@ func slowRenewals(_ *testing.T, w *world) func(*testing.T) {
 	return func(*testing.T) { w.proxy.set(nil) }
 }
 
-// slowAcquisitions leaves three of four writes of a shard's Lease unanswered, and has another member leave and come back. What
-// is not answered is tried again after half the renew deadline.
+// slowAcquisitions leaves three of four writes of a shard's Lease unanswered, and has another
+// member leave and come back. What is not answered is tried again after half the renew deadline.
 func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
 	var writes atomic.Int64
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
