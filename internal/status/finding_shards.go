@@ -169,7 +169,7 @@ func overlapping(a, b election.Observation) bool {
 		}
 		a = b
 	}
-	overlaps, _ := fleet.Covers(a, e)
+	overlaps := fleet.CoverOf(a).Overlaps(e)
 	return overlaps
 }
 

@@ -211,7 +211,7 @@ func (r *Reading) Older() []election.Observation {
 		}
 		extent, named := planned[o.Name]
 		// A Lease that says that it covers something else is from before the plan began anew.
-		if _, same := fleet.Covers(o, extent); !named || !same {
+		if !named || !fleet.CoverOf(o).Same(extent) {
 			found = append(found, o)
 		}
 	}
@@ -222,7 +222,7 @@ func (r *Reading) Older() []election.Observation {
 func Covering(leases []election.Observation, name string, e shard.Extent) []election.Observation {
 	var found []election.Observation
 	for _, o := range leases {
-		if overlaps, _ := fleet.Covers(o, e); overlaps && o.Name != name {
+		if o.Name != name && fleet.CoverOf(o).Overlaps(e) {
 			found = append(found, o)
 		}
 	}

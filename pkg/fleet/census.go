@@ -120,11 +120,3 @@ func (weighsNothing) Weigh() map[string]int64 { return nil }
 
 // Load implements Loader.
 func (weighsNothing) Load() (Load, bool) { return Load{}, false }
-
-// Covers returns whether what a shard's Lease says that it covers overlaps with the extent, and whether it is the same. A
-// Lease that does not say, or says what nobody can read, overlaps with everything; one that does not name its controllers is
-// taken to be the same.
-func Covers(lease election.Observation, e shard.Extent) (overlaps, same bool) {
-	c := coverOf(lease)
-	return c.overlaps(e), c.any || c.Equal(e)
-}

@@ -17,14 +17,14 @@ type covers struct {
 // coverRead is what one version of a Lease says.
 type coverRead struct {
 	version string
-	cover   cover
+	cover   Cover
 	// planned: it is the Lease of a shard in this plan, with the same extent.
 	plan    *inForce
 	planned bool
 }
 
 // of returns what a shard's Lease covers, and whether it is that of a shard in the plan, with the same extent.
-func (c *covers) of(o election.Observation, fleet string, plan *inForce) (cover, bool) {
+func (c *covers) of(o election.Observation, fleet string, plan *inForce) (Cover, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, known := c.known[o.Name]
@@ -34,10 +34,10 @@ func (c *covers) of(o election.Observation, fleet string, plan *inForce) (cover,
 	}
 	next := coverRead{version: o.ResourceVersion, cover: last.cover, plan: plan}
 	if !fresh {
-		next.cover = coverOf(o)
+		next.cover = CoverOf(o)
 	}
 	id, planned := plan.shardOf(fleet, o.Name)
-	next.planned = planned && (next.cover.any || next.cover.Equal(plan.extents[id]))
+	next.planned = planned && next.cover.Same(plan.extents[id])
 	if c.known == nil {
 		c.known = map[string]coverRead{}
 	}

@@ -155,7 +155,7 @@ func (r *shardRunner) waitForRelease(ctx context.Context, rivals []election.Obse
 		rivals = rivals[:0]
 		for _, name := range names {
 			o := m.observer.Get(name)
-			if says, _ := m.covers.of(o, m.config.Fleet, plan); says.overlaps(r.extent) && m.isHeld(o, now) {
+			if says, _ := m.covers.of(o, m.config.Fleet, plan); says.Overlaps(r.extent) && m.isHeld(o, now) {
 				rivals = append(rivals, o)
 			}
 		}

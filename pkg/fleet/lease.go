@@ -80,32 +80,38 @@ func (m *Member) isMemberLease(name string) bool {
 	return strings.HasPrefix(name, election.MemberLease(m.config.Fleet, ""))
 }
 
-// coverOf returns what a shard's Lease says that it covers. What it does not say, or nobody can read, is everything.
-func coverOf(o election.Observation) cover {
-	c := cover{any: o.Annotations[ControllersAnnotation] == ""}
+// CoverOf returns what a shard's Lease says that it covers. What it does not say, or nobody can
+// read, is everything.
+func CoverOf(o election.Observation) Cover {
+	c := Cover{Any: o.Annotations[ControllersAnnotation] == ""}
 	if text, ranged := o.Annotations[RangeAnnotation]; ranged {
 		var err error
 		if c.Range, err = shard.ParseRange(text); err != nil {
-			return cover{any: true}
+			return Cover{Any: true}
 		}
 	}
 	c.Controllers = strings.Split(o.Annotations[ControllersAnnotation], ",")
 	return c
 }
 
-// cover is the extent that a Lease tells of.
-type cover struct {
+// Cover is the extent that a shard's Lease names.
+type Cover struct {
 	shard.Extent
-	// any is set where it cannot be read, or may be any controller's.
-	any bool
+	// Any is set where it cannot be read, or may be any controller's.
+	Any bool
 }
 
-func (c cover) overlaps(e shard.Extent) bool {
-	if c.any {
+// Overlaps reports whether it overlaps with the extent, as far as can be known: one that cannot be
+// read overlaps with everything.
+func (c Cover) Overlaps(e shard.Extent) bool {
+	if c.Any {
 		return c.Range.Overlaps(e.Range)
 	}
-	return c.Overlaps(e)
+	return c.Extent.Overlaps(e)
 }
+
+// Same reports whether it is the extent. One that does not name its controllers is taken to be.
+func (c Cover) Same(e shard.Extent) bool { return c.Any || c.Equal(e) }
 
 // memory is how long a member that is away counts as one that will come back.
 const memory = 15 * time.Minute
@@ -117,25 +123,26 @@ const memory = 15 * time.Minute
 // began, makes no other be forgotten.
 func KnownMembers(fleet string, observations []election.Observation) []election.Member {
 	var known []election.Member
-	for _, o := range memberLeases(fleet, observations) {
-		if o.silence <= memory {
-			known = append(known, election.Member{Name: o.member, Annotations: o.Annotations})
+	for _, o := range PresencesOf(fleet, observations) {
+		if o.Silence <= memory {
+			known = append(known, election.Member{Name: o.Member, Annotations: o.Annotations})
 		}
 	}
 	return known
 }
 
-// memberLease is the Lease of a member, and for how long that had been silent at the last sign of
+// Presence is the Lease of a member, and for how long that had been silent at the last sign of
 // life of any.
-type memberLease struct {
+type Presence struct {
 	election.Observation
-	member  string
-	silence time.Duration
+	// Member is its name, Silence 0 or more.
+	Member  string
+	Silence time.Duration
 }
 
-// memberLeases returns the Leases of all members that there have been.
-func memberLeases(fleet string, observations []election.Observation) []memberLease {
-	var all []memberLease
+// PresencesOf returns the Leases of all members that there have been.
+func PresencesOf(fleet string, observations []election.Observation) []Presence {
+	var all []Presence
 	var signs []time.Time
 	for _, o := range observations {
 		name, ours := strings.CutPrefix(o.Name, election.MemberLease(fleet, ""))
@@ -145,14 +152,14 @@ func memberLeases(fleet string, observations []election.Observation) []memberLea
 		if _, says := o.Annotations[election.StateAnnotation]; !says {
 			continue // Somebody has written it for a holder that was to be judged.
 		}
-		all, signs = append(all, memberLease{Observation: o, member: name}), append(signs, lastSign(o))
+		all, signs = append(all, Presence{Observation: o, Member: name}), append(signs, lastSign(o))
 	}
 	if len(all) == 0 {
 		return nil
 	}
 	last := slices.MaxFunc(signs, time.Time.Compare)
 	for i := range all {
-		all[i].silence = last.Sub(signs[i])
+		all[i].Silence = last.Sub(signs[i])
 	}
 	return all
 }

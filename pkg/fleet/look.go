@@ -176,7 +176,7 @@ func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shar
 		if o.Name == own || !m.isShard(o) {
 			continue
 		}
-		if says, planned := m.covers.of(o, m.config.Fleet, plan); !planned && says.overlaps(extent) {
+		if says, planned := m.covers.of(o, m.config.Fleet, plan); !planned && says.Overlaps(extent) {
 			found = append(found, o)
 		}
 	}

@@ -178,12 +178,12 @@ func (m *Member) othersOf(roster election.Roster) published {
 // awayOf returns what the builds of those members know that are not live, and may come back as they were.
 func awayOf(fleet string, observations []election.Observation, roster election.Roster) published {
 	var p published
-	for _, o := range memberLeases(fleet, observations) {
+	for _, o := range PresencesOf(fleet, observations) {
 		within := memory
 		if o.Holder == "" && !o.IsStruck() {
 			within = leftFor
 		}
-		if _, live := roster.Get(o.member); !live && o.silence <= within {
+		if _, live := roster.Get(o.Member); !live && o.Silence <= within {
 			p.add(o.Annotations)
 		}
 	}

@@ -39,10 +39,10 @@ func stripsOf(shards []shard.Shard, extents map[shard.ID]shard.Extent) []strip {
 
 // heirsOf calls yield with the index of each shard that covers some of the same, until that returns
 // false.
-func (f *inForce) heirsOf(c cover) iter.Seq[int] {
+func (f *inForce) heirsOf(c Cover) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for _, st := range f.strips {
-			if !c.any && !slices.ContainsFunc(c.Controllers, func(name string) bool { return slices.Contains(st.controllers, name) }) {
+			if !c.Any && !slices.ContainsFunc(c.Controllers, func(name string) bool { return slices.Contains(st.controllers, name) }) {
 				continue
 			}
 			first, _ := slices.BinarySearchFunc(st.shards, c.Range, func(i int, r shard.Range) int {
@@ -105,7 +105,7 @@ func (m *Member) heirs(leases []election.Observation, plan *inForce, now time.Ti
 		}
 	}
 	return func(extent shard.Extent) bool {
-		for i := range plan.heirsOf(cover{Extent: extent}) {
+		for i := range plan.heirsOf(Cover{Extent: extent}) {
 			if late[find(i)] {
 				return false
 			}

@@ -22,12 +22,12 @@ import (
 // these inherit from, the heirs of that, and so on.
 func closure(m *Member, leases []election.Observation, plan *inForce, now time.Time, extent shard.Extent) bool {
 	heirs, seen := map[shard.ID]bool{}, map[string]bool{}
-	covers := []cover{{Extent: extent}}
+	covers := []Cover{{Extent: extent}}
 	for len(covers) > 0 {
 		from := covers[0]
 		covers = covers[1:]
 		for id, extent := range plan.extents {
-			if heirs[id] || !from.overlaps(extent) {
+			if heirs[id] || !from.Overlaps(extent) {
 				continue
 			}
 			heirs[id] = true
@@ -37,7 +37,7 @@ func closure(m *Member, leases []election.Observation, plan *inForce, now time.T
 			for _, o := range m.overlapping(leases, plan, id, extent) {
 				if m.isHeld(o, now) && !seen[o.Name] {
 					seen[o.Name] = true
-					covers = append(covers, coverOf(o))
+					covers = append(covers, CoverOf(o))
 				}
 			}
 		}
