@@ -26,6 +26,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -207,9 +208,9 @@ func fleetOptions(
 		Events:           c.EventRecorder,
 		Exit:             exit,
 		Clock:            p.clock,
-		Memory: func() fleet.Memory {
+		Memory: func() leaseapi.Memory {
 			live, beside := p.memory()
-			return fleet.Memory{Live: live, Beside: beside}
+			return leaseapi.Memory{Live: live, Beside: beside}
 		},
 		Enforced: p.enforced,
 		Observe:  p.observe,

@@ -28,6 +28,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -159,7 +160,7 @@ func shadowPlan(ctx context.Context, client kubernetes.Interface, o *Options, na
 	if err != nil {
 		return shard.Plan{}, "", fmt.Errorf("--shards %d: %w", o.Fleet.Shards, err)
 	}
-	name := fleet.PlanLease(o.Fleet.Name)
+	name := leaseapi.PlanLease(o.Fleet.Name)
 	lease, err := client.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -169,8 +170,8 @@ func shadowPlan(ctx context.Context, client kubernetes.Interface, o *Options, na
 	case err != nil:
 		return shard.Plan{}, "", fmt.Errorf("reading the plan: %w", err)
 	}
-	plan, err := fleet.PlanOf(lease)
-	if errors.Is(err, fleet.ErrNoPlan) {
+	plan, err := leaseapi.PlanOf(lease)
+	if errors.Is(err, leaseapi.ErrNoPlan) {
 		return initial, fmt.Sprintf("that of a new fleet, --shards=%d: Lease %s/%s has none", o.Fleet.Shards, namespace, name), nil
 	}
 	if err == nil {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/requests"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // usage measures what the process uses. Its methods must not be called concurrently.
@@ -29,10 +29,10 @@ func newUsage(now func() time.Time, used func() time.Duration) *usage {
 }
 
 // since returns the mean use since the last call, and what is queued at the moment.
-func (u *usage) since() fleet.Use {
+func (u *usage) since() leaseapi.Use {
 	at, used := u.now(), u.used()
 	done, answered := queues.WorkDone(), requests.Answered()
-	use := fleet.Use{Queued: queues.Queued()}
+	use := leaseapi.Use{Queued: queues.Queued()}
 	if elapsed := at.Sub(u.at); elapsed > 0 {
 		use.CPU = max(0, int64(1000*(used-u.last).Seconds()/elapsed.Seconds()))
 		use.Work = workBetween(u.done, done, elapsed)
@@ -43,13 +43,13 @@ func (u *usage) since() fleet.Use {
 }
 
 // workBetween returns what was done from one moment to another.
-func workBetween(before, after queues.Done, elapsed time.Duration) *fleet.UseOfWork {
+func workBetween(before, after queues.Done, elapsed time.Duration) *leaseapi.UseOfWork {
 	var all int64
 	for i := range after.Took {
 		after.Took[i] -= before.Took[i]
 		all += after.Took[i]
 	}
-	return &fleet.UseOfWork{
+	return &leaseapi.UseOfWork{
 		Reconciles: perThousand(all, elapsed),
 		Retries:    perThousand(after.Retries-before.Retries, elapsed),
 		P50:        atMost(after.Took[:], all, 50), P99: atMost(after.Took[:], all, 99),
@@ -59,13 +59,13 @@ func workBetween(before, after queues.Done, elapsed time.Duration) *fleet.UseOfW
 // healthBetween returns how controllers fared from one moment to another.
 func healthBetween(
 	before, after queues.Done, asked, answered requests.Done, elapsed time.Duration,
-) *fleet.Health {
+) *leaseapi.Health {
 	var all int64
 	for i := range after.Waited {
 		after.Waited[i] -= before.Waited[i]
 		all += after.Waited[i]
 	}
-	return &fleet.Health{
+	return &leaseapi.Health{
 		Requests: perThousand(answered.All-asked.All, elapsed),
 		Errors:   perThousand(answered.Errors-asked.Errors, elapsed),
 		Wait50:   atMost(after.Waited[:], all, 50), Wait99: atMost(after.Waited[:], all, 99),

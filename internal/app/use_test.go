@@ -6,7 +6,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/requests"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // TestUsage measures from call to call, and not from the start of the process.
@@ -37,14 +37,14 @@ func TestWorkBetween(t *testing.T) {
 	for i := range after.Took {
 		before.Took[i], after.Took[i] = 100, 100
 	}
-	if w := workBetween(before, after, 10*time.Second); *w != (fleet.UseOfWork{Retries: 500}) {
+	if w := workBetween(before, after, 10*time.Second); *w != (leaseapi.UseOfWork{Retries: 500}) {
 		t.Errorf("nothing was reconciled, and it says %+v", *w)
 	}
 	after.Took[2] += 60
 	after.Took[5] += 38
 	after.Took[9] += 2
 	us := func(i int) int64 { return int64(1e6 * queues.TookAtMost(i)) }
-	if w := workBetween(before, after, 10*time.Second); *w != (fleet.UseOfWork{Reconciles: 10000, Retries: 500, P50: us(2), P99: us(9)}) {
+	if w := workBetween(before, after, 10*time.Second); *w != (leaseapi.UseOfWork{Reconciles: 10000, Retries: 500, P50: us(2), P99: us(9)}) {
 		t.Errorf("it says %+v", *w)
 	}
 	after.Took[9]--
@@ -61,12 +61,12 @@ func TestHealthBetween(t *testing.T) {
 	for i := range after.Waited {
 		before.Waited[i], after.Waited[i] = 100, 100
 	}
-	if got := healthBetween(before, after, asked, answered, 10*time.Second); *got != (fleet.Health{Requests: 25000, Errors: 500}) {
+	if got := healthBetween(before, after, asked, answered, 10*time.Second); *got != (leaseapi.Health{Requests: 25000, Errors: 500}) {
 		t.Errorf("it says %+v", *got)
 	}
 	after.Waited[3] += 98
 	after.Waited[7] += 2
-	want := fleet.Health{Wait50: int64(1e6 * queues.TookAtMost(3)), Wait99: int64(1e6 * queues.TookAtMost(7))}
+	want := leaseapi.Health{Wait50: int64(1e6 * queues.TookAtMost(3)), Wait99: int64(1e6 * queues.TookAtMost(7))}
 	if got := healthBetween(before, after, asked, asked, 10*time.Second); *got != want {
 		t.Errorf("it says %+v, want %+v", *got, want)
 	}

@@ -13,7 +13,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // TestBadFlags: each error names what is wrong, its value and what is allowed, and nothing is asked of the cluster.
@@ -114,8 +114,8 @@ func TestBadFlags(t *testing.T) {
 // TestNoPlanToWorkWith: commands that need a plan say why there is none, and show still shows what there is.
 func TestNoPlanToWorkWith(t *testing.T) {
 	junk := newLeases(t, testPlan(t))
-	junk[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = `{"generation":0}`
-	junk["flotilla-member-flotilla-1"].Annotations[fleet.RefusedAnnotation] = "4: generation: must be 1 or more"
+	junk[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = `{"generation":0}`
+	junk["flotilla-member-flotilla-1"].Annotations[leaseapi.RefusedAnnotation] = "4: generation: must be 1 or more"
 	for _, args := range []string{"plan show", "plan show -o document", "plan show -o json", "plan rebalance", "plan simulate --members=3", "explain web"} {
 		_, _, err := newCluster(leases{}).run(t, "", strings.Fields(args)...)
 		if err == nil || !strings.Contains(err.Error(), `fleet "flotilla" has no plan on Lease flotilla-plan`) {

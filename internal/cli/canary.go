@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -213,10 +213,10 @@ func startCanary(r *status.Reading, q canaryRequest, share float64, since string
 func versionToTry(r *status.Reading, asked string) (version, warning string, err error) {
 	var versions []string
 	for _, m := range r.Roster.Members() {
-		if m.Annotations[fleet.FormatAnnotation] == "" {
+		if m.Annotations[leaseapi.FormatAnnotation] == "" {
 			return "", "", fmt.Errorf("member %s is of a build that knows no canaries, and would refuse the plan: replace it first", status.Plain(m.Name))
 		}
-		if v := fleet.VersionOf(m); !slices.Contains(versions, v) {
+		if v := leaseapi.VersionOf(m); !slices.Contains(versions, v) {
 			versions = append(versions, v)
 		}
 	}
@@ -331,7 +331,7 @@ func forgetCanary(r *status.Reading, _, _ string) (Edit, error) {
 }
 
 func sinceBy(v *status.CanaryView) string {
-	stop := fleet.Stop{By: status.Plain(v.By)}
+	stop := leaseapi.Stop{By: status.Plain(v.By)}
 	if v.Since != nil {
 		stop.Since = *v.Since
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -22,10 +22,10 @@ import (
 func (l leases) versions(versions ...string) {
 	for i, v := range versions {
 		a := l[election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations
-		a[fleet.CatalogueAnnotation] = skew.Build{Version: v, Controllers: []skew.Controller{{Name: "job", Scopes: []shard.Scope{shard.ScopeNamespaced}}}}.Known().String()
-		a[fleet.FormatAnnotation] = fleet.PlanFormat
-		a[fleet.UseAnnotation] = fmt.Sprintf("100/%d/%d/%d/500/25000", 3+i, 20000*(i+1), 500*i)
-		a[fleet.HealthAnnotation] = fmt.Sprintf("%d/%d/%d/250000", 100000, 2500*i, 50*(i+1))
+		a[leaseapi.CatalogueAnnotation] = skew.Build{Version: v, Controllers: []skew.Controller{{Name: "job", Scopes: []shard.Scope{shard.ScopeNamespaced}}}}.Known().String()
+		a[leaseapi.FormatAnnotation] = leaseapi.PlanFormat
+		a[leaseapi.UseAnnotation] = fmt.Sprintf("100/%d/%d/%d/500/25000", 3+i, 20000*(i+1), 500*i)
+		a[leaseapi.HealthAnnotation] = fmt.Sprintf("%d/%d/%d/250000", 100000, 2500*i, 50*(i+1))
 	}
 }
 
@@ -82,7 +82,7 @@ func TestCanaryBeginsAndEnds(t *testing.T) {
 				continue
 			}
 			i := slices.IndexFunc(before.Shards(), func(old shard.Shard) bool { return old.Namespaced() && old.Range.Overlaps(s.Range) })
-			holder := election.MemberOf(*l[fleet.ShardLease(testFleet, before.Shards()[i].ID)].Spec.HolderIdentity)
+			holder := election.MemberOf(*l[leaseapi.ShardLease(testFleet, before.Shards()[i].ID)].Spec.HolderIdentity)
 			if s.Home != holder {
 				t.Errorf("%s has the home %q, want %s, who has it", s.ID, s.Home, holder)
 			}
@@ -122,7 +122,7 @@ func TestCanaryRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lease, err := fleet.WithPlan(testFleet, l[fleet.PlanLease(testFleet)], next)
+			lease, err := leaseapi.WithPlan(testFleet, l[leaseapi.PlanLease(testFleet)], next)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -223,7 +223,7 @@ func TestCanaryByWeight(t *testing.T) {
 					weights[name] = 10
 				}
 			}
-			l[fleet.ShardLease(testFleet, s.ID)].Annotations[fleet.CensusAnnotation] = shard.NewCensus(weights).Compact(64).String()
+			l[leaseapi.ShardLease(testFleet, s.ID)].Annotations[leaseapi.CensusAnnotation] = shard.NewCensus(weights).Compact(64).String()
 		}
 	}
 	c := newCluster(l)
@@ -289,7 +289,7 @@ func TestCanaryStatus(t *testing.T) {
 	}
 	// A member of a build that does not say how its controllers fare leaves it open for its
 	// version.
-	delete(l[election.MemberLease(testFleet, "flotilla-1")].Annotations, fleet.HealthAnnotation)
+	delete(l[election.MemberLease(testFleet, "flotilla-1")].Annotations, leaseapi.HealthAnnotation)
 	out, _, err = newCluster(l).run(t, "", "canary", "status")
 	if want := "v1.38.0 (canary)  1        1       -       1.2 %    4       -         -         500µs     25ms      -           40.0\n"; err != nil || !strings.Contains(out, want) {
 		t.Errorf("%v: want %q in\n%s", err, want, out)

@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -59,11 +59,11 @@ func (c *cluster) run(t *testing.T, stdin string, args ...string) (out, progress
 
 func (c *cluster) plan(t *testing.T) (shard.Plan, error) {
 	t.Helper()
-	lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), fleet.PlanLease(testFleet), metav1.GetOptions{})
+	lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), leaseapi.PlanLease(testFleet), metav1.GetOptions{})
 	if err != nil {
 		return shard.Plan{}, err
 	}
-	return fleet.PlanOf(lease)
+	return leaseapi.PlanOf(lease)
 }
 
 func (c *cluster) writes() int {
@@ -83,7 +83,7 @@ func (c *cluster) conflicts(n int, before func()) {
 			return false, nil, nil
 		}
 		before()
-		return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), fleet.PlanLease(testFleet), errors.New("the object has been modified"))
+		return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), leaseapi.PlanLease(testFleet), errors.New("the object has been modified"))
 	})
 }
 
@@ -156,7 +156,7 @@ func TestApplyInConflict(t *testing.T) {
 		other := plan
 		other.Generation = 4
 		c.conflicts(1, func() {
-			lease, err := fleet.WithPlan(testFleet, newLeases(t, plan)[fleet.PlanLease(testFleet)], other)
+			lease, err := leaseapi.WithPlan(testFleet, newLeases(t, plan)[leaseapi.PlanLease(testFleet)], other)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +175,7 @@ func TestApplyInConflict(t *testing.T) {
 	t.Run("first plan", func(t *testing.T) {
 		c := newCluster(leases{})
 		c.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			lease := newLeases(t, plan)[fleet.PlanLease(testFleet)]
+			lease := newLeases(t, plan)[leaseapi.PlanLease(testFleet)]
 			_ = c.Tracker().Add(lease)
 			return false, nil, nil // and so it exists
 		})
@@ -199,7 +199,7 @@ func TestRebalanceWrites(t *testing.T) {
 	if now, err := c.plan(t); err != nil || now.Generation != 4 {
 		t.Errorf("the plan is %+v, %v", now, err)
 	}
-	delete(l.at("00").Annotations, fleet.CensusAnnotation)
+	delete(l.at("00").Annotations, leaseapi.CensusAnnotation)
 	c = newCluster(l)
 	if _, _, err := c.run(t, "", "plan", "rebalance"); !errors.Is(err, errNotCounted) || !strings.Contains(err.Error(), "missing from namespaces/00") || c.writes() > 0 {
 		t.Errorf("without a census: %v, %d writes", err, c.writes())
@@ -229,13 +229,13 @@ func TestApplyWaits(t *testing.T) {
 		}, nil},
 		{"too late", "--wait=20s", 30 * time.Second, func(leases) {}, []string{"waited 20s", "generation 4", "2 older (namespaces/g4-00, namespaces/g4-01)", "flotilla-namespaces-00"}},
 		{"refused", "--wait", 5 * time.Second, func(l leases) {
-			l["flotilla-member-flotilla-1"].Annotations[fleet.RefusedAnnotation] = "4: rings[0]: unknown"
+			l["flotilla-member-flotilla-1"].Annotations[leaseapi.RefusedAnnotation] = "4: rings[0]: unknown"
 		}, []string{"flotilla-1 refuses it", "4: rings[0]: unknown"}},
 		{"replaced", "--wait", 5 * time.Second, func(l leases) {
 			other := plan
 			other.Generation = 5
-			lease, _ := fleet.WithPlan(testFleet, l[fleet.PlanLease(testFleet)], other)
-			l[fleet.PlanLease(testFleet)] = lease
+			lease, _ := leaseapi.WithPlan(testFleet, l[leaseapi.PlanLease(testFleet)], other)
+			l[leaseapi.PlanLease(testFleet)] = lease
 		}, []string{"generation 4", "generation 5 has taken its place"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -245,12 +245,12 @@ func TestApplyWaits(t *testing.T) {
 				c.clock = clock.RealClock{} // virtual
 				resource := coordinationv1.SchemeGroupVersion.WithResource("leases")
 				timer := time.AfterFunc(test.after, func() {
-					written, err := c.Tracker().Get(resource, metav1.NamespaceSystem, fleet.PlanLease(testFleet))
+					written, err := c.Tracker().Get(resource, metav1.NamespaceSystem, leaseapi.PlanLease(testFleet))
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					l[fleet.PlanLease(testFleet)] = written.(*coordinationv1.Lease)
+					l[leaseapi.PlanLease(testFleet)] = written.(*coordinationv1.Lease)
 					test.change(l)
 					for _, lease := range l {
 						if err := c.Tracker().Update(resource, lease, metav1.NamespaceSystem); err != nil {

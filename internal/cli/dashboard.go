@@ -19,6 +19,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status/page"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -163,7 +164,7 @@ func (s watched) Observed() ([]election.Observation, time.Time) { return s.obser
 
 // Plan implements page.Source.
 func (s watched) Plan() (shard.Plan, bool) {
-	plan, err := fleet.PlanOf(s.observer.Get(fleet.PlanLease(s.fleet)).Lease)
+	plan, err := leaseapi.PlanOf(s.observer.Get(leaseapi.PlanLease(s.fleet)).Lease)
 	return plan, err == nil
 }
 
@@ -177,7 +178,7 @@ func (watched) Ready() error { return nil }
 func (s watched) Wishes() fleet.Wishes {
 	leases, now := s.Observed()
 	r := status.Observed(s.fleet, leases, now)
-	wishes, err := fleet.Wish(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{})
+	wishes, err := fleet.Of(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{})
 	if r.Fault != nil || err != nil {
 		return fleet.Wishes{}
 	}

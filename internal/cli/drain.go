@@ -15,7 +15,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 func (c Config) drainCommand() *cobra.Command {
@@ -138,7 +138,7 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 	if err != nil {
 		return draining{}, err
 	}
-	d := draining{member: name, held: heldBy(r, name), already: lease.Annotations[fleet.DrainAnnotation], others: map[string][]string{}}
+	d := draining{member: name, held: heldBy(r, name), already: lease.Annotations[leaseapi.DrainAnnotation], others: map[string][]string{}}
 	for _, m := range status.Members(r) {
 		if m.Name == name {
 			d.state = m.State
@@ -152,11 +152,11 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 	}
 	member, _ := r.Roster.Get(name)
 	for _, ring := range r.Plan.Rings {
-		if len(fleet.ServersOf([]election.Member{member}, ring.Name)) == 0 {
+		if len(leaseapi.ServersOf([]election.Member{member}, ring.Name)) == 0 {
 			continue
 		}
-		others := fleet.ServersOf(slices.DeleteFunc(r.Roster.Members(), func(m election.Member) bool {
-			return m.Name == name || m.State == election.MemberLeaving || fleet.IsDrained(m)
+		others := leaseapi.ServersOf(slices.DeleteFunc(r.Roster.Members(), func(m election.Member) bool {
+			return m.Name == name || m.State == election.MemberLeaving || leaseapi.IsDrained(m)
 		}), ring.Name)
 		if len(others) == 0 {
 			d.keeps = append(d.keeps, ring.Name)
@@ -204,7 +204,7 @@ func heldBy(r *status.Reading, name string) int {
 
 // setDrain writes the annotation on the member's Lease; empty removes it.
 func (c *connection) setDrain(ctx context.Context, name, value string, decide func(*status.Reading) (bool, error)) error {
-	return c.annotate(ctx, election.MemberLease(c.target.Fleet, name), fleet.DrainAnnotation, value, decide)
+	return c.annotate(ctx, election.MemberLease(c.target.Fleet, name), leaseapi.DrainAnnotation, value, decide)
 }
 
 // annotate writes an annotation on a Lease; an empty value removes it. decide is asked with every reading that a write is
@@ -254,7 +254,7 @@ func (c *connection) undrain(ctx context.Context, name string, dryRun bool) (cha
 		if err != nil {
 			return false, err
 		}
-		changed = lease.Annotations[fleet.DrainAnnotation] != ""
+		changed = lease.Annotations[leaseapi.DrainAnnotation] != ""
 		return changed && !dryRun, nil
 	})
 	return changed, err
@@ -278,7 +278,7 @@ func emptied(r *status.Reading, name string) error {
 	switch {
 	case held == 0:
 		return nil
-	case lease.Annotations[fleet.DrainAnnotation] == "":
+	case lease.Annotations[leaseapi.DrainAnnotation] == "":
 		return fmt.Errorf("%w for member %s: somebody has undrained it", errNever, name)
 	}
 	return fmt.Errorf("member %s holds %s", name, status.Plural(held, "shard"))

@@ -18,7 +18,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // drainMark returns what is on the member's Lease.
@@ -28,7 +28,7 @@ func (c *cluster) drainMark(t *testing.T, member string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lease.Annotations[fleet.DrainAnnotation]
+	return lease.Annotations[leaseapi.DrainAnnotation]
 }
 
 // TestDrain marks a member once, tells who gets its shards, and takes the mark back once.
@@ -70,9 +70,9 @@ func TestDrainRefused(t *testing.T) {
 		{"a Lease's name", "drain flotilla-member-flotilla-0", func(leases) {}, []string{"must be a member"}},
 		{"odd name", "drain \x1b[2J", func(leases) {}, []string{`"\x1b[2J"`}},
 		{"no fleet", "drain flotilla-0", func(l leases) { clear(l) }, []string{`fleet "flotilla" has no live members`}},
-		{"the last", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[fleet.DrainAnnotation] = "x" },
+		{"the last", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[leaseapi.DrainAnnotation] = "x" },
 			[]string{"the last that serves ring namespaces, cluster", "--force"}},
-		{"the last of a ring", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[fleet.RingsAnnotation] = "namespaces" }, []string{"the last that serves ring cluster"}},
+		{"the last of a ring", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[leaseapi.RingsAnnotation] = "namespaces" }, []string{"the last that serves ring cluster"}},
 		{"the other leaves", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-1"].Annotations[election.StateAnnotation] = "leaving" }, []string{"the last"}},
 		{"gone", "drain flotilla-0", func(l leases) { l["flotilla-member-flotilla-0"].Spec.HolderIdentity = ptr.To("") }, []string{"flotilla-0 is gone", "--force"}},
 		{"timeout", "drain flotilla-0 --timeout=-1s", func(leases) {}, []string{"--timeout=-1s", "up to 24h0m0s"}},
@@ -95,7 +95,7 @@ func TestDrainRefused(t *testing.T) {
 // TestDrainForced: the last member of a ring is marked, and not waited for.
 func TestDrainForced(t *testing.T) {
 	l := newLeases(t, testPlan(t))
-	l["flotilla-member-flotilla-1"].Annotations[fleet.RingsAnnotation] = "namespaces"
+	l["flotilla-member-flotilla-1"].Annotations[leaseapi.RingsAnnotation] = "namespaces"
 	c := newCluster(l)
 	out, _, err := c.run(t, "", "drain", "flotilla-0", "--force")
 	if err != nil || !strings.Contains(out, "It is the last that serves ring cluster, and keeps those shards") || c.drainMark(t, "flotilla-0") == "" {
@@ -133,7 +133,7 @@ func TestDrainWaits(t *testing.T) {
 	}{
 		{"handed over", func(l leases) {
 			for _, lease := range l {
-				if lease.Labels[fleet.RingLabel] != "" {
+				if lease.Labels[leaseapi.RingLabel] != "" {
 					lease.Spec.HolderIdentity = ptr.To("flotilla-0_0123")
 				}
 			}

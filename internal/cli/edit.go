@@ -9,6 +9,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -81,13 +82,13 @@ func (e Edit) checked(r *status.Reading, check func(shard.Plan) error) (Edit, er
 	}
 	for i, ring := range e.Next.Rings {
 		_, known := e.From.Ring(ring.Name)
-		if live := r.Roster.Members(); !known && r.Fault == nil && len(fleet.ServersOf(live, ring.Name)) == 0 {
+		if live := r.Roster.Members(); !known && r.Fault == nil && len(leaseapi.ServersOf(live, ring.Name)) == 0 {
 			return Edit{}, fmt.Errorf("rings[%d].name: %q is served by no live member: start members with --rings=%s first", i, ring.Name, ring.Name)
 		}
 	}
 	e.Changes = slices.DeleteFunc(shard.Diff(e.From, e.Next), func(c shard.Change) bool { return slices.Contains(e.Kept, c.ID) })
 	e.Warnings = status.PlanWarnings(r, e.Next)
-	if e.Replaces != "" && !errors.Is(r.Fault, fleet.ErrNoPlan) {
+	if e.Replaces != "" && !errors.Is(r.Fault, leaseapi.ErrNoPlan) {
 		e.Warnings = append(e.Warnings, "the plan on the Lease is replaced, since it cannot be used: "+e.Replaces)
 	}
 	if r.Quiet() > 0 {
@@ -112,7 +113,7 @@ func (e *Edit) keepHomes(r *status.Reading) {
 // homesKept returns the plan with the holders of those shards of a ring as their homes that were in
 // From, have none yet, and are held by a member that serves the ring.
 func (e *Edit) homesKept(r *status.Reading, plan shard.Plan, ring string, holders map[shard.ID]string) shard.Plan {
-	known := fleet.ServersOf(r.Known, ring)
+	known := leaseapi.ServersOf(r.Known, ring)
 	return fleet.KeepHomes(plan, ring, func(id shard.ID) string {
 		if _, stays := e.From.Shard(id); !stays || !slices.Contains(known, holders[id]) {
 			return ""
@@ -124,7 +125,7 @@ func (e *Edit) homesKept(r *status.Reading, plan shard.Plan, ring string, holder
 
 // become makes the edited plan the next one.
 func (e Edit) become(r *status.Reading, edited shard.Plan) (Edit, error) {
-	_, unkept := fleet.LastGoodOf(r.PlanLease)
+	_, unkept := leaseapi.LastGoodOf(r.PlanLease)
 	e.vouches = unkept != nil
 	var err error
 	e.Next, err = r.Plan.Successor(edited)
@@ -137,14 +138,14 @@ func (e Edit) become(r *status.Reading, edited shard.Plan) (Edit, error) {
 func replacement(r *status.Reading, edited shard.Plan) (shard.Plan, error) {
 	latest, witness := int64(0), ""
 	for _, o := range r.Leases() {
-		if n, err := strconv.ParseInt(o.Annotations[fleet.GenerationAnnotation], 10, 64); err == nil && n > latest {
+		if n, err := strconv.ParseInt(o.Annotations[leaseapi.GenerationAnnotation], 10, 64); err == nil && n > latest {
 			latest, witness = n, o.Name
 		}
 	}
 	if latest == math.MaxInt64 {
-		return shard.Plan{}, fmt.Errorf("annotation %s of Lease %s: %d: there is no greater generation: correct it first", fleet.GenerationAnnotation, witness, latest)
+		return shard.Plan{}, fmt.Errorf("annotation %s of Lease %s: %d: there is no greater generation: correct it first", leaseapi.GenerationAnnotation, witness, latest)
 	}
-	if good, err := fleet.LastGoodOf(r.PlanLease); err == nil {
+	if good, err := leaseapi.LastGoodOf(r.PlanLease); err == nil {
 		good.Generation = max(latest, edited.Generation-1, good.Generation)
 		return good.Successor(edited)
 	}

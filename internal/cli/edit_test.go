@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -70,7 +70,7 @@ func TestPrepareRefuses(t *testing.T) {
 	plan := testPlan(t)
 	served := func(l leases, rings string) leases {
 		for _, name := range []string{"flotilla-0", "flotilla-1"} {
-			l[election.MemberLease(testFleet, name)].Annotations[fleet.RingsAnnotation] = rings
+			l[election.MemberLease(testFleet, name)].Annotations[leaseapi.RingsAnnotation] = rings
 		}
 		return l
 	}
@@ -100,8 +100,8 @@ func TestPrepareRefuses(t *testing.T) {
 		{"unserved ring", served(newLeases(t, plan), "namespaces,cluster"), newRing(), acceptAll, []string{"rings[2].name", `"disks"`, "no live member", "--rings=disks"}},
 		{"no greater generation", func() leases {
 			l := newLeases(t, plan)
-			l[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = "junk"
-			l[fleet.PlanLease(testFleet)].Annotations[fleet.GenerationAnnotation] = "9223372036854775807"
+			l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = "junk"
+			l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.GenerationAnnotation] = "9223372036854775807"
 			return l
 		}(), plan, acceptAll, []string{"flotilla-plan", "9223372036854775807", "no greater"}},
 	} {
@@ -132,7 +132,7 @@ func TestPrepareRefuses(t *testing.T) {
 func TestPrepareByTheLastGoodPlan(t *testing.T) {
 	plan := testPlan(t)
 	l := newLeases(t, plan)
-	l[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = "{"
+	l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = "{"
 	edited := clone(plan)
 	first := edited.Rings[0].Shards[0]
 	edited.Rings[0].Shards[0].Range.End -= 7
@@ -152,7 +152,7 @@ func TestPrepareByTheLastGoodPlan(t *testing.T) {
 	if e, err := Prepare(l.read(), plan, acceptAll); err != nil || !e.Same() {
 		t.Errorf("the plan as it is: %v, want that there is nothing to write", err)
 	}
-	delete(l[fleet.PlanLease(testFleet)].Annotations, fleet.LastGoodAnnotation)
+	delete(l[leaseapi.PlanLease(testFleet)].Annotations, leaseapi.LastGoodAnnotation)
 	if e, err := Prepare(l.read(), plan, acceptAll); err != nil || e.Same() {
 		t.Errorf("the plan as it is, without a last good one: %v, want it to be written", err)
 	}
@@ -167,12 +167,12 @@ func TestPrepareReplacesJunk(t *testing.T) {
 		change     func(leases)
 		generation int64
 	}{
-		{"junk", func(l leases) { l[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = "{" }, 4},
-		{"missing annotation", func(l leases) { delete(l[fleet.PlanLease(testFleet)].Annotations, fleet.DocumentAnnotation) }, 4},
-		{"missing Lease", func(l leases) { delete(l, fleet.PlanLease(testFleet)) }, 4},
+		{"junk", func(l leases) { l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = "{" }, 4},
+		{"missing annotation", func(l leases) { delete(l[leaseapi.PlanLease(testFleet)].Annotations, leaseapi.DocumentAnnotation) }, 4},
+		{"missing Lease", func(l leases) { delete(l, leaseapi.PlanLease(testFleet)) }, 4},
 		{"member is ahead", func(l leases) {
-			delete(l, fleet.PlanLease(testFleet))
-			l[election.MemberLease(testFleet, "flotilla-1")].Annotations[fleet.GenerationAnnotation] = "7"
+			delete(l, leaseapi.PlanLease(testFleet))
+			l[election.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.GenerationAnnotation] = "7"
 		}, 8},
 		{"nothing at all", func(l leases) { clear(l) }, 3},
 	} {

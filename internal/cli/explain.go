@@ -8,6 +8,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -65,7 +66,7 @@ func Explain(r *status.Reading, namespace string) (Explanation, error) {
 	}
 	hash := shard.Hash(namespace)
 	e := Explanation{Namespace: namespace, Hash: fmt.Sprintf("0x%016x", hash), Generation: r.Plan.Generation, Warnings: status.Warnings(r), now: r.Now}
-	wishes, err := fleet.Wish(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{})
+	wishes, err := fleet.Of(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{})
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -89,7 +90,7 @@ func Explain(r *status.Reading, namespace string) (Explanation, error) {
 			v.Owner, v.OwnerBy = wishes.Owner(s.ID), byComputing
 		}
 		for _, o := range blocking {
-			v.Older = append(v.Older, status.OlderView{Lease: o.Name, Range: o.Annotations[fleet.RangeAnnotation], Generation: o.Annotations[fleet.GenerationAnnotation], Claim: status.ClaimOf(r, o)})
+			v.Older = append(v.Older, status.OlderView{Lease: o.Name, Range: o.Annotations[leaseapi.RangeAnnotation], Generation: o.Annotations[leaseapi.GenerationAnnotation], Claim: status.ClaimOf(r, o)})
 		}
 		e.Rings = append(e.Rings, v)
 	}

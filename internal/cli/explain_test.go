@@ -12,7 +12,7 @@ import (
 	discoveryfake "k8s.io/client-go/discovery/fake"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -123,14 +123,14 @@ func (l leases) knowing(member string, scope shard.Scope, controllers ...string)
 	for _, name := range controllers {
 		build.Controllers = append(build.Controllers, skew.Controller{Name: name, Scopes: []shard.Scope{scope}})
 	}
-	l["flotilla-member-"+member].Annotations[fleet.CatalogueAnnotation] = build.Known().String()
+	l["flotilla-member-"+member].Annotations[leaseapi.CatalogueAnnotation] = build.Known().String()
 }
 
 // TestExplainController says who runs a controller, and who lacks it.
 func TestExplainController(t *testing.T) {
 	_, l := busyFleet(t)
 	l.knowing("flotilla-0", shard.ScopeNamespaced, "job", "novel-controller")
-	l.at("00").Annotations[fleet.LacksAnnotation] = "daemonset,deployment"
+	l.at("00").Annotations[leaseapi.LacksAnnotation] = "daemonset,deployment"
 	for file, name := range map[string]string{"range": "deployment", "group": "volumes"} {
 		e, err := ExplainController(l.read(), name)
 		if err != nil {

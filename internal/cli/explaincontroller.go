@@ -10,7 +10,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -55,7 +55,7 @@ func ExplainController(r *status.Reading, name string) (ControllerExplained, err
 				if controller != name && controller != name+"-controller" {
 					continue
 				}
-				lacks := strings.Split(r.ShardLease(s.ID).Annotations[fleet.LacksAnnotation], ",")
+				lacks := strings.Split(r.ShardLease(s.ID).Annotations[leaseapi.LacksAnnotation], ",")
 				v := ControllerShard{ShardView: status.ViewShard(r, s, older)}
 				v.Lacks = v.Incarnation != "" && !v.Silent && slices.Contains(lacks, controller)
 				e.Controller, e.Ring, e.Scope = controller, ring.Name, ring.Scope
@@ -74,7 +74,7 @@ func ExplainController(r *status.Reading, name string) (ControllerExplained, err
 func (e *ControllerExplained) ofMembers(members []election.Member, name string) {
 	e.Controller = cmp.Or(e.Controller, name)
 	for _, m := range members {
-		known, says := fleet.KnownOf(m)
+		known, says := leaseapi.KnownOf(m)
 		switch {
 		case e.Ring == "" && says && known.Knows(name):
 			e.Knowing = append(e.Knowing, m.Name)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -53,7 +53,7 @@ type leases map[string]*coordinationv1.Lease
 func newLeases(t *testing.T, plan shard.Plan) leases {
 	t.Helper()
 	l := leases{}
-	planLease, err := fleet.WithPlan(testFleet, nil, plan)
+	planLease, err := leaseapi.WithPlan(testFleet, nil, plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,22 +91,22 @@ func (l leases) hold(name, member string, term int32) *coordinationv1.Lease {
 
 func (l leases) member(name string, plan shard.Plan) *coordinationv1.Lease {
 	lease := l.hold(election.MemberLease(testFleet, name), name, 1)
-	lease.Labels = map[string]string{fleet.FleetLabel: testFleet}
+	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet}
 	lease.Annotations[election.StateAnnotation] = string(election.MemberActive)
-	lease.Annotations[fleet.GenerationAnnotation] = strconv.FormatInt(plan.Generation, 10)
+	lease.Annotations[leaseapi.GenerationAnnotation] = strconv.FormatInt(plan.Generation, 10)
 	return lease
 }
 
 // shard has the member hold and run a shard of the plan.
 func (l leases) shard(plan shard.Plan, id shard.ID, member string, term int32) *coordinationv1.Lease {
-	lease := l.hold(fleet.ShardLease(testFleet, id), member, term)
-	lease.Labels = map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: id.Ring, fleet.ShardLabel: id.Name}
-	lease.Annotations[fleet.GenerationAnnotation] = strconv.FormatInt(plan.Generation, 10)
-	lease.Annotations[fleet.RunningAnnotation] = strconv.Itoa(int(term))
+	lease := l.hold(leaseapi.ShardLease(testFleet, id), member, term)
+	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: id.Ring, leaseapi.ShardLabel: id.Name}
+	lease.Annotations[leaseapi.GenerationAnnotation] = strconv.FormatInt(plan.Generation, 10)
+	lease.Annotations[leaseapi.RunningAnnotation] = strconv.Itoa(int(term))
 	if s, _ := plan.Shard(id); s.Namespaced() {
-		lease.Annotations[fleet.RangeAnnotation] = s.Range.String()
+		lease.Annotations[leaseapi.RangeAnnotation] = s.Range.String()
 	}
-	lease.Annotations[fleet.ControllersAnnotation] = joined(plan.ControllersOf(id))
+	lease.Annotations[leaseapi.ControllersAnnotation] = joined(plan.ControllersOf(id))
 	return lease
 }
 
@@ -123,14 +123,14 @@ func joined(names []string) string {
 
 // at returns the Lease of a shard of ring namespaces.
 func (l leases) at(name string) *coordinationv1.Lease {
-	return l[fleet.ShardLease(testFleet, shard.ID{Ring: "namespaces", Name: name})]
+	return l[leaseapi.ShardLease(testFleet, shard.ID{Ring: "namespaces", Name: name})]
 }
 
 // older has a member hold a shard that is not in the plan, and covers the range.
 func (l leases) older(name, member, keys string) *coordinationv1.Lease {
 	lease := l.hold("flotilla-namespaces-"+name, member, 1)
-	lease.Labels = map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: "namespaces", fleet.ShardLabel: name}
-	lease.Annotations = map[string]string{fleet.RangeAnnotation: keys, fleet.ControllersAnnotation: "deployment,job", fleet.GenerationAnnotation: "2"}
+	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: "namespaces", leaseapi.ShardLabel: name}
+	lease.Annotations = map[string]string{leaseapi.RangeAnnotation: keys, leaseapi.ControllersAnnotation: "deployment,job", leaseapi.GenerationAnnotation: "2"}
 	return lease
 }
 
@@ -146,7 +146,7 @@ func (l leases) census(plan shard.Plan, weights ...int64) {
 		if text == "" {
 			text = "none"
 		}
-		l[fleet.ShardLease(testFleet, s.ID)].Annotations[fleet.CensusAnnotation] = text
+		l[leaseapi.ShardLease(testFleet, s.ID)].Annotations[leaseapi.CensusAnnotation] = text
 	}
 }
 
@@ -154,17 +154,17 @@ func (l leases) census(plan shard.Plan, weights ...int64) {
 // Group nodes takes as much as 2,000 objects.
 func (l leases) measure(plan shard.Plan) {
 	for _, s := range plan.Shards() {
-		o := election.Observation{Record: election.RecordFrom(l[fleet.ShardLease(testFleet, s.ID)])}
-		census, _ := fleet.CensusOn(o)
-		takes := fleet.ShardMemory{Cached: 10_000 * census.Total(), Fixed: 3_000_000}
+		o := election.Observation{Record: election.RecordFrom(l[leaseapi.ShardLease(testFleet, s.ID)])}
+		census, _ := leaseapi.CensusOn(o)
+		takes := leaseapi.ShardMemory{Cached: 10_000 * census.Total(), Fixed: 3_000_000}
 		if s.Group == "nodes" {
 			takes.Cached = 17_000_000
 		}
-		o.Annotations[fleet.MemoryAnnotation] = takes.String()
+		o.Annotations[leaseapi.MemoryAnnotation] = takes.String()
 	}
 	for name, lease := range l {
 		if strings.HasPrefix(name, election.MemberLease(testFleet, "")) {
-			lease.Annotations[fleet.MemoryAnnotation] = fleet.Memory{Live: 100_000_000, Beside: 24_000_000}.String()
+			lease.Annotations[leaseapi.MemoryAnnotation] = leaseapi.Memory{Live: 100_000_000, Beside: 24_000_000}.String()
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -55,17 +55,17 @@ func busyFleet(t *testing.T) (shard.Plan, leases) {
 	l := newLeases(t, plan)
 	l.census(plan, 5, 0, 7)
 	l.older("old", "flotilla-1", namespaced[0].Range.String())
-	l.at("00").Annotations[fleet.RunningAnnotation] = ""
-	l.at("00").Annotations[fleet.ReadyAnnotation] = "3"
-	l.at("01").Annotations[fleet.RunningAnnotation] = "1" // of another term
+	l.at("00").Annotations[leaseapi.RunningAnnotation] = ""
+	l.at("00").Annotations[leaseapi.ReadyAnnotation] = "3"
+	l.at("01").Annotations[leaseapi.RunningAnnotation] = "1" // of another term
 	l.at("01").Annotations[election.NextHolderAnnotation] = "flotilla-0_0123"
 	l.at("02").Spec.RenewTime.Time = testNow.Add(-20e9)
 	l.at("03").Spec.HolderIdentity = ptr.To("")
-	evil := l[fleet.ShardLease(testFleet, shard.ID{Ring: "cluster", Name: "nodes"})]
+	evil := l[leaseapi.ShardLease(testFleet, shard.ID{Ring: "cluster", Name: "nodes"})]
 	evil.Spec.HolderIdentity, evil.Spec.LeaseDurationSeconds = ptr.To("evil\t\n\x1b[31m"), ptr.To[int32](-5)
-	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[fleet.RefusedAnnotation] = "4: rings: \x1b[2J"
+	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.RefusedAnnotation] = "4: rings: \x1b[2J"
 	l.member("flotilla-10", plan).Spec.HolderIdentity = nil
-	l[fleet.PlanLease(testFleet)].Annotations[fleet.RejectedAnnotation] = "junk"
+	l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.RejectedAnnotation] = "junk"
 	return plan, l
 }
 
@@ -73,7 +73,7 @@ func TestShowOutputs(t *testing.T) {
 	_, l := busyFleet(t)
 	golden(t, "show-busy", status.Of(l.read()), tablePlan(false))
 	golden(t, "show-calm", status.Of(newLeases(t, testPlan(t)).read()), tablePlan(false))
-	l[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = "{\"\x1b\": 1}"
+	l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = "{\"\x1b\": 1}"
 	golden(t, "show-junk", status.Of(l.read()), tablePlan(false))
 	golden(t, "show-nothing", status.Of(leases{}.read()), tablePlan(false))
 }
@@ -83,10 +83,10 @@ func TestGatedOutputs(t *testing.T) {
 	plan := testPlan(t)
 	l := newLeases(t, plan)
 	for _, s := range plan.Shards() {
-		l[fleet.ShardLease(testFleet, s.ID)].Spec.HolderIdentity = ptr.To("")
+		l[leaseapi.ShardLease(testFleet, s.ID)].Spec.HolderIdentity = ptr.To("")
 	}
 	for i := range 2 {
-		l[election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations[fleet.GatesAnnotation] = "kube-controller-manager"
+		l[election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations[leaseapi.GatesAnnotation] = "kube-controller-manager"
 	}
 	l.hold("kube-controller-manager", "control-plane-1", 7)
 	golden(t, "status-gated", status.Of(l.read()), tableStatus(false, false))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -90,7 +90,7 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 	}
 	serving := slices.DeleteFunc(slices.Clone(members), func(name string) bool {
 		i := slices.IndexFunc(r.Known, func(m election.Member) bool { return m.Name == name })
-		return i >= 0 && len(fleet.ServersOf(r.Known[i:i+1], ring.Name)) == 0
+		return i >= 0 && len(leaseapi.ServersOf(r.Known[i:i+1], ring.Name)) == 0
 	})
 	if len(serving) == 0 {
 		v.Skipped = "none of these members serves it"
@@ -136,7 +136,7 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 }
 
 // remember adds the heap of each member. A range that is to come takes as much beside its objects as those that there are.
-func (v *RingSimulation) remember(r *status.Reading, weights fleet.Weights) {
+func (v *RingSimulation) remember(r *status.Reading, weights leaseapi.Weights) {
 	v.Memory = map[string]SimulatedMemory{}
 	var beside int64
 	for _, m := range status.Members(r) {
@@ -149,13 +149,13 @@ func (v *RingSimulation) remember(r *status.Reading, weights fleet.Weights) {
 			memory.Before = *m.Estimated
 			v.Memory[m.Name] = memory
 		}
-		said, _ := fleet.MemoryOn(r.Lease(election.MemberLease(r.Fleet, m.Name)))
+		said, _ := leaseapi.MemoryOn(r.Lease(election.MemberLease(r.Fleet, m.Name)))
 		beside = max(beside, said.Beside)
 	}
 	var fixed int64
 	ring, _ := r.Plan.Ring(v.Ring)
 	for _, s := range ring.Shards {
-		memory, _ := fleet.ShardMemoryOn(r.ShardLease(s.ID))
+		memory, _ := leaseapi.ShardMemoryOn(r.ShardLease(s.ID))
 		fixed = max(fixed, memory.Fixed)
 	}
 	for name, n := range v.Shards {

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -136,7 +136,7 @@ func pin(id, member string) func(*status.Reading, *shard.Plan) error {
 			s.Pin = ""
 			return nil
 		}
-		serve := fleet.ServersOf(r.Known, s.Ring)
+		serve := leaseapi.ServersOf(r.Known, s.Ring)
 		if !slices.Contains(serve, member) {
 			return fmt.Errorf("MEMBER %q: must be a member that serves ring %s: %s", member, s.Ring, orNobody(serve))
 		}

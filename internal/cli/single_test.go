@@ -8,7 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -87,7 +87,7 @@ func TestSingleChangeInConflict(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := fleet.WithPlan(testFleet, newLeases(t, plan)[fleet.PlanLease(testFleet)], theirs)
+	lease, err := leaseapi.WithPlan(testFleet, newLeases(t, plan)[leaseapi.PlanLease(testFleet)], theirs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -50,7 +50,7 @@ func greatFleet(t *testing.T, n int) leases {
 		l.member(fmt.Sprintf("flotilla-%d", i), plan)
 	}
 	for i, s := range plan.Shards() {
-		l.shard(plan, s.ID, fmt.Sprintf("flotilla-%d", i%8), 1).Annotations[fleet.CensusAnnotation] = "none"
+		l.shard(plan, s.ID, fmt.Sprintf("flotilla-%d", i%8), 1).Annotations[leaseapi.CensusAnnotation] = "none"
 	}
 	for i := range 9 {
 		dead := l.at(fmt.Sprintf("%03d", 17*i))
@@ -61,16 +61,16 @@ func greatFleet(t *testing.T, n int) leases {
 
 func TestStatusOutputs(t *testing.T) {
 	_, busy := busyFleet(t)
-	busy.older("zombie", "flotilla-0", "0x4000000000000000-0x8000000000000000").Annotations[fleet.RunningAnnotation] = "1"
-	busy.at("01").Annotations[fleet.RunningAnnotation] = "4"
-	busy[election.MemberLease(testFleet, "flotilla-0")].Annotations[fleet.DrainAnnotation] = "2027-01-02T03:00:00Z"
+	busy.older("zombie", "flotilla-0", "0x4000000000000000-0x8000000000000000").Annotations[leaseapi.RunningAnnotation] = "1"
+	busy.at("01").Annotations[leaseapi.RunningAnnotation] = "4"
+	busy[election.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.DrainAnnotation] = "2027-01-02T03:00:00Z"
 	golden(t, "status-busy", status.Of(busy.read()), tableStatus(false, false))
 	calm := newLeases(t, testPlan(t))
 	calm.census(testPlan(t), 12, 4)
 	golden(t, "status-calm", status.Of(calm.read()), tableStatus(false, false))
 	golden(t, "status-great", status.Of(greatFleet(t, 195).read()), tableStatus(false, false))
 	golden(t, "status-nothing", status.Of(leases{}.read()), tableStatus(false, false))
-	calm[fleet.PlanLease(testFleet)].Annotations[fleet.DocumentAnnotation] = "{"
+	calm[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = "{"
 	golden(t, "status-junk", status.Of(calm.read()), tableStatus(false, false))
 }
 
@@ -119,10 +119,10 @@ func TestStatusCodes(t *testing.T) {
 		want   int
 	}{
 		{"well", func(leases) {}, 0},
-		{"a note", func(l leases) { l.member("flotilla-2", testPlan(t)).Annotations[fleet.DrainAnnotation] = "x" }, 0},
-		{"a warning", func(l leases) { l[fleet.PlanLease(testFleet)].Annotations[fleet.RejectedAnnotation] = "x" }, StatusWarnings},
+		{"a note", func(l leases) { l.member("flotilla-2", testPlan(t)).Annotations[leaseapi.DrainAnnotation] = "x" }, 0},
+		{"a warning", func(l leases) { l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.RejectedAnnotation] = "x" }, StatusWarnings},
 		{"an error", func(l leases) {
-			l[fleet.PlanLease(testFleet)].Annotations[fleet.RejectedAnnotation] = "x"
+			l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.RejectedAnnotation] = "x"
 			l.at("02").Spec.RenewTime.Time = testNow.Add(-time.Minute)
 		}, StatusErrors},
 		{"no fleet", func(l leases) { clear(l) }, StatusErrors},
@@ -160,7 +160,7 @@ func TestStatusLooksAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeases(t, testPlan(t))
 				l.age(time.Since(testNow))
-				delete(l.at("02").Annotations, fleet.RunningAnnotation)
+				delete(l.at("02").Annotations, leaseapi.RunningAnnotation)
 				c := newCluster(l)
 				c.clock = clock.RealClock{} // virtual
 				began := time.Now()
@@ -168,7 +168,7 @@ func TestStatusLooksAgain(t *testing.T) {
 					// Members renew, and the holder says at last that it runs.
 					l.age(time.Since(began) - l.aged(began))
 					if test.ends > 0 && time.Since(began) >= test.ends {
-						l.at("02").Annotations[fleet.RunningAnnotation] = "5"
+						l.at("02").Annotations[leaseapi.RunningAnnotation] = "5"
 					}
 					return true, &coordinationv1.LeaseList{Items: l.list()}, nil
 				})
@@ -193,7 +193,7 @@ func (l leases) age(d time.Duration) {
 
 // aged returns by how much they have been moved since a time at which they were a second old.
 func (l leases) aged(began time.Time) time.Duration {
-	return l[fleet.PlanLease(testFleet)].Spec.RenewTime.Sub(began) + time.Second
+	return l[leaseapi.PlanLease(testFleet)].Spec.RenewTime.Sub(began) + time.Second
 }
 
 // TestLeasesOnly has an API server that refuses everything but Leases: only events asks for anything else, and says so.
@@ -288,7 +288,7 @@ func (f *livingFleet) acquire(lease *coordinationv1.Lease, member string, term i
 	lease.Spec.HolderIdentity, lease.Spec.LeaseTransitions = ptr.To(member+"_0123"), ptr.To(term)
 	lease.Spec.AcquireTime, lease.Spec.RenewTime = ptr.To(metav1.NowMicro()), ptr.To(metav1.NowMicro())
 	f.update(lease)
-	lease.Annotations[fleet.RunningAnnotation] = fmt.Sprint(term)
+	lease.Annotations[leaseapi.RunningAnnotation] = fmt.Sprint(term)
 }
 
 // says requires that these have been written since it was asked last; without any, that nothing has.
@@ -348,7 +348,7 @@ func TestWatch(t *testing.T) {
 		f.pass(4 * time.Second)
 		f.says(out, "TakenOver: shard namespaces/01: taken over by flotilla-0_0123 from flotilla-1_0123, which had not renewed for 28s, term 5 (warning)", "over: Orphan: namespaces/01\n")
 
-		l["flotilla-member-flotilla-1"].Annotations[fleet.DrainAnnotation] = "x"
+		l["flotilla-member-flotilla-1"].Annotations[leaseapi.DrainAnnotation] = "x"
 		f.pass(4 * time.Second)
 		f.says(out, "Drained: member flotilla-1: drained", "Note: MemberDrained")
 		f.says(events, `"what":"TakenOver"`, `"what":"Drained"`)

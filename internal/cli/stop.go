@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 func (c Config) stopCommand() *cobra.Command {
@@ -31,8 +31,8 @@ or replaced. Where no stock kube-controller-manager waits, nobody runs the contr
 		if err := checkStopWait(cmd, wait, dryRun); err != nil {
 			return err
 		}
-		stop := fleet.Stop{Since: c.Clock.Now(), By: cmp.Or(by, whoami())}
-		if _, err := fleet.ParseStop(stop.Annotation()); err != nil {
+		stop := leaseapi.Stop{Since: c.Clock.Now(), By: cmp.Or(by, whoami())}
+		if _, err := leaseapi.ParseStop(stop.Annotation()); err != nil {
 			return fmt.Errorf("--by: %w", err)
 		}
 		conn, err := c.open(*target)
@@ -136,7 +136,7 @@ func whoami() string {
 }
 
 func stopText(v *status.StopView) string {
-	stop := fleet.Stop{By: status.Plain(v.By)}
+	stop := leaseapi.Stop{By: status.Plain(v.By)}
 	if v.Since != nil {
 		stop.Since = *v.Since
 	}
@@ -144,8 +144,8 @@ func stopText(v *status.StopView) string {
 }
 
 // stop writes the stop on the plan's Lease, unless there is one that can be read. It returns what was there before.
-func (c *connection) stop(ctx context.Context, stop fleet.Stop, dryRun bool) (before *status.StopView, err error) {
-	err = c.annotate(ctx, fleet.PlanLease(c.target.Fleet), fleet.StopAnnotation, stop.Annotation(), func(r *status.Reading) (bool, error) {
+func (c *connection) stop(ctx context.Context, stop leaseapi.Stop, dryRun bool) (before *status.StopView, err error) {
+	err = c.annotate(ctx, leaseapi.PlanLease(c.target.Fleet), leaseapi.StopAnnotation, stop.Annotation(), func(r *status.Reading) (bool, error) {
 		if r.PlanLease == nil {
 			return false, r.Problem()
 		}
@@ -157,7 +157,7 @@ func (c *connection) stop(ctx context.Context, stop fleet.Stop, dryRun bool) (be
 
 // start removes it, whatever it says.
 func (c *connection) start(ctx context.Context, dryRun bool) (changed bool, err error) {
-	err = c.annotate(ctx, fleet.PlanLease(c.target.Fleet), fleet.StopAnnotation, "", func(r *status.Reading) (bool, error) {
+	err = c.annotate(ctx, leaseapi.PlanLease(c.target.Fleet), leaseapi.StopAnnotation, "", func(r *status.Reading) (bool, error) {
 		if r.PlanLease == nil {
 			return false, r.Problem()
 		}

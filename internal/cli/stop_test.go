@@ -13,17 +13,17 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // stopMark returns what is on the plan's Lease.
 func (c *cluster) stopMark(t *testing.T) string {
 	t.Helper()
-	lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), fleet.PlanLease(testFleet), metav1.GetOptions{})
+	lease, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), leaseapi.PlanLease(testFleet), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lease.Annotations[fleet.StopAnnotation]
+	return lease.Annotations[leaseapi.StopAnnotation]
 }
 
 // TestStopAndStart writes the stop once, and takes it back once.
@@ -58,7 +58,7 @@ func TestStopAndStart(t *testing.T) {
 func TestStopOverwritesWhatNobodyCanRead(t *testing.T) {
 	for args, want := range map[string]string{"stop --by=alice --wait=0": "2027-01-02T03:04:05Z by alice", "start --wait=0": ""} {
 		l := newLeases(t, testPlan(t))
-		l["flotilla-plan"].Annotations[fleet.StopAnnotation] = "true"
+		l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "true"
 		c := newCluster(l)
 		if out, _, err := c.run(t, "", strings.Fields(args)...); err != nil || c.stopMark(t) != want {
 			t.Errorf("%s: %v, marked %q\n%s", args, err, c.stopMark(t), out)
@@ -93,7 +93,7 @@ func TestStopRefused(t *testing.T) {
 // gate has the members wait for Lease kube-controller-manager, which has this holder.
 func (l leases) gate(holder string) {
 	for _, name := range []string{"flotilla-0", "flotilla-1"} {
-		l[election.MemberLease(testFleet, name)].Annotations[fleet.GatesAnnotation] = "kube-controller-manager"
+		l[election.MemberLease(testFleet, name)].Annotations[leaseapi.GatesAnnotation] = "kube-controller-manager"
 	}
 	l.hold("kube-controller-manager", "x", 7).Spec.HolderIdentity = ptr.To(holder)
 }
@@ -101,14 +101,14 @@ func (l leases) gate(holder string) {
 // still has the members obey the stop that is on the plan's Lease.
 func (l leases) still(members ...string) {
 	for _, name := range members {
-		l[election.MemberLease(testFleet, name)].Annotations[fleet.StillAnnotation] = l[fleet.PlanLease(testFleet)].Annotations[fleet.StopAnnotation]
+		l[election.MemberLease(testFleet, name)].Annotations[leaseapi.StillAnnotation] = l[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.StopAnnotation]
 	}
 }
 
 // free has nobody hold a shard.
 func (l leases) free() {
 	for _, lease := range l {
-		if lease.Labels[fleet.RingLabel] != "" {
+		if lease.Labels[leaseapi.RingLabel] != "" {
 			lease.Spec.HolderIdentity = ptr.To("")
 		}
 	}
@@ -131,22 +131,22 @@ func TestStopAndStartWait(t *testing.T) {
 			"", "waited 20s for the fleet to stop, which it is still told to: shards are still held, or may be, by member flotilla-1, which holds 0", true},
 		{"gate not released", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free() },
 			"", "the gate, Lease kube-controller-manager, is still held by the fleet", true},
-		{"started meanwhile", "stop", func(leases) {}, func(l leases) { delete(l["flotilla-plan"].Annotations, fleet.StopAnnotation) }, "", "somebody has started it", true},
+		{"started meanwhile", "stop", func(leases) {}, func(l leases) { delete(l["flotilla-plan"].Annotations, leaseapi.StopAnnotation) }, "", "somebody has started it", true},
 		{"started", "start", func(l leases) {
-			l["flotilla-plan"].Annotations[fleet.StopAnnotation] = "2027-01-02T03:04:05Z by alice"
+			l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "2027-01-02T03:04:05Z by alice"
 			l.still("flotilla-0", "flotilla-1")
 			l.free()
 			l.gate("stock_1")
 		}, func(l leases) {
 			for _, lease := range l {
-				if lease.Labels[fleet.RingLabel] != "" {
+				if lease.Labels[leaseapi.RingLabel] != "" {
 					lease.Spec.HolderIdentity = ptr.To("flotilla-0_0123")
 				}
 			}
 			l.gate("flotilla_fleet")
 		}, "the gate, Lease kube-controller-manager, is held by stock_1, who has to be stopped", "Every shard runs after 7.5s; the gate, Lease kube-controller-manager, is held by the fleet\n", false},
-		{"stopped meanwhile", "start", func(l leases) { l["flotilla-plan"].Annotations[fleet.StopAnnotation] = "x"; l.free() },
-			func(l leases) { l["flotilla-plan"].Annotations[fleet.StopAnnotation] = "x" }, "", "somebody has stopped it", true},
+		{"stopped meanwhile", "start", func(l leases) { l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "x"; l.free() },
+			func(l leases) { l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "x" }, "", "somebody has stopped it", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -192,7 +192,7 @@ func (c *cluster) change(t *testing.T, l leases, change func(leases)) {
 // TestStoppedOutputs shows a fleet that is stopped while a stock controller manager leads, with exit status 0.
 func TestStoppedOutputs(t *testing.T) {
 	l := newLeases(t, testPlan(t))
-	l["flotilla-plan"].Annotations[fleet.StopAnnotation] = "2027-01-02T03:00:00Z by alice@laptop"
+	l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "2027-01-02T03:00:00Z by alice@laptop"
 	l.still("flotilla-0", "flotilla-1")
 	l.free()
 	l.gate("control-plane-1_0123")

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -21,13 +21,13 @@ func usedFleet(t *testing.T) (shard.Plan, leases) {
 	l := newLeases(t, plan)
 	l.census(plan, 4000, 100, 100, 100, 900)
 	l.measure(plan)
-	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[fleet.UseAnnotation] = "312/17"
-	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[fleet.NodeAnnotation] = "cp-1"
-	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[fleet.ZoneAnnotation] = "eu-1a"
-	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[fleet.NodeAnnotation] = "cp-\x1b[31m"
-	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[fleet.UseAnnotation] = "\x1b[31m/-1"
+	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.UseAnnotation] = "312/17"
+	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.NodeAnnotation] = "cp-1"
+	l[election.MemberLease(testFleet, "flotilla-0")].Annotations[leaseapi.ZoneAnnotation] = "eu-1a"
+	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.NodeAnnotation] = "cp-\x1b[31m"
+	l[election.MemberLease(testFleet, "flotilla-1")].Annotations[leaseapi.UseAnnotation] = "\x1b[31m/-1"
 	silent := l.member("flotilla-2", plan)
-	silent.Annotations[fleet.UseAnnotation] = "9000/9000"
+	silent.Annotations[leaseapi.UseAnnotation] = "9000/9000"
 	silent.Spec.RenewTime.Time = testNow.Add(-time.Minute)
 	l.member("flotilla-3", plan).Spec.HolderIdentity = ptr.To("")
 	return plan, l

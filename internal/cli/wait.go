@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -28,7 +28,7 @@ func pending(r *status.Reading, plan shard.Plan) error {
 		return fmt.Errorf("%w for plan generation %d: generation %d has taken its place", errNever, plan.Generation, r.Plan.Generation)
 	}
 	for _, m := range r.Roster.Members() {
-		if text := m.Annotations[fleet.RefusedAnnotation]; strings.HasPrefix(text, fmt.Sprintf("%d:", plan.Generation)) {
+		if text := m.Annotations[leaseapi.RefusedAnnotation]; strings.HasPrefix(text, fmt.Sprintf("%d:", plan.Generation)) {
 			return fmt.Errorf("%w for plan generation %d: member %s refuses it: %s", errNever, plan.Generation, m.Name, status.Plain(text))
 		}
 	}

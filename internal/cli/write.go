@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -47,7 +47,7 @@ func (c *connection) read(ctx context.Context) (*status.Reading, error) {
 
 // write writes the plan on its Lease as that was read. Of a conflict the error is the API server's.
 func (c *connection) write(ctx context.Context, r *status.Reading, plan shard.Plan) error {
-	lease, err := fleet.WithPlan(c.target.Fleet, r.PlanLease, plan)
+	lease, err := leaseapi.WithPlan(c.target.Fleet, r.PlanLease, plan)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
@@ -74,7 +74,7 @@ func (r *Reading) Canary() *CanaryView {
 		v.Since = Stamp(since)
 	}
 	for _, m := range r.Roster.Members() {
-		if fleet.VersionOf(m) == c.Version {
+		if leaseapi.VersionOf(m) == c.Version {
 			v.Members = append(v.Members, m.Name)
 		} else {
 			v.Others = append(v.Others, m.Name)
@@ -101,7 +101,7 @@ func (r *Reading) Canary() *CanaryView {
 
 // knows reports whether a member that was there recently is of the version.
 func (r *Reading) knows(version string) bool {
-	return slices.ContainsFunc(r.Known, func(m election.Member) bool { return fleet.VersionOf(m) == version })
+	return slices.ContainsFunc(r.Known, func(m election.Member) bool { return leaseapi.VersionOf(m) == version })
 }
 
 // canary tells of a version that is tried, and of what keeps it from being tried.
@@ -131,7 +131,7 @@ func (f *finder) canary() {
 	if v.By != "" {
 		by = map[bool]string{true: ", aborted by ", false: ", begun by "}[v.Aborted] + Plain(v.By)
 	}
-	f.add(severity, Canary, AboutPlan, fleet.PlanLease(r.Fleet), v.Since, "canary %s%s: %s", v, by, text)
+	f.add(severity, Canary, AboutPlan, leaseapi.PlanLease(r.Fleet), v.Since, "canary %s%s: %s", v, by, text)
 }
 
 // VersionView is what the live members of one version have and do, by what they publish.
@@ -162,10 +162,10 @@ type VersionView struct {
 // Versions returns what each version has and does, the oldest first.
 func Versions(r *Reading) []VersionView {
 	var views []VersionView
-	uses := map[string][]fleet.Use{}
+	uses := map[string][]leaseapi.Use{}
 	silent := map[string]bool{}
 	for _, m := range r.Roster.Members() {
-		version := fleet.VersionOf(m)
+		version := leaseapi.VersionOf(m)
 		i := slices.IndexFunc(views, func(v VersionView) bool { return v.Version == version })
 		if i < 0 {
 			i = len(views)
@@ -174,7 +174,7 @@ func Versions(r *Reading) []VersionView {
 		}
 		views[i].Members++
 		views[i].Shards += r.heldBy(m.Name)
-		use, published := fleet.UseOn(r.Lease(election.MemberLease(r.Fleet, m.Name)))
+		use, published := leaseapi.UseOn(r.Lease(election.MemberLease(r.Fleet, m.Name)))
 		uses[version] = append(uses[version], use)
 		silent[version] = silent[version] || !published || use.Work == nil
 	}
@@ -193,7 +193,7 @@ func Versions(r *Reading) []VersionView {
 }
 
 // sum adds up what the members of the version have published.
-func (v *VersionView) sum(uses []fleet.Use) {
+func (v *VersionView) sum(uses []leaseapi.Use) {
 	v.sumHealth(uses)
 	var queued int64
 	var reconciles, retries, p50, p99 float64
@@ -212,7 +212,7 @@ func (v *VersionView) sum(uses []fleet.Use) {
 }
 
 // sumHealth adds up how controllers of the version fare, if all its members say so.
-func (v *VersionView) sumHealth(uses []fleet.Use) {
+func (v *VersionView) sumHealth(uses []leaseapi.Use) {
 	var requests, errors, reconciles, wait50, wait99 float64
 	for _, u := range uses {
 		if u.Health == nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -76,12 +76,12 @@ func (r *Reading) Object(lease string) (about, object string) {
 	if name, is := strings.CutPrefix(lease, election.MemberLease(r.Fleet, "")); is && name != "" {
 		return AboutMember, name
 	}
-	if lease == fleet.PlanLease(r.Fleet) {
+	if lease == leaseapi.PlanLease(r.Fleet) {
 		return AboutPlan, lease
 	}
 	o := r.Lease(lease)
 	// What a Lease calls itself, it is if it has the name for it.
-	if id := (shard.ID{Ring: o.Labels[fleet.RingLabel], Name: o.Labels[fleet.ShardLabel]}); id.Ring != "" && lease == fleet.ShardLease(r.Fleet, id) {
+	if id := (shard.ID{Ring: o.Labels[leaseapi.RingLabel], Name: o.Labels[leaseapi.ShardLabel]}); id.Ring != "" && lease == leaseapi.ShardLease(r.Fleet, id) {
 		return AboutShard, Plain(id.String())
 	}
 	return AboutLease, Plain(lease)
@@ -98,7 +98,7 @@ func (r *Reading) event(o election.Observation, at time.Time, severity Severity,
 func Past(r *Reading) []Event {
 	var found []Event
 	for _, o := range r.sorted {
-		_, member := memberName(r.Fleet, o)
+		_, member := leaseapi.MemberOn(r.Fleet, o)
 		acquired, released, silent := Acquired, Released, Expired
 		if member {
 			acquired, released, silent = Joined, Left, Silent
@@ -115,12 +115,12 @@ func Past(r *Reading) []Event {
 				found = append(found, r.event(o, o.LastStamp().Add(o.Duration), Warning, silent, o.Transitions, "%s has not renewed since %s", Plain(o.Holder), o.LastStamp().UTC().Format(time.RFC3339)))
 			}
 		}
-		if at := parseStamp(o.Annotations[fleet.DrainAnnotation]); member && at != nil {
+		if at := parseStamp(o.Annotations[leaseapi.DrainAnnotation]); member && at != nil {
 			found = append(found, r.event(o, *at, Note, Drained, 0, "drained"))
 		}
 	}
 	if at, by := planWritten(r); !at.IsZero() {
-		found = append(found, r.event(r.Lease(fleet.PlanLease(r.Fleet)), at, Note, PlanWritten, 0, "plan generation %d written by %s", r.Plan.Generation, Plain(by)))
+		found = append(found, r.event(r.Lease(leaseapi.PlanLease(r.Fleet)), at, Note, PlanWritten, 0, "plan generation %d written by %s", r.Plan.Generation, Plain(by)))
 	}
 	found = slices.DeleteFunc(found, func(e Event) bool { return Stamp(e.Time) == nil || e.Time.After(r.Now.Add(maxAhead)) })
 	SortEvents(found)
@@ -146,7 +146,7 @@ func planWritten(r *Reading) (at time.Time, by string) {
 		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue
 		}
-		if _, plan := fields.Metadata.Annotations["f:"+fleet.DocumentAnnotation]; plan && fields.Spec["f:renewTime"] == nil {
+		if _, plan := fields.Metadata.Annotations["f:"+leaseapi.DocumentAnnotation]; plan && fields.Spec["f:renewTime"] == nil {
 			return entry.Time.Time, entry.Manager
 		}
 	}
@@ -167,12 +167,12 @@ func Changes(r *Reading, before, after election.Observation, now time.Time) []Ev
 		c.add(now, Warning, Deleted, 0, "Lease deleted, which was held by %q", Plain(before.Holder))
 		return c.found
 	}
-	_, member := memberName(r.Fleet, after)
+	_, member := leaseapi.MemberOn(r.Fleet, after)
 	c.holder(member)
 	switch {
 	case member:
 		c.member()
-	case after.Name == fleet.PlanLease(r.Fleet):
+	case after.Name == leaseapi.PlanLease(r.Fleet):
 		c.plan()
 	default:
 		c.shard()
@@ -232,10 +232,10 @@ func (c *changes) shard() {
 	if asks, changed := c.changed(election.NextHolderAnnotation); changed && asks != "" {
 		c.add(c.now, Note, Asked, 0, "asked for by %s, held by %s", Plain(asks), Plain(c.after.Holder))
 	}
-	if ready, changed := c.changed(fleet.ReadyAnnotation); changed && ready == term {
+	if ready, changed := c.changed(leaseapi.ReadyAnnotation); changed && ready == term {
 		c.add(c.now, Note, Prepared, 0, "prepared by %s, waits for older shards", Plain(c.after.Holder))
 	}
-	if runs, changed := c.changed(fleet.RunningAnnotation); changed && runs == term && c.after.Holder != "" {
+	if runs, changed := c.changed(leaseapi.RunningAnnotation); changed && runs == term && c.after.Holder != "" {
 		c.add(c.now, Note, Running, 0, "run by %s, term %s", Plain(c.after.Holder), term)
 	}
 }
@@ -244,32 +244,32 @@ func (c *changes) member() {
 	if state, changed := c.changed(election.StateAnnotation); changed && c.before.Exists && c.after.Holder != "" {
 		c.add(c.now, Note, Became, 0, "became %s", Plain(state))
 	}
-	drain, changed := c.changed(fleet.DrainAnnotation)
+	drain, changed := c.changed(leaseapi.DrainAnnotation)
 	switch {
 	case changed && drain == "":
 		c.add(c.now, Note, Undrained, 0, "undrained")
-	case changed && c.before.Annotations[fleet.DrainAnnotation] == "":
+	case changed && c.before.Annotations[leaseapi.DrainAnnotation] == "":
 		c.add(c.now, Note, Drained, 0, "drained")
 	}
-	if text, changed := c.changed(fleet.RefusedAnnotation); changed && text != "" {
+	if text, changed := c.changed(leaseapi.RefusedAnnotation); changed && text != "" {
 		c.add(c.now, Warning, Refuses, 0, "refuses plan generation %s", Plain(text))
 	}
 }
 
 func (c *changes) plan() {
-	if text, changed := c.changed(fleet.StopAnnotation); changed {
-		switch stop, err := fleet.ParseStop(text); {
+	if text, changed := c.changed(leaseapi.StopAnnotation); changed {
+		switch stop, err := leaseapi.ParseStop(text); {
 		case text == "":
 			c.add(c.now, Note, FleetStarts, 0, "the fleet is started")
 		case err == nil:
 			c.add(stop.Since, Note, FleetStops, 0, "the fleet is stopped%s", stop)
 		}
 	}
-	if _, changed := c.changed(fleet.DocumentAnnotation); !changed {
+	if _, changed := c.changed(leaseapi.DocumentAnnotation); !changed {
 		return
 	}
-	plan, err := fleet.PlanOf(c.after.Lease)
-	was, wasErr := fleet.PlanOf(c.before.Lease)
+	plan, err := leaseapi.PlanOf(c.after.Lease)
+	was, wasErr := leaseapi.PlanOf(c.before.Lease)
 	switch {
 	case err != nil:
 		c.add(c.now, Warning, PlanSpoilt, 0, "the plan cannot be used any more: %v", err)
@@ -289,7 +289,7 @@ func Silences(before, after *Reading) []Event {
 			continue
 		}
 		what := Expired
-		if _, member := memberName(after.Fleet, o); member {
+		if _, member := leaseapi.MemberOn(after.Fleet, o); member {
 			what = Silent
 		}
 		found = append(found, after.event(o, after.Now, Warning, what, o.Transitions, "%s has not renewed for %s", Plain(o.Holder), Short(after.AsOf.Sub(o.LastStamp()))))

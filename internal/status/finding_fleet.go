@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -44,11 +44,11 @@ func (f *finder) fleet() {
 // plan looks at the plan's Lease.
 func (f *finder) plan() {
 	r := f.r
-	name := fleet.PlanLease(r.Fleet)
+	name := leaseapi.PlanLease(r.Fleet)
 	switch {
 	case len(r.sorted) == 0:
 		return
-	case errors.Is(r.Fault, fleet.ErrNoPlan):
+	case errors.Is(r.Fault, leaseapi.ErrNoPlan):
 		f.add(Error, PlanMissing, AboutPlan, name, nil, "%v", r.Problem())
 	case r.Fault != nil:
 		f.add(Error, PlanUnreadable, AboutPlan, name, nil, "%v", r.Problem())
@@ -56,8 +56,8 @@ func (f *finder) plan() {
 	if r.PlanLease == nil {
 		return
 	}
-	if r.PlanLease.Annotations[fleet.RejectedAnnotation] != "" {
-		f.add(Warning, PlanPutAside, AboutPlan, name, nil, "a plan that could not be used was put aside: annotation %s of Lease %s", fleet.RejectedAnnotation, name)
+	if r.PlanLease.Annotations[leaseapi.RejectedAnnotation] != "" {
+		f.add(Warning, PlanPutAside, AboutPlan, name, nil, "a plan that could not be used was put aside: annotation %s of Lease %s", leaseapi.RejectedAnnotation, name)
 	}
 	lease := r.Lease(name)
 	since, ago := r.endOf(lease)
@@ -88,14 +88,14 @@ func forTime(d time.Duration) string {
 
 // planOfMember returns the generation and the digest of the plan that a member works by, as it says.
 func planOfMember(m election.Member) (generation, digest string) {
-	return m.Annotations[fleet.GenerationAnnotation], m.Annotations[fleet.PlanAnnotation]
+	return m.Annotations[leaseapi.GenerationAnnotation], m.Annotations[leaseapi.PlanAnnotation]
 }
 
 // members looks at each.
 func (f *finder) members() {
 	r := f.r
 	for _, o := range r.sorted {
-		if name, is := memberName(r.Fleet, o); is {
+		if name, is := leaseapi.MemberOn(r.Fleet, o); is {
 			f.member(name, o)
 		}
 	}
@@ -108,7 +108,7 @@ func (f *finder) members() {
 func (f *finder) gates() {
 	by := map[string][]string{}
 	for _, m := range f.r.Roster.Members() {
-		gates := orNone(m.Annotations[fleet.GatesAnnotation])
+		gates := orNone(m.Annotations[leaseapi.GatesAnnotation])
 		by[gates] = append(by[gates], m.Name)
 	}
 	if len(by) < 2 {
@@ -132,7 +132,7 @@ func (f *finder) member(name string, o election.Observation) {
 	case !live && (o.Holder != "" || o.IsStruck()) && recent && len(r.Roster.Members()) > 0:
 		f.add(Warning, MemberSilent, AboutMember, name, Stamp(o.RenewTime), "member %s has not renewed its Lease%s, and has not released it: it has died, or does not reach the API server", name, forTime(r.AsOf.Sub(o.RenewTime)))
 	}
-	if drain := o.Annotations[fleet.DrainAnnotation]; drain != "" && (live || recent) {
+	if drain := o.Annotations[leaseapi.DrainAnnotation]; drain != "" && (live || recent) {
 		f.add(Note, MemberDrained, AboutMember, name, parseStamp(drain), "member %s is drained%s and gets no shards, until 'flotilla undrain %s'", name, sinceText(parseStamp(drain)), name)
 	}
 	if !live {
@@ -153,7 +153,7 @@ func (f *finder) member(name string, o election.Observation) {
 // disagreeing looks at the plan that a live member works by.
 func (f *finder) disagreeing(m election.Member) {
 	r := f.r
-	if text := m.Annotations[fleet.RefusedAnnotation]; text != "" {
+	if text := m.Annotations[leaseapi.RefusedAnnotation]; text != "" {
 		f.add(Error, PlanRefused, AboutMember, m.Name, nil, "member %s refuses plan generation %s", m.Name, Plain(text))
 	}
 	if r.Fault != nil {
@@ -199,8 +199,8 @@ func (f *finder) drains() {
 	r := f.r
 	for _, ring := range r.Plan.Rings {
 		var drained []string
-		for _, name := range fleet.ServersOf(r.Roster.Members(), ring.Name) {
-			if m, _ := r.Roster.Get(name); fleet.IsDrained(m) {
+		for _, name := range leaseapi.ServersOf(r.Roster.Members(), ring.Name) {
+			if m, _ := r.Roster.Get(name); leaseapi.IsDrained(m) {
 				drained = append(drained, name)
 			}
 		}
@@ -214,10 +214,10 @@ func (f *finder) drains() {
 func planFindings(r *Reading, plan shard.Plan) []Finding {
 	f := &finder{r: r}
 	for _, ring := range plan.Rings {
-		if len(fleet.ServersOf(r.Roster.Members(), ring.Name)) == 0 {
+		if len(leaseapi.ServersOf(r.Roster.Members(), ring.Name)) == 0 {
 			f.add(Error, RingUnserved, AboutRing, ring.Name, nil, "ring %s is served by no live member", ring.Name)
 		}
-		known := fleet.ServersOf(withoutDrains(r.Known), ring.Name)
+		known := leaseapi.ServersOf(withoutDrains(r.Known), ring.Name)
 		strangers := map[string][]string{}
 		for _, s := range ring.Shards {
 			if name := s.Pin; name != "" && !slices.Contains(known, name) {
@@ -236,7 +236,7 @@ func withoutDrains(members []election.Member) []election.Member {
 	var out []election.Member
 	for _, m := range members {
 		m.Annotations = maps.Clone(m.Annotations)
-		delete(m.Annotations, fleet.DrainAnnotation)
+		delete(m.Annotations, leaseapi.DrainAnnotation)
 		out = append(out, m)
 	}
 	return out

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -69,7 +69,7 @@ func (f *finder) orphan(id shard.ID, o election.Observation) {
 	case o.Exists && o.Transitions > 0:
 		why = fmt.Sprintf("it was released after term %d", o.Transitions)
 	}
-	if servers := fleet.ServersOf(r.Roster.Members(), id.Ring); len(servers) == 0 {
+	if servers := leaseapi.ServersOf(r.Roster.Members(), id.Ring); len(servers) == 0 {
 		why += ", and no live member serves ring " + id.Ring
 	}
 	is := "is an orphan"
@@ -114,7 +114,7 @@ func (f *finder) moving(id shard.ID, o election.Observation) {
 // blockedBy tells of held Leases that cover what a shard of the plan runs.
 func (f *finder) blockedBy(id shard.ID, o election.Observation, blocking []election.Observation) {
 	for _, b := range blocking {
-		if f.r.says(b, fleet.RunningAnnotation) {
+		if f.r.says(b, leaseapi.RunningAnnotation) {
 			continue // two holders
 		}
 		f.add(Warning, OlderClaim, AboutShard, id.String(), Stamp(b.AcquireTime), "shard %s runs at %s, and Lease %s, which is not in the plan and covers some of it, is held by %s: once shard %s changes hands, it waits for that", id, holderText(o), b.Name, holderText(b), id)
@@ -138,7 +138,7 @@ func (f *finder) claims() {
 			f.add(Warning, LeaseNonsense, AboutLease, o.Name, nil, "Lease %s, held by %s: %s", o.Name, holderText(o), o.Problem)
 		}
 		f.holder(o)
-		if r.says(o, fleet.RunningAnnotation) {
+		if r.says(o, leaseapi.RunningAnnotation) {
 			running = append(running, o)
 			e, legible := extentOf(o)
 			extents = append(extents, covered{e, legible})
@@ -169,25 +169,25 @@ func overlapping(a, b election.Observation) bool {
 		}
 		a = b
 	}
-	overlaps := fleet.CoverOf(a).Overlaps(e)
+	overlaps := leaseapi.CoverOf(a).Overlaps(e)
 	return overlaps
 }
 
 // extentOf reads what a shard's Lease says that it covers, and tells whether that can be read.
 func extentOf(o election.Observation) (shard.Extent, bool) {
-	e := shard.Extent{Controllers: strings.Split(o.Annotations[fleet.ControllersAnnotation], ",")}
-	text, ranged := o.Annotations[fleet.RangeAnnotation]
+	e := shard.Extent{Controllers: strings.Split(o.Annotations[leaseapi.ControllersAnnotation], ",")}
+	text, ranged := o.Annotations[leaseapi.RangeAnnotation]
 	if ranged {
 		var err error
 		if e.Range, err = shard.ParseRange(text); err != nil {
 			return e, false
 		}
 	}
-	return e, o.Annotations[fleet.ControllersAnnotation] != ""
+	return e, o.Annotations[leaseapi.ControllersAnnotation] != ""
 }
 
 func coverText(o election.Observation) string {
-	if text := o.Annotations[fleet.RangeAnnotation]; text != "" {
+	if text := o.Annotations[leaseapi.RangeAnnotation]; text != "" {
 		return Plain(text)
 	}
 	return "all namespaces"

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // versions looks at members whose version does not have all that the plan names: docs/design/skew.md.
@@ -15,16 +15,16 @@ func (f *finder) versions() {
 	lacks, shards := map[string][]string{}, map[string][]string{}
 	for _, s := range r.Plan.Shards() {
 		o := r.ShardLease(s.ID)
-		if text := o.Annotations[fleet.LacksAnnotation]; text != "" && r.IsHeld(o) {
+		if text := o.Annotations[leaseapi.LacksAnnotation]; text != "" && r.IsHeld(o) {
 			member := election.MemberOf(o.Holder)
 			lacks[member] = append(lacks[member], strings.Split(text, ",")...)
 			shards[member] = append(shards[member], s.ID.String())
 		}
 	}
 	for _, m := range r.Roster.Members() {
-		known, says := fleet.KnownOf(m)
+		known, says := leaseapi.KnownOf(m)
 		for _, ring := range r.Plan.Rings {
-			if says && !known.Apt(ring) && len(fleet.ServersOf([]election.Member{m}, ring.Name)) > 0 {
+			if says && !known.Apt(ring) && len(leaseapi.ServersOf([]election.Member{m}, ring.Name)) > 0 {
 				f.add(Warning, MemberUnfit, AboutMember, m.Name, nil, "member %s gets no shards of ring %s: its version, %s, can run some controllers of it in another scope alone, until the planner has moved them",
 					m.Name, ring.Name, Plain(known.Version))
 			}
@@ -33,7 +33,7 @@ func (f *finder) versions() {
 	for _, member := range slices.Sorted(maps.Keys(lacks)) {
 		version := "its version"
 		if m, live := r.Roster.Get(member); live {
-			if known, says := fleet.KnownOf(m); says {
+			if known, says := leaseapi.KnownOf(m); says {
 				version = "its version, " + Plain(known.Version) + ","
 			}
 		}

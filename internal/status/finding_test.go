@@ -17,7 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -51,30 +51,30 @@ var findingCases = []findingCase{
 	{name: "all dead, one look", make: func(s *scene) { s.now = s.now.Add(8 * time.Second) }},
 	{name: "all dead, watched", make: func(s *scene) { s.now = s.now.Add(8 * time.Second) }, watched: 10 * time.Second, want: []string{"error NobodyRenews fleet flotilla"}, says: "for 10s, as seen from here"},
 	{name: "clock here is ahead", make: func(s *scene) { s.skew(30 * time.Second) }, watched: 20 * time.Second},
-	{name: "no plan", make: func(s *scene) { delete(s.at("plan").Annotations, fleet.DocumentAnnotation) }, want: []string{"error PlanMissing plan flotilla-plan"}, says: "the first member that starts writes one"},
-	{name: "junk plan", make: func(s *scene) { s.at("plan").Annotations[fleet.DocumentAnnotation] = "{" }, want: []string{"error PlanUnreadable plan flotilla-plan"}, says: "annotation flotilla.dev/plan-document"},
-	{name: "rejected", make: func(s *scene) { s.at("plan").Annotations[fleet.RejectedAnnotation] = "x" }, want: []string{"warning PlanPutAside plan flotilla-plan"}},
+	{name: "no plan", make: func(s *scene) { delete(s.at("plan").Annotations, leaseapi.DocumentAnnotation) }, want: []string{"error PlanMissing plan flotilla-plan"}, says: "the first member that starts writes one"},
+	{name: "junk plan", make: func(s *scene) { s.at("plan").Annotations[leaseapi.DocumentAnnotation] = "{" }, want: []string{"error PlanUnreadable plan flotilla-plan"}, says: "annotation flotilla.dev/plan-document"},
+	{name: "rejected", make: func(s *scene) { s.at("plan").Annotations[leaseapi.RejectedAnnotation] = "x" }, want: []string{"warning PlanPutAside plan flotilla-plan"}},
 	{name: "refused", make: func(s *scene) {
-		s.at("flotilla-1").Annotations[fleet.RefusedAnnotation] = "4: rings[0]: no"
+		s.at("flotilla-1").Annotations[leaseapi.RefusedAnnotation] = "4: rings[0]: no"
 	}, want: []string{"error PlanRefused member flotilla-1"}, says: "member flotilla-1 refuses plan generation 4: rings[0]: no"},
 	{name: "lacking", make: func(s *scene) {
-		s.at("01").Annotations[fleet.LacksAnnotation], s.at("volumes").Annotations[fleet.LacksAnnotation] = "job", "volumes-controller"
-		s.at("flotilla-1").Annotations[fleet.CatalogueAnnotation] = versionWith(shard.ScopeNamespaced, "deployment").String()
+		s.at("01").Annotations[leaseapi.LacksAnnotation], s.at("volumes").Annotations[leaseapi.LacksAnnotation] = "job", "volumes-controller"
+		s.at("flotilla-1").Annotations[leaseapi.CatalogueAnnotation] = versionWith(shard.ScopeNamespaced, "deployment").String()
 	}, want: []string{"warning ControllersLacking member flotilla-1"}, says: "runs 2 shards without job, volumes-controller: its version, v1.36.0, does not have"},
 	{name: "lacking, and not held", make: func(s *scene) {
-		s.at("01").Annotations[fleet.LacksAnnotation] = "job"
+		s.at("01").Annotations[leaseapi.LacksAnnotation] = "job"
 		s.release("01", 100*time.Millisecond)
 	}, want: []string{"warning Orphan shard namespaces/01"}},
 	{name: "unfit", make: func(s *scene) {
-		s.at("flotilla-1").Annotations[fleet.RingsAnnotation] = "cluster"
-		s.at("flotilla-0").Annotations[fleet.CatalogueAnnotation] = versionWith(shard.ScopeCluster, "job").String()
+		s.at("flotilla-1").Annotations[leaseapi.RingsAnnotation] = "cluster"
+		s.at("flotilla-0").Annotations[leaseapi.CatalogueAnnotation] = versionWith(shard.ScopeCluster, "job").String()
 	}, want: []string{"warning MemberUnfit member flotilla-0"}, says: "gets no shards of ring namespaces: its version, v1.36.0, can run"},
 	{name: "canary", make: func(s *scene) { s.try(false) }, want: []string{"note Canary plan flotilla-plan"}, says: "canary v1.38.0 on 0x4000000000000000-0x8000000000000000: no member of that version is live yet"},
 	{name: "canary aborted", make: func(s *scene) { s.try(true) }, want: []string{"note Canary plan flotilla-plan"}, says: "aborted: its members get nothing if they come back, until 'flotilla canary forget'"},
 	{name: "planner gone", make: func(s *scene) { s.release("plan", time.Minute) }, want: []string{"warning PlannerMissing plan flotilla-plan"}, says: "for 59s"},
 	{name: "planner just gone", make: func(s *scene) { s.release("plan", time.Second) }},
 	{name: "unserved", make: func(s *scene) {
-		s.at("flotilla-0").Annotations[fleet.RingsAnnotation], s.at("flotilla-1").Annotations[fleet.RingsAnnotation] = "namespaces", "namespaces"
+		s.at("flotilla-0").Annotations[leaseapi.RingsAnnotation], s.at("flotilla-1").Annotations[leaseapi.RingsAnnotation] = "namespaces", "namespaces"
 	}, want: []string{"error RingUnserved ring cluster", "warning PinnedToNobody ring cluster", "warning PinnedToNobody ring cluster"}, says: "ring cluster is served by no live member"},
 	{name: "orphan of a dead holder", make: func(s *scene) { s.silence("01", 40*time.Second) }, want: []string{"error Orphan shard namespaces/01"}, says: "has been an orphan for 24s: its holder flotilla-1 has been silent for 39s"},
 	{name: "orphan of late", make: func(s *scene) { s.silence("01", 17*time.Second) }, want: []string{"warning Orphan shard namespaces/01"}},
@@ -84,19 +84,19 @@ var findingCases = []findingCase{
 	{name: "orphan, never held, watched", make: func(s *scene) { delete(s.leases, "flotilla-namespaces-01") }, watched: 10 * time.Second, want: []string{"error Orphan shard namespaces/01"}},
 	{name: "no orphan behind an older shard", make: func(s *scene) { s.release("00", time.Minute); s.older("flotilla-0") }, watched: 20 * time.Second},
 	{name: "older shard, nobody inherits", make: func(s *scene) { s.release("00", time.Minute); s.older("flotilla-0") }, watched: time.Minute, want: []string{"error HandoffStuck shard namespaces/00"}, says: "nobody has claimed shard namespaces/00"},
-	{name: "two holders", make: func(s *scene) { s.older("flotilla-1").Annotations[fleet.RunningAnnotation] = "1" }, want: []string{"error TwoHolders lease flotilla-namespaces-00"}, says: "by Lease flotilla-namespaces-old"},
+	{name: "two holders", make: func(s *scene) { s.older("flotilla-1").Annotations[leaseapi.RunningAnnotation] = "1" }, want: []string{"error TwoHolders lease flotilla-namespaces-00"}, says: "by Lease flotilla-namespaces-old"},
 	{name: "two holders, stripped labels", make: func(s *scene) {
 		o := s.older("flotilla-1")
-		o.Annotations, o.Labels = map[string]string{fleet.RunningAnnotation: "1"}, nil
+		o.Annotations, o.Labels = map[string]string{leaseapi.RunningAnnotation: "1"}, nil
 	}, want: everyTwice},
 	{name: "two holders, junk range", make: func(s *scene) {
 		o := s.older("flotilla-1")
-		o.Annotations = map[string]string{fleet.RunningAnnotation: "1", fleet.RangeAnnotation: "x", fleet.ControllersAnnotation: "deployment"}
+		o.Annotations = map[string]string{leaseapi.RunningAnnotation: "1", leaseapi.RangeAnnotation: "x", leaseapi.ControllersAnnotation: "deployment"}
 	}, want: everyTwice},
-	{name: "older of another term", make: func(s *scene) { s.older("flotilla-1").Annotations[fleet.RunningAnnotation] = "7" }, want: []string{"warning OlderClaim shard namespaces/00"}, says: "covers some of it, is held by flotilla-1"},
+	{name: "older of another term", make: func(s *scene) { s.older("flotilla-1").Annotations[leaseapi.RunningAnnotation] = "7" }, want: []string{"warning OlderClaim shard namespaces/00"}, says: "covers some of it, is held by flotilla-1"},
 	{name: "older that covers nothing else's", make: func(s *scene) {
 		o := s.older("flotilla-1")
-		o.Annotations[fleet.ControllersAnnotation], o.Annotations[fleet.RunningAnnotation] = "cronjob", "1"
+		o.Annotations[leaseapi.ControllersAnnotation], o.Annotations[leaseapi.RunningAnnotation] = "cronjob", "1"
 	}},
 	{name: "two incarnations", make: func(s *scene) { s.at("01").Spec.HolderIdentity = ptr.To("flotilla-1_other") }, want: []string{"error TwoIncarnations member flotilla-1"}, says: "flotilla-1_other renews Lease flotilla-namespaces-01"},
 	{name: "restarted just now", make: func(s *scene) {
@@ -126,20 +126,20 @@ var findingCases = []findingCase{
 	{name: "preparing", make: func(s *scene) {
 		s.older("flotilla-1")
 		s.ready("00", 30*time.Second)
-		delete(s.at("00").Annotations, fleet.ReadyAnnotation)
+		delete(s.at("00").Annotations, leaseapi.ReadyAnnotation)
 	}},
-	{name: "idle, one look", make: func(s *scene) { delete(s.at("02").Annotations, fleet.RunningAnnotation) }},
-	{name: "idle, watched", make: func(s *scene) { delete(s.at("02").Annotations, fleet.RunningAnnotation) }, watched: 10 * time.Second, want: []string{"warning NotRunning shard namespaces/02"}, says: "flotilla-0, who has not said for at least 10s"},
+	{name: "idle, one look", make: func(s *scene) { delete(s.at("02").Annotations, leaseapi.RunningAnnotation) }},
+	{name: "idle, watched", make: func(s *scene) { delete(s.at("02").Annotations, leaseapi.RunningAnnotation) }, watched: 10 * time.Second, want: []string{"warning NotRunning shard namespaces/02"}, says: "flotilla-0, who has not said for at least 10s"},
 	{name: "flapping by its age", make: func(s *scene) {
 		s.at("02").CreationTimestamp = metav1.NewTime(s.now.Add(-10 * time.Minute))
-		s.at("02").Spec.LeaseTransitions, s.at("02").Annotations[fleet.RunningAnnotation] = ptr.To[int32](30), "30"
+		s.at("02").Spec.LeaseTransitions, s.at("02").Annotations[leaseapi.RunningAnnotation] = ptr.To[int32](30), "30"
 	}, want: []string{"warning Flapping lease flotilla-namespaces-02"}, says: "30 terms in the 9m59s"},
 	{name: "young", make: func(s *scene) {
 		s.at("02").CreationTimestamp = metav1.NewTime(s.now.Add(-time.Minute))
-		s.at("02").Spec.LeaseTransitions, s.at("02").Annotations[fleet.RunningAnnotation] = ptr.To[int32](7), "7"
+		s.at("02").Spec.LeaseTransitions, s.at("02").Annotations[leaseapi.RunningAnnotation] = ptr.To[int32](7), "7"
 	}},
 	{name: "gates differ", make: func(s *scene) {
-		s.at("flotilla-1").Annotations[fleet.GatesAnnotation] = "kube-controller-manager"
+		s.at("flotilla-1").Annotations[leaseapi.GatesAnnotation] = "kube-controller-manager"
 	}, want: []string{"warning GatesDiffer fleet flotilla"}, says: "(none): flotilla-0; kube-controller-manager: flotilla-1"},
 	{name: "gate of its own", make: func(s *scene) { s.gate("flotilla_fleet", time.Second) }},
 	{name: "gate held by a stock leader", make: func(s *scene) { s.gate("stock_1", 2*time.Second); s.releaseAll() }, want: []string{"note WaitingAtGate lease kube-controller-manager"},
@@ -158,17 +158,17 @@ var findingCases = []findingCase{
 		delete(s.leases, "kube-controller-manager")
 		s.release("01", time.Minute)
 	}, want: []string{"error Orphan shard namespaces/01"}},
-	{name: "disagrees, one look", make: func(s *scene) { s.at("flotilla-1").Annotations[fleet.PlanAnnotation] = "feed" }},
-	{name: "disagrees, watched", make: func(s *scene) { s.at("flotilla-1").Annotations[fleet.PlanAnnotation] = "feed" }, watched: 10 * time.Second, want: []string{"warning MemberDisagrees member flotilla-1"}, says: "by plan generation 3, digest feed"},
-	{name: "disagrees for a minute", make: func(s *scene) { s.at("flotilla-1").Annotations[fleet.PlanAnnotation] = "feed" }, watched: time.Minute, want: []string{"error MemberDisagrees member flotilla-1"}},
+	{name: "disagrees, one look", make: func(s *scene) { s.at("flotilla-1").Annotations[leaseapi.PlanAnnotation] = "feed" }},
+	{name: "disagrees, watched", make: func(s *scene) { s.at("flotilla-1").Annotations[leaseapi.PlanAnnotation] = "feed" }, watched: 10 * time.Second, want: []string{"warning MemberDisagrees member flotilla-1"}, says: "by plan generation 3, digest feed"},
+	{name: "disagrees for a minute", make: func(s *scene) { s.at("flotilla-1").Annotations[leaseapi.PlanAnnotation] = "feed" }, watched: time.Minute, want: []string{"error MemberDisagrees member flotilla-1"}},
 	{name: "silent", make: func(s *scene) { s.member("flotilla-2"); s.silence("flotilla-2", time.Minute) }, want: []string{"warning MemberSilent member flotilla-2"}, says: "for 59s"},
 	{name: "silent for so long that it is forgotten", make: func(s *scene) { s.member("flotilla-2"); s.silence("flotilla-2", time.Hour) }},
 	{name: "left", make: func(s *scene) { s.member("flotilla-2"); s.release("flotilla-2", time.Minute) }},
 	{name: "joining", make: func(s *scene) { s.member("flotilla-2").Annotations[election.StateAnnotation] = "joining" }, want: []string{"warning MemberJoining member flotilla-2"}, says: "for 29m59s"},
 	{name: "leaving", make: func(s *scene) { s.member("flotilla-2").Annotations[election.StateAnnotation] = "leaving" }, watched: 5 * time.Minute, want: []string{"warning MemberLeaving member flotilla-2"}},
-	{name: "drained", make: func(s *scene) { s.member("flotilla-2").Annotations[fleet.DrainAnnotation] = "2027-01-02T03:00:00Z" }, want: []string{"note MemberDrained member flotilla-2"}, says: "drained since 2027-01-02T03:00:00Z"},
+	{name: "drained", make: func(s *scene) { s.member("flotilla-2").Annotations[leaseapi.DrainAnnotation] = "2027-01-02T03:00:00Z" }, want: []string{"note MemberDrained member flotilla-2"}, says: "drained since 2027-01-02T03:00:00Z"},
 	{name: "all drained", make: func(s *scene) {
-		s.at("flotilla-0").Annotations[fleet.DrainAnnotation], s.at("flotilla-1").Annotations[fleet.DrainAnnotation] = "x", "x"
+		s.at("flotilla-0").Annotations[leaseapi.DrainAnnotation], s.at("flotilla-1").Annotations[leaseapi.DrainAnnotation] = "x", "x"
 	}, want: []string{"warning DrainedInVain ring cluster", "warning DrainedInVain ring namespaces", "note MemberDrained member flotilla-0", "note MemberDrained member flotilla-1"}},
 	{name: "stopped, a stock leader leads", make: func(s *scene) { s.stop(time.Hour, true); s.gate("stock_1", 2*time.Second) }, watched: time.Minute, want: []string{"note Stopped fleet flotilla"},
 		says: "the fleet is stopped since 2027-01-02T02:04:05Z by alice, until 'flotilla start': its 2 live members stand by; the gate, Lease kube-controller-manager, is held by stock_1"},
@@ -184,10 +184,10 @@ var findingCases = []findingCase{
 	{name: "stopping for long", make: func(s *scene) { s.stop(2*time.Minute, false) }, want: []string{"warning Stopped fleet flotilla"}},
 	{name: "stopped, gate not released", make: func(s *scene) { s.stop(2*time.Minute, true); s.gate("flotilla_fleet", time.Second) },
 		want: []string{"warning Stopped fleet flotilla"}, says: "is still held by the fleet"},
-	{name: "a stop that cannot be read", make: func(s *scene) { s.at("plan").Annotations[fleet.StopAnnotation] = "true" }, want: []string{"warning StopUnreadable plan flotilla-plan"}, says: "members go on as before"},
+	{name: "a stop that cannot be read", make: func(s *scene) { s.at("plan").Annotations[leaseapi.StopAnnotation] = "true" }, want: []string{"warning StopUnreadable plan flotilla-plan"}, says: "members go on as before"},
 	{name: "another fleet", make: func(s *scene) {
 		o := s.older("flotilla-1")
-		o.Labels[fleet.FleetLabel], o.Annotations[fleet.RunningAnnotation] = "armada", "1"
+		o.Labels[leaseapi.FleetLabel], o.Annotations[leaseapi.RunningAnnotation] = "armada", "1"
 	}},
 }
 
@@ -217,9 +217,9 @@ func (s *scene) ask() {
 // stop has the fleet be stopped so long ago, with all members at rest or none.
 func (s *scene) stop(ago time.Duration, still bool) {
 	text := s.now.Add(-ago).Format(time.RFC3339) + " by alice"
-	s.at("plan").Annotations[fleet.StopAnnotation] = text
+	s.at("plan").Annotations[leaseapi.StopAnnotation] = text
 	if still {
-		s.at("flotilla-0").Annotations[fleet.StillAnnotation], s.at("flotilla-1").Annotations[fleet.StillAnnotation] = text, text
+		s.at("flotilla-0").Annotations[leaseapi.StillAnnotation], s.at("flotilla-1").Annotations[leaseapi.StillAnnotation] = text, text
 		s.releaseAll()
 	}
 }
@@ -227,8 +227,8 @@ func (s *scene) stop(ago time.Duration, still bool) {
 // ready has a shard say, since so long, that it waits.
 func (s *scene) ready(name string, d time.Duration) {
 	a := s.at(name).Annotations
-	delete(a, fleet.RunningAnnotation)
-	a[fleet.ReadyAnnotation] = "1"
+	delete(a, leaseapi.RunningAnnotation)
+	a[leaseapi.ReadyAnnotation] = "1"
 	s.at(name).Spec.AcquireTime = stampOf(s.now.Add(-d))
 }
 
@@ -248,7 +248,7 @@ func (s *scene) try(aborted bool) {
 	if err != nil {
 		panic(err)
 	}
-	s.at("plan").Annotations[fleet.DocumentAnnotation] = document
+	s.at("plan").Annotations[leaseapi.DocumentAnnotation] = document
 }
 
 // TestFindings makes each thing go wrong that there is a finding for, and what looks like it and is none.
@@ -376,7 +376,7 @@ func TestFlappingWatched(t *testing.T) {
 	r := s.read()
 	for term := range int32(8) {
 		s.passAll(10 * time.Second)
-		s.at("01").Spec.LeaseTransitions, s.at("01").Annotations[fleet.RunningAnnotation] = ptr.To(term+1), fmt.Sprint(term+1)
+		s.at("01").Spec.LeaseTransitions, s.at("01").Annotations[leaseapi.RunningAnnotation] = ptr.To(term+1), fmt.Sprint(term+1)
 		r = s.read().Following(r)
 		found := Findings(r)
 		if flaps := len(found) == 1 && found[0].Kind == Flapping; flaps != (term >= flapTerms) {
@@ -478,8 +478,8 @@ var nonsense = []string{"", "x", "\x1b[2J", "-1", "99999999999999999999", "floti
 func spoil(random *rand.Rand, lease *coordinationv1.Lease) {
 	word := func() string { return nonsense[random.IntN(len(nonsense))] }
 	annotations := []string{
-		fleet.RangeAnnotation, fleet.ControllersAnnotation, fleet.PlanAnnotation, fleet.GenerationAnnotation, fleet.ReadyAnnotation, fleet.RunningAnnotation,
-		fleet.CensusAnnotation, fleet.RingsAnnotation, fleet.DrainAnnotation, fleet.RefusedAnnotation, fleet.RejectedAnnotation, election.StateAnnotation, election.NextHolderAnnotation,
+		leaseapi.RangeAnnotation, leaseapi.ControllersAnnotation, leaseapi.PlanAnnotation, leaseapi.GenerationAnnotation, leaseapi.ReadyAnnotation, leaseapi.RunningAnnotation,
+		leaseapi.CensusAnnotation, leaseapi.RingsAnnotation, leaseapi.DrainAnnotation, leaseapi.RefusedAnnotation, leaseapi.RejectedAnnotation, election.StateAnnotation, election.NextHolderAnnotation,
 	}
 	for range 1 + random.IntN(4) {
 		switch random.IntN(7) {
@@ -490,7 +490,7 @@ func spoil(random *rand.Rand, lease *coordinationv1.Lease) {
 		case 2:
 			lease.Spec.AcquireTime, lease.Spec.RenewTime = nil, stampOf(time.Unix(random.Int64N(1<<40), 0))
 		case 3:
-			lease.Labels = map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: word(), fleet.ShardLabel: word()}
+			lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: word(), leaseapi.ShardLabel: word()}
 		case 4:
 			lease.Spec = coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To(random.Int32() - 1<<30)}
 		case 5:

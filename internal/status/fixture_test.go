@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -57,7 +57,7 @@ type scene struct {
 func newScene(t testing.TB) *scene {
 	t.Helper()
 	s := &scene{leases: map[string]*coordinationv1.Lease{}, plan: testPlan(t), now: testNow}
-	lease, err := fleet.WithPlan(testFleet, nil, s.plan)
+	lease, err := leaseapi.WithPlan(testFleet, nil, s.plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,23 +93,23 @@ func stampOf(t time.Time) *metav1.MicroTime { return ptr.To(metav1.NewMicroTime(
 
 func (s *scene) member(name string) *coordinationv1.Lease {
 	lease := s.hold(election.MemberLease(testFleet, name), name, 1)
-	lease.Labels = map[string]string{fleet.FleetLabel: testFleet}
+	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet}
 	maps.Copy(lease.Annotations, map[string]string{
-		election.StateAnnotation: string(election.MemberActive), fleet.PlanAnnotation: s.plan.Digest(), fleet.GenerationAnnotation: strconv.FormatInt(s.plan.Generation, 10),
+		election.StateAnnotation: string(election.MemberActive), leaseapi.PlanAnnotation: s.plan.Digest(), leaseapi.GenerationAnnotation: strconv.FormatInt(s.plan.Generation, 10),
 	})
 	return lease
 }
 
 // shard has the member hold and run a shard of the plan.
 func (s *scene) shard(id shard.ID, member string, term int32) *coordinationv1.Lease {
-	lease := s.hold(fleet.ShardLease(testFleet, id), member, term)
-	lease.Labels = map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: id.Ring, fleet.ShardLabel: id.Name}
+	lease := s.hold(leaseapi.ShardLease(testFleet, id), member, term)
+	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: id.Ring, leaseapi.ShardLabel: id.Name}
 	maps.Copy(lease.Annotations, map[string]string{
-		fleet.GenerationAnnotation: strconv.FormatInt(s.plan.Generation, 10), fleet.RunningAnnotation: strconv.Itoa(int(term)),
-		fleet.ControllersAnnotation: strings.Join(s.plan.ControllersOf(id), ","),
+		leaseapi.GenerationAnnotation: strconv.FormatInt(s.plan.Generation, 10), leaseapi.RunningAnnotation: strconv.Itoa(int(term)),
+		leaseapi.ControllersAnnotation: strings.Join(s.plan.ControllersOf(id), ","),
 	})
 	if sh, _ := s.plan.Shard(id); sh.Namespaced() {
-		lease.Annotations[fleet.RangeAnnotation] = sh.Range.String()
+		lease.Annotations[leaseapi.RangeAnnotation] = sh.Range.String()
 	}
 	return lease
 }
@@ -117,8 +117,8 @@ func (s *scene) shard(id shard.ID, member string, term int32) *coordinationv1.Le
 // older has a member hold a Lease that is not in the plan, and covers what that of shard 00 does.
 func (s *scene) older(member string) *coordinationv1.Lease {
 	lease := s.hold("flotilla-namespaces-old", member, 1)
-	lease.Labels = map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: "namespaces", fleet.ShardLabel: "old"}
-	lease.Annotations = map[string]string{fleet.RangeAnnotation: s.at("00").Annotations[fleet.RangeAnnotation], fleet.ControllersAnnotation: "deployment,job"}
+	lease.Labels = map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: "namespaces", leaseapi.ShardLabel: "old"}
+	lease.Annotations = map[string]string{leaseapi.RangeAnnotation: s.at("00").Annotations[leaseapi.RangeAnnotation], leaseapi.ControllersAnnotation: "deployment,job"}
 	return lease
 }
 
@@ -143,7 +143,7 @@ func (s *scene) read() *Reading {
 // gate has the members wait for Lease kube-controller-manager, renewed so long ago; an empty holder has released it.
 func (s *scene) gate(holder string, ago time.Duration) *coordinationv1.Lease {
 	for _, member := range []string{"flotilla-0", "flotilla-1"} {
-		s.at(member).Annotations[fleet.GatesAnnotation] = "kube-controller-manager"
+		s.at(member).Annotations[leaseapi.GatesAnnotation] = "kube-controller-manager"
 	}
 	lease := s.hold("kube-controller-manager", "x", 1)
 	lease.Spec.HolderIdentity, lease.Spec.RenewTime = ptr.To(holder), stampOf(s.now.Add(-ago))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // GateView is a Lease of somebody else's, usually the one that a stock kube-controller-manager leads by. The fleet works only
@@ -32,7 +33,7 @@ func (g GateView) elsewhere() bool { return g.Holder != "" && !g.Held }
 func (r *Reading) Gates() []GateView {
 	var names []string
 	for _, m := range r.Roster.Members() {
-		for name := range strings.SplitSeq(m.Annotations[fleet.GatesAnnotation], ",") {
+		for name := range strings.SplitSeq(m.Annotations[leaseapi.GatesAnnotation], ",") {
 			if name != "" && !slices.Contains(names, name) {
 				names = append(names, name)
 			}

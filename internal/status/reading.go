@@ -10,6 +10,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -73,18 +74,18 @@ func Observed(fleetName string, observations []election.Observation, now time.Ti
 
 // newReading picks the fleet's Leases.
 func newReading(fleetName string, observations []election.Observation, now time.Time) *Reading {
-	r := &Reading{Fleet: fleetName, Now: now, Fault: fleet.ErrNoPlan, leases: map[string]election.Observation{}, foreign: map[string]election.Observation{}}
+	r := &Reading{Fleet: fleetName, Now: now, Fault: leaseapi.ErrNoPlan, leases: map[string]election.Observation{}, foreign: map[string]election.Observation{}}
 	for _, o := range observations {
 		switch {
 		case !o.Exists:
-		case o.Labels[fleet.FleetLabel] == fleetName || strings.HasPrefix(o.Name, fleetName+"-"):
+		case o.Labels[leaseapi.FleetLabel] == fleetName || strings.HasPrefix(o.Name, fleetName+"-"):
 			r.leases[o.Name] = o
 		default:
 			r.foreign[o.Name] = o
 		}
 	}
 	for _, o := range r.leases {
-		if _, member := memberName(fleetName, o); !member && o.Name != fleet.PlanLease(fleetName) && !r.isShard(o) {
+		if _, member := leaseapi.MemberOn(fleetName, o); !member && o.Name != leaseapi.PlanLease(fleetName) && !r.isShard(o) {
 			continue // somebody else's, with a name like ours
 		}
 		r.sorted = append(r.sorted, o)
@@ -99,18 +100,18 @@ func newReading(fleetName string, observations []election.Observation, now time.
 
 // complete works out plan and members, as of AsOf.
 func (r *Reading) complete() {
-	if o := r.Lease(fleet.PlanLease(r.Fleet)); o.Exists {
+	if o := r.Lease(leaseapi.PlanLease(r.Fleet)); o.Exists {
 		r.PlanLease = o.Lease
-		r.Plan, r.Fault = fleet.PlanOf(o.Lease)
+		r.Plan, r.Fault = leaseapi.PlanOf(o.Lease)
 		r.digest = r.Plan.Digest()
 	}
 	r.Roster = election.RosterFrom(r.Fleet, r.sorted, 0, r.AsOf)
-	r.Known = fleet.KnownMembers(r.Fleet, r.sorted)
+	r.Known = leaseapi.KnownMembers(r.Fleet, r.sorted)
 	r.gate = r.WaitsFor()
 	r.stop = r.Stop()
 	r.owners = nil
 	if r.Fault == nil {
-		if wishes, err := fleet.Wish(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{}); err == nil {
+		if wishes, err := fleet.Of(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{}); err == nil {
 			r.owners = &wishes
 		}
 	}
@@ -140,18 +141,8 @@ func observe(lease *coordinationv1.Lease, now time.Time) election.Observation {
 	return o
 }
 
-// isShard tells whether a Lease is that of a shard of the fleet: by its labels, or, should somebody have stripped them, because
-// a member of the fleet holds it. It is what members go by.
-func (r *Reading) isShard(o election.Observation) bool {
-	if of, labelled := o.Labels[fleet.FleetLabel]; labelled {
-		return of == r.Fleet && o.Labels[fleet.RingLabel] != ""
-	}
-	if _, member := memberName(r.Fleet, o); member || o.Name == fleet.PlanLease(r.Fleet) || !strings.HasPrefix(o.Name, r.Fleet+"-") {
-		return false
-	}
-	holder := election.MemberOf(o.Holder)
-	return holder != "" && r.Lease(election.MemberLease(r.Fleet, holder)).Exists
-}
+// isShard reports whether a Lease is that of a shard of the fleet. It is what members go by.
+func (r *Reading) isShard(o election.Observation) bool { return leaseapi.IsShard(r.Fleet, o, r.Lease) }
 
 // latest returns the latest renewal of the members' Leases, or of all if there are none: what others wrote, members' clocks
 // have nothing to do with.
@@ -161,7 +152,7 @@ func (r *Reading) latest() time.Time {
 		if o.Seen.After(ofAll) {
 			ofAll = o.Seen
 		}
-		if name, member := memberName(r.Fleet, o); member && election.MemberOf(o.Holder) == name && o.Seen.After(ofMembers) {
+		if name, member := leaseapi.MemberOn(r.Fleet, o); member && election.MemberOf(o.Holder) == name && o.Seen.After(ofMembers) {
 			ofMembers = o.Seen
 		}
 	}
@@ -171,27 +162,16 @@ func (r *Reading) latest() time.Time {
 	return ofMembers
 }
 
-// memberName returns the member that a Lease is for.
-func memberName(fleetName string, o election.Observation) (string, bool) {
-	prefix := election.MemberLease(fleetName, "")
-	if len(o.Name) <= len(prefix) || o.Name[:len(prefix)] != prefix {
-		return "", false
-	}
-	return o.Name[len(prefix):], true
-}
-
 // Lease returns the fleet's Lease of this name, or one that does not exist.
 func (r *Reading) Lease(name string) election.Observation { return r.leases[name] }
 
 // ShardLease returns the Lease of a shard, or one that does not exist.
 func (r *Reading) ShardLease(id shard.ID) election.Observation {
-	return r.Lease(fleet.ShardLease(r.Fleet, id))
+	return r.Lease(leaseapi.ShardLease(r.Fleet, id))
 }
 
-// IsHeld tells whether a Lease has a holder that is not silent.
-func (r *Reading) IsHeld(o election.Observation) bool {
-	return o.Exists && o.Holder != "" && !o.Expired(r.AsOf, 0)
-}
+// IsHeld reports whether a Lease has a holder that is not silent.
+func (r *Reading) IsHeld(o election.Observation) bool { return o.IsHeld(r.AsOf, 0) }
 
 // says tells whether the Lease is held, and the annotation has the present term.
 func (r *Reading) says(o election.Observation, annotation string) bool {
@@ -202,7 +182,7 @@ func (r *Reading) says(o election.Observation, annotation string) bool {
 func (r *Reading) Older() []election.Observation {
 	planned := map[string]shard.Extent{}
 	for id, extent := range r.Plan.Extents() {
-		planned[fleet.ShardLease(r.Fleet, id)] = extent
+		planned[leaseapi.ShardLease(r.Fleet, id)] = extent
 	}
 	var found []election.Observation
 	for _, o := range r.sorted {
@@ -211,7 +191,7 @@ func (r *Reading) Older() []election.Observation {
 		}
 		extent, named := planned[o.Name]
 		// A Lease that says that it covers something else is from before the plan began anew.
-		if !named || !fleet.CoverOf(o).Same(extent) {
+		if !named || !leaseapi.CoverOf(o).Same(extent) {
 			found = append(found, o)
 		}
 	}
@@ -222,7 +202,7 @@ func (r *Reading) Older() []election.Observation {
 func Covering(leases []election.Observation, name string, e shard.Extent) []election.Observation {
 	var found []election.Observation
 	for _, o := range leases {
-		if o.Name != name && fleet.CoverOf(o).Overlaps(e) {
+		if o.Name != name && leaseapi.CoverOf(o).Overlaps(e) {
 			found = append(found, o)
 		}
 	}
@@ -242,13 +222,13 @@ func (r *Reading) Holders() map[shard.ID]string {
 
 // Stayers returns the members that serve the ring and are there to stay, sorted: those that the planner gives shards to.
 func (r *Reading) Stayers(ring shard.Ring) []string {
-	return fleet.Stayers(r.Known, r.Roster, ring)
+	return leaseapi.Stayers(r.Known, r.Roster, ring)
 }
 
 // Weights returns what the ring's namespaces weigh and what members carry beside, as the planner goes by, and the shards
 // whose holders have not said yet what they weigh.
-func (r *Reading) Weights(ring shard.Ring) (fleet.Weights, []shard.ID) {
-	weights, complete := fleet.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
+func (r *Reading) Weights(ring shard.Ring) (leaseapi.Weights, []shard.ID) {
+	weights, complete := leaseapi.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
 		if r.owners == nil {
 			return ""
 		}
@@ -259,7 +239,7 @@ func (r *Reading) Weights(ring shard.Ring) (fleet.Weights, []shard.ID) {
 	}
 	var missing []shard.ID
 	for _, id := range ring.IDs() {
-		if _, published := fleet.CensusOn(r.ShardLease(id)); !published {
+		if _, published := leaseapi.CensusOn(r.ShardLease(id)); !published {
 			missing = append(missing, id)
 		}
 	}
@@ -268,8 +248,8 @@ func (r *Reading) Weights(ring shard.Ring) (fleet.Weights, []shard.ID) {
 
 // WeightsAmong returns what Weights does, as it would be if those were the members: what others carry goes to where the plan
 // has it among them.
-func (r *Reading) WeightsAmong(ring shard.Ring, members []string) fleet.Weights {
-	weights, _ := fleet.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
+func (r *Reading) WeightsAmong(ring shard.Ring, members []string) leaseapi.Weights {
+	weights, _ := leaseapi.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
 		if r.owners != nil && slices.Contains(members, r.owners.Carrier(r.Plan, id)) {
 			return r.owners.Carrier(r.Plan, id)
 		}
@@ -290,6 +270,6 @@ func (r *Reading) Quiet() time.Duration {
 
 // Fleets tells whether a Lease is one of the fleet: of its plan, of a member or of a shard.
 func (r *Reading) Fleets(o election.Observation) bool {
-	_, member := memberName(r.Fleet, o)
-	return member || o.Name == fleet.PlanLease(r.Fleet) || o.Labels[fleet.FleetLabel] == r.Fleet || r.isShard(o)
+	_, member := leaseapi.MemberOn(r.Fleet, o)
+	return member || o.Name == leaseapi.PlanLease(r.Fleet) || o.Labels[leaseapi.FleetLabel] == r.Fleet || r.isShard(o)
 }

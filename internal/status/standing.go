@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -154,7 +154,7 @@ func (r *Reading) conditions() []condition {
 		}
 		found = append(found, r.movesOf(o, s.ID)...)
 	}
-	if lease := r.Lease(fleet.PlanLease(r.Fleet)); lease.Exists && !r.IsHeld(lease) {
+	if lease := r.Lease(leaseapi.PlanLease(r.Fleet)); lease.Exists && !r.IsHeld(lease) {
 		found = append(found, condition{what: ownerless, object: lease.Name})
 	}
 	for _, m := range r.Roster.Members() {

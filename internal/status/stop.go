@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // StopView is a fleet that an operator has stopped, or what of one cannot be read.
@@ -20,24 +20,24 @@ type StopView struct {
 	Still    []string `json:"still,omitempty"`
 	Draining []string `json:"draining,omitempty"`
 
-	stop fleet.Stop
+	stop leaseapi.Stop
 }
 
 // Stop returns by what the fleet is stopped; nil if nothing on its plan's Lease says so.
 func (r *Reading) Stop() *StopView {
-	lease := r.Lease(fleet.PlanLease(r.Fleet))
-	text, there := lease.Annotations[fleet.StopAnnotation]
+	lease := r.Lease(leaseapi.PlanLease(r.Fleet))
+	text, there := lease.Annotations[leaseapi.StopAnnotation]
 	if !there {
 		return nil
 	}
 	v := &StopView{}
-	if stop, err := fleet.StopOn(lease.Lease); err != nil {
+	if stop, err := leaseapi.StopOn(lease.Lease); err != nil {
 		v.Fault = err.Error()
 	} else {
 		v.stop, v.Since, v.By = *stop, Stamp(stop.Since), stop.By
 	}
 	for _, m := range r.Roster.Members() {
-		if still := m.Annotations[fleet.StillAnnotation]; still == text || v.Fault != "" && still != "" {
+		if still := m.Annotations[leaseapi.StillAnnotation]; still == text || v.Fault != "" && still != "" {
 			v.Still = append(v.Still, m.Name)
 		} else {
 			v.Draining = append(v.Draining, m.Name)
@@ -105,7 +105,7 @@ func (r *Reading) Leaders() string {
 // stopped tells of a fleet that an operator has stopped, and of what keeps it from coming to rest.
 func (f *finder) stopped() {
 	r, v := f.r, f.r.stop
-	name := fleet.PlanLease(r.Fleet)
+	name := leaseapi.PlanLease(r.Fleet)
 	switch {
 	case v == nil:
 		return

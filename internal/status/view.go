@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -183,22 +183,22 @@ func Of(r *Reading) View {
 		}
 	}
 	for _, o := range older {
-		v.Older = append(v.Older, OlderView{Lease: o.Name, Range: o.Annotations[fleet.RangeAnnotation], Generation: o.Annotations[fleet.GenerationAnnotation], Claim: ClaimOf(r, o)})
+		v.Older = append(v.Older, OlderView{Lease: o.Name, Range: o.Annotations[leaseapi.RangeAnnotation], Generation: o.Annotations[leaseapi.GenerationAnnotation], Claim: ClaimOf(r, o)})
 	}
 	return v
 }
 
 // Problem returns why there is no plan to work with, and what to do.
 func (r *Reading) Problem() error {
-	if errors.Is(r.Fault, fleet.ErrNoPlan) {
-		return fmt.Errorf("fleet %q has no plan on Lease %s: the first member that starts writes one", r.Fleet, fleet.PlanLease(r.Fleet))
+	if errors.Is(r.Fault, leaseapi.ErrNoPlan) {
+		return fmt.Errorf("fleet %q has no plan on Lease %s: the first member that starts writes one", r.Fleet, leaseapi.PlanLease(r.Fleet))
 	}
 	return fmt.Errorf("the plan cannot be used: %w. Members that run keep the last good one; "+
 		"if it is not put back by itself, replace it with 'flotilla plan apply'", r.Fault)
 }
 
 func viewRing(r *Reading, ring shard.Ring, older []election.Observation) RingView {
-	v := RingView{Name: ring.Name, Scope: ring.Scope, Controllers: ring.Controllers, Isolate: ring.Isolate, Members: fleet.ServersOf(r.Roster.Members(), ring.Name)}
+	v := RingView{Name: ring.Name, Scope: ring.Scope, Controllers: ring.Controllers, Isolate: ring.Isolate, Members: leaseapi.ServersOf(r.Roster.Members(), ring.Name)}
 	for _, s := range ring.Shards {
 		v.Shards = append(v.Shards, ViewShard(r, s, older))
 	}
@@ -215,12 +215,12 @@ func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardVie
 	}
 	if s.Namespaced() {
 		v.Range = s.Range.String()
-		if census, published := fleet.CensusOn(o); published {
+		if census, published := leaseapi.CensusOn(o); published {
 			total := census.Within(s.Range).Total()
 			v.Objects = &total
 		}
 	}
-	if memory, published := fleet.ShardMemoryOn(o); published {
+	if memory, published := leaseapi.ShardMemoryOn(o); published {
 		total := memory.Total()
 		v.Memory = &total
 	}
@@ -235,9 +235,9 @@ func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardVie
 // StateOf returns the state of the shard whose Lease is o; older tells whether a held Lease of an older generation covers some of it.
 func StateOf(r *Reading, o election.Observation, older bool) State {
 	switch held := r.IsHeld(o); {
-	case r.says(o, fleet.RunningAnnotation):
+	case r.says(o, leaseapi.RunningAnnotation):
 		return StateRunning
-	case r.says(o, fleet.ReadyAnnotation):
+	case r.says(o, leaseapi.ReadyAnnotation):
 		return StateWaiting
 	case held && older:
 		return StatePreparing
@@ -269,16 +269,16 @@ func ClaimOf(r *Reading, o election.Observation) Claim {
 func Members(r *Reading) []MemberView {
 	views, shares := []MemberView{}, sharesOf(r)
 	for _, o := range r.sorted {
-		name, ok := memberName(r.Fleet, o)
+		name, ok := leaseapi.MemberOn(r.Fleet, o)
 		if !ok {
 			continue
 		}
 		member, live := r.Roster.Get(name)
 		v := MemberView{
-			Name: name, Incarnation: o.Holder, State: string(member.State), Rings: o.Annotations[fleet.RingsAnnotation],
-			Generation: o.Annotations[fleet.GenerationAnnotation], Since: Stamp(o.AcquireTime), Refuses: o.Annotations[fleet.RefusedAnnotation],
-			Heartbeat: Stamp(o.Seen), Drained: o.Annotations[fleet.DrainAnnotation] != "", Still: live && o.Annotations[fleet.StillAnnotation] != "", Digest: o.Annotations[fleet.PlanAnnotation],
-			Node: o.Annotations[fleet.NodeAnnotation], Zone: o.Annotations[fleet.ZoneAnnotation],
+			Name: name, Incarnation: o.Holder, State: string(member.State), Rings: o.Annotations[leaseapi.RingsAnnotation],
+			Generation: o.Annotations[leaseapi.GenerationAnnotation], Since: Stamp(o.AcquireTime), Refuses: o.Annotations[leaseapi.RefusedAnnotation],
+			Heartbeat: Stamp(o.Seen), Drained: o.Annotations[leaseapi.DrainAnnotation] != "", Still: live && o.Annotations[leaseapi.StillAnnotation] != "", Digest: o.Annotations[leaseapi.PlanAnnotation],
+			Node: o.Annotations[leaseapi.NodeAnnotation], Zone: o.Annotations[leaseapi.ZoneAnnotation],
 		}
 		switch {
 		case !live && o.Holder == "":
@@ -289,13 +289,13 @@ func Members(r *Reading) []MemberView {
 		if v.Rings == "" {
 			v.Rings = "*"
 		}
-		if memory, published := fleet.MemoryOn(o); published && live {
+		if memory, published := leaseapi.MemoryOn(o); published && live {
 			v.Memory, v.Estimated = &memory.Live, &memory.Beside
 		}
-		if known, says := fleet.KnownOf(member); live && says {
+		if known, says := leaseapi.KnownOf(member); live && says {
 			v.Version = known.Version
 		}
-		if use, published := fleet.UseOn(o); published && live {
+		if use, published := leaseapi.UseOn(o); published && live {
 			cores := float64(use.CPU) / 1000
 			v.CPU, v.Queued = &cores, &use.Queued
 		}
@@ -341,12 +341,12 @@ func sharesOf(r *Reading) map[string]float64 {
 
 // count adds what a held shard weighs, and takes.
 func (v *MemberView) count(o election.Observation) {
-	if memory, published := fleet.ShardMemoryOn(o); published && v.Estimated != nil {
+	if memory, published := leaseapi.ShardMemoryOn(o); published && v.Estimated != nil {
 		*v.Estimated += memory.Total()
 	} else {
 		v.Estimated = nil
 	}
-	if census, published := fleet.CensusOn(o); published {
+	if census, published := leaseapi.CensusOn(o); published {
 		total := census.Total()
 		if v.Objects != nil {
 			total += *v.Objects

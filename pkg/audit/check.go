@@ -9,7 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -234,7 +234,7 @@ func (c *checker) read(e event) error {
 		c.readMember(e)
 		if e.ObjectRef.Namespace != c.namespace {
 			// Leases of the same names elsewhere are none of the fleet's.
-		} else if e.ObjectRef.Name == fleet.PlanLease(c.fleet) {
+		} else if e.ObjectRef.Name == leaseapi.PlanLease(c.fleet) {
 			if err := c.readPlanLease(e); err != nil {
 				return err
 			}

@@ -8,7 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -32,8 +32,8 @@ type cover struct {
 
 func coverOf(lease *coordinationv1.Lease, term int32) cover {
 	labels, notes := lease.Labels, lease.Annotations
-	c := cover{fleet: labels[fleet.FleetLabel], id: shard.ID{Ring: labels[fleet.RingLabel], Name: labels[fleet.ShardLabel]}}
-	text, ranged := notes[fleet.RangeAnnotation]
+	c := cover{fleet: labels[leaseapi.FleetLabel], id: shard.ID{Ring: labels[leaseapi.RingLabel], Name: labels[leaseapi.ShardLabel]}}
+	text, ranged := notes[leaseapi.RangeAnnotation]
 	if ranged {
 		r, err := shard.ParseRange(text)
 		if err != nil {
@@ -41,22 +41,22 @@ func coverOf(lease *coordinationv1.Lease, term int32) cover {
 		}
 		c.extent.Range, c.ranged = r, err == nil
 	}
-	names, named := notes[fleet.ControllersAnnotation]
+	names, named := notes[leaseapi.ControllersAnnotation]
 	if named {
 		c.extent.Controllers, c.named = strings.Split(names, ","), true
 		if names == "" || !slices.IsSorted(c.extent.Controllers) {
 			c.fault = fmt.Sprintf("controllers %q must be names in order", names)
 		}
 	}
-	if generation := notes[fleet.GenerationAnnotation]; generation != "" {
+	if generation := notes[leaseapi.GenerationAnnotation]; generation != "" {
 		n, err := strconv.ParseInt(generation, 10, 64)
 		if err != nil {
 			c.fault = fmt.Sprintf("plan generation %q is not a number", generation)
 		}
 		c.generation = n
 	}
-	c.ready = notes[fleet.ReadyAnnotation] == strconv.Itoa(int(term)) && notes[fleet.ReadyAnnotation] != ""
-	c.text = strings.Join([]string{c.fleet, c.id.Ring, c.id.Name, strconv.FormatBool(ranged), text, strconv.FormatBool(named), names, notes[fleet.GenerationAnnotation]}, "\n")
+	c.ready = notes[leaseapi.ReadyAnnotation] == strconv.Itoa(int(term)) && notes[leaseapi.ReadyAnnotation] != ""
+	c.text = strings.Join([]string{c.fleet, c.id.Ring, c.id.Name, strconv.FormatBool(ranged), text, strconv.FormatBool(named), names, notes[leaseapi.GenerationAnnotation]}, "\n")
 	return c
 }
 

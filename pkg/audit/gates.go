@@ -9,6 +9,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // gateLog is all writes of a Lease that is none of the fleet's own.
@@ -79,7 +80,7 @@ func (c *checker) readGate(e event) {
 
 // gatesOf returns the gates that a member's Lease names.
 func gatesOf(e event, lease *coordinationv1.Lease) (gates []string) {
-	for gate := range strings.SplitSeq(lease.Annotations[fleet.GatesAnnotation], ",") {
+	for gate := range strings.SplitSeq(lease.Annotations[leaseapi.GatesAnnotation], ",") {
 		if gate != "" {
 			gates = append(gates, gateKey(e, gate))
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -35,10 +35,10 @@ func (c *checker) readPlanLease(e event) error {
 		return nil
 	case e.failed():
 		c.report.LeaseUnknown++
-		if asked := e.asked(); asked != nil && asked.Annotations[fleet.DocumentAnnotation] != "" {
+		if asked := e.asked(); asked != nil && asked.Annotations[leaseapi.DocumentAnnotation] != "" {
 			based, _ := strconv.ParseUint(asked.ResourceVersion, 10, 64)
 			c.planWrites = append(c.planWrites, planWrite{
-				version: based + 1, document: asked.Annotations[fleet.DocumentAnnotation], based: based, unknown: true, event: e.lean(),
+				version: based + 1, document: asked.Annotations[leaseapi.DocumentAnnotation], based: based, unknown: true, event: e.lean(),
 			})
 		}
 		return nil
@@ -58,7 +58,7 @@ func planWriteOf(e event) (planWrite, error) {
 	if err != nil {
 		return planWrite{}, err
 	}
-	w := planWrite{document: lease.Annotations[fleet.DocumentAnnotation], event: e.lean()}
+	w := planWrite{document: lease.Annotations[leaseapi.DocumentAnnotation], event: e.lean()}
 	w.version, _ = e.version()
 	if asked := e.asked(); asked != nil {
 		w.based, _ = strconv.ParseUint(asked.ResourceVersion, 10, 64)

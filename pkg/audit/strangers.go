@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // strangers is what is known of requests without the fence's part, and of how to tell those of members among them: whatever
@@ -69,7 +70,7 @@ func (c *checker) ofAnotherFleet(e event) bool {
 	if err != nil {
 		return false
 	}
-	name := lease.Labels[fleet.FleetLabel]
+	name := lease.Labels[leaseapi.FleetLabel]
 	if name == "" || !strings.HasPrefix(e.ObjectRef.Name, name+"-") || name == c.fleet && e.ObjectRef.Namespace == c.namespace {
 		return false
 	}

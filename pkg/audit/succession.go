@@ -10,7 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -85,7 +85,7 @@ func Successions(fleetName string, sightings []Sighting) []Succession {
 			l.states = append(l.states, seen)
 		}
 		id := seen.cover.id
-		if err != nil || seen.cover.fleet != fleetName || s.Lease.Name != fleet.ShardLease(fleetName, id) {
+		if err != nil || seen.cover.fleet != fleetName || s.Lease.Name != leaseapi.ShardLease(fleetName, id) {
 			continue
 		}
 		if histories[id] == nil {

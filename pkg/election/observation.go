@@ -69,6 +69,11 @@ func (o Observation) Expired(now time.Time, atLeast time.Duration) bool {
 	return o.Known() && !now.Before(o.ExpiresAt(atLeast))
 }
 
+// IsHeld reports whether the Lease has a holder and has not expired at now.
+func (o Observation) IsHeld(now time.Time, atLeast time.Duration) bool {
+	return o.Exists && o.Holder != "" && !o.Expired(now, atLeast)
+}
+
 // HolderEnded reports whether the Lease of the holder's member lists the holder as ended.
 func (o Observation) HolderEnded() bool {
 	return o.Heartbeat != nil && o.Holder != "" && o.Heartbeat.HasEnded(o.Holder)

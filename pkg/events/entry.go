@@ -10,6 +10,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -60,7 +61,7 @@ func entryOf(of string, e fleet.Event) entry {
 			return said
 		}
 	}
-	if e.Type == election.EventWaiting && e.Reason == election.ReasonHeld && e.Name != fleet.PlanLease(of) && e.ID == (shard.ID{}) {
+	if e.Type == election.EventWaiting && e.Reason == election.ReasonHeld && e.Name != leaseapi.PlanLease(of) && e.ID == (shard.ID{}) {
 		// Another process of this name: nothing goes on here until it has gone.
 		return line("Waiting for the member's Lease", "reason", e.Reason, "holder", e.Holder)
 	}

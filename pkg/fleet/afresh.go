@@ -7,9 +7,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// WishAfresh returns what the rings would want if these were all members of the fleet, all of one
+// Afresh returns what the rings would want if these were all members of the fleet, all of one
 // build, and nobody held anything.
-func WishAfresh(fleet string, plan shard.Plan, members []string) (Wishes, error) {
+func Afresh(fleet string, plan shard.Plan, members []string) (Wishes, error) {
 	at := time.Time{}.Add(time.Hour) // any: all have come then, and it is now
 	var leases []election.Observation
 	for _, name := range members {
@@ -23,5 +23,5 @@ func WishAfresh(fleet string, plan shard.Plan, members []string) (Wishes, error)
 			Seen:   at,
 		})
 	}
-	return Wish(plan, election.RosterFrom(fleet, leases, time.Minute, at), nil, nil, Wishes{})
+	return Of(plan, election.RosterFrom(fleet, leases, time.Minute, at), nil, nil, Wishes{})
 }

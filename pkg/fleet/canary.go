@@ -3,25 +3,12 @@ package fleet
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
-
-// FormatAnnotation is on a member's Lease: the newest form of plans that its build reads, see
-// [PlanFormat]. Builds from before there was one refuse a plan with a canary.
-const FormatAnnotation = "flotilla.dev/plan-format"
-
-// PlanFormat is the form of plans that this build reads: 2 may have a canary.
-const PlanFormat = "2"
-
-// VersionOf returns the version of a member's build, as it publishes it; empty if it does not.
-func VersionOf(m election.Member) string {
-	version, _, _ := strings.Cut(m.Annotations[CatalogueAnnotation], " ")
-	return version
-}
 
 // triedOf returns those of the names whose members are of the canary's version.
 func triedOf(members []election.Member, names []string, canary *shard.Canary) []string {
@@ -30,7 +17,7 @@ func triedOf(members []election.Member, names []string, canary *shard.Canary) []
 	}
 	var tried []string
 	for _, m := range members {
-		if VersionOf(m) == canary.Version && slices.Contains(names, m.Name) {
+		if leaseapi.VersionOf(m) == canary.Version && slices.Contains(names, m.Name) {
 			tried = append(tried, m.Name)
 		}
 	}
@@ -45,7 +32,7 @@ func (p *planner) rests(plan shard.Plan) bool {
 		return false
 	}
 	return !plan.Canary.Aborted ||
-		slices.ContainsFunc(p.member.Roster().Members(), func(m election.Member) bool { return VersionOf(m) == plan.Canary.Version })
+		slices.ContainsFunc(p.member.Roster().Members(), func(m election.Member) bool { return leaseapi.VersionOf(m) == plan.Canary.Version })
 }
 
 // kept are shards that the planner does not move: while members of several versions are live, what
@@ -58,7 +45,7 @@ type kept map[shard.ID]bool
 func keepNewest(plan shard.Plan, ring string, roster election.Roster) kept {
 	versions, newest, mixed := map[string]string{}, "", false
 	for i, m := range roster.Members() {
-		v := VersionOf(m)
+		v := leaseapi.VersionOf(m)
 		versions[m.Name] = v
 		mixed = mixed || i > 0 && v != newest
 		if i == 0 || skew.Newer(v, newest) {

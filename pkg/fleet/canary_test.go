@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -31,7 +32,7 @@ func (s *world) seeming(version string) func(*Config) {
 // try puts a canary into the plan, or another one, or takes it out.
 func (s *world) try(canary *shard.Canary) shard.Plan {
 	s.t.Helper()
-	current := must(PlanOf(s.store.Get(PlanLease("flotilla"))))
+	current := must(leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla"))))
 	edited := KeepHomes(current, "namespaces", s.holder)
 	if canary == nil {
 		edited = edited.Promoted(s.holder)
@@ -44,7 +45,7 @@ func (s *world) try(canary *shard.Canary) shard.Plan {
 }
 
 func (s *world) holder(id shard.ID) string {
-	return election.MemberOf(election.RecordFrom(s.store.Get(ShardLease("flotilla", id))).Holder)
+	return election.MemberOf(election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
 }
 
 // has returns what a member works on: "team-a" where the canary is for it, else the shard.
@@ -143,7 +144,7 @@ func TestCanary(t *testing.T) {
 				if now := s.known(t); now.Generation != generation {
 					t.Errorf("generation %d became %d while the canary runs", generation, now.Generation)
 				}
-				if planner := election.MemberOf(s.holderOf(PlanLease("flotilla"))); planner == "c" {
+				if planner := election.MemberOf(s.holderOf(leaseapi.PlanLease("flotilla"))); planner == "c" {
 					t.Error("the planner is c, of the version that is tried")
 				}
 				w.require(2 * time.Second)
@@ -236,7 +237,7 @@ func TestKeepNewest(t *testing.T) {
 			observations = append(observations, election.Observation{
 				Record: election.Record{
 					Name: election.MemberLease("flotilla", name), Holder: name + "_1", Duration: time.Minute, RenewTime: time.Now(), AcquireTime: time.Now(),
-					Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive), CatalogueAnnotation: skew.Build{Version: version, Controllers: []skew.Controller{{Name: "c"}}}.Known().String()},
+					Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive), leaseapi.CatalogueAnnotation: skew.Build{Version: version, Controllers: []skew.Controller{{Name: "c"}}}.Known().String()},
 				},
 				Exists: true, Seen: time.Now(), HolderSeen: time.Now(),
 			})

@@ -4,32 +4,12 @@ import (
 	"context"
 	"math"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // censusCells is how finely a shard's holder tells what its namespaces weigh: about 30 bytes a cell, on each shard's Lease.
 const censusCells = 64
-
-// noNamespaces is the census of a shard without namespaces, on its Lease: an empty annotation would be none at all.
-const noNamespaces = "none"
-
-func censusText(census shard.Census) string {
-	if len(census) == 0 {
-		return noNamespaces
-	}
-	return census.String()
-}
-
-// CensusOn returns what the shard's holder has published on its Lease, and whether it has published anything that can be read.
-func CensusOn(lease election.Observation) (census shard.Census, published bool) {
-	text := lease.Annotations[CensusAnnotation]
-	if text == noNamespaces {
-		return nil, true
-	}
-	census, err := shard.ParseCensus(text)
-	return census, text != "" && err == nil
-}
 
 // takeCensus says on the Lease what the shard weighs, once in a while until ctx ends, and sooner when its objects have become
 // clearly more or fewer.
@@ -77,7 +57,7 @@ func differs(published, objects int64) bool {
 // publish says on the Lease what the shard weighs. Each of weights and load may be missing.
 func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool) {
 	if loaded {
-		takes := ShardMemory{Cached: load.Shared, Fixed: load.Fixed}
+		takes := leaseapi.ShardMemory{Cached: load.Shared, Fixed: load.Fixed}
 		for _, bytes := range load.Namespaces {
 			takes.Cached += bytes
 		}
@@ -86,7 +66,7 @@ func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool) 
 	if weights == nil {
 		return
 	}
-	census := censusText(byMemory(weights, load.Namespaces).Compact(censusCells))
+	census := leaseapi.CensusText(byMemory(weights, load.Namespaces).Compact(censusCells))
 	r.census.Store(&census)
 	counted := Counted{Namespaces: len(weights)}
 	for _, n := range weights {
@@ -120,3 +100,22 @@ func (weighsNothing) Weigh() map[string]int64 { return nil }
 
 // Load implements Loader.
 func (weighsNothing) Load() (Load, bool) { return Load{}, false }
+
+// tellMemory has the member say on its Lease what it takes and uses, until ctx ends. It is not asked
+// for with each renewal, which must not wait for it.
+func (m *Member) tellMemory(ctx context.Context) {
+	if m.config.Memory == nil && m.config.Use == nil {
+		return
+	}
+	for ctx.Err() == nil {
+		if m.config.Memory != nil {
+			text := m.config.Memory().String()
+			m.memory.Store(&text)
+		}
+		if m.config.Use != nil {
+			use := m.config.Use()
+			m.use.Store(&use)
+		}
+		m.pause(ctx, m.config.CensusInterval/6)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -82,9 +83,9 @@ type Config struct {
 	CensusInterval time.Duration
 	// Memory returns what the member says of its memory on its Lease, six times in a CensusInterval. It may take a while. Default: it
 	// says nothing.
-	Memory func() Memory
+	Memory func() leaseapi.Memory
 	// Use returns what the member says of what it uses else, at the same times, and from one goroutine. Default: it says nothing.
-	Use func() Use
+	Use func() leaseapi.Use
 	// Leases of the namespace that the fleet coordinates in.
 	Leases Leases
 	// Clock measures claims, and Work.Unheld. Default: election.NewClock().

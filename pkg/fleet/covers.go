@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // covers remembers what shards' Leases say that they cover: every shard that waits for others asks at each event, and one
@@ -17,14 +18,14 @@ type covers struct {
 // coverRead is what one version of a Lease says.
 type coverRead struct {
 	version string
-	cover   Cover
+	cover   leaseapi.Cover
 	// planned: it is the Lease of a shard in this plan, with the same extent.
 	plan    *inForce
 	planned bool
 }
 
 // of returns what a shard's Lease covers, and whether it is that of a shard in the plan, with the same extent.
-func (c *covers) of(o election.Observation, fleet string, plan *inForce) (Cover, bool) {
+func (c *covers) of(o election.Observation, fleet string, plan *inForce) (leaseapi.Cover, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, known := c.known[o.Name]
@@ -34,7 +35,7 @@ func (c *covers) of(o election.Observation, fleet string, plan *inForce) (Cover,
 	}
 	next := coverRead{version: o.ResourceVersion, cover: last.cover, plan: plan}
 	if !fresh {
-		next.cover = CoverOf(o)
+		next.cover = leaseapi.CoverOf(o)
 	}
 	id, planned := plan.shardOf(fleet, o.Name)
 	next.planned = planned && next.cover.Same(plan.extents[id])

@@ -9,6 +9,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -34,9 +35,9 @@ func coversWorld(tb testing.TB, n int) (*Member, *inForce, []election.Observatio
 		all = append(all, seenMember(fmt.Sprintf("m%d_1", i), "active", nil))
 	}
 	for i, s := range ring.Shards {
-		o := seen(ShardLease("flotilla", s.ID), "a_1", 1, 0, map[string]string{
-			RangeAnnotation: s.Range.String(), ControllersAnnotation: strings.Join(ring.Controllers, ","),
-		}, shardLabels("flotilla", s.ID))
+		o := seen(leaseapi.ShardLease("flotilla", s.ID), "a_1", 1, 0, map[string]string{
+			leaseapi.RangeAnnotation: s.Range.String(), leaseapi.ControllersAnnotation: strings.Join(ring.Controllers, ","),
+		}, leaseapi.ShardLabels("flotilla", s.ID))
 		o.ResourceVersion = strconv.Itoa(i + 1)
 		all = append(all, o)
 	}
@@ -81,7 +82,7 @@ func TestCoversOfWhatHasChanged(t *testing.T) {
 		t.Errorf("%d rivals, when it is in the plan again", n)
 	}
 	other := plan.extents[shard.ID{Ring: "namespaces", Name: "g1-003"}].Range
-	lease.Annotations[RangeAnnotation] = other.String()
+	lease.Annotations[leaseapi.RangeAnnotation] = other.String()
 	lease.ResourceVersion = "100"
 	if n := rivals(without); n != 0 {
 		t.Errorf("%d rivals, now that its Lease says that it covers something else", n)

@@ -23,11 +23,13 @@
 //
 // # A stop
 //
-// An operator may stop the fleet by an annotation on the plan's Lease ([StopAnnotation]). Every member then releases all
-// shards, ends its gates, and says on its Lease that it is still ([StillAnnotation]). Who reads, in one list, that every live
-// member is still and no shard is held, releases the gates as they are in that list: a write since then refuses it. A member
-// that is to work again first takes back what it says, and then waits for new gates, with nothing that it prepared before. A
-// claim that is acquired meanwhile sees the stop when it looks before it runs anything.
+// An operator may stop the fleet by an annotation on the plan's Lease ([leaseapi.StopAnnotation]).
+// Every member then releases all shards, ends its gates, and says on its Lease that it is still
+// ([leaseapi.StillAnnotation]). Who reads, in one list, that every live member is still and no shard
+// is held, releases the gates as they are in that list: a write since then refuses it. A member
+// that is to work again first takes back what it says, and then waits for new gates, with nothing
+// that it prepared before. A claim that is acquired meanwhile sees the stop when it looks before it
+// runs anything.
 //
 // # A handoff
 //

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // joins waits until a member that was launched has its Lease, which takes it a second or two.
@@ -21,8 +22,8 @@ func (s *world) joins(name string) {
 func (s *world) drain(member, value string) {
 	s.t.Helper()
 	if !s.store.Tamper(election.MemberLease("flotilla", member), func(l *coordinationv1.Lease) {
-		if l.Annotations[DrainAnnotation] = value; value == "" {
-			delete(l.Annotations, DrainAnnotation)
+		if l.Annotations[leaseapi.DrainAnnotation] = value; value == "" {
+			delete(l.Annotations, leaseapi.DrainAnnotation)
 		}
 	}) {
 		s.t.Fatalf("%s has no Lease", member)
@@ -92,15 +93,15 @@ func TestDrainOfAll(t *testing.T) {
 
 func TestServersOfLeavesOutDrained(t *testing.T) {
 	member := func(name, rings, drain string) election.Member {
-		return election.Member{Name: name, Annotations: map[string]string{RingsAnnotation: rings, DrainAnnotation: drain}}
+		return election.Member{Name: name, Annotations: map[string]string{leaseapi.RingsAnnotation: rings, leaseapi.DrainAnnotation: drain}}
 	}
 	members := []election.Member{member("a", "", "x"), member("b", "cluster", ""), member("c", "", "")}
 	for ring, want := range map[string]string{"cluster": "[b c]", "namespaces": "[c]"} {
-		if got := ServersOf(members, ring); fmt.Sprint(got) != want {
+		if got := leaseapi.ServersOf(members, ring); fmt.Sprint(got) != want {
 			t.Errorf("ring %s: %v, want %s", ring, got, want)
 		}
 	}
-	if got := fmt.Sprint(ServersOf(members[:2], "namespaces")); got != "[a]" {
+	if got := fmt.Sprint(leaseapi.ServersOf(members[:2], "namespaces")); got != "[a]" {
 		t.Errorf("where only a drained member serves the ring: %s, want [a]", got)
 	}
 }

@@ -17,13 +17,6 @@ import (
 )
 
 const (
-	// KindLabel says what a Lease of the fleet is for, where the API server's fence must tell.
-	KindLabel = "flotilla.dev/kind"
-	// KindMember is its value on the Leases of members.
-	KindMember = "member"
-)
-
-const (
 	// EventFenced: a dead incarnation, Holder, has been fenced on its member's Lease. Duration is how long that took.
 	EventFenced election.EventType = "fenced"
 	// EventFenceRefused: the API server does not let this member write the mark, because of Err.

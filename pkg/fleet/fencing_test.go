@@ -19,6 +19,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -180,7 +181,7 @@ func TestDrainWaitsForTheFence(t *testing.T) {
 			t.Fatalf("%d marks, %d shards were begun", len(marks), len(begun))
 		}
 		for id, at := range begun {
-			if !slices.Contains(left, ShardLease("flotilla", id)) {
+			if !slices.Contains(left, leaseapi.ShardLease("flotilla", id)) {
 				continue
 			}
 			if waited := at.Sub(marks[0].Time); waited < delay {
@@ -297,7 +298,9 @@ func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
 			t.Errorf("fenced by %v, want once, by somebody else", marks)
 		}
 		for _, w := range s.store.History() {
-			id := slices.IndexFunc(s.plan.Shards(), func(proc shard.Shard) bool { return w.After != nil && ShardLease("flotilla", proc.ID) == w.After.Name })
+			id := slices.IndexFunc(s.plan.Shards(), func(proc shard.Shard) bool {
+				return w.After != nil && leaseapi.ShardLease("flotilla", proc.ID) == w.After.Name
+			})
 			if id < 0 || w.Client != "a" || w.Before == nil || *w.Before.Spec.HolderIdentity != c.Incarnation() || *w.After.Spec.HolderIdentity != a.Incarnation() {
 				continue
 			}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -531,7 +532,7 @@ func TestForgedRequestMovesNothing(t *testing.T) {
 		s.launch("a", nil)
 		pass(time.Minute)
 		for _, id := range s.plan.Shards() {
-			lease := s.store.Get(ShardLease("flotilla", id.ID)).DeepCopy()
+			lease := s.store.Get(leaseapi.ShardLease("flotilla", id.ID)).DeepCopy()
 			lease.Annotations[election.NextHolderAnnotation] = election.NewIncarnation("x")
 			s.store.Put(lease)
 		}
@@ -590,7 +591,7 @@ func TestStoppedWhileItIsBuilt(t *testing.T) {
 func (s *world) leases(of *process) []string {
 	var names []string
 	for _, proc := range s.plan.Shards() {
-		if lease := ShardLease("flotilla", proc.ID); s.holderOf(lease) == of.Incarnation() {
+		if lease := leaseapi.ShardLease("flotilla", proc.ID); s.holderOf(lease) == of.Incarnation() {
 			names = append(names, lease)
 		}
 	}
@@ -609,7 +610,7 @@ func TestStoppingReleasesEverything(t *testing.T) {
 			t.Errorf("stopping took %v", took)
 		}
 		for _, id := range s.plan.Shards() {
-			if l := s.store.Get(ShardLease("flotilla", id.ID)); *l.Spec.HolderIdentity != "" {
+			if l := s.store.Get(leaseapi.ShardLease("flotilla", id.ID)); *l.Spec.HolderIdentity != "" {
 				t.Errorf("%s is still held", l.Name)
 			}
 		}
@@ -721,12 +722,12 @@ func TestLookBeforeYouRun(t *testing.T) {
 		pass(time.Minute)
 		s.launch("b", nil)
 		pass(delay - 100*time.Millisecond)
-		lease := s.store.Get(ShardLease("flotilla", shard.ID{Ring: "namespaces", Name: "00"})).DeepCopy()
+		lease := s.store.Get(leaseapi.ShardLease("flotilla", shard.ID{Ring: "namespaces", Name: "00"})).DeepCopy()
 		lease.Name, lease.UID, lease.ResourceVersion = "flotilla-namespaces-elsewhere", "", ""
-		lease.Labels[ShardLabel] = "elsewhere"
+		lease.Labels[leaseapi.ShardLabel] = "elsewhere"
 		holder := election.NewIncarnation("x")
 		lease.Spec.HolderIdentity = &holder
-		lease.Annotations[RangeAnnotation] = shard.Everything().String()
+		lease.Annotations[leaseapi.RangeAnnotation] = shard.Everything().String()
 		s.store.Put(lease)
 		pass(10 * time.Second)
 		for id, w := range s.working() {

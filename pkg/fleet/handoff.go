@@ -13,6 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // preparation is an instance that is built ahead of the claim, behind a fence that is
@@ -178,8 +179,8 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	p.under = m.gates.current()
 	p.gated = !p.under.isOpen()
 	p.began = m.config.Clock.Now()
-	lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID))
-	p.term, p.followed = lease.Transitions, runs(lease)
+	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
+	p.term, p.followed = lease.Transitions, leaseapi.SaysRunning(lease)
 	r.setPrepared(p)
 	unheld := r.unheldByOthers(lease)
 	p.derived = !unheld.IsZero()
@@ -228,7 +229,7 @@ func (r *shardRunner) holdUntilTaken(ctx context.Context, p *preparation, releas
 			asking = ask
 		}
 		if asking && !asked {
-			r.tenure.ask(r.member.observer.Get(ShardLease(r.member.config.Fleet, r.shard.ID)).Holder, r.member.config.Clock.Now())
+			r.tenure.ask(r.member.observer.Get(leaseapi.ShardLease(r.member.config.Fleet, r.shard.ID)).Holder, r.member.config.Clock.Now())
 		}
 		asked = asking
 		r.claimant.SetAsk(asking)
@@ -306,7 +307,7 @@ func (r *shardRunner) refusedWrite(why election.Refusal) {
 }
 
 func (r *shardRunner) report(e election.Event) {
-	e.Name = ShardLease(r.member.config.Fleet, r.shard.ID)
+	e.Name = leaseapi.ShardLease(r.member.config.Fleet, r.shard.ID)
 	r.member.config.Observe(Event{ID: r.shard.ID, Event: e})
 }
 

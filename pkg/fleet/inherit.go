@@ -12,6 +12,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // inherit prepares the shard while live Leases of other shards cover some of it: those of an older plan generation. It says
@@ -147,7 +148,7 @@ func (r *shardRunner) waitForRelease(ctx context.Context, rivals []election.Obse
 		if m.isMemberLease(after.Name) {
 			return before.Exists != after.Exists || before.Annotations[election.EndedAnnotation] != after.Annotations[election.EndedAnnotation]
 		}
-		return slices.Contains(names, after.Name) && isMore(before, after)
+		return slices.Contains(names, after.Name) && leaseapi.MayMoveShards(before, after)
 	})
 	defer stop()
 	for ctx.Err() == nil {
@@ -231,12 +232,7 @@ func (r *shardRunner) within(ctx context.Context, step func(context.Context) err
 
 // isReady tells whether the holder of a Lease has everything prepared, or runs.
 func (m *Member) isReady(o election.Observation, now time.Time) bool {
-	return m.isHeld(o, now) && (o.Annotations[ReadyAnnotation] == strconv.Itoa(int(o.Transitions)) || runs(o))
-}
-
-// runs reports whether the holder of a Lease has said that it runs the shard.
-func runs(o election.Observation) bool {
-	return o.Annotations[RunningAnnotation] == strconv.Itoa(int(o.Transitions))
+	return m.isHeld(o, now) && (o.Annotations[leaseapi.ReadyAnnotation] == strconv.Itoa(int(o.Transitions)) || leaseapi.SaysRunning(o))
 }
 
 func names(leases []election.Observation) []string {

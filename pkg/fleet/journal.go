@@ -8,6 +8,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -204,15 +205,15 @@ func transitions(fleet string, before, after election.Observation, now time.Time
 	if name, ok := strings.CutPrefix(after.Name, election.MemberLease(fleet, "")); ok {
 		return memberTransitions(told(name), before, after)
 	}
-	if after.Name == PlanLease(fleet) {
+	if after.Name == leaseapi.PlanLease(fleet) {
 		return planTransitions(before, after)
 	}
 	if before.Exists == after.Exists && before.Holder == after.Holder && before.Transitions == after.Transitions {
 		return nil // the many: before anything is computed
 	}
-	id, ok := shardOn(fleet, after)
+	id, ok := leaseapi.ShardOn(fleet, after)
 	if !ok {
-		id, ok = shardOn(fleet, before)
+		id, ok = leaseapi.ShardOn(fleet, before)
 	}
 	if !ok {
 		return nil
@@ -261,7 +262,7 @@ func memberTransitions(name string, before, after election.Observation) []Transi
 	struck := fresh && after.Holder == "" && after.HasEnded(before.Holder) && after.RenewTime.Equal(before.RenewTime)
 	note(TransitionSilent, struck)
 	note(TransitionLeft, fresh && after.Holder == "" && !struck)
-	drained, was := after.Annotations[DrainAnnotation] != "", before.Annotations[DrainAnnotation] != ""
+	drained, was := after.Annotations[leaseapi.DrainAnnotation] != "", before.Annotations[leaseapi.DrainAnnotation] != ""
 	note(TransitionDrained, drained && !was)
 	note(TransitionUndrained, was && !drained)
 	return happened
@@ -270,21 +271,15 @@ func memberTransitions(name string, before, after election.Observation) []Transi
 func planTransitions(before, after election.Observation) []Transition {
 	switch {
 	case before.Exists && !after.Exists:
-		return []Transition{{Kind: TransitionLeaseDeleted, From: told(before.Annotations[GenerationAnnotation])}}
-	case before.Annotations[DocumentAnnotation] == after.Annotations[DocumentAnnotation]:
+		return []Transition{{Kind: TransitionLeaseDeleted, From: told(before.Annotations[leaseapi.GenerationAnnotation])}}
+	case before.Annotations[leaseapi.DocumentAnnotation] == after.Annotations[leaseapi.DocumentAnnotation]:
 		return nil
 	default:
 		return []Transition{{
 			Kind: TransitionPlanChanged,
-			From: told(before.Annotations[GenerationAnnotation]), To: told(after.Annotations[GenerationAnnotation]),
+			From: told(before.Annotations[leaseapi.GenerationAnnotation]), To: told(after.Annotations[leaseapi.GenerationAnnotation]),
 		}}
 	}
-}
-
-// shardOn returns the shard that a Lease is for, by its labels, if its name fits them.
-func shardOn(fleet string, o election.Observation) (shard.ID, bool) {
-	id := shard.ID{Ring: o.Labels[RingLabel], Name: o.Labels[ShardLabel]}
-	return id, o.Labels[FleetLabel] == fleet && id.Ring != "" && ShardLease(fleet, id) == o.Name
 }
 
 // holderName returns the member that holds a Lease, or whatever else it names; empty if nobody does.
@@ -296,4 +291,4 @@ func holderName(o election.Observation) string {
 }
 
 // told bounds a text that anybody may have written.
-func told(text string) string { return short(text, maxTold) }
+func told(text string) string { return leaseapi.Shorten(text, maxTold) }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -24,7 +25,7 @@ var journalStart = time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 // seenShard is the Lease of shard namespaces/00, as last seen to change so long before journalStart.
 func seenShard(holder string, term int32, ago time.Duration, annotations map[string]string) election.Observation {
 	id := shard.ID{Ring: "namespaces", Name: "00"}
-	return seen(ShardLease("flotilla", id), holder, term, ago, annotations, shardLabels("flotilla", id))
+	return seen(leaseapi.ShardLease("flotilla", id), holder, term, ago, annotations, leaseapi.ShardLabels("flotilla", id))
 }
 
 func seenMember(holder, state string, annotations map[string]string) election.Observation {
@@ -34,7 +35,7 @@ func seenMember(holder, state string, annotations map[string]string) election.Ob
 }
 
 func seenPlan(generation, document string) election.Observation {
-	return seen("flotilla-plan", "", 0, 0, map[string]string{GenerationAnnotation: generation, DocumentAnnotation: document}, nil)
+	return seen("flotilla-plan", "", 0, 0, map[string]string{leaseapi.GenerationAnnotation: generation, leaseapi.DocumentAnnotation: document}, nil)
 }
 
 func seen(name, holder string, term int32, ago time.Duration, annotations, labels map[string]string) election.Observation {
@@ -58,7 +59,7 @@ func TestTransitions(t *testing.T) {
 		want          []Transition
 	}{
 		"seen for the first time": {election.Observation{}, seenShard("a_1", 3, 0, nil), nil},
-		"renewed":                 {seenShard("a_1", 3, time.Second, nil), seenShard("a_1", 3, 0, map[string]string{RunningAnnotation: "3"}), nil},
+		"renewed":                 {seenShard("a_1", 3, time.Second, nil), seenShard("a_1", 3, 0, map[string]string{leaseapi.RunningAnnotation: "3"}), nil},
 		"created":                 {absent(shardLease), seenShard("a_1", 0, 0, nil), []Transition{{Kind: TransitionAcquired, Shard: id, To: "a"}}},
 		"released":                {seenShard("a_1", 3, 0, asked), seenShard("", 3, 0, asked), []Transition{{Kind: TransitionReleased, Shard: id, From: "a", Term: 3}}},
 		"released late": {
@@ -91,7 +92,7 @@ func TestTransitions(t *testing.T) {
 		"deleted":                       {seenShard("a_1", 3, 0, nil), absent(shardLease), []Transition{{Kind: TransitionLeaseDeleted, Shard: id, From: "a", Term: 3}}},
 		"another fleet's":               {seen("flotilla-x", "a_1", 1, 0, nil, nil), seen("flotilla-x", "b_1", 2, 0, nil, nil), nil},
 		"labels that lie": {
-			seen("flotilla-x", "a_1", 1, 0, nil, shardLabels("flotilla", id)), seen("flotilla-x", "b_1", 2, 0, nil, shardLabels("flotilla", id)), nil,
+			seen("flotilla-x", "a_1", 1, 0, nil, leaseapi.ShardLabels("flotilla", id)), seen("flotilla-x", "b_1", 2, 0, nil, leaseapi.ShardLabels("flotilla", id)), nil,
 		},
 		"labels stripped": {
 			seenShard("a_1", 3, 0, nil), seen(shardLease, "", 3, 0, nil, nil),
@@ -105,8 +106,8 @@ func TestTransitions(t *testing.T) {
 		"leaving":        {seenMember("a_1", "active", nil), seenMember("a_1", "leaving", nil), []Transition{{Kind: TransitionLeaving, Member: "a"}}},
 		"left":           {seenMember("a_1", "leaving", nil), seenMember("", "leaving", nil), []Transition{{Kind: TransitionLeft, Member: "a"}}},
 		"another start":  {seenMember("a_1", "active", nil), seenMember("a_2", "joining", nil), []Transition{{Kind: TransitionJoined, Member: "a"}}},
-		"drained":        {seenMember("a_1", "active", nil), seenMember("a_1", "active", map[string]string{DrainAnnotation: "x"}), []Transition{{Kind: TransitionDrained, Member: "a"}}},
-		"undrained":      {seenMember("a_1", "active", map[string]string{DrainAnnotation: "x"}), seenMember("a_1", "active", nil), []Transition{{Kind: TransitionUndrained, Member: "a"}}},
+		"drained":        {seenMember("a_1", "active", nil), seenMember("a_1", "active", map[string]string{leaseapi.DrainAnnotation: "x"}), []Transition{{Kind: TransitionDrained, Member: "a"}}},
+		"undrained":      {seenMember("a_1", "active", map[string]string{leaseapi.DrainAnnotation: "x"}), seenMember("a_1", "active", nil), []Transition{{Kind: TransitionUndrained, Member: "a"}}},
 		"member deleted": {seenMember("a_1", "active", nil), absent(memberLease), []Transition{{Kind: TransitionLeaseDeleted, Member: "a"}}},
 
 		"first plan":   {absent("flotilla-plan"), seenPlan("1", "x"), []Transition{{Kind: TransitionPlanChanged, To: "1"}}},

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -31,7 +32,7 @@ func (m *Member) judge(current *inForce, lease election.Observation, roster elec
 	var noGood error
 	if current == nil {
 		var good shard.Plan
-		if good, noGood = LastGoodOf(lease.Lease); noGood == nil {
+		if good, noGood = leaseapi.LastGoodOf(lease.Lease); noGood == nil {
 			if current = newInForce(good); m.fits(current, good, roster) == nil {
 				v.plan = current
 			}
@@ -68,7 +69,7 @@ func (m *Member) admit(current *inForce, next shard.Plan, digest string, roster 
 		return err
 	}
 	for i, ring := range next.Rings {
-		if _, known := current.plan.Ring(ring.Name); !known && len(ServersOf(roster.Members(), ring.Name)) == 0 {
+		if _, known := current.plan.Ring(ring.Name); !known && len(leaseapi.ServersOf(roster.Members(), ring.Name)) == 0 {
 			return fmt.Errorf("rings[%d].name: %q is served by no live member: start members with --rings=%s first", i, ring.Name, ring.Name)
 		}
 	}
@@ -79,10 +80,10 @@ func (m *Member) admit(current *inForce, next shard.Plan, digest string, roster 
 // because the Lease does not have that any more: a live member must work by it; where none works by
 // any, it must be the latest that a Lease tells of. Where no Lease tells of one, it is the first.
 func (m *Member) vouched(v verdict, noGood error, roster election.Roster) error {
-	said, by := saidPlan{}, ""
+	said, by := leaseapi.PlanSaid{}, ""
 	for _, member := range roster.Members() {
-		if says := planSaid(member.Annotations); member.Incarnation != m.incarnation && says.known() {
-			if says.is(v) {
+		if says := leaseapi.PlanSaidOn(member.Annotations); member.Incarnation != m.incarnation && says.Known() {
+			if v.is(says) {
 				return nil
 			}
 			said, by = says, "live member "+member.Name+" works"
@@ -90,39 +91,21 @@ func (m *Member) vouched(v verdict, noGood error, roster election.Roster) error 
 	}
 	if by == "" {
 		for _, o := range m.observer.List() {
-			if says := planSaid(o.Annotations); says.generation > said.generation || says.generation == said.generation && says.is(v) {
+			if says := leaseapi.PlanSaidOn(o.Annotations); says.Generation > said.Generation || says.Generation == said.Generation && v.is(says) {
 				said, by = says, "by Lease "+o.Name+" its holder worked"
 			}
 		}
 	}
-	if by == "" || said.is(v) {
+	if by == "" || v.is(said) {
 		return nil
 	}
 	return fmt.Errorf("generation %d: cannot be held against the last good plan (%w), and %s by generation %d, which differs (digest %s, that one is %s)",
-		v.generation, noGood, by, said.generation, v.digest, said.digest)
+		v.generation, noGood, by, said.Generation, v.digest, said.Digest)
 }
 
-// saidPlan is the plan that a member or a shard's holder says it works by.
-type saidPlan struct {
-	generation int64
-	digest     string
-}
-
-// planSaid reads the annotations of a Lease. The result is not known where they say nothing, or
-// nonsense.
-func planSaid(annotations map[string]string) saidPlan {
-	generation, err := strconv.ParseInt(annotations[GenerationAnnotation], 10, 64)
-	if err != nil || generation < 1 || generation >= maxGeneration || annotations[PlanAnnotation] == "" {
-		return saidPlan{}
-	}
-	return saidPlan{generation, annotations[PlanAnnotation]}
-}
-
-func (s saidPlan) known() bool { return s.generation > 0 }
-
-// is reports whether it is the plan that was judged.
-func (s saidPlan) is(v verdict) bool {
-	return s.known() && s.generation == v.generation && s.digest == v.digest
+// is reports whether a Lease says that its holder works by the plan that was judged.
+func (v verdict) is(said leaseapi.PlanSaid) bool {
+	return said.Known() && said.Generation == v.generation && said.Digest == v.digest
 }
 
 // isFollowed reports whether this member refuses the plan on the Lease, and a live member other than
@@ -135,8 +118,8 @@ func (m *Member) isFollowed(roster election.Roster) bool {
 		return false
 	}
 	for _, member := range roster.Members() {
-		says := planSaid(member.Annotations)
-		if member.Incarnation != m.incarnation && (says.is(r.verdict) || says.generation > current.plan.Generation) {
+		says := leaseapi.PlanSaidOn(member.Annotations)
+		if member.Incarnation != m.incarnation && (r.verdict.is(says) || says.Generation > current.plan.Generation) {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // aheadClock is a clock that was set wrong when its process began.
@@ -32,7 +33,7 @@ func TestOneClockIsAhead(t *testing.T) {
 				s.allHeld("a", "b", "c")
 				known := func(proc *process) []string {
 					var names []string
-					for _, m := range KnownMembers("flotilla", proc.observer.List()) {
+					for _, m := range leaseapi.KnownMembers("flotilla", proc.observer.List()) {
 						names = append(names, m.Name)
 					}
 					return names

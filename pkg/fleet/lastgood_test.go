@@ -12,6 +12,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -56,14 +57,16 @@ func TestLargestPlanFitsItsLease(t *testing.T) {
 	plan := largestPlan(t)
 	junk := strings.Repeat("junk ", maxRejected)
 	for name, spoil := range map[string]func(*coordinationv1.Lease){
-		"junk":         func(l *coordinationv1.Lease) { l.Annotations[DocumentAnnotation] = junk[:100<<10] },
-		"nothing else": func(l *coordinationv1.Lease) { l.Annotations = map[string]string{DocumentAnnotation: junk[:250<<10]} },
+		"junk": func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DocumentAnnotation] = junk[:100<<10] },
+		"nothing else": func(l *coordinationv1.Lease) {
+			l.Annotations = map[string]string{leaseapi.DocumentAnnotation: junk[:250<<10]}
+		},
 		"kubectl's copy": func(l *coordinationv1.Lease) {
-			l.Annotations = map[string]string{DocumentAnnotation: "{", lastApplied: junk[:255<<10]}
+			l.Annotations = map[string]string{leaseapi.DocumentAnnotation: "{", "kubectl.kubernetes.io/last-applied-configuration": junk[:255<<10]}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lease, err := WithPlan("flotilla", nil, plan)
+			lease, err := leaseapi.WithPlan("flotilla", nil, plan)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,14 +79,14 @@ func TestLargestPlanFitsItsLease(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			there, err := PlanOf(written)
+			there, err := leaseapi.PlanOf(written)
 			if err != nil || there.Digest() != plan.Digest() || there.Generation != plan.Generation+1 {
 				t.Errorf("generation %d, digest %s, %v; want the plan in force", there.Generation, there.Digest(), err)
 			}
-			if good, err := LastGoodOf(written); err != nil || good.Digest() != plan.Digest() {
+			if good, err := leaseapi.LastGoodOf(written); err != nil || good.Digest() != plan.Digest() {
 				t.Errorf("kept as the last good plan: digest %s, %v; want that of the plan in force", good.Digest(), err)
 			}
-			if rejected := written.Annotations[RejectedAnnotation]; len(rejected) < 1 || len(rejected) > maxRejected+len(cut) {
+			if rejected := written.Annotations[leaseapi.RejectedAnnotation]; len(rejected) < 1 || len(rejected) > maxRejected+len("...") {
 				t.Errorf("%d bytes of what was rejected are kept, want some and at most %d", len(rejected), maxRejected)
 			}
 		})
@@ -100,7 +103,7 @@ func TestPlanThatDoesNotFitIsRefused(t *testing.T) {
 		}
 		*home = (*home)[:250]
 	}
-	if _, err := WithPlan("flotilla", nil, plan); err == nil || !strings.Contains(err.Error(), "shorten the names") {
+	if _, err := leaseapi.WithPlan("flotilla", nil, plan); err == nil || !strings.Contains(err.Error(), "shorten the names") {
 		t.Errorf("written: %v, want what to do", err)
 	}
 }
@@ -108,11 +111,11 @@ func TestPlanThatDoesNotFitIsRefused(t *testing.T) {
 // TestWordOfAnOperator writes a plan over one that all may refuse, on a Lease that has lost the
 // last good one: what was there must not become that.
 func TestWordOfAnOperator(t *testing.T) {
-	lease := must(WithPlan("flotilla", nil, largestPlan(t)))
-	delete(lease.Annotations, LastGoodAnnotation)
+	lease := must(leaseapi.WithPlan("flotilla", nil, largestPlan(t)))
+	delete(lease.Annotations, leaseapi.LastGoodAnnotation)
 	plan := testPlan(t, 4)
 	plan.Generation = 7
-	if good, err := LastGoodOf(must(WithPlan("flotilla", lease, plan))); err != nil || good.Digest() != plan.Digest() || good.Generation != 7 {
+	if good, err := leaseapi.LastGoodOf(must(leaseapi.WithPlan("flotilla", lease, plan))); err != nil || good.Digest() != plan.Digest() || good.Generation != 7 {
 		t.Errorf("kept as the last good plan: generation %d, digest %s, %v; want the operator's", good.Generation, good.Digest(), err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -117,7 +118,7 @@ func (m *Member) look(ctx context.Context, r *shardRunner) (others, error) {
 // of all Leases says the same. It costs a thousand times as much, so a watch that is merely behind, as
 // all are while much is written, gets more time.
 func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
-	reached, known := m.observer.ReachedSelf(ShardLease(m.config.Fleet, r.shard.ID))
+	reached, known := m.observer.ReachedSelf(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
 	if !known {
 		return false
 	}
@@ -139,12 +140,12 @@ func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 }
 
 func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *shardRunner) (others, error) {
-	if lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)); lease.Holder != m.incarnation {
+	if lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID)); lease.Holder != m.incarnation {
 		return others{}, fmt.Errorf("the Lease %s names %q", lease.Name, lease.Holder)
 	}
 	plan := m.inForce.Load()
 	for _, o := range seen {
-		if o.Name != PlanLease(m.config.Fleet) {
+		if o.Name != leaseapi.PlanLease(m.config.Fleet) {
 			continue
 		}
 		plan = m.judge(plan, o, m.Roster()).plan
@@ -171,7 +172,7 @@ func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *sha
 // overlapping returns the Leases of other shards that cover some of what the shard covers.
 func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shard.ID, extent shard.Extent) []election.Observation {
 	var found []election.Observation
-	own := ShardLease(m.config.Fleet, id)
+	own := leaseapi.ShardLease(m.config.Fleet, id)
 	for _, o := range seen {
 		if o.Name == own || !m.isShard(o) {
 			continue

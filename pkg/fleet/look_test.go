@@ -11,6 +11,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -48,11 +49,11 @@ func TestLookIsNotBeforeTheClaim(t *testing.T) {
 				claimed := make(chan struct{})
 				b = s.launch("b", func(c *Config) {
 					client := c.Leases.(*leasetest.Client)
-					c.Leases = beforeClaim{client, ShardLease("flotilla", first), "b", func() {
+					c.Leases = beforeClaim{client, leaseapi.ShardLease("flotilla", first), "b", func() {
 						once.Do(func() {
-							lease := s.store.Get(ShardLease("flotilla", first)).DeepCopy()
-							lease.Name, lease.UID, lease.ResourceVersion = ShardLease("flotilla", elsewhere), "", ""
-							lease.Labels[ShardLabel] = elsewhere.Name
+							lease := s.store.Get(leaseapi.ShardLease("flotilla", first)).DeepCopy()
+							lease.Name, lease.UID, lease.ResourceVersion = leaseapi.ShardLease("flotilla", elsewhere), "", ""
+							lease.Labels[leaseapi.ShardLabel] = elsewhere.Name
 							lease.Spec.HolderIdentity = &holder
 							late(client)
 							s.store.Put(lease)
@@ -69,7 +70,7 @@ func TestLookIsNotBeforeTheClaim(t *testing.T) {
 				s.mu.Lock()
 				delete(s.workers, elsewhere)
 				s.mu.Unlock()
-				s.store.Tamper(ShardLease("flotilla", elsewhere), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil })
+				s.store.Tamper(leaseapi.ShardLease("flotilla", elsewhere), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil })
 				pass(time.Minute)
 				s.allHeld("a", "b")
 			})

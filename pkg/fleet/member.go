@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -43,7 +44,7 @@ type Member struct {
 	// memory is what it says of its memory on its Lease; nil for nothing.
 	memory atomic.Pointer[string]
 	// use is likewise what it says of what it uses.
-	use atomic.Pointer[Use]
+	use atomic.Pointer[leaseapi.Use]
 	// failure is why the member's own Lease could not be acquired or renewed the last
 	// time, or why Leases cannot be read at all.
 	failure atomic.Pointer[error]
@@ -114,7 +115,7 @@ func New(c Config) (*Member, error) {
 		Observer:       m.observer,
 		Clock:          c.Clock,
 		Timing:         c.Timing,
-		Labels:         map[string]string{FleetLabel: c.Fleet, KindLabel: KindMember},
+		Labels:         map[string]string{leaseapi.FleetLabel: c.Fleet, leaseapi.KindLabel: leaseapi.KindMember},
 		OnEvent:        m.observe,
 		RebalanceDelay: c.RebalanceDelay,
 		Turned:         m.turned,

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // observe takes in what happens to the shard's claim, and passes it on. It is called from the claimant's goroutine.
@@ -45,7 +46,7 @@ func (m *Member) leaves(incarnation string) bool {
 // handover says how the shard was given away that has just been released.
 func (r *shardRunner) handover() *Handover {
 	m := r.member
-	h := &Handover{Why: WhyUnwanted, To: m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID)).NextHolder()}
+	h := &Handover{Why: WhyUnwanted, To: m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID)).NextHolder()}
 	h.Drain, h.Overdue = r.tenure.drained()
 	switch plan := m.inForce.Load(); {
 	case !plan.has(r.shard.ID, r.extent):
@@ -75,7 +76,7 @@ func (r *shardRunner) conclude(kind election.EventType, term int32, a *Acquisiti
 			}
 		}
 	}
-	e := election.Event{Type: kind, Name: ShardLease(m.config.Fleet, r.shard.ID), Term: term, Holder: m.incarnation, Duration: a.Unowned, Err: err}
+	e := election.Event{Type: kind, Name: leaseapi.ShardLease(m.config.Fleet, r.shard.ID), Term: term, Holder: m.incarnation, Duration: a.Unowned, Err: err}
 	m.config.Observe(Event{Event: e, ID: r.shard.ID, Acquisition: a})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -118,10 +119,10 @@ func TestDrainThatDoesNotEnd(t *testing.T) {
 				if len(exits) != 1 || exits[0] != handoff+tc.want {
 					t.Errorf("the process was told to end %d times, %v after the work was asked to stop, want once after %v", len(exits), exits, handoff+tc.want)
 				}
-				if !strings.Contains(reason, ShardLease("flotilla", id)) {
+				if !strings.Contains(reason, leaseapi.ShardLease("flotilla", id)) {
 					t.Errorf("the process ends because %q, want the Lease named", reason)
 				}
-				if holder := election.RecordFrom(s.store.Get(ShardLease("flotilla", id))).Holder; released != 0 || holder != a.Incarnation() {
+				if holder := election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder; released != 0 || holder != a.Incarnation() {
 					t.Errorf("released %d times while the work runs, and held by %q, want %q", released, holder, a.Incarnation())
 				}
 				a.free()

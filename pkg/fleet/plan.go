@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,21 +16,8 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
-)
-
-// KindPlan is the value of KindLabel on the Lease that has the plan.
-const KindPlan = "plan"
-
-const (
-	// DocumentAnnotation has the plan, as [shard.Plan.Document] writes it, on the plan's Lease.
-	DocumentAnnotation = "flotilla.dev/plan-document"
-	// RejectedAnnotation has what was written in the plan's place and could not be used, once the planner has put the plan back.
-	RejectedAnnotation = "flotilla.dev/rejected-plan"
-	// LastGoodAnnotation has the plan that the planner works by, as [shard.Plan.Packed] writes it:
-	// what members that start judge the plan by, and work by where that cannot be used. The planner
-	// keeps it up to date.
-	LastGoodAnnotation = "flotilla.dev/last-good-plan"
 )
 
 // An object's annotations have 256 KiB in all, and a plan with many faults has a long list of them.
@@ -40,64 +26,9 @@ const (
 	maxReason   = 1000
 )
 
-// PlanLease returns the name of the Lease that has the fleet's plan: "<fleet>-plan".
-func PlanLease(fleet string) string { return fleet + "-plan" }
-
-// ErrNoPlan says that nobody has written a plan yet.
-var ErrNoPlan = errors.New("there is no plan")
-
 // ErrWithoutPlan is wrapped by the error of an EventPlanRefused where the member knows no good plan
 // to work by instead.
 var ErrWithoutPlan = errors.New("no plan is in force, so no shard runs")
-
-// PlanOf reads the plan from its Lease. The error is ErrNoPlan if there is none, and else names the fault.
-func PlanOf(lease *coordinationv1.Lease) (shard.Plan, error) {
-	if lease == nil || lease.Annotations[DocumentAnnotation] == "" {
-		return shard.Plan{}, ErrNoPlan
-	}
-	plan, err := shard.ParsePlan([]byte(lease.Annotations[DocumentAnnotation]))
-	if err == nil && len(lease.Annotations[DocumentAnnotation]) > shard.MaxPacked {
-		_, err = plan.Packed() // the Lease must have room for it a second time
-	}
-	if err != nil {
-		return shard.Plan{}, fmt.Errorf("annotation %s of Lease %s: %w", DocumentAnnotation, lease.Name, err)
-	}
-	return plan, nil
-}
-
-// WithPlan returns a copy of the plan's Lease, or a new one if it is nil, that has the plan. Written with an update, it is
-// refused by the API server if somebody else has written meanwhile. Where the Lease does not keep
-// the last good plan, that is this one, by the word of whoever writes it: what is there may be what
-// all members refuse.
-func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coordinationv1.Lease, error) {
-	if err := plan.Validate(); err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	document, err := documentOf(plan)
-	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: PlanLease(fleet)}}
-	if lease != nil {
-		out = lease.DeepCopy()
-	}
-	out.Labels, out.Annotations = maps.Clone(out.Labels), maps.Clone(out.Annotations)
-	if out.Labels == nil {
-		out.Labels = map[string]string{}
-	}
-	if out.Annotations == nil {
-		out.Annotations = map[string]string{}
-	}
-	if _, err := LastGoodOf(out); err != nil {
-		if out.Annotations[LastGoodAnnotation], err = plan.Packed(); err != nil {
-			return nil, fmt.Errorf("plan: %w", err)
-		}
-	}
-	out.Labels[FleetLabel], out.Labels[KindLabel] = fleet, KindPlan
-	out.Annotations[DocumentAnnotation] = document
-	out.Annotations[GenerationAnnotation] = strconv.FormatInt(plan.Generation, 10)
-	return out, fit(out.Annotations)
-}
 
 // KeepHomes returns the plan with the holders of those shards of a ring as their homes that have none yet. Without homes,
 // the consistent hashing moves some shards that a change of the others does not concern. holder may return the empty string.
@@ -163,14 +94,14 @@ type lastPlan struct {
 // planOf is PlanOf, with the plan's digest.
 func (m *Member) planOf(lease *coordinationv1.Lease) (plan shard.Plan, digest string, err error) {
 	if lease == nil {
-		return shard.Plan{}, "", ErrNoPlan
+		return shard.Plan{}, "", leaseapi.ErrNoPlan
 	}
-	text := lease.Annotations[DocumentAnnotation]
+	text := lease.Annotations[leaseapi.DocumentAnnotation]
 	if last := m.lastPlan.Load(); last != nil && last.text == text {
 		return last.plan, last.digest, last.err
 	}
 	last := &lastPlan{text: text}
-	if last.plan, last.err = PlanOf(lease); last.err == nil {
+	if last.plan, last.err = leaseapi.PlanOf(lease); last.err == nil {
 		last.digest = last.plan.Digest()
 	}
 	m.lastPlan.Store(last)
@@ -197,7 +128,7 @@ func (m *Member) Refused() error {
 // in force has changed. A plan that it refuses leaves the one in force as it is; a member that has
 // just started then works by the last good one.
 func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
-	lease := m.observer.Get(PlanLease(m.config.Fleet))
+	lease := m.observer.Get(leaseapi.PlanLease(m.config.Fleet))
 	if !lease.Exists {
 		return false
 	}
@@ -222,7 +153,7 @@ func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
 
 // refuse says so, once for each version of the Lease and reason.
 func (m *Member) refuse(ctx context.Context, lease election.Observation, v verdict) {
-	r := refusal{text: lease.Annotations[DocumentAnnotation], verdict: v}
+	r := refusal{text: lease.Annotations[leaseapi.DocumentAnnotation], verdict: v}
 	if last := m.refused.Swap(&r); last != nil && last.text == r.text && last.err.Error() == v.err.Error() {
 		return
 	}
@@ -238,45 +169,34 @@ func (m *Member) refuse(ctx context.Context, lease election.Observation, v verdi
 }
 
 func (m *Member) reportPlan(kind election.EventType, err error) {
-	m.config.Observe(Event{Event: election.Event{Type: kind, Name: PlanLease(m.config.Fleet), Err: err}})
+	m.config.Observe(Event{Event: election.Event{Type: kind, Name: leaseapi.PlanLease(m.config.Fleet), Err: err}})
 }
 
 // memberAnnotations are what a member says of itself on its Lease.
 func (m *Member) memberAnnotations() map[string]string {
 	a := map[string]string{
-		RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","),
-		PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: "",
-		CatalogueAnnotation: m.catalogue, FormatAnnotation: PlanFormat, StillAnnotation: m.stopping.annotation(),
-		UseAnnotation: "", HealthAnnotation: "", NodeAnnotation: m.config.Node, ZoneAnnotation: m.config.Zone,
+		leaseapi.RingsAnnotation: m.config.rings(), leaseapi.GatesAnnotation: strings.Join(m.config.Gates, ","),
+		leaseapi.PlanAnnotation: "", leaseapi.GenerationAnnotation: "", leaseapi.RefusedAnnotation: "",
+		leaseapi.CatalogueAnnotation: m.catalogue, leaseapi.FormatAnnotation: leaseapi.PlanFormat, leaseapi.StillAnnotation: m.stopping.annotation(),
+		leaseapi.UseAnnotation: "", leaseapi.HealthAnnotation: "", leaseapi.NodeAnnotation: m.config.Node, leaseapi.ZoneAnnotation: m.config.Zone,
 	}
 	if f := m.inForce.Load(); f != nil {
-		a[PlanAnnotation], a[GenerationAnnotation] = f.digest, strconv.FormatInt(f.plan.Generation, 10)
+		a[leaseapi.PlanAnnotation], a[leaseapi.GenerationAnnotation] = f.digest, strconv.FormatInt(f.plan.Generation, 10)
 	}
 	if r := m.refused.Load(); r != nil {
-		a[RefusedAnnotation] = short(fmt.Sprintf("%d: %v", r.generation, r.err), maxReason)
+		a[leaseapi.RefusedAnnotation] = leaseapi.Shorten(fmt.Sprintf("%d: %v", r.generation, r.err), maxReason)
 	}
 	if text := m.memory.Load(); text != nil {
-		a[MemoryAnnotation] = *text
+		a[leaseapi.MemoryAnnotation] = *text
 	}
 	if use := m.use.Load(); use != nil {
-		a[UseAnnotation] = use.String()
+		a[leaseapi.UseAnnotation] = use.String()
 		if use.Health != nil {
-			a[HealthAnnotation] = use.Health.String()
+			a[leaseapi.HealthAnnotation] = use.Health.String()
 		}
 	}
 	return a
 }
-
-// short returns at most n bytes of a text, and cut after them if there are more.
-func short(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "") + cut
-}
-
-// cut ends a text that was too long.
-const cut = "..."
 
 // waitForPlan returns once a plan is in force, or false when ctx has ended or the membership is lost. Where there is none and
 // no live Lease tells of one, it writes the first.
@@ -290,7 +210,7 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 		if m.adopt(ctx, m.Roster()) {
 			return true
 		}
-		if lease := m.observer.Get(PlanLease(m.config.Fleet)); !lease.Exists || lease.Annotations[DocumentAnnotation] == "" {
+		if lease := m.observer.Get(leaseapi.PlanLease(m.config.Fleet)); !lease.Exists || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
 			witness := m.liveShard(now)
 			if witness.Name == "" {
 				witness = m.stillMember()
@@ -329,7 +249,7 @@ func (m *Member) waitForPlan(ctx context.Context) bool {
 // stopped: it knows the plan, and puts that and the stop back. Its zero value if there is none.
 func (m *Member) stillMember() election.Observation {
 	for _, member := range m.Roster().Members() {
-		if member.Incarnation != m.incarnation && member.Annotations[StillAnnotation] != "" {
+		if member.Incarnation != m.incarnation && member.Annotations[leaseapi.StillAnnotation] != "" {
 			return m.observer.Get(election.MemberLease(m.config.Fleet, member.Name))
 		}
 	}
@@ -353,12 +273,12 @@ func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, pla
 	if plant.GenerationKept && plan.Generation > 1 {
 		plan.Generation--
 	}
-	next, err := WithPlan(m.config.Fleet, lease, plan)
+	next, err := leaseapi.WithPlan(m.config.Fleet, lease, plan)
 	if err != nil {
 		return err
 	}
-	if stop := m.stopping.text(); stop != "" && (lease == nil || lease.Annotations[DocumentAnnotation] == "") {
-		next.Annotations[StopAnnotation] = stop // gone with the Lease, and not by an operator
+	if stop := m.stopping.text(); stop != "" && (lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] == "") {
+		next.Annotations[leaseapi.StopAnnotation] = stop // gone with the Lease, and not by an operator
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 	defer cancel()
@@ -371,7 +291,7 @@ func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, pla
 	} else {
 		written, err = m.config.Leases.Update(ctx, next, metav1.UpdateOptions{})
 	}
-	m.config.Observe(Event{Event: election.Event{Type: EventPlanWritten, Name: PlanLease(m.config.Fleet), Duration: m.config.Clock.Now().Sub(began), Err: err}})
+	m.config.Observe(Event{Event: election.Event{Type: EventPlanWritten, Name: leaseapi.PlanLease(m.config.Fleet), Duration: m.config.Clock.Now().Sub(began), Err: err}})
 	if err != nil {
 		return err
 	}

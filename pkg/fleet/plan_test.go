@@ -13,13 +13,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // apply writes a plan as an operator does, and has the test know it.
 func (s *world) apply(plan shard.Plan) {
 	s.t.Helper()
-	lease, err := WithPlan("flotilla", s.store.Get(PlanLease("flotilla")), plan)
+	lease, err := leaseapi.WithPlan("flotilla", s.store.Get(leaseapi.PlanLease("flotilla")), plan)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -32,12 +33,12 @@ func (s *world) apply(plan shard.Plan) {
 // next returns the present plan with another generation and ring namespaces changed.
 func (s *world) next(change func(*shard.Ring)) shard.Plan {
 	s.t.Helper()
-	current, err := PlanOf(s.store.Get(PlanLease("flotilla")))
+	current, err := leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla")))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	edited := KeepHomes(current, "namespaces", func(id shard.ID) string {
-		return election.MemberOf(election.RecordFrom(s.store.Get(ShardLease("flotilla", id))).Holder)
+		return election.MemberOf(election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
 	})
 	for i := range edited.Rings {
 		edited.Rings[i].Shards = slices.Clone(edited.Rings[i].Shards)
@@ -72,7 +73,7 @@ func merge(r *shard.Ring, i int) {
 func (s *world) terms() map[shard.ID]int32 {
 	terms := map[shard.ID]int32{}
 	for _, proc := range s.plan.Shards() {
-		terms[proc.ID] = election.RecordFrom(s.store.Get(ShardLease("flotilla", proc.ID))).Transitions
+		terms[proc.ID] = election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", proc.ID))).Transitions
 	}
 	return terms
 }
@@ -255,13 +256,13 @@ func TestStoppedAsItInherits(t *testing.T) {
 // TestSpoiltPlan has somebody write nonsense in the plan's place: the last good plan stays in force and is put back.
 func TestSpoiltPlan(t *testing.T) {
 	for name, spoil := range map[string]func(lease *coordinationv1.Lease){
-		"junk":    func(l *coordinationv1.Lease) { l.Annotations[DocumentAnnotation] = "{junk" },
+		"junk":    func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DocumentAnnotation] = "{junk" },
 		"nothing": func(l *coordinationv1.Lease) { l.Annotations = nil },
 		"a gap": func(l *coordinationv1.Lease) {
-			l.Annotations[DocumentAnnotation] = strings.Replace(l.Annotations[DocumentAnnotation], "0x4000000000000000-", "0x5000000000000000-", 1)
+			l.Annotations[leaseapi.DocumentAnnotation] = strings.Replace(l.Annotations[leaseapi.DocumentAnnotation], "0x4000000000000000-", "0x5000000000000000-", 1)
 		},
 		"an older generation": func(l *coordinationv1.Lease) {
-			l.Annotations[DocumentAnnotation] = strings.Replace(l.Annotations[DocumentAnnotation], `"generation": 2`, `"generation": 1`, 1)
+			l.Annotations[leaseapi.DocumentAnnotation] = strings.Replace(l.Annotations[leaseapi.DocumentAnnotation], `"generation": 2`, `"generation": 1`, 1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -274,10 +275,10 @@ func TestSpoiltPlan(t *testing.T) {
 				pass(5 * time.Second)
 				s.requireWorked()
 				before := s.terms()
-				lease := s.store.Get(PlanLease("flotilla")).DeepCopy()
-				text := lease.Annotations[DocumentAnnotation]
+				lease := s.store.Get(leaseapi.PlanLease("flotilla")).DeepCopy()
+				text := lease.Annotations[leaseapi.DocumentAnnotation]
 				spoil(lease)
-				if lease.Annotations[DocumentAnnotation] == text {
+				if lease.Annotations[leaseapi.DocumentAnnotation] == text {
 					t.Fatal("nothing was spoilt")
 				}
 				s.store.Put(lease)
@@ -294,11 +295,11 @@ func TestSpoiltPlan(t *testing.T) {
 						t.Errorf("%s was stopped", id)
 					}
 				}
-				plan, err := PlanOf(s.store.Get(PlanLease("flotilla")))
+				plan, err := leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla")))
 				if err != nil || plan.Digest() != s.plan.Digest() || plan.Generation <= s.plan.Generation {
 					t.Errorf("what was put back is generation %d, %v; the last good one was %d", plan.Generation, err, s.plan.Generation)
 				}
-				if kept := s.store.Get(PlanLease("flotilla")).Annotations[RejectedAnnotation]; kept != lease.Annotations[DocumentAnnotation] {
+				if kept := s.store.Get(leaseapi.PlanLease("flotilla")).Annotations[leaseapi.RejectedAnnotation]; kept != lease.Annotations[leaseapi.DocumentAnnotation] {
 					t.Errorf("what was rejected has been kept as %q", kept)
 				}
 			})
@@ -313,10 +314,10 @@ func TestSpoiltPlanWithoutPlanner(t *testing.T) {
 		s.launch("b", nil)
 		pass(time.Minute)
 		before := s.terms()
-		lease := s.store.Get(PlanLease("flotilla")).DeepCopy()
+		lease := s.store.Get(leaseapi.PlanLease("flotilla")).DeepCopy()
 		nobody := election.NewIncarnation("nobody")
 		lease.Spec.HolderIdentity = &nobody
-		lease.Annotations[DocumentAnnotation] = strings.Replace(lease.Annotations[DocumentAnnotation], "0x4000000000000000-", "0x5000000000000000-", 1)
+		lease.Annotations[leaseapi.DocumentAnnotation] = strings.Replace(lease.Annotations[leaseapi.DocumentAnnotation], "0x4000000000000000-", "0x5000000000000000-", 1)
 		s.store.Put(lease)
 		pass(10 * time.Second)
 		if s.reported(EventPlanRefused) != 2 {
@@ -328,7 +329,7 @@ func TestSpoiltPlanWithoutPlanner(t *testing.T) {
 				t.Errorf("%s was stopped", id)
 			}
 		}
-		if said := s.store.Get("flotilla-member-a").Annotations[RefusedAnnotation]; !strings.Contains(said, "rings[0]") {
+		if said := s.store.Get("flotilla-member-a").Annotations[leaseapi.RefusedAnnotation]; !strings.Contains(said, "rings[0]") {
 			t.Errorf("the member's Lease says %q, want the field", said)
 		}
 	})
@@ -344,13 +345,13 @@ func TestTwoPlansOfOneGeneration(t *testing.T) {
 		b := s.launch("b", nil)
 		pass(time.Minute)
 		// What is on the Lease is not what a and b work by, and a newcomer knows nothing else.
-		lease := must(WithPlan("flotilla", s.store.Get(PlanLease("flotilla")), other))
+		lease := must(leaseapi.WithPlan("flotilla", s.store.Get(leaseapi.PlanLease("flotilla")), other))
 		nobody := election.NewIncarnation("nobody") // plans for as long as the Lease lasts
 		lease.Spec.HolderIdentity = &nobody
 		s.store.Put(lease)
 		c := s.launch("c", nil)
 		pass(2 * time.Minute)
-		plan := must(PlanOf(s.store.Get(PlanLease("flotilla"))))
+		plan := must(leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla"))))
 		for _, proc := range []*process{a, b, c} {
 			if got, _ := proc.Plan(); got.Digest() != plan.Digest() || proc.Refused() != nil {
 				t.Errorf("%s works by generation %d, %s; on the Lease is %d, %s: %v", proc.Incarnation(), got.Generation, got.Digest(), plan.Generation, plan.Digest(), proc.Refused())

@@ -12,11 +12,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// maxGeneration is beyond what any fleet comes to: who says more on a Lease has been tampered with.
-const maxGeneration = 1 << 53
 
 // planner is the member's part in writing the plan. Whoever holds the plan's Lease plans, and no other member; but what makes
 // a change of plan safe is the compare-and-swap of that Lease alone, so an operator may write it as well.
@@ -43,13 +42,13 @@ func (m *Member) newPlanner() (*planner, error) {
 	p := &planner{member: m}
 	var err error
 	p.claimant, err = election.NewClaimant(election.ClaimantConfig{
-		Name:      PlanLease(m.config.Fleet),
+		Name:      leaseapi.PlanLease(m.config.Fleet),
 		Identity:  m.incarnation,
 		Client:    m.config.Leases,
 		Observer:  m.observer,
 		Clock:     m.config.Clock,
 		Timing:    m.config.Timing,
-		Labels:    map[string]string{FleetLabel: m.config.Fleet, KindLabel: KindPlan},
+		Labels:    map[string]string{leaseapi.FleetLabel: m.config.Fleet, leaseapi.KindLabel: leaseapi.KindPlan},
 		Revoked:   m.membership.Lost(),
 		Heartbeat: m.membership,
 		Work:      p.work,
@@ -72,7 +71,7 @@ func (p *planner) run(ctx context.Context) {
 	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
 		return before.Exists != after.Exists || before.Holder != after.Holder ||
 			before.Annotations[election.StateAnnotation] != after.Annotations[election.StateAnnotation] ||
-			before.Annotations[PlanAnnotation] != after.Annotations[PlanAnnotation]
+			before.Annotations[leaseapi.PlanAnnotation] != after.Annotations[leaseapi.PlanAnnotation]
 	})
 	defer stop()
 	for ctx.Err() == nil {
@@ -88,7 +87,7 @@ func (p *planner) run(ctx context.Context) {
 // work plans for one term.
 func (p *planner) work(ctx context.Context, _ *election.Claim) {
 	m := p.member
-	changed, stop := m.observer.SubscribeChanges(isMore)
+	changed, stop := m.observer.SubscribeChanges(leaseapi.MayMoveShards)
 	defer stop()
 	// Who was the planner before may just have changed something.
 	p.last = m.config.Clock.Now()
@@ -105,7 +104,7 @@ func (p *planner) work(ctx context.Context, _ *election.Claim) {
 func (p *planner) plan(ctx context.Context) bool {
 	m := p.member
 	now := m.config.Clock.Now()
-	lease := m.observer.Get(PlanLease(m.config.Fleet))
+	lease := m.observer.Get(leaseapi.PlanLease(m.config.Fleet))
 	if !lease.Exists || lease.Holder != m.incarnation {
 		return false // about to be noticed
 	}
@@ -157,9 +156,9 @@ func (p *planner) plan(ctx context.Context) bool {
 func (p *planner) astray(now time.Time) (generation int64, found bool) {
 	m, plan := p.member, p.member.inForce.Load()
 	for _, member := range election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, now).Members() {
-		digest := member.Annotations[PlanAnnotation]
-		theirs, err := strconv.ParseInt(member.Annotations[GenerationAnnotation], 10, 64)
-		if err == nil && theirs < maxGeneration && digest != "" && digest != plan.digest && theirs >= max(plan.plan.Generation, generation) {
+		digest := member.Annotations[leaseapi.PlanAnnotation]
+		theirs, err := strconv.ParseInt(member.Annotations[leaseapi.GenerationAnnotation], 10, 64)
+		if err == nil && theirs < leaseapi.MaxGeneration && digest != "" && digest != plan.digest && theirs >= max(plan.plan.Generation, generation) {
 			generation, found = theirs, true
 		}
 	}
@@ -170,8 +169,8 @@ func (p *planner) astray(now time.Time) (generation int64, found bool) {
 func (m *Member) settled(ring shard.Ring, now time.Time) bool {
 	plan, wishes := m.inForce.Load(), m.Wishes()
 	for _, id := range ring.IDs() {
-		lease := m.observer.Get(ShardLease(m.config.Fleet, id))
-		if !m.isHeld(lease, now) || lease.Annotations[ReadyAnnotation] != "" || election.MemberOf(lease.Holder) != wishes.Owner(id) {
+		lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id))
+		if !m.isHeld(lease, now) || lease.Annotations[leaseapi.ReadyAnnotation] != "" || election.MemberOf(lease.Holder) != wishes.Owner(id) {
 			return false
 		}
 	}
@@ -183,11 +182,11 @@ func (m *Member) settled(ring shard.Ring, now time.Time) bool {
 // putBack writes the plan in force once more where somebody has spoilt it, and keeps what was there.
 func (p *planner) putBack(ctx context.Context, lease election.Observation, plan shard.Plan, there int64) bool {
 	spoilt := lease.Lease.DeepCopy()
-	if text := spoilt.Annotations[DocumentAnnotation]; text != "" {
-		spoilt.Annotations[RejectedAnnotation] = short(text, maxRejected)
+	if text := spoilt.Annotations[leaseapi.DocumentAnnotation]; text != "" {
+		spoilt.Annotations[leaseapi.RejectedAnnotation] = leaseapi.Shorten(text, maxRejected)
 	}
 	if good := p.lastGood(); good != "" {
-		metav1.SetMetaDataAnnotation(&spoilt.ObjectMeta, LastGoodAnnotation, good)
+		metav1.SetMetaDataAnnotation(&spoilt.ObjectMeta, leaseapi.LastGoodAnnotation, good)
 	}
 	plan.Generation = max(plan.Generation, there) + 1
 	if err := p.member.writePlan(ctx, spoilt, plan); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -66,7 +67,7 @@ func (s *world) loads() (map[string]int64, float64) {
 // known takes in the plan that the fleet has made for itself.
 func (s *world) known(t *testing.T) shard.Plan {
 	t.Helper()
-	plan, err := PlanOf(s.store.Get(PlanLease("flotilla")))
+	plan, err := leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +253,7 @@ func TestPlannerDies(t *testing.T) {
 		}
 		pass(time.Minute)
 		for range 3 {
-			planner := election.MemberOf(election.RecordFrom(s.store.Get(PlanLease("flotilla"))).Holder)
+			planner := election.MemberOf(election.RecordFrom(s.store.Get(leaseapi.PlanLease("flotilla"))).Holder)
 			before := s.known(t).Generation
 			processes[planner].client.Block()
 			pass(20 * time.Second)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -31,7 +32,7 @@ type outlook struct {
 	ring shard.Ring
 	// members are those that serve the ring and are there to stay, sorted.
 	members []string
-	weights Weights
+	weights leaseapi.Weights
 	// judgeable is set if all members are there, and everything they carry has been weighed.
 	judgeable bool
 	// newest are shards that stay with members of the newest version.
@@ -53,10 +54,10 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	}
 	observations := m.observer.List()
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
-	members := Stayers(KnownMembers(m.config.Fleet, observations), roster, ring)
+	members := leaseapi.Stayers(leaseapi.KnownMembers(m.config.Fleet, observations), roster, ring)
 	wishes := m.Wishes()
 	carrier := func(id shard.ID) string { return wishes.Carrier(plan, id) }
-	weights, complete := WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, carrier)
+	weights, complete := leaseapi.WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, carrier)
 	if !complete {
 		return change{}, false
 	}

@@ -37,7 +37,7 @@ func (p *prospects) look(plan shard.Plan, roster election.Roster, known []electi
 		return
 	}
 	// That the plan can be placed, the wishes of the moment have shown.
-	if w, err := Wish(plan, roster, known, holders, p.wishes); err == nil {
+	if w, err := Of(plan, roster, known, holders, p.wishes); err == nil {
 		p.wishes = w
 	}
 }

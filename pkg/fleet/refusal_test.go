@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -50,8 +51,8 @@ func (s *world) applyBad(change func(*shard.Plan), tamper ...func(*coordinationv
 	plan.Generation += 5 // beyond what is refused
 	change(&plan)
 	document := must(plan.Document())
-	s.store.Tamper(PlanLease("flotilla"), func(l *coordinationv1.Lease) {
-		l.Annotations[DocumentAnnotation] = document
+	s.store.Tamper(leaseapi.PlanLease("flotilla"), func(l *coordinationv1.Lease) {
+		l.Annotations[leaseapi.DocumentAnnotation] = document
 		for _, f := range tamper {
 			f(l)
 		}
@@ -144,8 +145,8 @@ func TestPlanThatMayNotFollow(t *testing.T) {
 
 // TestLastGoodPlanIsLost has somebody write a bad plan and remove what it would be judged by.
 func TestLastGoodPlanIsLost(t *testing.T) {
-	forget := func(l *coordinationv1.Lease) { delete(l.Annotations, LastGoodAnnotation) }
-	spoil := func(l *coordinationv1.Lease) { l.Annotations[LastGoodAnnotation] = "junk" }
+	forget := func(l *coordinationv1.Lease) { delete(l.Annotations, leaseapi.LastGoodAnnotation) }
+	spoil := func(l *coordinationv1.Lease) { l.Annotations[leaseapi.LastGoodAnnotation] = "junk" }
 	const want = "rings[0].shards[1].range"
 	for name, tamper := range map[string]func(*coordinationv1.Lease){"removed": forget, "spoilt": spoil} {
 		t.Run(name+" while members live", func(t *testing.T) {
@@ -158,7 +159,7 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 				pass(time.Minute)
 				s.requireRefused(b, want, good)
 				s.requireWorked()
-				if kept, err := LastGoodOf(s.store.Get(PlanLease("flotilla"))); err != nil || kept.Digest() != good.Digest() {
+				if kept, err := leaseapi.LastGoodOf(s.store.Get(leaseapi.PlanLease("flotilla"))); err != nil || kept.Digest() != good.Digest() {
 					t.Errorf("the Lease keeps generation %d as the last good plan, %v; want %d", kept.Generation, err, good.Generation)
 				}
 			})
@@ -172,7 +173,7 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 				bad := s.applyBad(badPlans[want], tamper)
 				b := s.launch("b", picky)
 				pass(time.Minute)
-				if _, known := b.Plan(); known || b.Refused() == nil || !strings.Contains(b.Refused().Error(), LastGoodAnnotation) {
+				if _, known := b.Plan(); known || b.Refused() == nil || !strings.Contains(b.Refused().Error(), leaseapi.LastGoodAnnotation) {
 					t.Errorf("b refuses because of %v, want that the last good plan is not known", b.Refused())
 				}
 				if n := len(s.working()); n != 0 {
@@ -194,7 +195,7 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 				a := s.launch("a", picky)
 				pass(time.Minute)
 				a.die()
-				s.store.Tamper(PlanLease("flotilla"), tamper) // or it was written by a version that does not know it
+				s.store.Tamper(leaseapi.PlanLease("flotilla"), tamper) // or it was written by a version that does not know it
 				s.launch("b", picky)
 				pass(time.Minute)
 				s.requireWorked()
@@ -240,7 +241,7 @@ func someRefuse(t *testing.T, next func(s *world)) {
 			t.Helper()
 			for _, lease := range must(s.store.Client("test").List(t.Context(), metav1.ListOptions{})).Items {
 				for _, proc := range refusing {
-					if id := (shard.ID{Ring: lease.Labels[RingLabel], Name: lease.Labels[ShardLabel]}); id.Ring != "" && election.RecordFrom(&lease).Holder == proc.Incarnation() {
+					if id := (shard.ID{Ring: lease.Labels[leaseapi.RingLabel], Name: lease.Labels[leaseapi.ShardLabel]}); id.Ring != "" && election.RecordFrom(&lease).Holder == proc.Incarnation() {
 						if _, planned := plan.Shard(id); planned && id.Ring == "namespaces" {
 							t.Errorf("%s: %s holds %s, which it cannot run", when, proc.Incarnation(), lease.Name)
 						}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -26,7 +27,7 @@ func (s *world) planned(t *testing.T, replanning func(*Config)) (processes map[s
 		processes[name] = s.launch(name, replanning)
 	}
 	pass(10 * time.Minute)
-	return processes, s.known(t), election.MemberOf(election.RecordFrom(s.store.Get(PlanLease("flotilla"))).Holder)
+	return processes, s.known(t), election.MemberOf(election.RecordFrom(s.store.Get(leaseapi.PlanLease("flotilla"))).Holder)
 }
 
 func rarely(c *Config) {

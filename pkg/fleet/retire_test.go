@@ -13,6 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -48,7 +49,7 @@ func TestLeasesOfShardsThatAreNoMoreAreRetired(t *testing.T) {
 		pass(2 * time.Minute)
 		s.requireRetired(mergedAway, true)
 		for _, proc := range s.plan.Shards() {
-			if s.isRetired(ShardLease("flotilla", proc.ID)) {
+			if s.isRetired(leaseapi.ShardLease("flotilla", proc.ID)) {
 				t.Errorf("the Lease of %s is retired, which is in the plan", proc.ID)
 			}
 		}
@@ -65,7 +66,7 @@ func TestLeasesOfShardsThatAreNoMoreAreRetired(t *testing.T) {
 		pass(time.Minute)
 		s.allHeld("a", "b")
 		again := s.store.Get(mergedAway)
-		if r := election.RecordFrom(again); r.Transitions != term+1 || r.IsRetired() || len(again.OwnerReferences) > 0 || !maps.Equal(r.Labels, shardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "01"})) {
+		if r := election.RecordFrom(again); r.Transitions != term+1 || r.IsRetired() || len(again.OwnerReferences) > 0 || !maps.Equal(r.Labels, leaseapi.ShardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "01"})) {
 			t.Errorf("a shard of the same name, after term %d, has %+v", term, again)
 		}
 	})
@@ -91,8 +92,8 @@ func TestNothingIsRetiredWhileAnythingMoves(t *testing.T) {
 		c := s.launch("c", func(c *Config) { c.Leases = &clinging{c.Leases.(*leasetest.Client), "flotilla-namespaces-old"} })
 		pass(time.Minute)
 		held := foreign("flotilla-namespaces-old", c.Incarnation())
-		held.Labels = shardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "old"})
-		held.Annotations = map[string]string{RangeAnnotation: s.plan.Rings[0].Shards[3].Range.String(), ControllersAnnotation: "x"}
+		held.Labels = leaseapi.ShardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "old"})
+		held.Annotations = map[string]string{leaseapi.RangeAnnotation: s.plan.Rings[0].Shards[3].Range.String(), leaseapi.ControllersAnnotation: "x"}
 		s.apply(s.next(func(r *shard.Ring) { merge(r, 0) }))
 		s.store.Put(held)
 		pass(10 * time.Minute)

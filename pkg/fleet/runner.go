@@ -14,6 +14,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -38,7 +39,7 @@ type shardRunner struct {
 	// census is what the shard's namespaces weighed last.
 	census atomic.Pointer[string]
 	// takes is what it took of the memory.
-	takes atomic.Pointer[ShardMemory]
+	takes atomic.Pointer[leaseapi.ShardMemory]
 	// counted is how many objects and namespaces that was.
 	counted atomic.Pointer[Counted]
 	// running tells whether the work has been started and has not returned, up whether its controllers run, inherits whether
@@ -65,13 +66,13 @@ func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, err
 	r.lacks = m.config.Catalogue.Lacks(r.extent.Controllers, scopeOf(s))
 	var err error
 	r.claimant, err = election.NewClaimant(election.ClaimantConfig{
-		Name:         ShardLease(m.config.Fleet, s.ID),
+		Name:         leaseapi.ShardLease(m.config.Fleet, s.ID),
 		Identity:     m.incarnation,
 		Client:       m.config.Leases,
 		Observer:     m.observer,
 		Clock:        m.config.Clock,
 		Timing:       m.config.Timing,
-		Labels:       shardLabels(m.config.Fleet, s.ID),
+		Labels:       leaseapi.ShardLabels(m.config.Fleet, s.ID),
 		Annotations:  r.annotations,
 		Leave:        r.leave,
 		Heartbeat:    m.membership,
@@ -96,23 +97,23 @@ func (r *shardRunner) run(ctx context.Context) {
 func (r *shardRunner) annotations() map[string]string {
 	plan := r.plan.Load()
 	a := map[string]string{
-		PlanAnnotation:        plan.digest,
-		GenerationAnnotation:  strconv.FormatInt(plan.plan.Generation, 10),
-		ControllersAnnotation: strings.Join(slices.Sorted(slices.Values(r.extent.Controllers)), ","),
-		LacksAnnotation:       strings.Join(r.lacks, ","),
-		RangeAnnotation:       "",
-		ReadyAnnotation:       "",
-		RunningAnnotation:     "",
-		CensusAnnotation:      "",
+		leaseapi.PlanAnnotation:        plan.digest,
+		leaseapi.GenerationAnnotation:  strconv.FormatInt(plan.plan.Generation, 10),
+		leaseapi.ControllersAnnotation: strings.Join(slices.Sorted(slices.Values(r.extent.Controllers)), ","),
+		leaseapi.LacksAnnotation:       strings.Join(r.lacks, ","),
+		leaseapi.RangeAnnotation:       "",
+		leaseapi.ReadyAnnotation:       "",
+		leaseapi.RunningAnnotation:     "",
+		leaseapi.CensusAnnotation:      "",
 	}
 	if r.shard.Namespaced() {
-		a[RangeAnnotation] = r.shard.Range.String()
+		a[leaseapi.RangeAnnotation] = r.shard.Range.String()
 	}
 	if term := r.ready.Load(); term > 0 && !plant.ReadyUnsaid {
-		a[ReadyAnnotation] = strconv.Itoa(int(term))
+		a[leaseapi.ReadyAnnotation] = strconv.Itoa(int(term))
 	}
 	if term := r.runs.Load(); term > 0 {
-		a[RunningAnnotation] = strconv.Itoa(int(term))
+		a[leaseapi.RunningAnnotation] = strconv.Itoa(int(term))
 	}
 	if claim := r.claimant.Claim(); claim != nil {
 		a[election.StoppedAnnotation] = ""
@@ -121,10 +122,10 @@ func (r *shardRunner) annotations() map[string]string {
 		}
 	}
 	if census := r.census.Load(); census != nil {
-		a[CensusAnnotation] = *census
+		a[leaseapi.CensusAnnotation] = *census
 	}
 	if takes := r.takes.Load(); takes != nil {
-		a[MemoryAnnotation] = takes.String()
+		a[leaseapi.MemoryAnnotation] = takes.String()
 	}
 	return a
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -102,7 +103,7 @@ func (m *Member) releaseStraysLocked(ctx, claimCtx context.Context, plan *inForc
 		if o.Holder != m.incarnation || !m.isShard(o) {
 			continue
 		}
-		id, labelled := shardOn(m.config.Fleet, o)
+		id, labelled := leaseapi.ShardOn(m.config.Fleet, o)
 		_, planned := plan.extents[id]
 		if _, exists := m.runners.by[id]; exists || planned || !labelled {
 			continue

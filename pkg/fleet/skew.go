@@ -12,32 +12,14 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-const (
-	// CatalogueAnnotation has, on a member's Lease, what its build knows of controllers, see
-	// [skew.Known]. It is missing where the build has no catalogue, or is from before there was one.
-	CatalogueAnnotation = "flotilla.dev/catalogue"
-	// LacksAnnotation lists, on a shard's Lease, the controllers of the shard that its holder's build
-	// does not have and so does not run, comma separated; it is missing where there are none.
-	LacksAnnotation = "flotilla.dev/lacks"
-)
-
 // leftFor is for how long a member that has left in order counts as one that will come back, with the
-// same build: about as long as a restart takes. One that has died counts for [memory].
+// same build: about as long as a restart takes. One that has died counts for [leaseapi.MaxAway].
 const leftFor = time.Minute
-
-// KnownOf returns what a member says that its build knows; false if it says nothing, or nonsense.
-func KnownOf(m election.Member) (skew.Known, bool) {
-	text := m.Annotations[CatalogueAnnotation]
-	if text == "" {
-		return skew.Known{}, false
-	}
-	known, err := skew.ParseKnown(text)
-	return known, err == nil
-}
 
 // aptness remembers which builds are apt for one ring: most members have the same.
 type aptness struct {
@@ -46,26 +28,26 @@ type aptness struct {
 }
 
 func (a aptness) apt(m election.Member) bool {
-	text := m.Annotations[CatalogueAnnotation]
+	text := m.Annotations[leaseapi.CatalogueAnnotation]
 	apt, known := a.by[text]
 	if !known {
-		build, says := KnownOf(m)
+		build, says := leaseapi.KnownOf(m)
 		apt = !says || build.Apt(a.ring) || plant.AptnessIgnored
 		a.by[text] = apt
 	}
 	return apt
 }
 
-// serversOf returns the names of those members that serve the ring, as [ServersOf] does, and can run
+// serversOf returns the names of those members that serve the ring, as [leaseapi.ServersOf] does, and can run
 // all that they know of it, see [skew.Known.Apt]. Where there are none, the others serve it, without
 // what they cannot run: that the rest runs is worth more.
 func serversOf(members []election.Member, ring shard.Ring) []string {
 	a := aptness{ring, map[string]bool{}}
 	apt := slices.DeleteFunc(slices.Clone(members), func(m election.Member) bool { return !a.apt(m) })
-	if names := ServersOf(apt, ring.Name); len(names) > 0 {
+	if names := leaseapi.ServersOf(apt, ring.Name); len(names) > 0 {
 		return names
 	}
-	return ServersOf(members, ring.Name)
+	return leaseapi.ServersOf(members, ring.Name)
 }
 
 // lackingOf returns, for each group of the ring, the members whose build does not have all of its controllers.
@@ -76,11 +58,11 @@ func lackingOf(members []election.Member, ring shard.Ring) map[shard.ID][]string
 	var lacking map[shard.ID][]string
 	by := map[string]skew.Known{} // most members publish the same
 	for _, m := range members {
-		text := m.Annotations[CatalogueAnnotation]
+		text := m.Annotations[leaseapi.CatalogueAnnotation]
 		known, read := by[text]
 		if !read {
 			var says bool
-			if known, says = KnownOf(m); !says {
+			if known, says = leaseapi.KnownOf(m); !says {
 				known = skew.Build{}.Known()
 			}
 			by[text] = known
@@ -151,12 +133,12 @@ type published struct {
 }
 
 func (p *published) add(annotations map[string]string) {
-	text := annotations[CatalogueAnnotation]
+	text := annotations[leaseapi.CatalogueAnnotation]
 	if slices.Contains(p.texts, text) {
 		return
 	}
 	p.texts = append(p.texts, text)
-	known, says := KnownOf(election.Member{Annotations: annotations})
+	known, says := leaseapi.KnownOf(election.Member{Annotations: annotations})
 	if !says {
 		p.silent = true
 		return
@@ -178,8 +160,8 @@ func (m *Member) othersOf(roster election.Roster) published {
 // awayOf returns what the builds of those members know that are not live, and may come back as they were.
 func awayOf(fleet string, observations []election.Observation, roster election.Roster) published {
 	var p published
-	for _, o := range PresencesOf(fleet, observations) {
-		within := memory
+	for _, o := range leaseapi.PresencesOf(fleet, observations) {
+		within := leaseapi.MaxAway
 		if o.Holder == "" && !o.IsStruck() {
 			within = leftFor
 		}
@@ -196,9 +178,9 @@ func awayOf(fleet string, observations []election.Observation, roster election.R
 func (m *Member) yields(roster election.Roster) bool {
 	plan := m.inForce.Load()
 	return plan != nil && slices.ContainsFunc(roster.Members(), func(other election.Member) bool {
-		known, says := KnownOf(other)
-		return says && other.State == election.MemberActive && other.Annotations[PlanAnnotation] == plan.digest &&
-			other.Annotations[RefusedAnnotation] == "" && precedes(plan.plan.Canary, known.Version, m.config.Catalogue.Version)
+		known, says := leaseapi.KnownOf(other)
+		return says && other.State == election.MemberActive && other.Annotations[leaseapi.PlanAnnotation] == plan.digest &&
+			other.Annotations[leaseapi.RefusedAnnotation] == "" && precedes(plan.plan.Canary, known.Version, m.config.Catalogue.Version)
 	})
 }
 
@@ -234,7 +216,7 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	homes := plan.plan
 	for _, ring := range plan.plan.Rings {
 		if ring.Scope == shard.ScopeNamespaced {
-			homes = KeepHomes(homes, ring.Name, m.Wishes().home)
+			homes = KeepHomes(homes, ring.Name, m.Wishes().Home)
 		}
 	}
 	next, changes, err := m.config.Catalogue.Adapt(homes, live.known, away.known)
@@ -260,7 +242,7 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	for _, c := range changes {
 		texts = append(texts, c.String())
 	}
-	said := short(strings.Join(texts, ", "), maxReason)
+	said := leaseapi.Shorten(strings.Join(texts, ", "), maxReason)
 	m.reportPlan(EventPlanAdapted, errors.New(said))
 	klog.FromContext(ctx).Info("Adapted the plan to the builds of the members", "generation", next.Generation, "changes", said)
 	return true
@@ -271,8 +253,8 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 func (p *planner) starting(plan shard.Plan, now time.Time) bool {
 	m := p.member
 	return slices.ContainsFunc(plan.Shards(), func(s shard.Shard) bool {
-		lease := m.observer.Get(ShardLease(m.config.Fleet, s.ID))
-		return m.isHeld(lease, now) && !runs(lease)
+		lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, s.ID))
+		return m.isHeld(lease, now) && !leaseapi.SaysRunning(lease)
 	})
 }
 
@@ -283,8 +265,8 @@ func (p *planner) calm(plan shard.Plan, roster election.Roster, now time.Time) b
 	return !slices.ContainsFunc(roster.Members(), joining) && !slices.ContainsFunc(plan.Rings, unsettled)
 }
 
-// home returns where a shard belongs, whoever has it now; empty if that is not known.
-func (w Wishes) home(id shard.ID) string {
+// Home returns where a shard belongs, whoever has it now; empty if that is not known.
+func (w Wishes) Home(id shard.ID) string {
 	home, _ := w.rings[id.Ring].homes.Owner(id)
 	return home
 }
@@ -317,7 +299,7 @@ func (m *Member) tellLacks(ctx context.Context, plan shard.Plan) {
 	if len(lacks) == 0 {
 		return
 	}
-	said := short(strings.Join(lacks, ", "), maxReason)
+	said := leaseapi.Shorten(strings.Join(lacks, ", "), maxReason)
 	klog.FromContext(ctx).Info("The plan names controllers that this build does not have: its shards run without them", "controllers", said, "generation", plan.Generation, "version", m.config.Catalogue.Version)
 	m.reportPlan(EventLacking, errors.New(said))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -162,7 +163,7 @@ func (s *world) scene() string {
 		}
 	}
 	for _, r := range last {
-		lines = append(lines, fmt.Sprintf("Lease %s: holder %.6s term %d, %v", r.Name, r.Holder, r.Transitions, short(fmt.Sprint(r.Annotations), 700)))
+		lines = append(lines, fmt.Sprintf("Lease %s: holder %.6s term %d, %v", r.Name, r.Holder, r.Transitions, leaseapi.Shorten(fmt.Sprint(r.Annotations), 700)))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -203,7 +204,7 @@ func (s *world) runners(controller string) []string {
 
 func (s *world) requirePlain(when, want string) shard.Plan {
 	s.t.Helper()
-	plan := must(PlanOf(s.store.Get(PlanLease("flotilla"))))
+	plan := must(leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla"))))
 	if got := plain(plan); got != want {
 		s.t.Errorf("%s the plan has %s, want %s", when, got, want)
 	}
@@ -314,7 +315,7 @@ func TestOlderBuildsAfterACrash(t *testing.T) {
 		if err := c.Ready(); err != nil {
 			t.Error(err)
 		}
-		pass(memory)
+		pass(leaseapi.MaxAway)
 		s.requirePlain("when they have been away for long,", plainOne)
 	})
 }
@@ -325,7 +326,7 @@ func TestUnknownToAll(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		processes := []*process{s.launch("a", s.of(1)), s.launch("b", s.of(1)), s.launch("c", s.of(2))}
 		pass(time.Minute)
-		good := must(PlanOf(s.store.Get(PlanLease("flotilla"))))
+		good := must(leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla"))))
 		s.plan = good
 		before := s.terms()
 		s.applyBad(func(p *shard.Plan) {
@@ -366,7 +367,9 @@ func TestNewestPlans(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", s.of(1))
 		pass(time.Minute)
-		planner := func() string { return election.MemberOf(*s.store.Get(PlanLease("flotilla")).Spec.HolderIdentity) }
+		planner := func() string {
+			return election.MemberOf(*s.store.Get(leaseapi.PlanLease("flotilla")).Spec.HolderIdentity)
+		}
 		if planner() != "a" {
 			t.Errorf("the planner is %s", planner())
 		}
@@ -426,7 +429,7 @@ func TestWhoGetsWhat(t *testing.T) {
 				observations = append(observations, election.Observation{
 					Record: election.Record{
 						Name: election.MemberLease("flotilla", member), Holder: member + "_1", Duration: time.Minute, RenewTime: time.Now(), AcquireTime: time.Now(),
-						Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive), CatalogueAnnotation: buildOf(version).Known().String()},
+						Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive), leaseapi.CatalogueAnnotation: buildOf(version).Known().String()},
 					},
 					Exists: true, Seen: time.Now(), HolderSeen: time.Now(),
 				})
@@ -438,7 +441,7 @@ func TestWhoGetsWhat(t *testing.T) {
 				for _, s := range test.plan.Shards() {
 					holders[s.ID] = holder
 				}
-				w, err := Wish(test.plan, roster, KnownMembers("flotilla", observations), holders, Wishes{})
+				w, err := Of(test.plan, roster, leaseapi.KnownMembers("flotilla", observations), holders, Wishes{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -453,7 +456,7 @@ func TestWhoGetsWhat(t *testing.T) {
 				if owner := w.Owner(ring.Shards[i].ID); !slices.Contains(test.by, owner) {
 					t.Errorf("group %s goes to %q, want one of %v", test.of, owner, test.by)
 				}
-				if next := w.successors(test.plan, holders)[ring.Shards[i].ID]; len(test.versions) == 3 && holder == "b" && next == "b" {
+				if next := w.Successors(test.plan, holders)[ring.Shards[i].ID]; len(test.versions) == 3 && holder == "b" && next == "b" {
 					t.Errorf("b succeeds itself")
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -119,12 +120,12 @@ func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
 	}
 	plan, _ := m.Plan()
 	holder := func(id shard.ID) string {
-		if lease := m.observer.Get(ShardLease(m.config.Fleet, id)); m.isHeld(lease, now) {
+		if lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id)); m.isHeld(lease, now) {
 			return election.MemberOf(lease.Holder)
 		}
 		return wishes.Owner(id)
 	}
-	weights, complete := WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, holder)
+	weights, complete := leaseapi.WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, holder)
 	if !complete {
 		return 0, false
 	}

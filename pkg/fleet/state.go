@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -39,7 +40,7 @@ func (m *Member) Shards() []ShardState {
 		if halts {
 			s.Owner = ""
 		}
-		s.Holder = m.observer.Get(ShardLease(m.config.Fleet, s.ID)).Holder
+		s.Holder = m.observer.Get(leaseapi.ShardLease(m.config.Fleet, s.ID)).Holder
 		claim := r.claimant.Claim()
 		s.Stage = r.stage(claim)
 		if claim != nil && claim.Valid(now) {
@@ -52,5 +53,5 @@ func (m *Member) Shards() []ShardState {
 
 // isDrained tells whether an operator has drained this member.
 func (m *Member) isDrained() bool {
-	return m.observer.Get(election.MemberLease(m.config.Fleet, m.config.Member)).Annotations[DrainAnnotation] != ""
+	return m.observer.Get(election.MemberLease(m.config.Fleet, m.config.Member)).Annotations[leaseapi.DrainAnnotation] != ""
 }

@@ -5,95 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
-
-const (
-	// StopAnnotation is set by an operator on the plan's Lease and stops the fleet, see [Stop]:
-	// every member releases its shards and runs nothing, and the last one releases the gates.
-	// It stays until an operator removes it.
-	StopAnnotation = "flotilla.dev/stop"
-	// StillAnnotation is on the Lease of a member that stands still, and has the value of
-	// StopAnnotation that it obeys: it runs nothing, and does not keep the gates.
-	StillAnnotation = "flotilla.dev/still"
-)
-
-// maxBy is how long the name in a [Stop] may be, in bytes.
-const maxBy = 256
-
-// Stop says that an operator has stopped the fleet. On the Lease it is a time as RFC 3339 has it
-// and a name: "2026-11-24T08:50:00Z by alice@laptop". The name may be left out, with the word
-// before it.
-type Stop struct {
-	// Since is when it was stopped, by the operator's clock; zero if that is not known.
-	Since time.Time
-	// By is who says that they stopped it; empty if nobody does.
-	By string
-}
-
-// Annotation returns the value of StopAnnotation.
-func (s Stop) Annotation() string {
-	text := s.Since.UTC().Format(time.RFC3339)
-	if s.By != "" {
-		text += " by " + s.By
-	}
-	return text
-}
-
-// String returns what follows "stopped": " since ... by ...".
-func (s Stop) String() string {
-	text := ""
-	if !s.Since.IsZero() {
-		text = " since " + s.Since.UTC().Format(time.RFC3339)
-	}
-	if s.By != "" {
-		text += " by " + s.By
-	}
-	return text
-}
-
-// ParseStop reads a value of StopAnnotation.
-func ParseStop(text string) (Stop, error) {
-	stamp, by, named := strings.Cut(text, " by ")
-	since, err := time.Parse(time.RFC3339, stamp)
-	switch {
-	case err != nil:
-		return Stop{}, fmt.Errorf("%q: must be a time as in RFC 3339, and may name who wrote it: %q", short(text, maxBy), "2026-11-24T08:50:00Z by alice")
-	case named && by == "":
-		return Stop{}, fmt.Errorf("%q: must have a name after \"by\"", text)
-	case len(by) > maxBy:
-		return Stop{}, fmt.Errorf("%q: the name must not be longer than %d bytes", short(text, maxBy), maxBy)
-	case strings.ContainsFunc(by, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return Stop{}, fmt.Errorf("%q: the name must be printable text", text)
-	}
-	return Stop{Since: since, By: by}, nil
-}
-
-// StopOn returns the stop on the plan's Lease; nil if there is none. The error says why it cannot
-// be read.
-func StopOn(lease *coordinationv1.Lease) (*Stop, error) {
-	if lease == nil {
-		return nil, nil
-	}
-	text, stopped := lease.Annotations[StopAnnotation]
-	if !stopped {
-		return nil, nil
-	}
-	stop, err := ParseStop(text)
-	if err != nil {
-		return nil, fmt.Errorf("annotation %s of Lease %s: %w", StopAnnotation, lease.Name, err)
-	}
-	return &stop, nil
-}
 
 // stopState is what a member makes of the stops that it has read.
 type stopState struct {
@@ -101,7 +22,7 @@ type stopState struct {
 	decided bool
 	// stop is nil if the fleet is to work; text is what it was read from, empty if the member
 	// stops by itself.
-	stop *Stop
+	stop *leaseapi.Stop
 	text string
 	// fault says why the annotation cannot be read; nil if it can.
 	fault error
@@ -112,18 +33,18 @@ type stopState struct {
 // planner puts plan and stop back. A member that has just started and cannot read it works if
 // others do; othersWork reports whether another member runs a shard. It is pure.
 func (s stopState) next(lease election.Observation, othersWork bool) stopState {
-	if !lease.Exists || lease.Annotations[DocumentAnnotation] == "" {
+	if !lease.Exists || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
 		return s
 	}
-	stop, err := StopOn(lease.Lease)
+	stop, err := leaseapi.StopOn(lease.Lease)
 	switch {
 	case err == nil:
-		return stopState{decided: true, stop: stop, text: lease.Annotations[StopAnnotation]}
+		return stopState{decided: true, stop: stop, text: lease.Annotations[leaseapi.StopAnnotation]}
 	case s.decided || othersWork:
 		s.decided, s.fault = true, err
 		return s
 	default:
-		return stopState{decided: true, stop: &Stop{}, fault: err}
+		return stopState{decided: true, stop: &leaseapi.Stop{}, fault: err}
 	}
 }
 
@@ -226,7 +147,7 @@ func (s *stopping) text() string {
 }
 
 // Stopped returns by what the fleet is stopped, as this member sees it; nil if it is not.
-func (m *Member) Stopped() *Stop {
+func (m *Member) Stopped() *leaseapi.Stop {
 	m.stopping.mu.Lock()
 	defer m.stopping.mu.Unlock()
 	if m.stopping.state.stop == nil {
@@ -242,7 +163,7 @@ var errStopped = errors.New("the fleet is stopped")
 // lookForStop records what the plan's Lease says of a stop, and reports whether the member must
 // not claim or run anything.
 func (m *Member) lookForStop(ctx context.Context) bool {
-	name := PlanLease(m.config.Fleet)
+	name := leaseapi.PlanLease(m.config.Fleet)
 	before, after := m.stopping.look(
 		func() election.Observation { return m.observer.Get(name) },
 		func() bool { return m.liveShard(m.config.Clock.Now()).Name != "" },
@@ -283,7 +204,7 @@ func (m *Member) rest(ctx context.Context, byClaims bool) bool {
 
 // untilStill returns when the member has become still, or ctx has ended.
 func (m *Member) untilStill(ctx context.Context) {
-	changed, stop := m.observer.Subscribe(func(name string) bool { return name == PlanLease(m.config.Fleet) })
+	changed, stop := m.observer.Subscribe(func(name string) bool { return name == leaseapi.PlanLease(m.config.Fleet) })
 	defer stop()
 	for ctx.Err() == nil {
 		m.lookForStop(ctx)
@@ -318,7 +239,7 @@ func (m *Member) standStill(ctx context.Context) {
 				m.rewish()
 			}
 			own := m.observer.Get(election.MemberLease(m.config.Fleet, m.config.Member))
-			if own.Holder != m.incarnation || own.Annotations[StillAnnotation] == "" {
+			if own.Holder != m.incarnation || own.Annotations[leaseapi.StillAnnotation] == "" {
 				return
 			}
 		}
@@ -377,11 +298,11 @@ func (m *Member) releaseStopped(ctx context.Context) {
 // no shard is held.
 func (m *Member) allStill() error {
 	text, now := m.stopping.text(), m.config.Clock.Now()
-	if said := m.observer.Get(PlanLease(m.config.Fleet)).Annotations[StopAnnotation]; text == "" || said != text {
+	if said := m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.StopAnnotation]; text == "" || said != text {
 		return fmt.Errorf("the stop on the plan's Lease is %q, and %q is obeyed", said, text)
 	}
 	for _, member := range m.Roster().Members() {
-		if member.Annotations[StillAnnotation] != text {
+		if member.Annotations[leaseapi.StillAnnotation] != text {
 			return fmt.Errorf("member %s is not still", member.Name)
 		}
 	}
@@ -394,7 +315,7 @@ func (m *Member) allStill() error {
 }
 
 // stoppedBy returns why the member is not ready while the fleet is stopped.
-func (m *Member) stoppedBy(stop Stop) error {
+func (m *Member) stoppedBy(stop leaseapi.Stop) error {
 	member, now := m.config.Member, m.config.Clock.Now()
 	if !m.stopping.isStill() {
 		return fmt.Errorf("%w%s: member %s has not yet released all of its shards", errStopped, stop, member)

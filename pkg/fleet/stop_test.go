@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 const aStop = "2026-11-24T08:50:00Z by alice@laptop"
@@ -22,9 +23,9 @@ const aStop = "2026-11-24T08:50:00Z by alice@laptop"
 // setStop does what an operator does; an empty value starts the fleet.
 func (s *world) setStop(value string) {
 	s.t.Helper()
-	if !s.store.Tamper(PlanLease("flotilla"), func(l *coordinationv1.Lease) {
-		if l.Annotations[StopAnnotation] = value; value == "" {
-			delete(l.Annotations, StopAnnotation)
+	if !s.store.Tamper(leaseapi.PlanLease("flotilla"), func(l *coordinationv1.Lease) {
+		if l.Annotations[leaseapi.StopAnnotation] = value; value == "" {
+			delete(l.Annotations, leaseapi.StopAnnotation)
 		}
 	}) {
 		s.t.Fatal("there is no plan's Lease")
@@ -36,36 +37,10 @@ func (s *world) stillBy(members ...string) map[string]string {
 	by := map[string]string{}
 	for _, name := range members {
 		if lease := s.store.Get(election.MemberLease("flotilla", name)); lease != nil {
-			by[name] = lease.Annotations[StillAnnotation]
+			by[name] = lease.Annotations[leaseapi.StillAnnotation]
 		}
 	}
 	return by
-}
-
-func TestParseStop(t *testing.T) {
-	since := time.Date(2026, 11, 24, 8, 50, 0, 0, time.UTC)
-	for text, want := range map[string]Stop{
-		aStop:                              {since, "alice@laptop"},
-		"2026-11-24T08:50:00Z":             {since, ""},
-		"2026-11-24T09:50:00+01:00 by a b": {since, "a b"},
-	} {
-		got, err := ParseStop(text)
-		if err != nil || !got.Since.Equal(want.Since) || got.By != want.By {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
-		again, err := ParseStop(got.Annotation())
-		if err != nil || !again.Since.Equal(want.Since) || again.By != want.By {
-			t.Errorf("%q, written again: %v, %v", text, again, err)
-		}
-	}
-	for _, text := range []string{
-		"", "true", "yesterday by alice", "2026-11-24 by alice", "2026-11-24T08:50:00Z by ", "2026-11-24T08:50:00Z alice",
-		"2026-11-24T08:50:00Z by al\x1b[2Jice", "2026-11-24T08:50:00Z by a\nb", "2026-11-24T08:50:00Z by " + strings.Repeat("a", 257),
-	} {
-		if got, err := ParseStop(text); err == nil {
-			t.Errorf("%q is read as %v", text, got)
-		}
-	}
 }
 
 // TestStopState: what cannot be read changes nothing.
@@ -75,9 +50,9 @@ func TestStopState(t *testing.T) {
 		return election.Observation{Record: election.RecordFrom(l), Exists: true, Lease: l}
 	}
 	with := func(value string) election.Observation {
-		return lease(map[string]string{DocumentAnnotation: "{}", StopAnnotation: value})
+		return lease(map[string]string{leaseapi.DocumentAnnotation: "{}", leaseapi.StopAnnotation: value})
 	}
-	working := stopState{}.next(lease(map[string]string{DocumentAnnotation: "{}"}), false)
+	working := stopState{}.next(lease(map[string]string{leaseapi.DocumentAnnotation: "{}"}), false)
 	stopped := stopState{}.next(with(aStop), false)
 	for _, test := range []struct {
 		name                   string
@@ -88,9 +63,9 @@ func TestStopState(t *testing.T) {
 		text                   string
 	}{
 		{"stopped", working, with(aStop), true, true, true, false, aStop},
-		{"started", stopped, lease(map[string]string{DocumentAnnotation: "{}"}), false, false, true, false, ""},
+		{"started", stopped, lease(map[string]string{leaseapi.DocumentAnnotation: "{}"}), false, false, true, false, ""},
 		{"no Lease yet", stopState{}, election.Observation{}, false, false, false, false, ""},
-		{"no plan yet", stopState{}, lease(map[string]string{StopAnnotation: aStop}), false, false, false, false, ""},
+		{"no plan yet", stopState{}, lease(map[string]string{leaseapi.StopAnnotation: aStop}), false, false, false, false, ""},
 		{"Lease deleted", stopped, election.Observation{}, false, true, true, false, aStop},
 		{"plan taken away", stopped, lease(nil), false, true, true, false, aStop},
 		{"unreadable while it works", working, with("true"), true, false, true, true, ""},
@@ -108,7 +83,7 @@ func TestStopState(t *testing.T) {
 			t.Errorf("%s: %+v, and seen again %+v", test.name, after, again)
 		}
 	}
-	if after := (stopState{}).next(with("true"), false).next(lease(map[string]string{DocumentAnnotation: "{}"}), false); after.stop != nil {
+	if after := (stopState{}).next(with("true"), false).next(lease(map[string]string{leaseapi.DocumentAnnotation: "{}"}), false); after.stop != nil {
 		t.Errorf("mended by an operator: %+v", after)
 	}
 }
@@ -216,10 +191,10 @@ func TestStopWaitsForEveryMember(t *testing.T) {
 		pass(10 * time.Second)
 		s.allHeldByNobody()
 		s.isHeld("main", "flotilla_fleet")
-		s.store.Tamper(old.Name, func(l *coordinationv1.Lease) { l.Annotations[StillAnnotation] = "another stop" })
+		s.store.Tamper(old.Name, func(l *coordinationv1.Lease) { l.Annotations[leaseapi.StillAnnotation] = "another stop" })
 		pass(5 * time.Second)
 		s.isHeld("main", "flotilla_fleet")
-		s.store.Tamper(old.Name, func(l *coordinationv1.Lease) { l.Annotations[StillAnnotation] = aStop })
+		s.store.Tamper(old.Name, func(l *coordinationv1.Lease) { l.Annotations[leaseapi.StillAnnotation] = aStop })
 		pass(time.Second)
 		s.isHeld("main", "")
 	})
@@ -231,7 +206,7 @@ func TestStopWaitsForShards(t *testing.T) {
 		s.launch("a", gated("main"))
 		pass(time.Minute)
 		held := foreign("flotilla-namespaces-old", "b_0123")
-		held.Labels = map[string]string{FleetLabel: "flotilla", RingLabel: "namespaces", ShardLabel: "old"}
+		held.Labels = map[string]string{leaseapi.FleetLabel: "flotilla", leaseapi.RingLabel: "namespaces", leaseapi.ShardLabel: "old"}
 		s.store.Put(held)
 		s.setStop(aStop)
 		pass(10 * time.Second)
@@ -306,14 +281,16 @@ func TestStopOutlivesThePlansLease(t *testing.T) {
 		s.setStop(aStop)
 		pass(5 * time.Second)
 		for name, spoil := range map[string]func(){
-			"deleted":         func() { s.store.Remove(PlanLease("flotilla")) },
-			"plan taken away": func() { s.store.Tamper(PlanLease("flotilla"), func(l *coordinationv1.Lease) { l.Annotations = nil }) },
+			"deleted": func() { s.store.Remove(leaseapi.PlanLease("flotilla")) },
+			"plan taken away": func() {
+				s.store.Tamper(leaseapi.PlanLease("flotilla"), func(l *coordinationv1.Lease) { l.Annotations = nil })
+			},
 		} {
 			spoil()
 			pass(time.Minute)
 			s.allHeldByNobody()
 			s.isHeld("main", "")
-			if lease := s.store.Get(PlanLease("flotilla")); lease == nil || lease.Annotations[StopAnnotation] != aStop || lease.Annotations[DocumentAnnotation] == "" {
+			if lease := s.store.Get(leaseapi.PlanLease("flotilla")); lease == nil || lease.Annotations[leaseapi.StopAnnotation] != aStop || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
 				t.Errorf("%s: the Lease is %v", name, lease)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -19,9 +20,9 @@ func TestStrayAcquisitionIsReleased(t *testing.T) {
 		pass(10 * time.Second)
 		s.allHeld("a", "b")
 		stray := foreign("flotilla-namespaces-stray", a.Incarnation())
-		stray.Labels = shardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "stray"})
+		stray.Labels = leaseapi.ShardLabels("flotilla", shard.ID{Ring: "namespaces", Name: "stray"})
 		stray.Annotations = map[string]string{
-			RangeAnnotation: s.plan.Rings[0].Shards[0].Range.String(), ControllersAnnotation: s.plan.Rings[0].Controllers[0],
+			leaseapi.RangeAnnotation: s.plan.Rings[0].Shards[0].Range.String(), leaseapi.ControllersAnnotation: s.plan.Rings[0].Controllers[0],
 		}
 		s.store.Put(stray)
 		pass(election.DefaultTiming().LeaseDuration - time.Second)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -39,7 +40,7 @@ func stripsOf(shards []shard.Shard, extents map[shard.ID]shard.Extent) []strip {
 
 // heirsOf calls yield with the index of each shard that covers some of the same, until that returns
 // false.
-func (f *inForce) heirsOf(c Cover) iter.Seq[int] {
+func (f *inForce) heirsOf(c leaseapi.Cover) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for _, st := range f.strips {
 			if !c.Any && !slices.ContainsFunc(c.Controllers, func(name string) bool { return slices.Contains(st.controllers, name) }) {
@@ -100,12 +101,12 @@ func (m *Member) heirs(leases []election.Observation, plan *inForce, now time.Ti
 	}
 	late := make([]bool, len(plan.shards))
 	for i, s := range plan.shards {
-		if !m.isReady(m.observer.Get(ShardLease(m.config.Fleet, s.ID)), now) {
+		if !m.isReady(m.observer.Get(leaseapi.ShardLease(m.config.Fleet, s.ID)), now) {
 			late[find(i)] = true
 		}
 	}
 	return func(extent shard.Extent) bool {
-		for i := range plan.heirsOf(Cover{Extent: extent}) {
+		for i := range plan.heirsOf(leaseapi.Cover{Extent: extent}) {
 			if late[find(i)] {
 				return false
 			}

@@ -15,6 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -22,7 +23,7 @@ import (
 // these inherit from, the heirs of that, and so on.
 func closure(m *Member, leases []election.Observation, plan *inForce, now time.Time, extent shard.Extent) bool {
 	heirs, seen := map[shard.ID]bool{}, map[string]bool{}
-	covers := []Cover{{Extent: extent}}
+	covers := []leaseapi.Cover{{Extent: extent}}
 	for len(covers) > 0 {
 		from := covers[0]
 		covers = covers[1:]
@@ -31,13 +32,13 @@ func closure(m *Member, leases []election.Observation, plan *inForce, now time.T
 				continue
 			}
 			heirs[id] = true
-			if !m.isReady(m.observer.Get(ShardLease(m.config.Fleet, id)), now) {
+			if !m.isReady(m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id)), now) {
 				return false
 			}
 			for _, o := range m.overlapping(leases, plan, id, extent) {
 				if m.isHeld(o, now) && !seen[o.Name] {
 					seen[o.Name] = true
-					covers = append(covers, CoverOf(o))
+					covers = append(covers, leaseapi.CoverOf(o))
 				}
 			}
 		}
@@ -120,22 +121,22 @@ func successionWorld(t *testing.T, random *rand.Rand) (*Member, []election.Obser
 	version := 0
 	put := func(ring shard.Ring, s shard.Shard, holder string, ready bool) {
 		version++
-		annotations := map[string]string{RangeAnnotation: s.Range.String(), ControllersAnnotation: strings.Join(ring.Controllers, ",")}
+		annotations := map[string]string{leaseapi.RangeAnnotation: s.Range.String(), leaseapi.ControllersAnnotation: strings.Join(ring.Controllers, ",")}
 		if !s.Namespaced() {
-			annotations = map[string]string{ControllersAnnotation: strings.Join(s.Controllers, ",")}
+			annotations = map[string]string{leaseapi.ControllersAnnotation: strings.Join(s.Controllers, ",")}
 		}
 		switch random.IntN(40) {
 		case 0:
-			annotations[ControllersAnnotation] = ""
+			annotations[leaseapi.ControllersAnnotation] = ""
 		case 1:
-			annotations[RangeAnnotation] = "nonsense"
+			annotations[leaseapi.RangeAnnotation] = "nonsense"
 		}
 		if ready {
-			annotations[ReadyAnnotation] = "1"
+			annotations[leaseapi.ReadyAnnotation] = "1"
 		}
 		lease := &coordinationv1.Lease{}
-		lease.Name, lease.ResourceVersion = ShardLease("flotilla", s.ID), strconv.Itoa(version)
-		lease.Labels, lease.Annotations = shardLabels("flotilla", s.ID), annotations
+		lease.Name, lease.ResourceVersion = leaseapi.ShardLease("flotilla", s.ID), strconv.Itoa(version)
+		lease.Labels, lease.Annotations = leaseapi.ShardLabels("flotilla", s.ID), annotations
 		term, seconds := int32(1), int32(15)
 		lease.Spec.LeaseTransitions, lease.Spec.LeaseDurationSeconds = &term, &seconds
 		if holder != "" {

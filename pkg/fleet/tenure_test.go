@@ -16,6 +16,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -256,7 +257,7 @@ func TestHowShardsCome(t *testing.T) {
 func (s *world) stopped(id shard.ID) time.Duration {
 	var stopped time.Duration
 	for _, w := range s.store.History() {
-		if w.After.Name != ShardLease("flotilla", id) {
+		if w.After.Name != leaseapi.ShardLease("flotilla", id) {
 			continue
 		}
 		if r := election.RecordFrom(w.After); r.IsReleased() {
@@ -334,7 +335,7 @@ func TestClaimThatEndsBeforeItsWork(t *testing.T) {
 			}
 			return leasetest.Fault{}
 		})
-		for i := 0; i < 1000 && s.store.Get(ShardLease("flotilla", s.plan.Shards()[0].ID)) == nil; i++ {
+		for i := 0; i < 1000 && s.store.Get(leaseapi.ShardLease("flotilla", s.plan.Shards()[0].ID)) == nil; i++ {
 			pass(100 * time.Millisecond)
 		}
 		a.stop()

@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -131,7 +132,7 @@ func TestUnheldAfterDeletion(t *testing.T) {
 		pass(time.Minute)
 		s.allHeld("a")
 		a.client.Block()
-		s.store.Remove(ShardLease("flotilla", id))
+		s.store.Remove(leaseapi.ShardLease("flotilla", id))
 		before, written := s.counts().unheld, s.counts().version
 		s.launch("b", nil)
 		pass(3 * time.Second)
@@ -168,7 +169,7 @@ func TestUnheldByOthers(t *testing.T) {
 
 // forgetWrites takes what was written last from the Lease of a shard.
 func (s *world) forgetWrites(id shard.ID) {
-	s.store.Tamper(ShardLease("flotilla", id), func(l *coordinationv1.Lease) { delete(l.Annotations, election.WritesAnnotation) })
+	s.store.Tamper(leaseapi.ShardLease("flotilla", id), func(l *coordinationv1.Lease) { delete(l.Annotations, election.WritesAnnotation) })
 }
 
 // failing is work whose first attempt writes and fails.
@@ -213,7 +214,7 @@ func TestFailedWorkIsNotForgotten(t *testing.T) {
 		a.stop()
 		<-a.ended
 		for _, proc := range s.plan.Shards() {
-			_, left := s.store.Get(ShardLease("flotilla", proc.ID)).Annotations[election.WritesAnnotation]
+			_, left := s.store.Get(leaseapi.ShardLease("flotilla", proc.ID)).Annotations[election.WritesAnnotation]
 			if left == (proc.ID == id) {
 				t.Errorf("%s is left with what was written last: %t", proc.ID, left)
 			}

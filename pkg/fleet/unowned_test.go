@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -35,7 +36,7 @@ func within(t *testing.T, what string, d, want time.Duration) {
 func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 	const linger = 12 * time.Second
 	id := shard.ID{Ring: "namespaces", Name: "00"}
-	lease := ShardLease("flotilla", id)
+	lease := leaseapi.ShardLease("flotilla", id)
 	for name, tc := range map[string]struct {
 		move  func(s *world, a *wedgedProcess)
 		heirs []shard.ID

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // TestMemberSaysWhatItUses again and again, and a process that does not say leaves nothing of the one before it.
@@ -13,11 +14,14 @@ func TestMemberSaysWhatItUses(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		queued := int64(0)
 		a := s.launch("a", func(c *Config) {
-			c.Use = func() Use { queued++; return Use{CPU: 250, Queued: queued, Health: &Health{Wait99: queued}} }
+			c.Use = func() leaseapi.Use {
+				queued++
+				return leaseapi.Use{CPU: 250, Queued: queued, Health: &leaseapi.Health{Wait99: queued}}
+			}
 		})
 		said := func() string {
 			a := s.store.Get(election.MemberLease("flotilla", "a")).Annotations
-			return a[UseAnnotation] + a[HealthAnnotation]
+			return a[leaseapi.UseAnnotation] + a[leaseapi.HealthAnnotation]
 		}
 		pass(time.Minute)
 		first := said()
@@ -39,7 +43,7 @@ func TestMemberSaysWhatItUses(t *testing.T) {
 func TestUseMovesNoShard(t *testing.T) {
 	said := func(use, state string) election.Observation {
 		o := election.Observation{Exists: true}
-		o.Annotations = map[string]string{UseAnnotation: use, HealthAnnotation: use, election.StateAnnotation: state}
+		o.Annotations = map[string]string{leaseapi.UseAnnotation: use, leaseapi.HealthAnnotation: use, election.StateAnnotation: state}
 		return o
 	}
 	for _, tc := range []struct {
@@ -51,13 +55,13 @@ func TestUseMovesNoShard(t *testing.T) {
 		{said("1/2", "active"), said("3/4", "leaving"), true},
 		{election.Observation{}, said("1/2", "active"), true},
 	} {
-		if got := isMore(tc.before, tc.after); got != tc.want {
+		if got := leaseapi.MayMoveShards(tc.before, tc.after); got != tc.want {
 			t.Errorf("%v to %v: %v, want %v", tc.before.Annotations, tc.after.Annotations, got, tc.want)
 		}
 	}
 	before := said("1/2", "active")
-	isMore(before, said("", ""))
-	if before.Annotations[UseAnnotation] != "1/2" {
+	leaseapi.MayMoveShards(before, said("", ""))
+	if before.Annotations[leaseapi.UseAnnotation] != "1/2" {
 		t.Error("what is compared is changed")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -40,8 +41,8 @@ func BenchmarkWish(b *testing.B) {
 		}, now)
 		leases = append(leases, seen)
 	}
-	roster, known := election.RosterFrom("flotilla", leases, 15*time.Second, now), KnownMembers("flotilla", leases)
-	w, err := wishBy(plan.plan, plan.digest, roster, known, nil, Wishes{})
+	roster, known := election.RosterFrom("flotilla", leases, 15*time.Second, now), leaseapi.KnownMembers("flotilla", leases)
+	w, err := Compute(plan.plan, plan.digest, roster, known, nil, Wishes{})
 	if err != nil || len(w.Members()) != 100 {
 		b.Fatalf("%d members, %v", len(w.Members()), err)
 	}
@@ -51,7 +52,7 @@ func BenchmarkWish(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if w, err = wishBy(plan.plan, plan.digest, roster, known, holders, w); err != nil {
+		if w, err = Compute(plan.plan, plan.digest, roster, known, holders, w); err != nil {
 			b.Fatal(err)
 		}
 	}

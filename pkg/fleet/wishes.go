@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -41,25 +42,25 @@ type ringWishes struct {
 	lacking map[shard.ID][]string
 }
 
-// Wish computes the wishes for a plan, from the members that are live, those that there
+// Of computes the wishes for a plan, from the members that are live, those that there
 // have been (known), and who holds each shard. Members that refuse a plan of this generation are
 // left out, as are those that refuse another and work by none or by an older one, and so is each
 // from the rings that it does not serve, or has no build for. It is a pure function; last, the
 // wishes of before, only saves it work: placing takes long with many members. Use no wishes as last
 // twice at a time. An error means that the plan has more shards than can be placed.
-func Wish(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
-	return wishBy(plan, plan.Digest(), roster, known, holders, last)
+func Of(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
+	return Compute(plan, plan.Digest(), roster, known, holders, last)
 }
 
-// wishBy is Wish for a plan whose digest is known: with a thousand shards that takes longer than all else.
-func wishBy(
+// Compute is [Of] for a plan whose digest is known: with a thousand shards that takes longer than all else.
+func Compute(
 	plan shard.Plan, digest string, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes,
 ) (Wishes, error) {
 	w := Wishes{digest: digest, rings: map[string]ringWishes{}, circles: last.circles}
 	if w.circles == nil {
 		w.circles = new(shard.Circles)
 	}
-	refuses := func(m election.Member) bool { return refusesPlan(m, plan.Generation) }
+	refuses := func(m election.Member) bool { return leaseapi.RefusesPlan(m, plan.Generation) }
 	var active []election.Member
 	for _, m := range roster.Members() {
 		if refuses(m) {
@@ -73,7 +74,7 @@ func wishBy(
 	}
 	for _, ring := range plan.Rings {
 		r := ringWishes{members: serversOf(active, ring)}
-		r.known = slices.Concat(ServersOf(known, ring.Name), r.members)
+		r.known = slices.Concat(leaseapi.ServersOf(known, ring.Name), r.members)
 		slices.Sort(r.known)
 		r.known = slices.Compact(r.known)
 		before := last.rings[ring.Name]
@@ -124,24 +125,6 @@ func (w Wishes) settle(plan shard.Plan, holders map[shard.ID]string, failed stri
 	return placements
 }
 
-// refusesPlan reports whether a member claims nothing by the plan of this generation: because it
-// refuses that, or refuses another and works by none, or by one that is older than both.
-func refusesPlan(m election.Member, generation int64) bool {
-	number, _, refuses := strings.Cut(m.Annotations[RefusedAnnotation], ":")
-	works := m.Annotations[GenerationAnnotation]
-	switch {
-	case !refuses:
-		return false
-	case works == "":
-		return true // A member that has just started says neither.
-	case works == strconv.FormatInt(generation, 10):
-		return false // It may refuse something else under that number.
-	}
-	refused, err := strconv.ParseInt(number, 10, 64)
-	older := planSaid(m.Annotations).generation < generation
-	return err == nil && (refused == generation || refused > generation && older)
-}
-
 // newestOf returns those of the names that are among the members, the one first that came last, by
 // the members' own stamps: all that read them agree, whatever the clocks.
 func newestOf(members []election.Member, names []string) []string {
@@ -154,8 +137,8 @@ func newestOf(members []election.Member, names []string) []string {
 	return names
 }
 
-// successors returns for each shard who would own it if its holder failed: the member that its Lease names, expired or not.
-func (w Wishes) successors(plan shard.Plan, named map[shard.ID]string) map[shard.ID]string {
+// Successors returns for each shard who would own it if its holder failed: the member that its Lease names, expired or not.
+func (w Wishes) Successors(plan shard.Plan, named map[shard.ID]string) map[shard.ID]string {
 	next := make(map[shard.ID]string, len(named))
 	for _, failed := range w.members {
 		left := maps.Clone(named)
@@ -197,4 +180,15 @@ func (w Wishes) Share(ring string, n int) int {
 		return max(n, 1)
 	}
 	return max(1, (n+members-1)/members)
+}
+
+// Carrier returns the member that is taken to have a shard when the planner weighs what members
+// carry beside another ring: of groups that stay where they are held the owner, and of other shards
+// the one to which they belong, though it may be away.
+func (w Wishes) Carrier(plan shard.Plan, id shard.ID) string {
+	if ring, _ := plan.Ring(id.Ring); ring.Stays(id) {
+		return w.Owner(id)
+	}
+	member, _ := w.rings[id.Ring].homes.Owner(id)
+	return member
 }

@@ -53,7 +53,7 @@ func TestHeavyGroupsCountWhereRangesAreDealtOut(t *testing.T) {
 				}
 			}
 			without := w.settle(plan, holders, "d")["namespaces"]
-			next := w.successors(plan, holders)
+			next := w.Successors(plan, holders)
 			got := 0
 			for _, s := range namespaces.Shards {
 				owner, _ := without.Owner(s.ID)

@@ -9,13 +9,14 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // wishUntilDone keeps the runners in line with the plan, and their wishes with the roster and the Leases, until ctx
 // ends, the membership is lost, or done says so. Runners end with claimCtx.
 func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) {
-	changed, stop := m.observer.SubscribeChanges(isMore) // what a renewal changes moves no shard
+	changed, stop := m.observer.SubscribeChanges(leaseapi.MayMoveShards) // what a renewal changes moves no shard
 	defer stop()
 	defer m.pulse.rest()
 	for {
@@ -80,8 +81,8 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	force := m.inForce.Load()
 	plan := force.plan
 	holders, named := m.holders(force, now)
-	known := KnownMembers(m.config.Fleet, observations)
-	w, err := wishBy(plan, force.digest, roster, known, holders, m.Wishes())
+	known := leaseapi.KnownMembers(m.config.Fleet, observations)
+	w, err := Compute(plan, force.digest, roster, known, holders, m.Wishes())
 	if err != nil {
 		// The plan was valid when it was adopted, so this is a bug; what is held is kept.
 		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
@@ -91,7 +92,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	m.wishes.Store(&w)
 	var next map[shard.ID]string
 	if m.config.Standby && !halts {
-		next = w.successors(plan, named)
+		next = w.Successors(plan, named)
 	}
 	open, followed := m.gates.open(), m.isFollowed(roster)
 	if !open && !halts {
@@ -130,7 +131,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 // not have it.
 func (r *shardRunner) shun() {
 	m := r.member
-	text := m.observer.Get(PlanLease(m.config.Fleet)).Annotations[DocumentAnnotation]
+	text := m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation]
 	r.shunned.Store(&text)
 	r.claimant.SetWish(election.Leave)
 	select {
@@ -143,14 +144,14 @@ func (r *shardRunner) shun() {
 // used.
 func (r *shardRunner) isShunned() bool {
 	m, shunned := r.member, r.shunned.Load()
-	return shunned != nil && m.Refused() == nil && m.observer.Get(PlanLease(m.config.Fleet)).Annotations[DocumentAnnotation] == *shunned
+	return shunned != nil && m.Refused() == nil && m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation] == *shunned
 }
 
 // wishOf says what the runner of a shard in the plan is to want.
 func (m *Member) wishOf(r *shardRunner, w Wishes, next map[shard.ID]string, roster election.Roster, now time.Time) {
 	owner := w.Owner(r.shard.ID)
 	owned := owner == m.config.Member
-	lease := m.observer.Get(ShardLease(m.config.Fleet, r.shard.ID))
+	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
 	held := r.claimant.Claim() != nil
 	wanted := owned && !held && lease.Holder != m.incarnation && m.isHeld(lease, now)
 	r.wish(wishFor(owned, held, asked(lease, owner, roster)), owned, wanted, !owned && next[r.shard.ID] == m.config.Member)
@@ -184,7 +185,7 @@ func asked(lease election.Observation, owner string, roster election.Roster) boo
 func (m *Member) holders(plan *inForce, now time.Time) (holders, named map[shard.ID]string) {
 	holders, named = map[shard.ID]string{}, map[shard.ID]string{}
 	for _, s := range plan.shards {
-		lease := m.observer.Get(ShardLease(m.config.Fleet, s.ID))
+		lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, s.ID))
 		if lease.Holder != "" {
 			named[s.ID] = election.MemberOf(lease.Holder)
 		}
@@ -195,18 +196,18 @@ func (m *Member) holders(plan *inForce, now time.Time) (holders, named map[shard
 	return holders, named
 }
 
-// isHeld tells whether a Lease has a holder and has not expired.
+// isHeld reports whether a Lease has a holder and has not expired.
 func (m *Member) isHeld(lease election.Observation, now time.Time) bool {
-	return lease.Exists && lease.Holder != "" && !lease.Expired(now, m.config.Timing.LeaseDuration)
+	return lease.IsHeld(now, m.config.Timing.LeaseDuration)
 }
 
 // note logs what has changed in the roster.
 func (m *Member) note(ctx context.Context, w Wishes) {
 	logger, last := klog.FromContext(ctx), m.Wishes()
-	if !slices.Equal(last.members, w.members) {
-		logger.Info("Members of the ring changed", "members", w.members, "before", last.members)
+	if !slices.Equal(last.Members(), w.Members()) {
+		logger.Info("Members of the ring changed", "members", w.Members(), "before", last.Members())
 	}
-	if len(w.foreign) > 0 && !slices.Equal(last.foreign, w.foreign) {
-		logger.Error(nil, "Live members refuse the plan and are left out of the rings", "members", w.foreign)
+	if len(w.Foreign()) > 0 && !slices.Equal(last.Foreign(), w.Foreign()) {
+		logger.Error(nil, "Live members refuse the plan and are left out of the rings", "members", w.Foreign())
 	}
 }

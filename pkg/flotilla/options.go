@@ -13,6 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -103,8 +104,8 @@ type Options struct {
 	// Memory and Use return what the member says on its Lease of the memory and of what else the
 	// process uses, for 'flotilla status'. They are called every ten seconds, from one goroutine, and
 	// may take a while. Default: it says nothing.
-	Memory func() fleet.Memory
-	Use    func() fleet.Use
+	Memory func() leaseapi.Memory
+	Use    func() leaseapi.Use
 	// Registerer is where the metrics of the fleet go, MetricPrefix the first part of their names.
 	// Default: they go nowhere; "flotilla".
 	Registerer   prometheus.Registerer

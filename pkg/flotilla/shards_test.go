@@ -15,6 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
@@ -122,8 +123,8 @@ func TestAllOptionsReachTheMember(t *testing.T) {
 		o.FenceDelay, o.ShutdownTimeout, o.HandoffTimeout = 4*time.Second, 5*time.Second, 6*time.Second
 		o.Handoffs, o.Timing = 7, timing
 		o.Enforced = func() bool { return true }
-		o.Memory = func() fleet.Memory { return fleet.Memory{} }
-		o.Use = func() fleet.Use { return fleet.Use{} }
+		o.Memory = func() leaseapi.Memory { return leaseapi.Memory{} }
+		o.Use = func() leaseapi.Use { return leaseapi.Use{} }
 	})
 	shards, leases := wholeShards(t), leasetest.NewStore().Client("a")
 	config := reflect.ValueOf(f.configure(shards, leases))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
@@ -105,7 +106,7 @@ func collectFleet(out samples, source *Source) {
 	runs := inForce.Canary != nil && !inForce.Canary.Aborted
 	itself, _ := member.Roster().Get(election.MemberOf(member.Incarnation()))
 	out.gauge(canaryRuns, toFloat(runs))
-	out.gauge(canaryTried, toFloat(runs && fleet.VersionOf(itself) == inForce.Canary.Version))
+	out.gauge(canaryTried, toFloat(runs && leaseapi.VersionOf(itself) == inForce.Canary.Version))
 	out.gauge(foreign, float64(len(member.Wishes().Foreign())))
 	out.gauge(fencePolicy, toFloat(source.Enforced()))
 	count := map[string]int{
@@ -113,7 +114,7 @@ func collectFleet(out samples, source *Source) {
 		string(election.MemberLeaving): 0, stateDrained: 0,
 	}
 	for _, other := range member.Roster().Members() {
-		if fleet.IsDrained(other) {
+		if leaseapi.IsDrained(other) {
 			count[stateDrained]++
 		} else {
 			count[string(other.State)]++

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -160,7 +161,7 @@ func (m *Metrics) kindOf(e fleet.Event) string {
 		return kindShard
 	case strings.HasPrefix(string(e.Type), string(fleet.EventGate)):
 		return kindGate
-	case e.Name == fleet.PlanLease(m.options.Fleet):
+	case e.Name == leaseapi.PlanLease(m.options.Fleet):
 		return kindPlan
 	default:
 		return kindMember

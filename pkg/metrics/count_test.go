@@ -12,6 +12,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -46,7 +47,7 @@ func acquisition(how, reason, result string) value {
 // TestCount has one event a row, and what it adds to the metrics.
 func TestCount(t *testing.T) {
 	id := shard.ID{Ring: "namespaces", Name: "01"}
-	lease := fleet.ShardLease("flotilla", id)
+	lease := leaseapi.ShardLease("flotilla", id)
 	conflict := apierrors.NewConflict(schema.GroupResource{}, "x", nil)
 	handoff := &fleet.Acquisition{
 		How: fleet.HowHandoff, Why: fleet.WhyLeaving, Unowned: 2 * time.Second,

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // forgedHolder is nobody's incarnation.
@@ -88,7 +88,7 @@ func (f *tamperFault) Begin(ctx context.Context) (expectation, error) {
 	if err != nil {
 		return expectation{}, err
 	}
-	f.name, f.before, f.began = fleet.ShardLease(fleetName, id), before, time.Now()
+	f.name, f.before, f.began = leaseapi.ShardLease(fleetName, id), before, time.Now()
 	t := &tampering{lease: f.name, shard: id, from: f.began}
 	return expectation{tampered: t, verify: f.verify}, f.world.tamper(ctx, f.name, f.how)
 }

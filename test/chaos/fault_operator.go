@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -92,7 +92,7 @@ func (f *operatorFault) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.opts.margin)
 	defer cancel()
 	watch, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(ctx,
-		metav1.ListOptions{LabelSelector: labels.Set{fleet.FleetLabel: fleetName}.String()})
+		metav1.ListOptions{LabelSelector: labels.Set{leaseapi.FleetLabel: fleetName}.String()})
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (s *signals) enough(lease *coordinationv1.Lease) bool {
 	switch {
 	case !s.begun:
 		s.begun = s.operation.Begun(lease)
-	case lease.Labels[fleet.ShardLabel] != "" && (!known || before != holder):
+	case lease.Labels[leaseapi.ShardLabel] != "" && (!known || before != holder):
 		s.after--
 	}
 	return s.begun && s.after <= 0

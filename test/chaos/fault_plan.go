@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -35,8 +35,8 @@ func (f *planFault) Begin(ctx context.Context) (expectation, error) {
 	if _, f.was, err = w.planNow(ctx); err != nil {
 		return expectation{}, err
 	}
-	err = w.tamper(ctx, fleet.PlanLease(fleetName), func(l *coordinationv1.Lease) *coordinationv1.Lease {
-		l.Annotations[fleet.DocumentAnnotation] = junkPlan
+	err = w.tamper(ctx, leaseapi.PlanLease(fleetName), func(l *coordinationv1.Lease) *coordinationv1.Lease {
+		l.Annotations[leaseapi.DocumentAnnotation] = junkPlan
 		return l
 	})
 	if err != nil {
@@ -57,8 +57,8 @@ func (f *planFault) back(ctx context.Context) error {
 		return err
 	case plan.Generation <= f.was.Generation:
 		return fmt.Errorf("generation %d: must be above %d", plan.Generation, f.was.Generation)
-	case lease.Annotations[fleet.RejectedAnnotation] != junkPlan:
-		return fmt.Errorf("annotation %s is %q: must be what was there", fleet.RejectedAnnotation, lease.Annotations[fleet.RejectedAnnotation])
+	case lease.Annotations[leaseapi.RejectedAnnotation] != junkPlan:
+		return fmt.Errorf("annotation %s is %q: must be what was there", leaseapi.RejectedAnnotation, lease.Annotations[leaseapi.RejectedAnnotation])
 	}
 	return samePlan(f.was, plan)
 }
@@ -126,9 +126,9 @@ func (f *shardsFault) adopted(ctx context.Context) error {
 		return err
 	}
 	a, generation := lease.Annotations, strconv.FormatInt(f.was.Generation, 10)
-	if a[fleet.PlanAnnotation] != f.was.Digest() || a[fleet.GenerationAnnotation] != generation || a[fleet.RefusedAnnotation] != "" {
+	if a[leaseapi.PlanAnnotation] != f.was.Digest() || a[leaseapi.GenerationAnnotation] != generation || a[leaseapi.RefusedAnnotation] != "" {
 		return fmt.Errorf("%s says plan %q, generation %q, refused %q: must be %s, generation %s, and none refused",
-			name, a[fleet.PlanAnnotation], a[fleet.GenerationAnnotation], a[fleet.RefusedAnnotation], f.was.Digest(), generation)
+			name, a[leaseapi.PlanAnnotation], a[leaseapi.GenerationAnnotation], a[leaseapi.RefusedAnnotation], f.was.Digest(), generation)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (f *shardsFault) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if before, after := f.lease.Annotations[fleet.DocumentAnnotation], lease.Annotations[fleet.DocumentAnnotation]; before != after {
+	if before, after := f.lease.Annotations[leaseapi.DocumentAnnotation], lease.Annotations[leaseapi.DocumentAnnotation]; before != after {
 		return fmt.Errorf("the plan was\n%s\nand is\n%s", before, after)
 	}
 	return f.world.strays(ctx)

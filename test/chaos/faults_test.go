@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -119,10 +119,10 @@ func leasesOf(plan shard.Plan) []coordinationv1.Lease {
 	var leases []coordinationv1.Lease
 	for id, e := range plan.Extents() {
 		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Name: fleet.ShardLease(fleetName, id), Labels: map[string]string{fleet.ShardLabel: id.Name},
+			Name: leaseapi.ShardLease(fleetName, id), Labels: map[string]string{leaseapi.ShardLabel: id.Name},
 		}}
 		if s, _ := plan.Shard(id); s.Namespaced() {
-			lease.Annotations = map[string]string{fleet.RangeAnnotation: e.Range.String()}
+			lease.Annotations = map[string]string{leaseapi.RangeAnnotation: e.Range.String()}
 		}
 		leases = append(leases, lease)
 	}

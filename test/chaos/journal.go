@@ -14,7 +14,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -158,7 +158,7 @@ func (j *journal) addLease(e *harness.Event) {
 	}
 	var lease coordinationv1.Lease
 	version := e.Version()
-	if version == 0 || e.Answer(&lease) != nil || !recorded && !planned && lease.Labels[fleet.ShardLabel] == "" {
+	if version == 0 || e.Answer(&lease) != nil || !recorded && !planned && lease.Labels[leaseapi.ShardLabel] == "" {
 		return
 	}
 	if version <= before.version {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -43,10 +43,10 @@ func (p *planChange) Command(ctx context.Context) ([]string, error) {
 
 // Begun implements operation.
 func (p *planChange) Begun(lease *coordinationv1.Lease) bool {
-	if lease.Name != fleet.PlanLease(fleetName) {
+	if lease.Name != leaseapi.PlanLease(fleetName) {
 		return false
 	}
-	plan, err := fleet.PlanOf(lease)
+	plan, err := leaseapi.PlanOf(lease)
 	if err != nil || plan.Generation <= p.was.Generation {
 		return false
 	}
@@ -131,7 +131,7 @@ func (d *drain) Command(ctx context.Context) ([]string, error) {
 
 // Begun implements operation.
 func (d *drain) Begun(lease *coordinationv1.Lease) bool {
-	return lease.Name == election.MemberLease(fleetName, d.member.member) && lease.Annotations[fleet.DrainAnnotation] != ""
+	return lease.Name == election.MemberLease(fleetName, d.member.member) && lease.Annotations[leaseapi.DrainAnnotation] != ""
 }
 
 // Done implements operation: others hold all shards, also if the member has been started again
@@ -153,7 +153,7 @@ func (d *drain) Undo(ctx context.Context) error {
 func (w *world) undrain(ctx context.Context) error {
 	for _, name := range w.opts.members() {
 		err := w.tamper(ctx, election.MemberLease(fleetName, name), func(l *coordinationv1.Lease) *coordinationv1.Lease {
-			delete(l.Annotations, fleet.DrainAnnotation)
+			delete(l.Annotations, leaseapi.DrainAnnotation)
 			return l
 		})
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -59,7 +59,7 @@ func TestOperatorsPlans(t *testing.T) {
 
 func shardLease(name, holder string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{fleet.ShardLabel: name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{leaseapi.ShardLabel: name}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(holder)},
 	}
 }
@@ -68,7 +68,7 @@ func shardLease(name, holder string) *coordinationv1.Lease {
 // then, and not for what happened before, nor for renewals.
 func TestSignals(t *testing.T) {
 	mark := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Name: election.MemberLease(fleetName, "a"), Annotations: map[string]string{fleet.DrainAnnotation: "now"},
+		Name: election.MemberLease(fleetName, "a"), Annotations: map[string]string{leaseapi.DrainAnnotation: "now"},
 	}}
 	unmarked := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: mark.Name}}
 	leases := []*coordinationv1.Lease{

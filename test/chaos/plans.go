@@ -13,7 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -21,7 +21,7 @@ import (
 func shardLeases(plan shard.Plan) map[string]shard.ID {
 	leases := map[string]shard.ID{}
 	for _, s := range plan.Shards() {
-		leases[fleet.ShardLease(fleetName, s.ID)] = s.ID
+		leases[leaseapi.ShardLease(fleetName, s.ID)] = s.ID
 	}
 	return leases
 }
@@ -45,11 +45,11 @@ func (w *world) adopt(plan shard.Plan) {
 
 // planNow returns the plan's Lease and the plan on it.
 func (w *world) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan, error) {
-	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, fleet.PlanLease(fleetName), metav1.GetOptions{})
+	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leaseapi.PlanLease(fleetName), metav1.GetOptions{})
 	if err != nil {
 		return nil, shard.Plan{}, err
 	}
-	plan, err := fleet.PlanOf(lease)
+	plan, err := leaseapi.PlanOf(lease)
 	return lease, plan, err
 }
 
@@ -69,7 +69,7 @@ func (w *world) putBack(ctx context.Context) error {
 			w.adopt(plan)
 			return nil
 		}
-		if lease, err = fleet.WithPlan(fleetName, lease, next); err != nil {
+		if lease, err = leaseapi.WithPlan(fleetName, lease, next); err != nil {
 			return err
 		}
 		if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
@@ -82,7 +82,7 @@ func (w *world) putBack(ctx context.Context) error {
 
 // fleetLeases returns all Leases of the fleet that the API server has.
 func (w *world) fleetLeases(ctx context.Context) ([]coordinationv1.Lease, error) {
-	selector := labels.Set{fleet.FleetLabel: fleetName}.String()
+	selector := labels.Set{leaseapi.FleetLabel: fleetName}.String()
 	leases, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func heldBeside(leases []coordinationv1.Lease, plan shard.Plan) error {
 	}
 	var errs []error
 	for _, r := range records {
-		if _, ok := planned[r.Name]; !ok && r.Labels[fleet.ShardLabel] != "" && live[r.Holder] {
+		if _, ok := planned[r.Name]; !ok && r.Labels[leaseapi.ShardLabel] != "" && live[r.Holder] {
 			errs = append(errs, fmt.Errorf("%s is held by %s and is not in the plan of generation %d", r.Name, r.Holder, plan.Generation))
 		}
 	}
@@ -134,14 +134,14 @@ func (w *world) strays(ctx context.Context) error {
 func strayLeases(leases []coordinationv1.Lease, plan shard.Plan, retired map[string]bool) error {
 	extents := map[string]shard.Extent{}
 	for id, e := range plan.Extents() {
-		extents[fleet.ShardLease(fleetName, id)] = e
+		extents[leaseapi.ShardLease(fleetName, id)] = e
 	}
 	var errs []error
 	for _, lease := range leases {
 		extent, planned := extents[lease.Name]
-		text, ranged := lease.Annotations[fleet.RangeAnnotation]
+		text, ranged := lease.Annotations[leaseapi.RangeAnnotation]
 		switch {
-		case lease.Labels[fleet.ShardLabel] == "":
+		case lease.Labels[leaseapi.ShardLabel] == "":
 		case !planned && !retired[lease.Name]:
 			errs = append(errs, fmt.Errorf("%s is of no shard of the plan", lease.Name))
 		case planned && ranged && text != extent.Range.String():

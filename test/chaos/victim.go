@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -62,7 +62,7 @@ func (w *world) namespacesOf(m *manager) []string {
 	}
 	holds := w.journal.snapshot()
 	return slices.DeleteFunc(slices.Clone(w.namespaces), func(namespace string) bool {
-		return election.MemberOf(holds[fleet.ShardLease(fleetName, w.homes[namespace])].holder) != m.member
+		return election.MemberOf(holds[leaseapi.ShardLease(fleetName, w.homes[namespace])].holder) != m.member
 	})
 }
 
@@ -99,7 +99,7 @@ func (w *world) loadedShard(ctx context.Context) (shard.ID, hold, error) {
 		return shard.ID{}, hold{}, err
 	}
 	id := candidates[w.random.IntN(len(candidates))]
-	h := w.journal.snapshot()[fleet.ShardLease(fleetName, id)]
+	h := w.journal.snapshot()[leaseapi.ShardLease(fleetName, id)]
 	w.out.printf("      shard %s, held by %s: %d writes in the last %d s", id, h.holder, w.journal.writesFor(id, loadedSeconds), loadedSeconds)
 	return id, h, nil
 }

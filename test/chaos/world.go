@@ -17,6 +17,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/calibrate"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
@@ -122,7 +123,7 @@ func (w *world) leases() []string {
 	}
 	var names []string
 	for _, s := range w.plan.Shards() {
-		names = append(names, fleet.ShardLease(fleetName, s.ID))
+		names = append(names, leaseapi.ShardLease(fleetName, s.ID))
 	}
 	return names
 }

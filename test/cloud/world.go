@@ -26,7 +26,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 	"github.com/flotilla-kube/flotilla/test/cloud/provider"
 	"github.com/flotilla-kube/flotilla/test/cloud/sky"
@@ -212,7 +212,7 @@ func (w *World) NodesInitialized(ctx context.Context) error {
 // differ by one at most.
 func (w *World) Settled(members int) harness.Condition {
 	return func(ctx context.Context) error {
-		ranges := labels.Set{fleet.RingLabel: flotilla.NamespacesRing}.String()
+		ranges := labels.Set{leaseapi.RingLabel: flotilla.NamespacesRing}.String()
 		leases, err := w.Client.CoordinationV1().Leases(metav1.NamespaceSystem).List(
 			ctx, metav1.ListOptions{LabelSelector: ranges},
 		)

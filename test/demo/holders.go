@@ -10,7 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -32,7 +32,7 @@ func holds(plan shard.Plan, leases []*coordinationv1.Lease) []hold {
 	}
 	var all []hold
 	for _, s := range plan.Shards() {
-		record := byName[fleet.ShardLease(fleetName, s.ID)]
+		record := byName[leaseapi.ShardLease(fleetName, s.ID)]
 		all = append(all, hold{id: s.ID, holder: record.Holder, term: record.Transitions})
 	}
 	return all

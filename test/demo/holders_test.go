@@ -11,7 +11,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -94,7 +94,7 @@ func TestTenants(t *testing.T) {
 
 // shardLease is a shard's Lease as its holder writes it.
 func shardLease(id shard.ID, holder string, term int32) *coordinationv1.Lease {
-	return lease(fleet.ShardLease(fleetName, id), holder, term)
+	return lease(leaseapi.ShardLease(fleetName, id), holder, term)
 }
 
 func lease(name, holder string, term int32) *coordinationv1.Lease {

@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 const (
 	leaseNamespace = metav1.NamespaceSystem
 	rootCA         = "kube-root-ca.crt"
 
-	leaseSelector = fleet.FleetLabel + "=" + fleetName
+	leaseSelector = leaseapi.FleetLabel + "=" + fleetName
 
 	// settle gathers what changes at almost the same time.
 	settle = 20 * time.Millisecond

@@ -13,7 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -96,7 +96,7 @@ func (f *fleetRun) createNamespaces(t *testing.T, n int) {
 // weights returns what each member's shards weigh by their Leases, the greatest over the mean, and the generation. It fails
 // while a shard is not held, or has not been weighed by its holder.
 func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio float64, generation int64, err error) {
-	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + harness.Fleet})
+	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.FleetLabel + "=" + harness.Fleet})
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -105,8 +105,8 @@ func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio f
 	for i := range leases.Items {
 		lease := &leases.Items[i]
 		records[lease.Name] = election.RecordFrom(lease)
-		if lease.Name == fleet.PlanLease(harness.Fleet) {
-			if plan, err = fleet.PlanOf(lease); err != nil {
+		if lease.Name == leaseapi.PlanLease(harness.Fleet) {
+			if plan, err = leaseapi.PlanOf(lease); err != nil {
 				return nil, 0, 0, err
 			}
 		}
@@ -115,8 +115,8 @@ func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio f
 	loads = map[string]int64{}
 	var total, most int64
 	for _, s := range ring.Shards {
-		record := records[fleet.ShardLease(harness.Fleet, s.ID)]
-		census, weighed := fleet.CensusOn(election.Observation{Record: record})
+		record := records[leaseapi.ShardLease(harness.Fleet, s.ID)]
+		census, weighed := leaseapi.CensusOn(election.Observation{Record: record})
 		if record.Holder == "" || !weighed {
 			return nil, 0, 0, fmt.Errorf("%s is held by %q, weighed %t", s.ID, record.Holder, weighed)
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -78,7 +78,7 @@ func (f *fleetRun) requireMovedOnce(t *testing.T, before map[string]int32, held 
 		if held[s.ID.String()] == drained {
 			moved = 1
 		}
-		if name := fleet.ShardLease(f.name, s.ID); after[name]-before[name] != moved {
+		if name := leaseapi.ShardLease(f.name, s.ID); after[name]-before[name] != moved {
 			t.Errorf("%s went through %d terms, want %d", s.ID, after[name]-before[name], moved)
 		}
 	}

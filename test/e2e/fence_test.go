@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -168,7 +168,7 @@ func (c *credential) leaseIn(name, member, holder string) *coordinationv1.Lease 
 	c.t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Name:        election.MemberLease(name, member),
-		Labels:      map[string]string{fleet.FleetLabel: name, fleet.KindLabel: fleet.KindMember},
+		Labels:      map[string]string{leaseapi.FleetLabel: name, leaseapi.KindLabel: leaseapi.KindMember},
 		Annotations: map[string]string{election.CredentialsAnnotation: c.id},
 	}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
 	lease, err := c.admin.CoordinationV1().Leases(metav1.NamespaceSystem).Create(c.t.Context(), lease, metav1.CreateOptions{})

@@ -25,7 +25,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/calibrate"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
@@ -230,7 +230,7 @@ func (f *fleetRun) settle(t *testing.T, within time.Duration) time.Duration {
 
 // readHolders returns who the Lease of each shard of the plan names, without the incarnation.
 func (f *fleetRun) readHolders(ctx context.Context) (map[string]string, error) {
-	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + f.name})
+	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.FleetLabel + "=" + f.name})
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +240,7 @@ func (f *fleetRun) readHolders(ctx context.Context) (map[string]string, error) {
 	}
 	holders := map[string]string{}
 	for _, s := range f.plan.Shards() {
-		holder, ok := held[fleet.ShardLease(f.name, s.ID)]
+		holder, ok := held[leaseapi.ShardLease(f.name, s.ID)]
 		if !ok {
 			return nil, fmt.Errorf("%s has no Lease", s.ID)
 		}

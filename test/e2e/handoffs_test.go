@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -64,7 +64,7 @@ func (f *fleetRun) begun(t *testing.T, caches string) int {
 // terms returns the term of each shard's Lease.
 func (f *fleetRun) terms(t *testing.T) map[string]int32 {
 	t.Helper()
-	list, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel + "," + fleet.FleetLabel + "=" + f.name})
+	list, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: leaseapi.ShardLabel + "," + leaseapi.FleetLabel + "=" + f.name})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -98,7 +99,7 @@ func (m *migration) fleetWaits(t *testing.T) {
 				member.Says("/readyz/fleet", fmt.Sprintf("the gate, Lease %s, is held by %q", m.lease, holder))(ctx))
 		})
 	}
-	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel})
+	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: leaseapi.ShardLabel})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -138,11 +138,11 @@ func (r *minorRun) roll(t *testing.T, members []string, version, before, after s
 func (r *minorRun) adapted(t *testing.T, sites string) {
 	t.Helper()
 	harness.Eventually(t, leaseDuration+harness.Patience, "the plan has "+sites, func(ctx context.Context) error {
-		lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, fleet.PlanLease(r.name), metav1.GetOptions{})
+		lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leaseapi.PlanLease(r.name), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if r.plan, err = fleet.PlanOf(lease); err != nil {
+		if r.plan, err = leaseapi.PlanOf(lease); err != nil {
 			return err
 		}
 		if got := sitesIn(r.plan); got != sites {
@@ -173,11 +173,11 @@ func sitesIn(plan shard.Plan) string {
 // checkLacks holds that no shard is without a controller that all versions have.
 func (r *minorRun) checkLacks(ctx context.Context) error {
 	for _, s := range r.plan.Shards() {
-		lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, fleet.ShardLease(r.name, s.ID), metav1.GetOptions{})
+		lease, err := r.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leaseapi.ShardLease(r.name, s.ID), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		lacks := lease.Annotations[fleet.LacksAnnotation]
+		lacks := lease.Annotations[leaseapi.LacksAnnotation]
 		if strings.Contains(lacks, names.PodGarbageCollectorController) {
 			return fmt.Errorf("%s runs without %s", s.ID, lacks)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -117,7 +118,7 @@ func (f *fleetRun) checkFollowed(ctx context.Context) error {
 			return err
 		}
 	}
-	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + f.name})
+	leases, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.FleetLabel + "=" + f.name})
 	if err != nil {
 		return err
 	}
@@ -130,12 +131,12 @@ func (f *fleetRun) checkFollowed(ctx context.Context) error {
 	// The Lease of a shard that is in no plan any more goes on naming who died with it.
 	held := map[string]bool{}
 	for i := range leases.Items {
-		if record := election.RecordFrom(&leases.Items[i]); record.Labels[fleet.ShardLabel] != "" {
+		if record := election.RecordFrom(&leases.Items[i]); record.Labels[leaseapi.ShardLabel] != "" {
 			held[record.Name] = live[record.Holder]
 		}
 	}
 	for _, s := range f.plan.Shards() {
-		name := fleet.ShardLease(harness.Fleet, s.ID)
+		name := leaseapi.ShardLease(harness.Fleet, s.ID)
 		if !held[name] {
 			return fmt.Errorf("%s is not held", s.ID)
 		}
@@ -207,11 +208,11 @@ func (f *fleetRun) apply(t *testing.T, plan shard.Plan) {
 	t.Helper()
 	leases := f.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		lease, err := leases.Get(t.Context(), fleet.PlanLease(harness.Fleet), metav1.GetOptions{})
+		lease, err := leases.Get(t.Context(), leaseapi.PlanLease(harness.Fleet), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if lease, err = fleet.WithPlan(harness.Fleet, lease, plan); err != nil {
+		if lease, err = leaseapi.WithPlan(harness.Fleet, lease, plan); err != nil {
 			return err
 		}
 		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
@@ -231,11 +232,11 @@ func (f *fleetRun) spoil(t *testing.T) {
 	before := f.terms(t)
 	leases := f.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		lease, err := leases.Get(t.Context(), fleet.PlanLease(harness.Fleet), metav1.GetOptions{})
+		lease, err := leases.Get(t.Context(), leaseapi.PlanLease(harness.Fleet), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		lease.Annotations[fleet.DocumentAnnotation] = junk
+		lease.Annotations[leaseapi.DocumentAnnotation] = junk
 		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 		return err
 	})
@@ -243,15 +244,15 @@ func (f *fleetRun) spoil(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, harness.Patience, "the plan is put back", func(ctx context.Context) error {
-		lease, err := leases.Get(ctx, fleet.PlanLease(harness.Fleet), metav1.GetOptions{})
+		lease, err := leases.Get(ctx, leaseapi.PlanLease(harness.Fleet), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		plan, err := fleet.PlanOf(lease)
+		plan, err := leaseapi.PlanOf(lease)
 		if err != nil {
 			return err
 		}
-		if kept := lease.Annotations[fleet.RejectedAnnotation]; kept != junk || plan.Digest() != f.plan.Digest() {
+		if kept := lease.Annotations[leaseapi.RejectedAnnotation]; kept != junk || plan.Digest() != f.plan.Digest() {
 			return fmt.Errorf("digest %s, want %s; kept %q", plan.Digest(), f.plan.Digest(), kept)
 		}
 		events, err := f.client.CoreV1().Events(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{FieldSelector: "reason=PlanRestored"})
@@ -271,7 +272,7 @@ func (f *fleetRun) killAfter(t *testing.T, name string, events int) func() {
 		return func() {}
 	}
 	watch, err := f.client.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(t.Context(),
-		metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + f.name, TimeoutSeconds: ptr.To[int64](8)})
+		metav1.ListOptions{LabelSelector: leaseapi.FleetLabel + "=" + f.name, TimeoutSeconds: ptr.To[int64](8)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,10 +285,10 @@ func (f *fleetRun) killAfter(t *testing.T, name string, events int) func() {
 				t.Fatalf("watching Leases: %v", event.Object)
 			}
 			record := election.RecordFrom(lease)
-			says := record.Holder + record.Annotations[fleet.ReadyAnnotation] + record.Annotations[fleet.DocumentAnnotation]
+			says := record.Holder + record.Annotations[leaseapi.ReadyAnnotation] + record.Annotations[leaseapi.DocumentAnnotation]
 			before, known := said[lease.Name]
 			said[lease.Name] = says
-			changed = changed || known && says != before && lease.Name == fleet.PlanLease(harness.Fleet)
+			changed = changed || known && says != before && lease.Name == leaseapi.PlanLease(harness.Fleet)
 			if !changed || says == before {
 				continue
 			}
@@ -306,7 +307,7 @@ func (f *fleetRun) requireUnstopped(t *testing.T, before map[string]int32) {
 	t.Helper()
 	after := f.terms(t)
 	for _, s := range f.plan.Shards() {
-		name := fleet.ShardLease(harness.Fleet, s.ID)
+		name := leaseapi.ShardLease(harness.Fleet, s.ID)
 		if term, known := before[name]; known && after[name] != term {
 			t.Errorf("%s is in both plans and was stopped: term %d became %d", s.ID, term, after[name])
 		}

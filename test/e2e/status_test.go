@@ -26,7 +26,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -213,7 +213,7 @@ func (s *statusRun) disagreeing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.change(t, fleet.PlanLease(s.fleet), func(lease *coordinationv1.Lease) { lease.Annotations[fleet.DocumentAnnotation] = edit(document) })
+		s.change(t, leaseapi.PlanLease(s.fleet), func(lease *coordinationv1.Lease) { lease.Annotations[leaseapi.DocumentAnnotation] = edit(document) })
 	}
 	write(2, func(text string) string {
 		return strings.Replace(text, `"cronjob-controller"`, `"cronjobs-of-tomorrow"`, 1)
@@ -237,8 +237,8 @@ func (s *statusRun) forge(t *testing.T, of, by string) *coordinationv1.Lease {
 	lease := get(of)
 	forged := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: of + "-forged", Labels: lease.Labels, Annotations: map[string]string{
-			fleet.RangeAnnotation: lease.Annotations[fleet.RangeAnnotation], fleet.ControllersAnnotation: lease.Annotations[fleet.ControllersAnnotation],
-			fleet.RunningAnnotation: "1", fleet.GenerationAnnotation: "1",
+			leaseapi.RangeAnnotation: lease.Annotations[leaseapi.RangeAnnotation], leaseapi.ControllersAnnotation: lease.Annotations[leaseapi.ControllersAnnotation],
+			leaseapi.RunningAnnotation: "1", leaseapi.GenerationAnnotation: "1",
 		}},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: get(election.MemberLease(s.fleet, by)).Spec.HolderIdentity, LeaseDurationSeconds: ptr.To[int32](600), LeaseTransitions: ptr.To[int32](1),
@@ -258,7 +258,7 @@ func (s *statusRun) twoHolders(t *testing.T) {
 	t.Helper()
 	forged := s.forge(t, forgedShard, "fleet-1")
 	s.finds(t, cli.StatusErrors, "TwoHolders "+forgedShard)
-	s.change(t, forged.Name, func(lease *coordinationv1.Lease) { delete(lease.Annotations, fleet.RunningAnnotation) })
+	s.change(t, forged.Name, func(lease *coordinationv1.Lease) { delete(lease.Annotations, leaseapi.RunningAnnotation) })
 	s.finds(t, cli.StatusWarnings, "OlderClaim namespaces/00")
 }
 
@@ -296,7 +296,7 @@ func (s *statusRun) orphans(t *testing.T) {
 	t.Helper()
 	var leases *coordinationv1.LeaseList
 	var err error
-	if leases, err = s.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.RingLabel + "=" + catalogue.ClusterRing + "," + fleet.FleetLabel + "=" + s.fleet}); err != nil {
+	if leases, err = s.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: leaseapi.RingLabel + "=" + catalogue.ClusterRing + "," + leaseapi.FleetLabel + "=" + s.fleet}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.dead.Kill(); err != nil {
@@ -304,7 +304,7 @@ func (s *statusRun) orphans(t *testing.T) {
 	}
 	want := []string{"RingUnserved cluster", "MemberSilent fleet-2"}
 	for _, lease := range leases.Items {
-		want = append(want, "Orphan cluster/"+lease.Labels[fleet.ShardLabel])
+		want = append(want, "Orphan cluster/"+lease.Labels[leaseapi.ShardLabel])
 	}
 	v := s.finds(t, cli.StatusErrors, want...)
 	if f := v.Findings[0]; f.Severity != status.Error || f.Runbook == "" {

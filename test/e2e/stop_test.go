@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -71,7 +71,7 @@ func TestStopAndStart(t *testing.T) {
 
 // notByOperator leaves out what the command writes on the plan's Lease: it is the members' binary, and no member.
 func notByOperator(e *harness.Event) bool {
-	return !(e.IsLease() && e.ObjectRef.Name == fleet.PlanLease(harness.Fleet) && strings.HasSuffix(e.UserAgent, "/flotilla-cli"))
+	return !(e.IsLease() && e.ObjectRef.Name == leaseapi.PlanLease(harness.Fleet) && strings.HasSuffix(e.UserAgent, "/flotilla-cli"))
 }
 
 // standsBy requires that all members, status, probes and metrics say that the fleet is stopped, with exit status 0, and that no
@@ -104,7 +104,7 @@ func (m *migration) standsBy(t *testing.T, o *operator) {
 		}
 		return nil
 	})
-	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: fleet.ShardLabel})
+	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: leaseapi.ShardLabel})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -215,7 +215,7 @@ func (e example) start(t *testing.T, plane *controlplane.ControlPlane, binary, k
 func (e example) requireShards(t *testing.T, client kubernetes.Interface, members []string) {
 	t.Helper()
 	harness.Eventually(t, takeover, "each member holds a shard", func(ctx context.Context) error {
-		leases, err := client.CoordinationV1().Leases(e.fleet).List(ctx, metav1.ListOptions{LabelSelector: fleet.ShardLabel})
+		leases, err := client.CoordinationV1().Leases(e.fleet).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.ShardLabel})
 		if err != nil {
 			return err
 		}

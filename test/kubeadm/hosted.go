@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -209,7 +209,7 @@ func (c *cluster) furnished(ctx context.Context, namespace string, replicas int3
 // others, or by the pod that comes in its place, within takeoverWithin.
 func (c *cluster) losesMember(ctx context.Context, guest *cluster) error {
 	const member = fleetName + "-0"
-	isShard := func(labels map[string]string) bool { return labels[fleet.ShardLabel] != "" }
+	isShard := func(labels map[string]string) bool { return labels[leaseapi.ShardLabel] != "" }
 	before, err := guest.leases(ctx, isShard)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/docs/page"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -94,7 +94,7 @@ func (c *cluster) keysFit(ctx context.Context, script string) error {
 // members have been there for a lease duration, as the page wants.
 func (c *cluster) stopStock(ctx context.Context) error {
 	_, err := harness.Await(ctx, harness.Patience, "the members have been there for a lease duration", func(ctx context.Context) error {
-		leases, err := c.leases(ctx, func(labels map[string]string) bool { return labels[fleet.ShardLabel] == "" })
+		leases, err := c.leases(ctx, func(labels map[string]string) bool { return labels[leaseapi.ShardLabel] == "" })
 		if err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ type lease struct {
 
 // leases returns those of the fleet's Leases whose labels are as wanted.
 func (c *cluster) leases(ctx context.Context, want func(labels map[string]string) bool) (map[string]lease, error) {
-	list, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel + "=" + fleetName})
+	list, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.FleetLabel + "=" + fleetName})
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +337,7 @@ func (c *cluster) losesPower(ctx context.Context, n *node) error {
 // movesFrom waits until others than the member hold all shards.
 func (c *cluster) movesFrom(ctx context.Context, member string) error {
 	_, err := harness.Await(ctx, harness.Patience, "others have the shards of "+member, func(ctx context.Context) error {
-		leases, err := c.leases(ctx, func(labels map[string]string) bool { return labels[fleet.ShardLabel] != "" })
+		leases, err := c.leases(ctx, func(labels map[string]string) bool { return labels[leaseapi.ShardLabel] != "" })
 		if err != nil {
 			return err
 		}

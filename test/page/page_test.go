@@ -18,6 +18,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status/page"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -61,7 +62,7 @@ func TestPage(t *testing.T) {
 	if err := holder.Suspend(); err != nil {
 		t.Fatal(err)
 	}
-	drain := fmt.Sprintf(`{"metadata":{"annotations":{%q:"for the picture"}}}`, fleet.DrainAnnotation)
+	drain := fmt.Sprintf(`{"metadata":{"annotations":{%q:"for the picture"}}}`, leaseapi.DrainAnnotation)
 	if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), election.MemberLease(fleetName, holder.Name()), types.MergePatchType, []byte(drain), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +178,8 @@ func requireAccess(t *testing.T, m *member) {
 func requireLeases(t *testing.T, w *world, d page.Document) {
 	t.Helper()
 	leases := w.leases(t)
-	planLease := leases[fleet.PlanLease(fleetName)]
-	plan, err := fleet.PlanOf(&planLease)
+	planLease := leases[leaseapi.PlanLease(fleetName)]
+	plan, err := leaseapi.PlanOf(&planLease)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func requireLeases(t *testing.T, w *world, d page.Document) {
 	}
 	want, got := map[string]row{}, map[string]row{}
 	for _, s := range plan.Shards() {
-		lease := leases[fleet.ShardLease(fleetName, s.ID)]
+		lease := leases[leaseapi.ShardLease(fleetName, s.ID)]
 		r := row{Holder: election.MemberOf(*lease.Spec.HolderIdentity), Term: *lease.Spec.LeaseTransitions, Next: election.MemberOf(lease.Annotations[election.NextHolderAnnotation])}
 		if s.Namespaced() {
 			r.Range = s.Range.String()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	fleetmetrics "github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -87,7 +88,7 @@ func (m *member) once(ctx context.Context) error {
 		RebalanceDelay: rebalanceDelay,
 		FenceDelay:     fenceDelay,
 		Build:          m.build,
-		Memory:         func() fleet.Memory { return fleet.Memory{Live: int64(liveHeap())} },
+		Memory:         func() leaseapi.Memory { return leaseapi.Memory{Live: int64(liveHeap())} },
 		Enforced:       func() bool { return false },
 		Observe:        counted.Count,
 		Exit:           m.crew.exit,

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
@@ -342,11 +342,11 @@ func (s *scenario) changePlan(ctx context.Context) error {
 	from := monotonic()
 	leases := s.client.CoordinationV1().Leases(namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		lease, err := leases.Get(ctx, fleet.PlanLease(fleetName), metav1.GetOptions{})
+		lease, err := leases.Get(ctx, leaseapi.PlanLease(fleetName), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		next, err := fleet.WithPlan(fleetName, lease, s.second)
+		next, err := leaseapi.WithPlan(fleetName, lease, s.second)
 		if err != nil {
 			return err
 		}

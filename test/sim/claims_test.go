@@ -12,6 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -153,7 +154,7 @@ func (w *world) judgeDrainLater(c *claim) {
 
 // judgeUpdate holds that nobody clears a Lease while its own work runs.
 func (w *world) judgeUpdate(p *process, lease *coordinationv1.Lease) {
-	if lease.Name == fleet.PlanLease(fleetName) {
+	if lease.Name == leaseapi.PlanLease(fleetName) {
 		w.notePlan(lease)
 	}
 	if ptr.Deref(lease.Spec.HolderIdentity, "") != "" {

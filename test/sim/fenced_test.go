@@ -14,7 +14,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // admission is the API server's part of deploy/fence: it refuses the credentials that a marked Lease of a member lists, as
@@ -80,9 +80,9 @@ func (a *admission) refuses(credential string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, lease := range a.leases {
-		_, ofFleet := lease.Labels[fleet.FleetLabel]
+		_, ofFleet := lease.Labels[leaseapi.FleetLabel]
 		_, marked := lease.Labels[election.MarkedLabel]
-		if !ofFleet || !marked || lease.Labels[fleet.KindLabel] != fleet.KindMember {
+		if !ofFleet || !marked || lease.Labels[leaseapi.KindLabel] != leaseapi.KindMember {
 			continue
 		}
 		if slices.Contains(strings.Split(lease.Annotations[election.FencedCredentialsAnnotation], ","), credential) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -216,7 +217,7 @@ func (w *world) leases() []string {
 		names[w.leaseOf(p.id)] = true
 	}
 	w.mu.Unlock()
-	names[fleet.PlanLease(fleetName)] = true
+	names[leaseapi.PlanLease(fleetName)] = true
 	for _, s := range w.seats {
 		names[election.MemberLease(fleetName, s.name)] = true
 	}

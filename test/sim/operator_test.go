@@ -9,13 +9,14 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // replan has an operator change the plan: a range is split, two are merged, or a boundary moves.
 func (w *world) replan() {
-	lease := w.store.Get(fleet.PlanLease(fleetName))
-	current, err := fleet.PlanOf(lease)
+	lease := w.store.Get(leaseapi.PlanLease(fleetName))
+	current, err := leaseapi.PlanOf(lease)
 	if err != nil {
 		return
 	}
@@ -48,7 +49,7 @@ func (w *world) replan() {
 		w.failf(operator, "an operator's plan is refused: %v", err)
 		return
 	}
-	changed, err := fleet.WithPlan(fleetName, lease, next)
+	changed, err := leaseapi.WithPlan(fleetName, lease, next)
 	if err != nil {
 		w.failf(operator, "an operator's plan cannot be written: %v", err)
 		return
@@ -111,8 +112,8 @@ func (w *world) moveController(plan *shard.Plan, from *shard.Ring) bool {
 // misplan has somebody write a plan that no member may follow: a shard in it covers something else
 // than before. What members would judge it by may go with it.
 func (w *world) misplan() {
-	lease := w.store.Get(fleet.PlanLease(fleetName))
-	plan, err := fleet.PlanOf(lease)
+	lease := w.store.Get(leaseapi.PlanLease(fleetName))
+	plan, err := leaseapi.PlanOf(lease)
 	if err != nil || w.isBad(lease) || len(plan.Rings[0].Shards) < 2 {
 		return
 	}
@@ -131,12 +132,12 @@ func (w *world) misplan() {
 	good := [...]string{"removes", "spoils", "leaves"}[w.random.IntN(3)]
 	w.bad, w.misplanned = document, true
 	w.store.Tamper(lease.Name, func(l *coordinationv1.Lease) {
-		l.Annotations[fleet.DocumentAnnotation] = document
+		l.Annotations[leaseapi.DocumentAnnotation] = document
 		switch good {
 		case "removes":
-			delete(l.Annotations, fleet.LastGoodAnnotation)
+			delete(l.Annotations, leaseapi.LastGoodAnnotation)
 		case "spoils":
-			l.Annotations[fleet.LastGoodAnnotation] = "gzip:junk"
+			l.Annotations[leaseapi.LastGoodAnnotation] = "gzip:junk"
 		}
 	})
 	w.notef("somebody writes plan generation %d, which may not follow, and %s the last good one", plan.Generation, good)
@@ -145,10 +146,10 @@ func (w *world) misplan() {
 // isBad reports whether what is on the plan's Lease is what misplan wrote there, and nobody works by it. Where no member knew
 // of another plan, it has become the fleet's plan.
 func (w *world) isBad(lease *coordinationv1.Lease) bool {
-	if w.bad == "" || lease == nil || lease.Annotations[fleet.DocumentAnnotation] != w.bad {
+	if w.bad == "" || lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] != w.bad {
 		return false
 	}
-	bad, err := fleet.PlanOf(lease)
+	bad, err := leaseapi.PlanOf(lease)
 	if err != nil {
 		w.failf(operator, "a bad plan cannot be read: %v", err)
 		return true
@@ -166,9 +167,9 @@ func (w *world) isBad(lease *coordinationv1.Lease) bool {
 // drain has an operator drain a member, or take that back.
 func (w *world) drain(s *seat) {
 	w.store.Tamper(election.MemberLease(fleetName, s.name), func(l *coordinationv1.Lease) {
-		if l.Annotations[fleet.DrainAnnotation] != "" {
+		if l.Annotations[leaseapi.DrainAnnotation] != "" {
 			w.notef("%s is undrained", s.name)
-			delete(l.Annotations, fleet.DrainAnnotation)
+			delete(l.Annotations, leaseapi.DrainAnnotation)
 			return
 		}
 		w.notef("%s is drained", s.name)
@@ -176,14 +177,14 @@ func (w *world) drain(s *seat) {
 		if l.Annotations == nil {
 			l.Annotations = map[string]string{}
 		}
-		l.Annotations[fleet.DrainAnnotation] = "yes"
+		l.Annotations[leaseapi.DrainAnnotation] = "yes"
 	})
 }
 
 // isDrained reports whether an operator has drained the member.
 func (w *world) isDrained(member string) bool {
 	lease := w.store.Get(election.MemberLease(fleetName, member))
-	return lease != nil && lease.Annotations[fleet.DrainAnnotation] != ""
+	return lease != nil && lease.Annotations[leaseapi.DrainAnnotation] != ""
 }
 
 // isUnknown reports whether the plan names a controller that no live member has, and some member
@@ -211,11 +212,11 @@ func (w *world) isUnknown(plan shard.Plan) bool {
 // themselves, and those that have never seen one must not guess. A plan that may not follow is good to a member that has not
 // seen the one before it; so that all can follow the operator, every shard that may mean two things gets a new name.
 func (w *world) mend() {
-	lease := w.store.Get(fleet.PlanLease(fleetName))
-	if lease == nil || lease.Annotations[fleet.DocumentAnnotation] == "" {
+	lease := w.store.Get(leaseapi.PlanLease(fleetName))
+	if lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
 		return
 	}
-	plan, err := fleet.PlanOf(lease)
+	plan, err := leaseapi.PlanOf(lease)
 	if err == nil && !w.misplanned && !w.isUnknown(plan) {
 		return
 	}
@@ -233,7 +234,7 @@ func (w *world) mend() {
 			}
 		}
 	}
-	good, err := fleet.WithPlan(fleetName, lease, plan)
+	good, err := leaseapi.WithPlan(fleetName, lease, plan)
 	if err != nil {
 		w.failf(operator, "the operator's plan cannot be written: %v", err)
 		return

@@ -13,7 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -29,12 +29,12 @@ func (w *world) judgePlansLocked(history []leasetest.Write) {
 		if changesMembers(write) {
 			joined = write.Time
 		}
-		if write.Client == "" || write.Before == nil || write.After == nil || write.After.Name != fleet.PlanLease(fleetName) ||
-			write.Before.Annotations[fleet.DocumentAnnotation] == write.After.Annotations[fleet.DocumentAnnotation] {
+		if write.Client == "" || write.Before == nil || write.After == nil || write.After.Name != leaseapi.PlanLease(fleetName) ||
+			write.Before.Annotations[leaseapi.DocumentAnnotation] == write.After.Annotations[leaseapi.DocumentAnnotation] {
 			continue
 		}
-		before, err := fleet.PlanOf(write.Before)
-		after, afterErr := fleet.PlanOf(write.After)
+		before, err := leaseapi.PlanOf(write.Before)
+		after, afterErr := leaseapi.PlanOf(write.After)
 		if err != nil || afterErr != nil {
 			continue
 		}
@@ -42,7 +42,7 @@ func (w *world) judgePlansLocked(history []leasetest.Write) {
 		if after.Generation <= before.Generation {
 			w.failLockedf(plans, "%s put plan generation %d at %.3f in the place of %d", write.Client, after.Generation, at.Seconds(), before.Generation)
 		}
-		if write.Before.Annotations[fleet.RejectedAnnotation] != write.After.Annotations[fleet.RejectedAnnotation] || before.Digest() == after.Digest() {
+		if write.Before.Annotations[leaseapi.RejectedAnnotation] != write.After.Annotations[leaseapi.RejectedAnnotation] || before.Digest() == after.Digest() {
 			continue // somebody's nonsense was replaced
 		}
 		if adapted(before, after) {
@@ -70,14 +70,14 @@ func changesMembers(write leasetest.Write) bool {
 	return strings.HasPrefix(write.After.Name, election.MemberLease(fleetName, "")) &&
 		(ptr.Deref(write.Before.Spec.HolderIdentity, "") != ptr.Deref(write.After.Spec.HolderIdentity, "") ||
 			write.Before.Annotations[election.StateAnnotation] != write.After.Annotations[election.StateAnnotation] ||
-			write.Before.Annotations[fleet.DrainAnnotation] != write.After.Annotations[fleet.DrainAnnotation])
+			write.Before.Annotations[leaseapi.DrainAnnotation] != write.After.Annotations[leaseapi.DrainAnnotation])
 }
 
 // notePlan notes when a plan was sent: the request may take long.
 func (w *world) notePlan(lease *coordinationv1.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	document := lease.Annotations[fleet.DocumentAnnotation]
+	document := lease.Annotations[leaseapi.DocumentAnnotation]
 	if _, sent := w.sentPlans[document]; !sent {
 		w.sentPlans[document] = time.Now()
 	}
@@ -87,7 +87,7 @@ func (w *world) sentAt(write leasetest.Write) time.Time {
 	if write.After == nil {
 		return time.Time{}
 	}
-	return w.sentPlans[write.After.Annotations[fleet.DocumentAnnotation]]
+	return w.sentPlans[write.After.Annotations[leaseapi.DocumentAnnotation]]
 }
 
 func (w *world) rateOf(member string) float64 {

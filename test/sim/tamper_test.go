@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -56,14 +56,14 @@ func (w *world) tamper() {
 		change = func(l *coordinationv1.Lease) {
 			l.Annotations = map[string]string{
 				election.NextHolderAnnotation: "\x00nobody", election.WritesAnnotation: `{"term":`, election.StateAnnotation: "?",
-				fleet.PlanAnnotation: "another", fleet.RangeAnnotation: "everything", fleet.ReadyAnnotation: "1",
-				fleet.DocumentAnnotation: "{}",
+				leaseapi.PlanAnnotation: "another", leaseapi.RangeAnnotation: "everything", leaseapi.ReadyAnnotation: "1",
+				leaseapi.DocumentAnnotation: "{}",
 			}
 		}
 	case 7:
 		what = "writes what others cover on"
 		change = func(l *coordinationv1.Lease) {
-			l.Annotations = map[string]string{fleet.RangeAnnotation: shard.Everything().String(), fleet.ControllersAnnotation: "cronjob-controller,endpointslice-controller,job-controller,service-controller"}
+			l.Annotations = map[string]string{leaseapi.RangeAnnotation: shard.Everything().String(), leaseapi.ControllersAnnotation: "cronjob-controller,endpointslice-controller,job-controller,service-controller"}
 		}
 	default:
 		what = "strips"

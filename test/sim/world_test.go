@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -105,7 +105,7 @@ func (w *world) newSeat(name string) *seat {
 	return s
 }
 
-func (w *world) leaseOf(id shard.ID) string { return fleet.ShardLease(fleetName, id) }
+func (w *world) leaseOf(id shard.ID) string { return leaseapi.ShardLease(fleetName, id) }
 
 // run is the whole of a seed.
 func (w *world) run() {

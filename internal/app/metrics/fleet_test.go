@@ -23,6 +23,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -216,7 +217,7 @@ func TestLifeOfAFleet(t *testing.T) {
 		for _, p := range []*testProcess{a, b} {
 			all := text(t, p.registry) + processText(t)
 			for _, sample := range parse(t, all)["leader_election_master_status"] {
-				if string(sample.Metric["name"]) == fleet.ShardLease("flotilla", gone) {
+				if string(sample.Metric["name"]) == leaseapi.ShardLease("flotilla", gone) {
 					t.Errorf("the Lease of %s, which has left the plan, has %v", gone, sample)
 				}
 			}
@@ -240,12 +241,12 @@ func TestLifeOfAFleet(t *testing.T) {
 // change makes two shards of one, and returns it. Both are a's: their home is where the old one was.
 func change(t *testing.T, store *leasetest.Store) shard.ID {
 	t.Helper()
-	current, err := fleet.PlanOf(store.Get(fleet.PlanLease("flotilla")))
+	current, err := leaseapi.PlanOf(store.Get(leaseapi.PlanLease("flotilla")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	holder := func(id shard.ID) string {
-		return election.MemberOf(election.RecordFrom(store.Get(fleet.ShardLease("flotilla", id))).Holder)
+		return election.MemberOf(election.RecordFrom(store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
 	}
 	edited := fleet.KeepHomes(current, "namespaces", holder)
 	i := slices.IndexFunc(edited.Rings[0].Shards, func(s shard.Shard) bool { return holder(s.ID) == "a" })
@@ -259,7 +260,7 @@ func change(t *testing.T, store *leasetest.Store) shard.ID {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := fleet.WithPlan("flotilla", store.Get(fleet.PlanLease("flotilla")), next)
+	lease, err := leaseapi.WithPlan("flotilla", store.Get(leaseapi.PlanLease("flotilla")), next)
 	if err != nil {
 		t.Fatal(err)
 	}

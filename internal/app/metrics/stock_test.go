@@ -15,6 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/metrics"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -100,7 +101,7 @@ func TestLeaderElectionMasterStatus(t *testing.T) {
 	m, registry := NewMaster(), k8smetrics.NewKubeRegistry()
 	m.register(registry.Register, idle(t))
 	id := shard.ID{Ring: "namespaces", Name: "01"}
-	lease := fleet.ShardLease("flotilla", id)
+	lease := leaseapi.ShardLease("flotilla", id)
 	for _, step := range []struct {
 		event election.EventType
 		want  string // of the Lease's series, "" for none

@@ -15,6 +15,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -86,7 +87,7 @@ func testPlan(t testing.TB, ranges int) shard.Plan {
 func newFake(t testing.TB, ranges, members int) *fakeMember {
 	t.Helper()
 	f := &fakeMember{plan: testPlan(t, ranges), planned: true}
-	planLease, err := fleet.WithPlan(testFleet, nil, f.plan)
+	planLease, err := leaseapi.WithPlan(testFleet, nil, f.plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,27 +95,27 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 	for i := range members {
 		name := fmt.Sprintf("flotilla-%d", i)
 		f.add(named(election.MemberLease(testFleet, name), nil), name, 1, map[string]string{
-			election.StateAnnotation: "active", fleet.PlanAnnotation: f.plan.Digest(), fleet.GenerationAnnotation: "3",
-			fleet.MemoryAnnotation: fleet.Memory{Live: int64(40+i) * 1e6, Beside: 10e6}.String(),
+			election.StateAnnotation: "active", leaseapi.PlanAnnotation: f.plan.Digest(), leaseapi.GenerationAnnotation: "3",
+			leaseapi.MemoryAnnotation: leaseapi.Memory{Live: int64(40+i) * 1e6, Beside: 10e6}.String(),
 		})
 	}
-	f.wishes, err = fleet.Wish(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), fleet.KnownMembers(testFleet, f.leases), nil, fleet.Wishes{})
+	f.wishes, err = fleet.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, fleet.Wishes{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range f.plan.Shards() {
 		term := int32(i + 1)
 		annotations := map[string]string{
-			fleet.RunningAnnotation: strconv.Itoa(int(term)), fleet.GenerationAnnotation: "3",
-			fleet.ControllersAnnotation: strings.Join(f.plan.ControllersOf(s.ID), ","),
+			leaseapi.RunningAnnotation: strconv.Itoa(int(term)), leaseapi.GenerationAnnotation: "3",
+			leaseapi.ControllersAnnotation: strings.Join(f.plan.ControllersOf(s.ID), ","),
 		}
-		annotations[fleet.MemoryAnnotation] = fleet.ShardMemory{Cached: 2e6, Fixed: 3e6}.String()
+		annotations[leaseapi.MemoryAnnotation] = leaseapi.ShardMemory{Cached: 2e6, Fixed: 3e6}.String()
 		if s.Namespaced() {
-			annotations[fleet.RangeAnnotation] = s.Range.String()
-			annotations[fleet.CensusAnnotation] = shard.Census{{Hash: s.Range.Start, Weight: int64(1000 + 10*i), Namespaces: 2}}.String()
+			annotations[leaseapi.RangeAnnotation] = s.Range.String()
+			annotations[leaseapi.CensusAnnotation] = shard.Census{{Hash: s.Range.Start, Weight: int64(1000 + 10*i), Namespaces: 2}}.String()
 		}
-		labels := map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: s.ID.Ring, fleet.ShardLabel: s.ID.Name}
-		f.add(named(fleet.ShardLease(testFleet, s.ID), labels), f.wishes.Owner(s.ID), term, annotations)
+		labels := map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: s.ID.Ring, leaseapi.ShardLabel: s.ID.Name}
+		f.add(named(leaseapi.ShardLease(testFleet, s.ID), labels), f.wishes.Owner(s.ID), term, annotations)
 	}
 	f.journal = []fleet.Transition{
 		{Seen: testNow.Add(-time.Minute), At: testNow.Add(-time.Minute), Kind: fleet.TransitionPlanChanged, From: "2", To: "3"},
@@ -132,10 +133,10 @@ func (f *fakeMember) rewish(t testing.TB) {
 	t.Helper()
 	holders := map[shard.ID]string{}
 	for _, s := range f.plan.Shards() {
-		holders[s.ID] = election.MemberOf(f.lease(fleet.ShardLease(testFleet, s.ID)).Holder)
+		holders[s.ID] = election.MemberOf(f.lease(leaseapi.ShardLease(testFleet, s.ID)).Holder)
 	}
 	var err error
-	f.wishes, err = fleet.Wish(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), fleet.KnownMembers(testFleet, f.leases), holders, fleet.Wishes{})
+	f.wishes, err = fleet.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, fleet.Wishes{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,19 +176,19 @@ func (f *fakeMember) change(name string, change func(*coordinationv1.Lease)) {
 func busyFake(t testing.TB) *fakeMember {
 	t.Helper()
 	f := newFake(t, 8, 4)
-	f.change("flotilla-member-flotilla-2", func(l *coordinationv1.Lease) { l.Annotations[fleet.DrainAnnotation] = "yes" })
+	f.change("flotilla-member-flotilla-2", func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DrainAnnotation] = "yes" })
 	f.lease("flotilla-member-flotilla-3").Seen = testNow.Add(-time.Minute)
-	f.change("flotilla-member-flotilla-1", func(l *coordinationv1.Lease) { l.Annotations[fleet.RefusedAnnotation] = "4: no such controller" })
+	f.change("flotilla-member-flotilla-1", func(l *coordinationv1.Lease) { l.Annotations[leaseapi.RefusedAnnotation] = "4: no such controller" })
 	f.change("flotilla-namespaces-00", func(l *coordinationv1.Lease) {
 		l.Annotations[election.NextHolderAnnotation] = "flotilla-0_uid"
 	})
 	f.change("flotilla-namespaces-03", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("") })
 	f.change("flotilla-namespaces-04", func(l *coordinationv1.Lease) {
-		delete(l.Annotations, fleet.RunningAnnotation)
-		l.Annotations[fleet.ReadyAnnotation] = strconv.Itoa(int(*l.Spec.LeaseTransitions))
+		delete(l.Annotations, leaseapi.RunningAnnotation)
+		l.Annotations[leaseapi.ReadyAnnotation] = strconv.Itoa(int(*l.Spec.LeaseTransitions))
 	})
-	f.add(named("flotilla-namespaces-old", map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: "namespaces", fleet.ShardLabel: "old"}), "flotilla-0", 9,
-		map[string]string{fleet.RunningAnnotation: "9", fleet.GenerationAnnotation: "2", fleet.RangeAnnotation: f.plan.Rings[0].Shards[4].Range.String(), fleet.ControllersAnnotation: "deployment,job"})
+	f.add(named("flotilla-namespaces-old", map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: "namespaces", leaseapi.ShardLabel: "old"}), "flotilla-0", 9,
+		map[string]string{leaseapi.RunningAnnotation: "9", leaseapi.GenerationAnnotation: "2", leaseapi.RangeAnnotation: f.plan.Rings[0].Shards[4].Range.String(), leaseapi.ControllersAnnotation: "deployment,job"})
 	f.refused = errors.New("generation 4: no such controller")
 	f.rewish(t)
 	return f

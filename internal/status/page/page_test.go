@@ -26,6 +26,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -111,7 +112,7 @@ func table(t *testing.T, page *html.Node, id string) [][]string {
 func TestPageShowsWhatIs(t *testing.T) {
 	f := busyFake(t)
 	f.change(election.MemberLease(testFleet, "flotilla-0"), func(l *coordinationv1.Lease) {
-		l.Annotations[fleet.UseAnnotation], l.Annotations[fleet.CatalogueAnnotation] = "1312/4711", "v1.37.1 00 "
+		l.Annotations[leaseapi.UseAnnotation], l.Annotations[leaseapi.CatalogueAnnotation] = "1312/4711", "v1.37.1 00 "
 	})
 	d := document(t, f)
 	page := parsed(t, d)
@@ -172,8 +173,8 @@ func TestPageComparesVersions(t *testing.T) {
 	}
 	for i, version := range []string{"v1.37.1", "v1.38.0"} {
 		f.change(election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i)), func(l *coordinationv1.Lease) {
-			l.Annotations[fleet.CatalogueAnnotation], l.Annotations[fleet.UseAnnotation] = version+" 00 ", fmt.Sprintf("1/%d/20000/%d/500000/1000000", i, 500*i)
-			l.Annotations[fleet.HealthAnnotation] = fmt.Sprintf("100000/%d/10000/250000", 2500*i)
+			l.Annotations[leaseapi.CatalogueAnnotation], l.Annotations[leaseapi.UseAnnotation] = version+" 00 ", fmt.Sprintf("1/%d/20000/%d/500000/1000000", i, 500*i)
+			l.Annotations[leaseapi.HealthAnnotation] = fmt.Sprintf("100000/%d/10000/250000", 2500*i)
 		})
 	}
 	d := document(t, f)
@@ -266,12 +267,12 @@ func TestHostileTexts(t *testing.T) {
 		f := busyFake(t)
 		f.leases = append(f.leases, hostileLeases(text)...)
 		for i := range f.leases {
-			if f.leases[i].Name == fleet.PlanLease(testFleet) {
+			if f.leases[i].Name == leaseapi.PlanLease(testFleet) {
 				continue
 			}
 			f.change(f.leases[i].Name, func(l *coordinationv1.Lease) {
 				for _, key := range []string{
-					election.NextHolderAnnotation, election.StateAnnotation, fleet.RingsAnnotation, fleet.GenerationAnnotation, fleet.RefusedAnnotation, fleet.CensusAnnotation,
+					election.NextHolderAnnotation, election.StateAnnotation, leaseapi.RingsAnnotation, leaseapi.GenerationAnnotation, leaseapi.RefusedAnnotation, leaseapi.CensusAnnotation,
 				} {
 					l.Annotations[key] = text
 				}
@@ -315,7 +316,7 @@ func TestHostileTexts(t *testing.T) {
 func hostileLeases(text string) []election.Observation {
 	f := &fakeMember{}
 	f.add(named(election.MemberLease(testFleet, text), nil), text, 1, nil)
-	f.add(named("flotilla-old-"+text, map[string]string{fleet.FleetLabel: testFleet, fleet.RingLabel: text, fleet.ShardLabel: text}), text, 1, map[string]string{fleet.RangeAnnotation: text})
+	f.add(named("flotilla-old-"+text, map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: text, leaseapi.ShardLabel: text}), text, 1, map[string]string{leaseapi.RangeAnnotation: text})
 	f.add(named("gate", nil), text, 1, nil)
 	return f.leases
 }
@@ -429,7 +430,7 @@ func TestWithoutFleet(t *testing.T) {
 // TestUnreadablePlan: the rings are those of the last good plan, and the page says what is wrong.
 func TestUnreadablePlan(t *testing.T) {
 	f := newFake(t, 4, 2)
-	f.change(fleet.PlanLease(testFleet), func(l *coordinationv1.Lease) { l.Annotations[fleet.DocumentAnnotation] = "nonsense" })
+	f.change(leaseapi.PlanLease(testFleet), func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DocumentAnnotation] = "nonsense" })
 	d := document(t, f)
 	if len(d.Rings) != 2 || d.Plan.Generation != 3 || d.Plan.Unreadable == "" {
 		t.Errorf("%d rings, plan %+v", len(d.Rings), d.Plan)
@@ -465,7 +466,7 @@ func TestReadingsFollow(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake(t, 4, 3)
 			holder := f.lease("flotilla-namespaces-00").Holder
-			f.change("flotilla-member-"+election.MemberOf(holder), func(l *coordinationv1.Lease) { l.Annotations[fleet.DrainAnnotation] = "yes" })
+			f.change("flotilla-member-"+election.MemberOf(holder), func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DrainAnnotation] = "yes" })
 			f.rewish(t)
 			f.change("flotilla-namespaces-00", func(l *coordinationv1.Lease) {
 				l.Annotations[election.NextHolderAnnotation] = f.wishes.Owner(shard.ID{Ring: "namespaces", Name: "00"}) + "_uid"
@@ -491,11 +492,11 @@ func TestReadingsFollow(t *testing.T) {
 func TestManyFindings(t *testing.T) {
 	f := newFake(t, 40, 3)
 	for _, o := range slices.Clone(f.leases) {
-		if o.Labels[fleet.ShardLabel] != "" {
-			f.change(o.Name, func(l *coordinationv1.Lease) { delete(l.Annotations, fleet.ControllersAnnotation) })
+		if o.Labels[leaseapi.ShardLabel] != "" {
+			f.change(o.Name, func(l *coordinationv1.Lease) { delete(l.Annotations, leaseapi.ControllersAnnotation) })
 		}
 	}
-	f.change("flotilla-namespaces-00", func(l *coordinationv1.Lease) { delete(l.Annotations, fleet.RangeAnnotation) })
+	f.change("flotilla-namespaces-00", func(l *coordinationv1.Lease) { delete(l.Annotations, leaseapi.RangeAnnotation) })
 	d := document(t, f)
 	if len(d.Findings) > maxFindings || d.FindingsLeftOut > 0 && !strings.Contains(text(parsed(t, d)), fmt.Sprintf("and %d more", d.FindingsLeftOut)) {
 		t.Errorf("%d findings, %d left out", len(d.Findings), d.FindingsLeftOut)

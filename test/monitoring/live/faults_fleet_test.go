@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -158,13 +158,13 @@ func (w *world) writePlan(t *testing.T, document string) (before string) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
-		l, err := leases.Get(t.Context(), fleet.PlanLease("flotilla"), metav1.GetOptions{})
+		l, err := leases.Get(t.Context(), leaseapi.PlanLease("flotilla"), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		before = l.Annotations[fleet.DocumentAnnotation]
-		l.Annotations[fleet.DocumentAnnotation] = document
-		delete(l.Annotations, fleet.LastGoodAnnotation)
+		before = l.Annotations[leaseapi.DocumentAnnotation]
+		l.Annotations[leaseapi.DocumentAnnotation] = document
+		delete(l.Annotations, leaseapi.LastGoodAnnotation)
 		_, err = leases.Update(t.Context(), l, metav1.UpdateOptions{})
 		return err
 	})

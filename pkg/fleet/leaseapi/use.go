@@ -1,4 +1,4 @@
-package fleet
+package leaseapi
 
 import (
 	"fmt"
@@ -6,14 +6,6 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
-
-// UseAnnotation has what a member's process uses beside memory, on the member's Lease, see [Use]. It is missing where the
-// build is from before there was one.
-const UseAnnotation = "flotilla.dev/use"
-
-// HealthAnnotation has how a member's controllers fare, on the member's Lease, see [Health]. It
-// stands apart from [UseAnnotation], which builds that do not know it read.
-const HealthAnnotation = "flotilla.dev/health"
 
 // Use is what a member says of its process, 0 or more each. It is for people: nothing is decided by it.
 type Use struct {
@@ -88,9 +80,9 @@ func UseOn(lease election.Observation) (u Use, published bool) {
 	return u, true
 }
 
-// isMore reports whether a change of a Lease may move a shard: neither a renewal does, nor what a
+// MayMoveShards reports whether a change of a Lease may move a shard: neither a renewal does, nor what a
 // member says of its use, which changes every time.
-func isMore(before, after election.Observation) bool {
+func MayMoveShards(before, after election.Observation) bool {
 	if !election.IsMore(before, after) {
 		return false
 	}

@@ -1,4 +1,4 @@
-package fleet
+package leaseapi
 
 import (
 	"maps"
@@ -35,8 +35,20 @@ func leaseWith(memory string) election.Observation {
 
 // TestWeightsOf has a ring of two ranges, and two groups.
 func TestWeightsOf(t *testing.T) {
-	plan := testPlan(t, 2)
 	half := uint64(1) << 63
+	shards := func(ring string, names ...string) []shard.Shard {
+		var all []shard.Shard
+		for _, name := range names {
+			all = append(all, shard.Shard{ID: shard.ID{Ring: ring, Name: name}})
+		}
+		return all
+	}
+	ranges := shards("namespaces", "00", "01")
+	ranges[0].Range, ranges[1].Range = shard.Range{End: half}, shard.Range{Start: half}
+	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{
+		{Name: "namespaces", Scope: shard.ScopeNamespaced, Shards: ranges},
+		{Name: "cluster", Scope: shard.ScopeCluster, Shards: shards("cluster", "garbage", "nodes")},
+	}}
 	low, high := shard.Census{{Hash: 5, Weight: 60, Namespaces: 1}, {Hash: 9, Weight: 40, Namespaces: 1}}, shard.Census{{Hash: half + 1, Weight: 300, Namespaces: 2}}
 	full := map[string][2]string{
 		"f-namespaces-00": {low.String(), "4000+7"}, "f-namespaces-01": {high.String(), "4000+7"},
@@ -100,31 +112,6 @@ func TestWeightsOf(t *testing.T) {
 				t.Errorf("carried is %v, want nothing", w.Carried)
 			}
 		})
-	}
-}
-
-// TestByMemory: cells weigh by what their objects take, and all of them as many objects as there are.
-func TestByMemory(t *testing.T) {
-	objects := map[string]int64{"a": 10, "b": 10, "c": 20}
-	if got, want := byMemory(objects, nil).String(), shard.NewCensus(objects).String(); got != want {
-		t.Errorf("without sizes %s, want %s", got, want)
-	}
-	got := byMemory(objects, map[string]int64{"a": 3000, "b": 500, "c": 500, "gone": 9})
-	want := shard.NewCensus(map[string]int64{"a": 30, "b": 5, "c": 5})
-	if got.String() != want.String() || strings.Count(got.String(), ",") != 2 {
-		t.Errorf("by size %s, want %s", got, want)
-	}
-}
-
-// TestDiffers holds when what was published is too old to wait for the interval.
-func TestDiffers(t *testing.T) {
-	for _, tc := range []struct {
-		published, objects int64
-		want               bool
-	}{{0, 99, false}, {0, 100, true}, {100, 0, true}, {1000, 1250, false}, {1000, 1251, true}, {1000, 749, true}, {100, 150, false}} {
-		if got := differs(tc.published, tc.objects); got != tc.want {
-			t.Errorf("%d after %d: %v", tc.objects, tc.published, got)
-		}
 	}
 }
 

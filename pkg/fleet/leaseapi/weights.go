@@ -1,7 +1,6 @@
-package fleet
+package leaseapi
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strconv"
@@ -10,6 +9,27 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
+
+// noNamespaces is the census of a shard without namespaces, on its Lease: an empty annotation would be none at all.
+const noNamespaces = "none"
+
+// CensusText returns the census of a shard as it stands on its Lease.
+func CensusText(census shard.Census) string {
+	if len(census) == 0 {
+		return noNamespaces
+	}
+	return census.String()
+}
+
+// CensusOn returns what the shard's holder has published on its Lease, and whether it has published anything that can be read.
+func CensusOn(lease election.Observation) (census shard.Census, published bool) {
+	text := lease.Annotations[CensusAnnotation]
+	if text == noNamespaces {
+		return nil, true
+	}
+	census, err := shard.ParseCensus(text)
+	return census, text != "" && err == nil
+}
 
 // maxMemory is more than any process has, in bytes.
 const maxMemory = 1 << 50
@@ -68,25 +88,6 @@ func numbers(text, separator string) []int64 {
 		all = append(all, n)
 	}
 	return all
-}
-
-// tellMemory has the member say on its Lease what it takes and uses, until ctx ends. It is not asked for with each renewal, which
-// must not wait for it.
-func (m *Member) tellMemory(ctx context.Context) {
-	if m.config.Memory == nil && m.config.Use == nil {
-		return
-	}
-	for ctx.Err() == nil {
-		if m.config.Memory != nil {
-			text := m.config.Memory().String()
-			m.memory.Store(&text)
-		}
-		if m.config.Use != nil {
-			use := m.config.Use()
-			m.use.Store(&use)
-		}
-		m.pause(ctx, m.config.CensusInterval/6)
-	}
 }
 
 // WeightsOf returns what the planner goes by for a ring: what the holders of its shards have published on their Leases, and
@@ -183,14 +184,4 @@ func (w *Weights) weighOthers(
 	for member, n := range bytes {
 		w.Carried[member] = objects(n)
 	}
-}
-
-// Carrier returns the member that is taken to have a shard when the planner weighs what members carry beside another ring: of
-// groups that stay where they are held the owner, and of other shards the one to which they belong, though it may be away.
-func (w Wishes) Carrier(plan shard.Plan, id shard.ID) string {
-	if ring, _ := plan.Ring(id.Ring); ring.Stays(id) {
-		return w.Owner(id)
-	}
-	member, _ := w.rings[id.Ring].homes.Owner(id)
-	return member
 }

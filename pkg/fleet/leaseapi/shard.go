@@ -1,0 +1,78 @@
+package leaseapi
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// ShardLease returns the name of a shard's Lease: "<fleet>-<ring>-<shard>".
+func ShardLease(fleet string, id shard.ID) string {
+	return fleet + "-" + id.Ring + "-" + id.Name
+}
+
+// ShardLabels returns the labels of a shard's Lease.
+func ShardLabels(fleet string, id shard.ID) map[string]string {
+	return map[string]string{FleetLabel: fleet, RingLabel: id.Ring, ShardLabel: id.Name}
+}
+
+// SaysRunning reports whether the holder of a Lease has said that it runs the shard.
+func SaysRunning(o election.Observation) bool {
+	return o.Annotations[RunningAnnotation] == strconv.Itoa(int(o.Transitions))
+}
+
+// ShardOn returns the shard that a Lease is for, by its labels, if its name fits them.
+func ShardOn(fleet string, o election.Observation) (shard.ID, bool) {
+	id := shard.ID{Ring: o.Labels[RingLabel], Name: o.Labels[ShardLabel]}
+	return id, o.Labels[FleetLabel] == fleet && id.Ring != "" && ShardLease(fleet, id) == o.Name
+}
+
+// IsShard reports whether a Lease is that of a shard of the fleet: by its labels, or, should somebody
+// have stripped them, because a member of the fleet holds it. get returns the Lease of a name, or one
+// that does not exist.
+func IsShard(fleet string, o election.Observation, get func(lease string) election.Observation) bool {
+	if of, labelled := o.Labels[FleetLabel]; labelled {
+		return of == fleet && o.Labels[RingLabel] != ""
+	}
+	_, member := MemberOn(fleet, o)
+	if member || o.Name == PlanLease(fleet) || !strings.HasPrefix(o.Name, fleet+"-") {
+		return false
+	}
+	holder := election.MemberOf(o.Holder)
+	return holder != "" && get(election.MemberLease(fleet, holder)).Exists
+}
+
+// CoverOf returns what a shard's Lease says that it covers. What it does not say, or nobody can
+// read, is everything.
+func CoverOf(o election.Observation) Cover {
+	c := Cover{Any: o.Annotations[ControllersAnnotation] == ""}
+	if text, ranged := o.Annotations[RangeAnnotation]; ranged {
+		var err error
+		if c.Range, err = shard.ParseRange(text); err != nil {
+			return Cover{Any: true}
+		}
+	}
+	c.Controllers = strings.Split(o.Annotations[ControllersAnnotation], ",")
+	return c
+}
+
+// Cover is the extent that a shard's Lease names.
+type Cover struct {
+	shard.Extent
+	// Any is set where it cannot be read, or may be any controller's.
+	Any bool
+}
+
+// Overlaps reports whether it overlaps with the extent, as far as can be known: one that cannot be
+// read overlaps with everything.
+func (c Cover) Overlaps(e shard.Extent) bool {
+	if c.Any {
+		return c.Range.Overlaps(e.Range)
+	}
+	return c.Extent.Overlaps(e)
+}
+
+// Same reports whether it is the extent. One that does not name its controllers is taken to be.
+func (c Cover) Same(e shard.Extent) bool { return c.Any || c.Equal(e) }
