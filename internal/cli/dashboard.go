@@ -19,6 +19,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status/page"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -174,13 +175,13 @@ func (watched) Refused() error { return nil }
 // Ready implements page.Source.
 func (watched) Ready() error { return nil }
 
-// Wishes implements page.Source.
-func (s watched) Wishes() fleet.Wishes {
+// Assignment implements page.Source.
+func (s watched) Assignment() assignment.Assignment {
 	leases, now := s.Observed()
 	r := status.Observed(s.fleet, leases, now)
-	wishes, err := fleet.Of(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{})
+	wishes, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
 	if r.Fault != nil || err != nil {
-		return fleet.Wishes{}
+		return assignment.Assignment{}
 	}
 	return wishes
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -114,7 +114,7 @@ func (e *Edit) keepHomes(r *status.Reading) {
 // From, have none yet, and are held by a member that serves the ring.
 func (e *Edit) homesKept(r *status.Reading, plan shard.Plan, ring string, holders map[shard.ID]string) shard.Plan {
 	known := leaseapi.ServersOf(r.Known, ring)
-	return fleet.KeepHomes(plan, ring, func(id shard.ID) string {
+	return assignment.KeepHomes(plan, ring, func(id shard.ID) string {
 		if _, stays := e.From.Shard(id); !stays || !slices.Contains(known, holders[id]) {
 			return ""
 		}

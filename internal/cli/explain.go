@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -66,7 +66,7 @@ func Explain(r *status.Reading, namespace string) (Explanation, error) {
 	}
 	hash := shard.Hash(namespace)
 	e := Explanation{Namespace: namespace, Hash: fmt.Sprintf("0x%016x", hash), Generation: r.Plan.Generation, Warnings: status.Warnings(r), now: r.Now}
-	wishes, err := fleet.Of(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{})
+	wishes, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
 	if err != nil {
 		return Explanation{}, err
 	}

@@ -9,7 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -45,7 +45,7 @@ type Reading struct {
 	lastRenewal    time.Time
 	judgedByStamps bool
 	stands         standing
-	owners         *fleet.Wishes
+	owners         *assignment.Assignment
 	digest         string // of Plan; computing it takes long
 }
 
@@ -111,7 +111,7 @@ func (r *Reading) complete() {
 	r.stop = r.Stop()
 	r.owners = nil
 	if r.Fault == nil {
-		if wishes, err := fleet.Of(r.Plan, r.Roster, r.Known, r.Holders(), fleet.Wishes{}); err == nil {
+		if wishes, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{}); err == nil {
 			r.owners = &wishes
 		}
 	}

@@ -10,20 +10,6 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// triedOf returns those of the names whose members are of the canary's version.
-func triedOf(members []election.Member, names []string, canary *shard.Canary) []string {
-	if canary == nil {
-		return nil
-	}
-	var tried []string
-	for _, m := range members {
-		if leaseapi.VersionOf(m) == canary.Version && slices.Contains(names, m.Name) {
-			tried = append(tried, m.Name)
-		}
-	}
-	return tried
-}
-
 // rests reports whether the planner leaves everything where it is, because a canary is tried.
 // Ranges of members of its version would count as homeless, and what is tried would move in the
 // middle of it. An aborted canary whose members have gone is in nobody's way.

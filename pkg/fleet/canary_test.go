@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -33,7 +34,7 @@ func (s *world) seeming(version string) func(*Config) {
 func (s *world) try(canary *shard.Canary) shard.Plan {
 	s.t.Helper()
 	current := must(leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla"))))
-	edited := KeepHomes(current, "namespaces", s.holder)
+	edited := assignment.KeepHomes(current, "namespaces", s.holder)
 	if canary == nil {
 		edited = edited.Promoted(s.holder)
 	} else {

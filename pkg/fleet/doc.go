@@ -48,8 +48,8 @@
 //
 // # Guarantees
 //
-//   - The wishes are a pure function of plan, roster and holders (see [Wishes]): members
-//     that see the same Leases wish the same.
+//   - Which member should own which shard is a pure function of plan, roster and holders (see
+//     [assignment.Assignment]): members that see the same Leases agree.
 //   - Work that was prepared begins with caches that are no older than the last write of
 //     the shard's last holder. Where that cannot be shown, it is thrown away and built again.
 //   - No shard's work runs without a claim, and Run returns only after all work has.

@@ -704,7 +704,7 @@ func TestMemberThatRefusesIsLeftOut(t *testing.T) {
 			}
 		})
 		pass(time.Minute)
-		if got := a.Wishes().Foreign(); !slices.Equal(got, []string{"b"}) {
+		if got := a.Assignment().Foreign(); !slices.Equal(got, []string{"b"}) {
 			t.Errorf("foreign members %v, want [b]", got)
 		}
 		s.allHeld("a")

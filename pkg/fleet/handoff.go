@@ -92,7 +92,7 @@ func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Tim
 		Running:     func() { p.running() },
 	}
 	if r.shard.Namespaced() {
-		work.Share = m.Wishes().Share(ring.Name, len(ring.Shards))
+		work.Share = m.Assignment().Share(ring.Name, len(ring.Shards))
 	}
 	var err error
 	p.instance, err = m.config.Build(ctx, work)

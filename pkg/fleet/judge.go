@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -28,7 +29,7 @@ type Member struct {
 	covers      covers
 	// catalogue is what it says of its build on its Lease.
 	catalogue string
-	wishes    atomic.Pointer[Wishes]
+	wishes    atomic.Pointer[assignment.Assignment]
 	prospects prospects
 	fencing   *fencing
 	gates     *gates
@@ -102,7 +103,7 @@ func New(c Config) (*Member, error) {
 		c.Observe = func(Event) {}
 	}
 	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
-	m.wishes.Store(&Wishes{})
+	m.wishes.Store(&assignment.Assignment{})
 	var err error
 	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Client: c.Leases, Clock: c.Clock})
 	if err != nil {
@@ -132,8 +133,8 @@ func New(c Config) (*Member, error) {
 // Incarnation returns the identity of this process start.
 func (m *Member) Incarnation() string { return m.incarnation }
 
-// Wishes returns what the rings want, as this member sees it.
-func (m *Member) Wishes() Wishes { return *m.wishes.Load() }
+// Assignment returns which member should own which shard, as this member sees it.
+func (m *Member) Assignment() assignment.Assignment { return *m.wishes.Load() }
 
 // Run takes part in the fleet until ctx ends, and then leaves it in order. It
 // returns an error when the member's Lease was lost.

@@ -30,16 +30,6 @@ const (
 // to work by instead.
 var ErrWithoutPlan = errors.New("no plan is in force, so no shard runs")
 
-// KeepHomes returns the plan with the holders of those shards of a ring as their homes that have none yet. Without homes,
-// the consistent hashing moves some shards that a change of the others does not concern. holder may return the empty string.
-func KeepHomes(plan shard.Plan, ring string, holder func(shard.ID) string) shard.Plan {
-	return plan.WithShards(func(s *shard.Shard) {
-		if s.ID.Ring == ring && s.Belongs() == "" {
-			s.Home = holder(s.ID)
-		}
-	})
-}
-
 // inForce is a plan that a member works by. It is immutable.
 type inForce struct {
 	plan    shard.Plan

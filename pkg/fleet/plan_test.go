@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -37,7 +38,7 @@ func (s *world) next(change func(*shard.Ring)) shard.Plan {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	edited := KeepHomes(current, "namespaces", func(id shard.ID) string {
+	edited := assignment.KeepHomes(current, "namespaces", func(id shard.ID) string {
 		return election.MemberOf(election.RecordFrom(s.store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
 	})
 	for i := range edited.Rings {

@@ -16,7 +16,6 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-
 // planner is the member's part in writing the plan. Whoever holds the plan's Lease plans, and no other member; but what makes
 // a change of plan safe is the compare-and-swap of that Lease alone, so an operator may write it as well.
 type planner struct {
@@ -167,7 +166,7 @@ func (p *planner) astray(now time.Time) (generation int64, found bool) {
 
 // settled tells whether the last change of plan is done and every shard of the ring is where it is to be: a change at a time.
 func (m *Member) settled(ring shard.Ring, now time.Time) bool {
-	plan, wishes := m.inForce.Load(), m.Wishes()
+	plan, wishes := m.inForce.Load(), m.Assignment()
 	for _, id := range ring.IDs() {
 		lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id))
 		if !m.isHeld(lease, now) || lease.Annotations[leaseapi.ReadyAnnotation] != "" || election.MemberOf(lease.Holder) != wishes.Owner(id) {

@@ -55,7 +55,7 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	observations := m.observer.List()
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 	members := leaseapi.Stayers(leaseapi.KnownMembers(m.config.Fleet, observations), roster, ring)
-	wishes := m.Wishes()
+	wishes := m.Assignment()
 	carrier := func(id shard.ID) string { return wishes.Carrier(plan, id) }
 	weights, complete := leaseapi.WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, carrier)
 	if !complete {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -16,7 +17,7 @@ type prospects struct {
 	crew  []string
 	since time.Time
 	// wishes are those for the last crew that was the same for a while; there are none at first.
-	wishes Wishes
+	wishes assignment.Assignment
 }
 
 // settling is how long the roster must have been the same before a member that waits for the gates prepares by it.
@@ -37,7 +38,7 @@ func (p *prospects) look(plan shard.Plan, roster election.Roster, known []electi
 		return
 	}
 	// That the plan can be placed, the wishes of the moment have shown.
-	if w, err := Of(plan, roster, known, holders, p.wishes); err == nil {
+	if w, err := assignment.Of(plan, roster, known, holders, p.wishes); err == nil {
 		p.wishes = w
 	}
 }

@@ -133,7 +133,7 @@ func (m *Member) Complete() error {
 	if pending != nil {
 		return fmt.Errorf("member %s: %w", m.config.Member, pending)
 	}
-	if !slices.Contains(m.Wishes().Members(), m.config.Member) && !m.isDrained() {
+	if !slices.Contains(m.Assignment().Members(), m.config.Member) && !m.isDrained() {
 		return fmt.Errorf("member %s is %s and has no shards", m.config.Member, m.membership.State())
 	}
 	if err := m.misfit(); err != nil {

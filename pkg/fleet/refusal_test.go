@@ -310,7 +310,7 @@ func TestMemberWithoutPlanIsLeftOut(t *testing.T) {
 		pass(time.Minute)
 		s.applyBad(badPlans["rings[0].controllers[1]"])
 		pass(30 * time.Second)
-		if got := a.Wishes().Foreign(); !slices.Equal(got, []string{"c"}) {
+		if got := a.Assignment().Foreign(); !slices.Equal(got, []string{"c"}) {
 			t.Errorf("foreign members %v, want [c], which works by no plan", got)
 		}
 		if plan, found := c.Plan(); found {
@@ -335,7 +335,7 @@ func TestFollowersCountOnEachOther(t *testing.T) {
 		if err := c.Refused(); err == nil {
 			t.Error("c refuses nothing")
 		}
-		if got := b.Wishes().Foreign(); !slices.Equal(got, []string{"c"}) {
+		if got := b.Assignment().Foreign(); !slices.Equal(got, []string{"c"}) {
 			t.Errorf("foreign members %v, want [c], which works by an older plan", got)
 		}
 		a.die()

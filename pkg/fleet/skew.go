@@ -12,6 +12,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -20,85 +21,6 @@ import (
 // leftFor is for how long a member that has left in order counts as one that will come back, with the
 // same build: about as long as a restart takes. One that has died counts for [leaseapi.MaxAway].
 const leftFor = time.Minute
-
-// aptness remembers which builds are apt for one ring: most members have the same.
-type aptness struct {
-	ring shard.Ring
-	by   map[string]bool
-}
-
-func (a aptness) apt(m election.Member) bool {
-	text := m.Annotations[leaseapi.CatalogueAnnotation]
-	apt, known := a.by[text]
-	if !known {
-		build, says := leaseapi.KnownOf(m)
-		apt = !says || build.Apt(a.ring) || plant.AptnessIgnored
-		a.by[text] = apt
-	}
-	return apt
-}
-
-// serversOf returns the names of those members that serve the ring, as [leaseapi.ServersOf] does, and can run
-// all that they know of it, see [skew.Known.Apt]. Where there are none, the others serve it, without
-// what they cannot run: that the rest runs is worth more.
-func serversOf(members []election.Member, ring shard.Ring) []string {
-	a := aptness{ring, map[string]bool{}}
-	apt := slices.DeleteFunc(slices.Clone(members), func(m election.Member) bool { return !a.apt(m) })
-	if names := leaseapi.ServersOf(apt, ring.Name); len(names) > 0 {
-		return names
-	}
-	return leaseapi.ServersOf(members, ring.Name)
-}
-
-// lackingOf returns, for each group of the ring, the members whose build does not have all of its controllers.
-func lackingOf(members []election.Member, ring shard.Ring) map[shard.ID][]string {
-	if ring.Scope != shard.ScopeCluster {
-		return nil
-	}
-	var lacking map[shard.ID][]string
-	by := map[string]skew.Known{} // most members publish the same
-	for _, m := range members {
-		text := m.Annotations[leaseapi.CatalogueAnnotation]
-		known, read := by[text]
-		if !read {
-			var says bool
-			if known, says = leaseapi.KnownOf(m); !says {
-				known = skew.Build{}.Known()
-			}
-			by[text] = known
-		}
-		for _, s := range ring.Shards {
-			if slices.ContainsFunc(s.Controllers, func(c string) bool { return !known.Runs(c, ring.Scope) }) {
-				if lacking == nil {
-					lacking = map[shard.ID][]string{}
-				}
-				lacking[s.ID] = append(lacking[s.ID], m.Name)
-			}
-		}
-	}
-	return lacking
-}
-
-// able returns other owners for those groups whose owner does not have all of their controllers, while some member has: its
-// holder if that has, else the one that came last.
-func (r ringWishes) able(members []string, owners shard.Placement, holders map[shard.ID]string) map[shard.ID]string {
-	var other map[shard.ID]string
-	for id, lacking := range r.lacking {
-		if owner, placed := owners.Owner(id); !placed || !slices.Contains(lacking, owner) || plant.LackingOwner {
-			continue
-		}
-		for _, name := range append([]string{holders[id]}, r.newest...) {
-			if slices.Contains(members, name) && !slices.Contains(lacking, name) {
-				if other == nil {
-					other = map[shard.ID]string{}
-				}
-				other[id] = name
-				break
-			}
-		}
-	}
-	return other
-}
 
 // scopeOf returns the scope of the shard's ring.
 func scopeOf(s shard.Shard) shard.Scope {
@@ -216,7 +138,7 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	homes := plan.plan
 	for _, ring := range plan.plan.Rings {
 		if ring.Scope == shard.ScopeNamespaced {
-			homes = KeepHomes(homes, ring.Name, m.Wishes().Home)
+			homes = assignment.KeepHomes(homes, ring.Name, m.Assignment().Home)
 		}
 	}
 	next, changes, err := m.config.Catalogue.Adapt(homes, live.known, away.known)
@@ -263,12 +185,6 @@ func (p *planner) calm(plan shard.Plan, roster election.Roster, now time.Time) b
 	joining := func(m election.Member) bool { return m.State == election.MemberJoining }
 	unsettled := func(ring shard.Ring) bool { return !p.member.settled(ring, now) }
 	return !slices.ContainsFunc(roster.Members(), joining) && !slices.ContainsFunc(plan.Rings, unsettled)
-}
-
-// Home returns where a shard belongs, whoever has it now; empty if that is not known.
-func (w Wishes) Home(id shard.ID) string {
-	home, _ := w.rings[id.Ring].homes.Owner(id)
-	return home
 }
 
 // Lacks returns the controllers that the plan in force names and that this member's build cannot run where the plan has them,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -441,7 +442,7 @@ func TestWhoGetsWhat(t *testing.T) {
 				for _, s := range test.plan.Shards() {
 					holders[s.ID] = holder
 				}
-				w, err := Of(test.plan, roster, leaseapi.KnownMembers("flotilla", observations), holders, Wishes{})
+				w, err := assignment.Of(test.plan, roster, leaseapi.KnownMembers("flotilla", observations), holders, assignment.Assignment{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -456,7 +457,7 @@ func TestWhoGetsWhat(t *testing.T) {
 				if owner := w.Owner(ring.Shards[i].ID); !slices.Contains(test.by, owner) {
 					t.Errorf("group %s goes to %q, want one of %v", test.of, owner, test.by)
 				}
-				if next := w.Successors(test.plan, holders)[ring.Shards[i].ID]; len(test.versions) == 3 && holder == "b" && next == "b" {
+				if next := w.Standbys(test.plan, holders)[ring.Shards[i].ID]; len(test.versions) == 3 && holder == "b" && next == "b" {
 					t.Errorf("b succeeds itself")
 				}
 			}

@@ -114,7 +114,7 @@ func (m *Member) Roster() election.Roster {
 // holders say on their Leases, with what members carry beside the ring: 1 is even. It is false until all have counted, and for
 // rings that are not of namespaces. A shard without a holder counts for its owner.
 func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
-	members, wishes, now := m.Wishes().MembersOf(ring.Name), m.Wishes(), m.config.Clock.Now()
+	members, wishes, now := m.Assignment().MembersOf(ring.Name), m.Assignment(), m.config.Clock.Now()
 	if ring.Scope != shard.ScopeNamespaced || len(members) == 0 || len(ring.Shards) == 0 {
 		return 0, false
 	}

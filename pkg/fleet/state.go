@@ -32,7 +32,7 @@ type ShardState struct {
 
 // Shards returns the state of every shard of the plan, and of those of an older plan that this member still has, sorted by ID.
 func (m *Member) Shards() []ShardState {
-	now, wishes, halts := m.config.Clock.Now(), m.Wishes(), m.stopping.halts()
+	now, wishes, halts := m.config.Clock.Now(), m.Assignment(), m.stopping.halts()
 	runners := m.runners.list()
 	states := make([]ShardState, 0, len(runners))
 	for _, r := range runners {

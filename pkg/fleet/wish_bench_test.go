@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -42,7 +43,7 @@ func BenchmarkWish(b *testing.B) {
 		leases = append(leases, seen)
 	}
 	roster, known := election.RosterFrom("flotilla", leases, 15*time.Second, now), leaseapi.KnownMembers("flotilla", leases)
-	w, err := Compute(plan.plan, plan.digest, roster, known, nil, Wishes{})
+	w, err := assignment.Compute(plan.plan, plan.digest, roster, known, nil, assignment.Assignment{})
 	if err != nil || len(w.Members()) != 100 {
 		b.Fatalf("%d members, %v", len(w.Members()), err)
 	}
@@ -52,7 +53,7 @@ func BenchmarkWish(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if w, err = Compute(plan.plan, plan.digest, roster, known, holders, w); err != nil {
+		if w, err = assignment.Compute(plan.plan, plan.digest, roster, known, holders, w); err != nil {
 			b.Fatal(err)
 		}
 	}

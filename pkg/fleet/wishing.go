@@ -9,6 +9,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -82,7 +83,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	plan := force.plan
 	holders, named := m.holders(force, now)
 	known := leaseapi.KnownMembers(m.config.Fleet, observations)
-	w, err := Compute(plan, force.digest, roster, known, holders, m.Wishes())
+	w, err := assignment.Compute(plan, force.digest, roster, known, holders, m.Assignment())
 	if err != nil {
 		// The plan was valid when it was adopted, so this is a bug; what is held is kept.
 		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
@@ -92,7 +93,7 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	m.wishes.Store(&w)
 	var next map[shard.ID]string
 	if m.config.Standby && !halts {
-		next = w.Successors(plan, named)
+		next = w.Standbys(plan, named)
 	}
 	open, followed := m.gates.open(), m.isFollowed(roster)
 	if !open && !halts {
@@ -148,7 +149,7 @@ func (r *shardRunner) isShunned() bool {
 }
 
 // wishOf says what the runner of a shard in the plan is to want.
-func (m *Member) wishOf(r *shardRunner, w Wishes, next map[shard.ID]string, roster election.Roster, now time.Time) {
+func (m *Member) wishOf(r *shardRunner, w assignment.Assignment, next map[shard.ID]string, roster election.Roster, now time.Time) {
 	owner := w.Owner(r.shard.ID)
 	owned := owner == m.config.Member
 	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
@@ -202,8 +203,8 @@ func (m *Member) isHeld(lease election.Observation, now time.Time) bool {
 }
 
 // note logs what has changed in the roster.
-func (m *Member) note(ctx context.Context, w Wishes) {
-	logger, last := klog.FromContext(ctx), m.Wishes()
+func (m *Member) note(ctx context.Context, w assignment.Assignment) {
+	logger, last := klog.FromContext(ctx), m.Assignment()
 	if !slices.Equal(last.Members(), w.Members()) {
 		logger.Info("Members of the ring changed", "members", w.Members(), "before", last.Members())
 	}

@@ -85,7 +85,7 @@ func collectRings(out samples, member *fleet.Member) {
 	if !known {
 		return
 	}
-	wishes := member.Wishes()
+	wishes := member.Assignment()
 	for _, ring := range plan.Rings {
 		out.gauge(ringMembers, float64(len(wishes.MembersOf(ring.Name))), ring.Name)
 		out.gauge(ringHash, 1, ring.Name, wishes.Digest(ring.Name))
@@ -107,7 +107,7 @@ func collectFleet(out samples, source *Source) {
 	itself, _ := member.Roster().Get(election.MemberOf(member.Incarnation()))
 	out.gauge(canaryRuns, toFloat(runs))
 	out.gauge(canaryTried, toFloat(runs && leaseapi.VersionOf(itself) == inForce.Canary.Version))
-	out.gauge(foreign, float64(len(member.Wishes().Foreign())))
+	out.gauge(foreign, float64(len(member.Assignment().Foreign())))
 	out.gauge(fencePolicy, toFloat(source.Enforced()))
 	count := map[string]int{
 		string(election.MemberJoining): 0, string(election.MemberActive): 0,

@@ -126,6 +126,14 @@ var rules = []rule{
 			"many members at once, none of which could afford real controllers",
 	},
 	{
+		in: []string{"pkg/fleet/leaseapi", "pkg/fleet/assignment"},
+		only: []string{
+			"pkg/fleet/leaseapi", "pkg/election", "pkg/shard", "internal/plant", "k8s.io/api", "k8s.io/apimachinery",
+		},
+		reason: "what Leases say, and who should own what, is the same for a member and for whoever looks on: " +
+			"pure functions, without a client, a clock or a log",
+	},
+	{
 		in:    []string{"pkg/audit"},
 		never: []string{"pkg/controllers", "k8s.io/client-go"},
 		reason: "a judge reads logs and asks no cluster, and whatever the controllers are: what needs the catalogue, its caller " +
@@ -271,6 +279,8 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/metrics/count_test.go", "k8s.io/component-base/metrics/testutil", "would not see"},
 		{"pkg/metrics/count_test.go", module + "pkg/election/leasetest", ""},
 		{"pkg/fleet/member.go", module + "pkg/metrics", "never up"},
+		{"pkg/fleet/leaseapi/plan.go", module + "pkg/fleet", "whoever looks on"},
+		{"pkg/fleet/assignment/versions.go", "k8s.io/klog/v2", "whoever looks on"},
 		{"pkg/flotilla/shard.go", module + "pkg/manager", "never up"},
 		{"pkg/flotilla/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", "builds no controller-runtime"},
 		{"pkg/manager/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", ""},

@@ -21,7 +21,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
@@ -154,7 +154,7 @@ func (f *fleetRun) checkFollowed(ctx context.Context) error {
 func (f *fleetRun) changed(t *testing.T, random *rand.Rand, round int) shard.Plan {
 	t.Helper()
 	holders := f.holders(t)
-	edited := fleet.KeepHomes(f.plan, catalogue.NamespacesRing, func(id shard.ID) string { return holders[id.String()] })
+	edited := assignment.KeepHomes(f.plan, catalogue.NamespacesRing, func(id shard.ID) string { return holders[id.String()] })
 	ring := &edited.Rings[slices.IndexFunc(edited.Rings, func(r shard.Ring) bool { return r.Name == catalogue.NamespacesRing })]
 	ring.Shards = slices.Clone(ring.Shards)
 	slices.SortFunc(ring.Shards, func(a, b shard.Shard) int { return cmp.Compare(a.Range.Start, b.Range.Start) })

@@ -8,7 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -33,7 +33,7 @@ func (w *world) replan() {
 		}
 	}
 	name := namespaced[w.random.IntN(len(namespaced))]
-	edited := fleet.KeepHomes(current, name, func(id shard.ID) string {
+	edited := assignment.KeepHomes(current, name, func(id shard.ID) string {
 		return election.MemberOf(election.RecordFrom(w.store.Get(w.leaseOf(id))).Holder)
 	})
 	i := slices.IndexFunc(edited.Rings, func(r shard.Ring) bool { return r.Name == name })

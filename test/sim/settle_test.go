@@ -180,8 +180,8 @@ func (w *world) unsettledLocked(id shard.ID, live []*process) (invariant, string
 		if time.Since(other.started) < newcomer {
 			continue // Its work has just ended the process before it, perhaps.
 		}
-		if owner := other.Wishes().Owner(id); owner != p.seat.name {
-			return placed, fmt.Sprintf("%s works on %s, and wants it on %q, and %s wants it on %q: %s", p.name(), id, p.Wishes().Owner(id), other.name(), owner, views(live))
+		if owner := other.Assignment().Owner(id); owner != p.seat.name {
+			return placed, fmt.Sprintf("%s works on %s, and wants it on %q, and %s wants it on %q: %s", p.name(), id, p.Assignment().Owner(id), other.name(), owner, views(live))
 		}
 	}
 	return "", ""

@@ -167,7 +167,7 @@ func (w *world) astray(plan shard.Plan, works map[shard.ID]*work) string {
 		}
 		tried, others := false, false
 		for _, p := range w.live() {
-			if slices.Contains(k.process.Wishes().MembersOf(s.Ring), p.seat.name) {
+			if slices.Contains(k.process.Assignment().MembersOf(s.Ring), p.seat.name) {
 				tried, others = tried || isTried(p), others || !isTried(p)
 			}
 		}

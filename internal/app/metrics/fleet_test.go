@@ -23,6 +23,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/metrics"
@@ -248,7 +249,7 @@ func change(t *testing.T, store *leasetest.Store) shard.ID {
 	holder := func(id shard.ID) string {
 		return election.MemberOf(election.RecordFrom(store.Get(leaseapi.ShardLease("flotilla", id))).Holder)
 	}
-	edited := fleet.KeepHomes(current, "namespaces", holder)
+	edited := assignment.KeepHomes(current, "namespaces", holder)
 	i := slices.IndexFunc(edited.Rings[0].Shards, func(s shard.Shard) bool { return holder(s.ID) == "a" })
 	old := edited.Rings[0].Shards[i]
 	first, second := old, old

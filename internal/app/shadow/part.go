@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -70,7 +70,7 @@ type Assignment struct {
 // nobody held anything; of these rings only, all if none are given.
 func (p *Part) Assign(fleetName string, plan shard.Plan, rings []string) ([]Assignment, error) {
 	names := p.names(fleetName)
-	wishes, err := fleet.Afresh(fleetName, plan, names)
+	wishes, err := assignment.Afresh(fleetName, plan, names)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -126,7 +127,7 @@ type Source interface {
 	Plan() (shard.Plan, bool)
 	Refused() error
 	Ready() error
-	Wishes() fleet.Wishes
+	Assignment() assignment.Assignment
 	Journal() []fleet.Transition
 }
 
@@ -174,7 +175,7 @@ func newDocument(c Config, gates []string, source Source, before *status.Reading
 			HeartbeatSeconds: seconds(now.Sub(r.Lease(election.MemberLease(c.Fleet, m.Name)).Seen)),
 		})
 	}
-	wishes := source.Wishes()
+	wishes := source.Assignment()
 	for _, ring := range v.Rings {
 		d.Rings = append(d.Rings, newRing(ring, wishes, inForce, wall))
 	}
@@ -202,7 +203,7 @@ const (
 	noPlanOnLease = "There is no plan that can be read on the plan's Lease."
 )
 
-func newRing(v status.RingView, wishes fleet.Wishes, inForce bool, wall time.Time) Ring {
+func newRing(v status.RingView, wishes assignment.Assignment, inForce bool, wall time.Time) Ring {
 	ring := Ring{RingView: v, Shards: make([]Shard, 0, len(v.Shards))}
 	if inForce {
 		ring.Hash = wishes.Digest(v.Name)

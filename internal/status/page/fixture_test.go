@@ -15,6 +15,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -31,7 +32,7 @@ type fakeMember struct {
 	leases  []election.Observation
 	plan    shard.Plan
 	planned bool
-	wishes  fleet.Wishes
+	wishes  assignment.Assignment
 	journal []fleet.Transition
 	refused error
 	// now is the member's clock; testNow if it is zero.
@@ -50,8 +51,8 @@ func (f *fakeMember) Refused() error           { return f.refused }
 func (f *fakeMember) Ready() error {
 	return errors.New("member flotilla-0 does not yet run namespaces/00")
 }
-func (f *fakeMember) Wishes() fleet.Wishes        { return f.wishes }
-func (f *fakeMember) Journal() []fleet.Transition { return f.journal }
+func (f *fakeMember) Assignment() assignment.Assignment { return f.wishes }
+func (f *fakeMember) Journal() []fleet.Transition       { return f.journal }
 func (f *fakeMember) lease(name string) *election.Observation {
 	for i := range f.leases {
 		if f.leases[i].Name == name {
@@ -99,7 +100,7 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 			leaseapi.MemoryAnnotation: leaseapi.Memory{Live: int64(40+i) * 1e6, Beside: 10e6}.String(),
 		})
 	}
-	f.wishes, err = fleet.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, fleet.Wishes{})
+	f.wishes, err = assignment.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, assignment.Assignment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func (f *fakeMember) rewish(t testing.TB) {
 		holders[s.ID] = election.MemberOf(f.lease(leaseapi.ShardLease(testFleet, s.ID)).Holder)
 	}
 	var err error
-	f.wishes, err = fleet.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, fleet.Wishes{})
+	f.wishes, err = assignment.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, assignment.Assignment{})
 	if err != nil {
 		t.Fatal(err)
 	}

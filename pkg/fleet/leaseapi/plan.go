@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -198,4 +199,3 @@ func RefusesPlan(m election.Member, generation int64) bool {
 	older := PlanSaidOn(m.Annotations).Generation < generation
 	return err == nil && (refused == generation || refused > generation && older)
 }
-

@@ -1,11 +1,9 @@
-package fleet
+package assignment
 
 import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
@@ -13,9 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Wishes is what the rings want: which member should own which shard. It is
-// immutable.
-type Wishes struct {
+// Assignment says which member should own which shard. It is immutable.
+type Assignment struct {
 	// digest is that of the plan.
 	digest string
 	// members count for some ring, sorted.
@@ -23,13 +20,13 @@ type Wishes struct {
 	// foreign are live members that refuse the plan, or a later one and work by an older or none,
 	// sorted.
 	foreign []string
-	rings   map[string]ringWishes
-	// circles are for the next wishes, and nobody else.
+	rings   map[string]ofRing
+	// circles are for the next assignment, and nobody else.
 	circles *shard.Circles
 }
 
-// ringWishes are those of one ring.
-type ringWishes struct {
+// ofRing is the part of one ring.
+type ofRing struct {
 	// members count for the ring, known are all that it has had of late, sorted.
 	members, known []string
 	// tried are the members that are of the version of the plan's canary.
@@ -42,29 +39,32 @@ type ringWishes struct {
 	lacking map[shard.ID][]string
 }
 
-// Of computes the wishes for a plan, from the members that are live, those that there
+// Of returns the assignment of a plan's shards to the members that are live, from those that there
 // have been (known), and who holds each shard. Members that refuse a plan of this generation are
 // left out, as are those that refuse another and work by none or by an older one, and so is each
 // from the rings that it does not serve, or has no build for. It is a pure function; last, the
-// wishes of before, only saves it work: placing takes long with many members. Use no wishes as last
-// twice at a time. An error means that the plan has more shards than can be placed.
-func Of(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes) (Wishes, error) {
+// assignment of before, only saves it work: placing takes long with many members. Use no assignment
+// as last twice at a time. An error means that the plan has more shards than can be placed.
+func Of(
+	plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Assignment,
+) (Assignment, error) {
 	return Compute(plan, plan.Digest(), roster, known, holders, last)
 }
 
-// Compute is [Of] for a plan whose digest is known: with a thousand shards that takes longer than all else.
+// Compute is [Of] for a plan whose digest is known: with a thousand shards, working that out takes
+// longer than all else.
 func Compute(
-	plan shard.Plan, digest string, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Wishes,
-) (Wishes, error) {
-	w := Wishes{digest: digest, rings: map[string]ringWishes{}, circles: last.circles}
-	if w.circles == nil {
-		w.circles = new(shard.Circles)
+	plan shard.Plan, digest string, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Assignment,
+) (Assignment, error) {
+	a := Assignment{digest: digest, rings: map[string]ofRing{}, circles: last.circles}
+	if a.circles == nil {
+		a.circles = new(shard.Circles)
 	}
 	refuses := func(m election.Member) bool { return leaseapi.RefusesPlan(m, plan.Generation) }
 	var active []election.Member
 	for _, m := range roster.Members() {
 		if refuses(m) {
-			w.foreign = append(w.foreign, m.Name)
+			a.foreign = append(a.foreign, m.Name)
 		}
 	}
 	for _, name := range roster.Active() {
@@ -73,44 +73,44 @@ func Compute(
 		}
 	}
 	for _, ring := range plan.Rings {
-		r := ringWishes{members: serversOf(active, ring)}
+		r := ofRing{members: serversOf(active, ring)}
 		r.known = slices.Concat(leaseapi.ServersOf(known, ring.Name), r.members)
 		slices.Sort(r.known)
 		r.known = slices.Compact(r.known)
 		before := last.rings[ring.Name]
-		if r.homes = before.homes; w.digest != last.digest || !slices.Equal(r.known, before.known) {
+		if r.homes = before.homes; a.digest != last.digest || !slices.Equal(r.known, before.known) {
 			var err error
-			if r.homes, err = w.circles.HomesOf(plan, ring.Name, r.known); err != nil {
-				return Wishes{}, fmt.Errorf("placing ring %s: %w", ring.Name, err)
+			if r.homes, err = a.circles.HomesOf(plan, ring.Name, r.known); err != nil {
+				return Assignment{}, fmt.Errorf("placing ring %s: %w", ring.Name, err)
 			}
 		}
 		r.newest = newestOf(active, r.members)
 		r.tried = triedOf(active, r.members, plan.Canary)
 		r.lacking = lackingOf(active, ring)
-		w.rings[ring.Name] = r
-		w.members = append(w.members, r.members...)
+		a.rings[ring.Name] = r
+		a.members = append(a.members, r.members...)
 	}
-	slices.Sort(w.members)
-	w.members = slices.Compact(w.members)
-	for name, owners := range w.settle(plan, holders, "") {
-		r := w.rings[name]
+	slices.Sort(a.members)
+	a.members = slices.Compact(a.members)
+	for name, owners := range a.settle(plan, holders, "") {
+		r := a.rings[name]
 		r.owners = owners
-		w.rings[name] = r
+		a.rings[name] = r
 	}
-	return w, nil
+	return a, nil
 }
 
 // settle returns where the shards of each ring should be, once failed has left; empty for nobody.
 // What members have of the groups, and of rings that the plan names before, counts where ranges are
 // dealt out by weight.
-func (w Wishes) settle(plan shard.Plan, holders map[shard.ID]string, failed string) map[string]shard.Placement {
+func (a Assignment) settle(plan shard.Plan, holders map[shard.ID]string, failed string) map[string]shard.Placement {
 	placements, beside := make(map[string]shard.Placement, len(plan.Rings)), map[string]int64{}
 	for _, namespaced := range []bool{false, true} {
 		for _, ring := range plan.Rings {
 			if namespaced != (ring.Scope == shard.ScopeNamespaced) {
 				continue
 			}
-			r := w.rings[ring.Name]
+			r := a.rings[ring.Name]
 			members := slices.DeleteFunc(slices.Clone(r.members), func(m string) bool { return m == failed })
 			owners := plan.SettleVersions(ring.Name, members, r.tried, r.homes, holders, r.newest, beside)
 			owners = owners.With(r.able(plan.MembersOfGroups(members, r.tried), owners, holders))
@@ -137,13 +137,14 @@ func newestOf(members []election.Member, names []string) []string {
 	return names
 }
 
-// Successors returns for each shard who would own it if its holder failed: the member that its Lease names, expired or not.
-func (w Wishes) Successors(plan shard.Plan, named map[shard.ID]string) map[shard.ID]string {
+// Standbys returns for each shard who would own it if its holder failed: the member that its Lease
+// names, expired or not.
+func (a Assignment) Standbys(plan shard.Plan, named map[shard.ID]string) map[shard.ID]string {
 	next := make(map[shard.ID]string, len(named))
-	for _, failed := range w.members {
+	for _, failed := range a.members {
 		left := maps.Clone(named)
 		maps.DeleteFunc(left, func(_ shard.ID, holder string) bool { return holder == failed })
-		without := w.settle(plan, left, failed)
+		without := a.settle(plan, left, failed)
 		for _, ring := range plan.Rings {
 			for _, s := range ring.Shards {
 				if named[s.ID] == failed {
@@ -156,26 +157,26 @@ func (w Wishes) Successors(plan shard.Plan, named map[shard.ID]string) map[shard
 }
 
 // Owner returns the member that should own the shard; empty if none should.
-func (w Wishes) Owner(id shard.ID) string {
-	owner, _ := w.rings[id.Ring].owners.Owner(id)
+func (a Assignment) Owner(id shard.ID) string {
+	owner, _ := a.rings[id.Ring].owners.Owner(id)
 	return owner
 }
 
 // Members returns the members that count for some ring, sorted.
-func (w Wishes) Members() []string { return w.members }
+func (a Assignment) Members() []string { return a.members }
 
 // MembersOf returns the members that count for the ring, sorted.
-func (w Wishes) MembersOf(ring string) []string { return w.rings[ring].members }
+func (a Assignment) MembersOf(ring string) []string { return a.rings[ring].members }
 
 // Foreign returns the live members that refuse the plan, or work by none, sorted.
-func (w Wishes) Foreign() []string { return w.foreign }
+func (a Assignment) Foreign() []string { return a.foreign }
 
 // Digest returns the digest of a ring's placement.
-func (w Wishes) Digest(ring string) string { return w.rings[ring].owners.Digest() }
+func (a Assignment) Digest(ring string) string { return a.rings[ring].owners.Digest() }
 
 // Share returns how many of a ring's n shards a member is expected to own, at least 1.
-func (w Wishes) Share(ring string, n int) int {
-	members := len(w.rings[ring].members)
+func (a Assignment) Share(ring string, n int) int {
+	members := len(a.rings[ring].members)
 	if members == 0 {
 		return max(n, 1)
 	}
@@ -185,10 +186,45 @@ func (w Wishes) Share(ring string, n int) int {
 // Carrier returns the member that is taken to have a shard when the planner weighs what members
 // carry beside another ring: of groups that stay where they are held the owner, and of other shards
 // the one to which they belong, though it may be away.
-func (w Wishes) Carrier(plan shard.Plan, id shard.ID) string {
+func (a Assignment) Carrier(plan shard.Plan, id shard.ID) string {
 	if ring, _ := plan.Ring(id.Ring); ring.Stays(id) {
-		return w.Owner(id)
+		return a.Owner(id)
 	}
-	member, _ := w.rings[id.Ring].homes.Owner(id)
-	return member
+	return a.Home(id)
+}
+
+// Home returns where a shard belongs, whoever has it now; empty if that is not known.
+func (a Assignment) Home(id shard.ID) string {
+	home, _ := a.rings[id.Ring].homes.Owner(id)
+	return home
+}
+
+// Afresh returns what the rings would want if these were all members of the fleet, all of one
+// build, and nobody held anything.
+func Afresh(fleet string, plan shard.Plan, members []string) (Assignment, error) {
+	at := time.Time{}.Add(time.Hour) // any: all have come then, and it is now
+	var leases []election.Observation
+	for _, name := range members {
+		leases = append(leases, election.Observation{
+			Record: election.Record{
+				Name:        election.MemberLease(fleet, name),
+				Holder:      name + "_afresh",
+				Annotations: map[string]string{election.StateAnnotation: string(election.MemberActive)},
+			},
+			Exists: true,
+			Seen:   at,
+		})
+	}
+	return Of(plan, election.RosterFrom(fleet, leases, time.Minute, at), nil, nil, Assignment{})
+}
+
+// KeepHomes returns the plan with the holders of those shards of a ring as their homes that have none
+// yet. Without homes, the consistent hashing moves some shards that a change of the others does not
+// concern. holder may return the empty string.
+func KeepHomes(plan shard.Plan, ring string, holder func(shard.ID) string) shard.Plan {
+	return plan.WithShards(func(s *shard.Shard) {
+		if s.ID.Ring == ring && s.Belongs() == "" {
+			s.Home = holder(s.ID)
+		}
+	})
 }

@@ -1,4 +1,4 @@
-package fleet
+package assignment
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ func TestHeavyGroupsCountWhereRangesAreDealtOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := shard.Plan{Rings: test.rings}
-			w, holders := Wishes{members: members, rings: map[string]ringWishes{}}, map[shard.ID]string{}
+			w, holders := Assignment{members: members, rings: map[string]ofRing{}}, map[shard.ID]string{}
 			for i, ring := range plan.Rings {
 				ring.Shards = append([]shard.Shard(nil), ring.Shards...)
 				for j := range ring.Shards {
@@ -47,13 +47,13 @@ func TestHeavyGroupsCountWhereRangesAreDealtOut(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.rings[ring.Name] = ringWishes{members: members, known: members, homes: homes}
+				w.rings[ring.Name] = ofRing{members: members, known: members, homes: homes}
 				for _, s := range ring.Shards {
 					holders[s.ID], _ = homes.Owner(s.ID)
 				}
 			}
 			without := w.settle(plan, holders, "d")["namespaces"]
-			next := w.Successors(plan, holders)
+			next := w.Standbys(plan, holders)
 			got := 0
 			for _, s := range namespaces.Shards {
 				owner, _ := without.Owner(s.ID)
