@@ -54,13 +54,29 @@ const (
 	RefusedGate Refusal = "gate"
 )
 
+// FenceClaim is a right to write, for a time. Its methods are safe for concurrent use. Once it is
+// invalid it stays so.
+type FenceClaim interface {
+	// Term is the claim's number.
+	Term() int32
+	// Context ends with the right, with its reason as the cause. It may end late.
+	Context() context.Context
+	// Expiry is when no write may be under way any more, by the fence's clock; zero means never.
+	Expiry() time.Time
+	// Valid reports whether a write may start at now, a reading of the fence's clock.
+	Valid(now time.Time) bool
+}
+
+// FenceClock is what a fence knows of time.
+type FenceClock interface{ Now() time.Time }
+
 // FenceConfig configures a Fence.
 type FenceConfig struct {
 	// Member is the incarnation's identity and Shard the shard's name, for the User-Agent. Required; letters, digits and
 	// "-_./" only.
 	Member, Shard string
 	// Clock must be the one that the claims are measured by. Required.
-	Clock Clock
+	Clock FenceClock
 	// Permit tells whether writes may be sent at all at a reading of the clock, whatever the claim says: it is how a gate that
 	// is not held refuses them. It must not block. Default: they may.
 	Permit func(now time.Time) bool
@@ -73,7 +89,7 @@ type FenceConfig struct {
 // fence is closed. All methods are safe for concurrent use.
 type Fence struct {
 	cfg     FenceConfig
-	claim   atomic.Pointer[Claim]
+	claim   atomic.Pointer[FenceClaim]
 	closed  atomic.Bool // Close was called
 	refused atomic.Uint64
 	written writeLog
@@ -108,9 +124,9 @@ func outsideAgent(r rune) bool {
 }
 
 // Open lets mutating requests pass while claim is valid. It replaces an earlier claim.
-func (f *Fence) Open(claim *Claim) {
+func (f *Fence) Open(claim FenceClaim) {
 	f.closed.Store(false)
-	f.claim.Store(claim)
+	f.claim.Store(&claim)
 }
 
 // Close refuses all requests from now on, reads too. Requests under way are left to the end of their claim.
@@ -123,9 +139,17 @@ func (f *Fence) Close() {
 // their end are not in it.
 func (f *Fence) Writes(term int32) Writes { return f.written.writes(term) }
 
+// behind returns the claim behind the fence; nil if there is none.
+func (f *Fence) behind() FenceClaim {
+	if claim := f.claim.Load(); claim != nil {
+		return *claim
+	}
+	return nil
+}
+
 // Term returns that of the claim behind the fence; 0 before it has been opened, and once it is closed.
 func (f *Fence) Term() int32 {
-	if claim := f.claim.Load(); claim != nil {
+	if claim := f.behind(); claim != nil {
 		return claim.Term()
 	}
 	return 0
@@ -168,7 +192,7 @@ func (t *fencedTransport) WrappedRoundTripper() http.RoundTripper { return t.nex
 
 // RoundTrip implements http.RoundTripper.
 func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	claim := t.fence.claim.Load()
+	claim := t.fence.behind()
 	req = t.identify(req, claim)
 	if IsRead(req.Method) {
 		return t.read(req, claim)
@@ -200,7 +224,7 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // read sends a request that cannot change anything.
-func (t *fencedTransport) read(req *http.Request, claim *Claim) (*http.Response, error) {
+func (t *fencedTransport) read(req *http.Request, claim FenceClaim) (*http.Response, error) {
 	if claim == nil && !t.fence.closed.Load() {
 		return t.next.RoundTrip(req)
 	}
@@ -230,7 +254,7 @@ func (t *fencedTransport) bounded(ctx context.Context, cancel context.CancelFunc
 }
 
 // identify returns a copy of req that says who sends it, because a RoundTripper must not change what it is given.
-func (t *fencedTransport) identify(req *http.Request, claim *Claim) *http.Request {
+func (t *fencedTransport) identify(req *http.Request, claim FenceClaim) *http.Request {
 	var term int32
 	if claim != nil {
 		term = claim.Term()
@@ -242,7 +266,7 @@ func (t *fencedTransport) identify(req *http.Request, claim *Claim) *http.Reques
 }
 
 // refuse counts, closes the request's body as a RoundTripper must, and returns the error.
-func (t *fencedTransport) refuse(req *http.Request, claim *Claim) error {
+func (t *fencedTransport) refuse(req *http.Request, claim FenceClaim) error {
 	t.fence.refused.Add(1)
 	if req.Body != nil {
 		_ = req.Body.Close()
@@ -250,7 +274,7 @@ func (t *fencedTransport) refuse(req *http.Request, claim *Claim) error {
 	return t.error(claim)
 }
 
-func (t *fencedTransport) error(claim *Claim) *FencedError {
+func (t *fencedTransport) error(claim FenceClaim) *FencedError {
 	err := &FencedError{Shard: t.fence.cfg.Shard}
 	if claim != nil {
 		err.Term = claim.Term()
@@ -260,7 +284,7 @@ func (t *fencedTransport) error(claim *Claim) *FencedError {
 }
 
 // bound returns a context that ends with the claim, or when the Lease would expire as it stands now.
-func (t *fencedTransport) bound(parent context.Context, claim *Claim) (context.Context, context.CancelFunc) {
+func (t *fencedTransport) bound(parent context.Context, claim FenceClaim) (context.Context, context.CancelFunc) {
 	ctx, cancel := t.untilEnd(parent, claim)
 	expiry := claim.Expiry()
 	if expiry.IsZero() {
@@ -276,7 +300,7 @@ func (t *fencedTransport) bound(parent context.Context, claim *Claim) (context.C
 }
 
 // untilEnd returns a context that ends with the claim.
-func (t *fencedTransport) untilEnd(parent context.Context, claim *Claim) (context.Context, context.CancelFunc) {
+func (t *fencedTransport) untilEnd(parent context.Context, claim FenceClaim) (context.Context, context.CancelFunc) {
 	ctx, cancelCause := context.WithCancelCause(parent)
 	stop := context.AfterFunc(claim.Context(), func() { cancelCause(t.error(claim)) })
 	return ctx, func() {

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/internal/answer"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // Observation is what this process knows of one Lease, and since when by its own clock. It is a value; what Lease and
@@ -141,7 +141,7 @@ func (o Observation) linked(fleet string, extra []string, absent time.Time, know
 // Saw returns the observation after the Lease was seen at now, and whether that changed anything. A Lease that is not
 // newer than what is known already is ignored: knowledge never goes back.
 func (o Observation) Saw(lease *coordinationv1.Lease, now time.Time) (Observation, bool) {
-	if !newer(lease.ResourceVersion, o.ResourceVersion) {
+	if !answer.Newer(lease.ResourceVersion, o.ResourceVersion) {
 		return o, false
 	}
 	next := Observation{Record: RecordFrom(lease), Exists: true, Seen: now, Renewed: now, HolderSeen: now, Lease: lease}
@@ -163,7 +163,7 @@ func (o Observation) Saw(lease *coordinationv1.Lease, now time.Time) (Observatio
 // Gone returns the observation after the Lease was found not to exist at now, as of version, and whether that changed
 // anything. It is ignored if something newer is known. Without a version it is taken at its word.
 func (o Observation) Gone(version string, now time.Time) (Observation, bool) {
-	if o.Known() && !o.Exists || version != "" && !newer(version, o.ResourceVersion) {
+	if o.Known() && !o.Exists || version != "" && !answer.Newer(version, o.ResourceVersion) {
 		return o, false
 	}
 	if version == "" {
@@ -183,15 +183,13 @@ func IsMore(before, after Observation) bool {
 		!maps.Equal(before.Annotations, after.Annotations)
 }
 
-// newer tells whether version a is newer than b. A version that does not follow the API's rules is taken to be newer if
-// it differs: the last word heard wins then, as it did before versions could be compared.
-func newer(a, b string) bool {
-	if b == "" {
-		return true
+// Writes returns what the last holder has left on a released Lease, and whether it proves anything:
+// it does not if the Lease has expired instead, or if what was left is not of its last term or cannot
+// be read.
+func (o Observation) Writes() (Writes, bool) {
+	text, left := o.Annotations[WritesAnnotation]
+	if !left || !o.Exists || o.Holder != "" {
+		return Writes{}, false
 	}
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	if err != nil {
-		return a != b
-	}
-	return order > 0
+	return ParseWrites(text, o.Transitions)
 }

@@ -40,15 +40,11 @@ type LastWrite struct {
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// WritesOf returns what the last holder has left on a released Lease, and whether it proves anything: it does not if the
-// Lease has expired instead, or if what was left is not of its last term or cannot be read.
-func WritesOf(released Observation) (Writes, bool) {
-	text, left := released.Annotations[WritesAnnotation]
-	if !left || !released.Exists || released.Holder != "" {
-		return Writes{}, false
-	}
+// ParseWrites reads what the holder of a term has left, as [Writes.Annotation] wrote it, and reports
+// whether that proves anything: it does not if it is of another term or cannot be read.
+func ParseWrites(text string, term int32) (Writes, bool) {
 	var w Writes
-	if err := json.Unmarshal([]byte(text), &w); err != nil || w.Term != released.Transitions {
+	if err := json.Unmarshal([]byte(text), &w); err != nil || w.Term != term {
 		return Writes{}, false
 	}
 	return w, true
@@ -136,7 +132,7 @@ func (l *writeLog) answered(req *http.Request, resp *http.Response) io.ReadClose
 			case err != nil:
 				last.Unknown = true
 			case object.Version != "":
-				if newer(object.Version, last.Version) {
+				if answer.Newer(object.Version, last.Version) {
 					last.Version = object.Version
 				}
 			case object.Gone != "" && req.Method == http.MethodDelete:

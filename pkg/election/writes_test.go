@@ -75,7 +75,7 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 	}
 	lease := seen("", 7, 0)
 	lease.Annotations = map[string]string{WritesAnnotation: fence.Writes(7).Annotation()}
-	writes, proven := WritesOf(lease)
+	writes, proven := lease.Writes()
 	if !proven {
 		t.Fatalf("what was left proves nothing: %v", lease.Annotations)
 	}
@@ -103,7 +103,7 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 	} {
 		o := lease
 		change(&o)
-		if _, proven := WritesOf(o); proven {
+		if _, proven := o.Writes(); proven {
 			t.Errorf("%s: it proves something", name)
 		}
 	}

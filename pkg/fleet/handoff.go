@@ -315,7 +315,7 @@ func (r *shardRunner) report(e election.Event) {
 // have seen those of the holders before it if the preparation began within its term. Where
 // nobody says what was written last, the caches are held against the present instead.
 func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *preparation, found others) error {
-	writes, left := election.WritesOf(claim.Before())
+	writes, left := claim.Before().Writes()
 	var unknown error
 	switch {
 	case p.gated:

@@ -190,7 +190,7 @@ func (r *shardRunner) catchUpWith(ctx context.Context, p *preparation, ancestors
 	var unknown error
 	for _, name := range slices.Sorted(maps.Keys(ancestors)) {
 		lease := m.observer.Get(name)
-		writes, left := election.WritesOf(lease)
+		writes, left := lease.Writes()
 		if !left || writes.Term != ancestors[name] || len(writes.Unknown()) > 0 {
 			unknown = fmt.Errorf("the last holder of %s did not leave what it wrote last", name)
 			continue

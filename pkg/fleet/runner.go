@@ -177,7 +177,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	if err != nil || !fenced {
 		return
 	}
-	_, left := election.WritesOf(claim.Before())
+	_, left := claim.Before().Writes()
 	shared := found.wroteSince(claim.Before().Seen) || claim.Before().Exists && !left
 	r.writes.Store(&election.Writes{Term: claim.Term(), Shared: shared})
 	var prepared *preparation

@@ -62,6 +62,6 @@ func (m *Member) settledNow(plan *inForce) time.Time {
 
 // haveArrived tells whether a Lease is released, by a holder that knows of all its writes what became of them.
 func haveArrived(o election.Observation) bool {
-	writes, left := election.WritesOf(o)
+	writes, left := o.Writes()
 	return left && len(writes.Unknown()) == 0
 }
