@@ -40,9 +40,9 @@ type policy struct {
 	known   atomic.Bool
 }
 
-// fence returns who tells whether the API server refuses the credentials of fenced members. It has asked once, and goes on
+// watchPolicy returns who tells whether the API server refuses the credentials of fenced members. It has asked once, and goes on
 // until stop is called, which returns when it has ended.
-func fence(ctx context.Context, c *config.CompletedConfig, namespace string) (enforced func() bool, stop func()) {
+func watchPolicy(ctx context.Context, c *config.CompletedConfig, namespace string) (enforced func() bool, stop func()) {
 	p := &policy{client: c.Client, namespace: namespace}
 	if !c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
 		p.set(klog.FromContext(ctx), "without --use-service-account-credentials controllers have no credentials of their own")

@@ -128,7 +128,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	if err != nil {
 		return err
 	}
-	enforced, stopLooking := fence(ctx, c, c.ComponentConfig.Generic.LeaderElection.ResourceNamespace)
+	enforced, stopLooking := watchPolicy(ctx, c, c.ComponentConfig.Generic.LeaderElection.ResourceNamespace)
 	defer stopLooking()
 	master := appmetrics.NewMaster()
 	options := fleetOptions(c, o, gates, parts{

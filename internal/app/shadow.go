@@ -26,7 +26,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/app/shadow"
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -226,8 +226,8 @@ func accountOf(identities map[string][]string) func(client string) string {
 
 // build builds a shard's controllers behind a fence that nobody opens. It closes with closed.
 func (s *shade) build(ctx context.Context, process *controllers.Process, a shadow.Assignment, closed <-chan struct{}, running func()) (fleet.Instance, error) {
-	fence, err := election.NewFence(election.FenceConfig{
-		Member: "shadow", Shard: a.Shard.ID.String(), Clock: process.Clock(), OnRefused: func(election.Refusal) { s.leaked.Add(1) },
+	fence, err := fence.New(fence.Config{
+		Member: "shadow", Shard: a.Shard.ID.String(), Clock: process.Clock(), OnRefused: func(fence.Refusal) { s.leaked.Add(1) },
 	})
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
@@ -177,7 +177,7 @@ func (f anyFence) WrappedRoundTripper() http.RoundTripper { return f.next }
 
 // RoundTrip implements http.RoundTripper.
 func (f anyFence) RoundTrip(req *http.Request) (*http.Response, error) {
-	if election.IsRead(req.Method) {
+	if fence.IsRead(req.Method) {
 		return f.next.RoundTrip(req)
 	}
 	f.running.mu.Lock()
@@ -191,5 +191,5 @@ func (f anyFence) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		_ = req.Body.Close()
 	}
-	return nil, &election.FencedError{Shard: "any"}
+	return nil, &fence.RefusedError{Shard: "any"}
 }

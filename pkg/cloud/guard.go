@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
 // owner is what a guard needs of a flotilla.Shard.
@@ -63,7 +63,7 @@ func (g *guard) run(ctx context.Context, work func(context.Context) error) error
 	return err
 }
 
-func (g *guard) refusal() error { return &election.FencedError{Shard: g.shard.String()} }
+func (g *guard) refusal() error { return &fence.RefusedError{Shard: g.shard.String()} }
 
 // enter begins a call. The context that it returns ends with that of the caller, with the exception
 // of the end of the shard's work: a call that has begun may be finished, until no write passes any

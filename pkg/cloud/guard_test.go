@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
 // shardStub is an owner whose fence is opened and closed by hand.
@@ -36,7 +36,7 @@ func (s *shardStub) Closed() <-chan struct{} { return s.closed }
 func (s *shardStub) Wrap(rt http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if !s.owned.Load() {
-			return nil, &election.FencedError{Shard: s.name}
+			return nil, &fence.RefusedError{Shard: s.name}
 		}
 		s.sent.Add(1)
 		return rt.RoundTrip(req)
@@ -67,7 +67,7 @@ func runGuard(t *testing.T, g *guard) (stop context.CancelFunc, done <-chan stru
 
 func refused(t *testing.T, g *guard, when string) {
 	t.Helper()
-	if _, _, err := g.enter(t.Context()); !errors.Is(err, election.ErrFenced) {
+	if _, _, err := g.enter(t.Context()); !errors.Is(err, fence.ErrRefused) {
 		t.Errorf("%s: a call begins, error %v", when, err)
 	}
 }
@@ -117,7 +117,7 @@ func TestRunWaitsForCalls(t *testing.T) {
 		}
 		close(shard.closed)
 		synctest.Wait()
-		if cause := context.Cause(call); !errors.Is(cause, election.ErrFenced) {
+		if cause := context.Cause(call); !errors.Is(cause, fence.ErrRefused) {
 			t.Errorf("no write passes any more, and the call's context has %v", cause)
 		}
 		leave()
@@ -172,7 +172,7 @@ func TestEveryCallIsGuarded(t *testing.T) {
 			}
 			in[0] = reflect.ValueOf(t.Context())
 			out := f.Call(in)
-			if err, _ := out[len(out)-1].Interface().(error); !errors.Is(err, election.ErrFenced) {
+			if err, _ := out[len(out)-1].Interface().(error); !errors.Is(err, fence.ErrRefused) {
 				t.Errorf("%s of %s is not guarded: error %v", name, accessor, err)
 			}
 			calls++

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
@@ -29,7 +29,7 @@ var ErrNoShard = errors.New(
 
 // Transport fences the requests that a provider sends to its cloud. Requests other than GET, HEAD
 // and OPTIONS are sent only while the shard that the call was made for is owned, and cut off when
-// it no longer is; the error is [election.ErrFenced]. The shard is found in the request's context,
+// it no longer is; the error is [fence.ErrRefused]. The shard is found in the request's context,
 // which must come from the call: a write without one is refused with [ErrNoShard], rather than sent
 // without a fence.
 //
@@ -54,7 +54,7 @@ func (t fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if s, is := wrapperOf(req.Context()); is {
 		return s.Wrap(t.next).RoundTrip(req)
 	}
-	if election.IsRead(req.Method) {
+	if fence.IsRead(req.Method) {
 		return t.next.RoundTrip(req)
 	}
 	if req.Body != nil {

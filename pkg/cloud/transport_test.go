@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
 // wire answers every request and remembers the last.
@@ -41,7 +41,7 @@ func TestTransportAsksTheShardOfTheCall(t *testing.T) {
 		want   error
 	}{
 		{"a write of a call", call, http.MethodPost, true, nil},
-		{"a write after the shard is lost", call, http.MethodDelete, false, election.ErrFenced},
+		{"a write after the shard is lost", call, http.MethodDelete, false, fence.ErrRefused},
 		{"a read outside of calls", t.Context(), http.MethodGet, false, nil},
 		{"a write outside of calls", t.Context(), http.MethodPut, true, ErrNoShard},
 	}
@@ -87,12 +87,12 @@ func TestWritesOfNoShardPassWhileAnyIsOwned(t *testing.T) {
 			t.Errorf("%s: a read is refused: %v", when, err)
 		}
 	}
-	expect("with no shard", election.ErrFenced)
+	expect("with no shard", fence.ErrRefused)
 	removeLost := r.add(lost)
-	expect("with a shard that is lost", election.ErrFenced)
+	expect("with a shard that is lost", fence.ErrRefused)
 	removeHeld := r.add(held)
 	expect("with a shard that is owned", nil)
 	removeHeld()
-	expect("with that one given back", election.ErrFenced)
+	expect("with that one given back", fence.ErrRefused)
 	removeLost()
 }

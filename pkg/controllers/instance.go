@@ -27,7 +27,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -397,8 +397,8 @@ func (i *Instance) Warm(ctx context.Context) error {
 }
 
 // CatchUp returns once the caches, filled by Warm, have seen the writes, all of which must
-// be known; see election.Writes. The error says what they have not seen when ctx ended.
-func (i *Instance) CatchUp(ctx context.Context, writes election.Writes) error {
+// be known; see fence.Writes. The error says what they have not seen when ctx ended.
+func (i *Instance) CatchUp(ctx context.Context, writes fence.Writes) error {
 	marks := map[schema.GroupResource]informer.Mark{}
 	for resource, last := range writes.GroupResources() {
 		marks[resource] = informer.Mark{Version: last.Version, Gone: last.Gone}

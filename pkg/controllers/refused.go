@@ -7,7 +7,7 @@ import (
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
 // Upstream's controllers report every item that fails to utilruntime.HandleError, which lets one a
@@ -31,5 +31,5 @@ func unlessFenced(handle utilruntime.ErrorHandler) utilruntime.ErrorHandler {
 
 // isFenced reports whether an error is the fence's, or quotes one that is.
 func isFenced(err error) bool {
-	return errors.Is(err, election.ErrFenced) || err != nil && strings.Contains(err.Error(), election.ErrFenced.Error())
+	return errors.Is(err, fence.ErrRefused) || err != nil && strings.Contains(err.Error(), fence.ErrRefused.Error())
 }

@@ -8,14 +8,14 @@ import (
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
 // TestFencedErrorsHoldNobodyUp reports as many errors as a deep queue has items: those of the fence
 // at once, and others at upstream's pace.
 func TestFencedErrorsHoldNobodyUp(t *testing.T) {
 	const items = 500
-	refused := &election.FencedError{Shard: "cluster/garbage"}
+	refused := &fence.RefusedError{Shard: "cluster/garbage"}
 	for name, test := range map[string]struct {
 		err  error
 		held bool

@@ -17,7 +17,7 @@
 //     highest value this process has ever seen for that name. The first term is 1; 0 means no term. Only if a Lease was
 //     deleted, and a process that has never seen it creates it again, do terms restart.
 //   - Nothing is started while older work runs: a claimant acquires again only after its last work has returned.
-//   - Fence. A mutating request is refused unless the claim is valid at the moment of sending, and does not outlive
+//   - Fence (package fence). A mutating request is refused unless the claim is valid at the moment of sending, and does not outlive
 //     the Lease on this side of the connection.
 //   - Credentials. What a member has published is on its Lease when [Membership.Publish] returns, and cannot be lost to
 //     who fences it: [Mark] is written on the Lease as it was read, and an incarnation that has been marked publishes nothing.
@@ -80,7 +80,7 @@
 // ([Claimant.SetAsk]): it writes its name into an annotation of the Lease, which is no sign of life of anybody. Nothing
 // makes the holder give the Lease up. Its owner sees the request ([Record.NextHolder]), decides whether to believe it, and
 // changes its wish from [Keep], which holds on and acquires nothing, to [Leave]. With the release it may leave what it has
-// written last ([Writes]), so that the next holder knows when its caches have seen all of it, and
+// written last ([Observation.Writes]), so that the next holder knows when its caches have seen all of it, and
 // for how long its fence had been closed ([StoppedAnnotation]). These annotations go with the next
 // acquisition.
 //

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/internal/answer"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
@@ -186,10 +187,10 @@ func IsMore(before, after Observation) bool {
 // Writes returns what the last holder has left on a released Lease, and whether it proves anything:
 // it does not if the Lease has expired instead, or if what was left is not of its last term or cannot
 // be read.
-func (o Observation) Writes() (Writes, bool) {
+func (o Observation) Writes() (fence.Writes, bool) {
 	text, left := o.Annotations[WritesAnnotation]
 	if !left || !o.Exists || o.Holder != "" {
-		return Writes{}, false
+		return fence.Writes{}, false
 	}
-	return ParseWrites(text, o.Transitions)
+	return fence.ParseWrites(text, o.Transitions)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -143,7 +144,7 @@ type Instance interface {
 	Warm(ctx context.Context) error
 	// CatchUp returns once its caches, filled by Warm, have seen the writes; the error
 	// says which has not when ctx ended.
-	CatchUp(ctx context.Context, writes election.Writes) error
+	CatchUp(ctx context.Context, writes fence.Writes) error
 	// Run does the work until ctx ends, and returns after all of it has ended. An error
 	// says that it could not be started.
 	Run(ctx context.Context) error

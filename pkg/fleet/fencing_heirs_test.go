@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
 // behind is an instance whose caches do not come to what was written last.
 type behind struct{ Instance }
 
-func (behind) CatchUp(context.Context, election.Writes) error { return errors.New("it is behind") }
+func (behind) CatchUp(context.Context, fence.Writes) error { return errors.New("it is behind") }
 
 // TestHeirFencesThoseThatDiedWhileItWaited has a shard inherit from one that is released and from
 // one whose holder dies. Its caches do not catch up with the former, so that it begins with empty

@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -197,7 +198,7 @@ func (c *fakeWork) Warm(ctx context.Context) error {
 	}
 }
 
-func (c *fakeWork) CatchUp(_ context.Context, writes election.Writes) error {
+func (c *fakeWork) CatchUp(_ context.Context, writes fence.Writes) error {
 	if last, err := strconv.Atoi(writes.Resources["pods"].Version); err == nil {
 		c.seen = max(c.seen, last)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -20,7 +21,7 @@ import (
 // closed until then.
 type preparation struct {
 	instance Instance
-	fence    *election.Fence
+	fence    *fence.Fence
 	// closed is closed once the fence lets no write pass any more.
 	closed     chan struct{}
 	closeFence func()
@@ -66,7 +67,7 @@ func (m *Member) overtime() time.Duration {
 // newPreparation returns one that has not been built.
 func (r *shardRunner) newPreparation() (*preparation, error) {
 	m := r.member
-	fence, err := election.NewFence(election.FenceConfig{Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock, Permit: m.gates.permit, OnRefused: r.refusedWrite})
+	fence, err := fence.New(fence.Config{Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock, Permit: m.gates.permit, OnRefused: r.refusedWrite})
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +303,7 @@ func (r *shardRunner) begun(term int32, took time.Duration, cold error) {
 	r.report(election.Event{Type: EventBegun, Term: term, Duration: took, Err: cold})
 }
 
-func (r *shardRunner) refusedWrite(why election.Refusal) {
+func (r *shardRunner) refusedWrite(why fence.Refusal) {
 	r.report(election.Event{Type: EventWriteRefused, Reason: election.Reason(why)})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/plant"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -54,7 +55,7 @@ type shardRunner struct {
 	owned, wanted, standby atomic.Bool
 	changed                chan struct{}
 	// writes is what the last work has written last.
-	writes atomic.Pointer[election.Writes]
+	writes atomic.Pointer[fence.Writes]
 
 	mu       sync.Mutex
 	prepared *preparation
@@ -161,7 +162,7 @@ func (r *shardRunner) wish(wish election.Wish, owned, wanted, standby bool) {
 func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", r.shard.Ring, "shard", r.shard.Name, "term", claim.Term())
 	ctx = klog.NewContext(ctx, logger)
-	r.writes.Store(&election.Writes{Term: claim.Term(), Shared: true}) // until it is known
+	r.writes.Store(&fence.Writes{Term: claim.Term(), Shared: true}) // until it is known
 	defer func() {
 		if a := r.tenure.abandon(claim.Term(), true); a != nil {
 			r.conclude(EventAbandoned, claim.Term(), a, nil)
@@ -179,7 +180,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	}
 	_, left := claim.Before().Writes()
 	shared := found.wroteSince(claim.Before().Seen) || claim.Before().Exists && !left
-	r.writes.Store(&election.Writes{Term: claim.Term(), Shared: shared})
+	r.writes.Store(&fence.Writes{Term: claim.Term(), Shared: shared})
 	var prepared *preparation
 	var unheld time.Time
 	if len(found.rivals) > 0 {
@@ -212,7 +213,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 
 // once runs the shard until ctx ends, or returns why it could not be started. What was
 // prepared is used up; unheld, as in Work, is for where nothing was; shared is as in
-// election.Writes.
+// fence.Writes.
 func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *preparation, unheld time.Time, shared bool) error {
 	m := r.member
 	if p == nil {

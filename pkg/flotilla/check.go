@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -59,7 +60,7 @@ type half struct {
 	shard       shard.Shard
 	controllers []string
 	instance    fleet.Instance
-	fence       *election.Fence
+	fence       *fence.Fence
 	// end ends the claim behind the fence.
 	end context.CancelCauseFunc
 	// owned is set while writes pass.
@@ -97,7 +98,7 @@ func (f *Fleet) newCheck(logger klog.Logger) (*check, error) {
 		return nil, err
 	}
 	for _, s := range plan.Shards() {
-		fence, err := election.NewFence(election.FenceConfig{
+		fence, err := fence.New(fence.Config{
 			Member: own.options.Member, Shard: s.ID.String(), Clock: own.options.Clock,
 		})
 		if err != nil {
@@ -167,7 +168,7 @@ func (c *check) prepare(ctx context.Context) error {
 		filling.Go(func() {
 			errs[n] = h.instance.Warm(ctx)
 			if errs[n] == nil {
-				errs[n] = h.instance.CatchUp(ctx, election.Writes{})
+				errs[n] = h.instance.CatchUp(ctx, fence.Writes{})
 			}
 		})
 	}
@@ -280,7 +281,7 @@ func (t countedWrites) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
 func (t countedWrites) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !election.IsRead(req.Method) {
+	if !fence.IsRead(req.Method) {
 		t.half.writes.Add(1)
 	}
 	return t.next.RoundTrip(req)

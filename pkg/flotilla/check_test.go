@@ -16,7 +16,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -197,7 +197,7 @@ func TestCheckRefusesWritesBeforeTheShardIsOwned(t *testing.T) {
 		t.Error("work was called")
 		return nil
 	})
-	if !errors.Is(err, election.ErrFenced) || report != nil {
+	if !errors.Is(err, fence.ErrRefused) || report != nil {
 		t.Errorf("the report is %v and the error %v, want it refused", report, err)
 	}
 }
@@ -246,7 +246,7 @@ func TestCheckEndsIfWorkDoesNotReturn(t *testing.T) {
 type hangs struct{ sent chan struct{} }
 
 func (h hangs) RoundTrip(req *http.Request) (*http.Response, error) {
-	if election.IsRead(req.Method) {
+	if fence.IsRead(req.Method) {
 		return answers{}.RoundTrip(req)
 	}
 	h.sent <- struct{}{}
@@ -273,7 +273,7 @@ func TestCheckCutsOffWrites(t *testing.T) {
 	for range 2 {
 		select {
 		case err := <-outcomes:
-			if !errors.Is(err, election.ErrFenced) {
+			if !errors.Is(err, fence.ErrRefused) {
 				t.Errorf("a write under way ended with %v", err)
 			}
 		case <-time.After(10 * time.Second):

@@ -126,7 +126,7 @@ func ExampleShard_Wrap() {
 			if err != nil {
 				return err
 			}
-			resp, err := cloud.Do(req) // an error that is election.ErrFenced once the shard has gone
+			resp, err := cloud.Do(req) // an error that is fence.ErrRefused once the shard has gone
 			if err != nil {
 				return err
 			}

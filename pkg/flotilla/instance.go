@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
@@ -103,7 +103,7 @@ func (i *instance) Warm(ctx context.Context) error {
 }
 
 // CatchUp implements fleet.Instance.
-func (i *instance) CatchUp(ctx context.Context, writes election.Writes) error {
+func (i *instance) CatchUp(ctx context.Context, writes fence.Writes) error {
 	i.informers.Advance()
 	marks := map[schema.GroupResource]informer.Mark{}
 	for resource, last := range writes.GroupResources() {

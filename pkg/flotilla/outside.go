@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -29,7 +29,7 @@ type Access struct {
 }
 
 // Writes reports whether the request could change anything.
-func (a Access) Writes() bool { return !election.IsRead(a.Method) }
+func (a Access) Writes() bool { return !fence.IsRead(a.Method) }
 
 // watched tells Options.Outside of what the requests through rt are about.
 func (s *Shard) watched(rt http.RoundTripper) http.RoundTripper {

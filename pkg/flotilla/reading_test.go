@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
 // TestReadingOnlyReads holds that nothing can be written past the fence by the configuration for
@@ -28,7 +28,7 @@ func TestReadingOnlyReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp, err := client.Do(req)
-		if errors.Is(err, election.ErrFenced) != refused {
+		if errors.Is(err, fence.ErrRefused) != refused {
 			t.Errorf("%s: the error is %v, want it refused: %v", method, err, refused)
 		}
 		if err == nil {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -47,7 +47,7 @@ func (s *Shard) Term() int32 { return s.work.Term() }
 func (s *Shard) Closed() <-chan struct{} { return s.work.Closed }
 
 // Config returns a configuration whose clients are fenced: what could change anything is refused
-// with an error that is [election.ErrFenced] unless the shard is owned, and cut off when it no
+// with an error that is [fence.ErrRefused] unless the shard is owned, and cut off when it no
 // longer is. Reads pass. Their requests share the limit of the controller in this process. The
 // configuration is the caller's to change, but for WrapTransport, to which it may add.
 func (s *Shard) Config() *rest.Config {
@@ -93,7 +93,7 @@ func (t readOnly) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
 func (t readOnly) RoundTrip(req *http.Request) (*http.Response, error) {
-	if election.IsRead(req.Method) {
+	if fence.IsRead(req.Method) {
 		return t.next.RoundTrip(req)
 	}
 	if req.Body != nil {
@@ -102,4 +102,4 @@ func (t readOnly) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, errReadOnly
 }
 
-var errReadOnly = fmt.Errorf("%w: this configuration is for reading only", election.ErrFenced)
+var errReadOnly = fmt.Errorf("%w: this configuration is for reading only", fence.ErrRefused)

@@ -32,7 +32,7 @@
 //     namespace, or of the Namespace itself, and for List of one namespace.
 //   - No reconciler runs before its shard is owned, nor after Run of the shard has returned.
 //   - No write passes unless the shard is owned, whatever client of the Manager or of its
-//     configuration sends it. The error is election.ErrFenced.
+//     configuration sends it. The error is fence.ErrRefused.
 //   - The Managers of one process read together what they have in common: what they cost the API
 //     server does not grow with the number of shards.
 //

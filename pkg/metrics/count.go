@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -207,8 +208,8 @@ func (m *Metrics) zeroRings() {
 	}
 	plan, _ := source.Member.Plan()
 	for _, ring := range plan.Rings {
-		for _, reason := range []election.Refusal{
-			election.RefusedClosed, election.RefusedExpired, election.RefusedGate,
+		for _, reason := range []fence.Refusal{
+			fence.RefusedClosed, fence.RefusedExpired, fence.RefusedGate,
 		} {
 			m.refusedWrites.WithLabelValues(ring.Name, string(reason))
 		}

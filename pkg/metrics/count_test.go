@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -144,7 +145,7 @@ func TestCount(t *testing.T) {
 		},
 		{
 			ofShard(election.Event{
-				Type: fleet.EventWriteRefused, Reason: election.Reason(election.RefusedGate),
+				Type: fleet.EventWriteRefused, Reason: election.Reason(fence.RefusedGate),
 			}),
 			[]value{of(1, "fence_refused_writes_total", "ring", "namespaces", "reason", "gate")},
 		},

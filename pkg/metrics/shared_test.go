@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/informer"
@@ -44,9 +45,9 @@ var _ Informers = (*informer.Pool)(nil)
 // work is that of a shard: one namespace with one object.
 type work struct{ fleet.Work }
 
-func (w work) Warm(context.Context) error                     { return nil }
-func (w work) CatchUp(context.Context, election.Writes) error { return nil }
-func (w work) Close()                                         {}
+func (w work) Warm(context.Context) error                  { return nil }
+func (w work) CatchUp(context.Context, fence.Writes) error { return nil }
+func (w work) Close()                                      {}
 func (w work) Run(ctx context.Context) error {
 	w.Running()
 	<-ctx.Done()

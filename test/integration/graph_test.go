@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -171,7 +171,7 @@ func (c *closing) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		select {
 		case <-c.done:
-			return nil, &election.FencedError{Shard: "garbage"}
+			return nil, &fence.RefusedError{Shard: "garbage"}
 		default:
 			return next.RoundTrip(r)
 		}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	fleetmetrics "github.com/flotilla-kube/flotilla/pkg/metrics"
@@ -172,7 +173,7 @@ var works atomic.Int64
 func (s *stub) Warm(context.Context) error { return nil }
 
 // CatchUp implements fleet.Instance.
-func (s *stub) CatchUp(context.Context, election.Writes) error { return nil }
+func (s *stub) CatchUp(context.Context, fence.Writes) error { return nil }
 
 // Close implements fleet.Instance.
 func (s *stub) Close() {}

@@ -124,7 +124,7 @@ func (w *world) judgeSent(p *process, id shard.ID, term int32) *claim {
 		return c
 	}
 	if c == nil || c.over() || !c.confirmed() {
-		w.failLockedf(fence, "%s writes to %s in term %d, and has no valid claim", p.name(), id, term)
+		w.failLockedf(fencing, "%s writes to %s in term %d, and has no valid claim", p.name(), id, term)
 		return c
 	}
 	if since := p.clock.Now().Sub(c.draining); !c.draining.IsZero() && since > handoffTimeout+10*time.Millisecond && !p.wasSuspended() {

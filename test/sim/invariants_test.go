@@ -12,7 +12,7 @@ const (
 	oneClaim   invariant = "one-claim"
 	entitled   invariant = "entitled"
 	overlap    invariant = "overlap"
-	fence      invariant = "fence"
+	fencing    invariant = "fence"
 	drainFence invariant = "drain-fence"
 	release    invariant = "release"
 	stale      invariant = "stale"
@@ -43,7 +43,7 @@ var invariants = map[invariant]string{
 	oneClaim:   "no two members hold valid claims on one shard",
 	entitled:   "no work begins without a valid claim",
 	overlap:    "no work begins beside other work on some of the same, of whatever plan; by clocks that differ, not for longer than they allow",
-	fence:      "no write leaves a process after its claim has ended",
+	fencing:    "no write leaves a process after its claim has ended",
 	drainFence: "no write leaves a process for longer than the handoff timeout after its work was asked to stop",
 	release:    "nobody clears a Lease while its own work runs",
 	stale:      "work that begins with caches that were prepared has seen what was written before",

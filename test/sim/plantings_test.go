@@ -16,10 +16,10 @@ var twoOwners = []invariant{overlap, late, stale, gateHeld}
 var bugs = []planting{
 	{name: "expiry_early", by: oneClaim, also: twoOwners},
 	{name: "taken_unstruck", by: oneClaim, also: append([]invariant{settles}, twoOwners...)},
-	{name: "strike_outlived", by: fence, also: append([]invariant{oneClaim, goroutines, entitled}, twoOwners...)},
+	{name: "strike_outlived", by: fencing, also: append([]invariant{oneClaim, goroutines, entitled}, twoOwners...)},
 	{name: "run_unclaimed", by: entitled, also: append([]invariant{closes}, twoOwners...)},
 	{name: "ancestors_ignored", by: overlap},
-	{name: "fence_off", by: fence},
+	{name: "fence_off", by: fencing},
 	{name: "drain_unbounded", by: drainFence},
 	{name: "release_before_stop", by: release},
 	{name: "inheritance_stale", by: stale},
@@ -34,7 +34,7 @@ var bugs = []planting{
 	{name: "replan_restless", by: calm},
 	{name: "adapt_never", by: everywhere, also: []invariant{settles, drained}},
 	{name: "stuck_early", by: exit},
-	{name: "lost_lease_ignored", by: exit, also: []invariant{fence, goroutines}},
+	{name: "lost_lease_ignored", by: exit, also: []invariant{fencing, goroutines}},
 	// A shard whose work never returns stays where it is, or is run twice once its Lease has expired.
 	{name: "stuck_untold", by: drains, also: []invariant{leaves, overlap, settles, placed, drained}},
 	{name: "ready_unsaid", by: settles},

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
@@ -37,7 +37,7 @@ type work struct {
 	linger   time.Duration
 	// trusted is what the last holder left, if that was all that the cache was held against; refreshed is when it was held
 	// against the present, zero if it was not.
-	trusted   *election.Writes
+	trusted   *fence.Writes
 	refreshed time.Time
 	// began is when it began to run, and term that of its claim then.
 	began time.Time
@@ -93,7 +93,7 @@ func (k *work) Warm(ctx context.Context) error {
 }
 
 // CatchUp implements fleet.Instance: a cache has seen what was written before its lag.
-func (k *work) CatchUp(ctx context.Context, left election.Writes) error {
+func (k *work) CatchUp(ctx context.Context, left fence.Writes) error {
 	last := left.Resources[resource]
 	if last.Unknown {
 		return errUnknown
@@ -190,7 +190,7 @@ func (k *work) write(ctx context.Context) bool {
 		panic(fmt.Sprint("a request that never fails: ", err))
 	}
 	response, err := k.client.RoundTrip(request)
-	if errors.Is(err, election.ErrFenced) {
+	if errors.Is(err, fence.ErrRefused) {
 		k.process.world.tally(fenceRefusals)
 	}
 	if err == nil {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
@@ -54,10 +55,10 @@ type work struct {
 	queues *queues.Group
 }
 
-func (w work) Warm(context.Context) error                     { return nil }
-func (w work) CatchUp(context.Context, election.Writes) error { return nil }
-func (w work) Close()                                         { w.queues.Close() }
-func (w work) Refresh(context.Context) error                  { return nil }
+func (w work) Warm(context.Context) error                  { return nil }
+func (w work) CatchUp(context.Context, fence.Writes) error { return nil }
+func (w work) Close()                                      { w.queues.Close() }
+func (w work) Refresh(context.Context) error               { return nil }
 func (w work) Run(ctx context.Context) error {
 	w.Running()
 	<-ctx.Done()

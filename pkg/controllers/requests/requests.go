@@ -12,7 +12,7 @@ import (
 	k8smetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
 // Result is what became of a request.
@@ -99,7 +99,7 @@ func resultOf(ctx context.Context, resp *http.Response, err error) (result Resul
 	if err != nil {
 		// Where its context has a cause, net/http returns that in the place of context.Canceled.
 		givenUp := errors.Is(err, context.Canceled) || errors.Is(ctx.Err(), context.Canceled)
-		return Failed, !givenUp && !errors.Is(err, election.ErrFenced)
+		return Failed, !givenUp && !errors.Is(err, fence.ErrRefused)
 	}
 	switch code := resp.StatusCode; {
 	case code < http.StatusBadRequest:

@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/component-base/metrics/testutil"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
 // answering answers every request alike.
@@ -40,7 +40,7 @@ func TestWhatIsAnError(t *testing.T) {
 	cases := []expectation{
 		{answering{err: io.ErrUnexpectedEOF}, Failed},
 		{answering{err: context.DeadlineExceeded}, Failed},
-		{answering{err: fmt.Errorf("late: %w", election.ErrFenced)}, ""},
+		{answering{err: fmt.Errorf("late: %w", fence.ErrRefused)}, ""},
 		{answering{err: fmt.Errorf("stop: %w", context.Canceled)}, ""},
 	}
 	for result, codes := range map[Result][]int{

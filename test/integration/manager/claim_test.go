@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -166,7 +166,7 @@ func requireWarmAndFenced(t *testing.T, s shardOf) {
 	}
 	name := "written-" + fleetName(t)
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: mine}}
-	if err := c.Create(t.Context(), m.DeepCopy()); !errors.Is(err, election.ErrFenced) {
+	if err := c.Create(t.Context(), m.DeepCopy()); !errors.Is(err, fence.ErrRefused) {
 		t.Errorf("%s may write before it is owned: %v", s.Shard, err)
 	}
 	if _, err := client.CoreV1().ConfigMaps(mine).Create(t.Context(), m, metav1.CreateOptions{}); err != nil {

@@ -1,4 +1,4 @@
-package election
+package fence
 
 import (
 	"context"
@@ -15,13 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// transport is an http.RoundTripper made of a function that remembers the requests that got through.
-type transport struct {
+// server is an http.RoundTripper made of a function that remembers the requests that got through.
+type server struct {
 	sent   []*http.Request
 	handle func(*http.Request) (*http.Response, error)
 }
 
-func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.sent = append(t.sent, req)
 	if t.handle != nil {
 		return t.handle(req)
@@ -33,30 +33,69 @@ func respond(body string) *http.Response {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// fenceTest is a fence before a transport, and a claim of the fence's clock.
+// jumpClock is the bubble's clock plus an offset, to play a suspended process.
+type jumpClock struct{ offset time.Duration }
+
+func (c *jumpClock) Now() time.Time       { return time.Now().Add(c.offset) }
+func (c *jumpClock) jump(d time.Duration) { c.offset += d }
+
+// held is a claim of term 8 that ends 10 s after it began, of a Lease that expires 5 s after that. If
+// it is endless it has no such times, and term 0.
+type held struct {
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	began   time.Time
+	endless bool
+	// lapsed is set once the claim is not valid any more, for a reason that the fence does not know.
+	lapsed bool
+}
+
+func hold(ctx context.Context, now time.Time) *held {
+	h := &held{began: now}
+	h.ctx, h.end = context.WithCancelCause(ctx)
+	return h
+}
+
+func (h *held) Term() int32 {
+	if h.endless {
+		return 0
+	}
+	return 8
+}
+
+func (h *held) Context() context.Context { return h.ctx }
+
+func (h *held) Expiry() time.Time {
+	if h.endless {
+		return time.Time{}
+	}
+	return h.began.Add(15 * time.Second)
+}
+
+func (h *held) Valid(now time.Time) bool {
+	return h.ctx.Err() == nil && !h.lapsed && (h.endless || now.Before(h.began.Add(10*time.Second)))
+}
+
+// fenceTest is a fence before a server, and a claim of the fence's clock.
 type fenceTest struct {
 	t     *testing.T
 	fence *Fence
-	next  *transport
+	next  *server
 	rt    http.RoundTripper
 	clock *jumpClock
-	claim *Claim
-	pulse *pulse // the claim's, with a single beat
-	holds bool   // the Lease is the claim's
+	claim *held
 }
 
 func inFence(t *testing.T, test func(t *testing.T, f *fenceTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fenceTest{t: t, next: &transport{}, clock: &jumpClock{}}
+		f := &fenceTest{t: t, next: &server{}, clock: &jumpClock{}}
 		var err error
-		if f.fence, err = NewFence(FenceConfig{Member: "a_1", Shard: "ns-01", Clock: f.clock}); err != nil {
+		if f.fence, err = New(Config{Member: "a_1", Shard: "ns-01", Clock: f.clock}); err != nil {
 			t.Fatal(err)
 		}
 		f.rt = f.fence.Wrap(f.next)
-		f.pulse, f.holds = &pulse{clock: f.clock, begin: f.clock.Now()}, true
-		f.pulse.stop()
-		f.claim = newClaim(t.Context(), leaseName, "a_1", 8, f.pulse, func() bool { return f.holds }, DefaultTiming())
+		f.claim = hold(t.Context(), f.clock.Now())
 		test(t, f)
 	})
 }
@@ -91,8 +130,8 @@ func (f *fenceTest) expect(method, want string) {
 		}
 		return
 	}
-	var fenced *FencedError
-	if !errors.Is(err, ErrFenced) || !errors.As(err, &fenced) || fenced.Shard != "ns-01" || err.Error() != want {
+	var fenced *RefusedError
+	if !errors.Is(err, ErrRefused) || !errors.As(err, &fenced) || fenced.Shard != "ns-01" || err.Error() != want {
 		f.t.Errorf("%s = %v, want %s", method, err, want)
 	}
 	if len(f.next.sent) != before {
@@ -122,14 +161,14 @@ func TestFenceRefusesWithoutClaim(t *testing.T) {
 	})
 }
 
-// TestFenceEndsReads has work that waits for an answer when its claim ends, as it does when the API server hangs: without
-// this it would not return before the Lease expires, and the process would have to end.
+var errEnded = errors.New("another holds it")
+
 // TestFenceSaysWhyItRefuses has each reason, and none for reads and for what passes.
 func TestFenceSaysWhyItRefuses(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
 		var told []Refusal
 		open := true
-		fence, err := NewFence(FenceConfig{
+		fence, err := New(Config{
 			Member: "a_1", Shard: "ns-01", Clock: f.clock,
 			Permit:    func(time.Time) bool { return open },
 			OnRefused: func(why Refusal) { told = append(told, why) },
@@ -156,7 +195,7 @@ func TestFenceSaysWhyItRefuses(t *testing.T) {
 		open = false
 		expect("without a gate", true, RefusedGate)
 		open = true
-		time.Sleep(DefaultTiming().RenewDeadline) // virtual
+		time.Sleep(10 * time.Second) // virtual
 		expect("after the renew deadline", true, RefusedExpired)
 		open = false
 		expect("without claim and gate", true, RefusedExpired)
@@ -165,6 +204,9 @@ func TestFenceSaysWhyItRefuses(t *testing.T) {
 	})
 }
 
+// TestFenceEndsReads has work that waits for an answer when its claim ends, as it does when the API
+// server hangs: without this it would not return before the Lease expires, and the process would have
+// to end.
 func TestFenceEndsReads(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
 		f.fence.Open(f.claim)
@@ -172,9 +214,9 @@ func TestFenceEndsReads(t *testing.T) {
 			<-req.Context().Done()
 			return nil, req.Context().Err()
 		}
-		time.AfterFunc(time.Second, func() { f.claim.end(ReasonRenewDeadline, "") })
+		time.AfterFunc(time.Second, func() { f.claim.end(errEnded) })
 		begin := time.Now()
-		if err := f.send("GET"); !errors.Is(err, ErrFenced) || time.Since(begin) != time.Second {
+		if err := f.send("GET"); !errors.Is(err, ErrRefused) || time.Since(begin) != time.Second {
 			t.Errorf("GET = %v after %v, want it ended by the fence with the claim, after 1s", err, time.Since(begin))
 		}
 	})
@@ -185,9 +227,9 @@ func TestFenceRefusesAfterClaim(t *testing.T) {
 		inFence(t, func(t *testing.T, f *fenceTest) {
 			f.fence.Open(f.claim)
 			f.expect("PUT", "")
-			f.claim.end(ReasonOtherHolder, "b_1")
-			f.expect("PUT", `refused by the fence: shard "ns-01", term 8: claim on f-ns-01, term 8, ended: other-holder "b_1"`)
-			f.expect("GET", `refused by the fence: shard "ns-01", term 8: claim on f-ns-01, term 8, ended: other-holder "b_1"`)
+			f.claim.end(errEnded)
+			f.expect("PUT", `refused by the fence: shard "ns-01", term 8: another holds it`)
+			f.expect("GET", `refused by the fence: shard "ns-01", term 8: another holds it`)
 		})
 	})
 	t.Run("out of time", func(t *testing.T) {
@@ -199,17 +241,10 @@ func TestFenceRefusesAfterClaim(t *testing.T) {
 			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
 		})
 	})
-	t.Run("without a right", func(t *testing.T) {
+	t.Run("not valid any more", func(t *testing.T) {
 		inFence(t, func(t *testing.T, f *fenceTest) {
 			f.fence.Open(f.claim)
-			f.pulse.finish()
-			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
-		})
-	})
-	t.Run("on a Lease that is another's", func(t *testing.T) {
-		inFence(t, func(t *testing.T, f *fenceTest) {
-			f.fence.Open(f.claim)
-			f.holds = false
+			f.claim.lapsed = true
 			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
 		})
 	})
@@ -220,27 +255,18 @@ func TestFenceRefusesAfterClaim(t *testing.T) {
 			f.expect("PUT", `refused by the fence: shard "ns-01", term 8`)
 		})
 	})
-	t.Run("draining is not the end", func(t *testing.T) {
-		inFence(t, func(t *testing.T, f *fenceTest) {
-			f.fence.Open(f.claim)
-			f.claim.drain()
-			f.claim.drain()
-			f.expect("PUT", "")
-		})
-	})
 }
 
 func TestFenceWithoutElection(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
-		ctx, cancel := context.WithCancel(t.Context())
-		claim := EndlessClaim(ctx, "ns-01", "a_1")
-		f.fence.Open(claim)
+		f.claim.endless = true
+		f.fence.Open(f.claim)
 		f.clock.jump(1000 * time.Hour)
 		f.expect("PUT", "")
-		if _, ok := f.next.sent[0].Context().Deadline(); ok || !claim.Deadline().IsZero() || !claim.Expiry().IsZero() {
-			t.Error("An endless claim has a deadline")
+		if _, ok := f.next.sent[0].Context().Deadline(); ok {
+			t.Error("a request under an endless claim has a deadline")
 		}
-		cancel()
+		f.claim.end(nil)
 		f.expect("PUT", `refused by the fence: shard "ns-01", term 0: context canceled`)
 	})
 }
@@ -282,7 +308,7 @@ func TestFenceBoundsRequests(t *testing.T) {
 		f.clock.jump(2 * time.Second) // 8 s to the deadline, 13 to the expiry.
 		begin := time.Now()
 		err := f.send("PUT")
-		if took := time.Since(begin); took != 13*time.Second || !errors.Is(err, ErrFenced) || !errors.Is(err, context.DeadlineExceeded) {
+		if took := time.Since(begin); took != 13*time.Second || !errors.Is(err, ErrRefused) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("PUT = %v after %v, want it given up by the fence after 13s", err, took)
 		}
 		begin = time.Now()
@@ -299,16 +325,18 @@ func TestFenceCancelsRequestsWhenClaimEnds(t *testing.T) {
 			return nil, req.Context().Err()
 		}
 		f.fence.Open(f.claim)
-		time.AfterFunc(time.Second, func() { f.claim.end(ReasonRevoked, "") })
+		time.AfterFunc(time.Second, func() { f.claim.end(errEnded) })
 		begin := time.Now()
-		if err := f.send("PUT"); time.Since(begin) != time.Second || !errors.Is(err, ErrFenced) {
+		if err := f.send("PUT"); time.Since(begin) != time.Second || !errors.Is(err, ErrRefused) {
 			t.Errorf("PUT = %v after %v, want it given up by the fence after 1s", err, time.Since(begin))
 		}
 		// The caller's own cancellation is the caller's own error.
-		f.fence.Open(EndlessClaim(t.Context(), "ns-01", "a_1"))
+		f.claim = hold(t.Context(), f.clock.Now())
+		f.claim.endless = true
+		f.fence.Open(f.claim)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		if _, err := f.rt.RoundTrip(f.request(ctx, "PUT")); !errors.Is(err, context.Canceled) || errors.Is(err, ErrFenced) {
+		if _, err := f.rt.RoundTrip(f.request(ctx, "PUT")); !errors.Is(err, context.Canceled) || errors.Is(err, ErrRefused) {
 			t.Errorf("PUT = %v, want the caller's cancellation", err)
 		}
 	})
@@ -343,7 +371,9 @@ func TestFenceBoundsBodies(t *testing.T) {
 		if ctx.Err() == nil {
 			t.Error("The answer may be read after the Lease has expired")
 		}
-		f.fence.Open(EndlessClaim(t.Context(), "ns-01", "a_1"))
+		f.claim = hold(t.Context(), f.clock.Now())
+		f.claim.endless = true
+		f.fence.Open(f.claim)
 		f.next.handle = func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: duplex{}}, nil
 		}
@@ -368,7 +398,7 @@ func TestFenceClosesRefusedBody(t *testing.T) {
 		body := &closing{}
 		req := f.request(t.Context(), "PUT")
 		req.Body = body
-		if _, err := f.rt.RoundTrip(req); !errors.Is(err, ErrFenced) || !body.closed {
+		if _, err := f.rt.RoundTrip(req); !errors.Is(err, ErrRefused) || !body.closed {
 			t.Errorf("PUT = %v, body closed %t, want it refused and closed", err, body.closed)
 		}
 	})
@@ -396,7 +426,7 @@ func TestFenceFitsClientGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := client.Post("https://server/", "", nil); !errors.Is(err, ErrFenced) {
+		if _, err := client.Post("https://server/", "", nil); !errors.Is(err, ErrRefused) {
 			t.Errorf("Post() = %v through a rest.Config, want it refused", err)
 		}
 		f.fence.Open(f.claim)
@@ -411,11 +441,11 @@ func TestFenceFitsClientGo(t *testing.T) {
 	})
 }
 
-func TestNewFenceNamesWhatIsWrong(t *testing.T) {
-	_, err := NewFence(FenceConfig{Member: "a; b", Shard: ""})
-	for _, want := range []string{`FenceConfig.Member is "a; b", must be`, `FenceConfig.Shard is "", must be`, "FenceConfig.Clock is nil"} {
+func TestNewNamesWhatIsWrong(t *testing.T) {
+	_, err := New(Config{Member: "a; b", Shard: ""})
+	for _, want := range []string{`Config.Member is "a; b", must be`, `Config.Shard is "", must be`, "Config.Clock is nil"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("NewFence() = %v, want it to say %s", err, want)
+			t.Errorf("New() = %v, want it to say %s", err, want)
 		}
 	}
 }

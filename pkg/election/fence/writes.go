@@ -1,4 +1,4 @@
-package election
+package fence
 
 import (
 	"encoding/json"
@@ -7,10 +7,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/flotilla-kube/flotilla/internal/answer"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/flotilla-kube/flotilla/internal/answer"
 )
 
 // mostGone is how many deletions are kept for one resource. Those before are older than the last version kept, or

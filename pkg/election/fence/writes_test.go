@@ -1,4 +1,4 @@
-package election
+package fence
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -41,11 +42,13 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 		answered(504, jsonType, status),
 		nil,
 	}
-	fence, err := NewFence(FenceConfig{Member: self, Shard: "r/s", Clock: NewClock()})
+	fence, err := New(Config{Member: "a_1", Shard: "r/s", Clock: &jumpClock{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	fence.Open(EndlessClaim(t.Context(), "l", self))
+	claim := hold(t.Context(), time.Time{})
+	claim.endless = true
+	fence.Open(claim)
 	client := http.Client{Transport: fence.Wrap(server)}
 	for _, r := range []struct{ method, path string }{
 		{http.MethodPost, "/api/v1/namespaces/n/pods"},
@@ -73,11 +76,10 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 		}
 		_ = response.Body.Close()
 	}
-	lease := seen("", 7, 0)
-	lease.Annotations = map[string]string{WritesAnnotation: fence.Writes(7).Annotation()}
-	writes, proven := lease.Writes()
+	text := fence.Writes(7).Annotation()
+	writes, proven := ParseWrites(text, 7)
 	if !proven {
-		t.Fatalf("what was left proves nothing: %v", lease.Annotations)
+		t.Fatalf("what was left proves nothing: %s", text)
 	}
 	if got := writes.Resources["pods"]; got.Version != "30" || got.Unknown {
 		t.Errorf("pods: %+v, want version 30", got)
@@ -95,29 +97,12 @@ func TestFenceRemembersLastWrites(t *testing.T) {
 			t.Errorf("%s was passed over", what)
 		}
 	}
-	for name, change := range map[string]func(*Observation){
-		"another term": func(o *Observation) { o.Transitions = 8 },
-		"held":         func(o *Observation) { o.Holder = other },
-		"nothing left": func(o *Observation) { o.Annotations = nil },
-		"nonsense":     func(o *Observation) { o.Annotations = map[string]string{WritesAnnotation: "{"} },
-	} {
-		o := lease
-		change(&o)
-		if _, proven := o.Writes(); proven {
+	for name, other := range map[string]struct {
+		text string
+		term int32
+	}{"another term": {text, 8}, "nonsense": {"{", 7}, "nothing": {"", 7}} {
+		if _, proven := ParseWrites(other.text, other.term); proven {
 			t.Errorf("%s: it proves something", name)
 		}
-	}
-}
-
-// TestLeftOnRelease follows what is left on a Lease through release and acquisition.
-func TestLeftOnRelease(t *testing.T) {
-	lease := (stamp{}).held(nil, "f-s", self, 4, timing.LeaseDuration, at(0))
-	left := released(lease, map[string]string{WritesAnnotation: "w"}, at(0))
-	if left.Annotations[WritesAnnotation] != "w" {
-		t.Errorf("annotations of the released Lease: %v", left.Annotations)
-	}
-	next := (stamp{}).held(asked(left, other), "f-s", other, 5, timing.LeaseDuration, at(0))
-	if len(next.Annotations) != 0 {
-		t.Errorf("the next holder's Lease still has %v", next.Annotations)
 	}
 }

@@ -1,0 +1,102 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestClaimIsValid has each end of a claim.
+func TestClaimIsValid(t *testing.T) {
+	type scene struct {
+		*Claim
+		clock *jumpClock
+		pulse *pulse
+		holds bool
+	}
+	for name, test := range map[string]struct {
+		change func(*scene)
+		want   bool
+		// cause is that of the context; empty if it has not ended.
+		cause string
+	}{
+		"as it began":       {func(*scene) {}, true, ""},
+		"before its time":   {func(s *scene) { s.clock.jump(10*time.Second - time.Nanosecond) }, true, ""},
+		"out of time":       {func(s *scene) { s.clock.jump(10 * time.Second) }, false, ""},
+		"without a right":   {func(s *scene) { s.pulse.finish() }, false, ""},
+		"another's Lease":   {func(s *scene) { s.holds = false }, false, ""},
+		"ended":             {func(s *scene) { s.end(ReasonOtherHolder, "b_1") }, false, `claim on f-ns-01, term 8, ended: other-holder "b_1"`},
+		"draining":          {func(s *scene) { s.drain(); s.drain() }, true, ""},
+		"draining too long": {func(s *scene) { s.drain(); s.clock.jump(10 * time.Second) }, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scene{clock: &jumpClock{}, holds: true}
+				s.pulse = &pulse{clock: s.clock, begin: s.clock.Now()}
+				s.pulse.stop()
+				s.Claim = newClaim(t.Context(), leaseName, "a_1", 8, s.pulse, func() bool { return s.holds }, DefaultTiming())
+				test.change(s)
+				if got := s.Valid(s.clock.Now()); got != test.want {
+					t.Errorf("Valid() = %t, want %t", got, test.want)
+				}
+				cause := ""
+				if err := context.Cause(s.Context()); err != nil {
+					cause = err.Error()
+				}
+				if cause != test.cause {
+					t.Errorf("the context ended with %q, want %q", cause, test.cause)
+				}
+			})
+		})
+	}
+}
+
+func TestEndlessClaim(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	claim := EndlessClaim(ctx, "ns-01", "a_1")
+	now := time.Now().Add(1000 * time.Hour)
+	if !claim.Valid(now) || !claim.Deadline().IsZero() || !claim.Expiry().IsZero() || claim.Term() != 0 {
+		t.Errorf("valid %t, deadline %v, expiry %v, term %d; want true and zeros", claim.Valid(now), claim.Deadline(), claim.Expiry(), claim.Term())
+	}
+	cancel()
+	if claim.Valid(now) || !errors.Is(context.Cause(claim.Context()), context.Canceled) {
+		t.Error("it goes on after its context")
+	}
+}
+
+// TestWritesOfALease has what the last holder left on a Lease.
+func TestWritesOfALease(t *testing.T) {
+	lease := seen("", 7, 0)
+	lease.Annotations = map[string]string{WritesAnnotation: `{"term":7}`}
+	if _, proven := lease.Writes(); !proven {
+		t.Fatalf("what was left proves nothing: %v", lease.Annotations)
+	}
+	for name, change := range map[string]func(*Observation){
+		"another term": func(o *Observation) { o.Transitions = 8 },
+		"held":         func(o *Observation) { o.Holder = other },
+		"nothing left": func(o *Observation) { o.Annotations = nil },
+		"absent":       func(o *Observation) { o.Exists = false },
+		"nonsense":     func(o *Observation) { o.Annotations = map[string]string{WritesAnnotation: "{"} },
+	} {
+		o := lease
+		change(&o)
+		if _, proven := o.Writes(); proven {
+			t.Errorf("%s: it proves something", name)
+		}
+	}
+}
+
+// TestLeftOnRelease follows what is left on a Lease through release and acquisition.
+func TestLeftOnRelease(t *testing.T) {
+	lease := (stamp{}).held(nil, "f-s", self, 4, timing.LeaseDuration, at(0))
+	left := released(lease, map[string]string{WritesAnnotation: "w"}, at(0))
+	if left.Annotations[WritesAnnotation] != "w" {
+		t.Errorf("annotations of the released Lease: %v", left.Annotations)
+	}
+	next := (stamp{}).held(asked(left, other), "f-s", other, 5, timing.LeaseDuration, at(0))
+	if len(next.Annotations) != 0 {
+		t.Errorf("the next holder's Lease still has %v", next.Annotations)
+	}
+}

@@ -1,0 +1,175 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/flotilla-kube/flotilla/internal/plant"
+)
+
+var _ utilnet.RoundTripperWrapper = &transport{}
+
+type transport struct {
+	fence *Fence
+	next  http.RoundTripper
+}
+
+// WrappedRoundTripper lets client-go find the transport that is behind.
+func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	claim := t.fence.behind()
+	req = t.identify(req, claim)
+	if IsRead(req.Method) {
+		return t.read(req, claim)
+	}
+	if claim == nil {
+		t.fence.cfg.OnRefused(RefusedClosed)
+		return nil, t.refuse(req, claim)
+	}
+	ctx, cancel := t.bound(req.Context(), claim)
+	req = req.WithContext(ctx)
+	// Immediately before the sending, with a clock read for this.
+	if now := t.fence.cfg.Clock.Now(); !plant.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
+		cancel()
+		if claim.Valid(now) {
+			t.fence.cfg.OnRefused(RefusedGate)
+		} else {
+			t.fence.cfg.OnRefused(RefusedExpired)
+		}
+		return nil, t.refuse(req, claim)
+	}
+	resp, err := t.next.RoundTrip(req)
+	switch {
+	case err != nil && !plant.UnansweredForgotten:
+		t.fence.written.unanswered(req)
+	case err == nil && resp.Body != nil:
+		resp.Body = t.fence.written.answered(req, resp)
+	}
+	return t.bounded(ctx, cancel, resp, err)
+}
+
+// read sends a request that cannot change anything.
+func (t *transport) read(req *http.Request, claim Claim) (*http.Response, error) {
+	if claim == nil && !t.fence.closed.Load() {
+		return t.next.RoundTrip(req)
+	}
+	if claim == nil || claim.Context().Err() != nil {
+		return nil, t.refuse(req, claim)
+	}
+	ctx, cancel := t.untilEnd(req.Context(), claim)
+	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	return t.bounded(ctx, cancel, resp, err)
+}
+
+// bounded returns the outcome of a request whose context ends with its answer's body.
+func (t *transport) bounded(ctx context.Context, cancel context.CancelFunc, resp *http.Response, err error) (*http.Response, error) {
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, ErrRefused) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+		cancel()
+		return nil, err
+	}
+	if resp.Body == nil {
+		cancel()
+		return resp, nil
+	}
+	resp.Body = bounded(resp.Body, cancel)
+	return resp, nil
+}
+
+// identify returns a copy of req that says who sends it, because a RoundTripper must not change what it is given.
+func (t *transport) identify(req *http.Request, claim Claim) *http.Request {
+	var term int32
+	if claim != nil {
+		term = claim.Term()
+	}
+	req = utilnet.CloneRequest(req)
+	agent := fmt.Sprintf("%s flotilla (member=%s; shard=%s; term=%d)", req.Header.Get("User-Agent"), t.fence.cfg.Member, t.fence.cfg.Shard, term)
+	req.Header.Set("User-Agent", strings.TrimSpace(agent))
+	return req
+}
+
+// refuse counts, closes the request's body as a RoundTripper must, and returns the error.
+func (t *transport) refuse(req *http.Request, claim Claim) error {
+	t.fence.refused.Add(1)
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+	return t.error(claim)
+}
+
+func (t *transport) error(claim Claim) *RefusedError {
+	err := &RefusedError{Shard: t.fence.cfg.Shard}
+	if claim != nil {
+		err.Term = claim.Term()
+		err.Cause = context.Cause(claim.Context())
+	}
+	return err
+}
+
+// bound returns a context that ends with the claim, or when the Lease would expire as it stands now.
+func (t *transport) bound(parent context.Context, claim Claim) (context.Context, context.CancelFunc) {
+	ctx, cancel := t.untilEnd(parent, claim)
+	expiry := claim.Expiry()
+	if expiry.IsZero() {
+		return ctx, cancel
+	}
+	// By what is left, not by the time: the context's clock is not the claim's.
+	left := expiry.Sub(t.fence.cfg.Clock.Now())
+	ctx, cancelTimeout := context.WithTimeoutCause(ctx, max(left, time.Duration(0)), t.error(claim))
+	return ctx, func() {
+		cancelTimeout()
+		cancel()
+	}
+}
+
+// untilEnd returns a context that ends with the claim.
+func (t *transport) untilEnd(parent context.Context, claim Claim) (context.Context, context.CancelFunc) {
+	ctx, cancelCause := context.WithCancelCause(parent)
+	stop := context.AfterFunc(claim.Context(), func() { cancelCause(t.error(claim)) })
+	return ctx, func() {
+		stop()
+		cancelCause(nil)
+	}
+}
+
+// bounded returns body, ending the request's context when it has been read or closed, and not before. The body of an
+// upgraded connection stays one.
+func bounded(body io.ReadCloser, done context.CancelFunc) io.ReadCloser {
+	b := &boundedBody{ReadCloser: body, done: done}
+	if stream, ok := body.(io.ReadWriteCloser); ok {
+		return struct {
+			*boundedBody
+			io.Writer
+		}{b, stream}
+	}
+	return b
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	done context.CancelFunc
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.done()
+	}
+	return n, err
+}
+
+func (b *boundedBody) Close() error {
+	defer b.done()
+	return b.ReadCloser.Close()
+}
