@@ -218,6 +218,10 @@ type write struct {
 }
 
 func (c *checker) read(e event) error {
+	if e.lost {
+		c.readLost(e)
+		return nil
+	}
 	if e.Answered.After(c.last) {
 		c.last = e.Answered.Time
 	}
@@ -247,6 +251,14 @@ func (c *checker) read(e event) error {
 		}
 	}
 	return c.readOther(e)
+}
+
+// readLost reads a request of which the log has the arrival alone. It may have taken effect at any
+// time until its server would have given it up. Nothing is held against who sent it; that a Lease may
+// have been written, its next write shows by the version that it was made on.
+func (c *checker) readLost(e event) {
+	e.Answered = metav1.NewMicroTime(e.Received.Add(c.requestTimeout))
+	c.world.read(e, nil)
 }
 
 // readOther reads what is no write of a shard's Lease.

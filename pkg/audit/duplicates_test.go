@@ -44,6 +44,43 @@ func TestDuplicates(t *testing.T) {
 		"one is deleted next": {lines: []line{more("p3", 101), does("delete", user, "", "pods", pod("p0"), 102, 102)}, want: guilty, judged: 4},
 		"one was evicted":     {lines: []line{does("create", user, "", "pods/eviction", pod("p0"), 0, 100), more("p3", 101)}, judged: 4},
 		"one may be deleted":  {lines: []line{does("delete", user, "", "pods", pod("p0"), 0, 100).code(500), more("p3", 101)}, judged: 4},
+		"one may be deleted, by a server that was killed": {
+			lines: []line{arrives(does("delete", user, "", "pods", pod("p0"), 0, 100).with("auditID", "lost")), more("p3", 101)}, judged: 4,
+		},
+		"one is deleted, by a server that went on": {
+			lines: []line{
+				arrives(does("delete", user, "", "pods", pod("other"), 0, 100)),
+				does("delete", user, "", "pods", pod("other"), 100, 100), more("p3", 101),
+			},
+			want: guilty, judged: 4,
+		},
+		"one is deleted, and its arrival is in a later part": {
+			lines: []line{
+				does("delete", user, "", "pods", pod("other"), 100, 100),
+				arrives(does("delete", user, "", "pods", pod("other"), 0, 100)), more("p3", 101),
+			},
+			want: guilty, judged: 4,
+		},
+		"a server was killed long ago": {
+			lines: []line{
+				arrives(does("delete", user, "", "pods", pod("p0"), 0, 30).with("auditID", "lost")),
+				does("patch", user, "", "pods/status", pod("p0"), 150, 150), more("p3", 151),
+			},
+			want: guilty, judged: 4,
+		},
+		"a server was killed not so long ago": {
+			lines: []line{
+				arrives(does("delete", user, "", "pods", pod("p0"), 0, 100).with("auditID", "lost")),
+				does("patch", user, "", "pods/status", pod("p0"), 150, 150), more("p3", 151),
+			},
+			judged: 4,
+		},
+		"a create arrived when a server was killed": {
+			lines: []line{arrives(more("p3", 100).with("auditID", "lost")), more("p4", 101)}, want: guilty, judged: 4,
+		},
+		"a change of the owner arrived when a server was killed": {
+			lines: []line{arrives(scaled(9, 2, 1, 100).with("auditID", "lost")), more("p3", 101)}, judged: 3,
+		},
 		"another's is deleted": {
 			lines: []line{does("delete", user, "", "pods", object("Pod", low, "other"), 100, 100), more("p3", 101)}, want: guilty, judged: 4,
 		},

@@ -21,6 +21,8 @@ type event struct {
 	// Received is when the request arrived, Answered when it had been answered.
 	Received, Answered metav1.MicroTime
 	code               int32 // of the answer; 0 if nobody was answered
+	// lost is set if the log does not say how the request ended, as when its server was killed.
+	lost bool
 	// level is at which it was logged: at some a request has its object once the server has read it.
 	level auditv1.Level
 

@@ -63,6 +63,14 @@ func does(verb, agent, group, resource string, o thing, version int, second floa
 	return l.with("responseObject", o.set("metadata", "resourceVersion", fmt.Sprint(version)))
 }
 
+// arrives is a request of which nothing is known but that it came.
+func arrives(l line) line {
+	l = l.with("stage", "RequestReceived").with("stageTimestamp", l["requestReceivedTimestamp"])
+	delete(l, "responseStatus")
+	delete(l, "responseObject")
+	return l
+}
+
 var (
 	by1 = agent(a, lower, 1)
 

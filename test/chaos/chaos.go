@@ -114,7 +114,7 @@ func (c *chaos) startControlPlane(ctx context.Context) error {
 	var err error
 	c.cp, err = controlplane.Start(limited, controlplane.Options{
 		BinDir: c.opts.binDir, Dir: filepath.Join(c.dir, "controlplane"), ShardedListAndWatch: c.opts.shard,
-		AuditObjects: true, Scheduler: true, Nodes: c.opts.nodes, Log: c.out,
+		AuditObjects: true, AuditArrivals: true, Scheduler: true, Nodes: c.opts.nodes, Log: c.out,
 	})
 	if err != nil {
 		return err

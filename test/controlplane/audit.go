@@ -11,8 +11,8 @@ import (
 // the Leases of nodes, which nobody judges by, stay at the common level.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
-# One event a request, once it has been answered; its requestReceivedTimestamp tells when it came.
-omitStages: [RequestReceived]
+# One event a request, once it has been answered, with when it came; with AuditArrivals one more before.
+omitStages: [%[2]s]
 omitManagedFields: true
 rules:
 - level: %[1]s
@@ -48,6 +48,10 @@ func (cp *ControlPlane) writeAuditPolicy() (path string, err error) {
 	if cp.opts.AuditObjects {
 		level = "RequestResponse"
 	}
+	omitted := "RequestReceived"
+	if cp.opts.AuditArrivals {
+		omitted = ""
+	}
 	path = filepath.Join(cp.dir, "audit-policy.yaml")
-	return path, os.WriteFile(path, fmt.Appendf(nil, auditPolicy, level), 0o644)
+	return path, os.WriteFile(path, fmt.Appendf(nil, auditPolicy, level, omitted), 0o644)
 }
