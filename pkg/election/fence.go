@@ -50,8 +50,8 @@ const (
 	RefusedClosed Refusal = "closed"
 	// RefusedExpired: the claim has ended, or its time was up.
 	RefusedExpired Refusal = "expired"
-	// RefusedGate: the claim is valid, and FenceConfig.Permit does not let writes pass.
-	RefusedGate Refusal = "gate"
+	// RefusedLeaderLock: the claim is valid, and FenceConfig.Permit does not let writes pass.
+	RefusedLeaderLock Refusal = "leader-lock"
 )
 
 // FenceConfig configures a Fence.
@@ -61,8 +61,9 @@ type FenceConfig struct {
 	Member, Shard string
 	// Clock must be the one that the claims are measured by. Required.
 	Clock Clock
-	// Permit tells whether writes may be sent at all at a reading of the clock, whatever the claim says: it is how a gate that
-	// is not held refuses them. It must not block. Default: they may.
+	// Permit tells whether writes may be sent at all at a reading of the clock, whatever the claim
+	// says: it is how a leader lock that is not held refuses them. It must not block. Default: they
+	// may.
 	Permit func(now time.Time) bool
 	// OnRefused is called for every mutating request that is refused before it is sent, from the goroutine that sends it. It must
 	// not block. Default: none.
@@ -183,7 +184,7 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if now := t.fence.cfg.Clock.Now(); !plant.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
 		cancel()
 		if claim.Valid(now) {
-			t.fence.cfg.OnRefused(RefusedGate)
+			t.fence.cfg.OnRefused(RefusedLeaderLock)
 		} else {
 			t.fence.cfg.OnRefused(RefusedExpired)
 		}

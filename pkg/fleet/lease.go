@@ -39,9 +39,9 @@ const (
 	MemoryAnnotation = "flotilla.dev/memory"
 	// RingsAnnotation lists the rings that a member serves, comma separated; it is missing where it serves all.
 	RingsAnnotation = "flotilla.dev/rings"
-	// GatesAnnotation lists the foreign Leases that a member waits for, comma separated; it is missing where it waits for none.
-	// Members that differ are a mistake of whoever set them up.
-	GatesAnnotation = "flotilla.dev/gates"
+	// LeaderLocksAnnotation lists the foreign Leases that a member waits for, comma separated; it
+	// is missing where it waits for none. Members that differ are a mistake of whoever set them up.
+	LeaderLocksAnnotation = "flotilla.dev/leader-locks"
 	// NodeAnnotation and ZoneAnnotation say where a member runs; they are missing where it does not know.
 	NodeAnnotation = "flotilla.dev/node"
 	ZoneAnnotation = "flotilla.dev/zone"

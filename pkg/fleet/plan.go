@@ -244,7 +244,7 @@ func (m *Member) reportPlan(kind election.EventType, err error) {
 // memberAnnotations are what a member says of itself on its Lease.
 func (m *Member) memberAnnotations() map[string]string {
 	a := map[string]string{
-		RingsAnnotation: m.config.rings(), GatesAnnotation: strings.Join(m.config.Gates, ","),
+		RingsAnnotation: m.config.rings(), LeaderLocksAnnotation: strings.Join(m.config.LeaderLocks, ","),
 		PlanAnnotation: "", GenerationAnnotation: "", RefusedAnnotation: "",
 		CatalogueAnnotation: m.catalogue, FormatAnnotation: PlanFormat, StillAnnotation: m.stopping.annotation(),
 		UseAnnotation: "", HealthAnnotation: "", NodeAnnotation: m.config.Node, ZoneAnnotation: m.config.Zone,

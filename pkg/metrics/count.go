@@ -13,10 +13,10 @@ import (
 
 // Kinds of Leases.
 const (
-	kindMember = "member"
-	kindShard  = "shard"
-	kindPlan   = "plan"
-	kindGate   = "gate"
+	kindMember     = "member"
+	kindShard      = "shard"
+	kindPlan       = "plan"
+	kindLeaderLock = "leader-lock"
 )
 
 // Results of requests, and of acquisitions.
@@ -122,7 +122,7 @@ func (m *Metrics) observe(ring string, phase fleet.Phase, took time.Duration) {
 func (m *Metrics) countRequest(e fleet.Event) {
 	kind := m.kindOf(e)
 	action, result := strings.ToLower(e.Action.String()), resultOK
-	switch election.EventType(strings.TrimPrefix(string(e.Type), string(fleet.EventGate))) {
+	switch election.EventType(strings.TrimPrefix(string(e.Type), string(fleet.EventLeaderLock))) {
 	case election.EventAcquired, election.EventRenewed, election.EventReleased, election.EventAsked:
 	case election.EventConflict:
 		result = resultConflict
@@ -158,8 +158,8 @@ func (m *Metrics) kindOf(e fleet.Event) string {
 	switch {
 	case e.ID != (shard.ID{}), e.Type == fleet.EventRetired:
 		return kindShard
-	case strings.HasPrefix(string(e.Type), string(fleet.EventGate)):
-		return kindGate
+	case strings.HasPrefix(string(e.Type), string(fleet.EventLeaderLock)):
+		return kindLeaderLock
 	case e.Name == fleet.PlanLease(m.options.Fleet):
 		return kindPlan
 	default:
@@ -186,8 +186,8 @@ func (m *Metrics) zero(member *fleet.Member) {
 		m.plans.WithLabelValues(string(result))
 	}
 	kinds := []string{kindMember, kindShard, kindPlan}
-	if len(member.Gates()) > 0 {
-		kinds = append(kinds, kindGate)
+	if len(member.LeaderLocks()) > 0 {
+		kinds = append(kinds, kindLeaderLock)
 	}
 	for _, kind := range kinds {
 		for _, action := range []election.Action{election.Acquire, election.Renew} {
@@ -207,7 +207,7 @@ func (m *Metrics) zeroRings() {
 	plan, _ := source.Member.Plan()
 	for _, ring := range plan.Rings {
 		for _, reason := range []election.Refusal{
-			election.RefusedClosed, election.RefusedExpired, election.RefusedGate,
+			election.RefusedClosed, election.RefusedExpired, election.RefusedLeaderLock,
 		} {
 			m.refusedWrites.WithLabelValues(ring.Name, string(reason))
 		}
