@@ -120,7 +120,7 @@ var (
 		tools: []string{"staticcheck"}, commands: []command{staticcheck("./...")},
 	}
 	cloudStep = step{
-		name: "cloud-managers", what: "cloud controller managers, stock and fleets, in a cloud that keeps a log: kills, the gate, a suspended member", long: "2 minutes",
+		name: "cloud-managers", what: "cloud controller managers, stock and fleets, in a cloud that keeps a log: kills, the leader lock, a suspended member", long: "2 minutes",
 		tools: []string{"etcd", "kube-apiserver"}, commands: []command{fresh("-timeout=20m", "./test/cloud")},
 	}
 	examplesStep = step{

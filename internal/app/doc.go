@@ -9,8 +9,8 @@
 //  2. The secure port serves: health, metrics, the fleet's status page, configz, flagz, statusz,
 //     debug handlers. A process that waits for something can be asked what for.
 //  3. The API server is waited for, as upstream does.
-//  4. With --leader-elect (the default) the process joins its fleet as a member, by pkg/flotilla
-//     as any other program, waits until the fleet holds its gates, and runs the shards that it
+//  4. With --leader-elect (the default) the process joins its fleet as a member, by pkg/flotilla as
+//     any other program, waits until the fleet holds its leader locks, and runs the shards that it
 //     gets; without, it runs every controller on everything and waits for nobody, as upstream does.
 //  5. On SIGTERM or SIGINT the member leaves the fleet and hands over its shards; the
 //     secure port goes on serving until that is done. A second signal ends the
@@ -22,14 +22,14 @@
 //     meaning, but for what docs/flags.md lists as different in a fleet. Lease timings are those of
 //     the --leader-elect-* flags.
 //   - Whatever a stock controller manager with the same flags would do under its Lease, a
-//     member does only while the fleet holds that Lease, unless --gate-lease says otherwise.
+//     member does only while the fleet holds that Lease, unless --leader-lock says otherwise.
 //   - The process ends with a status other than 0 when it could not start, or lost
 //     its place in the fleet.
 //
 // # Non-guarantees
 //
-//   - A member is no candidate of a coordinated leader election: it refuses to start with
-//     that feature gate, and holds its gate beside API servers and stock replicas that have it.
+//   - A member is no candidate of a coordinated leader election: it refuses to start with that
+//     feature gate, and holds its leader lock beside API servers and stock replicas that have it.
 //   - With --leader-elect=false there is no fleet: two such processes are two controller
 //     managers, as two stock ones would be.
 //   - With --enable-leader-migration the whole fleet waits for the migration's Lease, and not only the controllers that it names.

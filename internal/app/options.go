@@ -26,16 +26,16 @@ import (
 
 // Bounds and defaults of the fleet's flags.
 const (
-	defaultFleetName  = "flotilla"
-	defaultFenceDelay = 200 * time.Millisecond
-	maxFenceDelay     = time.Minute
-	maxRebalanceDelay = time.Hour
-	minReplanInterval = 10 * time.Second
-	maxReplanInterval = 24 * time.Hour
-	minHandoffTimeout = time.Second
-	maxHandoffTimeout = 5 * time.Minute
-	maxGateDelay      = time.Minute
-	allRings          = "*"
+	defaultFleetName   = "flotilla"
+	defaultFenceDelay  = 200 * time.Millisecond
+	maxFenceDelay      = time.Minute
+	maxRebalanceDelay  = time.Hour
+	minReplanInterval  = 10 * time.Second
+	maxReplanInterval  = 24 * time.Hour
+	minHandoffTimeout  = time.Second
+	maxHandoffTimeout  = 5 * time.Minute
+	maxLeaderLockDelay = time.Minute
+	allRings           = "*"
 )
 
 // Options are all options of the command: upstream's, and the fleet's.
@@ -72,12 +72,12 @@ type FleetOptions struct {
 	Standby bool
 	// ShareKubeAPILimits has --kube-api-qps and --kube-api-burst be the fleet's limits, not each member's.
 	ShareKubeAPILimits bool
-	// Gates are the Leases that the fleet must hold while it runs, each NAME or
+	// LeaderLocks are the Leases that the fleet must hold while it runs, each NAME or
 	// NAME=CONTROLLER,..., or "none" alone. Default: the Lease of --leader-elect-resource-name.
-	Gates []string
-	// GateDelay is how long nobody else must have kept a gate before a fleet of which nothing runs
-	// begins; 0 to one minute.
-	GateDelay time.Duration
+	LeaderLocks []string
+	// LeaderLockDelay is how long nobody else must have kept a leader lock before a fleet of which
+	// nothing runs begins; 0 to one minute.
+	LeaderLockDelay time.Duration
 	// Shadow has the process rehearse for a member and write nothing; the zero Part is for a real one.
 	Shadow shadow.Part
 	// ShadowRightsOf is the user whose rights a shadow asks for; empty for its own.
@@ -110,8 +110,8 @@ func NewOptions() (*Options, error) {
 			Node: os.Getenv(nodeVariable), Zone: os.Getenv(zoneVariable),
 			Shards: flotilla.DefaultRanges, Handoffs: flotilla.DefaultHandoffs,
 			ReplanInterval: flotilla.DefaultReplanInterval, RebalanceDelay: flotilla.DefaultRebalanceDelay,
-			HandoffTimeout: flotilla.DefaultHandoffTimeout,
-			GateDelay:      flotilla.DefaultGateDelay, FenceDelay: defaultFenceDelay,
+			HandoffTimeout:  flotilla.DefaultHandoffTimeout,
+			LeaderLockDelay: flotilla.DefaultLeaderLockDelay, FenceDelay: defaultFenceDelay,
 		},
 	}, nil
 }
@@ -136,8 +136,8 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Shards, "shards", o.Shards, fmt.Sprintf("The number of equal ranges that the namespaces are cut into at first, from 1 to %d. It counts for a fleet that has no plan yet; afterwards the plan says it, and is changed with 'flotilla plan'.", maxShards()))
 	fs.StringSliceVar(&o.Rings, "rings", o.Rings, "The rings of the plan that this member serves, '*' for all of them.")
 	fs.DurationVar(&o.ReplanInterval, "replan-interval", o.ReplanInterval, "How long the planner waits at least between two changes of plan that even out the weight of the members, unless that is very uneven. What was moved for that rests for twelve times as long. 0 to leave the plan to 'flotilla plan'. Whichever member plans goes by its own flag.")
-	fs.StringArrayVar(&o.Gates, "gate-lease", o.Gates, "A foreign Lease in the leader-election namespace that the fleet must hold while any member runs. By default it is the one of --leader-elect-resource-name: a stock controller manager leads by that, so whichever of the two runs, the other one waits. 'none' is for a fleet beside which no stock controller manager is ever started. NAME=CONTROLLER,... says that the Lease stands for these controllers only, and then no others may be enabled; serviceaccount-token-controller, which otherwise runs whatever --controllers says, then runs only if it is named. May be given more than once.")
-	fs.DurationVar(&o.GateDelay, "gate-delay", o.GateDelay, "How long nobody else must have kept the Leases of --gate-lease, before a fleet of which nothing runs begins. A stock controller manager that releases its Lease does so as it begins to stop, and its controllers may go on for a moment.")
+	fs.StringArrayVar(&o.LeaderLocks, "leader-lock", o.LeaderLocks, "A foreign Lease in the leader-election namespace that the fleet must hold while any member runs. By default it is the one of --leader-elect-resource-name: a stock controller manager leads by that, so whichever of the two runs, the other one waits. 'none' is for a fleet beside which no stock controller manager is ever started. NAME=CONTROLLER,... says that the Lease stands for these controllers only, and then no others may be enabled; serviceaccount-token-controller, which otherwise runs whatever --controllers says, then runs only if it is named. May be given more than once.")
+	fs.DurationVar(&o.LeaderLockDelay, "leader-lock-delay", o.LeaderLockDelay, "How long nobody else must have kept the Leases of --leader-lock, before a fleet of which nothing runs begins. A stock controller manager that releases its Lease does so as it begins to stop, and its controllers may go on for a moment.")
 	fs.DurationVar(&o.RebalanceDelay, "rebalance-delay", o.RebalanceDelay, "How long a member must have been there before it is given shards, while others are active. A member that leaves or fails is replaced at once.")
 	fs.DurationVar(&o.HandoffTimeout, "handoff-timeout", o.HandoffTimeout, "Bounds each step of a planned handoff: how long a shard's controllers may go on writing once they have been asked to stop, and how long a member that leaves waits for the next owner of a shard to be ready. A process that is told to end needs up to twice this and some 15 seconds more.")
 	fs.IntVar(&o.Handoffs, "max-concurrent-handoffs", o.Handoffs, "How many shards a member prepares to take over from others at a time. Each is listed and cached twice in the fleet meanwhile.")
@@ -161,7 +161,7 @@ func maxShards() int {
 // a fleet gives a meaning of its own, each with the flag's name.
 func (o *Options) Validate() error {
 	var errs []error
-	errs = append(errs, o.checkGateFlags()...)
+	errs = append(errs, o.checkLeaderLockFlags()...)
 	if errs = append(errs, o.Fleet.validate()...); !o.Generic.LeaderElection.LeaderElect {
 		return utilerrors.NewAggregate(errs)
 	}
@@ -217,8 +217,8 @@ func (o *FleetOptions) validate() []error {
 	if o.ShadowRightsOf != "" && !o.Shadow.Enabled() {
 		errs = append(errs, fmt.Errorf("--shadow-rights-of %q: needs --shadow", o.ShadowRightsOf))
 	}
-	if o.GateDelay < 0 || o.GateDelay > maxGateDelay {
-		errs = append(errs, fmt.Errorf("--gate-delay %v: must be from 0s to %v", o.GateDelay, maxGateDelay))
+	if o.LeaderLockDelay < 0 || o.LeaderLockDelay > maxLeaderLockDelay {
+		errs = append(errs, fmt.Errorf("--leader-lock-delay %v: must be from 0s to %v", o.LeaderLockDelay, maxLeaderLockDelay))
 	}
 	if o.FenceDelay < 0 || o.FenceDelay > maxFenceDelay {
 		errs = append(errs, fmt.Errorf("--fence-delay %v: must be from 0s to %v", o.FenceDelay, maxFenceDelay))

@@ -12,7 +12,7 @@ import (
 // newProcess returns what all shards of this process share, and the Leases that its fleet must hold
 // while it runs. It fails for whatever is wrong with flags and files beyond [Options.Validate], and
 // asks no server.
-func newProcess(c *config.CompletedConfig, o *Options, endpoints *controllers.Endpoints) (process *controllers.Process, gates []string, err error) {
+func newProcess(c *config.CompletedConfig, o *Options, endpoints *controllers.Endpoints) (process *controllers.Process, leaderLocks []string, err error) {
 	process, err = controllers.NewProcess(c, endpoints)
 	if err != nil || !o.Generic.LeaderElection.LeaderElect {
 		return process, nil, err
@@ -27,15 +27,15 @@ func newProcess(c *config.CompletedConfig, o *Options, endpoints *controllers.En
 	if o.Fleet.ShareKubeAPILimits {
 		process.ShareLimits()
 	}
-	held, err := o.gates(migration, process.Runs(allControllers()))
+	held, err := o.leaderLocks(migration, process.Runs(allControllers()))
 	if err != nil {
 		return nil, nil, err
 	}
 	if o.leavesTokens(held) {
 		process.Leave(append(left, names.ServiceAccountTokenController))
 	}
-	for _, g := range held {
-		gates = append(gates, g.lease)
+	for _, l := range held {
+		leaderLocks = append(leaderLocks, l.lease)
 	}
-	return process, gates, nil
+	return process, leaderLocks, nil
 }

@@ -101,7 +101,7 @@ func requireRefusals(t *testing.T, all []bad) {
 
 // TestGoodInputIsAccepted: what the tests of refusals add to is accepted as it is.
 func TestGoodInputIsAccepted(t *testing.T) {
-	for _, flags := range [][]string{nil, {"--gate-lease=none"}, {"--leader-elect=false"}, {"--share-kube-api-limits"}} {
+	for _, flags := range [][]string{nil, {"--leader-lock=none"}, {"--leader-elect=false"}, {"--share-kube-api-limits"}} {
 		if err := refusal(t, flags); err != nil {
 			t.Errorf("%q: %v", flags, err)
 		}
@@ -136,27 +136,27 @@ func TestBadInputIsRefused(t *testing.T) {
 	})
 }
 
-func TestBadGatesAreRefused(t *testing.T) {
+func TestBadLeaderLocksAreRefused(t *testing.T) {
 	migration := func(version, text string) []string {
 		file := write(t, "migration.yaml", "apiVersion: controllermanager.config.k8s.io/"+version+"\nkind: LeaderMigrationConfiguration\n"+text)
 		return []string{"--enable-leader-migration", "--leader-migration-config=" + file}
 	}
 	jobs := "controllerLeaders: [{name: job-controller, component: '*'}]\n"
 	requireRefusals(t, []bad{
-		{"empty", []string{"--gate-lease="}, []string{`--gate-lease ""`, "must be the name of a Lease"}},
-		{"junk name", []string{"--gate-lease=Kube_Controller Manager"}, []string{`--gate-lease "Kube_Controller Manager"`, "must be the name of a Lease", "RFC 1123"}},
-		{"no name", []string{"--gate-lease==job-controller"}, []string{`--gate-lease "=job-controller"`, "must be the name of a Lease"}},
-		{"path", []string{"--gate-lease=kube-system/kube-controller-manager"}, []string{`--gate-lease "kube-system/kube-controller-manager"`, "must be the name of a Lease"}},
-		{"no controllers", []string{"--gate-lease=kcm-jobs="}, []string{`--gate-lease "kcm-jobs="`, `"" is no controller`}},
-		{"unknown controller", []string{"--gate-lease=kcm-jobs=jobs-controller"}, []string{`--gate-lease "kcm-jobs=jobs-controller"`, `"jobs-controller" is no controller`, "flotilla controllers"}},
-		{"second is bad", []string{"--gate-lease=kube-controller-manager", "--gate-lease=*"}, []string{`--gate-lease "*"`, "must be the name of a Lease"}},
-		{"not covered", []string{"--controllers=job-controller,cronjob-controller", "--gate-lease=kcm-jobs=job-controller"}, []string{"--controllers enables cronjob-controller", "no --gate-lease covers"}},
-		{"all but one", []string{"--gate-lease=kcm-jobs=job-controller"}, []string{"--controllers enables", "deployment-controller", "no --gate-lease covers"}},
-		{"own Lease", []string{"--gate-lease=flotilla-plan"}, []string{`--gate-lease "flotilla-plan"`, "the fleet's own Leases", "--fleet-name"}},
-		{"without election", []string{"--gate-lease=kube-controller-manager", "--leader-elect=false"}, []string{`--gate-lease "kube-controller-manager"`, "--leader-elect"}},
+		{"empty", []string{"--leader-lock="}, []string{`--leader-lock ""`, "must be the name of a Lease"}},
+		{"junk name", []string{"--leader-lock=Kube_Controller Manager"}, []string{`--leader-lock "Kube_Controller Manager"`, "must be the name of a Lease", "RFC 1123"}},
+		{"no name", []string{"--leader-lock==job-controller"}, []string{`--leader-lock "=job-controller"`, "must be the name of a Lease"}},
+		{"path", []string{"--leader-lock=kube-system/kube-controller-manager"}, []string{`--leader-lock "kube-system/kube-controller-manager"`, "must be the name of a Lease"}},
+		{"no controllers", []string{"--leader-lock=kcm-jobs="}, []string{`--leader-lock "kcm-jobs="`, `"" is no controller`}},
+		{"unknown controller", []string{"--leader-lock=kcm-jobs=jobs-controller"}, []string{`--leader-lock "kcm-jobs=jobs-controller"`, `"jobs-controller" is no controller`, "flotilla controllers"}},
+		{"second is bad", []string{"--leader-lock=kube-controller-manager", "--leader-lock=*"}, []string{`--leader-lock "*"`, "must be the name of a Lease"}},
+		{"not covered", []string{"--controllers=job-controller,cronjob-controller", "--leader-lock=kcm-jobs=job-controller"}, []string{"--controllers enables cronjob-controller", "no --leader-lock covers"}},
+		{"all but one", []string{"--leader-lock=kcm-jobs=job-controller"}, []string{"--controllers enables", "deployment-controller", "no --leader-lock covers"}},
+		{"own Lease", []string{"--leader-lock=flotilla-plan"}, []string{`--leader-lock "flotilla-plan"`, "the fleet's own Leases", "--fleet-name"}},
+		{"without election", []string{"--leader-lock=kube-controller-manager", "--leader-elect=false"}, []string{`--leader-lock "kube-controller-manager"`, "--leader-elect"}},
 		{"unreadable migration", []string{"--enable-leader-migration", "--leader-migration-config=/nowhere/m.yaml"}, []string{"leader migration configuration", "/nowhere/m.yaml"}},
 		{"migration by endpoints", migration("v1beta1", "leaderName: kcm-jobs\nresourceLock: endpoints\n"+jobs), []string{"--leader-migration-config", `resourceLock "endpoints"`, "leases"}},
 		{"migration by own Lease", migration("v1", "leaderName: flotilla-plan\n"+jobs), []string{"--leader-migration-config", `leaderName "flotilla-plan"`, "the fleet's own Leases"}},
-		{"migration not covered", append(migration("v1", "leaderName: kcm-jobs\n"+jobs), "--gate-lease=kcm-cronjobs=cronjob-controller"), []string{"--controllers enables", "deployment-controller", "no --gate-lease covers"}},
+		{"migration not covered", append(migration("v1", "leaderName: kcm-jobs\n"+jobs), "--leader-lock=kcm-cronjobs=cronjob-controller"), []string{"--controllers enables", "deployment-controller", "no --leader-lock covers"}},
 	})
 }

@@ -62,7 +62,7 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 		always = append(always, probes.election())
 	}
 	endpoints := controllers.NewEndpoints(always...)
-	process, gates, err := newProcess(c, o, endpoints)
+	process, leaderLocks, err := newProcess(c, o, endpoints)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 		fleetPage.Say("There is no fleet: with --leader-elect=false this process runs every controller on everything, by itself.")
 		return runAlone(ctx, process, c.ControllerShutdownTimeout, surplus, probes)
 	}
-	return runMember(ctx, c, o, process, gates, fleetPage, surplus, probes)
+	return runMember(ctx, c, o, process, leaderLocks, fleetPage, surplus, probes)
 }
 
 // runAlone runs every controller on everything, without Leases.
@@ -122,8 +122,8 @@ func allControllers() []string {
 	return all
 }
 
-// runMember runs what the fleet gives to this process while the fleet holds its gates.
-func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, gates []string, fleetPage *page.Page, surplus *heap.Releaser, probes *probes) error {
+// runMember runs what the fleet gives to this process while the fleet holds its leader locks.
+func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, leaderLocks []string, fleetPage *page.Page, surplus *heap.Releaser, probes *probes) error {
 	shards, err := shardsOf(o, process)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	enforced, stopLooking := watchPolicy(ctx, c, c.ComponentConfig.Generic.LeaderElection.ResourceNamespace)
 	defer stopLooking()
 	master := appmetrics.NewMaster()
-	options := fleetOptions(c, o, gates, parts{
+	options := fleetOptions(c, o, leaderLocks, parts{
 		clock: process.Clock(), memory: process.Memory, enforced: enforced,
 		observe: func(e fleet.Event) { master.Observe(e); surplus.Observe(e) },
 	})
@@ -148,7 +148,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 	if !plant.Bare {
 		master.Register(member)
 	}
-	fleetPage.Show(member, gates)
+	fleetPage.Show(member, leaderLocks)
 	probes.set(member.Ready, member.Complete, member.Live, func() error { return member.Renewing(electionTolerance) })
 	return door.Run(ctx)
 }
@@ -184,19 +184,19 @@ type parts struct {
 // obeys the flags, does not make the member's. --allow-metric-labels is not among them: their
 // labels have few values anyway.
 func fleetOptions(
-	c *config.CompletedConfig, o *Options, gates []string, p parts,
+	c *config.CompletedConfig, o *Options, leaderLocks []string, p parts,
 ) flotilla.Options {
 	options := flotilla.Options{
 		Fleet: o.Fleet.Name, Member: o.Fleet.Member, Node: o.Fleet.Node, Zone: o.Fleet.Zone,
-		Namespace:      c.ComponentConfig.Generic.LeaderElection.ResourceNamespace,
-		Rings:          o.Fleet.rings(),
-		Gates:          gates,
-		GateDelay:      flotilla.OrNever(o.Fleet.GateDelay),
-		ReplanInterval: flotilla.OrNever(o.Fleet.ReplanInterval),
-		Timing:         o.timing(),
-		RebalanceDelay: flotilla.OrNever(o.Fleet.RebalanceDelay),
-		Use:            newUsage(time.Now, processorTime).since,
-		HandoffTimeout: o.Fleet.HandoffTimeout,
+		Namespace:       c.ComponentConfig.Generic.LeaderElection.ResourceNamespace,
+		Rings:           o.Fleet.rings(),
+		LeaderLocks:     leaderLocks,
+		LeaderLockDelay: flotilla.OrNever(o.Fleet.LeaderLockDelay),
+		ReplanInterval:  flotilla.OrNever(o.Fleet.ReplanInterval),
+		Timing:          o.timing(),
+		RebalanceDelay:  flotilla.OrNever(o.Fleet.RebalanceDelay),
+		Use:             newUsage(time.Now, processorTime).since,
+		HandoffTimeout:  o.Fleet.HandoffTimeout,
 		// Upstream's flag. Its 0, no limit, leaves the lease duration.
 		ShutdownTimeout:  max(0, c.ControllerShutdownTimeout),
 		Handoffs:         o.Fleet.Handoffs,

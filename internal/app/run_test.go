@@ -44,7 +44,7 @@ func TestFlagsReachTheFleet(t *testing.T) {
 	got := optionsOf(t, func(o *Options) {
 		o.Fleet.Name, o.Fleet.Node, o.Fleet.Zone, o.Fleet.Standby = "fleet", "node", "zone", true
 		o.Fleet.Rings = []string{"namespaces"}
-		o.Fleet.GateDelay, o.Fleet.ReplanInterval = 1*time.Second, 2*time.Second
+		o.Fleet.LeaderLockDelay, o.Fleet.ReplanInterval = 1*time.Second, 2*time.Second
 		o.Fleet.RebalanceDelay = 3 * time.Second
 		o.Fleet.HandoffTimeout, o.Fleet.FenceDelay, o.Fleet.Handoffs = 6*time.Second, 4*time.Second, 7
 		le := &o.Generic.LeaderElection
@@ -59,8 +59,8 @@ func TestFlagsReachTheFleet(t *testing.T) {
 	})
 	want := flotilla.Options{
 		Fleet: "fleet", Namespace: "kube-system", Member: "m", Node: "node", Zone: "zone",
-		Rings: []string{"namespaces"}, Gates: []string{"kube-controller-manager"},
-		GateDelay: 1 * time.Second, ReplanInterval: 2 * time.Second, RebalanceDelay: 3 * time.Second,
+		Rings: []string{"namespaces"}, LeaderLocks: []string{"kube-controller-manager"},
+		LeaderLockDelay: 1 * time.Second, ReplanInterval: 2 * time.Second, RebalanceDelay: 3 * time.Second,
 		FenceDelay: 4 * time.Second, ShutdownTimeout: shutdownTimeout, HandoffTimeout: 6 * time.Second,
 		Handoffs: 7, Standby: true,
 		Timing: election.Timing{
@@ -110,12 +110,12 @@ func setNativeHistograms(t *testing.T, to bool) {
 // TestZeroIsNever: to the door 0 is its default, and to a flag it is 0.
 func TestZeroIsNever(t *testing.T) {
 	options := optionsOf(t, func(o *Options) {
-		o.Fleet.GateDelay, o.Fleet.ReplanInterval, o.Fleet.RebalanceDelay = 0, 0, 0
+		o.Fleet.LeaderLockDelay, o.Fleet.ReplanInterval, o.Fleet.RebalanceDelay = 0, 0, 0
 	}, parts{})
 	for name, got := range map[string]time.Duration{
-		"--gate-delay":      options.GateDelay,
-		"--replan-interval": options.ReplanInterval,
-		"--rebalance-delay": options.RebalanceDelay,
+		"--leader-lock-delay": options.LeaderLockDelay,
+		"--replan-interval":   options.ReplanInterval,
+		"--rebalance-delay":   options.RebalanceDelay,
 	} {
 		if got != flotilla.Never {
 			t.Errorf("%s 0 is %v", name, got)

@@ -94,7 +94,7 @@ func shadowIgnores(o *Options) []string {
 		return nil
 	}
 	for _, name := range []string{
-		"leader-elect", "leader-elect-lease-duration", "leader-elect-renew-deadline", "leader-elect-retry-period", "gate-lease", "gate-delay",
+		"leader-elect", "leader-elect-lease-duration", "leader-elect-renew-deadline", "leader-elect-retry-period", "leader-lock", "leader-lock-delay",
 		"member-name", "rebalance-delay", "replan-interval", "handoff-timeout", "max-concurrent-handoffs", "standby", "fence-delay",
 	} {
 		for _, section := range o.ParsedFlags.FlagSets {

@@ -26,7 +26,7 @@ func TestBadShadowFlags(t *testing.T) {
 		{"too many", []string{"--shadow=1/1000"}, []string{"1/1000", "256"}},
 		{"rights without a shadow", []string{"--shadow-rights-of=u"}, []string{"--shadow-rights-of", `"u"`, "--shadow"}},
 	})
-	for _, flags := range [][]string{{"--shadow"}, {"--shadow=2/3", "--shadow-rights-of=u"}, {"--shadow", "--leader-elect=false"}, {"--shadow", "--gate-lease=none"}} {
+	for _, flags := range [][]string{{"--shadow"}, {"--shadow=2/3", "--shadow-rights-of=u"}, {"--shadow", "--leader-elect=false"}, {"--shadow", "--leader-lock=none"}} {
 		if err := refusal(t, flags); err != nil {
 			t.Errorf("%q: %v", flags, err)
 		}

@@ -54,8 +54,8 @@ which term.
 
 A shard is running when its holder says so, and starting until then; preparing, and then
 waiting, while a shard of an older plan generation still runs some of it; older when only
-such a shard does; gated when nobody holds it because another holds the fleet's gate; and
-an orphan when nobody holds it.
+such a shard does; locked-out when nobody holds it because another holds the fleet's leader
+lock; and an orphan when nobody holds it.
 
 '-o document' prints the plan alone, to be edited and applied.`,
 		cobra.NoArgs, func(ctx context.Context, cmd *cobra.Command, conn *connection, _ []string) error {

@@ -78,18 +78,18 @@ func TestShowOutputs(t *testing.T) {
 	golden(t, "show-nothing", status.Of(leases{}.read()), tablePlan(false))
 }
 
-// TestGatedOutputs shows a fleet that waits while a stock controller manager leads.
-func TestGatedOutputs(t *testing.T) {
+// TestLockedOutOutputs shows a fleet that waits while a stock controller manager leads.
+func TestLockedOutOutputs(t *testing.T) {
 	plan := testPlan(t)
 	l := newLeases(t, plan)
 	for _, s := range plan.Shards() {
 		l[leaseapi.ShardLease(testFleet, s.ID)].Spec.HolderIdentity = ptr.To("")
 	}
 	for i := range 2 {
-		l[election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations[leaseapi.GatesAnnotation] = "kube-controller-manager"
+		l[election.MemberLease(testFleet, fmt.Sprintf("flotilla-%d", i))].Annotations[leaseapi.LeaderLocksAnnotation] = "kube-controller-manager"
 	}
 	l.hold("kube-controller-manager", "control-plane-1", 7)
-	golden(t, "status-gated", status.Of(l.read()), tableStatus(false, false))
+	golden(t, "status-locked-out", status.Of(l.read()), tableStatus(false, false))
 }
 
 func TestExplainOutputs(t *testing.T) {

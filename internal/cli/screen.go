@@ -91,7 +91,7 @@ var paints = []struct {
 	{regexp.MustCompile(`(?m)^()(Warning:)`), bold + yellow},
 	{regexp.MustCompile(`(?m)^()(All is well)`), green},
 	{regexp.MustCompile(`(?m)(  )(orphan|silent)(?:  |,|$)`), red},
-	{regexp.MustCompile(`(?m)(  )(gated|older|preparing|waiting|starting|joining|leaving|drained|active \(drained\))(?:  |,|$)`), yellow},
+	{regexp.MustCompile(`(?m)(  )(locked-out|older|preparing|waiting|starting|joining|leaving|drained|active \(drained\))(?:  |,|$)`), yellow},
 }
 
 // fit returns a text as it is to be shown: lines cut to the width, coloured, and with links. The

@@ -32,8 +32,8 @@ func tableStatus(all, wide bool) func(io.Writer, status.View) {
 		} else {
 			fmt.Fprintf(w, "Fleet %s, plan generation %d, digest %s: %s, %s\n", v.Fleet, v.Generation, v.Digest, status.Plural(len(v.Rings), "ring"), status.Plural(len(shards), "shard"))
 		}
-		for _, g := range v.Gates {
-			fmt.Fprintln(w, gateLine(g, v.Now))
+		for _, l := range v.LeaderLocks {
+			fmt.Fprintln(w, leaderLockLine(l, v.Now))
 		}
 		if v.Stop != nil {
 			fmt.Fprintln(w, stopLine(v.Stop, v.Now))
@@ -72,15 +72,15 @@ func tableStatus(all, wide bool) func(io.Writer, status.View) {
 	}
 }
 
-// gateLine says who holds a gate.
-func gateLine(g status.GateView, now time.Time) string {
+// leaderLockLine says who holds a leader lock.
+func leaderLockLine(l status.LeaderLockView, now time.Time) string {
 	switch {
-	case g.Held:
-		return fmt.Sprintf("Gate %s: held by the fleet", g.Lease)
-	case g.Holder == "":
-		return fmt.Sprintf("Gate %s: held by nobody", g.Lease)
+	case l.Held:
+		return fmt.Sprintf("Leader lock %s: held by the fleet", l.Lease)
+	case l.Holder == "":
+		return fmt.Sprintf("Leader lock %s: held by nobody", l.Lease)
 	default:
-		return fmt.Sprintf("Gate %s: held by %s, acquired %s, renewed %s", g.Lease, status.Plain(g.Holder), orUnknown(ago(g.Since, now)), orUnknown(ago(g.Renewed, now)))
+		return fmt.Sprintf("Leader lock %s: held by %s, acquired %s, renewed %s", l.Lease, status.Plain(l.Holder), orUnknown(ago(l.Since, now)), orUnknown(ago(l.Renewed, now)))
 	}
 }
 
@@ -167,7 +167,7 @@ func limited(lines [][]string, all bool) [][]string {
 
 // statusRings writes a line a ring.
 func statusRings(w io.Writer, v status.View) {
-	states := []status.State{status.StateOrphan, status.StateStopped, status.StateGated, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting}
+	states := []status.State{status.StateOrphan, status.StateStopped, status.StateLockedOut, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting}
 	var lines [][]string
 	for _, ring := range v.Rings {
 		counts, objects, counted := map[status.State]int{}, int64(0), false

@@ -21,8 +21,8 @@ func (c Config) stopCommand() *cobra.Command {
 	var wait time.Duration
 	command, target := c.newCommand("stop", "Have the whole fleet stand by, so that a stock kube-controller-manager leads",
 		`Stops the fleet: every member releases its shards and runs nothing, the last one releases
-the gate, and all stay as standbys until 'flotilla start', also when they are started anew.
-A stock kube-controller-manager that waits for the gate then leads.
+the leader lock, and all stay as standbys until 'flotilla start', also when they are started anew.
+A stock kube-controller-manager that waits for the leader lock then leads.
 
 Nothing but Leases is needed for it: it works while the fleet's own pods cannot be scaled
 or replaced. Where no stock kube-controller-manager waits, nobody runs the controllers.`,
@@ -63,7 +63,7 @@ or replaced. Where no stock kube-controller-manager waits, nobody runs the contr
 	fs := command.Flags()
 	fs.BoolVar(&dryRun, "dry-run", false, "Check everything, and write nothing.")
 	fs.StringVar(&by, "by", "", "Who stops it, for those who find it stopped. Default: the name of the user here, and of this machine.")
-	addStopWait(command, &wait, "Wait until no member runs anything and the gate is released: 0 for not at all, --wait=DURATION for as long. The fleet is stopped whatever becomes of the waiting.")
+	addStopWait(command, &wait, "Wait until no member runs anything and the leader lock is released: 0 for not at all, --wait=DURATION for as long. The fleet is stopped whatever becomes of the waiting.")
 	return command
 }
 
@@ -71,7 +71,7 @@ func (c Config) startCommand() *cobra.Command {
 	var dryRun bool
 	var wait time.Duration
 	command, target := c.newCommand("start", "Have a stopped fleet work again",
-		`Takes back what 'flotilla stop' has asked for. The members take the gate when it is free:
+		`Takes back what 'flotilla stop' has asked for. The members take the leader lock when it is free:
 a stock kube-controller-manager that holds it has to be stopped first, or while this waits.`,
 		cobra.NoArgs, nil)
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -186,7 +186,7 @@ func (c *connection) see(cmd *cobra.Command, w waiting, within time.Duration) er
 	return nil
 }
 
-// stopped waits until nothing of the fleet runs and its gates are released.
+// stopped waits until nothing of the fleet runs and its leader locks are released.
 func stopped() waiting {
 	return waiting{
 		what: "the fleet to stop, which it is still told to",
@@ -211,8 +211,8 @@ func started() waiting {
 				return fmt.Errorf("%w for the fleet to work: somebody has stopped it", errNever)
 			}
 			err := pending(r, r.Plan)
-			if g := r.WaitsFor(); g != nil && err != nil {
-				return fmt.Errorf("the gate, Lease %s, is held by %s, who has to be stopped", g.Lease, status.Plain(g.Holder))
+			if l := r.WaitsFor(); l != nil && err != nil {
+				return fmt.Errorf("the leader lock, Lease %s, is held by %s, who has to be stopped", l.Lease, status.Plain(l.Holder))
 			}
 			return err
 		},

@@ -90,10 +90,10 @@ func TestStopRefused(t *testing.T) {
 	}
 }
 
-// gate has the members wait for Lease kube-controller-manager, which has this holder.
-func (l leases) gate(holder string) {
+// leaderLock has the members wait for Lease kube-controller-manager, which has this holder.
+func (l leases) leaderLock(holder string) {
 	for _, name := range []string{"flotilla-0", "flotilla-1"} {
-		l[election.MemberLease(testFleet, name)].Annotations[leaseapi.GatesAnnotation] = "kube-controller-manager"
+		l[election.MemberLease(testFleet, name)].Annotations[leaseapi.LeaderLocksAnnotation] = "kube-controller-manager"
 	}
 	l.hold("kube-controller-manager", "x", 7).Spec.HolderIdentity = ptr.To(holder)
 }
@@ -122,36 +122,36 @@ func TestStopAndStartWait(t *testing.T) {
 		progress, want string
 		fails          bool
 	}{
-		{"stopped", "stop", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free(); l.gate("stock_1") },
+		{"stopped", "stop", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free(); l.leaderLock("stock_1") },
 			"shards are still held, or may be, by member flotilla-0, which holds 3; member flotilla-1, which holds 3",
-			"No member runs anything after 7.5s; the gate, Lease kube-controller-manager, is held by stock_1\n", false},
-		{"nobody follows", "stop", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free(); l.gate("") },
-			"", "the gate, Lease kube-controller-manager, is free: nobody runs its controllers\n", false},
+			"No member runs anything after 7.5s; the leader lock, Lease kube-controller-manager, is held by stock_1\n", false},
+		{"nobody follows", "stop", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free(); l.leaderLock("") },
+			"", "the leader lock, Lease kube-controller-manager, is free: nobody runs its controllers\n", false},
 		{"one does not stop", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0"); l.free() },
 			"", "waited 20s for the fleet to stop, which it is still told to: shards are still held, or may be, by member flotilla-1, which holds 0", true},
-		{"gate not released", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free() },
-			"", "the gate, Lease kube-controller-manager, is still held by the fleet", true},
+		{"leader lock not released", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free() },
+			"", "the leader lock, Lease kube-controller-manager, is still held by the fleet", true},
 		{"started meanwhile", "stop", func(leases) {}, func(l leases) { delete(l["flotilla-plan"].Annotations, leaseapi.StopAnnotation) }, "", "somebody has started it", true},
 		{"started", "start", func(l leases) {
 			l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "2027-01-02T03:04:05Z by alice"
 			l.still("flotilla-0", "flotilla-1")
 			l.free()
-			l.gate("stock_1")
+			l.leaderLock("stock_1")
 		}, func(l leases) {
 			for _, lease := range l {
 				if lease.Labels[leaseapi.RingLabel] != "" {
 					lease.Spec.HolderIdentity = ptr.To("flotilla-0_0123")
 				}
 			}
-			l.gate("flotilla_fleet")
-		}, "the gate, Lease kube-controller-manager, is held by stock_1, who has to be stopped", "Every shard runs after 7.5s; the gate, Lease kube-controller-manager, is held by the fleet\n", false},
+			l.leaderLock("flotilla_fleet")
+		}, "the leader lock, Lease kube-controller-manager, is held by stock_1, who has to be stopped", "Every shard runs after 7.5s; the leader lock, Lease kube-controller-manager, is held by the fleet\n", false},
 		{"stopped meanwhile", "start", func(l leases) { l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "x"; l.free() },
 			func(l leases) { l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "x" }, "", "somebody has stopped it", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeases(t, testPlan(t))
-				l.gate("flotilla_fleet")
+				l.leaderLock("flotilla_fleet")
 				test.before(l)
 				l.age(time.Since(testNow))
 				c := newCluster(l)
@@ -195,7 +195,7 @@ func TestStoppedOutputs(t *testing.T) {
 	l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "2027-01-02T03:00:00Z by alice@laptop"
 	l.still("flotilla-0", "flotilla-1")
 	l.free()
-	l.gate("control-plane-1_0123")
+	l.leaderLock("control-plane-1_0123")
 	golden(t, "status-stopped", status.Of(l.read()), tableStatus(false, false))
 	if out, code := newCluster(l).statusOf(t, "status"); code != 0 || !strings.Contains(out, "Note: Stopped: ") {
 		t.Errorf("exit status %d\n%s", code, out)

@@ -4,38 +4,38 @@ package plant
 
 // The bugs: see on.go.
 const (
-	AdaptNever          = false
-	AncestorsIgnored    = false
-	AptnessIgnored      = false
-	AskIgnored          = false
-	DrainIgnored        = false
-	DrainUnbounded      = false
-	ExpiryEarly         = false
-	FenceOff            = false
-	GateDelayIgnored    = false
-	GateIgnored         = false
-	GenerationKept      = false
-	InheritanceStale    = false
-	LackingOwner        = false
-	LookHasty           = false
-	LostLeaseIgnored    = false
-	MarkSkipped         = false
-	PreparedLeaked      = false
-	RangeOffByOne       = false
-	ReadyUnsaid         = false
-	ReleaseBeforeStop   = false
-	ReplanRestless      = false
-	RingsIgnored        = false
-	RunUnclaimed        = false
-	ShutdownIgnored     = false
-	StandbyStale        = false
-	StrikeOutlived      = false
-	StuckEarly          = false
-	StuckUntold         = false
-	TakenUnstruck       = false
-	TermKept            = false
-	TouchForever        = false
-	UnansweredForgotten = false
+	AdaptNever             = false
+	AncestorsIgnored       = false
+	AptnessIgnored         = false
+	AskIgnored             = false
+	DrainIgnored           = false
+	DrainUnbounded         = false
+	ExpiryEarly            = false
+	FenceOff               = false
+	LeaderLockDelayIgnored = false
+	LeaderLockIgnored      = false
+	GenerationKept         = false
+	InheritanceStale       = false
+	LackingOwner           = false
+	LookHasty              = false
+	LostLeaseIgnored       = false
+	MarkSkipped            = false
+	PreparedLeaked         = false
+	RangeOffByOne          = false
+	ReadyUnsaid            = false
+	ReleaseBeforeStop      = false
+	ReplanRestless         = false
+	RingsIgnored           = false
+	RunUnclaimed           = false
+	ShutdownIgnored        = false
+	StandbyStale           = false
+	StrikeOutlived         = false
+	StuckEarly             = false
+	StuckUntold            = false
+	TakenUnstruck          = false
+	TermKept               = false
+	TouchForever           = false
+	UnansweredForgotten    = false
 )
 
 // DropEvent reports whether an informer is to pass over the event at hand.

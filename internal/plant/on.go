@@ -31,10 +31,10 @@ var (
 	ExpiryEarly = bug("expiry_early")
 	// FenceOff has the fence let requests pass after the claim has ended.
 	FenceOff = bug("fence_off")
-	// GateDelayIgnored has a fleet begin as soon as it holds the gates.
-	GateDelayIgnored = bug("gate_delay_ignored")
-	// GateIgnored has members claim shards before they hold the gates.
-	GateIgnored = bug("gate_ignored")
+	// LeaderLockDelayIgnored has a fleet begin as soon as it holds the leader locks.
+	LeaderLockDelayIgnored = bug("leader_lock_delay_ignored")
+	// LeaderLockIgnored has members claim shards before they hold the leader locks.
+	LeaderLockIgnored = bug("leader_lock_ignored")
 	// GenerationKept writes a plan under the generation of the one that it follows.
 	GenerationKept = bug("generation_kept")
 	// InheritanceStale has a shard that inherits from others not wait until its caches have seen their last writes.

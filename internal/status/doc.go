@@ -25,8 +25,8 @@
 //     or waits for older shards) needs one reading, and is as good as the members' clocks.
 //   - Two holders are those that say on Leases of the fleet, unexpired at the same moment, that they run. Who writes without a
 //     Lease, or under another fleet's, no Lease tells; the API server's audit log does.
-//   - Whether a gate's holder lives, if that is somebody else: its stamps are by its own clock. Members watch the Lease, and
-//     flotilla_gate_holder_live reports what they see.
+//   - Whether a leader lock's holder lives, if that is somebody else: its stamps are by its own
+//     clock. Members watch the Lease, and flotilla_leader_lock_holder_live reports what they see.
 //   - State "running" is what the holder says on the Lease. Whether the controllers are well, the member's /readyz and
 //     metrics say.
 package status

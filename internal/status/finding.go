@@ -75,12 +75,14 @@ const (
 	MemberLeaving Kind = "MemberLeaving"
 	// MemberDrained: an operator has drained a member.
 	MemberDrained Kind = "MemberDrained"
-	// GatesDiffer: live members wait for different gates, so that some may run while somebody else holds one of them.
-	GatesDiffer Kind = "GatesDiffer"
-	// WaitingAtGate: somebody else holds a gate and renews it, so the fleet holds no shards.
-	WaitingAtGate Kind = "WaitingAtGate"
-	// GateWithoutHolder: somebody else holds a gate and does not renew it.
-	GateWithoutHolder Kind = "GateWithoutHolder"
+	// LeaderLocksDiffer: live members wait for different leader locks, so that some may run while
+	// somebody else holds one of them.
+	LeaderLocksDiffer Kind = "LeaderLocksDiffer"
+	// WaitingForLeaderLock: somebody else holds a leader lock and renews it, so the fleet holds no
+	// shards.
+	WaitingForLeaderLock Kind = "WaitingForLeaderLock"
+	// LeaderLockWithoutHolder: somebody else holds a leader lock and does not renew it.
+	LeaderLockWithoutHolder Kind = "LeaderLockWithoutHolder"
 	// Stopped: an operator has stopped the fleet. It is a warning if that does not come to an end.
 	Stopped Kind = "Stopped"
 	// StopUnreadable: somebody has written something else where an operator's stop would be.
@@ -94,8 +96,8 @@ const (
 
 // kinds are all, in the order in which findings of one severity are shown.
 var kinds = []Kind{
-	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, GateWithoutHolder, StopUnreadable, Stopped, WaitingAtGate, TwoHolders, TwoIncarnations, RingUnserved, Orphan, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
-	LeaseNonsense, PlanRefused, MemberUnfit, ControllersLacking, GatesDiffer, MemberDisagrees, MemberSilent, MemberJoining, MemberLeaving, PlannerMissing, PlanPutAside, PinnedToNobody, DrainedInVain, Canary, MemberDrained,
+	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, LeaderLockWithoutHolder, StopUnreadable, Stopped, WaitingForLeaderLock, TwoHolders, TwoIncarnations, RingUnserved, Orphan, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
+	LeaseNonsense, PlanRefused, MemberUnfit, ControllersLacking, LeaderLocksDiffer, MemberDisagrees, MemberSilent, MemberJoining, MemberLeaving, PlannerMissing, PlanPutAside, PinnedToNobody, DrainedInVain, Canary, MemberDrained,
 }
 
 // What a finding is about.
@@ -127,22 +129,22 @@ type Finding struct {
 
 // runbooks are the pages, each named after the alert that leads to it.
 var runbooks = map[Kind]string{
-	GateWithoutHolder: page("FlotillaGateWithoutHolder"),
-	NoLeases:          page("FlotillaDown"),
-	NobodyRenews:      page("FlotillaDown"),
-	PlanMissing:       page("FlotillaWithoutPlan"),
-	PlanUnreadable:    page("FlotillaPlanRefused"),
-	PlanRefused:       page("FlotillaPlanRefused"),
-	MemberDisagrees:   page("FlotillaMembersDisagree"),
-	GatesDiffer:       page("FlotillaGateNotHeld"),
-	RingUnserved:      page("FlotillaShardWithoutOwner"),
-	Orphan:            page("FlotillaShardWithoutOwner"),
-	TwoHolders:        page("FlotillaShardWithTwoOwners"),
-	TwoIncarnations:   page("FlotillaShardWithTwoOwners"),
-	NotRunning:        page("FlotillaShardNotStarting"),
-	HandoffStuck:      page("FlotillaHandoffStuck"),
-	OlderClaim:        page("FlotillaHandoffStuck"),
-	Flapping:          page("FlotillaMemberFlapping"),
+	LeaderLockWithoutHolder: page("FlotillaLeaderLockWithoutHolder"),
+	NoLeases:                page("FlotillaDown"),
+	NobodyRenews:            page("FlotillaDown"),
+	PlanMissing:             page("FlotillaWithoutPlan"),
+	PlanUnreadable:          page("FlotillaPlanRefused"),
+	PlanRefused:             page("FlotillaPlanRefused"),
+	MemberDisagrees:         page("FlotillaMembersDisagree"),
+	LeaderLocksDiffer:       page("FlotillaLeaderLockNotHeld"),
+	RingUnserved:            page("FlotillaShardWithoutOwner"),
+	Orphan:                  page("FlotillaShardWithoutOwner"),
+	TwoHolders:              page("FlotillaShardWithTwoOwners"),
+	TwoIncarnations:         page("FlotillaShardWithTwoOwners"),
+	NotRunning:              page("FlotillaShardNotStarting"),
+	HandoffStuck:            page("FlotillaHandoffStuck"),
+	OlderClaim:              page("FlotillaHandoffStuck"),
+	Flapping:                page("FlotillaMemberFlapping"),
 }
 
 // runbookBase is where the project's pages are to be read; the alerts have the same.

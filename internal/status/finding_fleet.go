@@ -99,26 +99,26 @@ func (f *finder) members() {
 			f.member(name, o)
 		}
 	}
-	f.gates()
+	f.leaderLocks()
 	f.stopped()
 	f.waits()
 }
 
-// gates looks at whether the live members wait for the same ones.
-func (f *finder) gates() {
+// leaderLocks looks at whether the live members wait for the same ones.
+func (f *finder) leaderLocks() {
 	by := map[string][]string{}
 	for _, m := range f.r.Roster.Members() {
-		gates := orNone(m.Annotations[leaseapi.GatesAnnotation])
-		by[gates] = append(by[gates], m.Name)
+		leaderLocks := orNone(m.Annotations[leaseapi.LeaderLocksAnnotation])
+		by[leaderLocks] = append(by[leaderLocks], m.Name)
 	}
 	if len(by) < 2 {
 		return
 	}
 	var texts []string
-	for _, gates := range slices.Sorted(maps.Keys(by)) {
-		texts = append(texts, fmt.Sprintf("%s: %s", gates, strings.Join(by[gates], ", ")))
+	for _, leaderLocks := range slices.Sorted(maps.Keys(by)) {
+		texts = append(texts, fmt.Sprintf("%s: %s", leaderLocks, strings.Join(by[leaderLocks], ", ")))
 	}
-	f.add(Warning, GatesDiffer, AboutFleet, f.r.Fleet, nil, "live members wait for different gates, see --gate-lease: %s", strings.Join(texts, "; "))
+	f.add(Warning, LeaderLocksDiffer, AboutFleet, f.r.Fleet, nil, "live members wait for different leader locks, see --leader-lock: %s", strings.Join(texts, "; "))
 }
 
 func (f *finder) member(name string, o election.Observation) {

@@ -138,23 +138,23 @@ var findingCases = []findingCase{
 		s.at("02").CreationTimestamp = metav1.NewTime(s.now.Add(-time.Minute))
 		s.at("02").Spec.LeaseTransitions, s.at("02").Annotations[leaseapi.RunningAnnotation] = ptr.To[int32](7), "7"
 	}},
-	{name: "gates differ", make: func(s *scene) {
-		s.at("flotilla-1").Annotations[leaseapi.GatesAnnotation] = "kube-controller-manager"
-	}, want: []string{"warning GatesDiffer fleet flotilla"}, says: "(none): flotilla-0; kube-controller-manager: flotilla-1"},
-	{name: "gate of its own", make: func(s *scene) { s.gate("flotilla_fleet", time.Second) }},
-	{name: "gate held by a stock leader", make: func(s *scene) { s.gate("stock_1", 2*time.Second); s.releaseAll() }, want: []string{"note WaitingAtGate lease kube-controller-manager"},
+	{name: "leader locks differ", make: func(s *scene) {
+		s.at("flotilla-1").Annotations[leaseapi.LeaderLocksAnnotation] = "kube-controller-manager"
+	}, want: []string{"warning LeaderLocksDiffer fleet flotilla"}, says: "(none): flotilla-0; kube-controller-manager: flotilla-1"},
+	{name: "leader lock of its own", make: func(s *scene) { s.leaderLock("flotilla_fleet", time.Second) }},
+	{name: "leader lock held by a stock leader", make: func(s *scene) { s.leaderLock("stock_1", 2*time.Second); s.releaseAll() }, want: []string{"note WaitingForLeaderLock lease kube-controller-manager"},
 		says: "is held by stock_1, renewed 1s ago, who runs the controllers"},
-	{name: "gate held by a stock leader, watched", make: func(s *scene) { s.gate("stock_1", 2*time.Second); s.releaseAll() }, watched: time.Minute,
-		want: []string{"note WaitingAtGate lease kube-controller-manager"}},
-	{name: "gate of a dead leader", make: func(s *scene) { s.gate("stock_1", 30*time.Second); s.releaseAll() }, want: []string{"warning GateWithoutHolder lease kube-controller-manager"}, says: "has not renewed it for 29s"},
-	{name: "gate of a leader long dead", make: func(s *scene) { s.gate("stock_1", time.Hour); s.releaseAll() }, want: []string{"error GateWithoutHolder lease kube-controller-manager"}},
-	{name: "gate that says nonsense", make: func(s *scene) {
-		s.gate("stock_1", 0).Spec = coordinationv1.LeaseSpec{HolderIdentity: ptr.To("\x1b[2J")}
+	{name: "leader lock held by a stock leader, watched", make: func(s *scene) { s.leaderLock("stock_1", 2*time.Second); s.releaseAll() }, watched: time.Minute,
+		want: []string{"note WaitingForLeaderLock lease kube-controller-manager"}},
+	{name: "leader lock of a dead leader", make: func(s *scene) { s.leaderLock("stock_1", 30*time.Second); s.releaseAll() }, want: []string{"warning LeaderLockWithoutHolder lease kube-controller-manager"}, says: "has not renewed it for 29s"},
+	{name: "leader lock of a leader long dead", make: func(s *scene) { s.leaderLock("stock_1", time.Hour); s.releaseAll() }, want: []string{"error LeaderLockWithoutHolder lease kube-controller-manager"}},
+	{name: "leader lock that says nonsense", make: func(s *scene) {
+		s.leaderLock("stock_1", 0).Spec = coordinationv1.LeaseSpec{HolderIdentity: ptr.To("\x1b[2J")}
 		s.releaseAll()
-	}, want: []string{"warning GateWithoutHolder lease kube-controller-manager"}, says: "has not renewed it, unless"},
-	{name: "gate of nobody", make: func(s *scene) { s.gate("", time.Minute); s.release("01", time.Minute) }, want: []string{"error Orphan shard namespaces/01"}},
-	{name: "no gate", make: func(s *scene) {
-		s.gate("", 0)
+	}, want: []string{"warning LeaderLockWithoutHolder lease kube-controller-manager"}, says: "has not renewed it, unless"},
+	{name: "leader lock of nobody", make: func(s *scene) { s.leaderLock("", time.Minute); s.release("01", time.Minute) }, want: []string{"error Orphan shard namespaces/01"}},
+	{name: "no leader lock", make: func(s *scene) {
+		s.leaderLock("", 0)
 		delete(s.leases, "kube-controller-manager")
 		s.release("01", time.Minute)
 	}, want: []string{"error Orphan shard namespaces/01"}},
@@ -170,19 +170,19 @@ var findingCases = []findingCase{
 	{name: "all drained", make: func(s *scene) {
 		s.at("flotilla-0").Annotations[leaseapi.DrainAnnotation], s.at("flotilla-1").Annotations[leaseapi.DrainAnnotation] = "x", "x"
 	}, want: []string{"warning DrainedInVain ring cluster", "warning DrainedInVain ring namespaces", "note MemberDrained member flotilla-0", "note MemberDrained member flotilla-1"}},
-	{name: "stopped, a stock leader leads", make: func(s *scene) { s.stop(time.Hour, true); s.gate("stock_1", 2*time.Second) }, watched: time.Minute, want: []string{"note Stopped fleet flotilla"},
-		says: "the fleet is stopped since 2027-01-02T02:04:05Z by alice, until 'flotilla start': its 2 live members stand by; the gate, Lease kube-controller-manager, is held by stock_1"},
-	{name: "stopped, without gates", make: func(s *scene) { s.stop(time.Hour, true) }, want: []string{"note Stopped fleet flotilla"}, says: "it has no gate"},
-	{name: "stopped just now, nobody leads yet", make: func(s *scene) { s.stop(9*time.Second, true); s.gate("", 5*time.Second) }, want: []string{"note Stopped fleet flotilla"}, says: "nobody runs its controllers"},
-	{name: "stopped, nobody leads", make: func(s *scene) { s.stop(time.Hour, true); s.gate("", 30*time.Second) },
-		want: []string{"warning GateWithoutHolder lease kube-controller-manager", "note Stopped fleet flotilla"}, says: "nobody runs the controllers"},
-	{name: "stopped, nobody leads for long", make: func(s *scene) { s.stop(time.Hour, true); s.gate("", 2*time.Minute) },
-		want: []string{"error GateWithoutHolder lease kube-controller-manager", "note Stopped fleet flotilla"}},
-	{name: "stopped, the stock leader has died", make: func(s *scene) { s.stop(time.Hour, true); s.gate("stock_1", 2*time.Minute) },
-		want: []string{"error GateWithoutHolder lease kube-controller-manager", "note Stopped fleet flotilla"}},
+	{name: "stopped, a stock leader leads", make: func(s *scene) { s.stop(time.Hour, true); s.leaderLock("stock_1", 2*time.Second) }, watched: time.Minute, want: []string{"note Stopped fleet flotilla"},
+		says: "the fleet is stopped since 2027-01-02T02:04:05Z by alice, until 'flotilla start': its 2 live members stand by; the leader lock, Lease kube-controller-manager, is held by stock_1"},
+	{name: "stopped, without leader locks", make: func(s *scene) { s.stop(time.Hour, true) }, want: []string{"note Stopped fleet flotilla"}, says: "it has no leader lock"},
+	{name: "stopped just now, nobody leads yet", make: func(s *scene) { s.stop(9*time.Second, true); s.leaderLock("", 5*time.Second) }, want: []string{"note Stopped fleet flotilla"}, says: "nobody runs its controllers"},
+	{name: "stopped, nobody leads", make: func(s *scene) { s.stop(time.Hour, true); s.leaderLock("", 30*time.Second) },
+		want: []string{"warning LeaderLockWithoutHolder lease kube-controller-manager", "note Stopped fleet flotilla"}, says: "nobody runs the controllers"},
+	{name: "stopped, nobody leads for long", make: func(s *scene) { s.stop(time.Hour, true); s.leaderLock("", 2*time.Minute) },
+		want: []string{"error LeaderLockWithoutHolder lease kube-controller-manager", "note Stopped fleet flotilla"}},
+	{name: "stopped, the stock leader has died", make: func(s *scene) { s.stop(time.Hour, true); s.leaderLock("stock_1", 2*time.Minute) },
+		want: []string{"error LeaderLockWithoutHolder lease kube-controller-manager", "note Stopped fleet flotilla"}},
 	{name: "stopping", make: func(s *scene) { s.stop(5*time.Second, false) }, want: []string{"note Stopped fleet flotilla"}, says: "by member flotilla-0, which holds 3; member flotilla-1, which holds 3"},
 	{name: "stopping for long", make: func(s *scene) { s.stop(2*time.Minute, false) }, want: []string{"warning Stopped fleet flotilla"}},
-	{name: "stopped, gate not released", make: func(s *scene) { s.stop(2*time.Minute, true); s.gate("flotilla_fleet", time.Second) },
+	{name: "stopped, leader lock not released", make: func(s *scene) { s.stop(2*time.Minute, true); s.leaderLock("flotilla_fleet", time.Second) },
 		want: []string{"warning Stopped fleet flotilla"}, says: "is still held by the fleet"},
 	{name: "a stop that cannot be read", make: func(s *scene) { s.at("plan").Annotations[leaseapi.StopAnnotation] = "true" }, want: []string{"warning StopUnreadable plan flotilla-plan"}, says: "members go on as before"},
 	{name: "another fleet", make: func(s *scene) {

@@ -140,10 +140,11 @@ func (s *scene) read() *Reading {
 	return Read(testFleet, all, s.now)
 }
 
-// gate has the members wait for Lease kube-controller-manager, renewed so long ago; an empty holder has released it.
-func (s *scene) gate(holder string, ago time.Duration) *coordinationv1.Lease {
+// leaderLock has the members wait for Lease kube-controller-manager, renewed so long ago; an empty
+// holder has released it.
+func (s *scene) leaderLock(holder string, ago time.Duration) *coordinationv1.Lease {
 	for _, member := range []string{"flotilla-0", "flotilla-1"} {
-		s.at(member).Annotations[leaseapi.GatesAnnotation] = "kube-controller-manager"
+		s.at(member).Annotations[leaseapi.LeaderLocksAnnotation] = "kube-controller-manager"
 	}
 	lease := s.hold("kube-controller-manager", "x", 1)
 	lease.Spec.HolderIdentity, lease.Spec.RenewTime = ptr.To(holder), stampOf(s.now.Add(-ago))

@@ -36,11 +36,11 @@ type Reading struct {
 	Roster election.Roster
 	Known  []election.Member
 
-	leases  map[string]election.Observation
-	sorted  []election.Observation          // the fleet's, by name
-	foreign map[string]election.Observation // those with other names, among them the gates
-	gate    *GateView                       // the first gate that somebody else holds; nil if there is none
-	stop    *StopView                       // nil if nothing says that the fleet is stopped
+	leases     map[string]election.Observation
+	sorted     []election.Observation          // the fleet's, by name
+	foreign    map[string]election.Observation // those with other names, among them the leader locks
+	leaderLock *LeaderLockView                 // the first leader lock that somebody else holds; nil if there is none
+	stop       *StopView                       // nil if nothing says that the fleet is stopped
 	// lastRenewal is the latest renewal of any member; judgedByStamps tells whether AsOf is that, or follows from it.
 	lastRenewal    time.Time
 	judgedByStamps bool
@@ -107,7 +107,7 @@ func (r *Reading) complete() {
 	}
 	r.Roster = election.RosterFrom(r.Fleet, r.sorted, 0, r.AsOf)
 	r.Known = leaseapi.KnownMembers(r.Fleet, r.sorted)
-	r.gate = r.WaitsFor()
+	r.leaderLock = r.WaitsFor()
 	r.stop = r.Stop()
 	r.owners = nil
 	if r.Fault == nil {

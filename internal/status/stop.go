@@ -49,8 +49,8 @@ func (r *Reading) Stop() *StopView {
 // stops reports whether the members run nothing, or are about to, because the fleet is stopped.
 func (v *StopView) stops() bool { return v != nil && (v.Fault == "" || len(v.Still) > 0) }
 
-// Unfinished returns what is still to happen until a stopped fleet runs nothing and has released its gates; nil if all has
-// happened.
+// Unfinished returns what is still to happen until a stopped fleet runs nothing and has released
+// its leader locks; nil if all has happened.
 func (v *StopView) Unfinished(r *Reading) error {
 	var missing []string
 	for _, name := range v.Draining {
@@ -64,9 +64,9 @@ func (v *StopView) Unfinished(r *Reading) error {
 			return fmt.Errorf("shard Lease %s is still held by %s", Plain(o.Name), Plain(o.Holder))
 		}
 	}
-	for _, g := range r.Gates() {
-		if g.Held {
-			return fmt.Errorf("the gate, Lease %s, is still held by the fleet", g.Lease)
+	for _, l := range r.LeaderLocks() {
+		if l.Held {
+			return fmt.Errorf("the leader lock, Lease %s, is still held by the fleet", l.Lease)
 		}
 	}
 	return nil
@@ -83,21 +83,21 @@ func (r *Reading) heldBy(member string) int {
 	return n
 }
 
-// Leaders returns who holds the gates, in words.
+// Leaders returns who holds the leader locks, in words.
 func (r *Reading) Leaders() string {
 	var texts []string
-	for _, g := range r.Gates() {
+	for _, l := range r.LeaderLocks() {
 		switch {
-		case g.Holder == "":
-			texts = append(texts, fmt.Sprintf("the gate, Lease %s, is free: nobody runs its controllers", g.Lease))
-		case g.Held:
-			texts = append(texts, fmt.Sprintf("the gate, Lease %s, is held by the fleet", g.Lease))
+		case l.Holder == "":
+			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is free: nobody runs its controllers", l.Lease))
+		case l.Held:
+			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is held by the fleet", l.Lease))
 		default:
-			texts = append(texts, fmt.Sprintf("the gate, Lease %s, is held by %s", g.Lease, Plain(g.Holder)))
+			texts = append(texts, fmt.Sprintf("the leader lock, Lease %s, is held by %s", l.Lease, Plain(l.Holder)))
 		}
 	}
 	if len(texts) == 0 {
-		return "it has no gate"
+		return "it has no leader lock"
 	}
 	return strings.Join(texts, "; ")
 }
@@ -117,17 +117,17 @@ func (f *finder) stopped() {
 	if !v.stops() || len(v.Draining) > 0 {
 		return
 	}
-	for _, g := range r.Gates() {
-		if g.Holder != "" {
+	for _, l := range r.LeaderLocks() {
+		if l.Holder != "" {
 			continue
 		}
-		o := r.foreign[g.Lease]
+		o := r.foreign[l.Lease]
 		since, free := Stamp(o.RenewTime), max(0, r.AsOf.Sub(o.RenewTime))
 		if !o.Exists || since == nil {
 			since, free = nil, standsAfter
 		}
 		if free >= standsAfter {
-			f.add(severityFor(free), GateWithoutHolder, AboutLease, g.Lease, since, "the fleet is stopped, and nobody holds its gate, Lease %s: nobody runs the controllers", g.Lease)
+			f.add(severityFor(free), LeaderLockWithoutHolder, AboutLease, l.Lease, since, "the fleet is stopped, and nobody holds its leader lock, Lease %s: nobody runs the controllers", l.Lease)
 		}
 	}
 }

@@ -25,8 +25,9 @@ const (
 	StateWaiting State = "waiting"
 	// StateOlder: nobody holds the Lease yet, and a shard of an older generation still runs some of it.
 	StateOlder State = "older"
-	// StateGated: nobody of the fleet holds it, because somebody else holds the fleet's gate and runs the controllers.
-	StateGated State = "gated"
+	// StateLockedOut: nobody of the fleet holds it, because somebody else holds the fleet's leader
+	// lock and runs the controllers.
+	StateLockedOut State = "locked-out"
 	// StateStopped: nobody holds it, because an operator has stopped the fleet.
 	StateStopped State = "stopped"
 	// StateOrphan: no unexpired holder, neither of this shard nor of an older one that covers it.
@@ -45,8 +46,8 @@ type View struct {
 	Rings   []RingView   `json:"rings,omitempty"`
 	Older   []OlderView  `json:"older,omitempty"`
 	Members []MemberView `json:"members"`
-	// Gates are the Leases of others that the fleet waits for.
-	Gates []GateView `json:"gates,omitempty"`
+	// LeaderLocks are the Leases of others that the fleet waits for.
+	LeaderLocks []LeaderLockView `json:"leaderLocks,omitempty"`
 	// Stop is set if an operator has stopped the fleet.
 	Stop *StopView `json:"stop,omitempty"`
 	// Canary is set if the plan has one.
@@ -166,7 +167,7 @@ type MemberView struct {
 
 // Of returns the plan in force, who runs what, and what is wrong.
 func Of(r *Reading) View {
-	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: Members(r), Gates: r.Gates(), Stop: r.stop, Canary: r.Canary(), Findings: Findings(r), Now: r.Now}
+	v := View{Fleet: r.Fleet, AsOf: Stamp(r.AsOf), Members: Members(r), LeaderLocks: r.LeaderLocks(), Stop: r.stop, Canary: r.Canary(), Findings: Findings(r), Now: r.Now}
 	v.Warnings = warningsOf(v.Findings)
 	versions := Versions(r)
 	known := len(slices.DeleteFunc(slices.Clone(versions), func(v VersionView) bool { return v.Version == "" }))
@@ -247,8 +248,8 @@ func StateOf(r *Reading, o election.Observation, older bool) State {
 		return StateOlder
 	case r.stop.stops():
 		return StateStopped
-	case r.gate != nil:
-		return StateGated
+	case r.leaderLock != nil:
+		return StateLockedOut
 	default:
 		return StateOrphan
 	}

@@ -60,7 +60,7 @@ func Judge(opts Options, logs ...Log) (Report, error) {
 	}
 	c.judgeMembers()
 	c.judgeLeases()
-	c.judgeGateLeases()
+	c.judgeLeaderLockLeases()
 	c.judgeStrangers()
 	c.judgeWrites()
 	c.judgeOverlaps()
@@ -82,8 +82,8 @@ func newChecker(opts Options) *checker {
 		leases:         map[shard.ID]*leaseLog{},
 		facts:          map[shard.ID]fact{},
 		works:          map[Identity]*work{},
-		gates:          map[string]*gateLog{},
-		gated:          map[string][]string{},
+		leaderLocks:    map[string]*lockLog{},
+		awaited:        map[string][]string{},
 		members:        members{},
 		agents:         map[string]agentPart{},
 		strangers:      newStrangers(),
@@ -177,10 +177,10 @@ type checker struct {
 	planWrites []planWrite
 	facts      map[shard.ID]fact
 	works      map[Identity]*work
-	// gates are the foreign Leases of the log by name, gated the gates that an incarnation said
-	// that it waits for.
-	gates map[string]*gateLog
-	gated map[string][]string
+	// leaderLocks are the foreign Leases of the log by name, awaited the names of those
+	// that an incarnation said that it waits for.
+	leaderLocks map[string]*lockLog
+	awaited     map[string][]string
 	// members are the Leases of the fleet's members.
 	members members
 	strangers
@@ -234,7 +234,7 @@ func (c *checker) read(e event) error {
 		c.binaries.Insert(part.binary)
 	}
 	if e.ObjectRef.Resource == "leases" {
-		c.readGate(e)
+		c.readLeaderLock(e)
 		c.readMember(e)
 		if e.ObjectRef.Namespace != c.namespace {
 			// Leases of the same names elsewhere are none of the fleet's.

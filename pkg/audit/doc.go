@@ -23,18 +23,18 @@
 //   - Lease: (member, term) is what the shard's Lease said when the write took effect; see below.
 //   - End: the writer was not listed as ended when the write took effect, where a fleet has one
 //     heartbeat a member; see below.
-//   - Gate: where the member said on its own Lease that it waits for a foreign Lease, such as that
-//     of the stock controller manager's leader election (flotilla.dev/gates), that Lease named the
-//     fleet when the write took effect; see below.
+//   - Leader lock: where the member said on its own Lease that it waits for a foreign Lease, such
+//     as that of the stock controller manager's leader election (flotilla.dev/leader-locks), that
+//     Lease named the fleet when the write took effect; see below.
 //   - No overlap: a write under the claim of a shard does not take effect while another shard that covers some of the same is
 //     held by a claim that has begun to work; see below.
 //
 // Of the Leases themselves: a new holder has a greater term than the one before, no term ends
 // before the Lease was released or its spec had stood still for its duration by the API server's
-// clock, no term goes on after another has begun, and no shard's Lease is deleted, unless it was retired, nor that of the
-// plan. A fleet that has one heartbeat a member has other rules for the end of a term; see below.
-// The fleet takes no gate from a holder whose hold has not run out. Overlaps lists the pairs of
-// terms that these rules found in force at once.
+// clock, no term goes on after another has begun, and no shard's Lease is deleted, unless it was
+// retired, nor that of the plan. A fleet that has one heartbeat a member has other rules for the
+// end of a term; see below. The fleet takes no leader lock from a holder whose hold has not run
+// out. Overlaps lists the pairs of terms that these rules found in force at once.
 //
 // A write that arrived before the Lease write that ended its term was answered, and took effect after it, was on the wire
 // already, where no Lease can call it back. InFlight lists such writes, and those without a version that may have been such;
@@ -46,12 +46,13 @@
 // A write that arrived later and was accepted is a violation; one that was refused is counted in DeniedLate, by the
 // code of the answer, which shows what a fence in the API server has done.
 //
-// Of writes by members without the fence's part: only the fleet's own requests are allowed, which are those for its Leases
-// and its gates, Events, creating service accounts in kube-system, tokens, and reviews. Everything else went round the
-// fence. A member's request is known by the id of its token, if that is on a member's Lease; else by its binary, whatever that
-// is called: name, version, platform and commit in the User-Agent are those of requests with the fence's part, or of who
-// writes members' Leases. A stock controller manager may be such a build too; if one has held a gate, only tokens tell the two
-// apart, and Unnamed counts what came without one.
+// Of writes by members without the fence's part: only the fleet's own requests are allowed, which
+// are those for its Leases and its leader locks, Events, creating service accounts in kube-system,
+// tokens, and reviews. Everything else went round the fence. A member's request is known by the id
+// of its token, if that is on a member's Lease; else by its binary, whatever that is called: name,
+// version, platform and commit in the User-Agent are those of requests with the fence's part, or of
+// who writes members' Leases. A stock controller manager may be such a build too; if one has held a
+// leader lock, only tokens tell the two apart, and Unnamed counts what came without one.
 //
 // # How a write is joined with its Lease
 //
@@ -115,13 +116,13 @@
 // proof, or if the log lacks the member's Lease, who took the shard is undecided (end of the holder
 // not known). So is a hole in which the holder may have been listed.
 //
-// # Gates
+// # Leader locks
 //
-// A gate is no claim of one member: all hold it under the fleet's identity, so no write says by
-// which term of the gate it was made, and it is held against any. Somebody who clears or deletes
-// the gate while the fleet runs convicts the members of what they write until they hear of it: that
-// is what the rule is to show, and who did it must know. A write that was on the wire then is in
-// flight. That a gate has run out while nobody else took it is not judged.
+// A leader lock is no claim of one member: all hold it under the fleet's identity, so no write says
+// by which term of the leader lock it was made, and it is held against any. Somebody who clears or
+// deletes the leader lock while the fleet runs convicts the members of what they write until they
+// hear of it: that is what the rule is to show, and who did it must know. A write that was on the
+// wire then is in flight. That a leader lock has run out while nobody else took it is not judged.
 //
 // # Changes of the plan
 //

@@ -393,16 +393,16 @@ func TestHeartbeatsThatTheLogLacks(t *testing.T) {
 	}
 }
 
-// TestGatesOfWhoIsWrittenAgain has another member write a's Lease again, and know nothing of the
-// gates that a waits for.
-func TestGatesOfWhoIsWrittenAgain(t *testing.T) {
+// TestLeaderLocksOfWhoIsWrittenAgain has another member write a's Lease again, and know nothing of
+// the leader locks that a waits for.
+func TestLeaderLocksOfWhoIsWrittenAgain(t *testing.T) {
 	scene := takeover()
-	scene["a 0"] = scene["a 0"].notes(map[string]string{"flotilla.dev/gates": gateName})
+	scene["a 0"] = scene["a 0"].notes(map[string]string{"flotilla.dev/leader-locks": lockName})
 	scene["a 2"] = created(ofMember("flotilla-1", "flotilla-0", a, 0, 12, 2))
-	scene["a 4"] = scene["a 4"].notes(map[string]string{"flotilla.dev/gates": ""})
-	scene["gate"] = gate(stock, 8, 1)
+	scene["a 4"] = scene["a 4"].notes(map[string]string{"flotilla.dev/leader-locks": ""})
+	scene["leader-lock"] = lock(stock, 8, 1)
 	scene["x"] = write(a, lower, 1, low, 28, 9.9)
-	judged{want: []audit.Kind{audit.NotGated}}.check(t, scene)
+	judged{want: []audit.Kind{audit.LeaderLockNotHeld}}.check(t, scene)
 }
 
 // TestOldProtocol has the same Leases without the protocol: each shard's Lease is renewed, or runs

@@ -80,13 +80,13 @@ func TestLaterLog(t *testing.T) {
 	}
 }
 
-// TestLaterGate has a log that begins when a gate is held.
-func TestLaterGate(t *testing.T) {
-	shards := []line{waits(a, gateName), lease(lower, a, 1, 10, 10), write(a, lower, 1, low, 20, 11)}
-	renewed := asking(gate(gatekept, 30, 12), 25)
+// TestLaterLeaderLock has a log that begins when a leader lock is held.
+func TestLaterLeaderLock(t *testing.T) {
+	shards := []line{waits(a, lockName), lease(lower, a, 1, 10, 10), write(a, lower, 1, low, 20, 11)}
+	renewed := asking(lock(lockHolder, 30, 12), 25)
 	requireKinds(t, check(t, append(shards, renewed)...))
-	report := check(t, append(shards, asking(gate(stock, 30, 12), 25))...)
+	report := check(t, append(shards, asking(lock(stock, 30, 12), 25))...)
 	requireKinds(t, report)
 	requireDoubts(t, report, audit.LeaseHole)
-	requireKinds(t, check(t, append(shards, gate(stock, 30, 12))...), audit.NotGated)
+	requireKinds(t, check(t, append(shards, lock(stock, 30, 12))...), audit.LeaderLockNotHeld)
 }

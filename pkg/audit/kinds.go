@@ -21,8 +21,8 @@ const (
 	Unfenced Kind = "unfenced"
 	// TermReused: a Lease got a new holder without a greater term, or its term went back.
 	TermReused Kind = "term reused"
-	// TakenEarly: a Lease got a new holder before that of the old one had run out; of a gate, the
-	// fleet for its holder.
+	// TakenEarly: a Lease got a new holder before that of the old one had run out; of a leader
+	// lock, the fleet for its holder.
 	TakenEarly Kind = "taken early"
 	// HolderNotEnded: a shard's Lease was taken from a holder that had neither released it nor
 	// ended.
@@ -55,9 +55,9 @@ const (
 	WantedPodDeleted Kind = "wanted pod deleted"
 	// OwnedDeleted: the garbage collector deleted what had an owner.
 	OwnedDeleted Kind = "owned object deleted"
-	// NotGated: the member waits for a gate, a Lease of somebody else, which did not name the
-	// fleet.
-	NotGated Kind = "gate not held"
+	// LeaderLockNotHeld: the member waits for a leader lock, a Lease of somebody else, which did
+	// not name the fleet.
+	LeaderLockNotHeld Kind = "leader lock not held"
 	// LeaseDeleted: a shard's Lease, or that of the plan, was deleted, by whomever.
 	LeaseDeleted Kind = "Lease deleted"
 )
@@ -84,7 +84,7 @@ func Kinds() (violations, undecided []Kind) {
 			WrongRange, WrongScope, WrongController, NotHolder, UnknownShard, BadAgent,
 			Unfenced, TermReused, TakenEarly, HolderNotEnded, WriterEnded, EndedEarly, BeatAfterEnd, Overlapping, OverlappingShards, WrongLayout,
 			DuplicatePod, DuplicateReplicaSet, DuplicateJob, DuplicateSlice, WantedPodDeleted, OwnedDeleted,
-			NotGated, LeaseDeleted,
+			LeaderLockNotHeld, LeaseDeleted,
 		}, []Kind{
 			LeaseHole, LeaseUnanswered, EndUnknown, LongFlight, LateFlight,
 		}

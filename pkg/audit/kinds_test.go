@@ -80,8 +80,8 @@ var trips = map[audit.Kind]trip{
 	audit.WantedPodDeleted: inScene(does("delete", by1, "", "pods", pod("p0"), 105, 105)),
 	audit.OwnedDeleted: inScene(does("delete", agent(a, nodes, 1), "", "pods", pod("p0"), 105, 105).
 		with("user", map[string]any{"username": collector})),
-	audit.NotGated:     tripped(waits(a, gateName), lease(lower, a, 1, 10, 10), gate(stock, 6, 1), write(a, lower, 1, low, 35, 13)),
-	audit.LeaseDeleted: inHandoff(lease(lower, "", 1, 60, 8).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})),
+	audit.LeaderLockNotHeld: tripped(waits(a, lockName), lease(lower, a, 1, 10, 10), lock(stock, 6, 1), write(a, lower, 1, low, 35, 13)),
+	audit.LeaseDeleted:      inHandoff(lease(lower, "", 1, 60, 8).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})),
 }
 
 // doubts has the same for what is undecided.

@@ -125,8 +125,8 @@ type Counts struct {
 	VolumesUnknown int `json:"volumesUnknown"`
 	// ByController are requests whose controller was held against those that the Lease named.
 	ByController int `json:"byController"`
-	// Gated are writes that were held against a gate, for each gate once.
-	Gated int `json:"gated"`
+	// AgainstLeaderLock are writes that were held against a leader lock, for each leader lock once.
+	AgainstLeaderLock int `json:"againstLeaderLock"`
 	// PlansRefused are plans that somebody else than the fleet wrote and that could not follow the one in force.
 	PlansRefused int `json:"plansRefused"`
 	// Ended are incarnations that were listed as ended, each held against its heartbeats. Taken are

@@ -21,7 +21,8 @@ type strangers struct {
 	own map[string]int
 	// binaries have sent what only a member sends.
 	binaries sets.Set[string]
-	// published are the ids of tokens on members' Leases, named the gates that members wait for.
+	// published are the ids of tokens on members' Leases, named the leader locks that members wait
+	// for.
 	published, named sets.Set[string]
 	// others are the incarnations of other fleets' members: they have marks and Leases of their own.
 	others sets.Set[string]
@@ -50,7 +51,7 @@ func (c *checker) readUnmarked(e event) {
 }
 
 // isOwn reports whether a member may write it under no claim: the fleet's Leases, and the service accounts of controllers.
-// Gates are known once all has been read.
+// Leader locks are known once all has been read.
 func (c *checker) isOwn(e event) bool {
 	r := e.ObjectRef
 	switch r.Resource {
@@ -64,7 +65,7 @@ func (c *checker) isOwn(e event) bool {
 }
 
 // ofAnotherFleet reports whether a Lease says that it is another fleet's, of another name or in another namespace: one build may
-// serve several. It keeps who holds it, and which gates that one waits for.
+// serve several. It keeps who holds it, and which leader locks that one waits for.
 func (c *checker) ofAnotherFleet(e event) bool {
 	lease, err := e.lease()
 	if err != nil {
@@ -77,8 +78,8 @@ func (c *checker) ofAnotherFleet(e event) bool {
 	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
 		c.others.Insert(holder)
 	}
-	for _, gate := range gatesOf(e, lease) {
-		c.named.Insert(gate)
+	for _, lock := range leaderLocksOf(e, lease) {
+		c.named.Insert(lock)
 	}
 	return true
 }
@@ -108,31 +109,31 @@ func (c *checker) judgeStrangers() {
 	}
 	for _, u := range c.unmarked {
 		build, twin := c.binaries.Has(u.event.binary), twins.Has(u.event.binary)
-		gate := u.event.ObjectRef.Resource == "leases" && c.named.Has(gateKey(u.event, u.event.ObjectRef.Name))
+		lock := u.event.ObjectRef.Resource == "leases" && c.named.Has(lockKey(u.event, u.event.ObjectRef.Name))
 		switch ours := u.token != "" && c.published.Has(u.token) || build && !twin; {
 		case ours:
 			c.report.FleetOwn++
-		case build && u.token == "" && !gate:
+		case build && u.token == "" && !lock:
 			c.report.Unnamed++
 			continue
 		default:
 			continue // somebody else's
 		}
-		if gate {
+		if lock {
 			continue
 		}
 		c.convict(u.event, Unfenced, "user agent %q has no claim in it", u.agent)
 	}
 }
 
-// twins returns the binaries of members by which somebody else held a gate as well: a stock controller manager of the same
-// name, version and commit. Their tokens tell them apart.
+// twins returns the binaries of members by which somebody else held a leader lock as well: a stock
+// controller manager of the same name, version and commit. Their tokens tell them apart.
 func (c *checker) twins() sets.Set[string] {
 	twins := sets.New[string]()
 	for name := range c.named {
-		if g := c.gates[name]; g != nil {
-			for _, s := range g.states {
-				if s.holder != "" && s.holder != fleet.GateIdentity(c.fleet) {
+		if l := c.leaderLocks[name]; l != nil {
+			for _, s := range l.states {
+				if s.holder != "" && s.holder != fleet.LeaderLockIdentity(c.fleet) {
 					twins.Insert(s.event.binary)
 				}
 			}

@@ -23,10 +23,10 @@ func TestUnmarked(t *testing.T) {
 			return l.with("userAgent", strings.Replace(l["userAgent"].(string), client, agent, 1))
 		}
 		return []line{
-			renamed(waits(a, gateName)), renamed(lease(lower, a, 1, 10, 10)), renamed(gate(gatekept, 6, 1)), renamed(write(a, lower, 1, low, 20, 11)),
+			renamed(waits(a, lockName)), renamed(lease(lower, a, 1, 10, 10)), renamed(lock(lockHolder, 6, 1)), renamed(write(a, lower, 1, low, 20, 11)),
 		}
 	}
-	published := waits(a, gateName)
+	published := waits(a, lockName)
 	published["responseObject"].(map[string]any)["metadata"].(map[string]any)["annotations"].(map[string]any)["flotilla.dev/credential-ids"] = "JTI=1,JTI=2"
 	plain := request("update", "", "apps", "replicasets", low, "web", 12)
 	of := func(agent string) line { return plain.with("userAgent", agent) }
@@ -35,8 +35,8 @@ func TestUnmarked(t *testing.T) {
 			"name": name, "resourceVersion": "21", "labels": map[string]any{"flotilla.dev/fleet": "armada"}}})
 	}
 	guilty := []audit.Kind{audit.Unfenced}
-	twin := gate(stock, 4, 0.5).with("userAgent", pod+"/leader-election")
-	released := gate("", 5, 0.7).with("userAgent", pod+"/leader-election")
+	twin := lock(stock, 4, 0.5).with("userAgent", pod+"/leader-election")
+	released := lock("", 5, 0.7).with("userAgent", pod+"/leader-election")
 	tests := map[string]struct {
 		lines   []line
 		want    []audit.Kind
@@ -48,7 +48,7 @@ func TestUnmarked(t *testing.T) {
 		"another version's":              {lines: []line{of(strings.Replace(pod, "37", "36", 1))}},
 		"a kubelet's of that build":      {lines: []line{of(pod).with("user", map[string]any{"username": "system:node:n"})}},
 		"a Lease of the fleet":           {lines: []line{other("kube-system", fleetName+"-member-x")}},
-		"the gate":                       {lines: []line{request("update", pod, "coordination.k8s.io", "leases", "kube-system", gateName, 12).code(504)}},
+		"the leader lock":                {lines: []line{request("update", pod, "coordination.k8s.io", "leases", "kube-system", lockName, 12).code(504)}},
 		"another fleet's":                {lines: []line{other("kube-system", "armada-member-x")}},
 		"a Lease that nobody named":      {lines: []line{other("kube-system", "kube-scheduler")}, want: guilty},
 		"a node's Lease":                 {lines: []line{other("kube-node-lease", machine)}, want: guilty},
@@ -82,14 +82,14 @@ func TestTwoFleets(t *testing.T) {
 		return request("update", client+"/fleet-member/x", "coordination.k8s.io", "leases", namespace, fleet+"-member-armada-0", 1).with("responseObject", map[string]any{
 			"kind": "Lease", "metadata": map[string]any{
 				"name": fleet + "-member-armada-0", "resourceVersion": "5",
-				"labels": map[string]any{"flotilla.dev/fleet": fleet}, "annotations": map[string]any{"flotilla.dev/gates": "theirs"},
+				"labels": map[string]any{"flotilla.dev/fleet": fleet}, "annotations": map[string]any{"flotilla.dev/leader-locks": "theirs"},
 			},
 			"spec": map[string]any{"holderIdentity": other},
 		})
 	}
-	gate := request("update", client, "coordination.k8s.io", "leases", "kube-system", "theirs", 2)
+	lock := request("update", client, "coordination.k8s.io", "leases", "kube-system", "theirs", 2)
 	theirs := []line{
-		write(other, lower, 1, high, 40, 2), gate,
+		write(other, lower, 1, high, 40, 2), lock,
 		does("create", agent(other, lower, 1), "", "pods", pod("p3"), 41, 41),
 		does("delete", agent(other, lower, 1), "", "pods", pod("p0"), 105, 105),
 	}

@@ -15,7 +15,7 @@ import (
 func (v Verdict) WriteText(out io.Writer) error {
 	w := bufio.NewWriter(out)
 	c := v.Counts
-	fmt.Fprintf(w, "%d lines, %d writes held against their Lease: by version %d, by time %d; against a gate %d\n", c.Lines, v.Judged, c.ByVersion, c.ByTime, c.Gated)
+	fmt.Fprintf(w, "%d lines, %d writes held against their Lease: by version %d, by time %d; against a leader lock %d\n", c.Lines, v.Judged, c.ByVersion, c.ByTime, c.AgainstLeaderLock)
 	fmt.Fprintf(w, "not held against it: %d refused, %d Events, %d that store nothing, %d of the fleet's own\n", c.Refused, c.Events, c.StoreNothing, c.FleetOwn)
 	fmt.Fprintf(w, "after the Lease had run out and before anybody took it: %d; Lease writes without an answer: %d\n", c.Late, c.LeaseUnknown)
 	if c.Ended+c.Taken > 0 {

@@ -49,9 +49,9 @@ func (c *checker) judgeRange(f fact, w write) {
 	}
 }
 
-// judge holds a write against the Lease and the gates, and counts it.
+// judge holds a write against the Lease and the leader locks, and counts it.
 func (c *checker) judge(w write, f fact) {
-	c.judgeGates(w)
+	c.judgeLeaderLocks(w)
 	if term, ok := c.term(w.by); !ok {
 		c.convictUnlessHidden(w, "%s: the Lease never said so", w.by)
 	} else if c.judgeTerm(w, term) {

@@ -46,7 +46,7 @@
 // # Guarantees
 //
 //   - No call to the cloud begins for a shard that is not owned, nor while a stock leader holds the
-//     gate.
+//     leader lock.
 //   - Run of the fleet returns after every call to the cloud has.
 //
 // # Non-guarantees

@@ -37,15 +37,15 @@ const (
 	maxReplanInterval = 24 * time.Hour
 	maxRebalanceDelay = time.Hour
 
-	// noGate is the value of --gate-lease that stands for none.
-	noGate = "none"
+	// noLeaderLock is the value of --leader-lock that stands for none.
+	noLeaderLock = "none"
 )
 
 // fleetOptions are the options that upstream does not have.
 type fleetOptions struct {
 	name, member, node, zone                       string
 	shards                                         int
-	gates                                          []string
+	leaderLocks                                    []string
 	replanInterval, rebalanceDelay, handoffTimeout time.Duration
 	standby                                        bool
 }
@@ -89,7 +89,7 @@ func (o *fleetOptions) addFlags(fs *pflag.FlagSet) {
 		),
 	)
 	fs.StringArrayVar(
-		&o.gates, "gate-lease", o.gates,
+		&o.leaderLocks, "leader-lock", o.leaderLocks,
 		"A foreign Lease in the leader-election namespace that the fleet must hold while any "+
 			"member runs. By default it is the one of --leader-elect-resource-name: a stock "+
 			"cloud controller manager leads by that, so whichever of the two runs, the other "+
@@ -154,12 +154,12 @@ func (o *fleetOptions) validate(c *config.Config) error {
 			maxHandoffTimeout,
 		)
 	}
-	for _, gate := range o.gates {
-		if why := validation.IsDNS1123Subdomain(gate); len(why) > 0 {
-			fault("--gate-lease %q: must be the name of a Lease: %s", gate, strings.Join(why, "; "))
+	for _, leaderLock := range o.leaderLocks {
+		if why := validation.IsDNS1123Subdomain(leaderLock); len(why) > 0 {
+			fault("--leader-lock %q: must be the name of a Lease: %s", leaderLock, strings.Join(why, "; "))
 		}
-		if gate == noGate && len(o.gates) > 1 {
-			fault("--gate-lease %s: must be the only one", noGate)
+		if leaderLock == noLeaderLock && len(o.leaderLocks) > 1 {
+			fault("--leader-lock %s: must be the only one", noLeaderLock)
 		}
 	}
 	le := c.ComponentConfig.Generic.LeaderElection
@@ -177,7 +177,7 @@ func (o *fleetOptions) validate(c *config.Config) error {
 	if c.ComponentConfig.Generic.LeaderMigrationEnabled {
 		fault(
 			"--enable-leader-migration: a fleet does not migrate controllers one by one: name " +
-				"both Leases with --gate-lease, so that it waits until neither has another " +
+				"both Leases with --leader-lock, so that it waits until neither has another " +
 				"holder",
 		)
 	}
@@ -195,12 +195,12 @@ func timing(c *config.Config) election.Timing {
 
 // options returns those of the fleet that the flags ask for.
 func (o *fleetOptions) options(c *config.Config) flotilla.Options {
-	gates := o.gates
+	leaderLocks := o.leaderLocks
 	switch {
-	case len(gates) == 0:
-		gates = []string{c.ComponentConfig.Generic.LeaderElection.ResourceName}
-	case gates[0] == noGate:
-		gates = nil
+	case len(leaderLocks) == 0:
+		leaderLocks = []string{c.ComponentConfig.Generic.LeaderElection.ResourceName}
+	case leaderLocks[0] == noLeaderLock:
+		leaderLocks = nil
 	}
 	return flotilla.Options{
 		Fleet:     o.name,
@@ -208,7 +208,7 @@ func (o *fleetOptions) options(c *config.Config) flotilla.Options {
 		Member:    o.member, Node: o.node, Zone: o.zone,
 		Ranges:         o.shards,
 		Version:        version.Get().GitVersion,
-		Gates:          gates,
+		LeaderLocks:    leaderLocks,
 		Timing:         timing(c),
 		HandoffTimeout: o.handoffTimeout,
 		RebalanceDelay: flotilla.OrNever(o.rebalanceDelay),

@@ -37,16 +37,16 @@ func TestDefaultsHoldTheStockManagersLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := o.options(c)
-	if want := []string{"cloud-controller-manager"}; !slices.Equal(got.Gates, want) ||
+	if want := []string{"cloud-controller-manager"}; !slices.Equal(got.LeaderLocks, want) ||
 		got.Namespace != "kube-system" {
 		t.Errorf(
-			"the gates are %q in %q, want the Lease that a stock manager leads by", got.Gates,
+			"the leader locks are %q in %q, want the Lease that a stock manager leads by", got.LeaderLocks,
 			got.Namespace,
 		)
 	}
-	o.gates = []string{noGate}
-	if got := o.options(c); len(got.Gates) != 0 {
-		t.Errorf("--gate-lease=none: the gates are %q", got.Gates)
+	o.leaderLocks = []string{noLeaderLock}
+	if got := o.options(c); len(got.LeaderLocks) != 0 {
+		t.Errorf("--leader-lock=none: the leader locks are %q", got.LeaderLocks)
 	}
 	o.replanInterval, o.rebalanceDelay = 0, 0
 	got = o.options(c)
@@ -67,9 +67,9 @@ func TestFaultsNameTheFlag(t *testing.T) {
 		{func(o *fleetOptions, _ *config.Config) { o.member = "" }, "--member-name"},
 		{func(o *fleetOptions, _ *config.Config) { o.shards = 0 }, "--shards"},
 		{func(o *fleetOptions, _ *config.Config) {
-			o.gates = []string{"a", noGate}
-		}, "--gate-lease"},
-		{func(o *fleetOptions, _ *config.Config) { o.gates = []string{"a=b"} }, "--gate-lease"},
+			o.leaderLocks = []string{"a", noLeaderLock}
+		}, "--leader-lock"},
+		{func(o *fleetOptions, _ *config.Config) { o.leaderLocks = []string{"a=b"} }, "--leader-lock"},
 		{func(o *fleetOptions, _ *config.Config) { o.replanInterval = 1 }, "--replan-interval"},
 		{func(o *fleetOptions, _ *config.Config) { o.rebalanceDelay = -1 }, "--rebalance-delay"},
 		{func(o *fleetOptions, _ *config.Config) { o.handoffTimeout = 0 }, "--handoff-timeout"},

@@ -84,11 +84,12 @@
 // for how long its fence had been closed ([StoppedAnnotation]). These annotations go with the next
 // acquisition.
 //
-// # Gates
+// # Leader locks
 //
-// A [Gate] is a foreign Lease, that of the stock controller manager's leader election, which the fleet holds under one identity
-// that all members share and renew. A member's right to it ends RenewDeadline after a moment that is provably not later than
-// the write of the last renewal it knows of:
+// A [LeaderLock] is a foreign Lease, that of the stock controller manager's leader election, which
+// the fleet holds under one identity that all members share and renew. A member's right to it ends
+// RenewDeadline after a moment that is provably not later than the write of the last renewal it
+// knows of:
 //
 //   - the start of its own successful update; or
 //   - the start of an earlier live read, if that has not shown a renewal which a later read shows: the server that answered the
@@ -99,7 +100,7 @@
 // member stops first, by the same ratio of clock speeds as for claims:
 //
 //	member   |read |          |read: renewed
-//	         |------------------------------ RenewDeadline: gate not valid any more|
+//	         |------------------------------ RenewDeadline: leader lock not valid any more|
 //	others          |write
 //	standby                |sees the renewal --------------------------------- LeaseDuration: may acquire|
 //
@@ -112,17 +113,19 @@
 // absent one when it has been absent for LeaseDuration. If it names the fleet already, a right
 // begins by the same rule as it is extended.
 //
-// A term of a gate is known by leaseTransitions and acquireTime, and whoever else acquires changes them. So if somebody clears
-// or deletes the Lease, members may write it again in its term and all of them go on; until they see it done, their right is
-// suspended. What is said above of who edits or deletes Leases by hand holds here too, and more: stock standbys create an
-// absent Lease at once, and nothing can be done about it but to end.
+// A term of a leader lock is known by leaseTransitions and acquireTime, and whoever else acquires
+// changes them. So if somebody clears or deletes the Lease, members may write it again in its term
+// and all of them go on; until they see it done, their right is suspended. What is said above of
+// who edits or deletes Leases by hand holds here too, and more: stock standbys create an absent
+// Lease at once, and nothing can be done about it but to end.
 //
 // A Lease of a coordinated election is held in the same way. An API server that coordinates names
 // its candidate as preferredHolder of a Lease that the fleet holds, which changes neither holder
-// nor term, and is left as it is: a fleet gives a gate up when its last member leaves.
+// nor term, and is left as it is: a fleet gives a leader lock up when its last member leaves.
 //
-// The last member to leave clears the holder ([Gate.Release]); that it is the last, its caller must know. A member that is
-// starting just then, and holds already, is in the position of one whose Lease was cleared.
+// The last member to leave clears the holder ([LeaderLock.Release]); that it is the last, its
+// caller must know. A member that is starting just then, and holds already, is in the position of
+// one whose Lease was cleared.
 //
 // How long a stock leader goes on after it has lost the Lease is its own affair: client-go's elector believes to lead for up to
 // RetryPeriod + RenewDeadline from its last answer, so an answer that took longer than the three seconds which are left of the

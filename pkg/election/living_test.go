@@ -17,7 +17,7 @@ func fleetOf(tb testing.TB, members, shards int, clock Clock) *Observer {
 	tb.Helper()
 	random := rand.New(rand.NewPCG(uint64(members), uint64(shards)))
 	o, err := NewObserver(ObserverConfig{
-		Fleet: "f", Extra: []string{"f-gate"}, Client: leasetest.NewStore().Client("o"), Clock: clock,
+		Fleet: "f", Extra: []string{"f-lock"}, Client: leasetest.NewStore().Client("o"), Clock: clock,
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -39,7 +39,7 @@ func fleetOf(tb testing.TB, members, shards int, clock Clock) *Observer {
 	for i := range shards {
 		see(shardLease(i), holder())
 	}
-	see("f-gate", "m-0_0")
+	see("f-lock", "m-0_0")
 	see(shardLease(shards), "not-an-incarnation")
 	o.Missing(shardLease(0), "1")
 	return o

@@ -31,7 +31,7 @@ type LeaseReader interface {
 type ObserverConfig struct {
 	// Fleet is the fleet's name; the observer keeps the Leases whose names begin with "<fleet>-". Required.
 	Fleet string
-	// Extra are the full names of further Leases to keep, a gate for example. Default: none.
+	// Extra are the full names of further Leases to keep, a leader lock for example. Default: none.
 	Extra []string
 	// Client reads the Leases of the fleet's namespace. Required.
 	Client LeaseReader

@@ -89,7 +89,8 @@ const (
 	ReasonWorkReturned Reason = "work-returned"
 	// ReasonRevoked: ClaimantConfig.Revoked was closed.
 	ReasonRevoked Reason = "revoked"
-	// ReasonRenewDeadline: no heartbeat was confirmed in time; for a gate, no renewal succeeded in time.
+	// ReasonRenewDeadline: no heartbeat was confirmed in time; for a leader lock, no renewal
+	// succeeded in time.
 	ReasonRenewDeadline Reason = "renew-deadline"
 	// ReasonOtherHolder: the Lease names another holder.
 	ReasonOtherHolder Reason = "other-holder"

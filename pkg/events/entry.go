@@ -53,8 +53,8 @@ func (e entry) kind() string {
 
 // entryOf returns what to say of an event in a fleet.
 func entryOf(of string, e fleet.Event) entry {
-	if rest, gate := strings.CutPrefix(string(e.Type), string(fleet.EventGate)); gate {
-		return ofGate(election.EventType(rest), e)
+	if rest, lock := strings.CutPrefix(string(e.Type), string(fleet.EventLeaderLock)); lock {
+		return ofLeaderLock(election.EventType(rest), e)
 	}
 	if e.ID != (shard.ID{}) {
 		if said := ofShard(e); said.message != "" {
@@ -226,19 +226,19 @@ func ofLease(e fleet.Event) entry {
 	return entry{}
 }
 
-func ofGate(what election.EventType, e fleet.Event) entry {
+func ofLeaderLock(what election.EventType, e fleet.Event) entry {
 	switch what {
 	case election.EventAcquired:
-		return line("Gate is held by the fleet", "duration", e.Duration).event("GateHeld", "%s holds it from now on", e.Holder)
+		return line("Leader lock is held by the fleet", "duration", e.Duration).event("LeaderLockHeld", "%s holds it from now on", e.Holder)
 	case election.EventSuspended:
-		return line("Gate was cleared or deleted, taking it back", "reason", e.Reason).failure(nil)
+		return line("Leader lock was cleared or deleted, taking it back", "reason", e.Reason).failure(nil)
 	case election.EventEnded:
-		return line("Gate lost: all claims end", "reason", e.Reason, "holder", e.Holder, "duration", e.Duration).failure(nil).
-			warn("GateLost", "lost: %s (holder %q)", e.Reason, e.Holder)
+		return line("Leader lock lost: all claims end", "reason", e.Reason, "holder", e.Holder, "duration", e.Duration).failure(nil).
+			warn("LeaderLockLost", "lost: %s (holder %q)", e.Reason, e.Holder)
 	case election.EventWaiting:
-		return line("Waiting for the gate", "reason", e.Reason, "holder", e.Holder)
+		return line("Waiting for the leader lock", "reason", e.Reason, "holder", e.Holder)
 	case election.EventFailed:
-		return line("Request for the gate failed", "action", e.Action.String()).failure(e.Err)
+		return line("Request for the leader lock failed", "action", e.Action.String()).failure(e.Err)
 	}
 	return entry{}
 }

@@ -87,13 +87,13 @@ func (r *Recorder) isRepeated(e fleet.Event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch e.Type {
-	case election.EventFailed, fleet.EventGate + election.EventFailed:
+	case election.EventFailed, fleet.EventLeaderLock + election.EventFailed:
 		why := apierrors.ReasonForError(e.Err)
 		last, failing := r.failing[e.Name]
 		r.failing[e.Name] = why
 		return failing && last == why
 	case election.EventAcquired, election.EventRenewed, election.EventReleased, election.EventAsked, fleet.EventForgotten,
-		fleet.EventGate + election.EventAcquired, fleet.EventGate + election.EventRenewed:
+		fleet.EventLeaderLock + election.EventAcquired, fleet.EventLeaderLock + election.EventRenewed:
 		delete(r.failing, e.Name)
 	}
 	return false

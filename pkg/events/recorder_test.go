@@ -89,8 +89,8 @@ func TestWhatIsSaid(t *testing.T) {
 	}
 	vacant := &fleet.Acquisition{How: fleet.HowVacant, Why: fleet.WhyNew}
 	gone := errors.New("the shard is not in the plan")
-	gate := func(kind election.EventType, e election.Event) fleet.Event {
-		e.Type = fleet.EventGate + kind
+	lock := func(kind election.EventType, e election.Event) fleet.Event {
+		e.Type = fleet.EventLeaderLock + kind
 		return lease("stock", e)
 	}
 	for name, tc := range map[string]struct {
@@ -174,16 +174,16 @@ func TestWhatIsSaid(t *testing.T) {
 		"not fenced": {lease("flotilla-member-b", election.Event{Type: fleet.EventFenceRefused, Holder: "b_1", Err: gone}),
 			`"msg"="Could not fence a dead member, its Leases have expired all the same" "error"="the shard is not in the plan" "lease"="flotilla-member-b" "member"="a" "term"=2 "incarnation"="b_1"`,
 			"Warning NotFenced b_1 could not be fenced: the shard is not in the plan"},
-		"gate held": {gate(election.EventAcquired, election.Event{Holder: "flotilla_fleet"}),
-			`"level"=0 "msg"="Gate is held by the fleet" "lease"="stock" "member"="a" "term"=2 "duration"="0s"`, "Normal GateHeld flotilla_fleet holds it from now on"},
-		"gate lost": {gate(election.EventEnded, election.Event{Reason: election.ReasonOtherHolder, Holder: "x"}),
-			`"msg"="Gate lost: all claims end" "error"=null "lease"="stock" "member"="a" "term"=2 "reason"="other-holder" "holder"="x" "duration"="0s"`,
-			`Warning GateLost lost: other-holder (holder "x")`},
-		"gate waited for": {gate(election.EventWaiting, election.Event{Reason: election.ReasonHeld, Holder: "x"}),
-			`"level"=0 "msg"="Waiting for the gate" "lease"="stock" "member"="a" "term"=2 "reason"="held" "holder"="x"`, ""},
-		"gate cleared": {gate(election.EventSuspended, election.Event{Reason: election.ReasonCleared}),
-			`"msg"="Gate was cleared or deleted, taking it back" "error"=null "lease"="stock" "member"="a" "term"=2 "reason"="cleared"`, ""},
-		"gate renewed": {gate(election.EventRenewed, election.Event{}), "", ""},
+		"leader lock held": {lock(election.EventAcquired, election.Event{Holder: "flotilla_fleet"}),
+			`"level"=0 "msg"="Leader lock is held by the fleet" "lease"="stock" "member"="a" "term"=2 "duration"="0s"`, "Normal LeaderLockHeld flotilla_fleet holds it from now on"},
+		"leader lock lost": {lock(election.EventEnded, election.Event{Reason: election.ReasonOtherHolder, Holder: "x"}),
+			`"msg"="Leader lock lost: all claims end" "error"=null "lease"="stock" "member"="a" "term"=2 "reason"="other-holder" "holder"="x" "duration"="0s"`,
+			`Warning LeaderLockLost lost: other-holder (holder "x")`},
+		"leader lock waited for": {lock(election.EventWaiting, election.Event{Reason: election.ReasonHeld, Holder: "x"}),
+			`"level"=0 "msg"="Waiting for the leader lock" "lease"="stock" "member"="a" "term"=2 "reason"="held" "holder"="x"`, ""},
+		"leader lock cleared": {lock(election.EventSuspended, election.Event{Reason: election.ReasonCleared}),
+			`"msg"="Leader lock was cleared or deleted, taking it back" "error"=null "lease"="stock" "member"="a" "term"=2 "reason"="cleared"`, ""},
+		"leader lock renewed": {lock(election.EventRenewed, election.Event{}), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := listen(0)

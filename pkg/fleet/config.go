@@ -69,13 +69,14 @@ type Config struct {
 	Node, Zone string
 	// Rings are the names of the rings that the member serves. Default: all.
 	Rings []string
-	// Gates are the names of foreign Leases that the fleet must hold while any member runs. Default: none.
-	Gates []string
-	// GateDelay is how long nobody else must have kept a gate before a fleet of which nothing runs
-	// begins: the stock controller manager releases its Lease as it begins to stop, and not when it
-	// has stopped. A Lease that was absent, or that expired, has been free for longer. Default 0;
-	// must not be negative.
-	GateDelay time.Duration
+	// LeaderLocks are the names of foreign Leases that the fleet must hold while any member runs.
+	// Default: none.
+	LeaderLocks []string
+	// LeaderLockDelay is how long nobody else must have kept a leader lock before a fleet of which
+	// nothing runs begins: the stock controller manager releases its Lease as it begins to stop,
+	// and not when it has stopped. A Lease that was absent, or that expired, has been free for
+	// longer. Default 0; must not be negative.
+	LeaderLockDelay time.Duration
 	// Replanning is what this member does as the planner.
 	Replanning Replanning
 	// CensusInterval is how often holders say what their shards weigh. A sixth of it after they have begun they do so for the

@@ -11,25 +11,25 @@
 //     member renews it, the member waits: two processes of one name must not both
 //     claim.
 //  3. The plan is read from its Lease; a member of a fleet that has none writes the first.
-//  4. The gates are held, where there are any. Until then the caches of what the ring gives to this member are kept warm,
-//     and nothing is claimed.
+//  4. The leader locks are held, where there are any. Until then the caches of what the ring gives
+//     to this member are kept warm, and nothing is claimed.
 //  5. One claimant a shard, each wanting its Lease if the ring gives the shard to
 //     this member, and one for the plan's Lease, whose holder plans.
 //
 // Stopping goes the other way, and nothing is skipped: the member leaves the roster,
 // so that the others prepare for its shards; each shard is handed over when its next
 // owner asks, or unasked when HandoffTimeout has passed; then the member's Lease is
-// released, and by the last member the gates; then the observer ends.
+// released, and by the last member the leader locks; then the observer ends.
 //
 // # A stop
 //
 // An operator may stop the fleet by an annotation on the plan's Lease ([leaseapi.StopAnnotation]).
-// Every member then releases all shards, ends its gates, and says on its Lease that it is still
-// ([leaseapi.StillAnnotation]). Who reads, in one list, that every live member is still and no shard
-// is held, releases the gates as they are in that list: a write since then refuses it. A member
-// that is to work again first takes back what it says, and then waits for new gates, with nothing
-// that it prepared before. A claim that is acquired meanwhile sees the stop when it looks before it
-// runs anything.
+// Every member then releases all shards, stops keeping its leader locks, and says on its Lease that
+// it is still ([leaseapi.StillAnnotation]). Who reads, in one list, that every live member is still
+// and no shard is held, releases the leader locks as they are in that list: a write since then
+// refuses it. A member that is to work again first takes back what it says, and then waits for new
+// leader locks, with nothing that it prepared before. A claim that is acquired meanwhile sees the
+// stop when it looks before it runs anything.
 //
 // # A handoff
 //
@@ -64,7 +64,8 @@
 //     the plan on the Lease and work by none. The log and flotilla_fleet_foreign_members say so.
 //   - While the fleet is stopped nothing runs. A stop that cannot be read changes nothing; a member that has just started
 //     and cannot read it works only if others do.
-//   - While any shard's work runs, every gate is held, and no write passes the fence while one is not.
+//   - While any shard's work runs, every leader lock is held, and no write passes the fence while
+//     one is not.
 //   - Where the API server enforces the fence of deploy/fence, no shard of a dead member
 //     runs before that member has been fenced for FenceDelay, and no credential is used
 //     that could not be fenced. A member that has been fenced ends.

@@ -38,9 +38,11 @@ type preparation struct {
 	// began is when it did, and derived whether its caches may be filled from what others had read since the shard had no holder.
 	began   time.Time
 	derived bool
-	// gated is set if the gates were not held when the preparation began: others than the fleet's members have written since.
-	gated bool
-	// under is the hold of the gates in which it began. In another one others may have written too.
+	// unsecured is set if the leader locks were not held when the preparation began: others than
+	// the fleet's members have written since.
+	unsecured bool
+	// under is the hold of the leader locks in which it began. In another one others may have
+	// written too.
 	under *hold
 
 	cancel context.CancelFunc
@@ -67,7 +69,7 @@ func (m *Member) overtime() time.Duration {
 // newPreparation returns one that has not been built.
 func (r *shardRunner) newPreparation() (*preparation, error) {
 	m := r.member
-	fence, err := fence.New(fence.Config{Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock, Permit: m.gates.permit, OnRefused: r.refusedWrite})
+	fence, err := fence.New(fence.Config{Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock, Permit: m.leaderLocks.permit, OnRefused: r.refusedWrite})
 	if err != nil {
 		return nil, err
 	}
@@ -177,8 +179,8 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	warming, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.cancel = cancel
-	p.under = m.gates.current()
-	p.gated = !p.under.isOpen()
+	p.under = m.leaderLocks.current()
+	p.unsecured = !p.under.isSecured()
 	p.began = m.config.Clock.Now()
 	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
 	p.term, p.followed = lease.Transitions, leaseapi.SaysRunning(lease)
@@ -319,9 +321,9 @@ func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *prepa
 	writes, left := claim.Before().Writes()
 	var unknown error
 	switch {
-	case p.gated:
-		unknown = errors.New("it was begun before the fleet held the gates")
-	case p.under != r.member.gates.current():
+	case p.unsecured:
+		unknown = errors.New("it was begun before the fleet held the leader locks")
+	case p.under != r.member.leaderLocks.current():
 		unknown = errors.New("it was begun before the fleet was stopped and started again")
 	case !left:
 		unknown = fmt.Errorf("the last holder, %q, did not leave what it wrote last", claim.Before().Holder)

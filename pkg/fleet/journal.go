@@ -76,8 +76,9 @@ type Transition struct {
 // to the next and on to a third as one step, and a takeover as a handover if the holder was heard of until shortly before.
 func (m *Member) Journal() []Transition { return m.journal.list() }
 
-// Observed returns what this member has observed of the fleet's Leases and gates, sorted by name, and the time by its clock:
-// the moment that the observations' own times are to be compared with. The slice must not be changed.
+// Observed returns what this member has observed of the fleet's Leases and leader locks, sorted by
+// name, and the time by its clock: the moment that the observations' own times are to be compared
+// with. The slice must not be changed.
 func (m *Member) Observed() ([]election.Observation, time.Time) {
 	return m.observer.List(), m.config.Clock.Now()
 }

@@ -34,7 +34,7 @@ func (m *Member) turned() (oldest time.Time, loop string) {
 
 // Live returns nil unless the member's loop, which turns at least once a lease duration whatever the API server does, has not
 // turned for three: then the process is wedged, and to end it is all that helps. A member that waits, for its Lease, a plan or
-// a gate, is live.
+// a leader lock, is live.
 func (m *Member) Live() error { return m.pulse.check(m.config.Clock, m.config.Timing) }
 
 func (p *pulse) check(clock election.Clock, timing election.Timing) error {

@@ -28,14 +28,14 @@ type Member struct {
 	lastPlan    atomic.Pointer[lastPlan]
 	covers      covers
 	// catalogue is what it says of its build on its Lease.
-	catalogue string
-	wishes    atomic.Pointer[assignment.Assignment]
-	prospects prospects
-	fencing   *fencing
-	gates     *gates
-	stopping  stopping
-	journal   *journal
-	readiness readiness
+	catalogue   string
+	wishes      atomic.Pointer[assignment.Assignment]
+	prospects   prospects
+	fencing     *fencing
+	leaderLocks *leaderLocks
+	stopping    stopping
+	journal     *journal
+	readiness   readiness
 	// slots has room for as many as prepare at a time.
 	slots chan struct{}
 	lists lists
@@ -93,8 +93,8 @@ func New(c Config) (*Member, error) {
 	if c.Enforced == nil {
 		c.Enforced = func() bool { return false }
 	}
-	if c.FenceDelay < 0 || c.GateDelay < 0 {
-		return nil, fmt.Errorf("fleet member: FenceDelay is %v and GateDelay %v, must not be negative", c.FenceDelay, c.GateDelay)
+	if c.FenceDelay < 0 || c.LeaderLockDelay < 0 {
+		return nil, fmt.Errorf("fleet member: FenceDelay is %v and LeaderLockDelay %v, must not be negative", c.FenceDelay, c.LeaderLockDelay)
 	}
 	if c.FenceDelay > c.HandoffTimeout {
 		return nil, fmt.Errorf("fleet member: FenceDelay is %v, must be at most HandoffTimeout, %v", c.FenceDelay, c.HandoffTimeout)
@@ -105,7 +105,7 @@ func New(c Config) (*Member, error) {
 	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
 	m.wishes.Store(&assignment.Assignment{})
 	var err error
-	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.Gates, Client: c.Leases, Clock: c.Clock})
+	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.LeaderLocks, Client: c.Leases, Clock: c.Clock})
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func New(c Config) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.gates, err = m.newGates()
+	m.leaderLocks, err = m.newLeaderLocks()
 	return m, err
 }
 
@@ -152,20 +152,20 @@ func (m *Member) Run(ctx context.Context) error {
 
 	memberCtx, stopMembership := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopMembership()
-	gatesCtx, stopGates := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopGates()
-	ended, gatesEnded := make(chan error, 1), make(chan error, 1)
+	leaderLocksCtx, stopLeaderLocks := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLeaderLocks()
+	ended, leaderLocksEnded := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- m.membership.Run(memberCtx) }()
-	go func() { gatesEnded <- m.gates.run(gatesCtx) }()
+	go func() { leaderLocksEnded <- m.leaderLocks.run(leaderLocksCtx) }()
 	err := m.lead(ctx)
 	m.membership.Leave()
 	stopMembership()
 	lost := <-ended
-	// Last of all: while the gates are held nobody else runs what the fleet does.
-	stopGates()
-	err = errors.Join(err, <-gatesEnded)
+	// Last of all: while the leader locks are held nobody else runs what the fleet does.
+	stopLeaderLocks()
+	err = errors.Join(err, <-leaderLocksEnded)
 	if err == nil && lost == nil {
-		m.gates.release(context.WithoutCancel(ctx))
+		m.leaderLocks.release(context.WithoutCancel(ctx))
 	}
 	if failure := m.failure.Load(); lost != nil && failure != nil {
 		lost = fmt.Errorf("%w; the last request for its Lease failed: %w", lost, *failure)
@@ -205,7 +205,7 @@ func (m *Member) lead(ctx context.Context) error {
 	case <-m.membership.Joined():
 	case <-m.membership.Lost():
 		return nil
-	case <-m.gates.lost:
+	case <-m.leaderLocks.lost:
 		return nil // its Lease, which another incarnation may hold still, is not wanted any more
 	case <-ctx.Done():
 		return nil

@@ -165,7 +165,7 @@ func (m *Member) reportPlan(kind election.EventType, err error) {
 // memberAnnotations are what a member says of itself on its Lease.
 func (m *Member) memberAnnotations() map[string]string {
 	a := map[string]string{
-		leaseapi.RingsAnnotation: m.config.rings(), leaseapi.GatesAnnotation: strings.Join(m.config.Gates, ","),
+		leaseapi.RingsAnnotation: m.config.rings(), leaseapi.LeaderLocksAnnotation: strings.Join(m.config.LeaderLocks, ","),
 		leaseapi.PlanAnnotation: "", leaseapi.GenerationAnnotation: "", leaseapi.RefusedAnnotation: "",
 		leaseapi.CatalogueAnnotation: m.catalogue, leaseapi.FormatAnnotation: leaseapi.PlanFormat, leaseapi.StillAnnotation: m.stopping.annotation(),
 		leaseapi.UseAnnotation: "", leaseapi.HealthAnnotation: "", leaseapi.NodeAnnotation: m.config.Node, leaseapi.ZoneAnnotation: m.config.Zone,

@@ -9,9 +9,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// prospects are what a member that waits for the gates expects to own once they open: what it prepares for. The members of a
-// fresh fleet come one after the other. If each prepared for what the roster of the moment gives it, the first would list
-// the whole cluster, and most of what all of them list would be dropped again.
+// prospects are what a member that waits for the leader locks expects to own once the fleet holds
+// them: what it prepares for. The members of a fresh fleet come one after the other. If each
+// prepared for what the roster of the moment gives it, the first would list the whole cluster, and
+// most of what all of them list would be dropped again.
 type prospects struct {
 	// crew are the incarnations that will be active then, and since is when they became these.
 	crew  []string
@@ -20,7 +21,8 @@ type prospects struct {
 	wishes assignment.Assignment
 }
 
-// settling is how long the roster must have been the same before a member that waits for the gates prepares by it.
+// settling is how long the roster must have been the same before a member that waits for the leader
+// locks prepares by it.
 func (m *Member) settling() time.Duration { return 2 * m.config.Timing.RetryPeriod }
 
 // look computes the wishes for a roster in which those that are joining count as active, if its members have been the same

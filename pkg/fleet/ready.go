@@ -34,8 +34,8 @@ func (r *readiness) complete() {
 	r.once, r.since, r.hidden = true, nil, time.Time{}
 }
 
-// hide records that something else is wrong than that shards are not run. A Lease or a gate that
-// comes and goes gives no shard more time.
+// hide records that something else is wrong than that shards are not run. A Lease or a leader lock
+// that comes and goes gives no shard more time.
 func (r *readiness) hide(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +116,7 @@ func (m *Member) Complete() error {
 	if stop := m.Stopped(); stop != nil {
 		return m.stoppedBy(*stop)
 	}
-	pending := m.gates.pending(m.config.Clock.Now())
+	pending := m.leaderLocks.pending(m.config.Clock.Now())
 	if !m.started.Load() {
 		err := fmt.Errorf("member %s has not joined the fleet %s", m.config.Member, m.config.Fleet)
 		if failure := m.failure.Load(); failure != nil {

@@ -70,7 +70,7 @@ func TestReadyThroughATakeover(t *testing.T) {
 }
 
 // TestPatienceIsNotRenewed: a member that is stuck with a shard gets no more time by a Lease or a
-// gate that flickers; after an outage that was as long as the patience it does.
+// leader lock that flickers; after an outage that was as long as the patience it does.
 func TestPatienceIsNotRenewed(t *testing.T) {
 	stuck := missingError{"a", []shard.ID{{Ring: "namespaces", Name: "00"}}}
 	other := missingError{"a", []shard.ID{{Ring: "namespaces", Name: "01"}}}

@@ -72,9 +72,9 @@ type Counted struct {
 	Namespaces int
 }
 
-// GateState is what a member knows of one gate.
-type GateState struct {
-	// Lease is the gate's name.
+// LeaderLockState is what a member knows of one leader lock.
+type LeaderLockState struct {
+	// Lease is the leader lock's name.
 	Lease string
 	// Held tells whether the fleet holds it now; Holder is who the Lease names.
 	Held   bool
@@ -85,24 +85,24 @@ type GateState struct {
 	Live bool
 }
 
-// gateSilence is how long a holder of a gate may be silent and count as live, whatever its Lease
-// declares.
-const gateSilence = time.Minute
+// leaderLockSilence is how long a holder of a leader lock may be silent and count as live, whatever
+// its Lease declares.
+const leaderLockSilence = time.Minute
 
-// Gates returns the state of every gate, in the order of Config.Gates.
-func (m *Member) Gates() []GateState {
+// LeaderLocks returns the state of every leader lock, in the order of Config.LeaderLocks.
+func (m *Member) LeaderLocks() []LeaderLockState {
 	now := m.config.Clock.Now()
-	states := make([]GateState, 0, len(m.config.Gates))
-	for i, gate := range m.gates.current().all {
-		name := m.config.Gates[i]
-		states = append(states, GateState{Lease: name, Held: gate.Valid(now), Holder: gate.Holder(), Live: m.isRenewed(m.observer.Get(name), now)})
+	states := make([]LeaderLockState, 0, len(m.config.LeaderLocks))
+	for i, lock := range m.leaderLocks.current().all {
+		name := m.config.LeaderLocks[i]
+		states = append(states, LeaderLockState{Lease: name, Held: lock.Valid(now), Holder: lock.Holder(), Live: m.isRenewed(m.observer.Get(name), now)})
 	}
 	return states
 }
 
-// isRenewed reports whether a gate has a holder that renews it.
-func (m *Member) isRenewed(gate election.Observation, now time.Time) bool {
-	return m.isHeld(gate, now) && now.Sub(gate.Seen) < max(gateSilence, m.config.Timing.LeaseDuration)
+// isRenewed reports whether a leader lock has a holder that renews it.
+func (m *Member) isRenewed(lock election.Observation, now time.Time) bool {
+	return m.isHeld(lock, now) && now.Sub(lock.Seen) < max(leaderLockSilence, m.config.Timing.LeaseDuration)
 }
 
 // Roster returns the live members, as this member sees them now.

@@ -50,14 +50,14 @@ func (s stopState) next(lease election.Observation, othersWork bool) stopState {
 
 // stopping is a member's part in a stop. Its methods are safe for concurrent use.
 //
-//	         StopAnnotation            nothing held, nothing runs           all members are still
-//	working ───────────────▶ draining ───────────────────────────▶ still ─────────────────────────▶ gates released
-//	   ▲                         │                                   │
-//	   └─────────────────────────┴───────────────────────────────────┘ no StopAnnotation
+//	        StopAnnotation          nothing held, nothing runs       all members are still
+//	working ─────────────▶ draining ─────────────────────────▶ still ────────────────────▶ released
+//	   ▲                       │                                 │
+//	   └───────────────────────┴─────────────────────────────────┘ no StopAnnotation
 //
-// A member that is still has ended its gates before its Lease says so, and its Lease does not say
-// so any more before it takes them again. So whoever reads in one list that every live member is
-// still may release the gates as they are there.
+// A member that is still has stopped keeping its leader locks before its Lease says so, and its
+// Lease does not say so any more before it takes them again. So whoever reads in one list that
+// every live member is still may release the leader locks as they are there.
 type stopping struct {
 	// stilled receives after the member has become still.
 	stilled chan struct{}
@@ -220,14 +220,15 @@ func (m *Member) untilStill(ctx context.Context) {
 }
 
 // standStill returns when the fleet is not stopped and the member's Lease does not say that it is
-// still, or ctx has ended. Until then it releases the gates as soon as every member is still.
+// still, or ctx has ended. Until then it releases the leader locks as soon as every member is
+// still.
 func (m *Member) standStill(ctx context.Context) {
 	changed, stop := m.observer.Subscribe(func(string) bool { return true })
 	defer stop()
 	var tried time.Time
 	for ctx.Err() == nil {
 		m.lookForStop(ctx)
-		// Who does not know of the stop yet, and has not joined, takes a gate again that it
+		// Who does not know of the stop yet, and has not joined, takes a leader lock again that it
 		// sees cleared.
 		if now := m.config.Clock.Now(); m.rest(ctx, false) && m.Stopped() != nil && now.Sub(tried) >= m.config.Timing.RetryPeriod && m.mayRelease() {
 			tried = now
@@ -255,40 +256,40 @@ func (m *Member) rewish() {
 	}
 }
 
-// mayRelease reports whether a gate names the fleet, and all members are still.
+// mayRelease reports whether a leader lock names the fleet, and all members are still.
 func (m *Member) mayRelease() bool {
 	return m.allStill() == nil &&
-		slices.ContainsFunc(m.config.Gates, func(name string) bool { return m.observer.Get(name).Holder == GateIdentity(m.config.Fleet) })
+		slices.ContainsFunc(m.config.LeaderLocks, func(name string) bool { return m.observer.Get(name).Holder == LeaderLockIdentity(m.config.Fleet) })
 }
 
-// releaseStopped releases those gates that name the fleet if all members are still, by a list of
-// now. Of members that do so at once, one is first.
+// releaseStopped releases those leader locks that name the fleet if all members are still, by a
+// list of now. Of members that do so at once, one is first.
 func (m *Member) releaseStopped(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	list, err := m.list(ctx, metav1.ListOptions{})
 	if err != nil {
-		logger.Error(err, "Could not read whether all members are still, leaving the gates as they are")
+		logger.Error(err, "Could not read whether all members are still, leaving the leader locks as they are")
 		return
 	}
 	m.observeAll(list)
 	if !m.mayRelease() {
 		return
 	}
-	h := m.gates.current()
-	for i, gate := range slices.Backward(h.all) {
-		name := m.config.Gates[i]
+	h := m.leaderLocks.current()
+	for i, lock := range slices.Backward(h.all) {
+		name := m.config.LeaderLocks[i]
 		item := slices.IndexFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Name == name })
-		if item < 0 || election.RecordFrom(&list.Items[item]).Holder != GateIdentity(m.config.Fleet) {
+		if item < 0 || election.RecordFrom(&list.Items[item]).Holder != LeaderLockIdentity(m.config.Fleet) {
 			continue
 		}
 		releasing, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
-		switch err := gate.ReleaseAt(releasing, &list.Items[item]); {
-		case errors.Is(err, election.ErrGateBusy):
-			logger.V(2).Info("Another member has released the gate, or keeps it", "lease", name)
+		switch err := lock.ReleaseAt(releasing, &list.Items[item]); {
+		case errors.Is(err, election.ErrLeaderLockBusy):
+			logger.V(2).Info("Another member has released the leader lock, or keeps it", "lease", name)
 		case err != nil:
-			logger.Error(err, "Could not release the gate, trying again", "lease", name)
+			logger.Error(err, "Could not release the leader lock, trying again", "lease", name)
 		default:
-			logger.Info("Released the gate: the fleet is stopped, and all members are still", "lease", name)
+			logger.Info("Released the leader lock: the fleet is stopped, and all members are still", "lease", name)
 		}
 		cancel()
 	}
@@ -321,7 +322,7 @@ func (m *Member) stoppedBy(stop leaseapi.Stop) error {
 		return fmt.Errorf("%w%s: member %s has not yet released all of its shards", errStopped, stop, member)
 	}
 	err := fmt.Errorf("%w%s: member %s stands by", errStopped, stop, member)
-	if pending := m.gates.pending(now); pending != nil {
+	if pending := m.leaderLocks.pending(now); pending != nil {
 		err = fmt.Errorf("%w: %w", err, pending)
 	}
 	return err

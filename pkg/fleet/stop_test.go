@@ -88,11 +88,12 @@ func TestStopState(t *testing.T) {
 	}
 }
 
-// TestStopAndStart: all members end their work, the gates are released once and stay free, the members live on as standbys
-// that say why, and begin again, as after any wait at the gate.
+// TestStopAndStart: all members end their work, the leader locks are released once and stay free,
+// the members live on as standbys that say why, and begin again, as after any wait for the leader
+// lock.
 func TestStopAndStart(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
-		processes := []*process{s.launch("a", gated("main", "second")), s.launch("b", gated("main", "second")), s.launch("c", gated("main", "second"))}
+		processes := []*process{s.launch("a", withLeaderLocks("main", "second")), s.launch("b", withLeaderLocks("main", "second")), s.launch("c", withLeaderLocks("main", "second"))}
 		pass(time.Minute)
 		s.allHeld("a", "b", "c")
 		before := s.counts()
@@ -102,12 +103,12 @@ func TestStopAndStart(t *testing.T) {
 		s.isHeld("main", "")
 		s.isHeld("second", "")
 		if wrote := s.counts().version - before.version; wrote != len(s.plan.Shards()) {
-			t.Errorf("%d of %d shards wrote as they ended: the gates must be held until all have", wrote, len(s.plan.Shards()))
+			t.Errorf("%d of %d shards wrote as they ended: the leader locks must be held until all have", wrote, len(s.plan.Shards()))
 		}
 		version := s.store.Get("main").ResourceVersion
 		pass(time.Minute)
 		if again := s.store.Get("main").ResourceVersion; again != version {
-			t.Errorf("the gate was written after it had been released: version %s, before %s", again, version)
+			t.Errorf("the leader lock was written after it had been released: version %s, before %s", again, version)
 		}
 		for _, m := range processes {
 			if err := m.Ready(); !errors.Is(err, errStopped) || !strings.Contains(err.Error(), "since 2026-11-24T08:50:00Z by alice@laptop: member "+m.config.Member+" stands by") {
@@ -140,7 +141,7 @@ func TestStopAndStart(t *testing.T) {
 		}
 		for _, m := range processes {
 			if err := m.Ready(); err == nil || !strings.Contains(err.Error(), `is held by "stock_1"`) {
-				t.Errorf("%s waits for the gate, ready: %v", m.config.Member, err)
+				t.Errorf("%s waits for the leader lock, ready: %v", m.config.Member, err)
 			}
 		}
 		s.stockWrites()
@@ -157,8 +158,8 @@ func TestStopAndStart(t *testing.T) {
 	})
 }
 
-// TestStopWithoutGates ends all work as well.
-func TestStopWithoutGates(t *testing.T) {
+// TestStopWithoutLeaderLocks ends all work as well.
+func TestStopWithoutLeaderLocks(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
 		s.launch("b", nil)
@@ -177,12 +178,12 @@ func TestStopWithoutGates(t *testing.T) {
 	})
 }
 
-// TestStopWaitsForEveryMember: the gate is not released while a member that lives does not say that it is still, whatever
-// that runs.
+// TestStopWaitsForEveryMember: the leader lock is not released while a member that lives does not
+// say that it is still, whatever that runs.
 func TestStopWaitsForEveryMember(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
-		s.launch("a", gated("main"))
-		s.launch("b", gated("main"))
+		s.launch("a", withLeaderLocks("main"))
+		s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
 		old := foreign(election.MemberLease("flotilla", "old"), "old_0123")
 		old.Annotations = map[string]string{election.StateAnnotation: string(election.MemberJoining)}
@@ -203,7 +204,7 @@ func TestStopWaitsForEveryMember(t *testing.T) {
 // TestStopWaitsForShards: nor while the Lease of a shard has a live holder, of whatever plan.
 func TestStopWaitsForShards(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
-		s.launch("a", gated("main"))
+		s.launch("a", withLeaderLocks("main"))
 		pass(time.Minute)
 		held := foreign("flotilla-namespaces-old", "b_0123")
 		held.Labels = map[string]string{leaseapi.FleetLabel: "flotilla", leaseapi.RingLabel: "namespaces", leaseapi.ShardLabel: "old"}
@@ -220,7 +221,7 @@ func TestStopWaitsForShards(t *testing.T) {
 // TestStoppedMembersComeAndGo: a stop outlives the members, and a member that comes takes nothing.
 func TestStoppedMembersComeAndGo(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
-		a, b := s.launch("a", gated("main")), s.launch("b", gated("main"))
+		a, b := s.launch("a", withLeaderLocks("main")), s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
 		s.setStop(aStop)
 		pass(2 * time.Second)
@@ -229,8 +230,8 @@ func TestStoppedMembersComeAndGo(t *testing.T) {
 		<-a.ended
 		<-b.ended
 		s.isHeld("main", "")
-		s.launch("a", gated("main"))
-		c := s.launch("c", gated("main"))
+		s.launch("a", withLeaderLocks("main"))
+		c := s.launch("c", withLeaderLocks("main"))
 		pass(time.Minute)
 		s.allHeldByNobody()
 		s.isHeld("main", "")
@@ -246,15 +247,15 @@ func TestStoppedMembersComeAndGo(t *testing.T) {
 // TestStopThatCannotBeRead changes nothing, of a fleet that works and of one that is stopped.
 func TestStopThatCannotBeRead(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
-		s.launch("a", gated("main"))
-		b := s.launch("b", gated("main"))
+		s.launch("a", withLeaderLocks("main"))
+		b := s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
 		s.setStop("true")
 		pass(time.Minute)
 		s.allHeld("a", "b")
 		b.stop()
 		<-b.ended
-		s.launch("b", gated("main"))
+		s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
 		s.allHeld("a", "b")
 
@@ -275,8 +276,8 @@ func TestStopThatCannotBeRead(t *testing.T) {
 // TestStopOutlivesThePlansLease: whoever deletes it, or takes the plan away, does not start the fleet.
 func TestStopOutlivesThePlansLease(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
-		s.launch("a", gated("main"))
-		s.launch("b", gated("main"))
+		s.launch("a", withLeaderLocks("main"))
+		s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
 		s.setStop(aStop)
 		pass(5 * time.Second)
@@ -301,7 +302,7 @@ func TestStopOutlivesThePlansLease(t *testing.T) {
 }
 
 // TestStopsAtRandom has an operator stop and start a fleet at any moment while members come and go and requests get lost. A
-// stock leader takes the gate whenever it is free, and must find that nobody works.
+// stock leader takes the leader lock whenever it is free, and must find that nobody works.
 func TestStopsAtRandom(t *testing.T) {
 	for range histories() {
 		seed := rand.Uint64()
@@ -317,7 +318,7 @@ func TestStopsAtRandom(t *testing.T) {
 func stops(t *testing.T, s *world, random *rand.Rand) {
 	launched := map[string]*process{}
 	launch := func(name string) {
-		launched[name] = s.launch(name, func(c *Config) { c.Gates, c.Standby = []string{"main"}, random.IntN(2) == 0 })
+		launched[name] = s.launch(name, func(c *Config) { c.LeaderLocks, c.Standby = []string{"main"}, random.IntN(2) == 0 })
 	}
 	launch("a")
 	launch("b")
@@ -372,7 +373,7 @@ func stops(t *testing.T, s *world, random *rand.Rand) {
 	s.isHeld("main", "flotilla_fleet")
 }
 
-// stockLeader takes the gate whenever it is free, and leads for a while.
+// stockLeader takes the leader lock whenever it is free, and leads for a while.
 type stockLeader struct {
 	s      *world
 	random *rand.Rand

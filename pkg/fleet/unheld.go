@@ -35,8 +35,8 @@ func (r *shardRunner) unheldByOthers(lease election.Observation) time.Time {
 // the plan was adopted. Not seen are Leases of other shards that were deleted, under which two may run anyway.
 func (r *shardRunner) unheldSince(since time.Time) time.Time {
 	m := r.member
-	plan, held := m.inForce.Load(), m.gates.current()
-	if plan.settled.IsZero() || !held.isOpen() {
+	plan, held := m.inForce.Load(), m.leaderLocks.current()
+	if plan.settled.IsZero() || !held.isSecured() {
 		return time.Time{}
 	}
 	all := []time.Time{since, plan.settled, held.since}

@@ -54,12 +54,13 @@ func TestUnheld(t *testing.T) {
 	})
 }
 
-// TestUnheldBehindTheGate has the stock controller manager write until it releases its Lease, long after those of the shards.
-func TestUnheldBehindTheGate(t *testing.T) {
+// TestUnheldWhileWaitingForLeaderLock has the stock controller manager write until it releases its
+// Lease, long after those of the shards.
+func TestUnheldWhileWaitingForLeaderLock(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.store.Put(foreign("kube-controller-manager", "stock_1"))
 		s.launch("a", func(c *Config) {
-			c.Gates, c.GateDelay = []string{"kube-controller-manager"}, 3*time.Second
+			c.LeaderLocks, c.LeaderLockDelay = []string{"kube-controller-manager"}, 3*time.Second
 			coldUnheld(c)
 		})
 		pass(5 * time.Minute)
@@ -68,7 +69,7 @@ func TestUnheldBehindTheGate(t *testing.T) {
 		s.stockWrites() // it had not stopped yet
 		pass(time.Minute)
 		s.allHeld("a")
-		s.requireUnheld("after the gate", len(s.plan.Shards()))
+		s.requireUnheld("after the leader lock", len(s.plan.Shards()))
 	})
 }
 

@@ -22,7 +22,7 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 	defer m.pulse.rest()
 	for {
 		m.pulse.beat(m.config.Clock.Now())
-		opened, began := m.gates.opening(), m.config.Clock.Now()
+		secured, began := m.leaderLocks.awaited(), m.config.Clock.Now()
 		due := began.Add(m.wish(ctx, claimCtx))
 		if done() {
 			return
@@ -32,7 +32,7 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 		if took := m.config.Clock.Now().Sub(began); took > 0 {
 			m.pause(ctx, min(2*took, mostPause, m.config.Timing.RetryPeriod/4))
 		}
-		if !m.idle(ctx, changed, opened, due) {
+		if !m.idle(ctx, changed, secured, due) {
 			return
 		}
 	}
@@ -43,7 +43,7 @@ const mostPause = 500 * time.Millisecond
 
 // idle returns true when there may be something to wish, and at due at the latest; false when ctx has ended or the membership is
 // lost. The loop comes round meanwhile: heartbeats are sent only while it does.
-func (m *Member) idle(ctx context.Context, changed, opened <-chan struct{}, due time.Time) bool {
+func (m *Member) idle(ctx context.Context, changed, secured <-chan struct{}, due time.Time) bool {
 	for {
 		now := m.config.Clock.Now()
 		m.pulse.beat(now)
@@ -51,7 +51,7 @@ func (m *Member) idle(ctx context.Context, changed, opened <-chan struct{}, due 
 		select {
 		case <-changed:
 		case <-m.runners.left:
-		case <-opened:
+		case <-secured:
 		case <-timer.C():
 			if m.config.Clock.Now().Before(due) {
 				continue
@@ -95,8 +95,8 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	if m.config.Standby && !halts {
 		next = w.Standbys(plan, named)
 	}
-	open, followed := m.gates.open(), m.isFollowed(roster)
-	if !open && !halts {
+	secured, followed := m.leaderLocks.isSecured(), m.isFollowed(roster)
+	if !secured && !halts {
 		m.prospects.look(plan, roster.Grown(), known, holders, now, m.settling())
 	}
 	for _, r := range m.runners.list() {
@@ -107,19 +107,19 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 			r.wish(election.Keep, false, false, false)
 		case r.isShunned(), followed && !r.running.Load():
 			r.wish(election.Leave, false, false, false)
-		case !open:
+		case !secured:
 			// Somebody else runs all of it still. What is to be ours is kept warm until then.
 			r.wish(election.Leave, false, false, m.prospects.wishes.Owner(r.shard.ID) == m.config.Member)
 		default:
 			m.wishOf(r, w, next, roster, now)
 		}
 	}
-	m.started.Store(m.started.Load() || open)
+	m.started.Store(m.started.Load() || secured)
 	if halts {
 		m.restIfDrained(ctx)
 		return m.config.Timing.RetryPeriod
 	}
-	if left := m.prospects.since.Add(m.settling()).Sub(now); !open && left > 0 {
+	if left := m.prospects.since.Add(m.settling()).Sub(now); !secured && left > 0 {
 		return min(left, m.config.Timing.RetryPeriod)
 	}
 	if next := roster.NextChange(); next.After(now) {

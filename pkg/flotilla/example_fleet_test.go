@@ -21,14 +21,14 @@ func ExampleOptions() {
 	}
 	test := flotilla.Options{
 		Fleet: "certs", Namespace: "default", Member: "test", Ranges: 2,
-		GateDelay: flotilla.Never, RebalanceDelay: flotilla.Never, ReplanInterval: flotilla.Never,
+		LeaderLockDelay: flotilla.Never, RebalanceDelay: flotilla.Never, ReplanInterval: flotilla.Never,
 	}
 	wrong := flotilla.Options{Fleet: "certs", Namespace: "certs", Member: "certs-0", Ranges: 2000}
 	for _, options := range []flotilla.Options{large, test, wrong} {
 		_, err := flotilla.New(&rest.Config{}, options)
 		fmt.Println(err)
 	}
-	fmt.Println(flotilla.DefaultGateDelay, flotilla.DefaultRebalanceDelay, flotilla.DefaultReplanInterval)
+	fmt.Println(flotilla.DefaultLeaderLockDelay, flotilla.DefaultRebalanceDelay, flotilla.DefaultReplanInterval)
 	fmt.Println(flotilla.DefaultHandoffTimeout, flotilla.DefaultHandoffs)
 	// Output:
 	// <nil>

@@ -29,7 +29,7 @@ func Example() {
 	}
 	f, err := flotilla.New(config, flotilla.Options{
 		Fleet: "certs", Namespace: "certs", Member: os.Getenv("POD_NAME"),
-		Gates: []string{"certs-leader"}, // the Lease of the leader election that there was before
+		LeaderLocks: []string{"certs-leader"}, // the Lease of the leader election that there was before
 	})
 	if err != nil {
 		log.Fatal(err)

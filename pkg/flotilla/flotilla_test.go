@@ -50,7 +50,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"dots in the member", func(o *Options) { o.Member = "node-1.example.com" }, nil},
 		{"too many ranges", func(o *Options) { o.Ranges = 1025 }, []string{"Options.Ranges", "1025", "1 to 1024"}},
 		{"fewer than no ranges", func(o *Options) { o.Ranges = -1 }, []string{"Options.Ranges", "-1"}},
-		{"a gate that is no Lease", func(o *Options) { o.Gates = []string{"a/b"} }, []string{"Options.Gates", `"a/b"`}},
+		{"a leader lock that is no Lease", func(o *Options) { o.LeaderLocks = []string{"a/b"} }, []string{"Options.LeaderLocks", `"a/b"`}},
 		{"negative handoff", func(o *Options) { o.HandoffTimeout = -1 }, []string{"Options.HandoffTimeout"}},
 		{"a ring", func(o *Options) { o.Rings = []string{"namespaces"} }, nil},
 		{"a ring that is none", func(o *Options) { o.Rings = []string{"*"} }, []string{"Options.Rings", `"*"`, "names of rings"}},

@@ -19,15 +19,15 @@ import (
 
 // Defaults of [Options].
 const (
-	DefaultRanges         = 16
-	DefaultRebalanceDelay = 10 * time.Second
-	DefaultReplanInterval = 5 * time.Minute
-	DefaultGateDelay      = 500 * time.Millisecond
-	DefaultHandoffTimeout = fleet.DefaultHandoffTimeout
-	DefaultHandoffs       = fleet.DefaultHandoffs
+	DefaultRanges          = 16
+	DefaultRebalanceDelay  = 10 * time.Second
+	DefaultReplanInterval  = 5 * time.Minute
+	DefaultLeaderLockDelay = 500 * time.Millisecond
+	DefaultHandoffTimeout  = fleet.DefaultHandoffTimeout
+	DefaultHandoffs        = fleet.DefaultHandoffs
 )
 
-// Never as Options.ReplanInterval, RebalanceDelay or GateDelay stands for no such interval or
+// Never as Options.ReplanInterval, RebalanceDelay or LeaderLockDelay stands for no such interval or
 // delay.
 const Never time.Duration = -1
 
@@ -61,14 +61,15 @@ type Options struct {
 	// Rings are the names of the rings of the plan that this member serves: members of one fleet may
 	// serve different ones. Default: all.
 	Rings []string
-	// Gates are Leases in Namespace that the fleet holds while it runs anything. The Lease of the
-	// leader election that the program had before keeps the old leader and the fleet apart, in
+	// LeaderLocks are Leases in Namespace that the fleet holds while it runs anything. The Lease of
+	// the leader election that the program had before keeps the old leader and the fleet apart, in
 	// both directions. Default: none.
-	Gates []string
-	// GateDelay is how long nobody else must have held a gate before the fleet begins. A leader on
-	// client-go that releases its Lease while its controllers are still ending needs as long as that
-	// takes; one on controller-runtime releases it afterwards. Default DefaultGateDelay.
-	GateDelay time.Duration
+	LeaderLocks []string
+	// LeaderLockDelay is how long nobody else must have held a leader lock before the fleet begins.
+	// A leader on client-go that releases its Lease while its controllers are still ending needs as
+	// long as that takes; one on controller-runtime releases it afterwards. Default
+	// DefaultLeaderLockDelay.
+	LeaderLockDelay time.Duration
 	// Timing of all claims. Default: [election.DefaultTiming], that of Kubernetes' own components.
 	Timing election.Timing
 	// HandoffTimeout is how long a controller may go on writing when its shard is to be handed
@@ -152,7 +153,7 @@ func (o Options) complete() (Options, error) {
 		o.Observe = func(fleet.Event) {}
 	}
 	o.RebalanceDelay = orDefault(o.RebalanceDelay, DefaultRebalanceDelay)
-	o.GateDelay = orDefault(o.GateDelay, DefaultGateDelay)
+	o.LeaderLockDelay = orDefault(o.LeaderLockDelay, DefaultLeaderLockDelay)
 	o.ReplanInterval = orDefault(o.ReplanInterval, DefaultReplanInterval)
 	if o.HandoffTimeout == 0 {
 		o.HandoffTimeout = DefaultHandoffTimeout
@@ -173,8 +174,8 @@ func (o Options) complete() (Options, error) {
 	}
 	refuse("Options.Namespace", o.Namespace, validation.IsDNS1123Label(o.Namespace))
 	refuse("Options.Member", o.Member, validation.IsDNS1123Subdomain(o.Member))
-	for _, gate := range o.Gates {
-		refuse("Options.Gates", gate, validation.IsDNS1123Subdomain(gate))
+	for _, lock := range o.LeaderLocks {
+		refuse("Options.LeaderLocks", lock, validation.IsDNS1123Subdomain(lock))
 	}
 	if o.Ranges < 1 || o.Ranges > shard.MaxShards {
 		errs = append(errs, fmt.Errorf("Options.Ranges is %d: must be 1 to %d", o.Ranges, shard.MaxShards))

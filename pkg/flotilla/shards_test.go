@@ -118,8 +118,8 @@ func TestAllOptionsReachTheMember(t *testing.T) {
 	f := newFleet(t, func(o *Options) {
 		o.Fleet, o.Namespace, o.Member = "fleet", "namespace", "member"
 		o.Node, o.Zone, o.Standby = "node", "zone", true
-		o.Rings, o.Gates = []string{"ranges"}, []string{"gate"}
-		o.GateDelay, o.ReplanInterval, o.RebalanceDelay = 1*time.Second, 2*time.Second, 3*time.Second
+		o.Rings, o.LeaderLocks = []string{"ranges"}, []string{"leader-lock"}
+		o.LeaderLockDelay, o.ReplanInterval, o.RebalanceDelay = 1*time.Second, 2*time.Second, 3*time.Second
 		o.FenceDelay, o.ShutdownTimeout, o.HandoffTimeout = 4*time.Second, 5*time.Second, 6*time.Second
 		o.Handoffs, o.Timing = 7, timing
 		o.Enforced = func() bool { return true }
@@ -131,8 +131,8 @@ func TestAllOptionsReachTheMember(t *testing.T) {
 	want := reflect.ValueOf(fleet.Config{
 		Fleet: "fleet", Member: "member", Node: "node", Zone: "zone",
 		Plan: shards.Plan, Catalogue: shards.Catalogue,
-		Rings: []string{"ranges"}, Gates: []string{"gate"}, Leases: leases,
-		GateDelay: 1 * time.Second, Replanning: fleet.Replanning{Interval: 2 * time.Second},
+		Rings: []string{"ranges"}, LeaderLocks: []string{"leader-lock"}, Leases: leases,
+		LeaderLockDelay: 1 * time.Second, Replanning: fleet.Replanning{Interval: 2 * time.Second},
 		RebalanceDelay: 3 * time.Second, FenceDelay: 4 * time.Second,
 		ShutdownTimeout: 5 * time.Second, HandoffTimeout: 6 * time.Second,
 		Handoffs: 7, Timing: timing, Standby: true, Clock: f.options.Clock,

@@ -73,10 +73,10 @@ func New(
 	m.inner = inner
 	// Sees to it that the caches have been filled once Warm returns, whatever setup adds.
 	nothing := manager.RunnableFunc(func(context.Context) error { return nil })
-	if err := inner.Add(m.gate(nothing)); err != nil {
+	if err := inner.Add(m.untilOwned(nothing)); err != nil {
 		return nil, fmt.Errorf("manager of shard %s: %w", s, err)
 	}
-	face := &gatedManager{Manager: inner, m: m}
+	face := &deferringManager{Manager: inner, m: m}
 	if err := errors.Join(setup(face), face.misuse()); err != nil {
 		return nil, fmt.Errorf("setting up the manager of shard %s: %w", s, err)
 	}

@@ -72,7 +72,7 @@ func TestSelectorsAreAllowed(t *testing.T) {
 
 // TestWebhooksOfAShardAreRefused has a setup function that would serve webhooks from each shard.
 func TestWebhooksOfAShardAreRefused(t *testing.T) {
-	g := &gatedManager{}
+	g := &deferringManager{}
 	if err := g.misuse(); err != nil {
 		t.Error(err)
 	}

@@ -20,7 +20,7 @@ var errEnded = errors.New("the manager has ended by itself")
 // shardManager is the Manager of one shard as a controller of the fleet.
 //
 // The Manager is started once, by Warm or else by Run, and goes on until Run's context ends or
-// Close is called. What must not work before the shard is owned waits at a gate; see gated.
+// Close is called. What must not work before the shard is owned is held back; see deferred.
 type shardManager struct {
 	shard *flotilla.Shard
 	inner manager.Manager

@@ -44,7 +44,7 @@ func TestAHandlerThatHangsIsNamed(t *testing.T) {
 		var began time.Duration
 		start := time.Now()
 		close(m.owned)
-		g := m.gate(ctrlmanager.RunnableFunc(func(context.Context) error { began = time.Since(start); return nil }))
+		g := m.untilOwned(ctrlmanager.RunnableFunc(func(context.Context) error { began = time.Since(start); return nil }))
 		if err := g.Start(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -123,9 +123,9 @@ func collectFleet(out samples, source *Source) {
 	for state, n := range count {
 		out.gauge(members, float64(n), state)
 	}
-	for _, gate := range member.Gates() {
-		out.gauge(gateHeld, toFloat(gate.Held), gate.Lease)
-		out.gauge(gateLive, toFloat(gate.Live), gate.Lease)
+	for _, lock := range member.LeaderLocks() {
+		out.gauge(leaderLockHeld, toFloat(lock.Held), lock.Lease)
+		out.gauge(leaderLockLive, toFloat(lock.Live), lock.Lease)
 	}
 }
 

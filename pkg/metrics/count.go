@@ -15,10 +15,10 @@ import (
 
 // Kinds of Leases.
 const (
-	kindMember = "member"
-	kindShard  = "shard"
-	kindPlan   = "plan"
-	kindGate   = "gate"
+	kindMember     = "member"
+	kindShard      = "shard"
+	kindPlan       = "plan"
+	kindLeaderLock = "leader-lock"
 )
 
 // Results of requests, and of acquisitions.
@@ -124,7 +124,7 @@ func (m *Metrics) observe(ring string, phase fleet.Phase, took time.Duration) {
 func (m *Metrics) countRequest(e fleet.Event) {
 	kind := m.kindOf(e)
 	action, result := strings.ToLower(e.Action.String()), resultOK
-	switch election.EventType(strings.TrimPrefix(string(e.Type), string(fleet.EventGate))) {
+	switch election.EventType(strings.TrimPrefix(string(e.Type), string(fleet.EventLeaderLock))) {
 	case election.EventAcquired, election.EventRenewed, election.EventReleased, election.EventAsked:
 	case election.EventConflict:
 		result = resultConflict
@@ -160,8 +160,8 @@ func (m *Metrics) kindOf(e fleet.Event) string {
 	switch {
 	case e.ID != (shard.ID{}), e.Type == fleet.EventRetired:
 		return kindShard
-	case strings.HasPrefix(string(e.Type), string(fleet.EventGate)):
-		return kindGate
+	case strings.HasPrefix(string(e.Type), string(fleet.EventLeaderLock)):
+		return kindLeaderLock
 	case e.Name == leaseapi.PlanLease(m.options.Fleet):
 		return kindPlan
 	default:
@@ -188,8 +188,8 @@ func (m *Metrics) zero(member *fleet.Member) {
 		m.plans.WithLabelValues(string(result))
 	}
 	kinds := []string{kindMember, kindShard, kindPlan}
-	if len(member.Gates()) > 0 {
-		kinds = append(kinds, kindGate)
+	if len(member.LeaderLocks()) > 0 {
+		kinds = append(kinds, kindLeaderLock)
 	}
 	for _, kind := range kinds {
 		for _, action := range []election.Action{election.Acquire, election.Renew} {
@@ -209,7 +209,7 @@ func (m *Metrics) zeroRings() {
 	plan, _ := source.Member.Plan()
 	for _, ring := range plan.Rings {
 		for _, reason := range []fence.Refusal{
-			fence.RefusedClosed, fence.RefusedExpired, fence.RefusedGate,
+			fence.RefusedClosed, fence.RefusedExpired, fence.RefusedLeaderLock,
 		} {
 			m.refusedWrites.WithLabelValues(ring.Name, string(reason))
 		}

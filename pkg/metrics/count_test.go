@@ -114,12 +114,12 @@ func TestCount(t *testing.T) {
 			[]value{request("plan", "renew", "ok")},
 		},
 		{
-			ofOther(fleet.EventGate+election.EventRenewed, "stock", election.Renew, nil),
-			[]value{request("gate", "renew", "ok")},
+			ofOther(fleet.EventLeaderLock+election.EventRenewed, "stock", election.Renew, nil),
+			[]value{request("leader-lock", "renew", "ok")},
 		},
 		{
-			ofOther(fleet.EventGate+election.EventFailed, "stock", election.Acquire, nil),
-			[]value{request("gate", "acquire", "failed")},
+			ofOther(fleet.EventLeaderLock+election.EventFailed, "stock", election.Acquire, nil),
+			[]value{request("leader-lock", "acquire", "failed")},
 		},
 		{
 			ofOther(fleet.EventPlanWritten, "flotilla-plan", none, conflict),
@@ -145,9 +145,9 @@ func TestCount(t *testing.T) {
 		},
 		{
 			ofShard(election.Event{
-				Type: fleet.EventWriteRefused, Reason: election.Reason(fence.RefusedGate),
+				Type: fleet.EventWriteRefused, Reason: election.Reason(fence.RefusedLeaderLock),
 			}),
-			[]value{of(1, "fence_refused_writes_total", "ring", "namespaces", "reason", "gate")},
+			[]value{of(1, "fence_refused_writes_total", "ring", "namespaces", "reason", "leader-lock")},
 		},
 		{
 			ofShard(election.Event{Type: fleet.EventPrepared, Duration: 4 * time.Second}),

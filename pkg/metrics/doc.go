@@ -17,8 +17,8 @@
 //   - The package has no state of its own and registers nothing by itself. A process may have the
 //     metrics of many members: each in a registry of its own, or under a prefix of its own, or in a
 //     registerer that adds a label (prometheus.WrapRegistererWith).
-//   - Labels are bounded: a ring, a shard of the plan, a Lease that is a gate, a controller of the
-//     plan, or one of a few words. No label is a namespace, a member or a generation.
+//   - Labels are bounded: a ring, a shard of the plan, a Lease that is a leader lock, a controller
+//     of the plan, or one of a few words. No label is a namespace, a member or a generation.
 //   - Series of a shard are there while the shard is in the plan or runs here, and no longer. Those
 //     of counters and histograms by ring stay.
 //   - Counters that an alert may wait for are there with 0 before what they count has happened,

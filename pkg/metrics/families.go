@@ -111,10 +111,10 @@ var (
 	stopped = read("fleet_stopped", gauge,
 		"1 while an operator has the fleet stopped, as this member sees it, else 0.")
 
-	gateHeld = read("gate_held", gauge,
-		"1 while the fleet holds the gate, as this member knows it, else 0.", "lease")
-	gateLive = read("gate_holder_live", gauge,
-		"1 while the gate has a holder, the fleet or another, that renews it, as this member "+
+	leaderLockHeld = read("leader_lock_held", gauge,
+		"1 while the fleet holds the leader lock, as this member knows it, else 0.", "lease")
+	leaderLockLive = read("leader_lock_holder_live", gauge,
+		"1 while the leader lock has a holder, the fleet or another, that renews it, as this member "+
 			"sees it, else 0.", "lease")
 	fencePolicy = read("fence_policy", gauge,
 		"1 if the API server refuses the credentials of fenced members, else 0.")
@@ -159,9 +159,9 @@ var (
 			"the members (plan-adapted).", "result")
 
 	requestsOf = define("lease_requests_total", counter,
-		"Requests of this member for the fleet's own Leases and its gates.", "kind", "action", "result")
+		"Requests of this member for the fleet's own Leases and its leader locks.", "kind", "action", "result")
 	requestTimeOf = define("lease_request_duration_seconds", histogram,
-		"How long requests for the fleet's own Leases and its gates take, whatever comes of "+
+		"How long requests for the fleet's own Leases and its leader locks take, whatever comes of "+
 			"them.", "kind", "action")
 )
 

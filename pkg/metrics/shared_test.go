@@ -87,8 +87,8 @@ func busy(t *testing.T, o Options) (*Metrics, *prometheus.Registry) {
 	t.Helper()
 	m, registry := mustNew(t, o), prometheus.NewPedanticRegistry()
 	runs := member(t, o.Fleet, m, fleet.Config{
-		Gates: []string{"stock"},
-		Build: func(_ context.Context, w fleet.Work) (fleet.Instance, error) { return work{w}, nil },
+		LeaderLocks: []string{"stock"},
+		Build:       func(_ context.Context, w fleet.Work) (fleet.Instance, error) { return work{w}, nil },
 	})
 	source := Source{Member: runs, Informers: informers{}, Enforced: func() bool { return true }}
 	if err := m.Register(registry, source); err != nil {

@@ -12,12 +12,12 @@ const (
 	// Takeover is what comes on top of the lease duration until the shards of a dead member are
 	// held by others, counted from its death.
 	Takeover = time.Second
-	// GateWritten is for how long the gate has no holder when somebody has cleared or deleted it
-	// while the fleet runs.
-	GateWritten = 500 * time.Millisecond
-	// GateToFleet and GateToStock are for how long nobody holds the gate in a planned move that
-	// releases it. Stock replicas must look for it every quarter of a second.
-	GateToFleet, GateToStock = 500 * time.Millisecond, time.Second
+	// LeaderLockWritten is for how long the leader lock has no holder when somebody has cleared or
+	// deleted it while the fleet runs.
+	LeaderLockWritten = 500 * time.Millisecond
+	// LeaderLockToFleet and LeaderLockToStock are for how long nobody holds the leader lock in a
+	// planned move that releases it. Stock replicas must look for it every quarter of a second.
+	LeaderLockToFleet, LeaderLockToStock = 500 * time.Millisecond, time.Second
 	// NobodyWrites is for how long no controller writes in such a move, under load.
 	NobodyWrites = 5 * time.Second
 )

@@ -111,11 +111,11 @@ func TestPromisesAreWritten(t *testing.T) {
 		"../../docs/design/ownership.md": {
 			fmt.Sprintf("| planned move: a shard without a holder, p99 | %d ms |", Handoff.Milliseconds()),
 			fmt.Sprintf("| takeover: its shards held by others, after its death | lease duration and %.0f s |", Takeover.Seconds()),
-			fmt.Sprintf("| gate cleared or deleted: without a holder | %d ms |", GateWritten.Milliseconds()),
+			fmt.Sprintf("| leader lock cleared or deleted: without a holder | %d ms |", LeaderLockWritten.Milliseconds()),
 		},
 		"../../docs/migration.md": {
-			fmt.Sprintf("| Lease free, stock to fleet | %d ms |", GateToFleet.Milliseconds()),
-			fmt.Sprintf("| Lease free, fleet to stock with `--leader-elect-retry-period=250ms` | %.0f s |", GateToStock.Seconds()),
+			fmt.Sprintf("| Lease free, stock to fleet | %d ms |", LeaderLockToFleet.Milliseconds()),
+			fmt.Sprintf("| Lease free, fleet to stock with `--leader-elect-retry-period=250ms` | %.0f s |", LeaderLockToStock.Seconds()),
 			fmt.Sprintf("| no controller writes, either way | %.0f s |", NobodyWrites.Seconds()),
 		},
 	} {

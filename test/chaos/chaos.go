@@ -58,7 +58,7 @@ func newChaos(opts options, dir string) (*chaos, error) {
 	if opts.target == stockTarget {
 		leases = map[string]shard.ID{stockName: {}}
 	}
-	w.journal = newJournal(leases, opts.gate())
+	w.journal = newJournal(leases, opts.leaderLock())
 	return &chaos{world: w, dir: dir}, nil
 }
 
@@ -150,7 +150,7 @@ func (c *chaos) startManagers(ctx context.Context) error {
 		}
 	}
 	_, err := c.await(ctx, startLimit, "the fleet has started", func(ctx context.Context) error {
-		return errors.Join(c.held(began), c.gateHeld(began), c.spreadOut(), c.ready(ctx))
+		return errors.Join(c.held(began), c.leaderLockHeld(began), c.spreadOut(), c.ready(ctx))
 	})
 	c.out.printf("%d replicas hold everything after %.1f s", c.opts.replicas, time.Since(began).Seconds())
 	return err
@@ -182,7 +182,7 @@ func (c *chaos) finish(ctx context.Context, loadEnded time.Time) error {
 	c.report(loadEnded)
 	errs := []error{c.rateError(loadEnded), c.handoffs(), c.settle(ctx), c.leaveAll(ctx)}
 	if c.opts.target == fleetTarget {
-		lines, err := judge(c.cp.AuditLog(), filepath.Join(c.dir, "audit-whole.log"), c.first, c.opts.gate() != "", c.tamperings)
+		lines, err := judge(c.cp.AuditLog(), filepath.Join(c.dir, "audit-whole.log"), c.first, c.opts.leaderLock() != "", c.tamperings)
 		for _, line := range lines {
 			c.out.printf("audit: %s", line)
 		}
@@ -227,8 +227,8 @@ func (c *chaos) leaveAll(ctx context.Context) error {
 		return errors.Join(errs...) // it does not release its Lease
 	}
 	leases := c.leases()
-	if gate := c.opts.gate(); gate != "" {
-		leases = append(leases, gate)
+	if leaderLock := c.opts.leaderLock(); leaderLock != "" {
+		leases = append(leases, leaderLock)
 	}
 	return errors.Join(append(errs, leaseHolders(ctx, c.client.CoordinationV1().Leases(metav1.NamespaceSystem), leases))...)
 }

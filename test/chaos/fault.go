@@ -30,9 +30,9 @@ type expectation struct {
 	unharmed bool
 	// ends: the victims' processes must end by themselves, other than with status 0.
 	ends bool
-	// gateMoves: the gate may change hands or be written again. Otherwise the fleet must hold it
-	// all the while in one term, unless everybody is hit.
-	gateMoves bool
+	// leaderLockMoves: the leader lock may change hands or be written again. Otherwise the fleet
+	// must hold it all the while in one term, unless everybody is hit.
+	leaderLockMoves bool
 	// progress: while it lasts, the canaries must move all the same.
 	progress bool
 	// tampered is the Lease that somebody else writes. What becomes of its holder is for verify to
@@ -82,9 +82,9 @@ func faultKinds() []faultKind {
 		{name: "lease-nonsense", make: func(w *world) fault { return &tamperFault{world: w, how: spoilLease, then: keepsClaim} }},
 		{name: "member-forged", make: func(w *world) fault { return &memberFault{world: w} }},
 		{name: "plan-spoilt", make: func(w *world) fault { return &planFault{world: w} }},
-		{name: "gate-deleted", make: func(w *world) fault { return &gateFault{world: w, how: deleteLease} }},
-		{name: "gate-emptied", make: func(w *world) fault { return &gateFault{world: w, how: emptyLease} }},
-		{name: "gate-forged", make: func(w *world) fault { return &gateFault{world: w, how: forgeLease, taken: true} }},
+		{name: "leader-lock-deleted", make: func(w *world) fault { return &leaderLockFault{world: w, how: deleteLease} }},
+		{name: "leader-lock-emptied", make: func(w *world) fault { return &leaderLockFault{world: w, how: emptyLease} }},
+		{name: "leader-lock-forged", make: func(w *world) fault { return &leaderLockFault{world: w, how: forgeLease, taken: true} }},
 		{name: "stock-beside", make: func(w *world) fault { return &stockFault{world: w} }},
 		{name: "twin", make: func(w *world) fault { return &twinFault{world: w} }},
 		{name: "other-shards", cheap: true, make: func(w *world) fault { return &shardsFault{world: w} }},

@@ -154,7 +154,7 @@ func (f *operatorFault) End(ctx context.Context) error {
 	w, began := f.world, time.Now()
 	errs = append(errs, w.finished(ctx, f.command))
 	_, err := w.await(ctx, w.wholeLimit(), "what was asked for is done", func(ctx context.Context) error {
-		return errors.Join(f.operation.Done(ctx), w.gateHeld(began), w.journal.progressed(w.namespaces, began), w.ready(ctx))
+		return errors.Join(f.operation.Done(ctx), w.leaderLockHeld(began), w.journal.progressed(w.namespaces, began), w.ready(ctx))
 	})
 	if err == nil {
 		w.out.printf("      done %.1f s after the weather", time.Since(began).Seconds())

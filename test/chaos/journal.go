@@ -68,11 +68,11 @@ type journal struct {
 	total    int
 	latest   time.Time
 	canaries *latencies
-	// gateName is the Lease that the fleet holds beside its own, empty for none; gate is what it
-	// says.
-	gateName    string
-	gate        gateState
-	gateChanges []gateChange
+	// leaderLockName is the Lease that the fleet holds beside its own, empty for none; leaderLock
+	// is what it says.
+	leaderLockName    string
+	leaderLock        leaderLockState
+	leaderLockChanges []leaderLockChange
 	// slowest is the longest that a write of a Lease took the API server; see takeSlowest.
 	slowest time.Duration
 	// builds are the members' binaries and versions, by what they wrote last.
@@ -81,9 +81,9 @@ type journal struct {
 	fleetWrites []time.Time
 }
 
-func newJournal(leases map[string]shard.ID, gate string) *journal {
+func newJournal(leases map[string]shard.ID, leaderLock string) *journal {
 	return &journal{
-		leases: leases, gateName: gate, holds: map[string]hold{}, beats: map[string]beat{}, members: map[string]map[int64]int{}, writes: map[shard.ID]map[int64]int{},
+		leases: leases, leaderLockName: leaderLock, holds: map[string]hold{}, beats: map[string]beat{}, members: map[string]map[int64]int{}, writes: map[shard.ID]map[int64]int{},
 		all: map[int64]int{}, builds: map[string]string{}, retired: map[string]bool{}, canaries: newLatencies(),
 	}
 }
@@ -141,8 +141,8 @@ func (j *journal) count(member string, second int64) {
 func (j *journal) addLease(e *harness.Event) {
 	j.slowest = max(j.slowest, e.StageTimestamp.Sub(e.RequestReceivedTimestamp.Time))
 	name := e.ObjectRef.Name
-	if name == j.gateName {
-		j.addGate(e)
+	if name == j.leaderLockName {
+		j.addLeaderLock(e)
 		return
 	}
 	if strings.HasPrefix(name, election.MemberLease(fleetName, "")) {

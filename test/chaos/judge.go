@@ -17,7 +17,7 @@ import (
 // are no fault of the fleet's; see the guarantees of package election.
 type tampering struct {
 	lease string
-	// shard is the one whose Lease it is; zero for a gate.
+	// shard is the one whose Lease it is; zero for a leader lock.
 	shard    shard.ID
 	from, to time.Time
 }
@@ -28,7 +28,7 @@ func (t tampering) excuses(v audit.Violation) bool {
 		return false
 	}
 	if t.shard == (shard.ID{}) {
-		return v.Kind == audit.NotGated
+		return v.Kind == audit.LeaderLockNotHeld
 	}
 	switch v.Kind {
 	case audit.LeaseDeleted, audit.TermReused, audit.TakenEarly, audit.NotHolder, audit.Overlapping, audit.OverlappingShards, audit.WrongLayout,
@@ -39,10 +39,10 @@ func (t tampering) excuses(v audit.Violation) bool {
 	return strings.Contains(v.Detail, t.shard.String()) || strings.HasSuffix(v.URI, "/"+t.lease)
 }
 
-// judge holds the audit log against the Leases, and returns what it has found in words, and an error if there is a
-// violation that no tampering excuses, or if the fleet is to have a gate and not all writes were
-// held against it.
-func judge(log, copied string, plan shard.Plan, gated bool, tamperings []tampering) ([]string, error) {
+// judge holds the audit log against the Leases, and returns what it has found in words, and an
+// error if there is a violation that no tampering excuses, or if the fleet is to have a leader lock
+// and not all writes were held against it.
+func judge(log, copied string, plan shard.Plan, withLock bool, tamperings []tampering) ([]string, error) {
 	broken, err := copyWhole(log, copied)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func judge(log, copied string, plan shard.Plan, gated bool, tamperings []tamperi
 			len(report.InFlight), deniedLate(report), len(report.Overlaps), report.Objects.Creates, report.Objects.Deletes),
 		"without a holder when handed over:             " + durations(released),
 		"without a holder when lost, since last renewal: " + durations(expired),
-		fmt.Sprintf("held against the gate: %d", report.Gated),
+		fmt.Sprintf("held against the leader lock: %d", report.AgainstLeaderLock),
 		fmt.Sprintf("undecided: %d", len(report.Undecided)),
 		fmt.Sprintf("violations: %d, and %d more that tampering explains", len(report.Violations), all-len(report.Violations)),
 	}
@@ -87,8 +87,8 @@ func judge(log, copied string, plan shard.Plan, gated bool, tamperings []tamperi
 	if report.Objects.Creates == 0 {
 		return lines, errors.New("no pod that the fleet created was judged")
 	}
-	if writes := report.ByVersion + report.ByTime; gated && report.Gated < writes {
-		return lines, fmt.Errorf("%d of %d writes were held against the gate: do all members say that they wait for it?", report.Gated, writes)
+	if writes := report.ByVersion + report.ByTime; withLock && report.AgainstLeaderLock < writes {
+		return lines, fmt.Errorf("%d of %d writes were held against the leader lock: do all members say that they wait for it?", report.AgainstLeaderLock, writes)
 	}
 	return lines, nil
 }

@@ -7,13 +7,14 @@
 // fault that does not hold makes the run a failure; it goes on as soon as the fleet is whole again,
 // and a table in the end has all of them.
 //
-// A round is one fault. It begins with a fleet that is whole: every shard is held by a live member, every member is ready
-// and holds something, and in every namespaced shard a canary moves: a ReplicaSet whose specification changes once a
-// second, and whose status.observedGeneration says when its controller has seen that. The fault hits a replica that is at
-// work, and says so. While it lasts, and after it, what must be true is waited for, with a limit: the others take over
+// A round is one fault. It begins with a fleet that is whole: every shard is held by a live member,
+// every member is ready and holds something, and in every namespaced shard a canary moves: a
+// ReplicaSet whose specification changes once a second, and whose status.observedGeneration says
+// when its controller has seen that. The fault hits a replica that is at work, and says so. While
+// it lasts, and after it, what must be true is waited for, with a limit: the others take over
 // within the lease duration and a margin, nobody else loses a claim or ends, the fleet holds its
-// gate in one term, the fleet is whole again. In the end the load stops, everything settles, the
-// replicas leave, and the API server's audit log is judged by package audit.
+// leader lock in one term, the fleet is whole again. In the end the load stops, everything settles,
+// the replicas leave, and the API server's audit log is judged by package audit.
 //
 // Some rounds have an operator do something with the flotilla command (split a shard, move
 // controllers to a ring of their own, drain a member) and change the weather as soon as the fleet has
@@ -22,9 +23,9 @@
 // builds of different versions in the fleet: see make earlier.
 //
 // Between two rounds the machine is measured by package calibrate. How long handoffs, takeovers and
-// the gate take is held against what is promised, with regard to that.
+// the leader lock take is held against what is promised, with regard to that.
 //
-// The replicas have the gate that a member has by default: the Lease that a stock controller
+// The replicas have the leader lock that a member has by default: the Lease that a stock controller
 // manager would lead by.
 //
 // The seed decides which fault comes when, and whom it hits among those at work; how the processes answer is up to the

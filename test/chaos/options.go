@@ -78,7 +78,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	flags.StringVar(&o.dir, "dir", "", "working directory, empty or not there; default a fresh one")
 	flags.BoolVar(&o.keep, "keep", false, "leave the working directory with all logs in any case")
 	flags.BoolVar(&o.shard, "sharded-list-watch", true, "turn on the API server's alpha feature ShardedListAndWatch")
-	flags.BoolVar(&o.bounds, "bounds", true, "fail if handoffs, takeovers or the gate take longer than is promised, and than this machine explains")
+	flags.BoolVar(&o.bounds, "bounds", true, "fail if handoffs, takeovers or the leader lock take longer than is promised, and than this machine explains")
 	flags.StringVar(&o.earlier, "earlier", "", "binary of another version for the fault versions; default earlier/flotilla in the folder of the binaries")
 	flags.StringVar(&extra, "replica-flags", "", "more flags for every replica, separated by spaces")
 	if err := flags.Parse(args); err != nil {
@@ -163,20 +163,20 @@ func (o options) members() []string {
 
 func memberName(i int) string { return fmt.Sprintf("flotilla-%d", i) }
 
-// gate returns the name of the Lease that the fleet must hold: that of the stock controller
+// leaderLock returns the name of the Lease that the fleet must hold: that of the stock controller
 // manager, unless the replicas' flags say otherwise. It is empty where there is none.
-func (o options) gate() string {
+func (o options) leaderLock() string {
 	if o.target == stockTarget {
 		return ""
 	}
-	gate := stockName
+	leaderLock := stockName
 	for _, arg := range o.extra {
 		switch name, value, _ := strings.Cut(arg, "="); {
-		case name == "--gate-lease" && value == "none", name == "--leader-elect" && value == "false":
-			gate = ""
-		case name == "--gate-lease", name == "--leader-elect-resource-name":
-			gate = value
+		case name == "--leader-lock" && value == "none", name == "--leader-elect" && value == "false":
+			leaderLock = ""
+		case name == "--leader-lock", name == "--leader-elect-resource-name":
+			leaderLock = value
 		}
 	}
-	return gate
+	return leaderLock
 }

@@ -46,7 +46,7 @@ func (r *round) Run(ctx context.Context) (*tampering, error) {
 		err = expect.verify(ctx)
 	}
 	w.out.printf("      whole again %.1f s after its end; %s", took.Seconds(), r.summary(began))
-	return expect.tampered, errors.Join(err, r.bystanders(expect, began), r.gate(expect, began), r.bounds(expect, began), w.panicked())
+	return expect.tampered, errors.Join(err, r.bystanders(expect, began), r.leaderLock(expect, began), r.bounds(expect, began), w.panicked())
 }
 
 // endings waits until the victims' processes have ended by themselves, if they must.
@@ -76,13 +76,13 @@ func (r *round) endings(ctx context.Context, e expectation, began time.Time) err
 	return errors.Join(errs...)
 }
 
-// gate returns an error if the fleet did not hold its gate all the while, in one term.
-func (r *round) gate(e expectation, began time.Time) error {
-	if e.everyone || e.gateMoves {
+// leaderLock returns an error if the fleet did not hold its leader lock all the while, in one term.
+func (r *round) leaderLock(e expectation, began time.Time) error {
+	if e.everyone || e.leaderLockMoves {
 		return nil
 	}
-	for _, c := range r.world.journal.gateChangesSince(began) {
-		return fmt.Errorf("the gate went from %q (term %d) to %q (term %d) at %s, and the fault was not for it",
+	for _, c := range r.world.journal.leaderLockChangesSince(began) {
+		return fmt.Errorf("the leader lock went from %q (term %d) to %q (term %d) at %s, and the fault was not for it",
 			c.from.holder, c.from.transitions, c.to.holder, c.to.transitions, c.at.UTC().Format(time.RFC3339Nano))
 	}
 	return nil

@@ -79,7 +79,7 @@ func (c *chaos) fault(ctx context.Context, number int, kind faultKind) error {
 // quiet returns an error if anything was lost or ended since the last fault was over.
 func (c *chaos) quiet() error {
 	r := &round{world: c.world}
-	err := wrap("while there was no fault", errors.Join(r.bystanders(expectation{}, c.calmSince), r.gate(expectation{}, c.calmSince)))
+	err := wrap("while there was no fault", errors.Join(r.bystanders(expectation{}, c.calmSince), r.leaderLock(expectation{}, c.calmSince)))
 	if err != nil {
 		c.out.printf("      FAILED %v", err)
 	}

@@ -199,21 +199,21 @@ func (w *world) spreadOut() error {
 // whole returns nil if everything is as it is without a fault: all shards are held, all managers are ready and have a
 // share of the work, and every canary has moved since a time.
 func (w *world) whole(ctx context.Context, since time.Time) error {
-	return errors.Join(w.held(since), w.gateHeld(since), w.spreadOut(), w.journal.progressed(w.namespaces, since), w.ready(ctx))
+	return errors.Join(w.held(since), w.leaderLockHeld(since), w.spreadOut(), w.journal.progressed(w.namespaces, since), w.ready(ctx))
 }
 
-// gateHeld returns nil if the fleet holds its gate, if it has one, and somebody has renewed it
-// since a time.
-func (w *world) gateHeld(since time.Time) error {
-	if w.opts.gate() == "" {
+// leaderLockHeld returns nil if the fleet holds its leader lock, if it has one, and somebody has
+// renewed it since a time.
+func (w *world) leaderLockHeld(since time.Time) error {
+	if w.opts.leaderLock() == "" {
 		return nil
 	}
-	g := w.journal.gateNow()
+	now := w.journal.leaderLockNow()
 	switch {
-	case g.holder != fleet.GateIdentity(fleetName):
-		return fmt.Errorf("the gate, Lease %s, is held by %q", w.opts.gate(), g.holder)
-	case g.renewed.Before(since):
-		return fmt.Errorf("the gate, Lease %s, has not been renewed for %v", w.opts.gate(), time.Since(g.renewed).Round(time.Millisecond))
+	case now.holder != fleet.LeaderLockIdentity(fleetName):
+		return fmt.Errorf("the leader lock, Lease %s, is held by %q", w.opts.leaderLock(), now.holder)
+	case now.renewed.Before(since):
+		return fmt.Errorf("the leader lock, Lease %s, has not been renewed for %v", w.opts.leaderLock(), time.Since(now.renewed).Round(time.Millisecond))
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ var effects = map[string]struct{ base, set, kind, want string }{
 	"serviceAccount.annotations":         {set: "serviceAccount: {annotations: {role: d}}", kind: "ServiceAccount", want: "    role: d\n"},
 	"flags":                              {set: "flags: {cluster-cidr: 10.0.0.0/8, kube-api-burst: 1000000}", kind: "StatefulSet", want: "- --cluster-cidr=10.0.0.0/8\n        - --kube-api-burst=1000000\n"},
 	"extraArgs":                          {set: "extraArgs: [--v=2]", kind: "StatefulSet", want: "- --v=2\n"},
-	"gateLeases":                         {set: "gateLeases: [none]", kind: "StatefulSet", want: "- --gate-lease=none\n"},
+	"leaderLocks":                        {set: "leaderLocks: [none]", kind: "StatefulSet", want: "- --leader-lock=none\n"},
 	"extraEnv":                           {set: "extraEnv: [{name: GODEBUG, value: x=1}]", kind: "StatefulSet", want: "- name: GODEBUG\n          value: x=1\n"},
 	"extraVolumes":                       {set: "extraVolumes: [{name: more, emptyDir: {}}]", kind: "StatefulSet", want: "- emptyDir: {}\n        name: more\n"},
 	"extraVolumeMounts":                  {set: "extraVolumeMounts: [{name: more, mountPath: /more}]", kind: "StatefulSet", want: "- mountPath: /more\n          name: more\n"},

@@ -33,7 +33,7 @@ var refusals = map[string]struct{ set, want string }{
 	"serviceAccount.annotations":         {"serviceAccount: {annotations: {note: 3}}", "'/serviceAccount/annotations/note': got number, want string"},
 	"flags":                              {"flags: {--v: 3}", "'/flags': additional properties '--v' not allowed"},
 	"extraArgs":                          {"extraArgs: [v=2]", "'/extraArgs/0': 'v=2' does not match pattern '^--[a-z0-9]'"},
-	"gateLeases":                         {"gateLeases: ['']", "'/gateLeases/0': minLength: got 0, want 1"},
+	"leaderLocks":                        {"leaderLocks: ['']", "'/leaderLocks/0': minLength: got 0, want 1"},
 	"extraEnv":                           {"extraEnv: [{name: A, value: 3}]", "'/extraEnv/0/value': got number, want string"},
 	"extraVolumes":                       {"extraVolumes: [{name: pki, emptyDir: {}}]", "'/extraVolumes/0/name': 'not' failed"},
 	"extraVolumeMounts":                  {"extraVolumeMounts: [{name: more}]", "'/extraVolumeMounts/0': missing property 'mountPath'"},

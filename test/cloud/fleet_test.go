@@ -110,13 +110,13 @@ func TestBesideAStockLeader(t *testing.T) {
 	w.judge(t)
 }
 
-// TestTwoFleetsAreConvicted plants two owners: two fleets without a gate. If the judge finds
+// TestTwoFleetsAreConvicted plants two owners: two fleets without a leader lock. If the judge finds
 // nothing, it would find nothing in the other tests either.
 func TestTwoFleetsAreConvicted(t *testing.T) {
 	t.Parallel()
 	w, ctx := world(t), t.Context()
 	for _, name := range []string{"one", "two"} {
-		m := w.member(t, name, "--fleet-name="+name, "--gate-lease=none")
+		m := w.member(t, name, "--fleet-name="+name, "--leader-lock=none")
 		harness.Eventually(t, harness.Patience, m.Name()+" is ready", m.Ready)
 	}
 	names := Names("two", services/4, 1)

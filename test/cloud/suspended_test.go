@@ -148,7 +148,7 @@ func (w *World) runHere(t *testing.T, name string, sleeper *nap, c provider.Conf
 	generic := completed.ComponentConfig.Generic.LeaderElection
 	fleet, err := flotilla.New(completed.Kubeconfig, flotilla.Options{
 		Fleet: "flotilla-cloud", Namespace: generic.ResourceNamespace, Member: name,
-		Ranges: 1, Gates: []string{generic.ResourceName},
+		Ranges: 1, LeaderLocks: []string{generic.ResourceName},
 		Timing: election.Timing{
 			LeaseDuration: generic.LeaseDuration.Duration,
 			RenewDeadline: generic.RenewDeadline.Duration,

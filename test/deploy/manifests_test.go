@@ -165,13 +165,13 @@ func withoutStandardLabels(x any) {
 // TestChartFlags has flags in the place of the chart's, and beside them.
 func TestChartFlags(t *testing.T) {
 	values := filepath.Join(t.TempDir(), "values.yaml")
-	text := "flags: {profiling: true, kube-api-burst: 1000000, cluster-cidr: 10.0.0.0/8}\ngateLeases: [none]\nreplicas: 5\n"
+	text := "flags: {profiling: true, kube-api-burst: 1000000, cluster-cidr: 10.0.0.0/8}\nleaderLocks: [none]\nreplicas: 5\n"
 	if err := os.WriteFile(values, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	set := into[appsv1.StatefulSet](t, chart(t, system, "--values="+values), "StatefulSet")
 	args := set.Spec.Template.Spec.Containers[0].Args
-	for _, want := range []string{"--profiling=true", "--kube-api-burst=1000000", "--cluster-cidr=10.0.0.0/8", "--gate-lease=none"} {
+	for _, want := range []string{"--profiling=true", "--kube-api-burst=1000000", "--cluster-cidr=10.0.0.0/8", "--leader-lock=none"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no %s in %q", want, args)
 		}

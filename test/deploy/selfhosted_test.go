@@ -42,11 +42,11 @@ func TestSelfHosted(t *testing.T) {
 	stock := c.startStock(t)
 	c.kubectl(t, "", c.readme(t, "kubectl -n kube-system create secret generic flotilla-pki")...)
 	c.kubectl(t, "", "apply", "-k", selfHosted)
-	eventually(t, "three members wait at the gate", c.waitAtGate(3))
+	eventually(t, "three members wait for the leader lock", c.waitForLeaderLock(3))
 
 	c.end(t, stock)
 	eventually(t, "the fleet runs", c.ready(3))
-	c.requireGate(t)
+	c.requireLeaderLock(t)
 	c.work(t, 2)
 	c.createCronJob(t)
 
@@ -216,8 +216,8 @@ func isReady(pod corev1.Pod) bool {
 	})
 }
 
-// waitAtGate is a condition: the members are alive, not ready, and say why.
-func (c *cluster) waitAtGate(n int) func(context.Context) error {
+// waitForLeaderLock is a condition: the members are alive, not ready, and say why.
+func (c *cluster) waitForLeaderLock(n int) func(context.Context) error {
 	return c.pods(n, func(ctx context.Context, pod corev1.Pod) error {
 		if s := pod.Status.ContainerStatuses; len(s) != 1 || !ptr.Deref(s[0].Started, false) {
 			return fmt.Errorf("has not started: %+v", s)
@@ -230,21 +230,21 @@ func (c *cluster) waitAtGate(n int) func(context.Context) error {
 			return err
 		}
 		status, body, err := get(ctx, admin, pod.Status.PodIP, "/readyz/fleet")
-		if err == nil && !strings.Contains(body, "the gate, Lease kube-controller-manager, is held by") {
+		if err == nil && !strings.Contains(body, "the leader lock, Lease kube-controller-manager, is held by") {
 			err = fmt.Errorf("/readyz/fleet: %d %s", status, body)
 		}
 		return err
 	})
 }
 
-func (c *cluster) requireGate(t *testing.T) {
+func (c *cluster) requireLeaderLock(t *testing.T) {
 	t.Helper()
 	lease, err := c.client.CoordinationV1().Leases(system).Get(t.Context(), stockName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != fleet.GateIdentity(fleetName) {
-		t.Errorf("the gate is held by %q", holder)
+	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != fleet.LeaderLockIdentity(fleetName) {
+		t.Errorf("the leader lock is held by %q", holder)
 	}
 }
 

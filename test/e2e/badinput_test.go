@@ -46,7 +46,7 @@ func TestBadInputIsRefused(t *testing.T) {
 	}{
 		{"unknown flag", "--sharts=3", []string{"unknown flag: --sharts"}},
 		{"no shards", "--shards=0", []string{"command failed", "--shards 0: must be from 1 to"}},
-		{"not covered", "--gate-lease=kcm-jobs=job-controller", []string{"command failed", "--controllers enables", "deployment-controller", "no --gate-lease covers"}},
+		{"not covered", "--leader-lock=kcm-jobs=job-controller", []string{"command failed", "--controllers enables", "deployment-controller", "no --leader-lock covers"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)

@@ -10,7 +10,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/calibrate"
 )
 
-var strict = flag.Bool("strict", false, "hold handoffs and moves of the gate against what is promised, with regard to how slow this machine is")
+var strict = flag.Bool("strict", false, "hold handoffs and moves of the leader lock against what is promised, with regard to how slow this machine is")
 
 const (
 	// retryPeriod is the default one.

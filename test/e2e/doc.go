@@ -5,8 +5,9 @@
 //   - TestFleet: members join, leave, are drained, restarted and killed under work; their logs and metrics say so.
 //   - TestFenceRefusesCredentials, TestFencedByAPIServer: the admission policy of deploy/fence, by itself and with a member
 //     that is suspended for longer than its Leases last.
-//   - TestStockToFleetAndBack, TestSwappedImage, TestGatePerController: from the stock leader to the fleet and back, all
-//     controllers or some, by the stock leader's Lease, with leader migrations too; gatelog_test.go judges them.
+//   - TestStockToFleetAndBack, TestSwappedImage, TestLeaderLockPerController: from the stock leader
+//     to the fleet and back, all controllers or some, by the stock leader's Lease, with leader
+//     migrations too; leaderlocklog_test.go judges them.
 //   - TestFreshFleetBegins, TestCoordinatedElection, TestElectionsThatAreRefused: members in a new cluster, and where API servers
 //     choose the leader.
 //   - TestEndpoints: what the secure port serves, and to whom.

@@ -56,7 +56,7 @@ func TestEndpoints(t *testing.T) {
 		if err != nil || status != http.StatusInternalServerError {
 			t.Errorf("/readyz answers %d, %v", status, err)
 		}
-		harness.Eventually(t, harness.Patience, "the reason", one.Says("/readyz/fleet", "member one has not joined", "the gate, Lease kube-controller-manager, is held by"))
+		harness.Eventually(t, harness.Patience, "the reason", one.Says("/readyz/fleet", "member one has not joined", "the leader lock, Lease kube-controller-manager, is held by"))
 		harness.Eventually(t, harness.Patience, "ready", anonymous.Ready)
 	})
 	t.Run("same answers as stock", func(t *testing.T) {

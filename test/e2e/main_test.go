@@ -33,7 +33,7 @@ var shared struct {
 }
 
 // sharedPlane returns a control plane for tests that need no other, and whose fleets need nothing but Leases: each has a fleet
-// of a name of its own, and a gate of its own. TestEndpoints alone has the default ones.
+// of a name of its own, and a leader lock of its own. TestEndpoints alone has the default ones.
 func sharedPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	shared.start.Do(func() {
@@ -47,7 +47,7 @@ func sharedPlane(t *testing.T) *controlplane.ControlPlane {
 
 // memberOf returns the Spec of a member of a fleet on the shared control plane.
 func memberOf(fleetName, name string, flags ...string) harness.Spec {
-	spec := harness.Member(name, append([]string{"--fleet-name=" + fleetName, "--gate-lease=gate-" + fleetName}, flags...)...)
+	spec := harness.Member(name, append([]string{"--fleet-name=" + fleetName, "--leader-lock=lock-" + fleetName}, flags...)...)
 	spec.Name = fleetName + "-" + name
 	return spec
 }

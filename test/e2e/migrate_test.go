@@ -30,8 +30,8 @@ const (
 	stockLease = "kube-controller-manager"
 	// releaseOnExit has the stock controller manager release its Lease.
 	releaseOnExit = "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"
-	// mostFree is how long a planned move may leave the gate without a holder on any machine: a third of the lease duration
-	// that the test has there.
+	// mostFree is how long a planned move may leave the leader lock without a holder on any
+	// machine: a third of the lease duration that the test has there.
 	mostFree = 2 * leaseDuration / 3
 )
 
@@ -88,13 +88,14 @@ func TestStockToFleetAndBack(t *testing.T) {
 	m.requireMoves(t, moves[3:], machine)
 }
 
-// saysThatItWaits asks 'flotilla status' about a fleet at the gate: it says who leads, and finds nothing wrong.
+// saysThatItWaits asks 'flotilla status' about a fleet that waits for the leader lock: it says who
+// leads, and finds nothing wrong.
 func (m *migration) saysThatItWaits(t *testing.T) {
 	t.Helper()
 	o := newOperator(t, m.plane, harness.Fleet)
 	harness.Eventually(t, harness.Patience, "status says that the fleet waits", func(ctx context.Context) error {
 		out, err := o.try(ctx, "status") // fails unless the exit status is 0
-		if err == nil && (!strings.Contains(out, "Note: WaitingAtGate: ") || !strings.Contains(out, "gated") || strings.Contains(out, "orphan")) {
+		if err == nil && (!strings.Contains(out, "Note: WaitingForLeaderLock: ") || !strings.Contains(out, "locked-out") || strings.Contains(out, "orphan")) {
 			err = errors.New("it does not say so")
 		}
 		if err != nil {
@@ -122,19 +123,20 @@ func steady() []string {
 	return []string{"--leader-elect-lease-duration=" + (2 * leaseDuration).String(), "--leader-elect-renew-deadline=24s"}
 }
 
-// requireMoves prints how long the gate was free in each planned move, and requires that it was not for long: one move to
-// stock, and then so many to the fleet and back. With -strict it must have been as is promised.
+// requireMoves prints how long the leader lock was free in each planned move, and requires that it
+// was not for long: one move to stock, and then so many to the fleet and back. With -strict it must
+// have been as is promised.
 func (m *migration) requireMoves(t *testing.T, moves []move, machine measured) {
 	t.Helper()
 	rounds := *migrations
 	in, out := []move{}, []move{}
 	for _, v := range moves {
-		promised := calibrate.GateToFleet
+		promised := calibrate.LeaderLockToFleet
 		switch {
 		case v.to == harness.Fleet && v.from != harness.Fleet:
 			in = append(in, v)
 		case v.from == harness.Fleet && v.to != harness.Fleet:
-			promised = calibrate.GateToStock
+			promised = calibrate.LeaderLockToStock
 			out = append(out, v)
 			if *defaultRetry {
 				continue // A stock replica looks every 2 to 4.4 s.
@@ -148,7 +150,7 @@ func (m *migration) requireMoves(t *testing.T, moves []move, machine measured) {
 		if v.lease > mostFree {
 			t.Errorf("%s: the Lease was free for more than %v", v, mostFree)
 		}
-		machine.require(t, "the gate was free", v.lease, promised, calibrate.TakeoverSteps)
+		machine.require(t, "the leader lock was free", v.lease, promised, calibrate.TakeoverSteps)
 		machine.require(t, "nobody wrote", v.writes, calibrate.NobodyWrites, calibrate.StartSteps)
 	}
 	if len(in) != rounds || len(out) != rounds+1 {
@@ -180,7 +182,8 @@ func summary(moves []move) string {
 	return fmt.Sprintf("%d moves; %s", len(moves), strings.Join(parts, "; "))
 }
 
-// clear takes the holder out of the gate's Lease, as an operator may once that process has ended.
+// clear takes the holder out of the leader lock's Lease, as an operator may once that process has
+// ended.
 func (m *migration) clear(t *testing.T) {
 	t.Helper()
 	m.hold(t, m.lease, `{"spec":{"holderIdentity":""}}`)
@@ -195,13 +198,14 @@ func (m *migration) hold(t *testing.T, lease, patch string) {
 	}
 }
 
-// TestGatePerController gives the job controller alone to a fleet and takes it back. Two stock replicas run everything else, under
-// their usual Lease, and two run the job controller, under one of its own. Then both sides are given leader migrations.
-func TestGatePerController(t *testing.T) {
+// TestLeaderLockPerController gives the job controller alone to a fleet and takes it back. Two
+// stock replicas run everything else, under their usual Lease, and two run the job controller,
+// under one of its own. Then both sides are given leader migrations.
+func TestLeaderLockPerController(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, "kcm-jobs", releaseOnExit, "--leader-elect-retry-period=250ms")
 	common := m.stockFlags
-	jobsAlone := append([]string{"--controllers=job-controller", "--gate-lease=kcm-jobs=job-controller"}, quick...)
+	jobsAlone := append([]string{"--controllers=job-controller", "--leader-lock=kcm-jobs=job-controller"}, quick...)
 	m.stockFlags = append(slices.Clone(common), "--controllers=*,-job-controller")
 	m.startStock(t)
 	m.startStock(t)
@@ -239,7 +243,8 @@ func (m *migration) stopStock(t *testing.T, replicas ...*harness.Manager) {
 	}
 }
 
-// requireJobsAlone asks the audit log whether the fleet had the job controller alone, and as long as it held the gate.
+// requireJobsAlone asks the audit log whether the fleet had the job controller alone, and as long
+// as it held the leader lock.
 func (m *migration) requireJobsAlone(t *testing.T) {
 	t.Helper()
 	jobs := func(e *harness.Event) bool {
@@ -249,14 +254,14 @@ func (m *migration) requireJobsAlone(t *testing.T) {
 	for _, v := range log.moves() {
 		t.Log(v)
 	}
-	if !slices.ContainsFunc(log.writes, func(w gateWrite) bool { return w.process == harness.Fleet }) {
+	if !slices.ContainsFunc(log.writes, func(w lockWrite) bool { return w.process == harness.Fleet }) {
 		t.Error("the fleet's job controller has written nothing")
 	}
 	rest := m.judge(t, stockLease, func(e *harness.Event) bool { return !jobs(e) })
 	if len(rest.terms) != 1 {
 		t.Errorf("the stock leader of everything else changed: %d terms", len(rest.terms))
 	}
-	for _, w := range gateLogOf(t, m.plane, m.lease, func(e *harness.Event) bool { return !jobs(e) }).writes {
+	for _, w := range lockLogOf(t, m.plane, m.lease, func(e *harness.Event) bool { return !jobs(e) }).writes {
 		if w.process == harness.Fleet {
 			t.Errorf("the fleet is to run the job controller alone: %v", w.Event)
 		}

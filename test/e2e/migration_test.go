@@ -84,11 +84,11 @@ func (m *migration) startFleet(t *testing.T, n int, flags ...string) {
 	}
 }
 
-// fleetWaits requires that every member says who holds the gate, and that no shard is held.
+// fleetWaits requires that every member says who holds the leader lock, and that no shard is held.
 func (m *migration) fleetWaits(t *testing.T) {
 	t.Helper()
 	for _, member := range m.members {
-		harness.Eventually(t, harness.Patience, "the fleet waits for the gate", func(ctx context.Context) error {
+		harness.Eventually(t, harness.Patience, "the fleet waits for the leader lock", func(ctx context.Context) error {
 			holder, err := m.holder(ctx)
 			if err != nil {
 				return err
@@ -96,7 +96,7 @@ func (m *migration) fleetWaits(t *testing.T) {
 			return errors.Join(
 				m.joined(ctx, member.Name()),
 				member.Answers("/readyz", http.StatusInternalServerError)(ctx),
-				member.Says("/readyz/fleet", fmt.Sprintf("the gate, Lease %s, is held by %q", m.lease, holder))(ctx))
+				member.Says("/readyz/fleet", fmt.Sprintf("the leader lock, Lease %s, is held by %q", m.lease, holder))(ctx))
 		})
 	}
 	leases, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: leaseapi.ShardLabel})
@@ -110,7 +110,8 @@ func (m *migration) fleetWaits(t *testing.T) {
 	}
 }
 
-// joined tells whether the member has its own Lease: it may see who holds the gate some time before that.
+// joined tells whether the member has its own Lease: it may see who holds the leader lock some time
+// before that.
 func (m *migration) joined(ctx context.Context, member string) error {
 	name := election.MemberLease(harness.Fleet, member)
 	lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
@@ -123,13 +124,13 @@ func (m *migration) joined(ctx context.Context, member string) error {
 	return nil
 }
 
-// fleetRuns waits until the fleet holds the gate and runs every shard.
+// fleetRuns waits until the fleet holds the leader lock and runs every shard.
 func (m *migration) fleetRuns(t *testing.T) {
 	t.Helper()
 	for _, member := range m.members {
 		harness.Eventually(t, harness.Patience, "the fleet runs", member.Complete)
 	}
-	if holder, err := m.holder(t.Context()); err != nil || holder != fleet.GateIdentity(harness.Fleet) {
+	if holder, err := m.holder(t.Context()); err != nil || holder != fleet.LeaderLockIdentity(harness.Fleet) {
 		t.Errorf("the fleet runs, and %s is held by %q: %v", m.lease, holder, err)
 	}
 }
@@ -182,7 +183,7 @@ func (m *migration) holder(ctx context.Context) (string, error) {
 // stockLeads is a condition for eventually.
 func (m *migration) stockLeads(ctx context.Context) error {
 	holder, err := m.holder(ctx)
-	if err == nil && (holder == "" || holder == fleet.GateIdentity(harness.Fleet)) {
+	if err == nil && (holder == "" || holder == fleet.LeaderLockIdentity(harness.Fleet)) {
 		err = fmt.Errorf("%s is held by %q", m.lease, holder)
 	}
 	return err
@@ -191,7 +192,8 @@ func (m *migration) stockLeads(ctx context.Context) error {
 // mostRaces is how often in a row another stock replica may be quicker than the fleet: they look three times a second.
 const mostRaces = 8
 
-// wayIn stops stock leaders until the fleet has the gate, waits until it runs, and returns how often another stock replica was quicker.
+// wayIn stops stock leaders until the fleet has the leader lock, waits until it runs, and returns
+// how often another stock replica was quicker.
 func (m *migration) wayIn(t *testing.T) int {
 	t.Helper()
 	for lost := range mostRaces {
@@ -205,8 +207,9 @@ func (m *migration) wayIn(t *testing.T) int {
 	return mostRaces
 }
 
-// stopStockLeader ends the stock replica that leads as a kubelet does, and tells whether the fleet has the gate now. If another
-// stock replica has, a new standby has taken the place of the one that was ended.
+// stopStockLeader ends the stock replica that leads as a kubelet does, and tells whether the fleet
+// has the leader lock now. If another stock replica has, a new standby has taken the place of the
+// one that was ended.
 func (m *migration) stopStockLeader(t *testing.T) bool {
 	t.Helper()
 	var leader int
@@ -227,14 +230,14 @@ func (m *migration) stopStockLeader(t *testing.T) bool {
 	m.stock = slices.Delete(m.stock, leader, leader+1)
 	replica.MustTerminate(t)
 	var after string
-	harness.Eventually(t, harness.Patience, "the gate has another holder", func(ctx context.Context) error {
+	harness.Eventually(t, harness.Patience, "the leader lock has another holder", func(ctx context.Context) error {
 		if after, err = m.holder(ctx); err == nil && (after == "" || after == before) {
 			err = fmt.Errorf("%s is held by %q", m.lease, after)
 		}
 		return err
 	})
 	replica.MustExit(t, harness.Patience)
-	if after == fleet.GateIdentity(harness.Fleet) {
+	if after == fleet.LeaderLockIdentity(harness.Fleet) {
 		return true
 	}
 	m.startStock(t)
@@ -348,12 +351,12 @@ func (m *migration) change(ctx context.Context, i int) error {
 // everyWrite needs the stock leader's Lease.
 func everyWrite(*harness.Event) bool { return true }
 
-// judge asks the audit log whether every write that needs the gate was made by who held it. What the stock controller manager sends
-// when it has released its Lease is printed: it releases and stops at the same time. But nothing may take effect after a
-// successor's first write.
-func (m *migration) judge(t *testing.T, lease string, counts func(*harness.Event) bool) *gateLog {
+// judge asks the audit log whether every write that needs the leader lock was made by who held it.
+// What the stock controller manager sends when it has released its Lease is printed: it releases
+// and stops at the same time. But nothing may take effect after a successor's first write.
+func (m *migration) judge(t *testing.T, lease string, counts func(*harness.Event) bool) *lockLog {
 	t.Helper()
-	log := gateLogOf(t, m.plane, lease, counts)
+	log := lockLogOf(t, m.plane, lease, counts)
 	byProcess := map[string]int{}
 	for _, w := range log.writes {
 		byProcess[w.process]++
@@ -376,7 +379,8 @@ func (m *migration) judge(t *testing.T, lease string, counts func(*harness.Event
 	return log
 }
 
-// judgeFleet asks the audit log whether the fleet kept its promises besides: by the Leases of its shards, and its gate.
+// judgeFleet asks the audit log whether the fleet kept its promises besides: by the Leases of its
+// shards, and its leader lock.
 func (m *migration) judgeFleet(t *testing.T) {
 	t.Helper()
 	file, err := os.Open(m.plane.AuditLog())
@@ -392,8 +396,8 @@ func (m *migration) judgeFleet(t *testing.T) {
 		t.Error(err)
 	}
 	writes := report.ByVersion + report.ByTime
-	if writes == 0 || report.Gated < writes || report.Objects.Creates == 0 {
-		t.Errorf("%d writes of the fleet were judged, %d against its gate, of objects %+v; want some, all, and pods that were created", writes, report.Gated, report.Objects)
+	if writes == 0 || report.AgainstLeaderLock < writes || report.Objects.Creates == 0 {
+		t.Errorf("%d writes of the fleet were judged, %d against its leader lock, of objects %+v; want some, all, and pods that were created", writes, report.AgainstLeaderLock, report.Objects)
 	}
-	t.Logf("%d writes of the fleet, each by the holder of its shard and under its gate", writes)
+	t.Logf("%d writes of the fleet, each by the holder of its shard and under its leader lock", writes)
 }

@@ -53,8 +53,8 @@ func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 	members := float64(len(f.members))
 	f.eventuallySum(t, shards, "flotilla_shard_state", "state", "running")
 	f.eventuallySum(t, members*members, "flotilla_fleet_members", "state", "active")
-	f.eventuallySum(t, members, "flotilla_gate_held", "lease", harness.Stock)
-	f.eventuallySum(t, members, "flotilla_gate_holder_live", "lease", harness.Stock)
+	f.eventuallySum(t, members, "flotilla_leader_lock_held", "lease", harness.Stock)
+	f.eventuallySum(t, members, "flotilla_leader_lock_holder_live", "lease", harness.Stock)
 	harness.Eventually(t, harness.Patience, "what holders count", func(ctx context.Context) error {
 		for _, name := range []string{"flotilla_shard_objects", "flotilla_shard_namespaces", "flotilla_ring_load_ratio"} {
 			if got, err := f.read(ctx, name); err != nil || got < 1 {
@@ -63,7 +63,7 @@ func (f *fleetRun) requireQuietStates(t *testing.T, shards float64) {
 		}
 		return nil
 	})
-	for _, kind := range []string{"member", "shard", "gate"} {
+	for _, kind := range []string{"member", "shard", "leader-lock"} {
 		if n := f.sum(t, "flotilla_lease_requests_total", "kind", kind, "action", "renew", "result", "ok"); n == 0 {
 			t.Errorf("no renewal of a %s's Lease is counted", kind)
 		}

@@ -20,7 +20,7 @@ import (
 
 // TestStopAndStart has an operator stop a fleet under load beside which a stock replica waits: that leads and works while all
 // members stay. A member that is started meanwhile stands by as well. Once the replica has ended, 'flotilla start' has the
-// fleet work again. The audit log tells whether anybody wrote without the gate.
+// fleet work again. The audit log tells whether anybody wrote without the leader lock.
 func TestStopAndStart(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease, "--leader-elect-retry-period=250ms")

@@ -23,7 +23,7 @@ import (
 var stockTimings = quick[:3]
 
 // heldThroughout requires that a stock standby or a waiting fleet, given two lease durations,
-// leaves the gate where it is.
+// leaves the leader lock where it is.
 func (m *migration) heldThroughout(t *testing.T, by string) {
 	t.Helper()
 	began := time.Now()
@@ -86,7 +86,7 @@ func TestSwappedImage(t *testing.T) {
 	m.works(t)
 	m.startStock(t)
 	m.startFleet(t, 1, quick...)
-	m.heldThroughout(t, fleet.GateIdentity(harness.Fleet))
+	m.heldThroughout(t, fleet.LeaderLockIdentity(harness.Fleet))
 	m.works(t)
 	m.fleetRuns(t)
 
@@ -107,16 +107,16 @@ func TestSwappedImage(t *testing.T) {
 }
 
 // TestFreshFleetBegins measures how long members that are started in a cluster that has seen no
-// fleet take until they run every shard, with the gate that they have by default and without one:
-// nobody waits for the gate, or for another member that has it.
+// fleet take until they run every shard, with the leader lock that they have by default and without
+// one: nobody waits for the leader lock, or for another member that has it.
 func TestFreshFleetBegins(t *testing.T) {
 	plane := sharedPlane(t)
 	took := map[string]time.Duration{}
-	for _, gate := range []string{"none", "default"} {
-		name := "fresh-" + gate
+	for _, lock := range []string{"none", "default"} {
+		name := "fresh-" + lock
 		flags := append([]string{"--fleet-name=" + name}, stockTimings...)
-		if gate == "none" {
-			flags = append(flags, "--gate-lease=none")
+		if lock == "none" {
+			flags = append(flags, "--leader-lock=none")
 		}
 		began := time.Now()
 		var members []*harness.Manager
@@ -126,7 +126,7 @@ func TestFreshFleetBegins(t *testing.T) {
 		for _, member := range members {
 			harness.Eventually(t, harness.Patience, "the fleet runs", member.Complete)
 		}
-		took[gate] = time.Since(began)
+		took[lock] = time.Since(began)
 		for _, member := range members {
 			member.MustTerminate(t)
 		}
@@ -136,11 +136,11 @@ func TestFreshFleetBegins(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("three new members run everything after %v without a gate, after %v with the default one", took["none"], took["default"])
-	// What a machine under load may add is less than waiting for the gate first and for the shards
-	// then would.
+	t.Logf("three new members run everything after %v without a leader lock, after %v with the default one", took["none"], took["default"])
+	// What a machine under load may add is less than waiting for the leader lock first and for the
+	// shards then would.
 	if took["default"] > took["none"]+quickLease/2 {
-		t.Errorf("the gate costs %v", took["default"]-took["none"])
+		t.Errorf("the leader lock costs %v", took["default"]-took["none"])
 	}
 }
 
@@ -176,7 +176,7 @@ func TestCoordinatedElection(t *testing.T) {
 		}
 		return nil
 	})
-	m.heldThroughout(t, fleet.GateIdentity(harness.Fleet))
+	m.heldThroughout(t, fleet.LeaderLockIdentity(harness.Fleet))
 	m.works(t)
 
 	m.stopFleet(t)
@@ -209,7 +209,7 @@ func TestElectionsThatAreRefused(t *testing.T) {
 		{harness.Fleet, "endpoints", []string{"--leader-elect-resource-lock=endpoints"}, []string{`--leader-elect-resource-lock \"endpoints\": must be \"leases\"`}},
 		{harness.Fleet, "coordinated", []string{"--feature-gates=CoordinatedLeaderElection=true"}, []string{"--feature-gates=CoordinatedLeaderElection=true: must be false"}},
 		{harness.Fleet, "fleets-own", []string{"--fleet-name=kube"}, []string{`--leader-elect-resource-name \"kube-controller-manager\"`, "the fleet's own Leases"}},
-		{harness.Fleet, "none-and-more", []string{"--gate-lease=none", "--gate-lease=x"}, []string{`--gate-lease \"none\": must be the only one`}},
+		{harness.Fleet, "none-and-more", []string{"--leader-lock=none", "--leader-lock=x"}, []string{`--leader-lock \"none\": must be the only one`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := harness.Run(t, plane, harness.Spec{Name: tc.name, Binary: tc.binary, Flags: tc.flags})

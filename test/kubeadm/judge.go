@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	fleetName  = "flotilla"
-	gateHolder = fleetName + "_fleet"
-	auditLog   = "var/log/kubernetes/audit.log"
+	fleetName        = "flotilla"
+	leaderLockHolder = fleetName + "_fleet"
+	auditLog         = "var/log/kubernetes/audit.log"
 )
 
 // mark notes where the audit logs end: the judge hears of what comes after it.
@@ -68,14 +68,14 @@ func (c *cluster) judgeLogs(from ...logFrom) error {
 	if err != nil {
 		return err
 	}
-	c.out.printf("judged: %d lines (%d broken), %d writes by version, %d by time, %d against the gate; pods and others: %d creates, %d deletes; in flight %d, undecided %d",
-		report.Lines, broken, report.ByVersion, report.ByTime, report.Gated, report.Objects.Creates, report.Objects.Deletes, len(report.InFlight), len(report.Undecided))
+	c.out.printf("judged: %d lines (%d broken), %d writes by version, %d by time, %d against the leader lock; pods and others: %d creates, %d deletes; in flight %d, undecided %d",
+		report.Lines, broken, report.ByVersion, report.ByTime, report.AgainstLeaderLock, report.Objects.Creates, report.Objects.Deletes, len(report.InFlight), len(report.Undecided))
 	for _, doubt := range report.Undecided {
 		c.out.printf("undecided: %v", doubt)
 	}
 	errs := []error{report.Err()}
-	if writes := report.ByVersion + report.ByTime; report.Gated < writes || writes == 0 {
-		errs = append(errs, fmt.Errorf("%d of %d writes were held against the gate", report.Gated, writes))
+	if writes := report.ByVersion + report.ByTime; report.AgainstLeaderLock < writes || writes == 0 {
+		errs = append(errs, fmt.Errorf("%d of %d writes were held against the leader lock", report.AgainstLeaderLock, writes))
 	}
 	if report.Objects.Creates == 0 {
 		errs = append(errs, errors.New("no pod that the fleet created was judged"))

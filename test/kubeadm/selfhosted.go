@@ -108,7 +108,7 @@ func (c *cluster) stopStock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	holder, err := c.gate(ctx)
+	holder, err := c.leaderLock(ctx)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (c *cluster) startStock(ctx context.Context) error {
 }
 
 // upgradeBeside has kubeadm upgrade each node while the fleet leads. kubeadm wants a stock
-// controller manager there, which waits at the gate.
+// controller manager there, which waits for the leader lock.
 func (c *cluster) upgradeBeside(ctx context.Context) error {
 	if err := c.startStock(ctx); err != nil {
 		return err

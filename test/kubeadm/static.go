@@ -141,17 +141,17 @@ func (c *cluster) onlyIntended(ctx context.Context, n *node) error {
 	return nil
 }
 
-// waits requires that the member on a node runs, and is not ready, because it waits at the gate:
-// unless the fleet has it, which may be quicker than the next stock replica when the one that led
-// has gone.
+// waits requires that the member on a node runs, and is not ready, because it waits for the leader
+// lock: unless the fleet has it, which may be quicker than the next stock replica when the one that
+// led has gone.
 func (c *cluster) waits(ctx context.Context, n *node) error {
-	_, err := harness.Await(ctx, harness.Patience, "the member on "+n.name+" waits at the gate", func(ctx context.Context) error {
+	_, err := harness.Await(ctx, harness.Patience, "the member on "+n.name+" waits for the leader lock", func(ctx context.Context) error {
 		pod, err := c.staticPod(ctx, n, true)
 		if err != nil {
 			return err
 		}
-		holder, err := c.gate(ctx)
-		if err != nil || holder == gateHolder {
+		holder, err := c.leaderLock(ctx)
+		if err != nil || holder == leaderLockHolder {
 			return err
 		}
 		if ready(pod) {

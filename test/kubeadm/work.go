@@ -111,8 +111,8 @@ func (c *cluster) works(ctx context.Context, namespace, who string) error {
 	})
 }
 
-// gate returns who holds the Lease by which stock replicas elect their leader.
-func (c *cluster) gate(ctx context.Context) (string, error) {
+// leaderLock returns who holds the Lease by which stock replicas elect their leader.
+func (c *cluster) leaderLock(ctx context.Context) (string, error) {
 	lease, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, harness.Stock, metav1.GetOptions{})
 	if err != nil {
 		return "", err
@@ -120,17 +120,17 @@ func (c *cluster) gate(ctx context.Context) (string, error) {
 	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
 }
 
-// holds waits until the gate, the stock controller manager's Lease, is held by the fleet or by a
-// stock leader that has renewed it since it was asked.
+// holds waits until the leader lock, the stock controller manager's Lease, is held by the fleet or
+// by a stock leader that has renewed it since it was asked.
 func (c *cluster) holds(ctx context.Context, fleet bool) error {
 	var first string
-	_, err := harness.Await(ctx, harness.Patience, "the gate changes hands", func(ctx context.Context) error {
+	_, err := harness.Await(ctx, harness.Patience, "the leader lock changes hands", func(ctx context.Context) error {
 		lease, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, harness.Stock, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		holder := ptr.Deref(lease.Spec.HolderIdentity, "")
-		if holder == "" || (holder == gateHolder) != fleet {
+		if holder == "" || (holder == leaderLockHolder) != fleet {
 			return fmt.Errorf("%q holds it", holder)
 		}
 		renewed := lease.Spec.RenewTime.Format(time.RFC3339Nano)

@@ -26,8 +26,8 @@ var (
 	nan    = math.NaN()
 )
 
-// stockGate is the label of the gate.
-const stockGate = `lease="kube-controller-manager"`
+// stockLock is the label of the leader lock.
+const stockLock = `lease="kube-controller-manager"`
 
 // healthy is a fleet of three that has all it wants, for the whole length.
 func healthy() fleet {
@@ -53,8 +53,8 @@ func healthy() fleet {
 		f.set(m, "flotilla_ring_load_ratio", `ring="namespaces"`, 0, length, 1.05)
 		f.set(m, "flotilla_shard_objects", fmt.Sprintf(`ring="namespaces",shard="0%d"`, i), 0, length, 1000)
 		f.set(m, "flotilla_shard_namespaces", fmt.Sprintf(`ring="namespaces",shard="0%d"`, i), 0, length, 20)
-		f.set(m, "flotilla_gate_held", stockGate, 0, length, 1)
-		f.set(m, "flotilla_gate_holder_live", stockGate, 0, length, 1)
+		f.set(m, "flotilla_leader_lock_held", stockLock, 0, length, 1)
+		f.set(m, "flotilla_leader_lock_holder_live", stockLock, 0, length, 1)
 		f.set(m, "flotilla_plan_generation", "", 0, length, 7)
 		f.set(m, "flotilla_plan_refused", "", 0, length, 0)
 		f.set(m, "flotilla_informer_resources", `filtered_by="client"`, 0, length, 0)

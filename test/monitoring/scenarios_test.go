@@ -77,9 +77,9 @@ func planned() []scenario {
 		{"a standby is prepared for what others have", func(f fleet) {
 			f.set(members[2], "flotilla_shard_state", shardLabels("namespaces/00")+`,state="prepared"`, minute, length, 1)
 		}, always()},
-		{"a fleet without a gate is stopped", func(f fleet) {
-			for _, metric := range []string{"flotilla_gate_held", "flotilla_gate_holder_live"} {
-				f.all(metric, stockGate, 0, length, nan)
+		{"a fleet without a leader lock is stopped", func(f fleet) {
+			for _, metric := range []string{"flotilla_leader_lock_held", "flotilla_leader_lock_holder_live"} {
+				f.all(metric, stockLock, 0, length, nan)
 			}
 			f.all("flotilla_fleet_stopped", "", 0, length, 0)
 			f.all("flotilla_fleet_stopped", "", 20*minute, length, 1)
@@ -88,8 +88,8 @@ func planned() []scenario {
 				f.all("flotilla_shard_desired", shardLabels(id), 20*minute, length, 0)
 			}
 		}, always()},
-		{"the fleet waits for its gate for five minutes", func(f fleet) {
-			f.all("flotilla_gate_held", stockGate, 20*minute, 25*minute, 0)
+		{"the fleet waits for its leader lock for five minutes", func(f fleet) {
+			f.all("flotilla_leader_lock_held", stockLock, 20*minute, 25*minute, 0)
 			for id := range owners {
 				f.all("flotilla_shard_owned", shardLabels(id), 20*minute, 25*minute, 0)
 			}
@@ -155,32 +155,32 @@ func ownership() []scenario {
 			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="running"`, from, to, nan)
 			f.set(members[1], "flotilla_shard_state", shardLabels("namespaces/01")+`,state="starting"`, from, to, 1)
 		}, []moment{quiet(from + 4*minute), fires(from+6*minute, "FlotillaShardNotStarting"), quiet(to)}},
-		{"the gate is held by others", func(f fleet) {
-			f.all("flotilla_gate_held", stockGate, from, to, 0)
+		{"the leader lock is held by others", func(f fleet) {
+			f.all("flotilla_leader_lock_held", stockLock, from, to, 0)
 			for id := range owners {
 				f.all("flotilla_shard_owned", shardLabels(id), from, to, 0)
 			}
-		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaGateNotHeld"), quiet(to)}},
-		{"the gate passes from a dead holder to the fleet", func(f fleet) {
-			f.all("flotilla_gate_held", stockGate, 0, from+minute, 0)
-			f.all("flotilla_gate_holder_live", stockGate, from, from+minute, 0)
+		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaLeaderLockNotHeld"), quiet(to)}},
+		{"the leader lock passes from a dead holder to the fleet", func(f fleet) {
+			f.all("flotilla_leader_lock_held", stockLock, 0, from+minute, 0)
+			f.all("flotilla_leader_lock_holder_live", stockLock, from, from+minute, 0)
 			for id := range owners {
 				f.all("flotilla_shard_owned", shardLabels(id), 0, from+minute, 0)
 			}
 		}, []moment{quiet(from - minute), quiet(from + 90*second), quiet(to)}},
-		{"the gate is held by who is dead", func(f fleet) {
-			f.all("flotilla_gate_held", stockGate, from, to, 0)
-			f.all("flotilla_gate_holder_live", stockGate, from+minute, to, 0)
+		{"the leader lock is held by who is dead", func(f fleet) {
+			f.all("flotilla_leader_lock_held", stockLock, from, to, 0)
+			f.all("flotilla_leader_lock_holder_live", stockLock, from+minute, to, 0)
 			for id := range owners {
 				f.all("flotilla_shard_owned", shardLabels(id), from, to, 0)
 			}
 		}, []moment{
-			quiet(from + 160*second), fires(from+200*second, "FlotillaGateWithoutHolder"),
-			fires(from+11*minute, "FlotillaGateWithoutHolder", "FlotillaGateNotHeld"),
-			fires(to-interval, "FlotillaGateWithoutHolder", "FlotillaGateNotHeld"), quiet(to),
+			quiet(from + 160*second), fires(from+200*second, "FlotillaLeaderLockWithoutHolder"),
+			fires(from+11*minute, "FlotillaLeaderLockWithoutHolder", "FlotillaLeaderLockNotHeld"),
+			fires(to-interval, "FlotillaLeaderLockWithoutHolder", "FlotillaLeaderLockNotHeld"), quiet(to),
 		}},
-		{"one member does not see that the gate is renewed", func(f fleet) {
-			f.set(members[1], "flotilla_gate_holder_live", stockGate, from, to, 0)
+		{"one member does not see that the leader lock is renewed", func(f fleet) {
+			f.set(members[1], "flotilla_leader_lock_holder_live", stockLock, from, to, 0)
 		}, always()},
 	}
 }

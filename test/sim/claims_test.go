@@ -130,7 +130,7 @@ func (w *world) judgeSent(p *process, id shard.ID, term int32) *claim {
 	if since := p.clock.Now().Sub(c.draining); !c.draining.IsZero() && since > handoffTimeout+10*time.Millisecond && !p.wasSuspended() {
 		w.failLockedf(drainFence, "%s writes to %s %v after its work was asked to stop", p.name(), id, since)
 	}
-	w.judgeGateLocked(p, fmt.Sprintf("%s writes to %s", p.name(), id))
+	w.judgeLeaderLocked(p, fmt.Sprintf("%s writes to %s", p.name(), id))
 	w.judgeClaimsLocked(id)
 	return c
 }
@@ -202,7 +202,7 @@ func (w *world) judgeTermsLocked(history []leasetest.Write) {
 			// Somebody else wrote: from here on that is the term to beat.
 			highest[name] = after.Transitions
 			continue
-		case name == gateName:
+		case name == stockLease:
 			continue // Members that share a term write it again after somebody has cleared the Lease.
 		case after.Holder == "" || after.Holder == before.Holder && after.Transitions == before.Transitions:
 			continue

@@ -15,14 +15,15 @@ import (
 // deadConnection is when a connection on which nothing is answered is given up: client-go pings it.
 const deadConnection = 45 * time.Second
 
-// gatedClient is a process's client for Leases. What it sends and what it is answered passes the process's barrier.
-type gatedClient struct {
+// barrierClient is a process's client for Leases. What it sends and what it is answered passes the process's barrier.
+type barrierClient struct {
 	process *process
 	client  *leasetest.Client
 }
 
-// gated sends a request. While the process is suspended after that, the server carries it out, and the answer waits.
-func gated[T any](c gatedClient, request func() (T, error)) (T, error) {
+// behindBarrier sends a request. While the process is suspended after that, the server carries it
+// out, and the answer waits.
+func behindBarrier[T any](c barrierClient, request func() (T, error)) (T, error) {
 	var none T
 	if err := c.process.barrier.pass(); err != nil {
 		return none, err
@@ -36,43 +37,43 @@ func gated[T any](c gatedClient, request func() (T, error)) (T, error) {
 }
 
 // Get implements fleet.Leases, as do the four below.
-func (c gatedClient) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
-	return gated(c, func() (*coordinationv1.Lease, error) { return c.client.Get(ctx, name, opts) })
+func (c barrierClient) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return behindBarrier(c, func() (*coordinationv1.Lease, error) { return c.client.Get(ctx, name, opts) })
 }
 
-func (c gatedClient) List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+func (c barrierClient) List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadConnection)
 	defer cancel()
-	return gated(c, func() (*coordinationv1.LeaseList, error) { return c.client.List(ctx, opts) })
+	return behindBarrier(c, func() (*coordinationv1.LeaseList, error) { return c.client.List(ctx, opts) })
 }
 
-func (c gatedClient) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	return gated(c, func() (*coordinationv1.Lease, error) { return c.client.Create(ctx, lease, opts) })
+func (c barrierClient) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return behindBarrier(c, func() (*coordinationv1.Lease, error) { return c.client.Create(ctx, lease, opts) })
 }
 
-func (c gatedClient) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	return gated(c, func() (*coordinationv1.Lease, error) {
+func (c barrierClient) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return behindBarrier(c, func() (*coordinationv1.Lease, error) {
 		c.process.world.judgeUpdate(c.process, lease)
 		return c.client.Update(ctx, lease, opts)
 	})
 }
 
-func (c gatedClient) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+func (c barrierClient) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	dead := time.AfterFunc(deadConnection, cancel)
-	return gated(c, func() (watch.Interface, error) {
+	return behindBarrier(c, func() (watch.Interface, error) {
 		inner, err := c.client.Watch(ctx, opts)
 		if !dead.Stop() || err != nil {
 			cancel()
 			return nil, cmp.Or(err, context.DeadlineExceeded)
 		}
-		w := &gatedWatch{Interface: inner, cancel: cancel, events: make(chan watch.Event), done: make(chan struct{})}
+		w := &barrierWatch{Interface: inner, cancel: cancel, events: make(chan watch.Event), done: make(chan struct{})}
 		go w.pump(ctx, c.process)
 		return w, nil
 	})
 }
 
-type gatedWatch struct {
+type barrierWatch struct {
 	watch.Interface
 	events chan watch.Event
 	done   chan struct{}
@@ -80,10 +81,10 @@ type gatedWatch struct {
 }
 
 // ResultChan implements watch.Interface.
-func (w *gatedWatch) ResultChan() <-chan watch.Event { return w.events }
+func (w *barrierWatch) ResultChan() <-chan watch.Event { return w.events }
 
 // Stop implements watch.Interface.
-func (w *gatedWatch) Stop() {
+func (w *barrierWatch) Stop() {
 	select {
 	case <-w.done:
 	default:
@@ -92,7 +93,7 @@ func (w *gatedWatch) Stop() {
 	w.Interface.Stop()
 }
 
-func (w *gatedWatch) pump(ctx context.Context, p *process) {
+func (w *barrierWatch) pump(ctx context.Context, p *process) {
 	defer w.cancel()
 	defer close(w.events)
 	for event := range w.Interface.ResultChan() {

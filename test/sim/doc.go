@@ -14,8 +14,8 @@
 // Some worlds have more, see features:
 //
 //   - clocks that differ in speed by up to 1.45;
-//   - gates: stock controller managers, which are client-go's own elector, compete for the Lease that the fleet waits for, and
-//     go on for a while after they have let go of it;
+//   - leader locks: stock controller managers, which are client-go's own elector, compete for the
+//     Lease that the fleet waits for, and go on for a while after they have let go of it;
 //   - the API server's fence (deploy/fence): it refuses the credentials of marked incarnations as far as its own watch has
 //     brought the marks, and machines are paused with their clocks, so that a member believes in claims that others have;
 //   - standbys, whose caches are held against the present;

@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// gateName is the Lease of the stock controller manager's leader election.
-	gateName = "kube-controller-manager"
+	// stockLease is the Lease of the stock controller manager's leader election.
+	stockLease = "kube-controller-manager"
 	// longestLinger is how long a stock controller manager goes on after it has let go of its Lease.
 	longestLinger = 2 * time.Second
-	// gateDelay is longer than that by any clock.
-	gateDelay = 3 * time.Second
+	// lockDelay is longer than that by any clock.
+	lockDelay = 3 * time.Second
 	// longestMarkLag is how long the API server may not know of a mark that it has accepted.
 	longestMarkLag = 600 * time.Millisecond
 	// fenceDelay is longer than that by any clock.
 	fenceDelay = 900 * time.Millisecond
 	// fastest is how much faster than the others a clock may be: by less than lease duration / renew deadline.
 	fastest = 1.45
-	// fastestGate is the same where stock controller managers are, whose clock is the slowest: client-go's elector believes to
-	// lead for a renew deadline and a retry period.
-	fastestGate = 1.2
+	// fastestWithStock is the same where stock controller managers are, whose clock is the slowest:
+	// client-go's elector believes to lead for a renew deadline and a retry period.
+	fastestWithStock = 1.2
 )
 
 // features are what a world has besides members, a plan and faults.
 type features struct {
 	// drift: the clocks differ in speed.
 	drift bool
-	// gates: stock controller managers compete with the fleet for the gate.
-	gates bool
+	// leaderLocks: stock controller managers compete with the fleet for the leader lock.
+	leaderLocks bool
 	// enforced: the API server enforces deploy/fence, and the clocks of suspended processes may stand still.
 	enforced bool
 	// standby: members keep warm what they would own if its holder failed.
@@ -57,7 +57,7 @@ type features struct {
 func newFeatures(random *rand.Rand) features {
 	often := func(probability float64) bool { return random.Float64() < probability }
 	f := features{
-		drift: often(0.5), gates: often(0.3), enforced: often(0.3), standby: often(0.3), rings: often(0.3), planner: often(0.3),
+		drift: often(0.5), leaderLocks: often(0.3), enforced: often(0.3), standby: often(0.3), rings: often(0.3), planner: often(0.3),
 		shutdown: []time.Duration{0, 5 * time.Second, 10 * time.Second}[random.IntN(3)],
 	}
 	f.refresh = f.standby || often(0.5)
@@ -65,8 +65,8 @@ func newFeatures(random *rand.Rand) features {
 }
 
 func (f features) String() string {
-	text := strings.ReplaceAll(fmt.Sprintf("%+v", struct{ drift, gates, enforced, standby, rings, planner, refresh, versions bool }{
-		f.drift, f.gates, f.enforced, f.standby, f.rings, f.planner, f.refresh, f.versions,
+	text := strings.ReplaceAll(fmt.Sprintf("%+v", struct{ drift, leaderLocks, enforced, standby, rings, planner, refresh, versions bool }{
+		f.drift, f.leaderLocks, f.enforced, f.standby, f.rings, f.planner, f.refresh, f.versions,
 	}), ":", " ")
 	return fmt.Sprintf("%s, shutdown timeout %v", text, f.shutdown)
 }
@@ -74,8 +74,8 @@ func (f features) String() string {
 // configure has a member's configuration say what the world has.
 func (w *world) configure(c *fleet.Config, s *seat) {
 	c.Rings, c.Standby, c.ShutdownTimeout = s.rings, w.standby, w.shutdown
-	if w.gates {
-		c.Gates, c.GateDelay = []string{gateName}, gateDelay
+	if w.leaderLocks {
+		c.LeaderLocks, c.LeaderLockDelay = []string{stockLease}, lockDelay
 	}
 	if w.enforced {
 		c.Enforced, c.FenceDelay = func() bool { return true }, fenceDelay
@@ -181,7 +181,7 @@ func (k *work) Load() (fleet.Load, bool) {
 // TestDelaysAreLongEnough holds that what the fleet is told to wait for is longer than the models take, by any clock.
 func TestDelaysAreLongEnough(t *testing.T) {
 	for name, delay := range map[string][2]time.Duration{
-		"gate": {gateDelay, longestLinger}, "fence": {fenceDelay, longestMarkLag},
+		"leader-lock": {lockDelay, longestLinger}, "fence": {fenceDelay, longestMarkLag},
 	} {
 		if time.Duration(float64(delay[0])/fastest) <= delay[1] {
 			t.Errorf("%s delay: %v by a clock that is %v times as fast is less than %v", name, delay[0], fastest, delay[1])

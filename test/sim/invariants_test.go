@@ -18,7 +18,7 @@ const (
 	stale      invariant = "stale"
 	late       invariant = "late"
 	fenced     invariant = "fenced"
-	gateHeld   invariant = "gate"
+	leaderLock invariant = "leader-lock"
 	ringServed invariant = "rings"
 	terms      invariant = "terms"
 	plans      invariant = "plans"
@@ -49,7 +49,7 @@ var invariants = map[invariant]string{
 	stale:      "work that begins with caches that were prepared has seen what was written before",
 	late:       "no write of an earlier holder is taken beside its successor's work, but those on the wire when it let go",
 	fenced:     "where the API server enforces the fence, that holds for a process whose clock stood still as well",
-	gateHeld:   "nothing runs while a stock controller manager does",
+	leaderLock: "nothing runs while a stock controller manager does",
 	ringServed: "nobody claims a shard of a ring that it does not serve",
 	terms:      "terms rise with every acquisition",
 	plans:      "members put a plan in another's place only if it is of a greater generation",

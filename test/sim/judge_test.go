@@ -32,8 +32,8 @@ type judge struct {
 	settled time.Duration
 	// sentPlans is when a member first sent each plan.
 	sentPlans map[string]time.Time
-	// lostGate is set once a gate was lost.
-	lostGate bool
+	// lostLock is set once a leader lock was lost.
+	lostLock bool
 	// gaveUp is when a process exited last because its work did not end.
 	gaveUp time.Time
 }
@@ -97,18 +97,18 @@ func (w *world) observe(p *process, e fleet.Event) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.Type != election.EventRenewed && e.Type != fleet.EventGate+election.EventRenewed {
+	if e.Type != election.EventRenewed && e.Type != fleet.EventLeaderLock+election.EventRenewed {
 		w.noteLockedf("%s %s %s term %d %s%s", p.name(), e.Name, e.Type, e.Term, e.Reason, errorText(e.Err))
 	}
 	switch e.Type {
-	case fleet.EventGate + election.EventAcquired:
-		w.countLocked(gatesHeld)
-		if w.lostGate {
-			w.countLocked(gatesRegained)
+	case fleet.EventLeaderLock + election.EventAcquired:
+		w.countLocked(locksHeld)
+		if w.lostLock {
+			w.countLocked(locksRegained)
 		}
-	case fleet.EventGate + election.EventEnded:
-		w.countLocked(gatesLost)
-		w.lostGate = true
+	case fleet.EventLeaderLock + election.EventEnded:
+		w.countLocked(locksLost)
+		w.lostLock = true
 	case fleet.EventFenced:
 		w.countLocked(marks)
 	}
@@ -202,7 +202,7 @@ func (w *world) remove(name string) bool {
 	at, before := w.removed[name]
 	w.removed[name] = time.Now()
 	lease := w.store.Get(name)
-	if name == gateName || before && time.Since(at) < time.Minute || lease != nil && time.Since(lease.CreationTimestamp.Time) < time.Minute {
+	if name == stockLease || before && time.Since(at) < time.Minute || lease != nil && time.Since(lease.CreationTimestamp.Time) < time.Minute {
 		w.disturbed[name] = time.Now()
 	}
 	w.mu.Unlock()

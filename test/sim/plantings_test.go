@@ -10,8 +10,9 @@ type planting struct {
 	also []invariant
 }
 
-// twoOwners is what two members that take themselves for the owner of a shard, or of the gate, break sooner or later.
-var twoOwners = []invariant{overlap, late, stale, gateHeld}
+// twoOwners is what two members that take themselves for the owner of a shard, or of the leader
+// lock, break sooner or later.
+var twoOwners = []invariant{overlap, late, stale, leaderLock}
 
 var bugs = []planting{
 	{name: "expiry_early", by: oneClaim, also: twoOwners},
@@ -26,8 +27,8 @@ var bugs = []planting{
 	{name: "standby_stale", by: stale},
 	{name: "unanswered_forgotten", by: late, also: []invariant{stale, fenced}}, // Fenced: so the same write is judged once its clock has stood still.
 	{name: "mark_skipped", by: fenced},
-	{name: "gate_ignored", by: gateHeld},
-	{name: "gate_delay_ignored", by: gateHeld},
+	{name: "leader_lock_ignored", by: leaderLock},
+	{name: "leader_lock_delay_ignored", by: leaderLock},
 	{name: "rings_ignored", by: ringServed},
 	{name: "term_kept", by: terms, also: []invariant{drains}},         // A drain is told from an earlier one by its term.
 	{name: "generation_kept", by: plans, also: []invariant{requests}}, // The planner writes it again and again.

@@ -60,7 +60,7 @@ func (w *world) launch(s *seat) {
 		return leasetest.Fault{Out: p.upTo(20 * time.Millisecond), Back: p.upTo(20 * time.Millisecond)}
 	})
 	config := fleet.Config{
-		Fleet: fleetName, Member: s.name, Plan: w.plan, Leases: gatedClient{p, p.client}, Clock: p.clock,
+		Fleet: fleetName, Member: s.name, Plan: w.plan, Leases: barrierClient{p, p.client}, Clock: p.clock,
 		Timing: election.DefaultTiming(), RebalanceDelay: rebalanceDelay, HandoffTimeout: handoffTimeout,
 		Build: p.build, Observe: func(e fleet.Event) { w.observe(p, e) }, Exit: func(reason string) { w.exit(p, reason) },
 	}

@@ -96,8 +96,8 @@ func (w *world) heal() {
 func (w *world) longestDuration() time.Duration {
 	var longest time.Duration
 	names := w.leases()
-	if w.gates {
-		names = append(names, gateName)
+	if w.leaderLocks {
+		names = append(names, stockLease)
 	}
 	for _, name := range names {
 		longest = max(longest, election.RecordFrom(w.store.Get(name)).Duration)

@@ -30,9 +30,10 @@ type stock struct {
 	stopping, dead bool
 }
 
-// install has a world with gates begin under a stock leader, or with stock replicas that come later.
+// install has a world with leader locks begin under a stock leader, or with stock replicas that
+// come later.
 func (w *world) install() {
-	if !w.gates {
+	if !w.leaderLocks {
 		return
 	}
 	for i := range 2 {
@@ -73,7 +74,7 @@ func (c *stock) start() {
 func (c *stock) elect(ctx context.Context, identity string) {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: leasetest.Namespace, Name: gateName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: leasetest.Namespace, Name: stockLease},
 			Client:     leasetest.ElectorLeases{Client: c.client},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
@@ -116,7 +117,7 @@ func (c *stock) yield() {
 		w.noteLockedf("%s has lost the lead", c.name)
 		return
 	}
-	w.store.Tamper(gateName, func(l *coordinationv1.Lease) {
+	w.store.Tamper(stockLease, func(l *coordinationv1.Lease) {
 		if election.MemberOf(ptr.Deref(l.Spec.HolderIdentity, "")) == c.name {
 			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1)
 		}

@@ -14,8 +14,8 @@ import (
 // tamper does to a Lease what an operator or a foreign controller might.
 func (w *world) tamper() {
 	names := w.leases()
-	if w.gates {
-		names = append(names, gateName)
+	if w.leaderLocks {
+		names = append(names, stockLease)
 	}
 	name := names[w.random.IntN(len(names))]
 	var change func(*coordinationv1.Lease)
@@ -72,7 +72,7 @@ func (w *world) tamper() {
 		}
 	}
 	w.touch(name)
-	if disturbing || name == gateName {
+	if disturbing || name == stockLease {
 		w.disturb(name)
 	}
 	if w.store.Tamper(name, change) {

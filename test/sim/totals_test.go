@@ -23,9 +23,9 @@ const (
 	plannerChanges
 	ringMoves
 	memberDrains
-	gatesHeld
-	gatesLost
-	gatesRegained
+	locksHeld
+	locksLost
+	locksRegained
 	stockLeads
 	marks
 	serverRefusals
@@ -55,9 +55,9 @@ var floors = [kinds]struct {
 	plannerChanges:   {"changes by the planner", 800},
 	ringMoves:        {"controllers moved between rings", 100},
 	memberDrains:     {"drains", 650},
-	gatesHeld:        {"gates held", 1500},
-	gatesLost:        {"gates lost", 100},
-	gatesRegained:    {"gates regained", 150},
+	locksHeld:        {"leader locks held", 1500},
+	locksLost:        {"leader locks lost", 100},
+	locksRegained:    {"leader locks regained", 150},
 	stockLeads:       {"terms of a stock leader", 250},
 	marks:            {"dead members fenced", 200},
 	serverRefusals:   {"writes refused by the API server", 100},

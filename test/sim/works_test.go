@@ -21,7 +21,7 @@ func (w *world) beginWork(k *work) {
 	}
 	if held != nil {
 		k.term = held.term
-		w.judgeGateLocked(p, p.name()+" begins to work on "+id.String())
+		w.judgeLeaderLocked(p, p.name()+" begins to work on "+id.String())
 	}
 	k.began = time.Now()
 	for _, overlapping := range w.overlappingLocked(k.part) {
@@ -181,11 +181,12 @@ func (w *world) endWork(k *work) {
 	w.works[k.part] = slices.DeleteFunc(w.works[k.part], func(other *work) bool { return other == k })
 }
 
-// judgeGateLocked holds that no stock controller manager works while a process does, unless somebody has given the gate away.
-func (w *world) judgeGateLocked(p *process, what string) {
+// judgeLeaderLocked holds that no stock controller manager works while a process does, unless
+// somebody has given the leader lock away.
+func (w *world) judgeLeaderLocked(p *process, what string) {
 	for _, c := range w.stocks {
-		if !c.works.IsZero() && !w.gateExcusedLocked(p) {
-			w.failLockedf(gateHeld, "%s while %s runs since %.3f", what, c.name, c.works.Sub(w.begin).Seconds())
+		if !c.works.IsZero() && !w.lockExcusedLocked(p) {
+			w.failLockedf(leaderLock, "%s while %s runs since %.3f", what, c.name, c.works.Sub(w.begin).Seconds())
 		}
 	}
 }
@@ -194,16 +195,16 @@ func (w *world) judgeGateLocked(p *process, what string) {
 func (w *world) judgeStockLocked(c *stock) {
 	for part, works := range w.works {
 		for _, k := range works {
-			if w.heldLocked(k.process, part.id) != nil && !w.gateExcusedLocked(k.process) {
-				w.failLockedf(gateHeld, "%s leads while %s works on %s", c.name, k.process.name(), part.id)
+			if w.heldLocked(k.process, part.id) != nil && !w.lockExcusedLocked(k.process) {
+				w.failLockedf(leaderLock, "%s leads while %s works on %s", c.name, k.process.name(), part.id)
 			}
 		}
 	}
 }
 
-// gateExcusedLocked reports whether somebody has given the gate away of late, or the process's clock has stood still: that the
-// gate is lost it learns with its next request.
-func (w *world) gateExcusedLocked(p *process) bool {
-	given, ok := w.disturbed[gateName]
+// lockExcusedLocked reports whether somebody has given the leader lock away recently, or the
+// process's clock has stood still: that the leader lock is lost it learns with its next request.
+func (w *world) lockExcusedLocked(p *process) bool {
+	given, ok := w.disturbed[stockLease]
 	return ok && time.Since(given) < excuse || p.wasFrozen() || p.wasSuspended()
 }

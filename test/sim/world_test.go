@@ -96,8 +96,8 @@ func (w *world) newSeat(name string) *seat {
 	s := &seat{name: name, rate: 1, rings: w.someRings()}
 	if w.drift {
 		most := fastest
-		if w.gates {
-			most = fastestGate
+		if w.leaderLocks {
+			most = fastestWithStock
 		}
 		s.rate = 1 + (most-1)*w.random.Float64()
 	}

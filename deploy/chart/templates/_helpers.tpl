@@ -99,7 +99,7 @@ annotations:
 {{- $own = append $own (list . "/etc/kubernetes/flotilla/kubeconfig") }}
 {{- end }}
 {{- end }}
-{{- range .Values.gateLeases }}{{ $own = append $own (list "gate-lease" .) }}{{ end }}
+{{- range .Values.leaderLocks }}{{ $own = append $own (list "leader-lock" .) }}{{ end }}
 {{- include "flotilla.flags" (dict "root" . "own" $own) }}
 {{- end }}
 

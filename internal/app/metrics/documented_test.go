@@ -181,7 +181,8 @@ func TestDocumentedComplains(t *testing.T) {
 	}
 }
 
-// values are those that labels may have; nil where the operator chooses few: names of rings, shards and gates.
+// values are those that labels may have; nil where the operator chooses few: names of rings, shards
+// and leader locks.
 var values = map[string]*regexp.Regexp{
 	"ring": nil, "shard": nil, "lease": nil,
 	"hash":        regexp.MustCompile(`^[0-9a-f]{16}$`), // of those in force
@@ -190,7 +191,7 @@ var values = map[string]*regexp.Regexp{
 	"reason":      regexp.MustCompile(`^[a-z-]{3,15}$`),
 	"result":      regexp.MustCompile(`^(running|refused|abandoned|ok|conflict|failed|fenced|fence-refused|plan-(adopted|refused|restored|adapted)|throttled)$`),
 	"phase":       regexp.MustCompile(`^(prepare|ask|acquire|catch_up|start|drain|release)$`),
-	"kind":        regexp.MustCompile(`^(member|shard|plan|gate)$`),
+	"kind":        regexp.MustCompile(`^(member|shard|plan|leader-lock)$`),
 	"controller":  regexp.MustCompile(`^[a-z0-9-]{1,60}$`),
 	"action":      regexp.MustCompile(`^(create|acquire|renew|ask|release|mark|write)$`),
 	"filtered_by": regexp.MustCompile(`^(server|client|process)$`),

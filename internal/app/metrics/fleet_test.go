@@ -91,7 +91,7 @@ func launch(t *testing.T, store *leasetest.Store, name string, plan shard.Plan) 
 	master := NewMaster()
 	p.Member, err = fleet.New(fleet.Config{
 		Fleet: "flotilla", Member: name, Plan: plan, Leases: store.Client(name), Clock: clock.RealClock{},
-		Timing: election.DefaultTiming(), Gates: []string{"kube-controller-manager"},
+		Timing: election.DefaultTiming(), LeaderLocks: []string{"kube-controller-manager"},
 		Exit:    func(reason string) { t.Error(reason) },
 		Observe: func(e fleet.Event) { counted.Count(e); master.Observe(e) },
 		Forgets: func(string) bool { return true },
@@ -184,8 +184,8 @@ func TestLifeOfAFleet(t *testing.T) {
 		expect(a, 16, "flotilla_shard_objects")
 		expect(a, 4, "flotilla_shard_namespaces")
 		expect(a, 1, "flotilla_ring_load_ratio", "ring", "namespaces")
-		expect(a, 1, "flotilla_gate_held", "lease", "kube-controller-manager")
-		expect(a, 1, "flotilla_gate_holder_live", "lease", "kube-controller-manager")
+		expect(a, 1, "flotilla_leader_lock_held", "lease", "kube-controller-manager")
+		expect(a, 1, "flotilla_leader_lock_holder_live", "lease", "kube-controller-manager")
 		expect(a, 1, "flotilla_fleet_members", "state", "active")
 		expect(a, 1, "leader_election_master_status", "name", component)
 		expect(a, 4+1, "leader_election_master_status")

@@ -49,7 +49,7 @@ func TestAsComponentBaseMakesThem(t *testing.T) {
 		metricsfeatures.ApplyFeatureGates(gate)
 		stock := k8smetrics.NewHistogramVec(&k8smetrics.HistogramOpts{
 			Name: "flotilla_lease_request_duration_seconds", StabilityLevel: k8smetrics.ALPHA,
-			Help:    "How long requests for the fleet's own Leases and its gates take, whatever comes of them.",
+			Help:    "How long requests for the fleet's own Leases and its leader locks take, whatever comes of them.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"kind", "action"})
 		want := k8smetrics.NewKubeRegistry()

@@ -19,8 +19,8 @@
 //     SubjectAccessReviews, which change nothing. They have a client whose transport passes these two
 //     paths and not even reads. (Who asks the secure port for something is authenticated and
 //     authorized as with upstream, by the kubeconfigs of those flags.)
-//   - A shadow holds no Lease, is nobody's member, and touches no gate. A fleet of the same name does
-//     not see it.
+//   - A shadow holds no Lease, is nobody's member, and touches no leader lock. A fleet of the same
+//     name does not see it.
 //   - Controllers that act on more than the API server (catalogue: ActsOutside) fill their caches and
 //     do not run.
 //   - What is kept of refused writes, reads and rights is bounded: see the constants of each.

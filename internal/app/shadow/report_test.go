@@ -28,7 +28,7 @@ func reporting() (*Reporter, *time.Time) {
 	r := NewReporter(s, func() Member {
 		m := Member{
 			Version: "v1", Fleet: "flotilla", Shadow: "1/2", Plan: "that of a new fleet", Shards: []string{"cluster/nodes", "namespaces/00"}, Ready: full,
-			NotRun: []string{"persistentvolume-binder-controller"}, Ignored: []string{"--gate-lease"}, Memory: Memory{Live: 100e6, Resident: 200e6, ResidentPeak: 300e6, Objects: 1234},
+			NotRun: []string{"persistentvolume-binder-controller"}, Ignored: []string{"--leader-lock"}, Memory: Memory{Live: 100e6, Resident: 200e6, ResidentPeak: 300e6, Objects: 1234},
 		}
 		if !full {
 			m.NotReady = "0 of the shadow's 2 shards have filled their caches"
@@ -65,7 +65,7 @@ Watches:     1 open; 5.0 MB and 60 events received so far; with full caches 5.0 
 Rights:      2 missing, 0 granted, 0 not known
 Writes:      1 object, 1 lasting; none was sent. Events: 0
 Not run:     persistentvolume-binder-controller
-Ignored:     --gate-lease
+Ignored:     --leader-lock
 
 WOULD WRITE              AS                     OBJECTS  LASTING  ATTEMPTS  FOR EXAMPLE
 create replicasets.apps  deployment-controller  1        1        2         a/one

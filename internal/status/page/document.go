@@ -49,12 +49,12 @@ type Self struct {
 	Incarnation string `json:"incarnation,omitempty"`
 	Version     string `json:"version"`
 	// NotReady says why the member is not ready; empty if it is.
-	NotReady string `json:"notReady,omitempty"`
-	Gates    []Gate `json:"gates"`
+	NotReady    string       `json:"notReady,omitempty"`
+	LeaderLocks []LeaderLock `json:"leaderLocks"`
 }
 
-// Gate is a foreign Lease that the fleet holds while it runs.
-type Gate struct {
+// LeaderLock is a foreign Lease that the fleet holds while it runs.
+type LeaderLock struct {
 	Lease  string `json:"lease"`
 	Holder string `json:"holder,omitempty"`
 	// Held tells whether the holder is the fleet.
@@ -133,8 +133,8 @@ type Source interface {
 
 // empty is a document that has no null where a list belongs.
 func empty(fleetName string, self Self, now time.Time) Document {
-	if self.Gates == nil {
-		self.Gates = []Gate{}
+	if self.LeaderLocks == nil {
+		self.LeaderLocks = []LeaderLock{}
 	}
 	return Document{
 		Fleet: fleetName, Now: now.UTC().Truncate(time.Millisecond), Self: self,
@@ -144,15 +144,15 @@ func empty(fleetName string, self Self, now time.Time) Document {
 
 // newDocument makes the document of a member. before is the last reading, nil if that is too long ago to follow it; wall is the
 // time for people.
-func newDocument(c Config, gates []string, source Source, before *status.Reading, wall time.Time) (Document, *status.Reading) {
+func newDocument(c Config, leaderLocks []string, source Source, before *status.Reading, wall time.Time) (Document, *status.Reading) {
 	observations, now := source.Observed()
 	r := status.Observed(c.Fleet, observations, now).Following(before)
 	self := Self{Member: c.Member, Version: c.Version, Incarnation: source.Incarnation()}
 	if err := source.Ready(); err != nil {
 		self.NotReady = err.Error()
 	}
-	for _, name := range gates {
-		self.Gates = append(self.Gates, gateOf(c.Fleet, name, observations, now))
+	for _, name := range leaderLocks {
+		self.LeaderLocks = append(self.LeaderLocks, leaderLockOf(c.Fleet, name, observations, now))
 	}
 	d := empty(c.Fleet, self, wall)
 	plan, inForce := source.Plan()
@@ -257,14 +257,14 @@ func newPlan(inForce shard.Plan, r *status.Reading, refused error, d Document) *
 // isLive tells whether a member is neither silent nor gone.
 func isLive(m Member) bool { return m.State != "silent" && m.State != "gone" }
 
-func gateOf(fleetName, lease string, observations []election.Observation, now time.Time) Gate {
-	g := Gate{Lease: lease}
+func leaderLockOf(fleetName, lease string, observations []election.Observation, now time.Time) LeaderLock {
+	l := LeaderLock{Lease: lease}
 	i := slices.IndexFunc(observations, func(o election.Observation) bool { return o.Name == lease })
 	if i >= 0 && !observations[i].Expired(now, 0) {
-		g.Holder = observations[i].Holder
-		g.Held = g.Holder == fleet.GateIdentity(fleetName)
+		l.Holder = observations[i].Holder
+		l.Held = l.Holder == fleet.LeaderLockIdentity(fleetName)
 	}
-	return g
+	return l
 }
 
 func newTransition(t fleet.Transition, now time.Time) Transition {

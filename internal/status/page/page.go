@@ -34,10 +34,10 @@ type Config struct {
 type Page struct {
 	config Config
 
-	mu     sync.Mutex
-	note   string
-	source Source
-	gates  []string
+	mu          sync.Mutex
+	note        string
+	source      Source
+	leaderLocks []string
 	// last is the last reading, and read when it was made.
 	last *status.Reading
 	read time.Time
@@ -55,18 +55,19 @@ func (p *Page) Say(note string) {
 	p.note = note
 }
 
-// Show has the page show a member, from now on. gates are the foreign Leases that it holds with the others.
-func (p *Page) Show(source Source, gates []string) {
+// Show has the page show a member, from now on. leaderLocks are the foreign Leases that it holds
+// with the others.
+func (p *Page) Show(source Source, leaderLocks []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.source, p.gates, p.note = source, gates, ""
+	p.source, p.leaderLocks, p.note = source, leaderLocks, ""
 }
 
 // Document returns what there is to show now.
 func (p *Page) Document() Document {
 	wall := time.Now()
 	p.mu.Lock()
-	source, gates, note, before := p.source, p.gates, p.note, p.last
+	source, leaderLocks, note, before := p.source, p.leaderLocks, p.note, p.last
 	if wall.Sub(p.read) > follows {
 		before = nil
 	}
@@ -76,7 +77,7 @@ func (p *Page) Document() Document {
 		d.Note = note
 		return d
 	}
-	d, reading := newDocument(p.config, gates, source, before, wall)
+	d, reading := newDocument(p.config, leaderLocks, source, before, wall)
 	p.mu.Lock()
 	p.last, p.read = reading, wall
 	p.mu.Unlock()

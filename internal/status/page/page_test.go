@@ -284,7 +284,7 @@ func TestHostileTexts(t *testing.T) {
 		for _, id := range []shard.ID{{}, {Ring: text, Name: text}} {
 			f.journal = append(f.journal, fleet.Transition{Kind: fleet.TransitionKind(text), Shard: id, Member: text, From: text, To: text})
 		}
-		d, _ := newDocument(Config{Fleet: testFleet, Member: "flotilla-0", Version: text}, []string{"gate"}, f, nil, testNow)
+		d, _ := newDocument(Config{Fleet: testFleet, Member: "flotilla-0", Version: text}, []string{"leader-lock"}, f, nil, testNow)
 		page := parsed(t, d)
 		for shape := range shapes(page) {
 			if !known[shape] {
@@ -312,12 +312,13 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// hostileLeases are Leases of a member, of a shard of an older plan, and of a gate, named as hostile as a fake can.
+// hostileLeases are Leases of a member, of a shard of an older plan, and of a leader lock, named as
+// hostile as a fake can.
 func hostileLeases(text string) []election.Observation {
 	f := &fakeMember{}
 	f.add(named(election.MemberLease(testFleet, text), nil), text, 1, nil)
 	f.add(named("flotilla-old-"+text, map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: text, leaseapi.ShardLabel: text}), text, 1, map[string]string{leaseapi.RangeAnnotation: text})
-	f.add(named("gate", nil), text, 1, nil)
+	f.add(named("leader-lock", nil), text, 1, nil)
 	return f.leases
 }
 
@@ -420,7 +421,7 @@ func TestWithoutFleet(t *testing.T) {
 	p.Show(&fakeMember{}, []string{"kube-controller-manager"})
 	d = p.Document()
 	whole := text(parsed(t, d))
-	for _, want := range []string{"has no plan yet", "does not yet run", "Gate kube-controller-manager", "held by nobody"} {
+	for _, want := range []string{"has no plan yet", "does not yet run", "Leader lock kube-controller-manager", "held by nobody"} {
 		if !strings.Contains(whole, want) {
 			t.Errorf("it does not say %q: %s", want, whole)
 		}
@@ -443,16 +444,16 @@ func TestUnreadablePlan(t *testing.T) {
 	}
 }
 
-func TestGates(t *testing.T) {
+func TestLeaderLocks(t *testing.T) {
 	f := newFake(t, 2, 1)
 	f.add(named("ours", nil), "x", 1, nil)
-	f.change("ours", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To(fleet.GateIdentity(testFleet)) })
+	f.change("ours", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To(fleet.LeaderLockIdentity(testFleet)) })
 	f.add(named("theirs", nil), "stock", 1, nil)
 	f.add(named("expired", nil), "stock", 1, nil)
 	f.lease("expired").Seen = testNow.Add(-time.Hour)
 	d, _ := newDocument(testConfig, []string{"ours", "theirs", "expired", "missing"}, f, nil, testNow)
-	want := []Gate{{Lease: "ours", Holder: "flotilla_fleet", Held: true}, {Lease: "theirs", Holder: "stock_uid"}, {Lease: "expired"}, {Lease: "missing"}}
-	if diff := cmp.Diff(want, d.Self.Gates); diff != "" {
+	want := []LeaderLock{{Lease: "ours", Holder: "flotilla_fleet", Held: true}, {Lease: "theirs", Holder: "stock_uid"}, {Lease: "expired"}, {Lease: "missing"}}
+	if diff := cmp.Diff(want, d.Self.LeaderLocks); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
 }

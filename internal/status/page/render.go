@@ -228,7 +228,7 @@ func mood(state any) string {
 		return "ok"
 	case string(status.StateOrphan), "silent", string(status.Error):
 		return "bad"
-	case "gone", string(status.StateGated), string(status.StateStopped), string(status.Note):
+	case "gone", string(status.StateLockedOut), string(status.StateStopped), string(status.Note):
 		return "idle"
 	default:
 		return "busy"

@@ -45,8 +45,8 @@ const (
 	RefusedClosed Refusal = "closed"
 	// RefusedExpired: the claim has ended, or its time was up.
 	RefusedExpired Refusal = "expired"
-	// RefusedGate: the claim is valid, and Config.Permit does not let writes pass.
-	RefusedGate Refusal = "gate"
+	// RefusedLeaderLock: the claim is valid, and Config.Permit does not let writes pass.
+	RefusedLeaderLock Refusal = "leader-lock"
 )
 
 // Claim is a right to write, for a time. Its methods are safe for concurrent use. Once it is
@@ -72,8 +72,9 @@ type Config struct {
 	Member, Shard string
 	// Clock must be the one that the claims are measured by. Required.
 	Clock Clock
-	// Permit tells whether writes may be sent at all at a reading of the clock, whatever the claim says: it is how a gate that
-	// is not held refuses them. It must not block. Default: they may.
+	// Permit tells whether writes may be sent at all at a reading of the clock, whatever the claim
+	// says: it is how a leader lock that is not held refuses them. It must not block. Default: they
+	// may.
 	Permit func(now time.Time) bool
 	// OnRefused is called for every mutating request that is refused before it is sent, from the goroutine that sends it. It must
 	// not block. Default: none.

@@ -193,12 +193,12 @@ func TestFenceSaysWhyItRefuses(t *testing.T) {
 		fence.Open(f.claim)
 		expect("with a claim", false)
 		open = false
-		expect("without a gate", true, RefusedGate)
+		expect("without a leader lock", true, RefusedLeaderLock)
 		open = true
 		time.Sleep(10 * time.Second) // virtual
 		expect("after the renew deadline", true, RefusedExpired)
 		open = false
-		expect("without claim and gate", true, RefusedExpired)
+		expect("without claim and leader lock", true, RefusedExpired)
 		fence.Close()
 		expect("after Close", true, RefusedClosed)
 	})

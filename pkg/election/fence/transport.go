@@ -41,7 +41,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if now := t.fence.cfg.Clock.Now(); !plant.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
 		cancel()
 		if claim.Valid(now) {
-			t.fence.cfg.OnRefused(RefusedGate)
+			t.fence.cfg.OnRefused(RefusedLeaderLock)
 		} else {
 			t.fence.cfg.OnRefused(RefusedExpired)
 		}

@@ -55,9 +55,9 @@ const (
 	// RingsAnnotation lists the rings that a member serves, comma separated; it is missing where it
 	// serves all.
 	RingsAnnotation = "flotilla.dev/rings"
-	// GatesAnnotation lists the foreign Leases that a member waits for, comma separated; it is
+	// LeaderLocksAnnotation lists the foreign Leases that a member waits for, comma separated; it is
 	// missing where it waits for none. Members that differ are a mistake of whoever set them up.
-	GatesAnnotation = "flotilla.dev/gates"
+	LeaderLocksAnnotation = "flotilla.dev/leader-locks"
 	// NodeAnnotation and ZoneAnnotation say where a member runs; they are missing where it does not
 	// know.
 	NodeAnnotation = "flotilla.dev/node"
@@ -75,7 +75,8 @@ const (
 	// from before there was one refuse a plan with a canary.
 	FormatAnnotation = "flotilla.dev/plan-format"
 	// StillAnnotation is there while the member stands still, and has the value of
-	// [StopAnnotation] that it obeys: it runs nothing, and does not keep the gates.
+	// [StopAnnotation] that it obeys: it runs nothing, and does not keep the
+	// leader locks.
 	StillAnnotation = "flotilla.dev/still"
 	// UseAnnotation has what its process uses beside memory, see [Use]. It is missing where the
 	// build is from before there was one.
@@ -97,7 +98,7 @@ const (
 	// keeps it up to date.
 	LastGoodAnnotation = "flotilla.dev/last-good-plan"
 	// StopAnnotation is set by an operator and stops the fleet, see [Stop]: every member releases
-	// its shards and runs nothing, and the last one releases the gates. It stays until an operator
+	// its shards and runs nothing, and the last one releases the leader locks. It stays until an operator
 	// removes it.
 	StopAnnotation = "flotilla.dev/stop"
 )

@@ -161,7 +161,7 @@ func TestWorkers(t *testing.T) {
 			defer mu.Unlock()
 			here--
 		}()
-		gate, last := full, now == workers
+		barrier, last := full, now == workers
 		if last {
 			now, full = 0, make(chan struct{})
 		}
@@ -170,10 +170,10 @@ func TestWorkers(t *testing.T) {
 			for range 10_000 {
 				runtime.Gosched() // one too many would come now
 			}
-			close(gate)
+			close(barrier)
 		}
 		select {
-		case <-gate:
+		case <-barrier:
 			return 0, ""
 		case <-t.Context().Done():
 			return http.StatusServiceUnavailable, "Late"

@@ -52,8 +52,8 @@ var differences = []struct {
 		"lease duration. See [the fleet's design](design/fleet.md#when-upstreams-controllers-stop)."},
 	{[]string{"leader-elect-lease-duration", "leader-elect-renew-deadline", "leader-elect-retry-period", "leader-elect-resource-namespace"},
 		"The timings and the namespace of all of the fleet's Leases."},
-	{[]string{"leader-elect-resource-name"}, "The Lease that all members hold together while any of them runs something, unless [--gate-lease](#gate-lease) says otherwise. " +
-		"Which member runs what is on the fleet's own Leases. See [the gate](concepts.md#gate)."},
+	{[]string{"leader-elect-resource-name"}, "The Lease that all members hold together while any of them runs something, unless [--leader-lock](#leader-lock) says otherwise. " +
+		"Which member runs what is on the fleet's own Leases. See [the leader lock](concepts.md#leader-lock)."},
 }
 
 // flagsPage returns the page for flags in sections.

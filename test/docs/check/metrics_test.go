@@ -15,7 +15,7 @@ const metricsPage = "docs/metrics.md"
 var (
 	metricName = regexp.MustCompile(`\bflotilla_[a-z0-9_]+`)
 	suffix     = regexp.MustCompile(`_(bucket|sum|count)$`)
-	// The fleet's identity in a gate.
+	// The fleet's identity in a leader lock.
 	notMetrics = []string{"flotilla_fleet"}
 )
 

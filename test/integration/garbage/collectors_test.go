@@ -40,7 +40,7 @@ const (
 // collector is a garbage collector that runs.
 type collector struct {
 	cancel context.CancelFunc
-	closed *gate
+	closed *valve
 	ended  chan struct{}
 }
 
@@ -48,21 +48,21 @@ type collector struct {
 func (c *collector) stop() { c.cancel(); <-c.ended }
 func (c *collector) kill() { c.closed.close(); c.stop() }
 
-// gate lets requests through until it is closed.
-type gate struct {
+// valve lets requests through until it is closed.
+type valve struct {
 	mu     sync.RWMutex
 	closed bool
 }
 
 var errKilled = errors.New("the process has ended")
 
-func (g *gate) close() {
+func (g *valve) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
 }
 
-func (g *gate) wrap(next http.RoundTripper) http.RoundTripper {
+func (g *valve) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		g.mu.RLock()
 		closed := g.closed
@@ -198,10 +198,10 @@ func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 	return false, fmt.Errorf("scope of %v is unknown", gvr)
 }
 
-// clients returns those of a collector, behind a gate of their own.
-func clients(t *testing.T, a *api) (*gate, kubernetes.Interface, metadata.Interface) {
+// clients returns those of a collector, behind a valve of their own.
+func clients(t *testing.T, a *api) (*valve, kubernetes.Interface, metadata.Interface) {
 	t.Helper()
-	g := &gate{}
+	g := &valve{}
 	config := rest.CopyConfig(a.config)
 	config.Wrap(g.wrap)
 	client, err := kubernetes.NewForConfig(config)

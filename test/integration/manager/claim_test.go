@@ -26,12 +26,13 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// gate is a Lease that somebody else holds: a fleet that waits for it builds and warms, and owns nothing.
-func gate(t *testing.T) (name string, open func()) {
+// leaderLock is a Lease that somebody else holds: a fleet that waits for it builds and warms, and
+// owns nothing.
+func leaderLock(t *testing.T) (name string, open func()) {
 	t.Helper()
 	leases := client.CoordinationV1().Leases(metav1.NamespaceDefault)
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: "gate-" + fleetName(t)},
+		ObjectMeta: metav1.ObjectMeta{Name: "lock-" + fleetName(t)},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: ptr.To("old-leader"), LeaseDurationSeconds: ptr.To[int32](3600),
 			RenewTime: ptr.To(metav1.NowMicro()), AcquireTime: ptr.To(metav1.NowMicro()),
@@ -80,13 +81,14 @@ func requireEventuallySame(t *testing.T, reconciled *seen, shard string, want []
 
 func TestNothingHappensBeforeTheClaim(t *testing.T) {
 	t.Parallel()
-	lease, open := gate(t)
+	lease, open := leaderLock(t)
 	var managers shards
 	var reconciled seen
 	var early, leading atomic.Int32
 	warm := make(chan struct{}, 100)
 	setup := func(s *flotilla.Shard, mgr ctrlmanager.Manager) error {
-		// A controller whose source does not wait for the cache, so that only the gate holds its workers back.
+		// A controller whose source does not wait for the cache, so that only the leader lock holds
+		// its workers back.
 		pushed := make(chan event.GenericEvent, 1)
 		pushed <- event.GenericEvent{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "pushed"}}}
 		return errors.Join(
@@ -102,7 +104,7 @@ func TestNothingHappensBeforeTheClaim(t *testing.T) {
 	}
 	f, _ := begin(t, plane.AdminConfig(), func(f *flotilla.Fleet) {
 		f.Namespaced("a", managers.build(setup, func(r flotilla.Runnable) flotilla.Runnable { return spied{r, warm} }))
-	}, func(o *flotilla.Options) { o.Gates, o.HandoffTimeout = []string{lease}, time.Minute })
+	}, func(o *flotilla.Options) { o.LeaderLocks, o.HandoffTimeout = []string{lease}, time.Minute })
 	for range ranges {
 		select {
 		case <-warm:

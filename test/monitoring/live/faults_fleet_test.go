@@ -174,38 +174,39 @@ func (w *world) writePlan(t *testing.T, document string) (before string) {
 	return before
 }
 
-// heldGate has the fleet start beside somebody who holds the gate, as the stock leader does.
-func heldGate(t *testing.T, w *world) func(*testing.T) {
+// heldLeaderLock has the fleet start beside somebody who holds the leader lock, as the stock leader
+// does.
+func heldLeaderLock(t *testing.T, w *world) func(*testing.T) {
 	w.stopAll(t)
-	stop := every(t, time.Second, func(ctx context.Context) { _ = w.hold(ctx, gate, "stock") })
+	stop := every(t, time.Second, func(ctx context.Context) { _ = w.hold(ctx, leaderLock, "stock") })
 	for _, name := range names {
 		w.start(t, name)
 	}
 	return func(t *testing.T) {
 		stop()
-		if err := w.hold(t.Context(), gate, ""); err != nil {
+		if err := w.hold(t.Context(), leaderLock, ""); err != nil {
 			t.Error(err)
 		}
 		w.settle(t)
 	}
 }
 
-// deadGate has the fleet start where the gate names who is dead, and says that it lasts for ten
-// minutes.
-func deadGate(t *testing.T, w *world) func(*testing.T) {
+// deadLeaderLock has the fleet start where the leader lock names who is dead, and says that it
+// lasts for ten minutes.
+func deadLeaderLock(t *testing.T, w *world) func(*testing.T) {
 	w.stopAll(t)
-	if err := w.hold(t.Context(), gate, "stock"); err != nil {
+	if err := w.hold(t.Context(), leaderLock, "stock"); err != nil {
 		t.Fatal(err)
 	}
 	patch := []byte(`{"spec":{"leaseDurationSeconds":600}}`)
-	if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), gate, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Patch(t.Context(), leaderLock, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
 		w.start(t, name)
 	}
 	return func(t *testing.T) {
-		if err := w.hold(t.Context(), gate, ""); err != nil {
+		if err := w.hold(t.Context(), leaderLock, ""); err != nil {
 			t.Error(err)
 		}
 		w.settle(t)

@@ -42,12 +42,12 @@ func allFaults() []fault {
 		{name: "all members are away", alerts: []string{"FlotillaDown"}, happen: away},
 		{name: "the fleet starts with junk for a plan", alerts: []string{"FlotillaWithoutPlan", "FlotillaPlanRefused"}, happen: junkPlan},
 		{
-			name: "somebody else holds the gate", alerts: []string{"FlotillaGateNotHeld"},
-			never: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck", "FlotillaDown", "FlotillaGateWithoutHolder"}, happen: heldGate,
+			name: "somebody else holds the leader lock", alerts: []string{"FlotillaLeaderLockNotHeld"},
+			never: []string{"FlotillaShardWithoutOwner", "FlotillaHandoffStuck", "FlotillaDown", "FlotillaLeaderLockWithoutHolder"}, happen: heldLeaderLock,
 		},
 		{
-			name: "the gate names who is dead", alerts: []string{"FlotillaGateWithoutHolder"},
-			never: []string{"FlotillaShardWithoutOwner", "FlotillaDown"}, happen: deadGate,
+			name: "the leader lock names who is dead", alerts: []string{"FlotillaLeaderLockWithoutHolder"},
+			never: []string{"FlotillaShardWithoutOwner", "FlotillaDown"}, happen: deadLeaderLock,
 		},
 	}
 }

@@ -30,8 +30,8 @@ var factor = flag.Int("factor", 10, "divide all durations of rules and scrapes b
 const (
 	// reader is the ServiceAccount, the Secret with its token, and the role in deploy/monitoring.
 	reader = "flotilla-metrics-reader"
-	// gate is the stock leader's Lease.
-	gate = "kube-controller-manager"
+	// leaderLock is the stock leader's Lease.
+	leaderLock = "kube-controller-manager"
 )
 
 // names are the members. The last one goes through the proxy.

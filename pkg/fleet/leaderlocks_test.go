@@ -37,20 +37,23 @@ func (s *world) isHeld(lease, by string) {
 	}
 }
 
-func gated(gates ...string) func(*Config) { return func(c *Config) { c.Gates = gates } }
+func withLeaderLocks(leaderLocks ...string) func(*Config) {
+	return func(c *Config) { c.LeaderLocks = leaderLocks }
+}
 
-// TestGatesAreTakenInOrder: a fleet that waits for the first gate does not hold the second, which is free.
-func TestGatesAreTakenInOrder(t *testing.T) {
+// TestLeaderLocksAreTakenInOrder: a fleet that waits for the first leader lock does not hold the
+// second, which is free.
+func TestLeaderLocksAreTakenInOrder(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.store.Put(foreign("main", "stock"))
 		s.store.Put(foreign("second", ""))
-		a, b := s.launch("a", gated("main", "second")), s.launch("b", gated("main", "second"))
+		a, b := s.launch("a", withLeaderLocks("main", "second")), s.launch("b", withLeaderLocks("main", "second"))
 		pass(2 * time.Minute)
 		s.isHeld("main", "stock")
 		s.isHeld("second", "")
 		s.allHeldByNobody()
 		for _, m := range []*process{a, b} {
-			if err := m.Ready(); err == nil || !strings.Contains(err.Error(), `the gate, Lease main, is held by "stock"`) {
+			if err := m.Ready(); err == nil || !strings.Contains(err.Error(), `the leader lock, Lease main, is held by "stock"`) {
 				t.Errorf("%s: ready: %v", m.config.Member, err)
 			}
 		}
@@ -69,10 +72,10 @@ func (s *world) allHeldByNobody() {
 	}
 }
 
-// TestLastMemberReleasesGates, and no other, and only after all work has ended.
-func TestLastMemberReleasesGates(t *testing.T) {
+// TestLastMemberReleasesLeaderLocks, and no other, and only after all work has ended.
+func TestLastMemberReleasesLeaderLocks(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
-		a, b := s.launch("a", gated("main")), s.launch("b", gated("main"))
+		a, b := s.launch("a", withLeaderLocks("main")), s.launch("b", withLeaderLocks("main"))
 		pass(time.Minute)
 		s.allHeld("a", "b")
 		a.stop()
@@ -87,12 +90,12 @@ func TestLastMemberReleasesGates(t *testing.T) {
 	})
 }
 
-// TestAllMembersLeaveAtOnce leaves the gates to nobody.
+// TestAllMembersLeaveAtOnce leaves the leader locks to nobody.
 func TestAllMembersLeaveAtOnce(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		var all []*process
 		for _, name := range []string{"a", "b", "c"} {
-			all = append(all, s.launch(name, gated("main", "second")))
+			all = append(all, s.launch(name, withLeaderLocks("main", "second")))
 		}
 		pass(time.Minute)
 		for _, m := range all {
@@ -106,11 +109,12 @@ func TestAllMembersLeaveAtOnce(t *testing.T) {
 	})
 }
 
-// TestWaitingFleetLeavesGatesAlone: members that end while somebody else holds the gate change nothing about it.
-func TestWaitingFleetLeavesGatesAlone(t *testing.T) {
+// TestWaitingFleetLeavesLeaderLocksAlone: members that end while somebody else holds the leader
+// lock change nothing about it.
+func TestWaitingFleetLeavesLeaderLocksAlone(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.store.Put(foreign("main", "stock"))
-		a := s.launch("a", gated("main"))
+		a := s.launch("a", withLeaderLocks("main"))
 		pass(time.Minute)
 		version := s.store.Get("main").ResourceVersion
 		a.stop()
@@ -124,10 +128,11 @@ func TestWaitingFleetLeavesGatesAlone(t *testing.T) {
 	})
 }
 
-// TestLostGateEndsMembers: whoever sees somebody else in the gate stops all work, and says why.
-func TestLostGateEndsMembers(t *testing.T) {
+// TestLostLeaderLockEndsMembers: a member that sees the leader lock's Lease name somebody else
+// stops all work, and says why.
+func TestLostLeaderLockEndsMembers(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
-		a := s.launch("a", gated("main", "second"))
+		a := s.launch("a", withLeaderLocks("main", "second"))
 		pass(time.Minute)
 		s.allHeld("a")
 		s.store.Tamper("second", func(lease *coordinationv1.Lease) { lease.Spec.HolderIdentity = ptr.To("stock") })
@@ -138,7 +143,7 @@ func TestLostGateEndsMembers(t *testing.T) {
 		default:
 			t.Fatal("the member goes on")
 		}
-		if !errors.Is(a.err, election.ErrGateLost) || !strings.Contains(a.err.Error(), `"stock"`) {
+		if !errors.Is(a.err, election.ErrLeaderLockLost) || !strings.Contains(a.err.Error(), `"stock"`) {
 			t.Errorf("ended with %v", a.err)
 		}
 		s.isHeld("second", "stock")
@@ -147,11 +152,12 @@ func TestLostGateEndsMembers(t *testing.T) {
 	})
 }
 
-// TestLostGateEndsWhoWaitsForItsLease: a member whose Lease an earlier incarnation still holds is ended by a lost gate as well.
-func TestLostGateEndsWhoWaitsForItsLease(t *testing.T) {
+// TestLostLeaderLockEndsWhoWaitsForItsLease: a member whose Lease an earlier incarnation still
+// holds is ended by a lost leader lock as well.
+func TestLostLeaderLockEndsWhoWaitsForItsLease(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.store.Put(foreign(election.MemberLease("flotilla", "a"), election.NewIncarnation("a")))
-		a := s.launch("a", gated("main"))
+		a := s.launch("a", withLeaderLocks("main"))
 		pass(time.Minute)
 		s.isHeld("main", "flotilla_fleet")
 		s.store.Tamper("main", func(lease *coordinationv1.Lease) { lease.Spec.HolderIdentity = ptr.To("stock") })
@@ -161,7 +167,7 @@ func TestLostGateEndsWhoWaitsForItsLease(t *testing.T) {
 		default:
 			t.Fatal("the member goes on, and can never join")
 		}
-		if !errors.Is(a.err, election.ErrGateLost) {
+		if !errors.Is(a.err, election.ErrLeaderLockLost) {
 			t.Errorf("ended with %v", a.err)
 		}
 	})
@@ -177,15 +183,16 @@ func (s *world) stockWrites() {
 	}
 }
 
-// stockReleases has it release its gate.
+// stockReleases has it release its leader lock.
 func (s *world) stockReleases() {
 	lease := s.store.Get("kube-controller-manager").DeepCopy()
 	lease.Spec.HolderIdentity = ptr.To("")
 	s.store.Put(lease)
 }
 
-// TestWarmAtTheGate has a fleet wait for a gate with full caches, and begin from them, fresh, as soon as the gate is released.
-func TestWarmAtTheGate(t *testing.T) {
+// TestWarmWhileWaitingForLeaderLock has a fleet wait for a leader lock with full caches, and begin
+// from them, fresh, as soon as the leader lock is released.
+func TestWarmWhileWaitingForLeaderLock(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
 		// A fleet was there before, and has left what it wrote last: that says nothing about what came after it.
 		before := s.launch("a", nil)
@@ -193,12 +200,12 @@ func TestWarmAtTheGate(t *testing.T) {
 		before.stop()
 		<-before.ended
 		s.store.Put(foreign("kube-controller-manager", "stock_1"))
-		late := func(c *Config) { c.Gates, c.GateDelay = []string{"kube-controller-manager"}, 3*time.Second }
+		late := func(c *Config) { c.LeaderLocks, c.LeaderLockDelay = []string{"kube-controller-manager"}, 3*time.Second }
 		s.launch("a", late)
 		s.launch("b", late)
 		pass(30 * time.Second)
 		if len(s.holders()) > 0 || s.fakeWorks != len(s.plan.Shards()) {
-			t.Errorf("while the gate is held by another: %v work, %d instances of %d are prepared", s.holders(), s.fakeWorks, len(s.plan.Shards()))
+			t.Errorf("while the leader lock is held by another: %v work, %d instances of %d are prepared", s.holders(), s.fakeWorks, len(s.plan.Shards()))
 		}
 		s.stockWrites()
 		s.stockReleases()
@@ -214,18 +221,18 @@ func TestWarmAtTheGate(t *testing.T) {
 	})
 }
 
-// TestFreshFleetPreparesOnce: members that come one after the other while nobody holds the gate build each shard once, where
-// it will be once all of them are active.
+// TestFreshFleetPreparesOnce: members that come one after the other while nobody holds the leader
+// lock build each shard once, where it will be once all of them are active.
 func TestFreshFleetPreparesOnce(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
 		names := []string{"a", "b", "c", "d"}
 		for _, name := range names {
-			s.launch(name, gated("main"))
+			s.launch(name, withLeaderLocks("main"))
 			pass(500 * time.Millisecond)
 		}
 		pass(8 * time.Second)
 		if s.fakeWorks != len(s.plan.Shards()) || len(s.holders()) > 0 {
-			t.Errorf("while the gate is waited for, %d instances of %d are prepared, and %v work", s.fakeWorks, len(s.plan.Shards()), s.holders())
+			t.Errorf("while the leader lock is waited for, %d instances of %d are prepared, and %v work", s.fakeWorks, len(s.plan.Shards()), s.holders())
 		}
 		pass(30 * time.Second)
 		s.allHeld(names...)

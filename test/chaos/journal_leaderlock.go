@@ -10,22 +10,22 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// gateTerm is what a gate is known by: whoever acquires it changes one of these.
-type gateTerm struct {
+// leaderLockTerm is what a leader lock is known by: whoever acquires it changes one of these.
+type leaderLockTerm struct {
 	holder      string
 	transitions int32
 	acquired    time.Time
 }
 
 // equal reports whether both are the same term of the same holder.
-func (t gateTerm) equal(other gateTerm) bool {
+func (t leaderLockTerm) equal(other leaderLockTerm) bool {
 	return t.holder == other.holder && t.transitions == other.transitions && t.acquired.Equal(other.acquired)
 }
 
-// gateState is what the audit log has told of a gate's Lease so far. A Lease that was deleted has
-// no holder.
-type gateState struct {
-	gateTerm
+// leaderLockState is what the audit log has told of a leader lock's Lease so far. A Lease that was
+// deleted has no holder.
+type leaderLockState struct {
+	leaderLockTerm
 	// written is when the request arrived that made it so, renewed when the last renewal was
 	// answered.
 	written, renewed time.Time
@@ -33,20 +33,20 @@ type gateState struct {
 	version          uint64
 }
 
-// gateChange is a change of a gate's term.
-type gateChange struct {
-	from, to gateTerm
+// leaderLockChange is a change of a leader lock's term.
+type leaderLockChange struct {
+	from, to leaderLockTerm
 	at       time.Time
 }
 
-// addGate records a write of the gate's Lease.
-func (j *journal) addGate(e *harness.Event) {
-	before := j.gate
+// addLeaderLock records a write of the leader lock's Lease.
+func (j *journal) addLeaderLock(e *harness.Event) {
+	before := j.leaderLock
 	if e.Verb == "delete" {
 		if before.written.After(e.RequestReceivedTimestamp.Time) {
 			return // It has been written again, which was logged first.
 		}
-		j.changeGate(gateState{written: e.RequestReceivedTimestamp.Time, renewed: before.renewed, version: before.version}, e)
+		j.changeLeaderLock(leaderLockState{written: e.RequestReceivedTimestamp.Time, renewed: before.renewed, version: before.version}, e)
 		return
 	}
 	var lease coordinationv1.Lease
@@ -54,40 +54,41 @@ func (j *journal) addGate(e *harness.Event) {
 	if version == 0 || e.Answer(&lease) != nil || version <= before.version {
 		return
 	}
-	now := gateState{
-		gateTerm: gateTerm{
+	now := leaderLockState{
+		leaderLockTerm: leaderLockTerm{
 			holder: ptr.Deref(lease.Spec.HolderIdentity, ""), transitions: ptr.Deref(lease.Spec.LeaseTransitions, 0),
 			acquired: ptr.Deref(lease.Spec.AcquireTime, metav1.MicroTime{}).Time,
 		},
 		written: e.RequestReceivedTimestamp.Time, renewed: e.StageTimestamp.Time, version: version,
 		stamp: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
 	}
-	if now.equal(before.gateTerm) && now.stamp.Equal(before.stamp) {
+	if now.equal(before.leaderLockTerm) && now.stamp.Equal(before.stamp) {
 		now.renewed = before.renewed
 	}
-	j.changeGate(now, e)
+	j.changeLeaderLock(now, e)
 }
 
-func (j *journal) changeGate(now gateState, e *harness.Event) {
-	if !now.equal(j.gate.gateTerm) {
-		j.gateChanges = append(j.gateChanges, gateChange{from: j.gate.gateTerm, to: now.gateTerm, at: e.StageTimestamp.Time})
+func (j *journal) changeLeaderLock(now leaderLockState, e *harness.Event) {
+	if !now.equal(j.leaderLock.leaderLockTerm) {
+		j.leaderLockChanges = append(j.leaderLockChanges, leaderLockChange{from: j.leaderLock.leaderLockTerm, to: now.leaderLockTerm, at: e.StageTimestamp.Time})
 	}
-	j.gate = now
+	j.leaderLock = now
 }
 
-// gateNow returns what the gate's Lease says.
-func (j *journal) gateNow() gateState {
+// leaderLockNow returns what the leader lock's Lease says.
+func (j *journal) leaderLockNow() leaderLockState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.gate
+	return j.leaderLock
 }
 
-// gateChangesSince returns the changes of the gate's term from a time on, in the log's order.
-func (j *journal) gateChangesSince(since time.Time) []gateChange {
+// leaderLockChangesSince returns the changes of the leader lock's term from a time on, in the log's
+// order.
+func (j *journal) leaderLockChangesSince(since time.Time) []leaderLockChange {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var found []gateChange
-	for _, c := range j.gateChanges {
+	var found []leaderLockChange
+	for _, c := range j.leaderLockChanges {
 		if !c.at.Before(since) {
 			found = append(found, c)
 		}

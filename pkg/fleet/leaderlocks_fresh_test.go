@@ -7,18 +7,18 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// TestFreshFleetIsNotHeldUpByGate starts three members at once where no fleet has ever been, and
-// measures how long it is until every shard is worked on: without a gate, and with one that nobody
-// keeps.
-func TestFreshFleetIsNotHeldUpByGate(t *testing.T) {
-	begins := func(lease *coordinationv1.Lease, gates ...string) (took time.Duration) {
+// TestFreshFleetIsNotHeldUpByLeaderLock starts three members at once where no fleet has ever been,
+// and measures how long it is until every shard is worked on: without a leader lock, and with one
+// that nobody keeps.
+func TestFreshFleetIsNotHeldUpByLeaderLock(t *testing.T) {
+	begins := func(lease *coordinationv1.Lease, leaderLocks ...string) (took time.Duration) {
 		inBubble(t, 16, func(t *testing.T, s *world) {
 			if lease != nil {
 				s.store.Put(lease)
 			}
 			began := time.Now()
 			for _, name := range []string{"a", "b", "c"} {
-				s.launch(name, func(c *Config) { c.Gates, c.GateDelay = gates, 3*time.Second })
+				s.launch(name, func(c *Config) { c.LeaderLocks, c.LeaderLockDelay = leaderLocks, 3*time.Second })
 			}
 			for len(s.working()) < len(s.plan.Shards()) && time.Since(began) < time.Minute {
 				pass(10 * time.Millisecond)
@@ -30,15 +30,15 @@ func TestFreshFleetIsNotHeldUpByGate(t *testing.T) {
 	}
 	dead := foreign("main", "stock")
 	*dead.Spec.LeaseDurationSeconds = 15
-	ungated := begins(nil)
-	t.Logf("without a gate: %v", ungated)
+	without := begins(nil)
+	t.Logf("without a leader lock: %v", without)
 	for name, lease := range map[string]*coordinationv1.Lease{
 		"absent": nil, "released": foreign("main", ""), "left to expire": dead, "the fleet's own": foreign("main", "flotilla_fleet"),
 	} {
 		took := begins(lease, "main")
-		t.Logf("gate %s: %v", name, took)
-		if most := ungated + 100*time.Millisecond; took > most {
-			t.Errorf("gate %s: the fleet works after %v, want %v at most", name, took, most)
+		t.Logf("leader lock %s: %v", name, took)
+		if most := without + 100*time.Millisecond; took > most {
+			t.Errorf("leader lock %s: the fleet works after %v, want %v at most", name, took, most)
 		}
 	}
 }

@@ -20,76 +20,76 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
-// gateNode is a process with a gate.
-type gateNode struct {
+// lockNode is a process with a leader lock.
+type lockNode struct {
 	*node
-	gate *Gate
+	lock *LeaderLock
 	err  error
 	mu   sync.Mutex
 	sent map[string]int // requests by verb, while counting
 }
 
-// gate starts a process that keeps gateName. Requests take 10ms, watch events 5ms.
-func (w *world) gate(name string, changes ...func(*gateNode, *GateConfig)) *gateNode {
+// leaderLock starts a process that keeps lockName. Requests take 10ms, watch events 5ms.
+func (w *world) leaderLock(name string, changes ...func(*lockNode, *LeaderLockConfig)) *lockNode {
 	w.t.Helper()
 	n := &node{world: w, name: name, client: w.store.Client(name), watch: w.store.Client(name), clock: &jumpClock{}, stopped: make(chan struct{})}
-	g := &gateNode{node: n, sent: map[string]int{}}
+	p := &lockNode{node: n, sent: map[string]int{}}
 	n.client.Script(func(verb string) leasetest.Fault {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.sent[verb]++
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.sent[verb]++
 		return leasetest.Fault{Out: 5 * time.Millisecond, Back: 5 * time.Millisecond}
 	})
 	n.watch.LagWatch(5 * time.Millisecond)
 	var err error
-	n.observer, err = NewObserver(ObserverConfig{Fleet: "f", Extra: []string{gateName}, Client: n.watch, Clock: n.clock})
+	n.observer, err = NewObserver(ObserverConfig{Fleet: "f", Extra: []string{lockName}, Client: n.watch, Clock: n.clock})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cfg := GateConfig{
-		Name: gateName, Identity: gateSelf, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: DefaultTiming(),
+	cfg := LeaderLockConfig{
+		Name: lockName, Identity: lockSelf, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: DefaultTiming(),
 		OnEvent: n.event, Jitter: func(d time.Duration) time.Duration { return d },
 	}
 	for _, change := range changes {
-		change(g, &cfg)
+		change(p, &cfg)
 	}
-	if g.gate, err = NewGate(cfg); err != nil {
+	if p.lock, err = NewLeaderLock(cfg); err != nil {
 		w.t.Fatal(err)
 	}
-	n.start(func(ctx context.Context) { g.err = g.gate.Run(ctx) })
-	return g
+	n.start(func(ctx context.Context) { p.err = p.lock.Run(ctx) })
+	return p
 }
 
-func quietly(g *gateNode, _ *GateConfig) { g.quiet = true }
+func quietly(p *lockNode, _ *LeaderLockConfig) { p.quiet = true }
 
-func (g *gateNode) valid() bool { return g.gate.Valid(g.clock.Now()) }
+func (p *lockNode) valid() bool { return p.lock.Valid(p.clock.Now()) }
 
 // left is how long the right lasts.
-func (g *gateNode) left() time.Duration { return g.gate.ValidUntil().Sub(g.clock.Now()) }
+func (p *lockNode) left() time.Duration { return p.lock.ValidUntil().Sub(p.clock.Now()) }
 
-func (g *gateNode) expectHeld(held, valid, lost bool) {
-	g.t.Helper()
-	if h, v, l := closed(g.gate.Held()), g.valid(), closed(g.gate.Lost()); h != held || v != valid || l != lost {
-		g.t.Errorf("%s at %v: held %t, valid %t, lost %t, want %t, %t, %t", g.name, time.Since(g.begin), h, v, l, held, valid, lost)
+func (p *lockNode) expectHeld(held, valid, lost bool) {
+	p.t.Helper()
+	if h, v, l := closed(p.lock.Held()), p.valid(), closed(p.lock.Lost()); h != held || v != valid || l != lost {
+		p.t.Errorf("%s at %v: held %t, valid %t, lost %t, want %t, %t, %t", p.name, time.Since(p.begin), h, v, l, held, valid, lost)
 	}
 }
 
-func (g *gateNode) expectLost(reason Reason) {
-	g.t.Helper()
-	g.expectHeld(true, false, true)
-	if !errors.Is(g.err, ErrGateLost) || !strings.Contains(fmt.Sprint(g.err), string(reason)) {
-		g.t.Errorf("Run() of %s = %v, want ErrGateLost for %s", g.name, g.err, reason)
+func (p *lockNode) expectLost(reason Reason) {
+	p.t.Helper()
+	p.expectHeld(true, false, true)
+	if !errors.Is(p.err, ErrLeaderLockLost) || !strings.Contains(fmt.Sprint(p.err), string(reason)) {
+		p.t.Errorf("Run() of %s = %v, want ErrLeaderLockLost for %s", p.name, p.err, reason)
 	}
 }
 
 // put leaves the Lease as a stock leader or an earlier fleet would.
 func (w *world) put(holder string, term int32) {
 	l := lease(holder, term)
-	l.Name = gateName
+	l.Name = lockName
 	w.store.Put(l)
 }
 
-func (w *world) record() Record { return RecordFrom(w.store.Get(gateName)) }
+func (w *world) record() Record { return RecordFrom(w.store.Get(lockName)) }
 
 func (w *world) expectRecord(holder string, term int32) {
 	w.t.Helper()
@@ -98,19 +98,19 @@ func (w *world) expectRecord(holder string, term int32) {
 	}
 }
 
-func TestGateLife(t *testing.T) {
+func TestLeaderLockLife(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.gate("a")
+		a := w.leaderLock("a")
 		w.sleep(14 * s)
 		a.expectHeld(false, false, false)
 		w.sleep(2 * s)
 		a.expectHeld(true, true, false)
-		w.expectRecord(gateSelf, 1)
+		w.expectRecord(lockSelf, 1)
 		first := w.record()
 		if first.Duration != 15*s || !first.AcquireTime.Equal(first.RenewTime) || len(first.Labels)+len(first.Annotations) != 0 {
 			t.Errorf("The Lease created is %+v", first)
 		}
-		b := w.gate("b")
+		b := w.leaderLock("b")
 		w.sleep(s)
 		b.expectHeld(true, true, false)
 		w.expect(`
@@ -123,17 +123,17 @@ func TestGateLife(t *testing.T) {
 		if r := w.record(); r.Transitions != 1 || !r.AcquireTime.Equal(first.AcquireTime) || time.Since(r.RenewTime) > 3*s {
 			t.Errorf("The Lease is %+v after five minutes", r)
 		}
-		if err := a.gate.Release(t.Context()); !errors.Is(err, ErrGateBusy) {
-			t.Errorf("Release() before Run has returned = %v, want ErrGateBusy", err)
+		if err := a.lock.Release(t.Context()); !errors.Is(err, ErrLeaderLockBusy) {
+			t.Errorf("Release() before Run has returned = %v, want ErrLeaderLockBusy", err)
 		}
 		a.stop()
 		a.expectHeld(true, false, false)
 		if a.err != nil {
 			t.Errorf("Run() = %v after a planned end, want nil", a.err)
 		}
-		w.expectRecord(gateSelf, 1)
+		w.expectRecord(lockSelf, 1)
 		b.stop()
-		if err := b.gate.Release(t.Context()); err != nil {
+		if err := b.lock.Release(t.Context()); err != nil {
 			t.Errorf("Release() = %v, want nil", err)
 		}
 		w.expectRecord("", 1)
@@ -143,31 +143,31 @@ func TestGateLife(t *testing.T) {
 	})
 }
 
-func TestGateWaitsForStockLeader(t *testing.T) {
+func TestLeaderLockWaitsForStockLeader(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leave func(w *world)
 		took  time.Duration
 	}{
 		"that releases": {func(w *world) {
-			w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
+			w.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
 		}, 15 * time.Millisecond}, // The watch's 5ms and one request.
 		"that dies": {func(*world) {}, 13*s + 15*time.Millisecond}, // Last renewed 2s before.
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.put("stock-a", 4)
-				a, b := w.gate("a", quietly), w.gate("b", quietly)
+				a, b := w.leaderLock("a", quietly), w.leaderLock("b", quietly)
 				for range 20 {
 					w.sleep(2 * s)
-					w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.RenewTime = metav1.NewMicroTime(time.Now()) })
+					w.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.RenewTime = metav1.NewMicroTime(time.Now()) })
 				}
 				w.sleep(2 * s)
 				a.expectHeld(false, false, false)
 				left := time.Now()
 				tc.leave(w)
 				select {
-				case <-a.gate.Held():
-				case <-b.gate.Held():
+				case <-a.lock.Held():
+				case <-b.lock.Held():
 				}
 				if took := time.Since(left); took > tc.took {
 					t.Errorf("Acquired after %v, want %v", took, tc.took)
@@ -177,17 +177,17 @@ func TestGateWaitsForStockLeader(t *testing.T) {
 				t.Logf("held by all after less than %v", time.Since(left))
 				a.expectHeld(true, true, false)
 				b.expectHeld(true, true, false)
-				w.expectRecord(gateSelf, 5)
+				w.expectRecord(lockSelf, 5)
 			})
 		})
 	}
 }
 
 // A member that cannot write keeps its right by what others write, counted from its own earlier reads.
-func TestGateIsKeptByReading(t *testing.T) {
+func TestLeaderLockIsKeptByReading(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
-		a, b := w.gate("a", quietly), w.gate("b", quietly)
+		a, b := w.leaderLock("a", quietly), w.leaderLock("b", quietly)
 		w.sleep(s)
 		a.client.Conflict(10_000)
 		for range 600 {
@@ -204,12 +204,12 @@ func TestGateIsKeptByReading(t *testing.T) {
 	})
 }
 
-// TestGateOutlastsErrors has an API server that answers and fails: five times in a row are no
+// TestLeaderLockOutlastsErrors has an API server that answers and fails: five times in a row are no
 // reason to end a process.
-func TestGateOutlastsErrors(t *testing.T) {
+func TestLeaderLockOutlastsErrors(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
-		a := w.gate("a", quietly)
+		a := w.leaderLock("a", quietly)
 		w.sleep(s)
 		a.expectHeld(true, true, false)
 		for range 20 {
@@ -231,15 +231,15 @@ func TestGateOutlastsErrors(t *testing.T) {
 }
 
 // A watch that brings renewals extends nothing: it may be late by any time.
-func TestGateIsNotKeptByWatching(t *testing.T) {
+func TestLeaderLockIsNotKeptByWatching(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
-		a, b := w.gate("a", quietly), w.gate("b", quietly)
+		a, b := w.leaderLock("a", quietly), w.leaderLock("b", quietly)
 		w.sleep(20 * s)
 		a.client.Block()
-		until := a.gate.ValidUntil()
+		until := a.lock.ValidUntil()
 		w.sleep(time.Until(until) - time.Millisecond)
-		if got := a.gate.ValidUntil(); !got.Equal(until) {
+		if got := a.lock.ValidUntil(); !got.Equal(until) {
 			t.Errorf("The right was extended by %v without an answer", got.Sub(until))
 		}
 		w.sleep(time.Millisecond)
@@ -249,17 +249,17 @@ func TestGateIsNotKeptByWatching(t *testing.T) {
 }
 
 // The right counts from the start of a request, and not from when it was carried out or answered.
-func TestGateCountsFromStart(t *testing.T) {
+func TestLeaderLockCountsFromStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
-		slow := func(g *gateNode, _ *GateConfig) {
-			g.quiet = true
-			g.client.Script(func(string) leasetest.Fault { return leasetest.Fault{Out: s, Back: 3 * s} })
+		slow := func(p *lockNode, _ *LeaderLockConfig) {
+			p.quiet = true
+			p.client.Script(func(string) leasetest.Fault { return leasetest.Fault{Out: s, Back: 3 * s} })
 		}
-		a := w.gate("a", slow)
+		a := w.leaderLock("a", slow)
 		w.sleep(4500 * time.Millisecond)
 		a.expectHeld(true, true, false)
-		if got, want := a.gate.ValidUntil().Sub(w.begin), 10*s+5*time.Millisecond; got != want { // 5ms: the watch
+		if got, want := a.lock.ValidUntil().Sub(w.begin), 10*s+5*time.Millisecond; got != want { // 5ms: the watch
 			t.Errorf("The right lasts until %v, want %v", got, want)
 		}
 		// A read and a write take 8s: from start to start of two writes passes more than is good, but not too much.
@@ -271,10 +271,10 @@ func TestGateCountsFromStart(t *testing.T) {
 }
 
 // A suspended process learns from the clock alone.
-func TestGateOfSuspendedProcess(t *testing.T) {
+func TestLeaderLockOfSuspendedProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
-		a := w.gate("a", quietly)
+		a := w.leaderLock("a", quietly)
 		w.sleep(20 * s)
 		a.clock.jump(10 * s)
 		a.expectHeld(true, false, false)
@@ -283,7 +283,7 @@ func TestGateOfSuspendedProcess(t *testing.T) {
 	})
 }
 
-func TestGateLostToOthers(t *testing.T) {
+func TestLeaderLockLostToOthers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*coordinationv1.Lease)
 		reason Reason
@@ -297,15 +297,15 @@ func TestGateLostToOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.put("", 4)
-				a := w.gate("a", quietly)
+				a := w.leaderLock("a", quietly)
 				w.sleep(21 * s)
-				w.store.Tamper(gateName, tc.change)
+				w.store.Tamper(lockName, tc.change)
 				w.sleep(5 * time.Millisecond)
 				a.expectLost(tc.reason)
 				before := len(w.store.History())
 				w.sleep(time.Minute)
 				if got := len(w.store.History()); got != before {
-					t.Errorf("A lost gate has written %d times", got-before)
+					t.Errorf("A lost leader lock has written %d times", got-before)
 				}
 			})
 		})
@@ -314,38 +314,38 @@ func TestGateLostToOthers(t *testing.T) {
 
 // A Lease that was cleared or deleted under the fleet is written again in the same term. Meanwhile the right is suspended, and it
 // goes on for all members.
-func TestGateIsRestored(t *testing.T) {
+func TestLeaderLockIsRestored(t *testing.T) {
 	for name, harm := range map[string]func(*world){
 		"cleared": func(w *world) {
-			w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
+			w.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
 		},
-		"deleted": func(w *world) { w.store.Remove(gateName) },
+		"deleted": func(w *world) { w.store.Remove(lockName) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.put("", 4)
-				var all []*gateNode
+				var all []*lockNode
 				for i := range 3 {
-					all = append(all, w.gate(string(rune('a'+i)), quietly))
+					all = append(all, w.leaderLock(string(rune('a'+i)), quietly))
 				}
 				w.sleep(21 * s)
 				before := w.record()
 				harm(w)
 				w.sleep(6 * time.Millisecond)
-				for _, g := range all {
-					g.expectHeld(true, false, false)
+				for _, p := range all {
+					p.expectHeld(true, false, false)
 				}
 				w.sleep(30 * time.Millisecond)
-				for _, g := range all {
-					g.expectHeld(true, true, false)
+				for _, p := range all {
+					p.expectHeld(true, true, false)
 				}
 				after := w.record()
 				if !termOf(after).equal(termOf(before)) || after.RenewTime.Unix() <= before.RenewTime.Unix() {
 					t.Errorf("Restored as %+v, was %+v", after, before)
 				}
 				w.sleep(time.Minute)
-				for _, g := range all {
-					g.expectHeld(true, true, false)
+				for _, p := range all {
+					p.expectHeld(true, true, false)
 				}
 			})
 		})
@@ -353,14 +353,14 @@ func TestGateIsRestored(t *testing.T) {
 }
 
 // Cleared, and taken by a stock leader before the fleet knew: lost, with not a moment of a right in between.
-func TestGateClearedAndTaken(t *testing.T) {
+func TestLeaderLockClearedAndTaken(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
-		a := w.gate("a")
+		a := w.leaderLock("a")
 		w.sleep(21 * s)
-		w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
+		w.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" })
 		w.sleep(6 * time.Millisecond) // The update of a is on its way.
-		w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "stock-a", 6 })
+		w.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "stock-a", 6 })
 		w.sleep(20 * time.Millisecond)
 		a.expectLost(ReasonOtherHolder)
 		w.expect(`
@@ -371,10 +371,10 @@ func TestGateClearedAndTaken(t *testing.T) {
 	})
 }
 
-func TestGateRelease(t *testing.T) {
-	stopped := func(t *testing.T, w *world) *gateNode {
+func TestLeaderLockRelease(t *testing.T) {
+	stopped := func(t *testing.T, w *world) *lockNode {
 		w.put("", 4)
-		a := w.gate("a", quietly)
+		a := w.leaderLock("a", quietly)
 		w.sleep(21 * s)
 		a.stop()
 		return a
@@ -383,25 +383,25 @@ func TestGateRelease(t *testing.T) {
 		a := stopped(t, w)
 		a.client.Delay(1, 0, 50*time.Millisecond, "get")
 		time.AfterFunc(20*time.Millisecond, func() {
-			w.store.Tamper(gateName, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Now() })
+			w.store.Tamper(lockName, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Now() })
 		})
-		if err := a.gate.Release(t.Context()); !errors.Is(err, ErrGateBusy) {
-			t.Errorf("Release() of a gate that another member renews = %v, want ErrGateBusy", err)
+		if err := a.lock.Release(t.Context()); !errors.Is(err, ErrLeaderLockBusy) {
+			t.Errorf("Release() of a leader lock that another member renews = %v, want ErrLeaderLockBusy", err)
 		}
-		w.expectRecord(gateSelf, 5)
+		w.expectRecord(lockSelf, 5)
 		w.put("stock-a", 6)
-		if err := a.gate.Release(t.Context()); err != nil {
+		if err := a.lock.Release(t.Context()); err != nil {
 			t.Errorf("Release() of a Lease of somebody else = %v, want nil", err)
 		}
 		w.expectRecord("stock-a", 6)
-		w.store.Remove(gateName)
-		if err := a.gate.Release(t.Context()); err != nil {
+		w.store.Remove(lockName)
+		if err := a.lock.Release(t.Context()); err != nil {
 			t.Errorf("Release() of no Lease = %v, want nil", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), s)
 		defer cancel()
 		a.client.Block()
-		if err := a.gate.Release(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := a.lock.Release(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Release() without an API server = %v, want DeadlineExceeded", err)
 		}
 	})
@@ -409,26 +409,27 @@ func TestGateRelease(t *testing.T) {
 
 // With little time between reads and the deadline, members write by themselves, and one failure is survived where a claim
 // would survive it.
-func TestGateWithTightTiming(t *testing.T) {
+func TestLeaderLockWithTightTiming(t *testing.T) {
 	for _, timing := range []Timing{{15 * s, 10 * s, 5 * s}, {15 * s, 10 * s, 3 * s}, {40 * s, 15 * s, 10 * s}} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.put("", 4)
-			var all []*gateNode
+			var all []*lockNode
 			for i := range 3 {
-				all = append(all, w.gate(string(rune('a'+i)), quietly, func(_ *gateNode, cfg *GateConfig) {
+				all = append(all, w.leaderLock(string(rune('a'+i)), quietly, func(_ *lockNode, cfg *LeaderLockConfig) {
 					cfg.Timing, cfg.Jitter = timing, nil
 				}))
 			}
 			w.sleep(5 * time.Minute)
-			for _, g := range all {
-				g.expectHeld(true, true, false)
+			for _, p := range all {
+				p.expectHeld(true, true, false)
 			}
 		})
 	}
 }
 
-// TestGateLoad counts what eight members cost: about one update per RetryPeriod together, and one read each.
-func TestGateLoad(t *testing.T) {
+// TestLeaderLockLoad counts what eight members cost: about one update per RetryPeriod together, and
+// one read each.
+func TestLeaderLockLoad(t *testing.T) {
 	const members, periods = 8, 300
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
@@ -439,20 +440,20 @@ func TestGateLoad(t *testing.T) {
 			defer mu.Unlock()
 			return d + upTo(rng, d/5)
 		}
-		var all []*gateNode
+		var all []*lockNode
 		for i := range members {
-			all = append(all, w.gate(string(rune('a'+i)), quietly, func(_ *gateNode, cfg *GateConfig) { cfg.Jitter = jitter }))
+			all = append(all, w.leaderLock(string(rune('a'+i)), quietly, func(_ *lockNode, cfg *LeaderLockConfig) { cfg.Jitter = jitter }))
 		}
 		w.sleep(200 * time.Millisecond)
 		starting, _ := counts(all)
-		for _, g := range all {
-			g.expectHeld(true, true, false)
+		for _, p := range all {
+			p.expectHeld(true, true, false)
 		}
 		least := 10 * s
 		for range periods * 20 {
 			w.sleep(100 * time.Millisecond)
-			for _, g := range all {
-				least = min(least, g.left())
+			for _, p := range all {
+				least = min(least, p.left())
 			}
 		}
 		updates, reads := counts(all)
@@ -478,24 +479,24 @@ func TestGateLoad(t *testing.T) {
 }
 
 // counts returns what was sent since the last call.
-func counts(all []*gateNode) (updates, reads int) {
-	for _, g := range all {
-		g.mu.Lock()
-		updates += g.sent["update"]
-		reads += g.sent["get"]
-		clear(g.sent)
-		g.mu.Unlock()
+func counts(all []*lockNode) (updates, reads int) {
+	for _, p := range all {
+		p.mu.Lock()
+		updates += p.sent["update"]
+		reads += p.sent["get"]
+		clear(p.sent)
+		p.mu.Unlock()
 	}
 	return updates, reads
 }
 
 // No two renewals look the same to client-go's elector, which cuts times to seconds, however the members' clocks differ. A
 // standby that takes one for the other would count from the first.
-func TestGateRenewalsDiffer(t *testing.T) {
+func TestLeaderLockRenewalsDiffer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
 		for i := range 8 {
-			w.gate(string(rune('a'+i)), quietly, func(g *gateNode, _ *GateConfig) { g.clock.jump(-2 * s * time.Duration(i)) })
+			w.leaderLock(string(rune('a'+i)), quietly, func(p *lockNode, _ *LeaderLockConfig) { p.clock.jump(-2 * s * time.Duration(i)) })
 		}
 		w.sleep(5 * time.Minute)
 		seen := map[string]bool{}
@@ -512,17 +513,17 @@ func TestGateRenewalsDiffer(t *testing.T) {
 	})
 }
 
-func TestNewGateErrors(t *testing.T) {
-	_, err := NewGate(GateConfig{Timing: Timing{LeaseDuration: s, RenewDeadline: s}})
+func TestNewLeaderLockErrors(t *testing.T) {
+	_, err := NewLeaderLock(LeaderLockConfig{Timing: Timing{LeaseDuration: s, RenewDeadline: s}})
 	for _, want := range []string{"Name is empty", "Identity is empty", "Client is nil", "Observer is nil", "Clock is nil", "RenewDeadline is 1s", "RetryPeriod is 0s"} {
 		if !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("NewGate() = %v, want %q in it", err, want)
+			t.Errorf("NewLeaderLock() = %v, want %q in it", err, want)
 		}
 	}
 	inWorld(t, func(t *testing.T, w *world) {
-		cfg := GateConfig{Name: "elsewhere", Identity: gateSelf, Client: w.store.Client("a"), Observer: w.observer(w.store.Client("a"), &jumpClock{}), Clock: &jumpClock{}, Timing: DefaultTiming()}
-		if _, err := NewGate(cfg); err == nil || !strings.Contains(err.Error(), `"elsewhere"`) {
-			t.Errorf("NewGate() of a Lease that is not watched = %v", err)
+		cfg := LeaderLockConfig{Name: "elsewhere", Identity: lockSelf, Client: w.store.Client("a"), Observer: w.observer(w.store.Client("a"), &jumpClock{}), Clock: &jumpClock{}, Timing: DefaultTiming()}
+		if _, err := NewLeaderLock(cfg); err == nil || !strings.Contains(err.Error(), `"elsewhere"`) {
+			t.Errorf("NewLeaderLock() of a Lease that is not watched = %v", err)
 		}
 	})
 }

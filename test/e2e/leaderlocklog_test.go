@@ -38,8 +38,8 @@ func ofController(e *harness.Event) bool {
 	}
 }
 
-// gateState is what one write made of the Lease. It took effect between received and answered.
-type gateState struct {
+// lockState is what one write made of the Lease. It took effect between received and answered.
+type lockState struct {
 	version            uint64
 	holder             string
 	process            string // that holds; empty if nobody does
@@ -47,35 +47,36 @@ type gateState struct {
 	duration           time.Duration
 }
 
-// gateTerm is a time in which the Lease named the same holder. A term that has not ended has no end.
-type gateTerm struct {
+// lockTerm is a time in which the Lease named the same holder. A term that has not ended has no
+// end.
+type lockTerm struct {
 	process     string
 	holder      string
-	first, last gateState
-	end         gateState
+	first, last lockState
+	end         lockState
 }
 
-func (t gateTerm) ended() bool { return t.end.version > 0 }
+func (t lockTerm) ended() bool { return t.end.version > 0 }
 
 // released tells whether the holder cleared the Lease at the end, rather than let it expire.
-func (t gateTerm) released() bool { return t.ended() && t.end.holder == "" }
+func (t lockTerm) released() bool { return t.ended() && t.end.holder == "" }
 
-// gateWrite is one write of a controller.
-type gateWrite struct {
+// lockWrite is one write of a controller.
+type lockWrite struct {
 	*harness.Event
 	process string
 	version uint64 // 0 if the answer has none
 }
 
-// gateFault is a write of a process that the Lease did not name.
-type gateFault struct {
-	write gateWrite
+// lockFault is a write of a process that the Lease did not name.
+type lockFault struct {
+	write lockWrite
 	late  time.Duration
 	// holder is the process that the Lease named when it took effect; empty for none.
 	holder string
 }
 
-func (f gateFault) String() string {
+func (f lockFault) String() string {
 	return fmt.Sprintf("%s, %v after its term had ended; the Lease named %q", f.write.Event, f.late.Round(time.Millisecond), f.holder)
 }
 
@@ -84,21 +85,21 @@ type answeredVersion struct {
 	highest  uint64
 }
 
-// gateLog is what an audit log says of one Lease and of those who may write under it.
-type gateLog struct {
-	states []gateState
-	terms  []gateTerm
-	writes []gateWrite
+// lockLog is what an audit log says of one Lease and of those who may write under it.
+type lockLog struct {
+	states []lockState
+	terms  []lockTerm
+	writes []lockWrite
 	// versions are the highest that were answered up to a time, by time.
 	versions []answeredVersion
 	// processes whose writes count: those that have ever held the Lease.
 	judged map[string]bool
 }
 
-// readGateLog reads who held the Lease of kube-system and what the controllers of the processes that ever did have written. counts
-// tells which of their writes need the Lease.
-func readGateLog(log io.Reader, lease string, counts func(*harness.Event) bool) (*gateLog, error) {
-	g := &gateLog{judged: map[string]bool{}}
+// readLeaderLockLog reads who held the Lease of kube-system and what the controllers of the
+// processes that ever did have written. counts tells which of their writes need the Lease.
+func readLeaderLockLog(log io.Reader, lease string, counts func(*harness.Event) bool) (*lockLog, error) {
+	l := &lockLog{judged: map[string]bool{}}
 	processes := map[string]string{} // by holder
 	err := harness.Events(log, func(e *harness.Event) error {
 		if !e.Succeeded() || !e.Mutating() {
@@ -106,27 +107,27 @@ func readGateLog(log io.Reader, lease string, counts func(*harness.Event) bool) 
 		}
 		version := e.Version()
 		if version > 0 {
-			g.versions = append(g.versions, answeredVersion{e.StageTimestamp.Time, version})
+			l.versions = append(l.versions, answeredVersion{e.StageTimestamp.Time, version})
 		}
 		if e.IsLease() && e.ObjectRef.Name == lease {
-			return g.addState(e, processes)
+			return l.addState(e, processes)
 		}
 		if ofController(e) && counts(e) {
 			e.ResponseObject, e.RequestObject = nil, nil
-			g.writes = append(g.writes, gateWrite{Event: e, process: e.Process(), version: version})
+			l.writes = append(l.writes, lockWrite{Event: e, process: e.Process(), version: version})
 		}
 		return nil
 	})
-	g.finish(processes)
-	return g, err
+	l.finish(processes)
+	return l, err
 }
 
-func (g *gateLog) addState(e *harness.Event, processes map[string]string) error {
+func (l *lockLog) addState(e *harness.Event, processes map[string]string) error {
 	var lease coordinationv1.Lease
 	if err := e.Answer(&lease); err != nil {
 		return fmt.Errorf("%s: %w", e, err)
 	}
-	s := gateState{version: e.Version(), holder: ptr.Deref(lease.Spec.HolderIdentity, ""), received: e.RequestReceivedTimestamp.Time, answered: e.StageTimestamp.Time}
+	s := lockState{version: e.Version(), holder: ptr.Deref(lease.Spec.HolderIdentity, ""), received: e.RequestReceivedTimestamp.Time, answered: e.StageTimestamp.Time}
 	s.duration = time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 	if e.Verb == "delete" {
 		s.holder = ""
@@ -134,81 +135,81 @@ func (g *gateLog) addState(e *harness.Event, processes map[string]string) error 
 	if s.holder != "" && processes[s.holder] == "" && e.User.Username != apiServerUser {
 		processes[s.holder] = e.Process() // Who writes a name first has it, unless it chooses others.
 	}
-	g.states = append(g.states, s)
+	l.states = append(l.states, s)
 	return nil
 }
 
-func (g *gateLog) finish(processes map[string]string) {
-	slices.SortFunc(g.versions, func(a, b answeredVersion) int { return a.answered.Compare(b.answered) })
-	for i := 1; i < len(g.versions); i++ {
-		g.versions[i].highest = max(g.versions[i].highest, g.versions[i-1].highest)
+func (l *lockLog) finish(processes map[string]string) {
+	slices.SortFunc(l.versions, func(a, b answeredVersion) int { return a.answered.Compare(b.answered) })
+	for i := 1; i < len(l.versions); i++ {
+		l.versions[i].highest = max(l.versions[i].highest, l.versions[i-1].highest)
 	}
-	slices.SortStableFunc(g.states, func(a, b gateState) int { return cmp.Compare(a.version, b.version) })
-	for i := range g.states {
-		s := &g.states[i]
+	slices.SortStableFunc(l.states, func(a, b lockState) int { return cmp.Compare(a.version, b.version) })
+	for i := range l.states {
+		s := &l.states[i]
 		s.process = processes[s.holder]
-		last := len(g.terms) - 1
-		open := last >= 0 && !g.terms[last].ended()
-		if open && g.terms[last].holder == s.holder {
-			g.terms[last].last = *s
+		last := len(l.terms) - 1
+		open := last >= 0 && !l.terms[last].ended()
+		if open && l.terms[last].holder == s.holder {
+			l.terms[last].last = *s
 			continue
 		}
 		if open {
-			g.terms[last].end = *s
+			l.terms[last].end = *s
 		}
 		if s.holder != "" {
-			g.judged[s.process] = true
-			g.terms = append(g.terms, gateTerm{process: s.process, holder: s.holder, first: *s, last: *s})
+			l.judged[s.process] = true
+			l.terms = append(l.terms, lockTerm{process: s.process, holder: s.holder, first: *s, last: *s})
 		}
 	}
-	g.writes = slices.DeleteFunc(g.writes, func(w gateWrite) bool { return !g.judged[w.process] })
+	l.writes = slices.DeleteFunc(l.writes, func(w lockWrite) bool { return !l.judged[w.process] })
 }
 
 // faults returns the writes that did not take effect while the Lease named their process. Versions decide; where the answer has
 // none, or an old one because the write changed nothing, times do, in the writer's favour.
-func (g *gateLog) faults() []gateFault {
-	var faults []gateFault
-	for _, w := range g.writes {
-		if !slices.ContainsFunc(g.terms, func(t gateTerm) bool { return t.process == w.process && g.covers(t, w) }) {
-			faults = append(faults, gateFault{write: w, late: g.late(w), holder: g.at(w).process})
+func (l *lockLog) faults() []lockFault {
+	var faults []lockFault
+	for _, w := range l.writes {
+		if !slices.ContainsFunc(l.terms, func(t lockTerm) bool { return t.process == w.process && l.covers(t, w) }) {
+			faults = append(faults, lockFault{write: w, late: l.late(w), holder: l.at(w).process})
 		}
 	}
 	return faults
 }
 
 // covers tells whether the write may have taken effect within the term.
-func (g *gateLog) covers(t gateTerm, w gateWrite) bool {
-	if g.isNew(w) {
+func (l *lockLog) covers(t lockTerm, w lockWrite) bool {
+	if l.isNew(w) {
 		return t.first.version < w.version && (!t.ended() || w.version < t.end.version)
 	}
 	return !w.StageTimestamp.Time.Before(t.first.received) && (!t.ended() || !w.RequestReceivedTimestamp.After(t.end.answered))
 }
 
 // isNew tells whether the answer's version is the write's own: a write that changes nothing is answered with that of the last change.
-func (g *gateLog) isNew(w gateWrite) bool {
+func (l *lockLog) isNew(w lockWrite) bool {
 	if w.version == 0 {
 		return false
 	}
-	i, _ := slices.BinarySearchFunc(g.versions, w.RequestReceivedTimestamp.Time, func(v answeredVersion, t time.Time) int { return v.answered.Compare(t) })
-	return i == 0 || g.versions[i-1].highest < w.version
+	i, _ := slices.BinarySearchFunc(l.versions, w.RequestReceivedTimestamp.Time, func(v answeredVersion, t time.Time) int { return v.answered.Compare(t) })
+	return i == 0 || l.versions[i-1].highest < w.version
 }
 
 // never is how late a write is whose process had had no term.
 const never = time.Duration(math.MaxInt64)
 
 // succeeded tells whether the write arrived after the first write of somebody who held the Lease after its process did.
-func (g *gateLog) succeeded(w gateWrite) bool {
-	ended := w.RequestReceivedTimestamp.Add(-g.late(w))
-	return slices.ContainsFunc(g.terms, func(t gateTerm) bool {
-		first := g.firstWrite(t)
+func (l *lockLog) succeeded(w lockWrite) bool {
+	ended := w.RequestReceivedTimestamp.Add(-l.late(w))
+	return slices.ContainsFunc(l.terms, func(t lockTerm) bool {
+		first := l.firstWrite(t)
 		return t.process != w.process && !t.first.answered.Before(ended) && !first.IsZero() && first.Before(w.RequestReceivedTimestamp.Time)
 	})
 }
 
 // late returns how long after the end of its process's last term before it the write arrived: negative if it was on the wire by then.
-func (g *gateLog) late(w gateWrite) time.Duration {
+func (l *lockLog) late(w lockWrite) time.Duration {
 	late := never
-	for _, t := range g.terms {
+	for _, t := range l.terms {
 		if t.process == w.process && t.ended() && !t.first.received.After(w.StageTimestamp.Time) {
 			late = w.RequestReceivedTimestamp.Sub(t.end.answered)
 		}
@@ -217,10 +218,10 @@ func (g *gateLog) late(w gateWrite) time.Duration {
 }
 
 // at returns the state of the Lease when the write took effect.
-func (g *gateLog) at(w gateWrite) gateState {
-	var state gateState
-	isNew := g.isNew(w)
-	for _, s := range g.states {
+func (l *lockLog) at(w lockWrite) lockState {
+	var state lockState
+	isNew := l.isNew(w)
+	for _, s := range l.states {
 		if isNew && s.version > w.version || !isNew && s.answered.After(w.RequestReceivedTimestamp.Time) {
 			break
 		}
@@ -252,17 +253,17 @@ func (m move) String() string {
 }
 
 // moves returns the passages between terms in order.
-func (g *gateLog) moves() []move {
+func (l *lockLog) moves() []move {
 	var moves []move
-	for i := 1; i < len(g.terms); i++ {
-		from, to := g.terms[i-1], g.terms[i]
+	for i := 1; i < len(l.terms); i++ {
+		from, to := l.terms[i-1], l.terms[i]
 		free := from.end
 		if !from.released() {
 			free = from.last
 		}
 		m := move{from: from.process, to: to.process, released: from.released(), lease: to.first.answered.Sub(free.answered)}
 		m.early = !m.released && to.first.answered.Sub(free.received) < free.duration
-		last, first := g.lastWrite(from), g.firstWrite(to)
+		last, first := l.lastWrite(from), l.firstWrite(to)
 		if !first.IsZero() {
 			m.after = first.Sub(free.answered)
 		}
@@ -275,9 +276,9 @@ func (g *gateLog) moves() []move {
 }
 
 // lastWrite returns when the last write of a term's process that arrived before the term's end was answered.
-func (g *gateLog) lastWrite(t gateTerm) time.Time {
+func (l *lockLog) lastWrite(t lockTerm) time.Time {
 	var last time.Time
-	for _, w := range g.writes {
+	for _, w := range l.writes {
 		if w.process == t.process && !w.RequestReceivedTimestamp.Time.After(t.end.answered) && w.StageTimestamp.After(last) {
 			last = w.StageTimestamp.Time
 		}
@@ -286,9 +287,9 @@ func (g *gateLog) lastWrite(t gateTerm) time.Time {
 }
 
 // firstWrite returns when the first write of a term's process that arrived after the term's beginning was answered.
-func (g *gateLog) firstWrite(t gateTerm) time.Time {
+func (l *lockLog) firstWrite(t lockTerm) time.Time {
 	var first time.Time
-	for _, w := range g.writes {
+	for _, w := range l.writes {
 		if w.process != t.process || w.RequestReceivedTimestamp.Time.Before(t.first.received) || t.ended() && w.RequestReceivedTimestamp.After(t.end.answered) {
 			continue
 		}
@@ -299,16 +300,16 @@ func (g *gateLog) firstWrite(t gateTerm) time.Time {
 	return first
 }
 
-// gateLogOf reads the log of a control plane.
-func gateLogOf(t *testing.T, plane *controlplane.ControlPlane, lease string, counts func(*harness.Event) bool) *gateLog {
+// lockLogOf reads the log of a control plane.
+func lockLogOf(t *testing.T, plane *controlplane.ControlPlane, lease string, counts func(*harness.Event) bool) *lockLog {
 	t.Helper()
 	log, err := os.ReadFile(plane.AuditLog())
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := readGateLog(bytes.NewReader(log), lease, counts)
+	l, err := readLeaderLockLog(bytes.NewReader(log), lease, counts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g
+	return l
 }

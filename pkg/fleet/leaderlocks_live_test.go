@@ -9,19 +9,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestGateHolderIsLive follows a gate through a stock leader that renews, dies, and declares a
-// duration that no one waits for, and the fleet after it.
-func TestGateHolderIsLive(t *testing.T) {
+// TestLeaderLockHolderIsLive follows a leader lock through a stock leader that renews, dies, and
+// declares a duration that no one waits for, and the fleet after it.
+func TestLeaderLockHolderIsLive(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		dead := foreign("main", "stock") // for ten minutes, as it declares
 		s.store.Put(dead)
-		if s.create("b", gated("main")).Gates()[0].Live {
-			t.Error("a member that knows nothing yet takes the gate's holder for live")
+		if s.create("b", withLeaderLocks("main")).LeaderLocks()[0].Live {
+			t.Error("a member that knows nothing yet takes the leader lock's holder for live")
 		}
-		a := s.launch("a", gated("main"))
+		a := s.launch("a", withLeaderLocks("main"))
 		require := func(when string, want bool) {
 			t.Helper()
-			if got := a.Gates()[0].Live; got != want {
+			if got := a.LeaderLocks()[0].Live; got != want {
 				t.Errorf("%s: live %t, want %t", when, got, want)
 			}
 		}
@@ -35,7 +35,7 @@ func TestGateHolderIsLive(t *testing.T) {
 		require("stock may renew once a minute", true)
 		pass(10 * time.Second)
 		require("stock is dead", false)
-		if held := a.Gates()[0].Held; held {
+		if held := a.LeaderLocks()[0].Held; held {
 			t.Error("the fleet has taken a Lease that has not expired")
 		}
 		pass(10 * time.Minute)

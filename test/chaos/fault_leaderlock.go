@@ -12,82 +12,82 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// errNoGate is for faults of the gate where -replica-flags has turned it off.
-var errNoGate = errors.New("this fleet has no gate")
+// errNoLeaderLock is for faults of the leader lock where -replica-flags has turned it off.
+var errNoLeaderLock = errors.New("this fleet has no leader lock")
 
-// gateFault changes the Lease that the stock controller manager would lead by, which the fleet
-// holds.
-type gateFault struct {
+// leaderLockFault changes the Lease that the stock controller manager would lead by, which the
+// fleet holds.
+type leaderLockFault struct {
 	world *world
 	how   leaseEdit
 	// taken is set if the Lease then names somebody else: the members must end, and may not write
 	// until that has run out. If not, the fleet writes the Lease again and goes on.
 	taken  bool
-	before gateState
+	before leaderLockState
 	began  time.Time
 }
 
 // Begin implements fault.
-func (f *gateFault) Begin(ctx context.Context) (expectation, error) {
+func (f *leaderLockFault) Begin(ctx context.Context) (expectation, error) {
 	w := f.world
-	if w.opts.gate() == "" {
-		return expectation{}, errNoGate
+	if w.opts.leaderLock() == "" {
+		return expectation{}, errNoLeaderLock
 	}
 	if _, err := w.loadedVictim(ctx); err != nil {
 		return expectation{}, err
 	}
-	f.before, f.began = w.journal.gateNow(), time.Now()
-	w.out.printf("      the gate is in its term %d", f.before.transitions)
+	f.before, f.began = w.journal.leaderLockNow(), time.Now()
+	w.out.printf("      the leader lock is in its term %d", f.before.transitions)
 	// Until a member hears of it, it may write: at the longest until its own right ends.
-	t := &tampering{lease: w.opts.gate(), from: f.began, to: f.began.Add(w.opts.timing.RenewDeadline)}
-	e := expectation{tampered: t, gateMoves: true, verify: f.verifyKept}
+	t := &tampering{lease: w.opts.leaderLock(), from: f.began, to: f.began.Add(w.opts.timing.RenewDeadline)}
+	e := expectation{tampered: t, leaderLockMoves: true, verify: f.verifyKept}
 	if f.taken {
 		e.victims, e.everyone, e.ends, e.verify = names(w.wanted()), true, true, f.verifyTaken
 	}
-	return e, w.tamper(ctx, w.opts.gate(), f.how)
+	return e, w.tamper(ctx, w.opts.leaderLock(), f.how)
 }
 
 // End implements fault.
-func (f *gateFault) End(context.Context) error { return nil }
+func (f *leaderLockFault) End(context.Context) error { return nil }
 
-// verifyKept returns an error unless the gate is back in its term, and was nobody else's.
-func (f *gateFault) verifyKept(context.Context) error {
-	changes := f.world.journal.gateChangesSince(f.began)
+// verifyKept returns an error unless the leader lock is back in its term, and was nobody else's.
+func (f *leaderLockFault) verifyKept(context.Context) error {
+	changes := f.world.journal.leaderLockChangesSince(f.began)
 	for _, c := range changes {
-		if c.to.holder != "" && !c.to.equal(f.before.gateTerm) {
-			return fmt.Errorf("the gate went to %q, term %d: must be back in term %d of %q", c.to.holder, c.to.transitions, f.before.transitions, f.before.holder)
+		if c.to.holder != "" && !c.to.equal(f.before.leaderLockTerm) {
+			return fmt.Errorf("the leader lock went to %q, term %d: must be back in term %d of %q", c.to.holder, c.to.transitions, f.before.transitions, f.before.holder)
 		}
 	}
 	if len(changes) == 0 {
-		return errors.New("the log has no change of the gate")
+		return errors.New("the log has no change of the leader lock")
 	}
 	took := changes[len(changes)-1].at.Sub(f.began)
-	return f.world.hold("the fleet had written the gate again", took, calibrate.GateWritten, calibrate.TakeoverSteps, f.world.machine)
+	return f.world.hold("the fleet had written the leader lock again", took, calibrate.LeaderLockWritten, calibrate.TakeoverSteps, f.world.machine)
 }
 
 // verifyTaken returns an error unless the fleet waited until the forgery had run out, wrote nothing
 // meanwhile, and then began a new term.
-func (f *gateFault) verifyTaken(context.Context) error {
+func (f *leaderLockFault) verifyTaken(context.Context) error {
 	w, timing := f.world, f.world.opts.timing
-	now := w.journal.gateNow()
-	if now.holder != fleet.GateIdentity(fleetName) || now.transitions <= f.before.transitions {
-		return fmt.Errorf("the gate is held by %q for term %d: must be the fleet's, above term %d", now.holder, now.transitions, f.before.transitions)
+	now := w.journal.leaderLockNow()
+	if now.holder != fleet.LeaderLockIdentity(fleetName) || now.transitions <= f.before.transitions {
+		return fmt.Errorf("the leader lock is held by %q for term %d: must be the fleet's, above term %d", now.holder, now.transitions, f.before.transitions)
 	}
 	var taken time.Time
-	for _, c := range w.journal.gateChangesSince(f.began) {
+	for _, c := range w.journal.leaderLockChangesSince(f.began) {
 		if c.to.holder == now.holder {
 			taken = c.at
 		}
 	}
 	waited := taken.Sub(f.began)
 	if waited < timing.LeaseDuration {
-		return fmt.Errorf("the fleet took the gate %v after the forgery: must be %v or later", waited, timing.LeaseDuration)
+		return fmt.Errorf("the fleet took the leader lock %v after the forgery: must be %v or later", waited, timing.LeaseDuration)
 	}
 	if n := w.journal.writesBetween(f.began.Add(timing.RenewDeadline), taken); n > 0 {
-		return fmt.Errorf("%d writes of members arrived while somebody else had the gate, later than %v after the forgery", n, timing.RenewDeadline)
+		return fmt.Errorf("%d writes of members arrived while somebody else had the leader lock, later than %v after the forgery", n, timing.RenewDeadline)
 	}
 	// The members are started again, and count from what they see then.
-	return w.hold("the fleet had the gate again", waited, restartPause+timing.LeaseDuration+calibrate.Takeover, calibrate.StartSteps, w.machine)
+	return w.hold("the fleet had the leader lock again", waited, restartPause+timing.LeaseDuration+calibrate.Takeover, calibrate.StartSteps, w.machine)
 }
 
 // stockFault starts a stock controller manager with its own flags beside the fleet, as on a node
@@ -101,8 +101,8 @@ type stockFault struct {
 // Begin implements fault.
 func (f *stockFault) Begin(ctx context.Context) (expectation, error) {
 	w := f.world
-	if w.opts.gate() == "" {
-		return expectation{}, errNoGate
+	if w.opts.leaderLock() == "" {
+		return expectation{}, errNoLeaderLock
 	}
 	if _, err := w.loadedVictim(ctx); err != nil {
 		return expectation{}, err
@@ -113,7 +113,7 @@ func (f *stockFault) Begin(ctx context.Context) (expectation, error) {
 	if err != nil {
 		return expectation{}, err
 	}
-	waits := f.stock.Logs("is held by", fleet.GateIdentity(fleetName))
+	waits := f.stock.Logs("is held by", fleet.LeaderLockIdentity(fleetName))
 	_, err = w.await(ctx, loadedLimit, "the stock controller manager waits for the fleet", waits)
 	return expectation{lasts: w.opts.timing.LeaseDuration + beyondLease, progress: true, verify: f.verify}, err
 }

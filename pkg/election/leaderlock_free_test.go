@@ -9,30 +9,30 @@ import (
 
 // TestFreeSince has the Lease name the fleet in term 5 from second 20 on.
 func TestFreeSince(t *testing.T) {
-	held := gateSeen(gateSelf, 5, 20)
+	held := lockSeen(lockSelf, 5, 20)
 	for name, tc := range map[string]struct {
 		before Observation
 		want   int
 	}{
 		"nothing was known":                          {Observation{}, 20},
-		"it was absent":                              {gateAbsent(3, 4), 3},
-		"it was absent, and others came and went":    {gateAbsent(3, 2), 20},
-		"it was released":                            {gateSeen("", 4, 19), 19},
-		"it was released, and taken, and released":   {gateSeen("", 3, 2), 20},
-		"its holder died":                            {gateSeen("stock-a", 4, 5), 5},
-		"its holder died long ago, another one came": {gateSeen("stock-a", 3, 5), 20},
-		"its holder was alive a moment ago":          {gateSeen("stock-a", 4, 6), 20},
+		"it was absent":                              {lockAbsent(3, 4), 3},
+		"it was absent, and others came and went":    {lockAbsent(3, 2), 20},
+		"it was released":                            {lockSeen("", 4, 19), 19},
+		"it was released, and taken, and released":   {lockSeen("", 3, 2), 20},
+		"its holder died":                            {lockSeen("stock-a", 4, 5), 5},
+		"its holder died long ago, another one came": {lockSeen("stock-a", 3, 5), 20},
+		"its holder was alive a moment ago":          {lockSeen("stock-a", 4, 6), 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, want := freeSince(tc.before, held, 15*s), gateEpoch.Add(time.Duration(tc.want)*s); !got.Equal(want) {
-				t.Errorf("free since %v, want %v", got.Sub(gateEpoch), want.Sub(gateEpoch))
+			if got, want := freeSince(tc.before, held, 15*s), lockEpoch.Add(time.Duration(tc.want)*s); !got.Equal(want) {
+				t.Errorf("free since %v, want %v", got.Sub(lockEpoch), want.Sub(lockEpoch))
 			}
 		})
 	}
 }
 
 // Every member knows since when the Lease has been free, also one that did not acquire it.
-func TestGateFreeSince(t *testing.T) {
+func TestLeaderLockFreeSince(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare, free func(w *world)
 		// since is how long after the beginning the Lease has been free.
@@ -45,13 +45,13 @@ func TestGateFreeSince(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				tc.prepare(w)
-				a, b := w.gate("a", quietly), w.gate("b", quietly)
+				a, b := w.leaderLock("a", quietly), w.leaderLock("b", quietly)
 				w.sleep(10 * s)
 				tc.free(w)
 				w.sleep(10 * s)
-				for _, g := range []*gateNode{a, b} {
+				for _, g := range []*lockNode{a, b} {
 					g.expectHeld(true, true, false)
-					if since := g.gate.FreeSince().Sub(w.begin); (since - tc.since).Abs() > 10*time.Millisecond {
+					if since := g.lock.FreeSince().Sub(w.begin); (since - tc.since).Abs() > 10*time.Millisecond {
 						t.Errorf("%s: free since %v, want %v", g.name, since, tc.since)
 					}
 				}
@@ -60,19 +60,19 @@ func TestGateFreeSince(t *testing.T) {
 	}
 }
 
-// nameHolder names another holder in the gate's Lease.
+// nameHolder names another holder in the leader lock's Lease.
 func (w *world) nameHolder(holder string) {
-	w.store.Tamper(gateName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = holder })
+	w.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = holder })
 }
 
 // An API server that coordinates elections writes spec.strategy and spec.preferredHolder on a Lease
 // that the fleet holds. The right goes on, and what it wrote stays.
-func TestGateWithPreferredHolder(t *testing.T) {
+func TestLeaderLockWithPreferredHolder(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
-		a, b := w.gate("a", quietly), w.gate("b", quietly)
+		a, b := w.leaderLock("a", quietly), w.leaderLock("b", quietly)
 		w.sleep(20 * s)
-		w.store.Tamper(gateName, func(l *coordinationv1.Lease) {
+		w.store.Tamper(lockName, func(l *coordinationv1.Lease) {
 			strategy, preferred := coordinationv1.OldestEmulationVersion, "stock-a"
 			l.Spec.Strategy, l.Spec.PreferredHolder = &strategy, &preferred
 		})
@@ -81,8 +81,8 @@ func TestGateWithPreferredHolder(t *testing.T) {
 			a.expectHeld(true, true, false)
 			b.expectHeld(true, true, false)
 		}
-		w.expectRecord(gateSelf, 5)
-		if spec := w.store.Get(gateName).Spec; spec.PreferredHolder == nil || *spec.PreferredHolder != "stock-a" || spec.Strategy == nil {
+		w.expectRecord(lockSelf, 5)
+		if spec := w.store.Get(lockName).Spec; spec.PreferredHolder == nil || *spec.PreferredHolder != "stock-a" || spec.Strategy == nil {
 			t.Errorf("strategy %v, preferredHolder %v", spec.Strategy, spec.PreferredHolder)
 		}
 	})

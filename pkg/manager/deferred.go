@@ -11,88 +11,88 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
-// gatedManager is a shard's Manager as it is set up: a runnable that would wait for leader election
+// deferringManager is a shard's Manager as it is set up: a runnable that would wait for leader election
 // waits for the claim.
-type gatedManager struct {
+type deferringManager struct {
 	manager.Manager
 	m        *shardManager
 	webhooks *noWebhooks
 }
 
 // Add implements manager.Manager.
-func (g *gatedManager) Add(r manager.Runnable) error {
+func (d *deferringManager) Add(r manager.Runnable) error {
 	switch r := r.(type) {
 	case interface{ GetCache() cache.Cache }: // another cluster, whose cache may be filled at any time
-		return g.Manager.Add(r.(manager.Runnable))
+		return d.Manager.Add(r.(manager.Runnable))
 	case manager.LeaderElectionRunnable:
 		if !r.NeedLeaderElection() {
-			return g.Manager.Add(r.(manager.Runnable))
+			return d.Manager.Add(r.(manager.Runnable))
 		}
 	}
-	return g.Manager.Add(g.m.gate(r))
+	return d.Manager.Add(d.m.untilOwned(r))
 }
 
 // Elected implements manager.Manager: it is closed once the shard is owned.
-func (g *gatedManager) Elected() <-chan struct{} { return g.m.owned }
+func (d *deferringManager) Elected() <-chan struct{} { return d.m.owned }
 
 // GetWebhookServer implements manager.Manager. It cannot return an error, so misuse does.
-func (g *gatedManager) GetWebhookServer() webhook.Server {
-	if g.webhooks == nil {
-		g.webhooks = &noWebhooks{mux: http.NewServeMux()}
+func (d *deferringManager) GetWebhookServer() webhook.Server {
+	if d.webhooks == nil {
+		d.webhooks = &noWebhooks{mux: http.NewServeMux()}
 	}
-	return g.webhooks
+	return d.webhooks
 }
 
-func (g *gatedManager) misuse() error {
-	if g.webhooks == nil {
+func (d *deferringManager) misuse() error {
+	if d.webhooks == nil {
 		return nil
 	}
 	return errors.New("a shard's manager has no webhook server: webhooks are the process's, set them up with another manager")
 }
 
-// gated is a runnable that waits for the claim.
-type gated struct {
+// deferred is a runnable that waits for the claim.
+type deferred struct {
 	manager.Runnable
 	m    *shardManager
 	warm chan struct{}
 }
 
-// gate returns r as one that is started once the shard is owned. It is warmed up before, if it can
+// untilOwned returns r as one that is started once the shard is owned. It is warmed up before, if it can
 // be.
-func (m *shardManager) gate(r manager.Runnable) gated {
-	g := gated{Runnable: r, m: m, warm: make(chan struct{})}
+func (m *shardManager) untilOwned(r manager.Runnable) deferred {
+	d := deferred{Runnable: r, m: m, warm: make(chan struct{})}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.warmups = append(m.warmups, g.warm)
-	return g
+	m.warmups = append(m.warmups, d.warm)
+	return d
 }
 
 // Warmup is what the Manager calls once the caches are full, as it does of controllers.
-func (g gated) Warmup(ctx context.Context) error {
-	if w, ok := g.Runnable.(interface{ Warmup(context.Context) error }); ok {
+func (d deferred) Warmup(ctx context.Context) error {
+	if w, ok := d.Runnable.(interface{ Warmup(context.Context) error }); ok {
 		if err := w.Warmup(ctx); err != nil {
 			return err // which ends the Manager
 		}
 	}
-	close(g.warm)
+	close(d.warm)
 	return nil
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (g gated) NeedLeaderElection() bool { return true }
+func (d deferred) NeedLeaderElection() bool { return true }
 
 // Start implements manager.Runnable. Workers begin with a queue that holds all there is, as
 // those of a controller do that is not warmed up.
-func (g gated) Start(ctx context.Context) error {
+func (d deferred) Start(ctx context.Context) error {
 	select {
-	case <-g.m.owned:
+	case <-d.m.owned:
 	case <-ctx.Done():
 		return nil
 	}
-	if err := g.m.told(ctx); err != nil {
+	if err := d.m.told(ctx); err != nil {
 		return nil // ctx has ended
 	}
-	return g.Runnable.Start(ctx)
+	return d.Runnable.Start(ctx)
 }
 
 // noWebhooks is a webhook server that is never started.

@@ -19,26 +19,27 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
-// TestGateAgainstStockElector runs three members with a gate and two stock candidates, which are client-go's own elector, through
-// random faults: stalls, partitions, lost and late answers, kills, planned ends with a release. It asks of each schedule:
+// TestLeaderLockAgainstStockElector runs three members with a leader lock and two stock candidates,
+// which are client-go's own elector, through random faults: stalls, partitions, lost and late
+// answers, kills, planned ends with a release. It asks of each schedule:
 //
-//   - at no moment is a gate valid while a candidate believes to be the leader;
-//   - at the moment at which a candidate's acquisition is written, no gate is valid;
+//   - at no moment is a leader lock valid while a candidate believes to be the leader;
+//   - at the moment at which a candidate's acquisition is written, no leader lock is valid;
 //   - once the faults are over, the fleet or a candidate holds the Lease, and if it is the fleet, then every member.
 //
 // Members' clocks differ in speed by a quarter and in reading by hours. What client-go's elector does not promise by itself is
 // left out: a candidate is not stalled, and has its answers within half a second. It believes to be leader for up to
 // RetryPeriod + RenewDeadline from an answer, which leaves three of LeaseDuration's fifteen seconds. A schedule is longer than
 // those of one Lease: a quarter of -seeds are tried.
-func TestGateAgainstStockElector(t *testing.T) {
+func TestLeaderLockAgainstStockElector(t *testing.T) {
 	n := (*seeds + 3) / 4
 	if testing.Short() {
 		n = min(n, 50)
 	}
-	var total gateTally
+	var total lockTally
 	for seed := *firstSeed; seed < *firstSeed+n && !t.Failed(); seed++ {
 		synctest.Test(t, func(t *testing.T) {
-			sc := newGateSchedule(t, seed)
+			sc := newLeaderLockSchedule(t, seed)
 			sc.run()
 			total.add(sc.tally)
 		})
@@ -49,12 +50,12 @@ func TestGateAgainstStockElector(t *testing.T) {
 	}
 }
 
-// gateTally counts what has happened.
-type gateTally struct {
+// lockTally counts what has happened.
+type lockTally struct {
 	Leaders, Held, Lost, Suspended, Released int
 }
 
-func (c *gateTally) add(other gateTally) {
+func (c *lockTally) add(other lockTally) {
 	c.Leaders += other.Leaders
 	c.Held += other.Held
 	c.Lost += other.Lost
@@ -62,23 +63,23 @@ func (c *gateTally) add(other gateTally) {
 	c.Released += other.Released
 }
 
-// gateSchedule is one random history.
-type gateSchedule struct {
+// lockSchedule is one random history.
+type lockSchedule struct {
 	t       *testing.T
 	seed    uint64
 	begin   time.Time
 	store   *leasetest.Store
 	rng     *rand.Rand // of the main goroutine
-	members []*gateMember
+	members []*lockMember
 	stocks  []*stock
 
 	mu    sync.Mutex
-	tally gateTally
+	tally lockTally
 }
 
-// gateMember is one machine with a member; its process may be restarted.
-type gateMember struct {
-	*gateSchedule
+// lockMember is one machine with a member; its process may be restarted.
+type lockMember struct {
+	*lockSchedule
 	name          string
 	client, watch *leasetest.Client
 	observed      *skewedClock // of the observer
@@ -86,7 +87,7 @@ type gateMember struct {
 	cancel        context.CancelFunc
 	stopped       chan struct{}
 
-	gate *Gate // of the present process; nil if there is none. Guarded by mu.
+	lock *LeaderLock // of the present process; nil if there is none. Guarded by mu.
 }
 
 // stallClock is a clock that can be made to keep whoever reads it.
@@ -125,7 +126,7 @@ func (c *stallClock) stall(d time.Duration) {
 
 // stock is one stock replica.
 type stock struct {
-	*gateSchedule
+	*lockSchedule
 	name    string
 	client  *leasetest.Client
 	leading bool // Guarded by mu.
@@ -133,14 +134,14 @@ type stock struct {
 	stopped chan struct{}
 }
 
-func newGateSchedule(t *testing.T, seed uint64) *gateSchedule {
-	sc := &gateSchedule{t: t, seed: seed, begin: time.Now(), store: leasetest.NewStore(), rng: rand.New(rand.NewPCG(seed, 1))}
-	first := lease([]string{"", "stock-0", gateSelf}[seed%3], 1)
-	first.Name = gateName
+func newLeaderLockSchedule(t *testing.T, seed uint64) *lockSchedule {
+	sc := &lockSchedule{t: t, seed: seed, begin: time.Now(), store: leasetest.NewStore(), rng: rand.New(rand.NewPCG(seed, 1))}
+	first := lease([]string{"", "stock-0", lockSelf}[seed%3], 1)
+	first.Name = lockName
 	sc.store.Put(first)
 	for i := range 3 {
-		m := &gateMember{
-			gateSchedule: sc, name: string(rune('a' + i)),
+		m := &lockMember{
+			lockSchedule: sc, name: string(rune('a' + i)),
 			observed: &skewedClock{begin: sc.begin, shift: time.Duration(sc.rng.Int64N(int64(100*time.Hour))) - 50*time.Hour, rate: 0.8 + 0.25*sc.rng.Float64()},
 		}
 		m.clock = &stallClock{skewedClock: m.observed}
@@ -149,13 +150,13 @@ func newGateSchedule(t *testing.T, seed uint64) *gateSchedule {
 	}
 	for i := range 2 {
 		name := fmt.Sprintf("stock-%d", i)
-		sc.stocks = append(sc.stocks, &stock{gateSchedule: sc, name: name, client: sc.client(name, uint64(8+i))})
+		sc.stocks = append(sc.stocks, &stock{lockSchedule: sc, name: name, client: sc.client(name, uint64(8+i))})
 	}
 	return sc
 }
 
 // client returns a client with random latency.
-func (sc *gateSchedule) client(name string, seed uint64) *leasetest.Client {
+func (sc *lockSchedule) client(name string, seed uint64) *leasetest.Client {
 	c := sc.store.Client(name)
 	latency := rand.New(rand.NewPCG(sc.seed, seed))
 	var mu sync.Mutex
@@ -167,11 +168,11 @@ func (sc *gateSchedule) client(name string, seed uint64) *leasetest.Client {
 	return c
 }
 
-func (sc *gateSchedule) failf(format string, args ...any) {
+func (sc *lockSchedule) failf(format string, args ...any) {
 	sc.t.Errorf("seed %d, second %.3f: %s", sc.seed, time.Since(sc.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (sc *gateSchedule) run() {
+func (sc *lockSchedule) run() {
 	ctx, cancel := context.WithCancel(klog.NewContext(sc.t.Context(), klog.Logger{}))
 	var judges sync.WaitGroup
 	judges.Go(func() { sc.judgeAllTheTime(ctx) })
@@ -213,7 +214,7 @@ func (sc *gateSchedule) run() {
 	sc.store.Wait()
 }
 
-func (m *gateMember) fault() {
+func (m *lockMember) fault() {
 	d := upTo(m.rng, 20*time.Second)
 	verbs := [][]string{nil, {"create", "update"}, {"get"}, {"get", "update"}}[m.rng.IntN(4)]
 	n := 1 + m.rng.IntN(4)
@@ -257,7 +258,7 @@ func (m *gateMember) fault() {
 }
 
 // commonFault hits all members at about the same time for about as long as a Lease lasts.
-func (m *gateMember) commonFault() {
+func (m *lockMember) commonFault() {
 	for _, other := range m.members {
 		d := 12*time.Second + upTo(m.rng, 12*time.Second)
 		time.Sleep(upTo(m.rng, 2*time.Second)) // virtual
@@ -282,8 +283,9 @@ func (m *gateMember) commonFault() {
 	}
 }
 
-// start starts a process unless one runs. A process that has lost its gate is started again, as a pod is.
-func (m *gateMember) start() {
+// start starts a process unless one runs. A process that has lost its leader lock is started again,
+// as a pod is.
+func (m *lockMember) start() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.cancel != nil {
@@ -295,7 +297,7 @@ func (m *gateMember) start() {
 		defer close(stopped)
 		for ctx.Err() == nil {
 			if err := m.live(ctx); err != nil {
-				if !errors.Is(err, ErrGateLost) {
+				if !errors.Is(err, ErrLeaderLockLost) {
 					m.failf("Run() of %s = %v", m.name, err)
 				}
 				m.clock.Now()
@@ -306,31 +308,31 @@ func (m *gateMember) start() {
 }
 
 // live is one process.
-func (m *gateMember) live(ctx context.Context) error {
-	observer, err := NewObserver(ObserverConfig{Fleet: "f", Extra: []string{gateName}, Client: m.watch, Clock: m.observed})
+func (m *lockMember) live(ctx context.Context) error {
+	observer, err := NewObserver(ObserverConfig{Fleet: "f", Extra: []string{lockName}, Client: m.watch, Clock: m.observed})
 	if err != nil {
 		return err
 	}
-	gate, err := NewGate(GateConfig{
-		Name: gateName, Identity: gateSelf, Client: m.client, Observer: observer, Clock: m.clock, Timing: DefaultTiming(), OnEvent: m.event,
+	lock, err := NewLeaderLock(LeaderLockConfig{
+		Name: lockName, Identity: lockSelf, Client: m.client, Observer: observer, Clock: m.clock, Timing: DefaultTiming(), OnEvent: m.event,
 	})
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	m.gate = gate
+	m.lock = lock
 	m.mu.Unlock()
 	observing, stop := context.WithCancel(klog.NewContext(m.t.Context(), klog.Logger{}))
 	var all sync.WaitGroup
 	all.Go(func() { observer.Run(observing) })
-	err = gate.Run(ctx)
+	err = lock.Run(ctx)
 	stop()
 	all.Wait()
 	return err
 }
 
 // stop ends the process, if one runs.
-func (m *gateMember) stop() {
+func (m *lockMember) stop() {
 	m.mu.Lock()
 	cancel, stopped := m.cancel, m.stopped
 	m.mu.Unlock()
@@ -344,10 +346,10 @@ func (m *gateMember) stop() {
 	m.mu.Unlock()
 }
 
-// release clears the gate after the last member has stopped.
-func (m *gateMember) release() {
+// release clears the leader lock after the last member has stopped.
+func (m *lockMember) release() {
 	m.mu.Lock()
-	gate := m.gate
+	lock := m.lock
 	for _, other := range m.members {
 		if other.cancel != nil {
 			m.mu.Unlock()
@@ -357,20 +359,20 @@ func (m *gateMember) release() {
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(m.t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if gate != nil && gate.Release(ctx) == nil {
+	if lock != nil && lock.Release(ctx) == nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.tally.Released++
 	}
 }
 
-func (m *gateMember) event(e Event) {
+func (m *lockMember) event(e Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch e.Type {
 	case EventAcquired:
 		m.tally.Held++
-		m.judge("a gate was acquired")
+		m.judge("a leader lock was acquired")
 	case EventEnded:
 		m.tally.Lost++
 	case EventSuspended:
@@ -420,7 +422,7 @@ func (c *stock) start() {
 func (c *stock) live(ctx context.Context) {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: leasetest.Namespace, Name: gateName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: leasetest.Namespace, Name: lockName},
 			Client:     leasetest.ElectorLeases{Client: c.client},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: c.name},
 		},
@@ -463,7 +465,7 @@ func (c *stock) stop(planned bool) {
 	c.cancel = nil
 	c.mu.Unlock()
 	if planned {
-		c.store.Tamper(gateName, func(l *coordinationv1.Lease) {
+		c.store.Tamper(lockName, func(l *coordinationv1.Lease) {
 			if *l.Spec.HolderIdentity == c.name {
 				*l.Spec.HolderIdentity, *l.Spec.LeaseDurationSeconds = "", 1
 			}
@@ -471,11 +473,11 @@ func (c *stock) stop(planned bool) {
 	}
 }
 
-// valid returns the members whose gate is valid now. mu must be held.
-func (sc *gateSchedule) valid() []string {
+// valid returns the members whose leader lock is valid now. mu must be held.
+func (sc *lockSchedule) valid() []string {
 	var names []string
 	for _, m := range sc.members {
-		if m.gate != nil && m.gate.Valid(m.observed.Now()) {
+		if m.lock != nil && m.lock.Valid(m.observed.Now()) {
 			names = append(names, m.name)
 		}
 	}
@@ -483,15 +485,15 @@ func (sc *gateSchedule) valid() []string {
 }
 
 // judge compares what everybody believes. mu must be held.
-func (sc *gateSchedule) judge(when string) {
+func (sc *lockSchedule) judge(when string) {
 	for _, c := range sc.stocks {
 		if valid := sc.valid(); c.leading && len(valid) > 0 {
-			sc.failf("when %s: %s leads while the gates of %v are valid", when, c.name, valid)
+			sc.failf("when %s: %s leads while the leader locks of %v are valid", when, c.name, valid)
 		}
 	}
 }
 
-func (sc *gateSchedule) judgeAllTheTime(ctx context.Context) {
+func (sc *lockSchedule) judgeAllTheTime(ctx context.Context) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil && !sc.t.Failed() {
@@ -506,7 +508,7 @@ func (sc *gateSchedule) judgeAllTheTime(ctx context.Context) {
 }
 
 // judgeWrites looks at the moment in which a candidate's acquisition is written: no virtual time passes until it is told.
-func (sc *gateSchedule) judgeWrites(ctx context.Context) {
+func (sc *lockSchedule) judgeWrites(ctx context.Context) {
 	events, err := sc.store.Client("judge").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		sc.failf("%v", err)
@@ -515,18 +517,18 @@ func (sc *gateSchedule) judgeWrites(ctx context.Context) {
 	defer events.Stop()
 	for event := range events.ResultChan() {
 		l, ok := event.Object.(*coordinationv1.Lease)
-		if !ok || RecordFrom(l).Holder == gateSelf || RecordFrom(l).Holder == "" {
+		if !ok || RecordFrom(l).Holder == lockSelf || RecordFrom(l).Holder == "" {
 			continue
 		}
 		sc.mu.Lock()
 		if valid := sc.valid(); len(valid) > 0 {
-			sc.failf("%s wrote its name while the gates of %v are valid", RecordFrom(l).Holder, valid)
+			sc.failf("%s wrote its name while the leader locks of %v are valid", RecordFrom(l).Holder, valid)
 		}
 		sc.mu.Unlock()
 	}
 }
 
-func (sc *gateSchedule) judgeTheEnd() {
+func (sc *lockSchedule) judgeTheEnd() {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	leaders := 0
@@ -537,6 +539,6 @@ func (sc *gateSchedule) judgeTheEnd() {
 	}
 	valid := sc.valid()
 	if leaders == 0 && len(valid) != len(sc.members) || leaders > 1 || leaders == 1 && len(valid) > 0 {
-		sc.failf("%d leaders and valid gates of %v after the last fault, Lease of %q", leaders, valid, RecordFrom(sc.store.Get(gateName)).Holder)
+		sc.failf("%d leaders and valid leader locks of %v after the last fault, Lease of %q", leaders, valid, RecordFrom(sc.store.Get(lockName)).Holder)
 	}
 }

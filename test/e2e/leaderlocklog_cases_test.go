@@ -20,9 +20,9 @@ func (s *scene) request(process, user, verb, object string, at, version int, ans
 		verb, process, user, resource, name, version, answer, stamp(at), stamp(at+2))
 }
 
-// lease has a process write the gate.
+// lease has a process write the leader lock.
 func (s *scene) lease(process, holder string, at, version int) {
-	s.request(process, managerUser, "update", "leases/gate", at, version, fmt.Sprintf(`,"spec":{"holderIdentity":%q,"leaseDurationSeconds":1}`, holder))
+	s.request(process, managerUser, "update", "leases/leader-lock", at, version, fmt.Sprintf(`,"spec":{"holderIdentity":%q,"leaseDurationSeconds":1}`, holder))
 }
 
 // write has a controller of a process write a Pod.
@@ -40,8 +40,8 @@ func (s *scene) moves() {
 	s.lease("stock-2", "vm_2", 250, 50)
 }
 
-// TestGateLog plants writes of processes that do not hold the Lease, and some that do.
-func TestGateLog(t *testing.T) {
+// TestLeaderLockLog plants writes of processes that do not hold the Lease, and some that do.
+func TestLeaderLockLog(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plant func(*scene)
 		// want is the process of the one fault, and the holder then; empty for no fault.
@@ -70,7 +70,7 @@ func TestGateLog(t *testing.T) {
 			var s scene
 			s.moves()
 			tc.plant(&s)
-			log, err := readGateLog(strings.NewReader(s.String()), "gate", everyWrite)
+			log, err := readLeaderLockLog(strings.NewReader(s.String()), "leader-lock", everyWrite)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,8 +88,9 @@ func TestGateLog(t *testing.T) {
 	}
 }
 
-// TestGateLogMoves measures the moves of the scene, and of one whose holder let the Lease expire, or lost it too early.
-func TestGateLogMoves(t *testing.T) {
+// TestLeaderLockLogMoves measures the moves of the scene, and of one whose holder let the Lease
+// expire, or lost it too early.
+func TestLeaderLockLogMoves(t *testing.T) {
 	var s scene
 	s.moves()
 	s.write("stock-1", 90, 17)
@@ -97,7 +98,7 @@ func TestGateLogMoves(t *testing.T) {
 	s.write("flotilla", 190, 39)
 	s.lease("flotilla", "flotilla_fleet", 1300, 60)
 	s.lease("stock-3", "vm_3", 1400, 70)
-	log, err := readGateLog(strings.NewReader(s.String()), "gate", everyWrite)
+	log, err := readLeaderLockLog(strings.NewReader(s.String()), "leader-lock", everyWrite)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,61 +9,63 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// gateAction is the one thing that a gate's step asks for.
-type gateAction int
+// lockAction is the one thing that a leader lock's step asks for.
+type lockAction int
 
 const (
-	// gateWait: nothing, until something changes or gateOutput.wake has come.
-	gateWait gateAction = iota
-	// gateRead: fetch the Lease.
-	gateRead
-	// gateCreate the Lease with the fleet as its holder.
-	gateCreate
-	// gateAcquire: update the Lease as observed, with the fleet as its holder for a new term.
-	gateAcquire
-	// gateRenew: update the Lease as observed, with the fleet as its holder for the term that it has.
-	gateRenew
-	// gateEnd: the right has ended, for gateOutput.reason.
-	gateEnd
+	// lockWait: nothing, until something changes or lockOutput.wake has come.
+	lockWait lockAction = iota
+	// lockRead: fetch the Lease.
+	lockRead
+	// lockCreate the Lease with the fleet as its holder.
+	lockCreate
+	// lockAcquire: update the Lease as observed, with the fleet as its holder for a new term.
+	lockAcquire
+	// lockRenew: update the Lease as observed, with the fleet as its holder for the term that it
+	// has.
+	lockRenew
+	// lockEnd: the right has ended, for lockOutput.reason.
+	lockEnd
 )
 
-func (a gateAction) String() string {
+func (a lockAction) String() string {
 	return [...]string{"wait", "read", "create", "acquire", "renew", "end"}[a]
 }
 
-// event is the Action under which requests are reported. Reading is how a gate that others renew is kept.
-func (a gateAction) event() Action {
-	return [...]Action{gateRead: Renew, gateCreate: Create, gateAcquire: Acquire, gateRenew: Renew, gateEnd: End}[a]
+// event is the Action under which requests are reported. Reading is how a leader lock that others
+// renew is kept.
+func (a lockAction) event() Action {
+	return [...]Action{lockRead: Renew, lockCreate: Create, lockAcquire: Acquire, lockRenew: Renew, lockEnd: End}[a]
 }
 
-// gatePhase is where a gate stands. It only goes forward.
-type gatePhase int
+// lockPhase is where a leader lock stands. It only goes forward.
+type lockPhase int
 
 const (
-	gateIdle gatePhase = iota // never held
-	gateHeld
-	gateLost
+	lockIdle lockPhase = iota // never held
+	lockHeld
+	lockLost
 )
 
-// gateTerm is what a term of a Lease is known by. A number alone may come again after a deletion.
-type gateTerm struct {
+// lockTerm is what a term of a Lease is known by. A number alone may come again after a deletion.
+type lockTerm struct {
 	transitions int32
 	acquired    time.Time
 }
 
-func termOf(r Record) gateTerm {
-	return gateTerm{r.Transitions, r.AcquireTime}
+func termOf(r Record) lockTerm {
+	return lockTerm{r.Transitions, r.AcquireTime}
 }
 
-func (t gateTerm) equal(other gateTerm) bool {
+func (t lockTerm) equal(other lockTerm) bool {
 	return t.transitions == other.transitions && t.acquired.Equal(other.acquired)
 }
 
-// gateState is what a gate remembers between steps. The zero value has never held anything.
-type gateState struct {
-	phase gatePhase
+// lockState is what a leader lock remembers between steps. The zero value has never held anything.
+type lockState struct {
+	phase lockPhase
 	// term that is held.
-	term gateTerm
+	term lockTerm
 	// lastRenew is a moment before the write of the last renewal that is known of; the right lasts RenewDeadline from it.
 	lastRenew time.Time
 	// shown is what the last live request has shown, and shownAt when that was started; zero if there was none.
@@ -81,32 +83,32 @@ type gateState struct {
 	notBefore time.Time
 }
 
-// gateInput is everything a gate's step depends on.
-type gateInput struct {
+// lockInput is everything a leader lock's step depends on.
+type lockInput struct {
 	// self is the fleet's identity.
 	self        string
 	now         time.Time
 	observation Observation // includes the results of this process's own requests
-	state       gateState
+	state       lockState
 	timing      Timing
 	busy        bool // a request is under way
 }
 
-// gateOutput is what a step asks for.
-type gateOutput struct {
-	action gateAction
-	state  gateState
-	// reason of gateEnd, of waiting while idle, and of a right that is suspended.
+// lockOutput is what a step asks for.
+type lockOutput struct {
+	action lockAction
+	state  lockState
+	// reason of lockEnd, of waiting while idle, and of a right that is suspended.
 	reason Reason
 	// term to write.
-	term gateTerm
+	term lockTerm
 	// validUntil is when the right ends; zero if there is none now.
 	validUntil time.Time
 	// wake is when to look again if nothing changes before; zero means only then.
 	wake time.Time
 }
 
-// gateStep decides what to do next. It is pure. After any action but gateWait, step again at once.
+// lockStep decides what to do next. It is pure. After any action but lockWait, step again at once.
 //
 // The first row that applies is taken; "self" and "other" are the holder that the Lease names, deadline is lastRenew +
 // RenewDeadline. Requests wait while busy and until notBefore. A suspended right is not valid.
@@ -128,24 +130,24 @@ type gateOutput struct {
 //	held   otherwise                                   wait                 until deadline
 //
 // A right that is suspended stays so while the row of stale applies.
-func gateStep(in gateInput) gateOutput {
-	if in.state.phase == gateHeld {
+func lockStep(in lockInput) lockOutput {
+	if in.state.phase == lockHeld {
 		return in.held()
 	}
 	return in.idle()
 }
 
-func (in gateInput) idle() gateOutput {
-	obs, next := in.observation, gateTerm{in.observation.HighTerm + 1, in.now}
-	wait := gateOutput{state: in.state}
+func (in lockInput) idle() lockOutput {
+	obs, next := in.observation, lockTerm{in.observation.HighTerm + 1, in.now}
+	wait := lockOutput{state: in.state}
 	switch {
 	case !obs.Known():
 		wait.reason = ReasonUnknown
 		return wait
 	case in.state.stale:
-		return in.request(gateRead, gateTerm{})
+		return in.request(lockRead, lockTerm{})
 	case obs.Exists && obs.Holder == in.self:
-		return in.request(gateRenew, termOf(obs.Record))
+		return in.request(lockRenew, termOf(obs.Record))
 	case obs.HighTerm == math.MaxInt32:
 		wait.reason = ReasonTermsExhausted
 		return wait
@@ -156,13 +158,13 @@ func (in gateInput) idle() gateOutput {
 		}
 		return wait
 	case !obs.Exists:
-		return in.request(gateCreate, next)
+		return in.request(lockCreate, next)
 	default:
-		return in.request(gateAcquire, next)
+		return in.request(lockAcquire, next)
 	}
 }
 
-func (in gateInput) held() gateOutput {
+func (in lockInput) held() lockOutput {
 	s, obs := in.state, in.observation
 	deadline := s.lastRenew.Add(in.timing.RenewDeadline)
 	switch {
@@ -173,16 +175,16 @@ func (in gateInput) held() gateOutput {
 	case obs.Exists && !termOf(obs.Record).equal(s.term):
 		return in.end(ReasonTermChanged)
 	}
-	out := gateOutput{state: s, wake: s.due}
+	out := lockOutput{state: s, wake: s.due}
 	switch {
 	case s.stale:
-		out = in.request(gateRead, s.term)
+		out = in.request(lockRead, s.term)
 	case !obs.Exists:
-		out = in.request(gateCreate, s.term)
+		out = in.request(lockCreate, s.term)
 	case obs.Holder == "" || s.unrenewed:
-		out = in.request(gateRenew, s.term)
+		out = in.request(lockRenew, s.term)
 	case !in.now.Before(s.due):
-		out = in.request(gateRead, s.term)
+		out = in.request(lockRead, s.term)
 	}
 	out.validUntil = deadline
 	switch {
@@ -198,26 +200,26 @@ func (in gateInput) held() gateOutput {
 }
 
 // request asks for a request, or for waiting until one may be sent.
-func (in gateInput) request(action gateAction, term gateTerm) gateOutput {
+func (in lockInput) request(action lockAction, term lockTerm) lockOutput {
 	switch {
 	case in.busy:
-		return gateOutput{state: in.state}
+		return lockOutput{state: in.state}
 	case in.now.Before(in.state.notBefore):
-		return gateOutput{state: in.state, wake: in.state.notBefore}
+		return lockOutput{state: in.state, wake: in.state.notBefore}
 	default:
-		return gateOutput{action: action, state: in.state, term: term}
+		return lockOutput{action: action, state: in.state, term: term}
 	}
 }
 
-func (in gateInput) end(reason Reason) gateOutput {
+func (in lockInput) end(reason Reason) lockOutput {
 	s := in.state
-	s.phase = gateLost
-	return gateOutput{action: gateEnd, state: s, reason: reason}
+	s.phase = lockLost
+	return lockOutput{action: lockEnd, state: s, reason: reason}
 }
 
-// gateAnswer is the outcome of one request.
-type gateAnswer struct {
-	action   gateAction
+// lockAnswer is the outcome of one request.
+type lockAnswer struct {
+	action   lockAction
 	start    time.Time // read before the request was sent
 	end      time.Time
 	shown    Record // what was read or written; zero if the Lease is absent
@@ -230,14 +232,14 @@ type gateAnswer struct {
 // This is the clock rule. A renewal counts from a moment before it was written: from the start of the request if that
 // wrote it; else from the start of an earlier live request that has not shown it yet, because a server that answered
 // without it had not been given it. When a watch brought it is of no account.
-func (s gateState) answered(self string, a gateAnswer, obs Observation, now time.Time, timing Timing, period time.Duration) gateState {
+func (s lockState) answered(self string, a lockAnswer, obs Observation, now time.Time, timing Timing, period time.Duration) lockState {
 	if a.err != nil {
 		s.stale = s.stale || a.conflict
-		s.unrenewed = s.unrenewed && a.action == gateRead // After a write that failed, look first whether others had more luck.
+		s.unrenewed = s.unrenewed && a.action == lockRead // After a write that failed, look first whether others had more luck.
 		return s
 	}
 	from := a.start
-	if a.action == gateRead {
+	if a.action == lockRead {
 		from = s.shownAt // Zero is long ago: it counts for nothing.
 		if !renewed(self, s.shown, a.shown) {
 			from = time.Time{}
@@ -249,23 +251,23 @@ func (s gateState) answered(self string, a gateAnswer, obs Observation, now time
 	left := from.Add(timing.RenewDeadline).Sub(now)
 	s = s.counted(self, from, obs, now, timing)
 	// A read must leave time for the next one and for repeating that. Else writing saves more.
-	s.unrenewed = a.action == gateRead && left < time.Duration(2*jitterFactor*float64(timing.RetryPeriod))
+	s.unrenewed = a.action == lockRead && left < time.Duration(2*jitterFactor*float64(timing.RetryPeriod))
 	return s
 }
 
 // counted returns the state after a renewal was found to have been written after from. A right does not begin, and does not
 // come back to life, by a renewal that is out of date.
-func (s gateState) counted(self string, from time.Time, obs Observation, now time.Time, timing Timing) gateState {
+func (s lockState) counted(self string, from time.Time, obs Observation, now time.Time, timing Timing) lockState {
 	valid := func(from time.Time) bool { return now.Before(from.Add(timing.RenewDeadline)) }
 	shown := s.shown
 	switch {
 	case shown.Holder != self || !valid(from):
 		return s
-	case s.phase == gateIdle:
+	case s.phase == lockIdle:
 		if !obs.Exists || obs.Holder != self || !termOf(obs.Record).equal(termOf(shown)) {
 			return s // Somebody else was faster than the answer.
 		}
-		s.phase, s.term = gateHeld, termOf(shown)
+		s.phase, s.term = lockHeld, termOf(shown)
 	case !termOf(shown).equal(s.term) || !valid(s.lastRenew):
 		return s
 	}
@@ -293,9 +295,9 @@ func freeSince(before, held Observation, leaseDuration time.Duration) time.Time 
 	return before.Seen
 }
 
-// gateLease returns a copy of lease, or a new Lease if it is nil, that names self as its holder for term. Nothing but what an
-// election is about is written: the Lease belongs to somebody else.
-func gateLease(lease *coordinationv1.Lease, name, self string, term gateTerm, duration time.Duration, stamp time.Time) *coordinationv1.Lease {
+// leaseNaming returns a copy of lease, or a new Lease if it is nil, that names self as its holder for
+// term. Nothing but what an election is about is written: the Lease belongs to somebody else.
+func leaseNaming(lease *coordinationv1.Lease, name, self string, term lockTerm, duration time.Duration, stamp time.Time) *coordinationv1.Lease {
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if lease != nil {
 		out = lease.DeepCopy()

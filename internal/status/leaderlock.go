@@ -1,0 +1,88 @@
+package status
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+)
+
+// LeaderLockView is a Lease of somebody else's, usually the one that a stock
+// kube-controller-manager leads by. The fleet works only while it holds all of its leader locks.
+type LeaderLockView struct {
+	Lease string `json:"lease"`
+	// Holder is what the Lease says; empty if nobody holds it, or there is no such Lease.
+	Holder string `json:"holder,omitempty"`
+	// Held is set if the fleet holds it.
+	Held bool `json:"held"`
+	// Since is when the holder acquired it, Renewed when it renewed it last, both by the holder's
+	// clock.
+	Since   *time.Time `json:"since,omitempty"`
+	Renewed *time.Time `json:"renewed,omitempty"`
+	// Silent is set if the holder has not renewed it for longer than its duration, as far as clocks
+	// tell.
+	Silent bool `json:"silent,omitempty"`
+
+	silence time.Duration // since it was renewed; 0 if that is not known
+}
+
+// elsewhere reports whether somebody else holds the leader lock.
+func (l LeaderLockView) elsewhere() bool { return l.Holder != "" && !l.Held }
+
+// LeaderLocks returns the leader locks that live members wait for, in the members' order.
+func (r *Reading) LeaderLocks() []LeaderLockView {
+	var names []string
+	for _, m := range r.Roster.Members() {
+		for name := range strings.SplitSeq(m.Annotations[leaseapi.LeaderLocksAnnotation], ",") {
+			if name != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	var leaderLocks []LeaderLockView
+	for _, name := range names {
+		o, foreign := r.foreign[name]
+		if !foreign {
+			o = r.leases[name] // its name begins as those of the fleet do
+		}
+		l := LeaderLockView{Lease: name, Holder: o.Holder, Held: o.Holder == fleet.LeaderLockIdentity(r.Fleet)}
+		if l.Holder != "" {
+			l.Since, l.Renewed, l.Silent = Stamp(o.AcquireTime), Stamp(o.RenewTime), o.Expired(r.AsOf, 0)
+			if l.Renewed != nil {
+				l.silence = max(0, r.AsOf.Sub(o.Seen))
+			}
+		}
+		leaderLocks = append(leaderLocks, l)
+	}
+	return leaderLocks
+}
+
+// WaitsFor returns the first leader lock that somebody else holds; nil if there is none.
+func (r *Reading) WaitsFor() *LeaderLockView {
+	leaderLocks := r.LeaderLocks()
+	if i := slices.IndexFunc(leaderLocks, LeaderLockView.elsewhere); i >= 0 {
+		return &leaderLocks[i]
+	}
+	return nil
+}
+
+// waits tells of a leader lock that somebody else holds. That is as it should be while that
+// somebody works.
+func (f *finder) waits() {
+	l := f.r.leaderLock
+	if l == nil {
+		return
+	}
+	if !l.Silent {
+		if f.r.stop.stops() {
+			return // as the finding says that tells of the stop
+		}
+		f.add(Note, WaitingForLeaderLock, AboutLease, l.Lease, l.Since,
+			"the fleet waits for its leader lock: Lease %s is held by %s, renewed %s ago, who runs the controllers; the fleet begins when it is released", l.Lease, Plain(l.Holder), Short(l.silence))
+		return
+	}
+	f.add(severityFor(l.silence), LeaderLockWithoutHolder, AboutLease, l.Lease, l.Renewed,
+		"the fleet waits for its leader lock: the holder of Lease %s, %s, has not renewed it%s, unless its clock is wrong; nobody may be running the controllers", l.Lease, Plain(l.Holder), forTime(l.silence))
+}
