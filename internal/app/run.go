@@ -20,7 +20,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/app/heap"
 	appmetrics "github.com/flotilla-kube/flotilla/internal/app/metrics"
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/internal/status/page"
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
@@ -145,7 +145,7 @@ func runMember(ctx context.Context, c *config.CompletedConfig, o *Options, proce
 		return err
 	}
 	process.PublishCredentials(member.PublishCredential)
-	if !plant.Bare {
+	if !faults.Bare {
 		master.Register(member)
 	}
 	fleetPage.Show(member, leaderLocks)
@@ -215,7 +215,7 @@ func fleetOptions(
 		Enforced: p.enforced,
 		Observe:  p.observe,
 	}
-	if !plant.Bare {
+	if !faults.Bare {
 		options.Registerer = legacyregistry.Registerer()
 	}
 	return options

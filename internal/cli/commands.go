@@ -52,10 +52,11 @@ func (c Config) showCommand() *cobra.Command {
 or home; else the consistent hashing decides), who holds it now, since when, and in
 which term.
 
-A shard is running when its holder says so, and starting until then; preparing, and then
-waiting, while a shard of an older plan generation still runs some of it; older when only
-such a shard does; locked-out when nobody holds it because another holds the fleet's leader
-lock; and an orphan when nobody holds it.
+A shard is running when its holder says so, and starting until then; waiting while a
+shard of an older plan generation still runs some of it, and unprepared until its holder
+is ready for that one's release; older when only such a shard runs it; locked-out when
+nobody holds it because another holds the fleet's leader lock; and unowned when nobody
+holds it.
 
 '-o document' prints the plan alone, to be edited and applied.`,
 		cobra.NoArgs, func(ctx context.Context, cmd *cobra.Command, conn *connection, _ []string) error {
@@ -132,7 +133,7 @@ To split a shard, replace its line by two whose ranges meet; to merge neighbours
 theirs by one. New shards may be left without a name. To keep a shard on one member, give
 it "pin". To give a namespace a shard of its own, add it to the ring's "isolate". Shards
 that stay as they are go on running where they are; new ones start, prepared, the moment
-that those which they inherit from have stopped.`,
+that their predecessors have stopped.`,
 		cobra.NoArgs, func(ctx context.Context, cmd *cobra.Command, conn *connection, _ []string) error {
 			if err := checkWait(cmd, wait, dryRun); err != nil {
 				return err

@@ -179,11 +179,11 @@ func (watched) Ready() error { return nil }
 func (s watched) Assignment() assignment.Assignment {
 	leases, now := s.Observed()
 	r := status.Observed(s.fleet, leases, now)
-	wishes, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
+	wanted, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
 	if r.Fault != nil || err != nil {
 		return assignment.Assignment{}
 	}
-	return wishes
+	return wanted
 }
 
 // Journal implements page.Source.

@@ -66,7 +66,7 @@ func Explain(r *status.Reading, namespace string) (Explanation, error) {
 	}
 	hash := shard.Hash(namespace)
 	e := Explanation{Namespace: namespace, Hash: fmt.Sprintf("0x%016x", hash), Generation: r.Plan.Generation, Warnings: status.Warnings(r), now: r.Now}
-	wishes, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
+	assignment, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -80,14 +80,14 @@ func Explain(r *status.Reading, namespace string) (Explanation, error) {
 		blocking := status.Covering(older, "", here)
 		v := RingExplained{
 			Ring: ring.Name, Controllers: ring.Controllers, Shard: s.ID.String(), Range: s.Range.String(), Isolated: s.Range == here.Range,
-			Owner: s.Belongs(), OwnerBy: byHome, Claim: status.ClaimOf(r, r.ShardLease(s.ID)),
+			Owner: s.PreferredMember(), OwnerBy: byHome, Claim: status.ClaimOf(r, r.ShardLease(s.ID)),
 			State: status.StateOf(r, r.ShardLease(s.ID), len(blocking) > 0),
 		}
 		switch {
 		case s.Pin != "":
 			v.OwnerBy = byPin
 		case s.Home == "":
-			v.Owner, v.OwnerBy = wishes.Owner(s.ID), byComputing
+			v.Owner, v.OwnerBy = assignment.Owner(s.ID), byComputing
 		}
 		for _, o := range blocking {
 			v.Older = append(v.Older, status.OlderView{Lease: o.Name, Range: o.Annotations[leaseapi.RangeAnnotation], Generation: o.Annotations[leaseapi.GenerationAnnotation], Claim: status.ClaimOf(r, o)})

@@ -91,8 +91,8 @@ func owner(s status.ShardView) string {
 		return s.Pin + " (pin)"
 	case s.Home != "":
 		return s.Home + " (home)"
-	case s.Beside != "":
-		return "(beside " + s.Beside + ")"
+	case s.ColocateWith != "":
+		return "(with " + s.ColocateWith + ")"
 	default:
 		return "(hashing)"
 	}
@@ -115,6 +115,9 @@ func state(s status.ShardView) string {
 	text := string(s.State)
 	if s.Silent {
 		text += ", holder is silent"
+	}
+	if s.Unprepared {
+		text += ", unprepared"
 	}
 	if len(s.Older) > 0 {
 		text += ", behind " + strings.Join(s.Older, " ")

@@ -90,8 +90,8 @@ var paints = []struct {
 	{regexp.MustCompile(`(?m)^()(Error:)`), bold + red},
 	{regexp.MustCompile(`(?m)^()(Warning:)`), bold + yellow},
 	{regexp.MustCompile(`(?m)^()(All is well)`), green},
-	{regexp.MustCompile(`(?m)(  )(orphan|silent)(?:  |,|$)`), red},
-	{regexp.MustCompile(`(?m)(  )(locked-out|older|preparing|waiting|starting|joining|leaving|drained|active \(drained\))(?:  |,|$)`), yellow},
+	{regexp.MustCompile(`(?m)(  )(unowned|silent)(?:  |,|$)`), red},
+	{regexp.MustCompile(`(?m)(  )(locked-out|older|waiting|starting|joining|leaving|drained|active \(drained\))(?:  |,|$)`), yellow},
 }
 
 // fit returns a text as it is to be shown: lines cut to the width, coloured, and with links. The

@@ -340,13 +340,13 @@ func TestWatch(t *testing.T) {
 		}
 
 		f.pass(28*time.Second, l.at("01"))
-		f.says(out, "Expired: shard namespaces/01: flotilla-1_0123 has not renewed for 1", "Warning: Orphan: shard namespaces/01", "Error: Orphan: shard namespaces/01")
+		f.says(out, "Expired: shard namespaces/01: flotilla-1_0123 has not renewed for 1", "Warning: Unowned: shard namespaces/01", "Error: Unowned: shard namespaces/01")
 		if n := strings.Count(out.all(), "over: "); n > 0 {
 			t.Errorf("%d findings are said to be over that have become worse:\n%s", n, out.all())
 		}
 		f.acquire(l.at("01"), "flotilla-0", 5)
 		f.pass(4 * time.Second)
-		f.says(out, "TakenOver: shard namespaces/01: taken over by flotilla-0_0123 from flotilla-1_0123, which had not renewed for 28s, term 5 (warning)", "over: Orphan: namespaces/01\n")
+		f.says(out, "TakenOver: shard namespaces/01: taken over by flotilla-0_0123 from flotilla-1_0123, which had not renewed for 28s, term 5 (warning)", "over: Unowned: namespaces/01\n")
 
 		l["flotilla-member-flotilla-1"].Annotations[leaseapi.DrainAnnotation] = "x"
 		f.pass(4 * time.Second)
@@ -390,7 +390,7 @@ func TestFit(t *testing.T) {
 	}
 	on.colour = true
 	coloured := on.fit(text)
-	for _, want := range []string{bold + red + "Error:" + plain, bold + yellow + "Warning:" + plain, red + "orphan" + plain} {
+	for _, want := range []string{bold + red + "Error:" + plain, bold + yellow + "Warning:" + plain, red + "unowned" + plain} {
 		if !strings.Contains(coloured, want) {
 			t.Errorf("%q is not in\n%q", want, coloured)
 		}

@@ -167,7 +167,7 @@ func limited(lines [][]string, all bool) [][]string {
 
 // statusRings writes a line a ring.
 func statusRings(w io.Writer, v status.View) {
-	states := []status.State{status.StateOrphan, status.StateStopped, status.StateLockedOut, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting}
+	states := []status.State{status.StateUnowned, status.StateStopped, status.StateLockedOut, status.StateOlder, status.StateWaiting, status.StateStarting}
 	var lines [][]string
 	for _, ring := range v.Rings {
 		counts, objects, counted := map[status.State]int{}, int64(0), false

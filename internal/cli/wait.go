@@ -40,7 +40,7 @@ func pending(r *status.Reading, plan shard.Plan) error {
 		}
 	}
 	var missing []string
-	for _, state := range []status.State{status.StateOrphan, status.StateStopped, status.StateLockedOut, status.StateOlder, status.StatePreparing, status.StateWaiting, status.StateStarting} {
+	for _, state := range []status.State{status.StateUnowned, status.StateStopped, status.StateLockedOut, status.StateOlder, status.StateWaiting, status.StateStarting} {
 		if ids := counts[state]; len(ids) > 0 {
 			missing = append(missing, fmt.Sprintf("%d %s (%s)", len(ids), state, some(ids)))
 		}

@@ -46,9 +46,9 @@ const (
 	RingUnserved Kind = "RingUnserved"
 	// PinnedToNobody: shards are pinned to a member that there is not.
 	PinnedToNobody Kind = "PinnedToNobody"
-	// Orphan: a shard has no unexpired holder, and no older shard covers it. It is an error once that lasts longer than a
-	// handoff does.
-	Orphan Kind = "Orphan"
+	// Unowned: a shard has no unexpired holder, and no older shard covers it. It is an error once
+	// that lasts longer than a handoff does.
+	Unowned Kind = "Unowned"
 	// TwoHolders: two holders say that they run some of the same controllers on some of the same namespaces.
 	TwoHolders Kind = "TwoHolders"
 	// TwoIncarnations: a process renews a Lease although another one of the same name has become the member.
@@ -96,7 +96,7 @@ const (
 
 // kinds are all, in the order in which findings of one severity are shown.
 var kinds = []Kind{
-	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, LeaderLockWithoutHolder, StopUnreadable, Stopped, WaitingForLeaderLock, TwoHolders, TwoIncarnations, RingUnserved, Orphan, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
+	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, LeaderLockWithoutHolder, StopUnreadable, Stopped, WaitingForLeaderLock, TwoHolders, TwoIncarnations, RingUnserved, Unowned, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
 	LeaseNonsense, PlanRefused, MemberUnfit, ControllersLacking, LeaderLocksDiffer, MemberDisagrees, MemberSilent, MemberJoining, MemberLeaving, PlannerMissing, PlanPutAside, PinnedToNobody, DrainedInVain, Canary, MemberDrained,
 }
 
@@ -138,7 +138,7 @@ var runbooks = map[Kind]string{
 	MemberDisagrees:         page("FlotillaMembersDisagree"),
 	LeaderLocksDiffer:       page("FlotillaLeaderLockNotHeld"),
 	RingUnserved:            page("FlotillaShardWithoutOwner"),
-	Orphan:                  page("FlotillaShardWithoutOwner"),
+	Unowned:                 page("FlotillaShardWithoutOwner"),
 	TwoHolders:              page("FlotillaShardWithTwoOwners"),
 	TwoIncarnations:         page("FlotillaShardWithTwoOwners"),
 	NotRunning:              page("FlotillaShardNotStarting"),

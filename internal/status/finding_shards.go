@@ -19,10 +19,10 @@ func (f *finder) shards() {
 		extent, _ := r.Plan.Extent(s.ID)
 		blocking := Covering(f.older, "", extent)
 		switch state := StateOf(r, o, len(blocking) > 0); state {
-		case StateOrphan:
-			f.orphan(s.ID, o)
-		case StateWaiting, StatePreparing:
-			f.inheriting(s.ID, o, state, blocking)
+		case StateUnowned:
+			f.unowned(s.ID, o)
+		case StateWaiting:
+			f.waiting(s.ID, o, blocking)
 		case StateOlder:
 			if since, d := r.stood(condition{what: unclaimed, object: s.ID.String(), term: o.Transitions}); d >= stuckAfter {
 				f.add(Error, HandoffStuck, AboutShard, s.ID.String(), since, "nobody has claimed shard %s of plan generation %d for at least %s; %s still runs it", s.ID, r.Plan.Generation, Short(d), leaseNames(blocking))
@@ -34,7 +34,7 @@ func (f *finder) shards() {
 		case StateRunning:
 			f.blockedBy(s.ID, o, blocking)
 		}
-		if state := StateOf(r, o, len(blocking) > 0); state != StateWaiting && state != StatePreparing {
+		if state := StateOf(r, o, len(blocking) > 0); state != StateWaiting {
 			f.moving(s.ID, o)
 		}
 	}
@@ -47,11 +47,12 @@ func severityFor(d time.Duration) Severity {
 	return Warning
 }
 
-// orphan tells of a shard that nobody holds. A handoff leaves it so for milliseconds, a takeover for what a reaction takes.
-func (f *finder) orphan(id shard.ID, o election.Observation) {
+// unowned tells of a shard that nobody holds. A handoff leaves it so for milliseconds, a takeover
+// for what a reaction takes.
+func (f *finder) unowned(id shard.ID, o election.Observation) {
 	r := f.r
 	since, ago := r.endOf(o)
-	seen, d := r.stood(r.orphanedBy(o, id))
+	seen, d := r.stood(r.unownedBy(o, id))
 	if since == nil {
 		since = seen
 	}
@@ -72,28 +73,32 @@ func (f *finder) orphan(id shard.ID, o election.Observation) {
 	if servers := leaseapi.ServersOf(r.Roster.Members(), id.Ring); len(servers) == 0 {
 		why += ", and no live member serves ring " + id.Ring
 	}
-	is := "is an orphan"
+	is := "is unowned"
 	if ago >= time.Second {
-		is = "has been an orphan for " + Short(ago)
+		is = "has been unowned for " + Short(ago)
 	}
-	f.add(severity, Orphan, AboutShard, id.String(), since, "shard %s %s: %s", id, is, why)
+	f.add(severity, Unowned, AboutShard, id.String(), since, "shard %s %s: %s", id, is, why)
 }
 
-// inheriting tells of a shard that waits for older ones for too long. Its holder has acquired it when that began.
-func (f *finder) inheriting(id shard.ID, o election.Observation, state State, blocking []election.Observation) {
+// waiting tells of a shard that waits for older ones for too long. Its holder has acquired it when
+// that began.
+func (f *finder) waiting(id shard.ID, o election.Observation, blocking []election.Observation) {
 	d := f.r.AsOf.Sub(o.AcquireTime)
 	if o.AcquireTime.IsZero() || d < standsAfter {
 		return
 	}
-	severity := severityFor(d)
-	if state == StatePreparing && d < stuckAfter {
-		return // fills its caches
+	severity, unprepared := severityFor(d), ""
+	if !f.r.isPrepared(o) {
+		if d < stuckAfter {
+			return // It fills its caches.
+		}
+		unprepared = ", unprepared"
 	}
 	behind := "a shard that has gone"
 	if len(blocking) > 0 {
 		behind = leaseNames(blocking)
 	}
-	f.add(severity, HandoffStuck, AboutShard, id.String(), Stamp(o.AcquireTime), "shard %s has been %s at %s for %s, behind %s", id, state, holderText(o), Short(d), behind)
+	f.add(severity, HandoffStuck, AboutShard, id.String(), Stamp(o.AcquireTime), "shard %s has been waiting at %s for %s%s, behind %s", id, holderText(o), Short(d), unprepared, behind)
 }
 
 // moving tells of a held shard that is to go to another member.

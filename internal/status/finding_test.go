@@ -64,7 +64,7 @@ var findingCases = []findingCase{
 	{name: "lacking, and not held", make: func(s *scene) {
 		s.at("01").Annotations[leaseapi.LacksAnnotation] = "job"
 		s.release("01", 100*time.Millisecond)
-	}, want: []string{"warning Orphan shard namespaces/01"}},
+	}, want: []string{"warning Unowned shard namespaces/01"}},
 	{name: "unfit", make: func(s *scene) {
 		s.at("flotilla-1").Annotations[leaseapi.RingsAnnotation] = "cluster"
 		s.at("flotilla-0").Annotations[leaseapi.CatalogueAnnotation] = versionWith(shard.ScopeCluster, "job").String()
@@ -76,14 +76,14 @@ var findingCases = []findingCase{
 	{name: "unserved", make: func(s *scene) {
 		s.at("flotilla-0").Annotations[leaseapi.RingsAnnotation], s.at("flotilla-1").Annotations[leaseapi.RingsAnnotation] = "namespaces", "namespaces"
 	}, want: []string{"error RingUnserved ring cluster", "warning PinnedToNobody ring cluster", "warning PinnedToNobody ring cluster"}, says: "ring cluster is served by no live member"},
-	{name: "orphan of a dead holder", make: func(s *scene) { s.silence("01", 40*time.Second) }, want: []string{"error Orphan shard namespaces/01"}, says: "has been an orphan for 24s: its holder flotilla-1 has been silent for 39s"},
-	{name: "orphan of late", make: func(s *scene) { s.silence("01", 17*time.Second) }, want: []string{"warning Orphan shard namespaces/01"}},
-	{name: "orphan, released", make: func(s *scene) { s.release("01", time.Minute) }, want: []string{"error Orphan shard namespaces/01"}, says: "it was released after term 1"},
-	{name: "orphan for a moment", make: func(s *scene) { s.release("01", 1100*time.Millisecond) }, want: []string{"warning Orphan shard namespaces/01"}, says: "is an orphan: it was released"},
-	{name: "orphan, never held", make: func(s *scene) { delete(s.leases, "flotilla-namespaces-01") }, want: []string{"warning Orphan shard namespaces/01"}, says: "no member has ever held it"},
-	{name: "orphan, never held, watched", make: func(s *scene) { delete(s.leases, "flotilla-namespaces-01") }, watched: 10 * time.Second, want: []string{"error Orphan shard namespaces/01"}},
-	{name: "no orphan behind an older shard", make: func(s *scene) { s.release("00", time.Minute); s.older("flotilla-0") }, watched: 20 * time.Second},
-	{name: "older shard, nobody inherits", make: func(s *scene) { s.release("00", time.Minute); s.older("flotilla-0") }, watched: time.Minute, want: []string{"error HandoffStuck shard namespaces/00"}, says: "nobody has claimed shard namespaces/00"},
+	{name: "unowned of a dead holder", make: func(s *scene) { s.silence("01", 40*time.Second) }, want: []string{"error Unowned shard namespaces/01"}, says: "has been unowned for 24s: its holder flotilla-1 has been silent for 39s"},
+	{name: "unowned of late", make: func(s *scene) { s.silence("01", 17*time.Second) }, want: []string{"warning Unowned shard namespaces/01"}},
+	{name: "unowned, released", make: func(s *scene) { s.release("01", time.Minute) }, want: []string{"error Unowned shard namespaces/01"}, says: "it was released after term 1"},
+	{name: "unowned for a moment", make: func(s *scene) { s.release("01", 1100*time.Millisecond) }, want: []string{"warning Unowned shard namespaces/01"}, says: "is unowned: it was released"},
+	{name: "unowned, never held", make: func(s *scene) { delete(s.leases, "flotilla-namespaces-01") }, want: []string{"warning Unowned shard namespaces/01"}, says: "no member has ever held it"},
+	{name: "unowned, never held, watched", make: func(s *scene) { delete(s.leases, "flotilla-namespaces-01") }, watched: 10 * time.Second, want: []string{"error Unowned shard namespaces/01"}},
+	{name: "not unowned behind an older shard", make: func(s *scene) { s.release("00", time.Minute); s.older("flotilla-0") }, watched: 20 * time.Second},
+	{name: "older shard, nobody succeeds it", make: func(s *scene) { s.release("00", time.Minute); s.older("flotilla-0") }, watched: time.Minute, want: []string{"error HandoffStuck shard namespaces/00"}, says: "nobody has claimed shard namespaces/00"},
 	{name: "two holders", make: func(s *scene) { s.older("flotilla-1").Annotations[leaseapi.RunningAnnotation] = "1" }, want: []string{"error TwoHolders lease flotilla-namespaces-00"}, says: "by Lease flotilla-namespaces-old"},
 	{name: "two holders, stripped labels", make: func(s *scene) {
 		o := s.older("flotilla-1")
@@ -123,11 +123,16 @@ var findingCases = []findingCase{
 	{name: "not asked for", make: func(s *scene) { s.ask(); delete(s.at("01").Annotations, election.NextHolderAnnotation) }, watched: time.Minute, want: []string{"warning HandoffStuck shard namespaces/01"}, says: "its owner flotilla-1 has not asked for it"},
 	{name: "waiting", make: func(s *scene) { s.older("flotilla-1"); s.ready("00", 30*time.Second) }, want: []string{"warning HandoffStuck shard namespaces/00"}, says: "has been waiting at flotilla-0 for 29s, behind flotilla-namespaces-old of flotilla-1"},
 	{name: "waiting for long", make: func(s *scene) { s.older("flotilla-1"); s.ready("00", 2*time.Minute) }, want: []string{"error HandoffStuck shard namespaces/00"}},
-	{name: "preparing", make: func(s *scene) {
+	{name: "waiting unprepared", make: func(s *scene) {
 		s.older("flotilla-1")
 		s.ready("00", 30*time.Second)
 		delete(s.at("00").Annotations, leaseapi.ReadyAnnotation)
 	}},
+	{name: "waiting unprepared for long", make: func(s *scene) {
+		s.older("flotilla-1")
+		s.ready("00", 2*time.Minute)
+		delete(s.at("00").Annotations, leaseapi.ReadyAnnotation)
+	}, want: []string{"error HandoffStuck shard namespaces/00"}, says: "has been waiting at flotilla-0 for 1m59s, unprepared, behind"},
 	{name: "idle, one look", make: func(s *scene) { delete(s.at("02").Annotations, leaseapi.RunningAnnotation) }},
 	{name: "idle, watched", make: func(s *scene) { delete(s.at("02").Annotations, leaseapi.RunningAnnotation) }, watched: 10 * time.Second, want: []string{"warning NotRunning shard namespaces/02"}, says: "flotilla-0, who has not said for at least 10s"},
 	{name: "flapping by its age", make: func(s *scene) {
@@ -152,12 +157,12 @@ var findingCases = []findingCase{
 		s.leaderLock("stock_1", 0).Spec = coordinationv1.LeaseSpec{HolderIdentity: ptr.To("\x1b[2J")}
 		s.releaseAll()
 	}, want: []string{"warning LeaderLockWithoutHolder lease kube-controller-manager"}, says: "has not renewed it, unless"},
-	{name: "leader lock of nobody", make: func(s *scene) { s.leaderLock("", time.Minute); s.release("01", time.Minute) }, want: []string{"error Orphan shard namespaces/01"}},
+	{name: "leader lock of nobody", make: func(s *scene) { s.leaderLock("", time.Minute); s.release("01", time.Minute) }, want: []string{"error Unowned shard namespaces/01"}},
 	{name: "no leader lock", make: func(s *scene) {
 		s.leaderLock("", 0)
 		delete(s.leases, "kube-controller-manager")
 		s.release("01", time.Minute)
-	}, want: []string{"error Orphan shard namespaces/01"}},
+	}, want: []string{"error Unowned shard namespaces/01"}},
 	{name: "disagrees, one look", make: func(s *scene) { s.at("flotilla-1").Annotations[leaseapi.PlanAnnotation] = "feed" }},
 	{name: "disagrees, watched", make: func(s *scene) { s.at("flotilla-1").Annotations[leaseapi.PlanAnnotation] = "feed" }, watched: 10 * time.Second, want: []string{"warning MemberDisagrees member flotilla-1"}, says: "by plan generation 3, digest feed"},
 	{name: "disagrees for a minute", make: func(s *scene) { s.at("flotilla-1").Annotations[leaseapi.PlanAnnotation] = "feed" }, watched: time.Minute, want: []string{"error MemberDisagrees member flotilla-1"}},
@@ -329,7 +334,7 @@ func (s *scene) passAll(d time.Duration) {
 func TestSuspicious(t *testing.T) {
 	want := map[string]bool{
 		"all dead, one look": true, "clock here is ahead": true, "asked, one look": true, "idle, one look": true, "disagrees, one look": true,
-		"orphan for a moment": true, "orphan, never held": true, "orphan of late": true, "planner just gone": true,
+		"unowned for a moment": true, "unowned, never held": true, "unowned of late": true, "planner just gone": true,
 	}
 	for _, test := range findingCases {
 		s := newScene(t)
@@ -401,7 +406,7 @@ func TestObserved(t *testing.T) {
 		return Observed(testFleet, all, s.now)
 	}
 	r := look()
-	if found := Findings(r); len(found) != 1 || found[0].Kind != Orphan || found[0].Object != "namespaces/02" {
+	if found := Findings(r); len(found) != 1 || found[0].Kind != Unowned || found[0].Object != "namespaces/02" {
 		t.Errorf("found %v", found)
 	}
 	for range 11 {

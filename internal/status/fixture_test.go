@@ -67,7 +67,7 @@ func newScene(t testing.TB) *scene {
 		s.member(name)
 	}
 	for _, sh := range s.plan.Shards() {
-		s.shard(sh.ID, sh.Belongs(), 1)
+		s.shard(sh.ID, sh.PreferredMember(), 1)
 	}
 	return s
 }

@@ -111,8 +111,8 @@ func (r *Reading) complete() {
 	r.stop = r.Stop()
 	r.owners = nil
 	if r.Fault == nil {
-		if wishes, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{}); err == nil {
-			r.owners = &wishes
+		if assignment, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{}); err == nil {
+			r.owners = &assignment
 		}
 	}
 }

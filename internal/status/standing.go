@@ -50,7 +50,7 @@ type conditionKind string
 const (
 	asked     conditionKind = "asked"     // another member, the owner, has asked for the Lease
 	idle      conditionKind = "idle"      // a shard is held, and not said to run
-	orphaned  conditionKind = "orphaned"  // a shard is an orphan
+	unowned   conditionKind = "unowned"   // a shard is unowned
 	ownerless conditionKind = "ownerless" // the plan's Lease has no holder
 	disagrees conditionKind = "disagrees" // a live member works by another plan
 	misplaced conditionKind = "misplaced" // a shard is held by another member than its owner
@@ -145,8 +145,8 @@ func (r *Reading) conditions() []condition {
 		extent, _ := r.Plan.Extent(s.ID)
 		covered := len(Covering(older, "", extent)) > 0
 		switch state := StateOf(r, o, covered); {
-		case state == StateOrphan:
-			found = append(found, r.orphanedBy(o, s.ID))
+		case state == StateUnowned:
+			found = append(found, r.unownedBy(o, s.ID))
 		case state == StateOlder:
 			found = append(found, condition{what: unclaimed, object: s.ID.String(), term: o.Transitions})
 		case state == StateStarting && !r.within(o.AcquireTime, standsAfter):
@@ -171,8 +171,8 @@ func (r *Reading) conditions() []condition {
 // within tells whether a stamp is not longer ago than d.
 func (r *Reading) within(t time.Time, d time.Duration) bool { return r.AsOf.Sub(t) <= d }
 
-func (r *Reading) orphanedBy(o election.Observation, id shard.ID) condition {
-	return condition{what: orphaned, object: id.String(), term: o.Transitions}
+func (r *Reading) unownedBy(o election.Observation, id shard.ID) condition {
+	return condition{what: unowned, object: id.String(), term: o.Transitions}
 }
 
 func (r *Reading) idleOf(o election.Observation) condition {

@@ -19,9 +19,7 @@ const (
 	StateRunning State = "running"
 	// StateStarting: the Lease is held, and its holder has not said yet that it runs; that takes a renewal.
 	StateStarting State = "starting"
-	// StatePreparing: the Lease is held, and its holder prepares while a shard of an older generation still runs some of it.
-	StatePreparing State = "preparing"
-	// StateWaiting: as preparing, but everything is prepared, and only the older shard's release is waited for.
+	// StateWaiting: the Lease is held, and a shard of an older generation still runs some of it.
 	StateWaiting State = "waiting"
 	// StateOlder: nobody holds the Lease yet, and a shard of an older generation still runs some of it.
 	StateOlder State = "older"
@@ -30,8 +28,8 @@ const (
 	StateLockedOut State = "locked-out"
 	// StateStopped: nobody holds it, because an operator has stopped the fleet.
 	StateStopped State = "stopped"
-	// StateOrphan: no unexpired holder, neither of this shard nor of an older one that covers it.
-	StateOrphan State = "orphan"
+	// StateUnowned: no unexpired holder, neither of this shard nor of an older one that covers it.
+	StateUnowned State = "unowned"
 )
 
 // View is a fleet at a glance: what 'flotilla plan show' and 'flotilla status' print.
@@ -86,15 +84,17 @@ type ShardView struct {
 	Weight  int64  `json:"weight,omitempty"`
 	Objects *int64 `json:"objects,omitempty"`
 	// Memory is what it was estimated to take of its holder's heap, in bytes.
-	Memory *int64 `json:"memory,omitempty"`
-	Pin    string `json:"pin,omitempty"`
-	Home   string `json:"home,omitempty"`
-	Beside string `json:"beside,omitempty"`
+	Memory       *int64 `json:"memory,omitempty"`
+	Pin          string `json:"pin,omitempty"`
+	Home         string `json:"home,omitempty"`
+	ColocateWith string `json:"colocateWith,omitempty"`
 	// Owner is the member that the plan wants, by its pin or home; empty where the plan leaves it to the consistent hashing.
 	Owner string `json:"owner,omitempty"`
 	// Wanted is the owner as members compute it from plan and roster, computed here; empty if no member serves the ring.
 	Wanted string `json:"wanted,omitempty"`
 	State  State  `json:"state"`
+	// Unprepared is set while the shard waits and its holder has not prepared everything yet.
+	Unprepared bool `json:"unprepared,omitempty"`
 	Claim
 	// Older are the held Leases of older generations that cover some of the shard.
 	Older []string `json:"older,omitempty"`
@@ -211,8 +211,8 @@ func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardVie
 	o := r.ShardLease(s.ID)
 	extent, _ := r.Plan.Extent(s.ID)
 	v := ShardView{
-		Shard: s.ID.String(), Group: s.Group, Controllers: s.Controllers, Weight: s.Weight, Pin: s.Pin, Home: s.Home, Beside: s.Beside,
-		Owner: s.Belongs(), Wanted: r.owner(s.ID), Claim: ClaimOf(r, o),
+		Shard: s.ID.String(), Group: s.Group, Controllers: s.Controllers, Weight: s.Weight, Pin: s.Pin, Home: s.Home, ColocateWith: s.ColocateWith,
+		Owner: s.PreferredMember(), Wanted: r.owner(s.ID), Claim: ClaimOf(r, o),
 	}
 	if s.Namespaced() {
 		v.Range = s.Range.String()
@@ -230,6 +230,7 @@ func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardVie
 		v.Older = append(v.Older, b.Name)
 	}
 	v.State = StateOf(r, o, len(blocking) > 0)
+	v.Unprepared = v.State == StateWaiting && !r.isPrepared(o)
 	return v
 }
 
@@ -238,10 +239,8 @@ func StateOf(r *Reading, o election.Observation, older bool) State {
 	switch held := r.IsHeld(o); {
 	case r.says(o, leaseapi.RunningAnnotation):
 		return StateRunning
-	case r.says(o, leaseapi.ReadyAnnotation):
+	case held && older, r.isPrepared(o):
 		return StateWaiting
-	case held && older:
-		return StatePreparing
 	case held:
 		return StateStarting
 	case older:
@@ -251,9 +250,12 @@ func StateOf(r *Reading, o election.Observation, older bool) State {
 	case r.leaderLock != nil:
 		return StateLockedOut
 	default:
-		return StateOrphan
+		return StateUnowned
 	}
 }
+
+// isPrepared reports whether the holder of a shard that waits for older ones has prepared everything.
+func (r *Reading) isPrepared(o election.Observation) bool { return r.says(o, leaseapi.ReadyAnnotation) }
 
 // ClaimOf returns what a Lease says of its holder.
 func ClaimOf(r *Reading, o election.Observation) Claim {

@@ -109,8 +109,8 @@ func wrote(member, id string, term, version int, second float64) line {
 	return by(replicaSets, write(member, id, term, low, version, second))
 }
 
-// heir is the shard in which the low namespace lies after the split; other is the other one.
-func heir(t *testing.T) (heir, other string) {
+// successor is the shard in which the low namespace lies after the split; other is the other one.
+func successor(t *testing.T) (successor, other string) {
 	t.Helper()
 	_, split, _ := plans(t)
 	if s, _ := split.ShardFor("namespaces", low); s.Name == "03" {
@@ -119,14 +119,14 @@ func heir(t *testing.T) (heir, other string) {
 	return "namespaces/02", "namespaces/03"
 }
 
-// splitScene is a clean split under load: b claims both heirs of a's shard, waits, and runs them after the release at second
-// 10 and version 100.
+// splitScene is a clean split under load: b claims both successors of a's shard, waits, and runs
+// them after the release at second 10 and version 100.
 func splitScene(t *testing.T) map[string]line {
 	halves, split, _ := plans(t)
-	mine, other := heir(t)
+	mine, other := successor(t)
 	return map[string]line{
 		"01 first plan":    planLease(t, halves, 5, 0),
-		"02 ancestor":      told(t, halves, lower, a, 1, 10, 1),
+		"02 predecessor":   told(t, halves, lower, a, 1, 10, 1),
 		"03 write":         wrote(a, lower, 1, 11, 2),
 		"04 plan":          planLease(t, split, 20, 5),
 		"05 claim":         told(t, split, mine, b, 1, 30, 6),
@@ -166,44 +166,44 @@ func checkPlan(t *testing.T, p shard.Plan, lines ...line) audit.Report {
 // TestChange plants faults into a clean split.
 func TestChange(t *testing.T) {
 	halves, split, moved := plans(t)
-	mine, other := heir(t)
+	mine, other := successor(t)
 	early := split
 	early.Generation = 1
 	reused := halves // the same shards without one of their controllers
 	reused.Generation, reused.Rings = 3, slices.Clone(halves.Rings)
 	reused.Rings[0].Controllers = []string{replicaSets}
-	wished := split
-	wished.Rings = slices.Clone(split.Rings)
-	wished.Rings[0].Shards = slices.Clone(split.Rings[0].Shards)
-	wished.Rings[0].Shards[0].Home = "flotilla-0"
+	homed := split
+	homed.Rings = slices.Clone(split.Rings)
+	homed.Rings[0].Shards = slices.Clone(split.Rings[0].Shards)
+	homed.Rings[0].Shards[0].Home = "flotilla-0"
 	wide, _ := split.Shard(shard.ID{Ring: "namespaces", Name: strings.TrimPrefix(other, "namespaces/")})
 	tests := map[string]struct {
 		plant func(scene map[string]line)
 		want  []audit.Kind
 	}{
 		"clean": {},
-		"ancestor writes after the heir began": {func(s map[string]line) {
+		"predecessor writes after the successor began": {func(s map[string]line) {
 			s["19"] = wrote(a, lower, 1, 141, 15.5)
 		}, []audit.Kind{audit.NotHolder}},
 		"on the wire at the release": {func(s map[string]line) {
 			s["19"] = wrote(a, lower, 1, 125, 10.6).arrived(9.9)
 		}, nil},
-		"heir began before the release": {func(s map[string]line) {
+		"successor began before the release": {func(s map[string]line) {
 			s["10b"] = wrote(b, mine, 1, 60, 8.5)
 		}, []audit.Kind{audit.OverlappingShards}},
-		"heir began before the release, no version": {func(s map[string]line) {
+		"successor began before the release, no version": {func(s map[string]line) {
 			s["10b"] = wrote(b, mine, 1, 0, 8.5)
 		}, []audit.Kind{audit.OverlappingShards}},
-		"heir began elsewhere": {func(s map[string]line) { // it may not run at all
+		"successor began elsewhere": {func(s map[string]line) { // it may not run at all
 			s["10b"] = by("expand-controller", request("update", agent(b, mine, 1), "", "persistentvolumes", "", "pv", 8.5))
 		}, []audit.Kind{audit.WrongController, audit.OverlappingShards}},
-		"heir wrote last before the release": {func(s map[string]line) {
+		"successor wrote last before the release": {func(s map[string]line) {
 			s["11b"] = wrote(b, mine, 1, 95, 9.95)
 		}, []audit.Kind{audit.OverlappingShards}},
 		"at the release, no version": {func(s map[string]line) {
 			s["11b"] = wrote(b, mine, 1, 0, 10.001)
 		}, nil},
-		"changes nothing, and is answered with the ancestor's version": {func(s map[string]line) {
+		"changes nothing, and is answered with the predecessor's version": {func(s map[string]line) {
 			s["15"] = wrote(b, mine, 1, 90, 10.4)
 		}, nil},
 		"changes nothing at the release": {func(s map[string]line) {
@@ -215,7 +215,7 @@ func TestChange(t *testing.T) {
 			s["07b"] = told(t, halves, upper, b, 1, 42, 7.2)
 			s["07c"] = by(replicaSets, write(b, upper, 1, high, 43, 7.3))
 		}, nil},
-		"ancestor never wrote": {func(s map[string]line) {
+		"predecessor never wrote": {func(s map[string]line) {
 			for _, key := range []string{"03 write", "10 write", "11 last write"} {
 				delete(s, key)
 			}
@@ -227,10 +227,10 @@ func TestChange(t *testing.T) {
 		"by an identity of none": {func(s map[string]line) {
 			s["19"] = by("somebody", write(b, mine, 1, low, 141, 15.5))
 		}, nil},
-		"beyond the heir's range": {func(s map[string]line) {
+		"beyond the successor's range": {func(s map[string]line) {
 			s["19"] = wrote(b, other, 1, 141, 15.5)
 		}, []audit.Kind{audit.WrongRange}},
-		"an heir that nobody knows": {func(s map[string]line) {
+		"a successor that nobody knows": {func(s map[string]line) {
 			s["19"] = wrote(b, "namespaces/77", 1, 141, 15.5)
 		}, []audit.Kind{audit.UnknownShard}},
 		"range changed": {func(s map[string]line) {
@@ -282,21 +282,21 @@ func TestChange(t *testing.T) {
 		"by a plan that nobody wrote": {func(s map[string]line) {
 			s["16 renewed"] = s["16 renewed"].notes(map[string]string{"flotilla.dev/plan-generation": "9"})
 		}, []audit.Kind{audit.WrongLayout}},
-		"an ancestor that knows the next plan": {func(s map[string]line) {
+		"a predecessor that knows the next plan": {func(s map[string]line) {
 			s["09 renewed"] = s["09 renewed"].notes(map[string]string{"flotilla.dev/plan-generation": "2"})
 		}, nil},
 		"the generation was used before": {func(s map[string]line) {
 			s["01 plan"] = planLease(t, early, 6, 0.5)
 		}, []audit.Kind{audit.WrongLayout}},
-		"the same generation with another wish": {func(s map[string]line) {
-			s["04b"] = planLease(t, wished, 21, 5.1)
+		"the same generation with another home": {func(s map[string]line) {
+			s["04b"] = planLease(t, homed, 21, 5.1)
 		}, []audit.Kind{audit.WrongLayout}},
-		"a wish that was not given up front": {func(s map[string]line) {
-			wished := halves
-			wished.Rings = slices.Clone(halves.Rings)
-			wished.Rings[0].Shards = slices.Clone(halves.Rings[0].Shards)
-			wished.Rings[0].Shards[0].Home = "flotilla-0"
-			s["01 first plan"] = planLease(t, wished, 5, 0)
+		"a home that was not given up front": {func(s map[string]line) {
+			homed := halves
+			homed.Rings = slices.Clone(halves.Rings)
+			homed.Rings[0].Shards = slices.Clone(halves.Rings[0].Shards)
+			homed.Rings[0].Shards[0].Home = "flotilla-0"
+			s["01 first plan"] = planLease(t, homed, 5, 0)
 		}, nil},
 		"a user's that cannot follow": {func(s map[string]line) {
 			s["01 plan"] = planLease(t, early, 6, 0.5).with("userAgent", user)
@@ -311,7 +311,7 @@ func TestChange(t *testing.T) {
 		"the plan was deleted": {func(s map[string]line) {
 			s["19"] = planLease(t, split, 142, 16).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})
 		}, []audit.Kind{audit.LeaseDeleted}},
-		"an heir's Lease was deleted": {func(s map[string]line) {
+		"a successor's Lease was deleted": {func(s map[string]line) {
 			s["19"] = told(t, split, mine, "", 1, 142, 16).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})
 		}, []audit.Kind{audit.LeaseDeleted}},
 		"another fleet's": {func(s map[string]line) {
@@ -338,7 +338,7 @@ func TestChange(t *testing.T) {
 // TestOverlapOfShards tells exactly who overlapped.
 func TestOverlapOfShards(t *testing.T) {
 	halves, _, _ := plans(t)
-	mine, _ := heir(t)
+	mine, _ := successor(t)
 	scene := splitScene(t)
 	scene["10b"], scene["10c"] = wrote(b, mine, 1, 60, 8.5), wrote(a, lower, 1, 61, 8.6)
 	report := checkPlan(t, halves, linesOf(scene)...)
@@ -384,14 +384,15 @@ func TestRings(t *testing.T) {
 	requireKinds(t, checkPlan(t, halves, linesOf(shared)...))
 }
 
-// deadScene has an ancestor that dies at second 8, with a Lease that runs out at 13.5, and nobody takes it.
+// deadScene has a predecessor that dies at second 8, with a Lease that runs out at 13.5, and nobody
+// takes it.
 func deadScene(t *testing.T) map[string]line {
 	s := splitScene(t)
 	for _, key := range []string{"11 last write", "12 release", "13 runs", "14 runs other", "15 first write", "16 renewed", "17 renewed other", "18 write"} {
 		delete(s, key)
 	}
 	_, split, _ := plans(t)
-	mine, other := heir(t)
+	mine, other := successor(t)
 	ready := map[string]string{"flotilla.dev/ready": "1"}
 	s["11"], s["12"] = told(t, split, mine, b, 1, 60, 11).notes(ready), told(t, split, other, b, 1, 61, 11.1).notes(ready)
 	s["13"], s["14"] = told(t, split, mine, b, 1, 70, 13.6), told(t, split, other, b, 1, 71, 13.6)
@@ -399,13 +400,13 @@ func deadScene(t *testing.T) map[string]line {
 	return s
 }
 
-func TestDeadAncestor(t *testing.T) {
+func TestDeadPredecessor(t *testing.T) {
 	halves, _, _ := plans(t)
-	mine, _ := heir(t)
+	mine, _ := successor(t)
 	report := checkPlan(t, halves, linesOf(deadScene(t))...)
 	requireKinds(t, report)
 	for _, s := range report.Successions() {
-		if s.Planned || s.Gap() != 6100*time.Millisecond || s.Ancestor.String() != lower || s.Before != a || s.After != b {
+		if s.Planned || s.Gap() != 6100*time.Millisecond || s.Predecessor.String() != lower || s.Before != a || s.After != b {
 			t.Errorf("succession %+v, gap %v", s, s.Gap())
 		}
 	}
@@ -435,23 +436,23 @@ func TestDeadAncestor(t *testing.T) {
 // TestSuccessions measures the gaps of a split, from the log and from Leases alone.
 func TestSuccessions(t *testing.T) {
 	halves, _, _ := plans(t)
-	mine, other := heir(t)
+	mine, other := successor(t)
 	report := checkPlan(t, halves, linesOf(splitScene(t))...)
 	got := report.Successions()
 	if len(got) != 2 {
 		t.Fatalf("%d successions, want 2: %+v", len(got), got)
 	}
 	for _, s := range got {
-		gap := map[string]time.Duration{mine: 100 * time.Millisecond, other: 200 * time.Millisecond}[s.Heir.String()]
-		if s.Ancestor.String() != lower || !s.Planned || s.Gap() != gap || len(s.Extent.Controllers) != 2 {
+		gap := map[string]time.Duration{mine: 100 * time.Millisecond, other: 200 * time.Millisecond}[s.Successor.String()]
+		if s.Predecessor.String() != lower || !s.Planned || s.Gap() != gap || len(s.Extent.Controllers) != 2 {
 			t.Errorf("succession %+v, gap %v, want %v", s, s.Gap(), gap)
 		}
 		silence, written := s.Silence()
-		if written != (s.Heir.String() == mine) || written && silence != 600*time.Millisecond {
-			t.Errorf("%s: silence %v, %t", s.Heir, silence, written)
+		if written != (s.Successor.String() == mine) || written && silence != 600*time.Millisecond {
+			t.Errorf("%s: silence %v, %t", s.Successor, silence, written)
 		}
 	}
-	scene := splitScene(t) // the heir takes its time
+	scene := splitScene(t) // the successor takes its time
 	for _, key := range []string{"13 runs", "14 runs other"} {
 		delete(scene, key)
 	}
@@ -462,36 +463,36 @@ func TestSuccessions(t *testing.T) {
 	report = checkPlan(t, halves, linesOf(scene)...)
 	requireKinds(t, report)
 	gaps := map[string]time.Duration{mine: 3 * time.Second, other: 4100 * time.Millisecond}
-	orphans := report.Orphans()
-	for _, o := range orphans {
-		if o.Gap() != gaps[o.Heir.String()] {
-			t.Errorf("nobody ran it for %v, want %v: %+v", o.Gap(), gaps[o.Heir.String()], o)
+	interruptions := report.Interruptions()
+	for _, o := range interruptions {
+		if o.Gap() != gaps[o.Successor.String()] {
+			t.Errorf("nobody ran it for %v, want %v: %+v", o.Gap(), gaps[o.Successor.String()], o)
 		}
 	}
-	if len(orphans) != 2 {
-		t.Errorf("orphans: %+v", orphans)
+	if len(interruptions) != 2 {
+		t.Errorf("interruptions: %+v", interruptions)
 	}
 }
 
-// TestOrphansForGood has an ancestor that nobody follows.
-func TestOrphansForGood(t *testing.T) {
+// TestInterruptedForGood has a predecessor that nobody follows.
+func TestInterruptedForGood(t *testing.T) {
 	halves, _, _ := plans(t)
 	scene := splitScene(t)
-	_, other := heir(t)
+	_, other := successor(t)
 	for key, l := range scene {
 		if l["objectRef"].(map[string]any)["name"] == fleetName+"-"+strings.ReplaceAll(other, "/", "-") {
 			delete(scene, key)
 		}
 	}
-	orphans := checkPlan(t, halves, linesOf(scene)...).Orphans()
-	if len(orphans) != 2 || !slices.ContainsFunc(orphans, func(s audit.Succession) bool { return s.Began.IsZero() && s.Ancestor.String() == lower }) {
-		t.Errorf("orphans: %+v", orphans)
+	interruptions := checkPlan(t, halves, linesOf(scene)...).Interruptions()
+	if len(interruptions) != 2 || !slices.ContainsFunc(interruptions, func(s audit.Succession) bool { return s.Began.IsZero() && s.Predecessor.String() == lower }) {
+		t.Errorf("interruptions: %+v", interruptions)
 	}
 }
 
 // TestSuccessionsOfLeases has a watch see the same split.
 func TestSuccessionsOfLeases(t *testing.T) {
-	mine, other := heir(t)
+	mine, other := successor(t)
 	var sightings []audit.Sighting
 	for _, l := range linesOf(splitScene(t)) {
 		if l["objectRef"].(map[string]any)["resource"] != "leases" {
@@ -510,8 +511,8 @@ func TestSuccessionsOfLeases(t *testing.T) {
 	}
 	gaps := map[string]time.Duration{}
 	for _, s := range audit.Successions(fleetName, sightings) {
-		gaps[s.Heir.String()] = s.Gap()
-		if _, written := s.Silence(); written || s.Ancestor.String() != lower || !s.Planned {
+		gaps[s.Successor.String()] = s.Gap()
+		if _, written := s.Silence(); written || s.Predecessor.String() != lower || !s.Planned {
 			t.Errorf("succession %+v", s)
 		}
 	}
@@ -545,7 +546,7 @@ func TestReadFirstPlan(t *testing.T) {
 // TestChangeVerdict writes what passed on.
 func TestChangeVerdict(t *testing.T) {
 	halves, _, _ := plans(t)
-	mine, _ := heir(t)
+	mine, _ := successor(t)
 	scene := splitScene(t)
 	scene["10b"] = wrote(b, mine, 1, 60, 8.5)
 	verdict := checkPlan(t, halves, linesOf(scene)...).Verdict()
@@ -562,7 +563,7 @@ func TestChangeVerdict(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"plans":2`, `"successions":[{"ancestor":"namespaces/00"`, `"gapSeconds":0.2`, `"other":"` + mine + `"`} {
+	for _, want := range []string{`"plans":2`, `"successions":[{"predecessor":"namespaces/00"`, `"gapSeconds":0.2`, `"other":"` + mine + `"`} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("JSON does not have %s:\n%s", want, data)
 		}

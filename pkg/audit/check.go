@@ -92,7 +92,7 @@ func newChecker(opts Options) *checker {
 			DeniedLate: map[int32]int{},
 			times:      map[string][]time.Time{},
 			Writes:     map[shard.ID]map[string]int{},
-			Namespaces: map[string][]Tenure{},
+			Namespaces: map[string][]TermWrites{},
 			Terms:      map[shard.ID][]Term{},
 		},
 	}
@@ -151,8 +151,8 @@ func (r *Report) sort() {
 		return cmp.Or(a.Shard.Compare(b.Shard), a.Other.Compare(b.Other), a.Second.Began.Compare(b.Second.Began))
 	})
 	slices.SortStableFunc(r.InFlight, func(a, b Flight) int { return cmp.Or(cmp.Compare(a.Log, b.Log), cmp.Compare(a.Line, b.Line)) })
-	for _, tenures := range r.Namespaces {
-		slices.SortStableFunc(tenures, func(a, b Tenure) int { return a.First.Compare(b.First) })
+	for _, terms := range r.Namespaces {
+		slices.SortStableFunc(terms, func(a, b TermWrites) int { return a.First.Compare(b.First) })
 	}
 	for _, list := range [][]Violation{r.Violations, r.Undecided} {
 		slices.SortStableFunc(list, func(a, b Violation) int { return cmp.Or(cmp.Compare(a.Log, b.Log), cmp.Compare(a.Line, b.Line)) })

@@ -153,7 +153,7 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// asked is a Lease on which a rival has left a wish: all but the spec has changed.
+// asked is a Lease on which a rival has left a request: all but the spec has changed.
 func asked(l line, version int, second float64) line {
 	answer := thing(l["responseObject"].(map[string]any)).set("metadata", "resourceVersion", fmt.Sprint(version)).
 		set("metadata", "annotations", map[string]any{"flotilla.dev/next-holder": b})
@@ -201,15 +201,15 @@ func TestReport(t *testing.T) {
 	if diff := cmp.Diff(wantWrites, report.Writes); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
-	var tenures []string
-	for _, tenure := range report.Namespaces[low] {
-		tenures = append(tenures, tenure.String())
+	var terms []string
+	for _, term := range report.Namespaces[low] {
+		terms = append(terms, term.String())
 	}
-	if diff := cmp.Diff([]string{a + " for namespaces/00, term 1", b + " for namespaces/00, term 2"}, tenures); diff != "" {
+	if diff := cmp.Diff([]string{a + " for namespaces/00, term 1", b + " for namespaces/00, term 2"}, terms); diff != "" {
 		t.Errorf("who wrote in %s (-want +got):\n%s", low, diff)
 	}
 	if first := report.Namespaces[low][0]; first.Writes != 2 || first.Last.Sub(first.First) != time.Second {
-		t.Errorf("first tenure is %+v, want 2 writes within a second", first)
+		t.Errorf("first term is %+v, want 2 writes within a second", first)
 	}
 	if diff := cmp.Diff([]string{"another"}, report.Unwritten([]string{low, "another", high})); diff != "" {
 		t.Errorf("unwritten (-want +got):\n%s", diff)

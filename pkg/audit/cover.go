@@ -22,7 +22,7 @@ type cover struct {
 	ranged, named bool
 	// generation of the plan that the holder works by; 0 if it does not say.
 	generation int64
-	// ready is set while the holder waits for the shards that this one inherits from.
+	// ready is set while the holder waits for the shard's predecessors.
 	ready bool
 	// fault says what cannot be read; empty if all can.
 	fault string

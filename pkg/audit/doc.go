@@ -99,11 +99,11 @@
 //     it, what comes before the Lease had stood still counts as the incarnation's own.
 //   - Heartbeat after the end: an incarnation renewed its member's Lease, or acquired it, after it
 //     was listed.
-//   - Heirs of a shard wait until it was released or its holder is listed. What an heir writes
-//     before is an overlap of shards, even if the holder was silent for long.
+//   - Successors of a shard wait until it was released or its holder is listed. What a successor
+//     writes before is an overlap of shards, even if the holder was silent for long.
 //
 // A heartbeat is a write by the member that changes the Lease's renewTime or makes itself its
-// holder. A rival's wish, an operator's drain, a member that writes the Lease of another again
+// holder. A rival's request, an operator's drain, a member that writes the Lease of another again
 // after its deletion, and whatever is sent by somebody who is not of the fleet are none. What
 // somebody else lists as ended is convicted as any other is, and says so: the fleet acts by it.
 //
@@ -139,20 +139,24 @@
 // refused by the members if it cannot follow, so it is no violation and not in force; PlansRefused counts it. A log without the
 // plan's Lease has the plan given up front for its generation, and other generations are not held against a plan.
 //
-// Overlap. Two shards whose extents overlap may be held at the same time: the heir is claimed first, and waits until its
-// ancestors have been released or have run out (rule 6 of the design). They may not be worked at the same time. That a claim
-// no longer waits is shown by its first write, so for each pair of terms: the one that wrote later may not write, in this or in
-// another namespace and by whatever controller, while the other, having written, surely was in force: neither released nor
-// run out by anybody's clock. This convicts the heir that began too early and the ancestor that went on, as one violation,
-// at the first such write. An ancestor's writes while the heir waits are fine. A claim that runs and writes nothing cannot be
-// seen. What an ancestor that has run out sent before the heir's first write was answered is in flight. Writes that change
-// nothing, answered with the version of an earlier write, are joined by time.
+// Overlap. Two shards whose extents overlap may be held at the same time: the successor is claimed
+// first, and waits until its predecessors have been released or have run out (rule 6 of the
+// design). They may not be worked at the same time. That a claim no longer waits is shown by its
+// first write, so for each pair of terms: the one that wrote later may not write, in this or in
+// another namespace and by whatever controller, while the other, having written, surely was in
+// force: neither released nor run out by anybody's clock. This convicts the successor that began
+// too early and the predecessor that went on, as one violation, at the first such write. A
+// predecessor's writes while the successor waits are fine. A claim that runs and writes nothing
+// cannot be seen. What a predecessor that has run out sent before the successor's first write was
+// answered is in flight. Writes that change nothing, answered with the version of an earlier write,
+// are joined by time.
 //
-// Successions lists what passed from shard to shard, with how long nobody ran it and nobody wrote in it. Orphans lists when
-// nobody ran what had been run before, whatever shards covered it; a holder that waits does not run. It runs from its
-// acquisition or from when the last ancestor was free, whichever is later; where the Lease said that it waited (flotilla.dev/ready)
-// not before it no longer says so; and from its first write in any case. Neither is a violation: a takeover takes its time.
-// The function Successions does the same for Leases that were watched.
+// Successions lists what passed from shard to shard, with how long nobody ran it and nobody wrote
+// in it. Interruptions lists when nobody ran what had been run before, whatever shards covered it;
+// a holder that waits does not run. It runs from its acquisition or from when the last predecessor
+// was free, whichever is later; where the Lease said that it waited (flotilla.dev/ready) not before
+// it no longer says so; and from its first write in any case. Neither is a violation: a takeover
+// takes its time. The function Successions does the same for Leases that were watched.
 //
 // # What is judged of objects
 //
@@ -217,8 +221,8 @@
 // another too early, and does not list it: that delays those who wait. Nor of writes of the plan's
 // Lease under either protocol, but for the plans.
 //
-// A change of the Lease that leaves its spec alone, such as a rival's wish, is no renewal. Who takes again, with the same
-// term, what it had let run out cannot be told from who renewed it late.
+// A change of the Lease that leaves its spec alone, such as a rival's request, is no renewal. Who
+// takes again, with the same term, what it had let run out cannot be told from who renewed it late.
 //
 // A log of several API servers whose clocks differ convicts the innocent. The resources of aggregated API servers have versions of their own; give their
 // log without objects.

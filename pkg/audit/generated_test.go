@@ -147,7 +147,7 @@ func (h *history) release(s *hold) {
 func (h *history) crash(s *hold) {
 	h.end(s)
 	s.ran = true
-	// A rival leaves its wish on the Lease, which does not make it live longer.
+	// A rival leaves its request on the Lease, which does not make it live longer.
 	if h.IntN(2) == 0 {
 		h.add(asked(lease(s.id, s.before, s.term, 0, s.renewed), h.next(), h.second))
 	}

@@ -300,7 +300,7 @@ func TestEnded(t *testing.T) {
 		"after a heartbeat": {plant: func(s map[string]line) {
 			s["x"] = beats(a, 21, 5)
 		}, want: early},
-		"after a wish": {plant: func(s map[string]line) {
+		"after a request": {plant: func(s map[string]line) {
 			s["x"] = ofMember("flotilla-1", "flotilla-0", a, 4, 21, 7)
 		}},
 		"after a drain": {plant: func(s map[string]line) { s["x"] = ofMember(user, "flotilla-0", a, 4, 21, 7) }},
@@ -361,7 +361,7 @@ func TestBeatAfterEnd(t *testing.T) {
 		"a forgery":     {plant: func(s map[string]line) { s["x"] = ofMember(user, "flotilla-0", a, 11, 33, 11) }},
 		"a restoration": {plant: func(s map[string]line) { s["x"] = created(ofMember("flotilla-1", "flotilla-0", a, 11, 33, 11)) }},
 		"a creation":    {plant: func(s map[string]line) { s["x"] = created(beats(a, 33, 11)) }, want: never},
-		"a wish":        {plant: func(s map[string]line) { s["x"] = ofMember("flotilla-1", "flotilla-0", "", 4, 33, 11, a) }},
+		"a request":     {plant: func(s map[string]line) { s["x"] = ofMember("flotilla-1", "flotilla-0", "", 4, 33, 11, a) }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test.check(t, takeover()) })
@@ -510,15 +510,15 @@ func TestUndisturbedByHeartbeats(t *testing.T) {
 		scene[fmt.Sprintf("beat %d", i)] = beats(a, 20+i, 2*float64(i+1))
 	}
 	report := judged{}.check(t, scene)
-	if err := report.Undisturbed(); err != nil || len(report.Orphans()) > 0 {
-		t.Errorf("undisturbed: %v; orphans %v", err, report.Orphans())
+	if err := report.Undisturbed(); err != nil || len(report.Interruptions()) > 0 {
+		t.Errorf("undisturbed: %v; interruptions %v", err, report.Interruptions())
 	}
 	for i := range 20 {
 		delete(scene, fmt.Sprintf("beat %d", 10+i))
 	}
 	report = judged{}.check(t, scene)
-	if orphans := report.Orphans(); report.Late != 1 || len(orphans) != 1 || orphans[0].Ended.Second() != 20 || !orphans[0].Began.IsZero() {
-		t.Errorf("%d late, want one; orphans %+v, want one from second 20 on", report.Late, orphans)
+	if interruptions := report.Interruptions(); report.Late != 1 || len(interruptions) != 1 || interruptions[0].Ended.Second() != 20 || !interruptions[0].Began.IsZero() {
+		t.Errorf("%d late, want one; interruptions %+v, want one from second 20 on", report.Late, interruptions)
 	}
 }
 
@@ -532,12 +532,12 @@ func TestOwnNoteIsNoHeartbeat(t *testing.T) {
 	}
 }
 
-// splitOfTheDead has the ancestor of a split die after its heartbeat at second 10, and be struck at
-// 16.1.
+// splitOfTheDead has the predecessor of a split die after its heartbeat at second 10, and be struck
+// at 16.1.
 func splitOfTheDead(t *testing.T) map[string]line {
 	t.Helper()
 	_, split, _ := plans(t)
-	mine, other := heir(t)
+	mine, other := successor(t)
 	ready := map[string]string{"flotilla.dev/ready": ""}
 	s := splitScene(t)
 	deleteAll(s, "12 release", "16 renewed", "17 renewed other", "18 write")
@@ -554,10 +554,10 @@ func splitOfTheDead(t *testing.T) map[string]line {
 	return s
 }
 
-// TestHeirOfTheDead has the heirs of a shard wait until its holder is listed as ended.
-func TestHeirOfTheDead(t *testing.T) {
+// TestSuccessorOfTheDead has the successors of a shard wait until its holder is listed as ended.
+func TestSuccessorOfTheDead(t *testing.T) {
 	halves, _, _ := plans(t)
-	mine, _ := heir(t)
+	mine, _ := successor(t)
 	for name, test := range map[string]judged{
 		"after the strike":             {},
 		"before it":                    {plant: func(s map[string]line) { s["x"] = wrote(b, mine, 1, 199, 16.05) }, want: []audit.Kind{audit.OverlappingShards}},
@@ -568,8 +568,8 @@ func TestHeirOfTheDead(t *testing.T) {
 		"and the log has a hole": {plant: func(s map[string]line) {
 			s["x"], s["50 strike"] = wrote(b, mine, 1, 199, 16.05), s["50 strike"].on(150)
 		}, doubt: []audit.Kind{audit.EndUnknown, audit.EndUnknown}},
-		"what the ancestor sent, arrives": {plant: func(s map[string]line) { s["x"] = wrote(a, lower, 1, 230, 16.6).arrived(15.9) }},
-		"the ancestor goes on":            {plant: func(s map[string]line) { s["x"] = wrote(a, lower, 1, 230, 16.6) }, want: []audit.Kind{audit.WriterEnded}},
+		"what the predecessor sent, arrives": {plant: func(s map[string]line) { s["x"] = wrote(a, lower, 1, 230, 16.6).arrived(15.9) }},
+		"the predecessor goes on":            {plant: func(s map[string]line) { s["x"] = wrote(a, lower, 1, 230, 16.6) }, want: []audit.Kind{audit.WriterEnded}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scene := splitOfTheDead(t)
@@ -584,7 +584,7 @@ func TestHeirOfTheDead(t *testing.T) {
 			}
 			successions := report.Successions()
 			for _, s := range successions {
-				gap := map[bool]time.Duration{true: 6200 * time.Millisecond, false: 6300 * time.Millisecond}[s.Heir.String() == mine]
+				gap := map[bool]time.Duration{true: 6200 * time.Millisecond, false: 6300 * time.Millisecond}[s.Successor.String() == mine]
 				if s.Planned || s.Gap() != gap {
 					t.Errorf("succession %+v, gap %v, want %v", s, s.Gap(), gap)
 				}

@@ -23,8 +23,9 @@ type state struct {
 	duration time.Duration
 	// The write took effect between these.
 	received, answered time.Time
-	// spec is the fingerprint of the Lease's spec. Only its change is a sign of life: a rival may write its wish on the
-	// Lease of a dead holder. aliveReceived and aliveAnswered are of the last write that changed it.
+	// spec is the fingerprint of the Lease's spec. Only its change is a sign of life: a rival may
+	// write its request on the Lease of a dead holder. aliveReceived and aliveAnswered are of the
+	// last write that changed it.
 	spec                         uint64
 	aliveReceived, aliveAnswered time.Time
 	cover                        cover

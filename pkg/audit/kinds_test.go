@@ -33,10 +33,10 @@ func inTakeover(plant func(scene map[string]line)) trip {
 }
 
 // changed plants a fault into a clean split.
-func changed(plant func(t *testing.T, scene map[string]line, heir string)) trip {
+func changed(plant func(t *testing.T, scene map[string]line, successor string)) trip {
 	return func(t *testing.T) audit.Report {
 		halves, _, _ := plans(t)
-		mine, _ := heir(t)
+		mine, _ := successor(t)
 		scene := splitScene(t)
 		plant(t, scene, mine)
 		return checkPlan(t, halves, linesOf(scene)...)
@@ -47,8 +47,8 @@ func changed(plant func(t *testing.T, scene map[string]line, heir string)) trip 
 var trips = map[audit.Kind]trip{
 	audit.WrongRange: inHandoff(write(a, lower, 1, high, 15, 1)),
 	audit.WrongScope: inHandoff(request("patch", agent(a, lower, 1), "", "nodes", "", machine, 1)),
-	audit.WrongController: changed(func(_ *testing.T, s map[string]line, heir string) {
-		s["19"] = by("job-controller", write(b, heir, 1, low, 141, 15.5))
+	audit.WrongController: changed(func(_ *testing.T, s map[string]line, successor string) {
+		s["19"] = by("job-controller", write(b, successor, 1, low, 141, 15.5))
 	}),
 	audit.NotHolder:      inHandoff(write(a, lower, 1, low, 35, 4.5)),
 	audit.UnknownShard:   inHandoff(write(a, "namespaces/07", 1, low, 15, 1)),
@@ -62,7 +62,7 @@ var trips = map[audit.Kind]trip{
 	audit.BeatAfterEnd:   inTakeover(func(s map[string]line) { s["x"] = beats(a, 33, 10.15, a) }),
 	audit.Overlapping: tripped(lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), lease(lower, b, 2, 30, 2), lease(lower, "", 2, 40, 3),
 		lease(lower, a, 1, 50, 4)),
-	audit.OverlappingShards: changed(func(_ *testing.T, s map[string]line, heir string) { s["10b"] = wrote(b, heir, 1, 60, 8.5) }),
+	audit.OverlappingShards: changed(func(_ *testing.T, s map[string]line, successor string) { s["10b"] = wrote(b, successor, 1, 60, 8.5) }),
 	audit.WrongLayout: changed(func(_ *testing.T, s map[string]line, _ string) {
 		s["16 renewed"] = s["16 renewed"].notes(map[string]string{"flotilla.dev/controllers": deployments})
 	}),

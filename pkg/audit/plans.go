@@ -143,7 +143,7 @@ func (c *checker) adopt(p planned) error {
 	}
 	for i := range c.plans {
 		known := &c.plans[i]
-		// Of the plan given up front only the shards count, and not what people wish.
+		// Of the plan given up front only the shards count, and not what people want.
 		same := known.logged && known.digest == p.digest || !known.logged && sameExtents(known.plan, p.plan)
 		if known.plan.Generation != p.plan.Generation || !same {
 			continue

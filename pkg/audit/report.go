@@ -87,8 +87,8 @@ func (t Term) couldCover(e event) bool {
 	return (t.earlier || !e.Answered.Time.Before(t.first.received)) && (t.Ended.IsZero() || !e.Received.After(t.Ended))
 }
 
-// Tenure is the writes of one holder of a shard, in one term, to one namespace.
-type Tenure struct {
+// TermWrites are the writes of one holder of a shard, in one term, to one namespace.
+type TermWrites struct {
 	Identity
 	// Writes counts them; First and Last are when the first and the last one was answered.
 	Writes      int
@@ -150,7 +150,7 @@ type Report struct {
 	// Writes by shard and incarnation.
 	Writes map[shard.ID]map[string]int
 	// Namespaces lists for each namespace who wrote in it for namespaced shards, in order of the first write.
-	Namespaces map[string][]Tenure
+	Namespaces map[string][]TermWrites
 	// Terms are the terms of each shard, in order.
 	Terms map[shard.ID][]Term
 	// Overlaps are pairs of terms of one shard that were in force at the same time, and of two shards that cover some of

@@ -16,19 +16,20 @@ import (
 
 // Succession is two holders, one after the other, of what both of their shards cover.
 type Succession struct {
-	// Ancestor and Heir are the shards, Before and After who held them. The shard is the same for a handoff or a takeover.
-	Ancestor, Heir shard.ID
-	Before, After  string
+	// Predecessor and Successor are the shards, Before and After who held them. The shard is the
+	// same for a handoff or a takeover.
+	Predecessor, Successor shard.ID
+	Before, After          string
 	// Extent is what both shards cover.
 	Extent shard.Extent
-	// Planned is set if the ancestor's Lease was released, and did not run out.
+	// Planned is set if the predecessor's Lease was released, and did not run out.
 	Planned bool
 	// Ended is when it was released, or its holder last renewed before it ran out. Began is when
-	// the heir no longer waited; zero if there is none up to the end of the log, and then Heir and
-	// After are empty.
+	// the successor no longer waited; zero if there is none up to the end of the log, and then
+	// Successor and After are empty.
 	Ended, Began time.Time
-	// LastWrite and FirstWrite are the last under the ancestor and the first under the heir, of what both cover; zero if there
-	// are none, and always where no log was read.
+	// LastWrite and FirstWrite are the last under the predecessor and the first under the
+	// successor, of what both cover; zero if there are none, and always where no log was read.
 	LastWrite, FirstWrite time.Time
 }
 
@@ -40,8 +41,8 @@ func (s Succession) Gap() time.Duration {
 	return max(s.Began.Sub(s.Ended), 0)
 }
 
-// Silence returns how long nobody wrote, from the last write under the ancestor to the first under the heir; false if there is
-// not both. It is long also where there is nothing to do.
+// Silence returns how long nobody wrote, from the last write under the predecessor to the first
+// under the successor; false if there is not both. It is long also where there is nothing to do.
 func (s Succession) Silence() (time.Duration, bool) {
 	if s.LastWrite.IsZero() || s.FirstWrite.IsZero() {
 		return 0, false
@@ -51,12 +52,12 @@ func (s Succession) Silence() (time.Duration, bool) {
 
 // Successions returns what passed from one shard to another by changes of the plan, in order.
 func (r Report) Successions() []Succession {
-	return slices.DeleteFunc(r.tale.successions(), func(s Succession) bool { return s.Began.IsZero() || s.Ancestor == s.Heir })
+	return slices.DeleteFunc(r.tale.successions(), func(s Succession) bool { return s.Began.IsZero() || s.Predecessor == s.Successor })
 }
 
-// Orphans returns the times in which nobody ran what somebody had run before: between two holders of one shard or of two, and
-// until the end of the log. A holder that waits does not run.
-func (r Report) Orphans() []Succession {
+// Interruptions returns the times in which nobody ran what somebody had run before: between two
+// holders of one shard or of two, and until the end of the log. A holder that waits does not run.
+func (r Report) Interruptions() []Succession {
 	return slices.DeleteFunc(r.tale.successions(), func(s Succession) bool { return !s.Began.IsZero() && s.Gap() == 0 })
 }
 
@@ -118,10 +119,10 @@ func (t tale) successions() []Succession {
 			return
 		}
 		seen[pair{last, next}] = true
-		s := Succession{Ancestor: last.shard, Before: last.term.Holder, Extent: last.extent, Planned: last.planned, Ended: last.until}
+		s := Succession{Predecessor: last.shard, Before: last.term.Holder, Extent: last.extent, Planned: last.planned, Ended: last.until}
 		if next != nil {
 			part = intersection(last.extent, next.extent)
-			s.Heir, s.After, s.Began = next.shard, next.term.Holder, next.owned
+			s.Successor, s.After, s.Began = next.shard, next.term.Holder, next.owned
 			s.FirstWrite = within(next.writes, part.Range, false)
 		}
 		s.Extent, s.LastWrite = part, within(last.writes, part.Range, true)
@@ -140,7 +141,7 @@ func (t tale) successions() []Succession {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Succession) int {
-		return cmp.Or(a.Ended.Compare(b.Ended), a.Ancestor.Compare(b.Ancestor), a.Heir.Compare(b.Heir))
+		return cmp.Or(a.Ended.Compare(b.Ended), a.Predecessor.Compare(b.Predecessor), a.Successor.Compare(b.Successor))
 	})
 	return all
 }

@@ -74,8 +74,8 @@ func (t *tale) settle() {
 	}
 }
 
-// ran returns when a holder began to run: at once, or when all that it inherits from were free, or when its Lease said that it
-// no longer waits. A write proves that it had begun before.
+// ran returns when a holder began to run: at once, or when all its predecessors were free, or when
+// its Lease said that it no longer waits. A write proves that it had begun before.
 func (t *tale) ran(h *held) time.Time {
 	at := h.term.Began
 	for again := true; again && !at.IsZero(); {

@@ -89,7 +89,7 @@ func writeSuccessions(w io.Writer, v Verdict) {
 			how = "ran out"
 		}
 		fmt.Fprintf(w, "  %s (%s) to %s (%s), %s of %d controllers, %s at %s: gap %s\n",
-			s.Ancestor, s.Before, s.Heir, s.After, s.Range, len(s.Controllers), how, s.Ended, rounded(s.Gap))
+			s.Predecessor, s.Before, s.Successor, s.After, s.Range, len(s.Controllers), how, s.Ended, rounded(s.Gap))
 	}
 }
 

@@ -13,8 +13,8 @@ func (l line) on(version int) line {
 	return l.with("requestObject", map[string]any(asked))
 }
 
-// wish is a rival's write of a Lease, which leaves the spec as another write made it.
-func wish(spec line, version int, second float64) line {
+// requested is a rival's write of a Lease, which leaves the spec as another write made it.
+func requested(spec line, version int, second float64) line {
 	answer := thing(spec["responseObject"].(map[string]any)).set("metadata", "resourceVersion", fmt.Sprint(version))
 	return lease(lower, a, 1, version, second).with("responseObject", map[string]any(answer))
 }
@@ -22,7 +22,7 @@ func wish(spec line, version int, second float64) line {
 // TestUnknownWritesOfNewShards has the same happen to Leases of shards that a change of the plan has made.
 func TestUnknownWritesOfNewShards(t *testing.T) {
 	halves, split, _ := plans(t)
-	mine, _ := heir(t)
+	mine, _ := successor(t)
 	asking := func(l line, based int) line {
 		return l.on(based).code(504)
 	}
@@ -75,10 +75,10 @@ func TestUnknownLeaseWrites(t *testing.T) {
 		want  []audit.Kind
 	}{
 		"renewed, and asked for": {
-			lines: []line{renewal.code(504), wish(renewal, 30, 5).on(20), lease(lower, b, 2, 40, 7.5).on(30)},
+			lines: []line{renewal.code(504), requested(renewal, 30, 5).on(20), lease(lower, b, 2, 40, 7.5).on(30)},
 		},
 		"renewed, asked for, and taken early": {
-			lines: []line{renewal.code(504), wish(renewal, 30, 5).on(20), lease(lower, b, 2, 40, 6.5).on(30)},
+			lines: []line{renewal.code(504), requested(renewal, 30, 5).on(20), lease(lower, b, 2, 40, 6.5).on(30)},
 			want:  []audit.Kind{audit.TakenEarly},
 		},
 		"renewed, and taken early": {
@@ -87,18 +87,18 @@ func TestUnknownLeaseWrites(t *testing.T) {
 		},
 		"renewed by one of two": {
 			lines: []line{
-				renewal.code(504), lease(lower, a, 1, 0, 2).on(10).code(504), wish(renewal, 30, 5).on(20), lease(lower, b, 2, 40, 7.5).on(30),
+				renewal.code(504), lease(lower, a, 1, 0, 2).on(10).code(504), requested(renewal, 30, 5).on(20), lease(lower, b, 2, 40, 7.5).on(30),
 			},
 		},
 		"renewed twice": {
 			lines: []line{
-				renewal.code(504), lease(lower, a, 1, 0, 2).on(20).code(504), wish(lease(lower, a, 1, 0, 2), 40, 5).on(30),
+				renewal.code(504), lease(lower, a, 1, 0, 2).on(20).code(504), requested(lease(lower, a, 1, 0, 2), 40, 5).on(30),
 				lease(lower, b, 2, 50, 8.5).on(40),
 			},
 		},
 		"renewed twice, and taken early": {
 			lines: []line{
-				renewal.code(504), lease(lower, a, 1, 0, 2).on(20).code(504), wish(lease(lower, a, 1, 0, 2), 40, 5).on(30),
+				renewal.code(504), lease(lower, a, 1, 0, 2).on(20).code(504), requested(lease(lower, a, 1, 0, 2), 40, 5).on(30),
 				lease(lower, b, 2, 50, 7.5).on(40),
 			},
 			want: []audit.Kind{audit.TakenEarly},

@@ -32,8 +32,8 @@ type Verdict struct {
 
 // SuccessionEntry is a Succession. Times are in seconds.
 type SuccessionEntry struct {
-	Ancestor    string   `json:"ancestor"`
-	Heir        string   `json:"heir"`
+	Predecessor string   `json:"predecessor"`
+	Successor   string   `json:"successor"`
 	Before      string   `json:"before"`
 	After       string   `json:"after"`
 	Range       string   `json:"range"`
@@ -136,7 +136,7 @@ func (r Report) Verdict() Verdict {
 
 func successionEntry(s Succession) SuccessionEntry {
 	e := SuccessionEntry{
-		Ancestor: s.Ancestor.String(), Heir: s.Heir.String(), Before: s.Before, After: s.After, Range: s.Extent.Range.String(),
+		Predecessor: s.Predecessor.String(), Successor: s.Successor.String(), Before: s.Before, After: s.After, Range: s.Extent.Range.String(),
 		Controllers: s.Extent.Controllers, Planned: s.Planned, Ended: stamp(s.Ended), Gap: s.Gap().Seconds(),
 	}
 	if silence, written := s.Silence(); written {

@@ -63,7 +63,7 @@ func (c *checker) judge(w write, f fact) {
 	}
 	c.report.Writes[w.by.Shard][w.by.Member]++
 	if f.namespaced {
-		c.tenure(w)
+		c.addToTerm(w)
 	}
 }
 
@@ -143,19 +143,19 @@ func (c *checker) convictUnlessHidden(w write, format string, args ...any) {
 	c.convict(w.event, NotHolder, format, args...)
 }
 
-func (c *checker) tenure(w write) {
+func (c *checker) addToTerm(w write) {
 	namespace := w.event.namespace()
 	if namespace == "" {
 		return
 	}
-	tenures := c.report.Namespaces[namespace]
+	terms := c.report.Namespaces[namespace]
 	answered := w.event.Answered.Time
-	i := slices.IndexFunc(tenures, func(t Tenure) bool { return t.Identity == w.by })
+	i := slices.IndexFunc(terms, func(t TermWrites) bool { return t.Identity == w.by })
 	if i < 0 {
-		i = len(tenures)
-		tenures = append(tenures, Tenure{Identity: w.by, First: answered})
+		i = len(terms)
+		terms = append(terms, TermWrites{Identity: w.by, First: answered})
 	}
-	t := &tenures[i]
+	t := &terms[i]
 	t.Writes++
 	if answered.Before(t.First) {
 		t.First = answered
@@ -163,7 +163,7 @@ func (c *checker) tenure(w write) {
 	if answered.After(t.Last) {
 		t.Last = answered
 	}
-	c.report.Namespaces[namespace] = tenures
+	c.report.Namespaces[namespace] = terms
 }
 
 func (c *checker) doubt(e event, kind Kind, format string, args ...any) {

@@ -13,7 +13,7 @@ func TestClaimIsValid(t *testing.T) {
 	type scene struct {
 		*Claim
 		clock *jumpClock
-		pulse *pulse
+		beats *fakeHeartbeat
 		holds bool
 	}
 	for name, test := range map[string]struct {
@@ -25,7 +25,7 @@ func TestClaimIsValid(t *testing.T) {
 		"as it began":       {func(*scene) {}, true, ""},
 		"before its time":   {func(s *scene) { s.clock.jump(10*time.Second - time.Nanosecond) }, true, ""},
 		"out of time":       {func(s *scene) { s.clock.jump(10 * time.Second) }, false, ""},
-		"without a right":   {func(s *scene) { s.pulse.finish() }, false, ""},
+		"without a right":   {func(s *scene) { s.beats.finish() }, false, ""},
 		"another's Lease":   {func(s *scene) { s.holds = false }, false, ""},
 		"ended":             {func(s *scene) { s.end(ReasonOtherHolder, "b_1") }, false, `claim on f-ns-01, term 8, ended: other-holder "b_1"`},
 		"draining":          {func(s *scene) { s.drain(); s.drain() }, true, ""},
@@ -34,9 +34,9 @@ func TestClaimIsValid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &scene{clock: &jumpClock{}, holds: true}
-				s.pulse = &pulse{clock: s.clock, begin: s.clock.Now()}
-				s.pulse.stop()
-				s.Claim = newClaim(t.Context(), leaseName, "a_1", 8, s.pulse, func() bool { return s.holds }, DefaultTiming())
+				s.beats = &fakeHeartbeat{clock: s.clock, begin: s.clock.Now()}
+				s.beats.stop()
+				s.Claim = newClaim(t.Context(), leaseName, "a_1", 8, s.beats, func() bool { return s.holds }, DefaultTiming())
 				test.change(s)
 				if got := s.Valid(s.clock.Now()); got != test.want {
 					t.Errorf("Valid() = %t, want %t", got, test.want)

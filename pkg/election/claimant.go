@@ -46,8 +46,8 @@ type ClaimantConfig struct {
 	Leave func(term int32) map[string]string
 	// Heartbeat keeps the claim alive. It must be that of Identity's member.
 	Heartbeat Heartbeat
-	// Revoked, once closed, ends any claim at once, allows no other, and counts as Leave: it is the way in which a lost
-	// membership takes all claims of a process. Default: never.
+	// Revoked, once closed, ends any claim at once, allows no other, and counts as Released: it is
+	// the way in which a lost membership takes all claims of a process. Default: never.
 	Revoked <-chan struct{}
 	// Work is what the claim entitles to. It is called on a goroutine of its own once per term, never while an earlier
 	// call has not returned. Its context ends when the work is to stop: with cause ErrDraining when the stop is planned,
@@ -56,7 +56,7 @@ type ClaimantConfig struct {
 	// OnEvent is called for every event, in order, from the claimant's own goroutine. It must not block. Default: none.
 	OnEvent func(Event)
 	// DrainTimeout returns how long Work may take to return once it has been asked to stop as
-	// planned. It is called for every step and must not block; call SetWish when its answer
+	// planned. It is called for every step and must not block; call SetDesired when its answer
 	// changes. Default: LeaseDuration.
 	DrainTimeout func() time.Duration
 	// OnStuck is called at most once per claim, from the claimant's own goroutine, when Work has
@@ -90,24 +90,25 @@ func (cfg ClaimantConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Claimant claims one Lease whenever it is wished to, and runs the work while the claim holds. It decides nothing: Step
-// does, and the claimant carries it out. Run must be called once; the other methods are safe for concurrent use at any
-// time.
+// Claimant claims one Lease whenever it is to be held, and runs the work while the claim holds. It
+// decides nothing: Step does, and the claimant carries it out. Run must be called once; the other
+// methods are safe for concurrent use at any time.
 type Claimant struct {
 	cfg   ClaimantConfig
-	wake  chan struct{} // capacity 1: a wish or touch has come
+	wake  chan struct{} // capacity 1: SetDesired or Touch was called
 	reply chan reply    // capacity 1: the outcome of the one request under way
 
 	turned atomic.Pointer[time.Time]
 
 	mu      sync.Mutex
-	wish    Wish
+	desired Desired
 	touched int // counts calls of Touch
 	ask     bool
 	claim   *Claim
 }
 
-// NewClaimant returns a claimant whose wish is Leave. The error names every field that is out of bounds.
+// NewClaimant returns a claimant that is to hold nothing. The error names every field that is out
+// of bounds.
 func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -130,13 +131,13 @@ func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 	return &Claimant{cfg: cfg, wake: make(chan struct{}, 1), reply: make(chan reply, 1)}, nil
 }
 
-// SetWish says what is wanted from now on. It returns at once; events tell what comes of it. A drain that has begun is
-// carried through, and Want then acquires anew.
-func (c *Claimant) SetWish(wish Wish) {
+// SetDesired sets the state to reach from now on. It returns at once; events tell what comes of it.
+// A drain that has begun is carried through, and Held then acquires anew.
+func (c *Claimant) SetDesired(desired Desired) {
 	c.mu.Lock()
 	// A member says so of every shard of others, a thousand at a time.
-	idle := c.wish == Leave && wish == Leave && c.claim == nil
-	c.wish = wish
+	idle := c.desired == Released && desired == Released && c.claim == nil
+	c.desired = desired
 	c.mu.Unlock()
 	if !idle {
 		c.nudge()
@@ -182,10 +183,10 @@ func (c *Claimant) setClaim(claim *Claim) {
 	c.claim = claim
 }
 
-func (c *Claimant) wishes() (wish Wish, ask bool, touched int) {
+func (c *Claimant) orders() (desired Desired, ask bool, touched int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.wish, c.ask, c.touched
+	return c.desired, c.ask, c.touched
 }
 
 func (c *Claimant) nudge() {

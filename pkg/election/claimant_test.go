@@ -121,7 +121,7 @@ func TestClaimEndsWithTheRight(t *testing.T) {
 		w.store.Put(lease("", 7))
 		a := w.node("a", lingering(s))
 		w.sleep(5 * s)
-		a.pulse.finish()
+		a.beats.finish()
 		w.sleep(2 * s) // The loop comes round.
 		w.expect(`
 			0.0 a acquired 8
@@ -141,7 +141,7 @@ func TestRenewDeadlineEndsClaim(t *testing.T) {
 		w.sleep(s)
 		w.node("b")
 		w.sleep(2 * s)
-		a.pulse.stop()
+		a.beats.stop()
 		w.sleep(14 * s)
 		w.strike("a_1")
 		w.sleep(20 * s)
@@ -414,7 +414,7 @@ func TestStuckWork(t *testing.T) {
 		w.store.Put(lease("", 7))
 		a := w.node("a", lingering(30*s))
 		w.sleep(3 * s)
-		a.pulse.stop()
+		a.beats.stop()
 		w.sleep(38 * s)
 		w.expect(`
 			0.0 a acquired 8
@@ -477,10 +477,10 @@ func TestDrainTimeoutMayChange(t *testing.T) {
 			cfg.DrainTimeout = func() time.Duration { return time.Duration(within.Load()) }
 		})
 		w.sleep(s)
-		a.claimant.SetWish(Leave)
+		a.claimant.SetDesired(Released)
 		w.sleep(500 * time.Millisecond)
 		within.Store(int64(3 * s))
-		a.claimant.SetWish(Leave)
+		a.claimant.SetDesired(Released)
 		w.sleep(10 * s)
 		w.expect(`
 			0.0 a acquired 8
@@ -589,7 +589,7 @@ func TestStopsWithoutServer(t *testing.T) {
 		a := w.node("a")
 		w.sleep(3 * s)
 		a.client.Block()
-		a.pulse.stop()
+		a.beats.stop()
 		a.stop()
 		if got := time.Since(w.begin); got > 18*s {
 			t.Errorf("Run returned after %v, want a lease duration after the last heartbeat, at 17s", got)
@@ -607,7 +607,7 @@ func TestSuspend(t *testing.T) {
 		if !claim.Valid(a.clock.Now()) {
 			t.Error("Claim is invalid before the suspend")
 		}
-		a.pulse.stop()
+		a.beats.stop()
 		a.clock.jump(time.Minute)
 		if claim.Valid(a.clock.Now()) {
 			t.Error("Claim is valid after the suspend")
@@ -629,7 +629,7 @@ func TestLateAcquisition(t *testing.T) {
 		w.store.Put(lease("", 7))
 		a := w.node("a", func(n *node, _ *ClaimantConfig) { n.client.Delay(1, 0, s, "update") })
 		w.sleep(s / 2)
-		a.pulse.stop()
+		a.beats.stop()
 		a.clock.jump(10 * s)
 		w.sleep(s)
 		w.expect(`
@@ -639,16 +639,16 @@ func TestLateAcquisition(t *testing.T) {
 	})
 }
 
-func TestWishes(t *testing.T) {
+func TestDesired(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.store.Put(lease("", 7))
 		a := w.node("a", lingering(2*s))
 		w.sleep(s)
-		a.claimant.SetWish(Leave)
+		a.claimant.SetDesired(Released)
 		w.sleep(s)
-		a.claimant.SetWish(Want) // The drain is carried through.
+		a.claimant.SetDesired(Held) // The drain is carried through.
 		w.sleep(2 * s)
-		a.claimant.SetWish(Leave)
+		a.claimant.SetDesired(Released)
 		w.sleep(3 * s)
 		w.expect(`
 			0.0 a acquired 8

@@ -20,7 +20,8 @@
 //   - Fence (package fence). A mutating request is refused unless the claim is valid at the moment of sending, and does not outlive
 //     the Lease on this side of the connection.
 //   - Credentials. What a member has published is on its Lease when [Membership.Publish] returns, and cannot be lost to
-//     who fences it: [Mark] is written on the Lease as it was read, and an incarnation that has been marked publishes nothing.
+//     who fences it: [FenceIncarnation] is written on the Lease as it was read, and an incarnation
+//     that has been marked publishes nothing.
 //   - Leases are read and written by get, list, watch, create and update alone, and never deleted.
 //
 // # Not guaranteed
@@ -32,7 +33,7 @@
 //     restored from a snapshot. By it the claim is valid on waking, and the fence lets writes pass
 //     until the answer to the next heartbeat says that it has ended: within a RetryPeriod, or, if nothing is
 //     answered, until the RenewDeadline, by that clock. A fence in the API server covers it; see
-//     [Mark].
+//     [FenceIncarnation].
 //   - Whoever forges a Lease in the name of an incarnation that has ended, or releases it in its holder's name, makes a
 //     second holder possible until the first has seen it, which takes one watch event.
 //   - Whoever deletes a Lease that has just been created makes a second holder possible: a rival that has not heard of
@@ -79,10 +80,10 @@
 // A claimant that wants a Lease which another incarnation holds may ask for it, once everything is prepared
 // ([Claimant.SetAsk]): it writes its name into an annotation of the Lease, which is no sign of life of anybody. Nothing
 // makes the holder give the Lease up. Its owner sees the request ([Record.NextHolder]), decides whether to believe it, and
-// changes its wish from [Keep], which holds on and acquires nothing, to [Leave]. With the release it may leave what it has
-// written last ([Observation.Writes]), so that the next holder knows when its caches have seen all of it, and
-// for how long its fence had been closed ([StoppedAnnotation]). These annotations go with the next
-// acquisition.
+// sets [Released] instead of [Retained], which holds on and acquires nothing. With the release it
+// may leave what it has written last ([Observation.Writes]), so that the next holder knows when its
+// caches have seen all of it, and for how long its fence had been closed ([StoppedAnnotation]).
+// These annotations go with the next acquisition.
 //
 // # Leader locks
 //

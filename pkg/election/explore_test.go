@@ -27,9 +27,9 @@ import (
 //
 // Time goes in ticks, three to a lease duration and two to a renew deadline. Between any two things that happen anything
 // else may: requests are carried out late, answers are lost and their requests carried out after that, watches lag for any
-// time and skip what is older, members are suspended for any time, wishes change. Two worlds are the same if
-// they differ in absolute time, in versions, in ages that no rule can tell apart, or in which of the two members is which:
-// nothing goes by their names.
+// time and skip what is older, members are suspended for any time, desired states change. Two
+// worlds are the same if they differ in absolute time, in versions, in ages that no rule can tell
+// apart, or in which of the two members is which: nothing goes by their names.
 
 // exploreTiming has the proportions of DefaultTiming.
 var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}
@@ -72,8 +72,8 @@ type sentRequest struct {
 
 // player is one member.
 type player struct {
-	wish   Wish
-	paused bool
+	desired Desired
+	paused  bool
 	// slept: it was suspended since its claim began.
 	slept bool
 	dead  bool
@@ -81,7 +81,7 @@ type player struct {
 	// working, returned: its work runs, or has returned and nobody has taken notice.
 	working, returned bool
 
-	phase                               Phase
+	phase                               ClaimPhase
 	warned                              bool
 	term, termAsked                     int32
 	lastRenew, ended, notBefore, asking int16
@@ -266,8 +266,8 @@ func (e *explorer) run(s *scene, i int) {
 			return
 		}
 		in := Input{
-			Self: exploreNames[i], Now: tickTime(s.now), Wish: p.wish, Observation: p.observation(), State: p.state(),
-			Timing: exploreTiming, Busy: p.busy, Returned: p.returned, Ask: s.asks && p.wish == Want, DrainTimeout: exploreDrain,
+			Self: exploreNames[i], Now: tickTime(s.now), Desired: p.desired, Observation: p.observation(), State: p.state(),
+			Timing: exploreTiming, Busy: p.busy, Returned: p.returned, Ask: s.asks && p.desired == Held, DrainTimeout: exploreDrain,
 			Confirmed: tickTime(p.confirmed), Right: !p.lost,
 		}
 		if in.Observation.Holder != "" {
@@ -605,11 +605,11 @@ func (e *explorer) expandPlayer(s *scene, i int) {
 		})
 	}
 	if s.flips > 0 {
-		for _, wish := range []Wish{Leave, Keep, Want} {
-			if wish != p.wish {
-				e.try(s, what{name, " wishes ", wish.String()}, func(n *scene) {
+		for _, desired := range []Desired{Released, Retained, Held} {
+			if desired != p.desired {
+				e.try(s, what{name, " wants ", desired.String()}, func(n *scene) {
 					n.flips--
-					n.players[i].wish = wish
+					n.players[i].desired = desired
 					e.run(n, i)
 				})
 			}
@@ -770,7 +770,7 @@ func (k *keyer) write(first int) {
 }
 
 func (k *keyer) player(p *player) {
-	k.put(int16(p.wish))
+	k.put(int16(p.desired))
 	k.flags(p.paused, p.slept, p.dead, p.busy, p.working, p.returned, p.warned, p.known, p.lost, p.knows, p.pending != nil)
 	k.put(int16(p.phase))
 	if p.phase != Idle {
@@ -878,7 +878,7 @@ func startScene(exists bool) *scene {
 	}
 	for i := range s.players {
 		p := &s.players[i]
-		p.wish, p.known, p.seen = Want, true, s.head
+		p.desired, p.known, p.seen = Held, true, s.head
 		p.ended, p.notBefore, p.asking, p.lastRenew, p.drained = never, never, never, never, never
 	}
 	return s
@@ -1026,13 +1026,13 @@ func TestExplore(t *testing.T) {
 	}
 	for name, w := range map[string]bounds{
 		"a lost answer, a suspended member": faultyWorld,
-		"changing wishes":                   fickleWorld,
+		"changing desired states":           fickleWorld,
 		"a lost membership":                 lostWorld,
 		"a Lease that is deleted":           deletedWorld,
 		"a holder that is cleared by hand":  clearedWorld,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && name != "changing wishes" {
+			if testing.Short() && name != "changing desired states" {
 				t.Skip("left out: one world is enough of a first look")
 			}
 			began := time.Now()

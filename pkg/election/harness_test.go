@@ -114,8 +114,8 @@ func (w *world) strike(incarnation string) {
 	})
 }
 
-// pulse is a heartbeat that is confirmed every RetryPeriod, until it stops.
-type pulse struct {
+// fakeHeartbeat is a heartbeat that is confirmed every RetryPeriod, until it stops.
+type fakeHeartbeat struct {
 	clock Clock
 	begin time.Time
 
@@ -124,7 +124,7 @@ type pulse struct {
 	finished bool      // rights do not come of it any more
 }
 
-func (p *pulse) Confirmed() (start time.Time, right bool) {
+func (p *fakeHeartbeat) Confirmed() (start time.Time, right bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock.Now()
@@ -135,14 +135,14 @@ func (p *pulse) Confirmed() (start time.Time, right bool) {
 }
 
 // stop has no further heartbeat confirmed.
-func (p *pulse) stop() {
+func (p *fakeHeartbeat) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopped = p.clock.Now()
 }
 
 // finish ends all rights.
-func (p *pulse) finish() {
+func (p *fakeHeartbeat) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.finished = true
@@ -157,7 +157,7 @@ type node struct {
 	clock    *jumpClock
 	observer *Observer
 	claimant *Claimant
-	pulse    *pulse
+	beats    *fakeHeartbeat
 	revoked  chan struct{}
 	linger   time.Duration // how long the work takes to return
 	quiet    bool          // log no events
@@ -187,10 +187,10 @@ func (w *world) node(name string, changes ...func(*node, *ClaimantConfig)) *node
 		return leasetest.Fault{Out: time.Millisecond, Back: time.Millisecond}
 	})
 	n.observer = w.observer(n.watch, n.clock)
-	n.pulse = &pulse{clock: n.clock, begin: n.clock.Now()}
+	n.beats = &fakeHeartbeat{clock: n.clock, begin: n.clock.Now()}
 	cfg := ClaimantConfig{
 		Name: leaseName, Identity: name + "_1", Client: n.client, Observer: n.observer, Clock: n.clock,
-		Timing: DefaultTiming(), Heartbeat: n.pulse, Revoked: n.revoked, Work: n.work, OnEvent: n.event, OnStuck: n.stuck,
+		Timing: DefaultTiming(), Heartbeat: n.beats, Revoked: n.revoked, Work: n.work, OnEvent: n.event, OnStuck: n.stuck,
 		Jitter: func(d time.Duration) time.Duration { return d },
 	}
 	for _, change := range changes {
@@ -200,7 +200,7 @@ func (w *world) node(name string, changes ...func(*node, *ClaimantConfig)) *node
 	if n.claimant, err = NewClaimant(cfg); err != nil {
 		w.t.Fatal(err)
 	}
-	n.claimant.SetWish(Want)
+	n.claimant.SetDesired(Held)
 	n.start(n.claimant.Run)
 	return n
 }

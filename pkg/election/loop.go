@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 )
 
 // run is one call of Claimant.Run. All its fields belong to the goroutine of Run.
@@ -30,9 +30,10 @@ type run struct {
 	waiting     Event         // the last EventWaiting
 }
 
-// Run claims and releases until ctx ends. It then behaves as for Leave: it drains, waits for the work to return while the
-// claim holds, releases, and returns once everything it started has ended. If the API server cannot be reached, it gives
-// up releasing when others may list the incarnation as ended.
+// Run claims and releases until ctx ends. It then behaves as for Released: it drains, waits for the
+// work to return while the claim holds, releases, and returns once everything it started has ended.
+// If the API server cannot be reached, it gives up releasing when others may list the incarnation
+// as ended.
 func (c *Claimant) Run(ctx context.Context) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "lease", c.cfg.Name)
 	r := &run{
@@ -65,19 +66,19 @@ func (c *Claimant) Run(ctx context.Context) {
 }
 
 func (r *run) input(ended bool) Input {
-	wish, ask, touched := r.wishes()
+	desired, ask, touched := r.orders()
 	if ended {
-		wish = Leave
+		desired = Released
 	}
 	in := Input{
 		Self:         r.cfg.Identity,
-		Wish:         wish,
+		Desired:      desired,
 		Revoked:      closed(r.cfg.Revoked),
 		Observation:  r.cfg.Observer.Get(r.cfg.Name),
 		State:        r.state,
 		Timing:       r.cfg.Timing,
 		Busy:         r.busy,
-		Returned:     r.returned != nil && (closed(r.returned) || plant.ReleaseBeforeStop && r.state.Phase == Draining),
+		Returned:     r.returned != nil && (closed(r.returned) || faults.ReleaseBeforeStop && r.state.Phase == Draining),
 		DrainTimeout: r.cfg.DrainTimeout(),
 		Touch:        touched != r.touchedDone,
 		Ask:          ask,
@@ -87,7 +88,7 @@ func (r *run) input(ended bool) Input {
 	in.Now = r.cfg.Clock.Now()
 	turned := in.Now // a copy, so that not all of in is kept
 	r.turned.Store(&turned)
-	if r.state.held() && !plant.TouchForever {
+	if r.state.held() && !faults.TouchForever {
 		in.Touch = r.lacks(in.Observation) && (in.Touch || !in.Now.Before(r.written.Add(in.Timing.RetryPeriod)))
 	}
 	return in
@@ -139,7 +140,7 @@ func (r *run) do(in Input, out Output) bool {
 		if r.state.Phase == Draining {
 			stuck.Reason, stuck.Since = "", in.Now.Sub(r.state.DrainingSince)
 		}
-		if !plant.StuckUntold {
+		if !faults.StuckUntold {
 			r.cfg.OnStuck(stuck)
 		}
 	}
@@ -164,7 +165,7 @@ func (r *run) startWork() {
 // endClaim closes whatever depends on the claim before it says so.
 func (r *run) endClaim(in Input, reason Reason) {
 	claim := r.Claim()
-	if !plant.LostLeaseIgnored || reason.Planned() {
+	if !faults.LostLeaseIgnored || reason.Planned() {
 		claim.end(reason, in.Observation.Holder)
 	}
 	r.setClaim(nil)
@@ -185,8 +186,9 @@ func (r *run) endClaim(in Input, reason Reason) {
 	r.report(Event{Type: EventEnded, Term: claim.Term(), Reason: reason, Holder: in.Observation.Holder, Duration: lasted})
 }
 
-// wait blocks until there may be something to do: a change of the Lease, a wish, an answer, the work's return, the end
-// of Run's context, a revocation, or wake. Whatever it was, the next step reads everything again.
+// wait blocks until there may be something to do: a change of the Lease, a call of SetDesired, an
+// answer, the work's return, the end of Run's context, a revocation, or wake. Whatever it was, the
+// next step reads everything again.
 func (r *run) wait(changed, stop, revoked <-chan struct{}, wake, now time.Time) {
 	var timer <-chan time.Time
 	if !wake.IsZero() {

@@ -40,10 +40,11 @@ func (r Record) FencedIncarnations() []string {
 	return list(r.Annotations[FencedAnnotation])
 }
 
-// Mark returns a copy of a member's Lease that fences the incarnation, and whether there is anything to write: there is not
-// if it is fenced already, or if the Lease has none of its credentials, because it never published any or because a later
-// incarnation holds the Lease. The spec stays as it is: a mark is no sign of life.
-func Mark(lease *coordinationv1.Lease, incarnation string) (*coordinationv1.Lease, bool) {
+// FenceIncarnation returns a copy of a member's Lease that fences the incarnation, and whether
+// there is anything to write: there is not if it is fenced already, or if the Lease has none of its
+// credentials, because it never published any or because a later incarnation holds the Lease. The
+// spec stays as it is: a mark is no sign of life.
+func FenceIncarnation(lease *coordinationv1.Lease, incarnation string) (*coordinationv1.Lease, bool) {
 	record := RecordFrom(lease)
 	// A Lease without a holder was released, and nobody else has published on it since.
 	if lease == nil || record.Holder != incarnation && record.Holder != "" {

@@ -40,12 +40,12 @@ func TestMark(t *testing.T) {
 		"more published since": {memberLease("a_1", "x,y", "a_1", "x"), memberLease("a_1", "x,y", "a_1", "x,y"), true},
 	} {
 		before := tc.lease.DeepCopy()
-		got, needed := Mark(tc.lease, "a_1")
+		got, needed := FenceIncarnation(tc.lease, "a_1")
 		if diff := cmp.Diff(tc.want, got); diff != "" || needed != tc.needed {
-			t.Errorf("%s: Mark() needed %t, want %t (-want +got):\n%s", name, needed, tc.needed, diff)
+			t.Errorf("%s: FenceIncarnation() needed %t, want %t (-want +got):\n%s", name, needed, tc.needed, diff)
 		}
 		if diff := cmp.Diff(before, tc.lease); diff != "" {
-			t.Errorf("%s: Mark() changed its argument (-before +after):\n%s", name, diff)
+			t.Errorf("%s: FenceIncarnation() changed its argument (-before +after):\n%s", name, diff)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestMarksDoNotOutgrowTheLease(t *testing.T) {
 		incarnation := fmt.Sprintf("a_%d", n)
 		lease.Spec.HolderIdentity = &incarnation
 		lease.Annotations[CredentialsAnnotation] = strings.Join(ids, ",")
-		lease, _ = Mark(lease, incarnation)
+		lease, _ = FenceIncarnation(lease, incarnation)
 	}
 	size := 0
 	for _, value := range lease.Annotations {

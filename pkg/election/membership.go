@@ -38,7 +38,8 @@ type MembershipConfig struct {
 	// did longest ago; the zero time if there is nothing that should. No heartbeat is sent if it has not come round since
 	// the one before. It must not block. Default: nothing.
 	Turned func() (time.Time, string)
-	// Fences reports whether members that are listed as ended are to be marked, see [Mark]. It must not block. Default: not.
+	// Fences reports whether members that are listed as ended are to be marked, see
+	// [FenceIncarnation]. It must not block. Default: not.
 	Fences func() bool
 	// Annotations returns what else to say of the member on its Lease; an empty value removes a key. It must not block. Call
 	// Membership.Touch when its answer changes. Default: nothing is said.

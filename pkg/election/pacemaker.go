@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
@@ -144,7 +144,7 @@ func (p *pacemaker) run(ctx context.Context) error {
 			out = heartbeat.Output{Action: heartbeat.End, State: p.state, Reason: heartbeat.Reason(ReasonRevoked)}
 			out.State.Phase = heartbeat.Over
 		}
-		if plant.StrikeOutlived && out.Action == heartbeat.End && !left {
+		if faults.StrikeOutlived && out.Action == heartbeat.End && !left {
 			out = heartbeat.Output{State: in.State, Right: heartbeat.Right{Until: in.Now.Add(time.Hour)}}
 			out.State.Confirmed = in.Now
 		}
@@ -339,7 +339,7 @@ func (p *pacemaker) tell(ctx context.Context, in heartbeat.Input) bool {
 	told := storable(lease.Lease)
 	told.Annotations = overlay(told.Annotations, p.m.annotations())
 	if maps.Equal(told.Annotations, lease.Annotations) {
-		if !plant.TouchForever {
+		if !faults.TouchForever {
 			p.touchedDone = touched
 		}
 		return false

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
@@ -44,7 +44,7 @@ func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 			Now: in.Now, Right: heartbeat.Right{Until: p.state.Confirmed.Add(p.m.cfg.Timing.RenewDeadline)}, Member: viewOf(lease), Holders: named,
 			Delay: p.delay(live, member), NotBefore: j.notBefore, Timing: in.Timing, Busy: j.busy,
 		}
-		if plant.ExpiryEarly {
+		if faults.ExpiryEarly {
 			step.Timing.LeaseDuration /= 2
 			step.Member.Duration = 0
 		}
@@ -85,7 +85,7 @@ func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lea
 			restored := s.held(nil, MemberLease(p.m.cfg.Fleet, member), out.Dead, max(1, lease.HighTerm), p.m.cfg.Timing.LeaseDuration, now)
 			return p.client.Create(ctx, withEnded(restored, out.Member), metav1.CreateOptions{})
 		}
-		marked, err := p.client.Update(ctx, struck(lease.Lease, out, p.m.cfg.Fences() && !plant.MarkSkipped), metav1.UpdateOptions{})
+		marked, err := p.client.Update(ctx, struck(lease.Lease, out, p.m.cfg.Fences() && !faults.MarkSkipped), metav1.UpdateOptions{})
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 			// Something in the API server refuses the mark. A shard without an owner is
 			// worse than one without a fence.
@@ -96,10 +96,10 @@ func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lea
 }
 
 // struck returns the Lease after a strike. If it is to be marked, the mark by which the API server
-// refuses what the dead incarnation still sends goes with it, see [Mark].
+// refuses what the dead incarnation still sends goes with it, see [FenceIncarnation].
 func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool) *coordinationv1.Lease {
 	if marked {
-		lease, _ = Mark(lease, out.Dead)
+		lease, _ = FenceIncarnation(lease, out.Dead)
 	}
 	after := withEnded(storable(lease), out.Member)
 	if out.Member.Holder == "" {

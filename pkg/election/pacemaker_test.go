@@ -86,7 +86,7 @@ func (p *process) run(ctx context.Context) {
 	var claims sync.WaitGroup
 	working, cease := context.WithCancel(context.WithoutCancel(ctx))
 	for _, c := range p.claimants {
-		c.SetWish(Want)
+		c.SetDesired(Held)
 		claims.Go(func() { c.Run(working) })
 	}
 	select {
@@ -433,7 +433,7 @@ func TestBusyClaimComesRound(t *testing.T) {
 		"busy with an answer":    {Busy: true, Touch: true},
 		"after a failed request": {Touch: true, State: State{NotBefore: now.Add(5 * s)}},
 	} {
-		in.Self, in.Now, in.Wish, in.Timing = "a_1", now, Want, timing
+		in.Self, in.Now, in.Desired, in.Timing = "a_1", now, Held, timing
 		in.Right, in.Confirmed = true, now
 		in.State.Phase, in.State.Term = Running, 3
 		in.Observation = Observation{Record: Record{Name: "f-ns-01", Holder: "a_1", Transitions: 3}, Exists: true, Seen: now}

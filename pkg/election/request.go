@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 )
 
 // conflictPause is the pause after every second conflict in a row, as a part of RetryPeriod. After the others the request
@@ -44,7 +44,7 @@ func (r *run) send(in Input, out Output) {
 		r.updating = cancel // The end of the claim ends it too.
 	}
 	r.busy = true
-	_, _, touched := r.wishes()
+	_, _, touched := r.orders()
 	marks := stamp{labels: r.cfg.Labels, annotations: r.cfg.Annotations()}
 	fresh := r.state.Phase == Idle && (out.Action == Create || out.Action == Acquire)
 	go func() {
@@ -179,7 +179,7 @@ func (r *run) renewed(answer reply) {
 		return // Not for this claim.
 	}
 	r.written = r.cfg.Clock.Now()
-	if !plant.TouchForever {
+	if !faults.TouchForever {
 		r.touchedDone = answer.touched
 	}
 	r.report(Event{Type: EventRenewed, Term: answer.term, Action: answer.action, Holder: r.cfg.Identity, Duration: answer.end.Sub(answer.start)})

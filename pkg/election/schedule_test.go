@@ -150,7 +150,7 @@ func (sc *schedule) run() {
 	for _, p := range sc.peers {
 		p.client.Heal()
 		p.watch.Heal()
-		p.claimant.SetWish(Want)
+		p.claimant.SetDesired(Held)
 	}
 	for range 60 {
 		time.Sleep(time.Second) // virtual
@@ -210,8 +210,8 @@ func (p *peer) fault() {
 		p.store.BreakWatches()
 	case 9:
 		claimant := p.claimant
-		claimant.SetWish(Leave)
-		time.AfterFunc(d/4, func() { claimant.SetWish(Want) })
+		claimant.SetDesired(Released)
+		time.AfterFunc(d/4, func() { claimant.SetDesired(Held) })
 	case 10:
 		p.stop()
 		p.start()
@@ -272,7 +272,7 @@ func (p *peer) start() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.claimant.SetWish(Want)
+	p.claimant.SetDesired(Held)
 	base := klog.NewContext(p.t.Context(), klog.Logger{})
 	ctx, cancel := context.WithCancel(base)
 	joined, leave := context.WithCancel(base)

@@ -6,29 +6,29 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
-// Wish is what the owner of a claimant wants of its Lease.
-type Wish int
+// Desired is the state that a claimant is to reach.
+type Desired int
 
 const (
-	// Leave means: hold nothing. A held claim is drained and released.
-	Leave Wish = iota
-	// Keep means: hold on to what is held, and acquire nothing. It is the wish of a holder that waits to be asked for
-	// the Lease by its next holder.
-	Keep
-	// Want means: acquire when free, and hold.
-	Want
+	// Released means: hold nothing. A held claim is drained and released.
+	Released Desired = iota
+	// Retained means: hold on to what is held, and acquire nothing. A holder does so until its next
+	// holder asks for the Lease.
+	Retained
+	// Held means: acquire when free, and hold.
+	Held
 )
 
-func (w Wish) String() string {
-	return [...]string{"Leave", "Keep", "Want"}[w]
+func (d Desired) String() string {
+	return [...]string{"Released", "Retained", "Held"}[d]
 }
 
-// Phase is where a claimant stands. The package comment has the diagram.
-type Phase int
+// ClaimPhase is where a claimant stands. The package comment has the diagram.
+type ClaimPhase int
 
 const (
 	// Idle: no right is held and nothing runs. The Lease may still name this incarnation.
-	Idle Phase = iota
+	Idle ClaimPhase = iota
 	// Acquired: the right is held and nothing runs yet.
 	Acquired
 	// Running: the right is held and the work runs.
@@ -39,7 +39,7 @@ const (
 	Lost
 )
 
-func (p Phase) String() string {
+func (p ClaimPhase) String() string {
 	return [...]string{"Idle", "Acquired", "Running", "Draining", "Lost"}[p]
 }
 
@@ -81,9 +81,9 @@ func (a Action) String() string {
 type Reason string
 
 const (
-	// ReasonDrained: the claim ended as wished, after its work had returned.
+	// ReasonDrained: the claim ended as planned, after its work had returned.
 	ReasonDrained Reason = "drained"
-	// ReasonUnwanted: the wish went before the work was started.
+	// ReasonUnwanted: the claim was to be released before the work was started.
 	ReasonUnwanted Reason = "unwanted"
 	// ReasonWorkReturned: the work returned without being asked to.
 	ReasonWorkReturned Reason = "work-returned"
@@ -118,14 +118,14 @@ const (
 	ReasonTermsExhausted Reason = "terms-exhausted"
 )
 
-// Planned tells whether a claim that ended for this reason ended as its own process wished.
+// Planned tells whether a claim that ended for this reason ended as its own process wanted.
 func (r Reason) Planned() bool {
 	return r == ReasonDrained || r == ReasonUnwanted || r == ReasonWorkReturned
 }
 
 // State is what a claimant remembers between steps. The zero value is Idle.
 type State struct {
-	Phase Phase
+	Phase ClaimPhase
 	// Term of the claim that is held or was held last.
 	Term int32
 	// LastRenew is the start of the last heartbeat that was confirmed while the claim was held.

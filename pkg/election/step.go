@@ -3,7 +3,7 @@ package election
 import (
 	"time"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
@@ -13,9 +13,9 @@ type Input struct {
 	Self string
 	// Now is the clock's reading for this step.
 	Now time.Time
-	// Wish of the owner.
-	Wish Wish
-	// Revoked takes all rights at once, and then counts as Leave.
+	// Desired is the state to reach.
+	Desired Desired
+	// Revoked takes all rights at once, and then counts as Released.
 	Revoked bool
 	// Observation of the Lease. It includes the results of this incarnation's own requests.
 	Observation Observation
@@ -59,9 +59,9 @@ type Output struct {
 // action but Wait, step again at once; a request is under way then, and Busy.
 //
 // What a claim is to do with its Lease is [heartbeat.ClaimStep]'s decision. Step adds the work, asking, and changed
-// annotations. The first row that applies is taken; "want" is Wish == Want && !Revoked, "leave" is
-// Wish == Leave || Revoked, ended, absent, acquire and so on are as in ClaimStep's table. Requests wait while Busy
-// and until NotBefore.
+// annotations. The first row that applies is taken; "want" is Desired == Held && !Revoked, "leave"
+// is Desired == Released || Revoked, ended, absent, acquire and so on are as in ClaimStep's table.
+// Requests wait while Busy and until NotBefore.
 //
 //	Phase     Condition                                           Action           Next
 //	Idle      !want, self, LeaseDuration since Confirmed          Wait, Settled    Idle
@@ -95,11 +95,11 @@ func Step(in Input) Output {
 }
 
 func (in Input) want() bool {
-	return in.Wish == Want && !in.Revoked
+	return in.Desired == Held && !in.Revoked
 }
 
 func (in Input) leave() bool {
-	return in.Wish == Leave || in.Revoked
+	return in.Desired == Released || in.Revoked
 }
 
 // claim is the input as heartbeat.ClaimStep has it.
@@ -111,7 +111,7 @@ func (in Input) claim() heartbeat.ClaimInput {
 			ShardRecord: heartbeat.ShardRecord{Holder: obs.Holder, Term: obs.Transitions, Released: obs.IsReleased()},
 			Exists:      obs.Exists, Seen: obs.Seen, HighTerm: obs.HighTerm,
 		},
-		Ended:  obs.HolderEnded() || plant.TakenUnstruck && obs.Heartbeat != nil,
+		Ended:  obs.HolderEnded() || faults.TakenUnstruck && obs.Heartbeat != nil,
 		State:  heartbeat.ClaimState{Term: s.Term, Asked: s.TermAsked, NotBefore: s.NotBefore},
 		Timing: heartbeat.Timing(in.Timing),
 		Busy:   in.Busy,
@@ -153,7 +153,7 @@ func (in Input) idle() Output {
 
 // termOf is the term of a new claim.
 func (in Input) termOf(decided heartbeat.ClaimOutput) int32 {
-	if plant.TermKept {
+	if faults.TermKept {
 		return max(1, in.Observation.HighTerm)
 	}
 	return decided.Shard.Term
@@ -203,7 +203,7 @@ func (in Input) held() Output {
 
 // drainEnd is when work that has been asked to stop must have returned.
 func (in Input) drainEnd() time.Time {
-	if plant.StuckEarly {
+	if faults.StuckEarly {
 		return in.State.DrainingSince
 	}
 	return in.State.DrainingSince.Add(in.DrainTimeout)

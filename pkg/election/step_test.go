@@ -65,7 +65,7 @@ func askedBy(who string, obs Observation) Observation {
 // TestStep has every row of the table in Step's comment, with its edges. Now is second 100, and a held claim is of term 5
 // and the last heartbeat was confirmed at second 99, unless the row says otherwise. A drain may take 20 seconds.
 func TestStep(t *testing.T) {
-	holding := func(phase Phase, renewed float64) State {
+	holding := func(phase ClaimPhase, renewed float64) State {
 		return State{Phase: phase, Term: 5, LastRenew: at(renewed)}
 	}
 	draining := func(renewed, since float64) State {
@@ -83,112 +83,112 @@ func TestStep(t *testing.T) {
 		want Output // State is the input's, but for Phase, EndedAt, NotBefore, TermAsked and Warned.
 	}{
 		"idle, nothing known": {
-			in:   Input{Wish: Want},
+			in:   Input{Desired: Held},
 			want: Output{Action: Wait, Reason: ReasonUnknown},
 		},
 		"idle, absent since too short": {
-			in:   Input{Wish: Want, Observation: absent(86, 3)},
+			in:   Input{Desired: Held, Observation: absent(86, 3)},
 			want: Output{Action: Wait, Reason: ReasonAbsent, Wake: at(101)},
 		},
 		"idle, absent since long enough": {
-			in:   Input{Wish: Want, Observation: absent(85, 3)},
+			in:   Input{Desired: Held, Observation: absent(85, 3)},
 			want: Output{Action: Create, Term: 4, State: State{TermAsked: 4}},
 		},
 		"idle, free": {
-			in:   Input{Wish: Want, Observation: seen("", 8, 100)},
+			in:   Input{Desired: Held, Observation: seen("", 8, 100)},
 			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
 		},
 		"idle, free, no right": {
-			in:   Input{Wish: Want, Observation: seen("", 8, 100)},
+			in:   Input{Desired: Held, Observation: seen("", 8, 100)},
 			dead: true,
 			want: Output{Action: Wait, Reason: ReasonNoRight, Wake: at(102)},
 		},
 		"idle, free, the right is over": {
-			in:   Input{Wish: Want, Observation: seen("", 8, 100), Confirmed: at(90)},
+			in:   Input{Desired: Held, Observation: seen("", 8, 100), Confirmed: at(90)},
 			want: Output{Action: Wait, Reason: ReasonNoRight, Wake: at(102)},
 		},
 		"idle, free, terms were turned back": {
-			in:   Input{Wish: Want, Observation: high(seen("", 1, 100), 8)},
+			in:   Input{Desired: Held, Observation: high(seen("", 1, 100), 8)},
 			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
 		},
 		"idle, emptied": {
-			in:   Input{Wish: Want, Observation: emptied("", 8, 86)},
+			in:   Input{Desired: Held, Observation: emptied("", 8, 86)},
 			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(101)},
 		},
 		"idle, emptied long ago": {
-			in:   Input{Wish: Want, Observation: emptied("", 8, 85)},
+			in:   Input{Desired: Held, Observation: emptied("", 8, 85)},
 			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
 		},
 		"idle, names self from an earlier claim": {
-			in:   Input{Wish: Want, Observation: mine, State: State{Term: 5, TermAsked: 5}},
+			in:   Input{Desired: Held, Observation: mine, State: State{Term: 5, TermAsked: 5}},
 			want: Output{Action: Acquire, Term: 6, State: State{TermAsked: 6}},
 		},
 		"idle, names self in a term that was never asked for": {
-			in:   Input{Wish: Want, Observation: mine, State: State{Term: 4, TermAsked: 4}},
+			in:   Input{Desired: Held, Observation: mine, State: State{Term: 4, TermAsked: 4}},
 			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(114), State: State{TermAsked: 4}},
 		},
 		"idle, held by another, however long": {
-			in:   Input{Wish: Want, Observation: seen(other, 8, 1)},
+			in:   Input{Desired: Held, Observation: seen(other, 8, 1)},
 			want: Output{Action: Wait, Reason: ReasonHeld},
 		},
 		"idle, held by another that has ended": {
-			in:   Input{Wish: Want, Observation: ended(seen(other, 8, 99))},
+			in:   Input{Desired: Held, Observation: ended(seen(other, 8, 99))},
 			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
 		},
 		"idle, held by nobody's member": {
-			in:   Input{Wish: Want, Observation: seen("somebody", 8, 85.5)},
+			in:   Input{Desired: Held, Observation: seen("somebody", 8, 85.5)},
 			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(100.5)},
 		},
 		"idle, held by nobody's member, expired": {
-			in:   Input{Wish: Want, Observation: seen("somebody", 8, 85)},
+			in:   Input{Desired: Held, Observation: seen("somebody", 8, 85)},
 			want: Output{Action: Acquire, Term: 9, State: State{TermAsked: 9}},
 		},
 		"idle, held by another, ready to ask": {
-			in:   Input{Wish: Want, Ask: true, Observation: seen(other, 8, 99)},
+			in:   Input{Desired: Held, Ask: true, Observation: seen(other, 8, 99)},
 			want: Output{Action: Ask, Term: 8, State: State{Asked: at(100)}},
 		},
 		"idle, held by another, asked long ago and overwritten": {
-			in:   Input{Wish: Want, Ask: true, Observation: askedBy(other, seen(other, 8, 99)), State: State{Asked: at(98)}},
+			in:   Input{Desired: Held, Ask: true, Observation: askedBy(other, seen(other, 8, 99)), State: State{Asked: at(98)}},
 			want: Output{Action: Ask, Term: 8, State: State{Asked: at(100)}},
 		},
 		"idle, held by another, asked just now and overwritten": {
-			in:   Input{Wish: Want, Ask: true, Observation: askedBy(other, seen(other, 8, 99)), State: State{Asked: at(99)}},
+			in:   Input{Desired: Held, Ask: true, Observation: askedBy(other, seen(other, 8, 99)), State: State{Asked: at(99)}},
 			want: Output{Action: Wait, Reason: ReasonHeld, Wake: at(101), State: State{Asked: at(99)}},
 		},
 		"idle, held by another, has asked": {
-			in:   Input{Wish: Want, Ask: true, Observation: askedBy(self, seen(other, 8, 99))},
+			in:   Input{Desired: Held, Ask: true, Observation: askedBy(self, seen(other, 8, 99))},
 			want: Output{Action: Wait, Reason: ReasonHeld},
 		},
 		"idle, held by another, ready to ask, busy": {
-			in:   Input{Wish: Want, Ask: true, Observation: seen(other, 8, 99), Busy: true},
+			in:   Input{Desired: Held, Ask: true, Observation: seen(other, 8, 99), Busy: true},
 			want: Output{Action: Wait, Reason: ReasonHeld},
 		},
 		"idle, held by another, ready to ask, not wanted": {
-			in:   Input{Wish: Keep, Ask: true, Observation: seen(other, 8, 99)},
+			in:   Input{Desired: Retained, Ask: true, Observation: seen(other, 8, 99)},
 			want: Output{Action: Wait, Settled: true},
 		},
 		"idle, free, kept only if held": {
-			in:   Input{Wish: Keep, Observation: seen("", 8, 99)},
+			in:   Input{Desired: Retained, Observation: seen("", 8, 99)},
 			want: Output{Action: Wait, Settled: true},
 		},
 		"running, kept until asked": {
-			in:   Input{Wish: Keep, Observation: askedBy(other, mine), State: holding(Running, 99)},
+			in:   Input{Desired: Retained, Observation: askedBy(other, mine), State: holding(Running, 99)},
 			want: Output{Action: Wait, Wake: at(101), State: holding(Running, 99)},
 		},
 		"idle, no term left": {
-			in:   Input{Wish: Want, Observation: seen("", math.MaxInt32, 0)},
+			in:   Input{Desired: Held, Observation: seen("", math.MaxInt32, 0)},
 			want: Output{Action: Wait, Reason: ReasonTermsExhausted},
 		},
 		"idle, busy": {
-			in:   Input{Wish: Want, Observation: seen("", 8, 100), Busy: true},
+			in:   Input{Desired: Held, Observation: seen("", 8, 100), Busy: true},
 			want: Output{Action: Wait},
 		},
 		"idle, after a failure": {
-			in:   Input{Wish: Want, Observation: seen("", 8, 100), State: State{NotBefore: at(101)}},
+			in:   Input{Desired: Held, Observation: seen("", 8, 100), State: State{NotBefore: at(101)}},
 			want: Output{Action: Wait, Wake: at(101)},
 		},
 		"idle, revoked": {
-			in:   Input{Wish: Want, Revoked: true, Observation: seen("", 8, 100)},
+			in:   Input{Desired: Held, Revoked: true, Observation: seen("", 8, 100)},
 			want: Output{Action: Wait, Settled: true},
 		},
 		"idle, leave, names self": {
@@ -214,7 +214,7 @@ func TestStep(t *testing.T) {
 		},
 
 		"acquired": {
-			in:   Input{Wish: Want, Observation: mine, State: holding(Acquired, 99)},
+			in:   Input{Desired: Held, Observation: mine, State: holding(Acquired, 99)},
 			want: Output{Action: Start, State: State{Phase: Running}},
 		},
 		"acquired, unwanted": {
@@ -222,82 +222,82 @@ func TestStep(t *testing.T) {
 			want: Output{Action: End, Reason: ReasonUnwanted, State: State{Phase: Idle, EndedAt: at(100)}},
 		},
 		"acquired, but the answer was long in coming": {
-			in:   Input{Wish: Want, Observation: mine, State: holding(Acquired, 90)},
+			in:   Input{Desired: Held, Observation: mine, State: holding(Acquired, 90)},
 			want: Output{Action: End, Reason: ReasonRenewDeadline, State: State{Phase: Idle, EndedAt: at(100)}},
 		},
 		"acquired, but another has it already": {
-			in:   Input{Wish: Want, Observation: seen(other, 6, 100), State: holding(Acquired, 99)},
+			in:   Input{Desired: Held, Observation: seen(other, 6, 100), State: holding(Acquired, 99)},
 			want: Output{Action: End, Reason: ReasonOtherHolder, State: State{Phase: Idle, EndedAt: at(100)}},
 		},
 
 		"running": {
-			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 99)},
+			in:   Input{Desired: Held, Observation: mine, State: holding(Running, 99)},
 			want: Output{Action: Wait, Wake: at(101), State: State{Phase: Running}},
 		},
 		"running, touched": {
-			in:   Input{Wish: Want, Touch: true, Observation: mine, State: holding(Running, 99)},
+			in:   Input{Desired: Held, Touch: true, Observation: mine, State: holding(Running, 99)},
 			want: Output{Action: Renew, Term: 5, State: State{Phase: Running}},
 		},
 		"running, touched, busy": {
-			in:   Input{Wish: Want, Touch: true, Busy: true, Observation: mine, State: holding(Running, 95)},
+			in:   Input{Desired: Held, Touch: true, Busy: true, Observation: mine, State: holding(Running, 95)},
 			want: Output{Action: Wait, Wake: at(101), State: State{Phase: Running}},
 		},
 		"running, touched, after a failure": {
-			in: Input{Wish: Want, Touch: true, Observation: mine, State: State{Phase: Running, Term: 5, LastRenew: at(95), NotBefore: at(100.5)}},
+			in: Input{Desired: Held, Touch: true, Observation: mine, State: State{Phase: Running, Term: 5, LastRenew: at(95), NotBefore: at(100.5)}},
 			want: Output{Action: Wait, Wake: at(100.5),
 				State: State{Phase: Running, NotBefore: at(100.5)}},
 		},
 		"running, just before the deadline": {
-			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 90.5)},
+			in:   Input{Desired: Held, Observation: mine, State: holding(Running, 90.5)},
 			want: Output{Action: Wait, Wake: at(100.5), State: State{Phase: Running}},
 		},
 		"running, no right": {
-			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 99)},
+			in:   Input{Desired: Held, Observation: mine, State: holding(Running, 99)},
 			dead: true,
 			want: Output{Action: End, Reason: ReasonNoRight, State: State{Phase: Lost, EndedAt: at(100)}},
 		},
 		"running, deadline": {
-			in:   Input{Wish: Want, Observation: mine, State: holding(Running, 90)},
+			in:   Input{Desired: Held, Observation: mine, State: holding(Running, 90)},
 			want: Output{Action: End, Reason: ReasonRenewDeadline, State: State{Phase: Lost, EndedAt: at(100)}},
 		},
 		"running, deadline, busy": {
-			in:   Input{Wish: Want, Busy: true, Observation: mine, State: holding(Running, 90)},
+			in:   Input{Desired: Held, Busy: true, Observation: mine, State: holding(Running, 90)},
 			want: Output{Action: End, Reason: ReasonRenewDeadline, State: State{Phase: Lost, EndedAt: at(100)}},
 		},
 		"running, another holder": {
-			in:   Input{Wish: Want, Observation: seen(other, 6, 100), State: holding(Running, 99)},
+			in:   Input{Desired: Held, Observation: seen(other, 6, 100), State: holding(Running, 99)},
 			want: Output{Action: End, Reason: ReasonOtherHolder, State: State{Phase: Lost, EndedAt: at(100)}},
 		},
 		"running, another holder, busy": {
-			in:   Input{Wish: Want, Busy: true, Observation: seen(other, 6, 100), State: holding(Running, 99)},
+			in:   Input{Desired: Held, Busy: true, Observation: seen(other, 6, 100), State: holding(Running, 99)},
 			want: Output{Action: End, Reason: ReasonOtherHolder, State: State{Phase: Lost, EndedAt: at(100)}},
 		},
 		"running, holder cleared": {
-			in:   Input{Wish: Want, Observation: seen("", 5, 100), State: holding(Running, 99)},
+			in:   Input{Desired: Held, Observation: seen("", 5, 100), State: holding(Running, 99)},
 			want: Output{Action: End, Reason: ReasonCleared, State: State{Phase: Lost, EndedAt: at(100)}},
 		},
 		"running, another term": {
-			in:   Input{Wish: Want, Observation: seen(self, 4, 100), State: holding(Running, 99)},
+			in:   Input{Desired: Held, Observation: seen(self, 4, 100), State: holding(Running, 99)},
 			want: Output{Action: End, Reason: ReasonTermChanged, State: State{Phase: Lost, EndedAt: at(100)}},
 		},
 		"running, revoked": {
-			in:   Input{Wish: Want, Revoked: true, Observation: mine, State: holding(Running, 99)},
+			in:   Input{Desired: Held, Revoked: true, Observation: mine, State: holding(Running, 99)},
 			want: Output{Action: End, Reason: ReasonRevoked, State: State{Phase: Lost, EndedAt: at(100)}},
 		},
 		"running, deleted": {
-			in:   Input{Wish: Want, Observation: absent(100, 5), State: holding(Running, 99)},
+			in:   Input{Desired: Held, Observation: absent(100, 5), State: holding(Running, 99)},
 			want: Output{Action: Create, Term: 5, State: State{Phase: Running}},
 		},
 		"running, deleted, busy": {
-			in:   Input{Wish: Want, Busy: true, Observation: absent(100, 5), State: holding(Running, 99)},
+			in:   Input{Desired: Held, Busy: true, Observation: absent(100, 5), State: holding(Running, 99)},
 			want: Output{Action: Wait, Wake: at(101), State: State{Phase: Running}},
 		},
 		"running, work returned by itself": {
-			in:   Input{Wish: Want, Returned: true, Observation: mine, State: holding(Running, 99)},
+			in:   Input{Desired: Held, Returned: true, Observation: mine, State: holding(Running, 99)},
 			want: Output{Action: End, Reason: ReasonWorkReturned, State: State{Phase: Idle, EndedAt: at(100), NotBefore: at(102)}},
 		},
 		"running, work returned and lost": {
-			in:   Input{Wish: Want, Returned: true, Observation: seen(other, 6, 100), State: holding(Running, 99)},
+			in:   Input{Desired: Held, Returned: true, Observation: seen(other, 6, 100), State: holding(Running, 99)},
 			want: Output{Action: End, Reason: ReasonOtherHolder, State: State{Phase: Idle, EndedAt: at(100)}},
 		},
 		"running, leave": {
@@ -309,7 +309,7 @@ func TestStep(t *testing.T) {
 			want: Output{Action: Renew, Term: 5, State: draining(98, 90)},
 		},
 		"draining, wanted again": {
-			in:   Input{Wish: Want, Observation: mine, State: draining(99, 90)},
+			in:   Input{Desired: Held, Observation: mine, State: draining(99, 90)},
 			want: Output{Action: Wait, Wake: at(101), State: draining(99, 90)},
 		},
 		"draining, deadline": {
@@ -342,11 +342,11 @@ func TestStep(t *testing.T) {
 		},
 
 		"lost, work runs": {
-			in:   Input{Wish: Want, Observation: seen("", 5, 100), State: lost},
+			in:   Input{Desired: Held, Observation: seen("", 5, 100), State: lost},
 			want: Output{Action: Wait, Wake: at(105), State: State{Phase: Lost, EndedAt: at(100)}},
 		},
 		"lost, work returned": {
-			in:   Input{Wish: Want, Returned: true, Observation: mine, State: lost},
+			in:   Input{Desired: Held, Returned: true, Observation: mine, State: lost},
 			want: Output{Action: Rest, State: State{Phase: Idle, EndedAt: at(100)}},
 		},
 		"lost, work has not returned in time": {
@@ -396,7 +396,7 @@ func TestStepInvariants(t *testing.T) {
 	bools := []bool{false, true}
 	count := 0
 	for _, obs := range observations {
-		for _, phase := range []Phase{Idle, Acquired, Running, Draining, Lost} {
+		for _, phase := range []ClaimPhase{Idle, Acquired, Running, Draining, Lost} {
 			for _, renewed := range seconds {
 				for flags := range 64 {
 					in := Input{
@@ -406,7 +406,7 @@ func TestStepInvariants(t *testing.T) {
 						State: State{Phase: phase, Term: 5, LastRenew: at(renewed), EndedAt: at(100), DrainingSince: at(drains[flags>>5])},
 					}
 					for _, in.Right = range bools {
-						for _, in.Wish = range []Wish{Leave, Keep, Want} {
+						for _, in.Desired = range []Desired{Released, Retained, Held} {
 							checkInvariants(t, in, Step(in))
 							count++
 						}

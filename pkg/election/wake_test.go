@@ -27,8 +27,8 @@ func TestWhatComesBetweenStepAndWaitWakes(t *testing.T) {
 		"end":        func(n *node) { n.cancel() },
 		"revocation": func(n *node) { close(n.revoked) },
 	} {
-		for _, wish := range []Wish{Leave, Want} {
-			t.Run(name+" with wish "+wish.String(), func(t *testing.T) {
+		for _, desired := range []Desired{Released, Held} {
+			t.Run(name+" with "+desired.String(), func(t *testing.T) {
 				inWorld(t, func(t *testing.T, w *world) {
 					clock := &tripClock{}
 					a := w.node("a", func(n *node, cfg *ClaimantConfig) {
@@ -36,7 +36,7 @@ func TestWhatComesBetweenStepAndWaitWakes(t *testing.T) {
 						cfg.Clock = clock
 					})
 					w.sleep(time.Minute)
-					a.claimant.SetWish(wish)
+					a.claimant.SetDesired(desired)
 					w.sleep(time.Second)
 					clock.trip = func() { trip(a) }
 					a.claimant.Touch()

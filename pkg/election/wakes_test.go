@@ -87,8 +87,9 @@ func TestAClaimWakesForItsLease(t *testing.T) {
 	}
 }
 
-// TestAWishThatChangesNothingWakesNoClaim: a member says Leave of all shards of others, over and over.
-func TestAWishThatChangesNothingWakesNoClaim(t *testing.T) {
+// TestDesiredAgainWakesNoClaim: a member wants none of the shards of others, and says so over and
+// over.
+func TestDesiredAgainWakesNoClaim(t *testing.T) {
 	c := &Claimant{wake: make(chan struct{}, 1)}
 	woken := func() bool {
 		select {
@@ -99,15 +100,15 @@ func TestAWishThatChangesNothingWakesNoClaim(t *testing.T) {
 		}
 	}
 	for i, step := range []struct {
-		wish  Wish
-		claim *Claim
-		want  bool
+		desired Desired
+		claim   *Claim
+		want    bool
 	}{
-		{wish: Leave}, {wish: Want, want: true}, {wish: Want, want: true}, {wish: Leave, want: true}, {wish: Leave},
-		{wish: Leave, claim: &Claim{}, want: true}, // the time that it may take to drain may have changed
+		{desired: Released}, {desired: Held, want: true}, {desired: Held, want: true}, {desired: Released, want: true}, {desired: Released},
+		{desired: Released, claim: &Claim{}, want: true}, // the time that it may take to drain may have changed
 	} {
 		c.setClaim(step.claim)
-		if c.SetWish(step.wish); woken() != step.want {
+		if c.SetDesired(step.desired); woken() != step.want {
 			t.Errorf("step %d: woken is not %t", i, step.want)
 		}
 	}

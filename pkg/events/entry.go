@@ -93,7 +93,7 @@ func ofShard(e fleet.Event) entry {
 	case fleet.EventPrepared:
 		return line("Prepared for shard", "duration", e.Duration).at(1)
 	case fleet.EventReady:
-		return line("Prepared to inherit the shard").at(1)
+		return line("Prepared the shard, which waits for its predecessors").at(1)
 	case fleet.EventBegun:
 		return line("Began with "+caches(e.Err)+" caches", "duration", e.Duration, "err", e.Err).at(1)
 	case fleet.EventOverdue:
@@ -114,7 +114,7 @@ func caches(cold error) string {
 
 // origin says how a shard came here.
 func origin(a *fleet.Acquisition) []any {
-	values := []any{"how", a.How, "reason", a.Why}
+	values := []any{"how", a.How, "reason", a.Reason}
 	if a.From != "" {
 		values = append(values, "from", a.From)
 	}
@@ -127,7 +127,7 @@ func acquired(e fleet.Event) entry {
 	if a.Cold != nil {
 		values = append(values, "cold", a.Cold.Error())
 	}
-	phases := make([]fleet.Phase, 0, len(a.Phases))
+	phases := make([]fleet.HandoffPhase, 0, len(a.Phases))
 	for phase := range a.Phases {
 		phases = append(phases, phase)
 	}
@@ -147,7 +147,7 @@ func acquired(e fleet.Event) entry {
 		by += " from " + a.From
 	}
 	said := line("Acquired shard", values...).
-		event("Acquired", "acquired for term %d %s (%s); nobody could write on it for %v", e.Term, by, a.Why, a.Unowned)
+		event("Acquired", "acquired for term %d %s (%s); nobody could write on it for %v", e.Term, by, a.Reason, a.Unowned)
 	if len(a.Forgot) > 0 {
 		said.values = append(said.values, "forgot", a.Forgot)
 		said.note += "; without what they had in memory begin again: " + strings.Join(a.Forgot, ", ")
@@ -160,7 +160,7 @@ func released(e fleet.Event) entry {
 	if h == nil {
 		return entry{}
 	}
-	values := []any{"reason", h.Why}
+	values := []any{"reason", h.Reason}
 	if h.To != "" {
 		values = append(values, "to", h.To)
 	}
@@ -174,12 +174,12 @@ func released(e fleet.Event) entry {
 	switch {
 	case h.To != "":
 		return line("Handed over shard", values...).
-			event("HandedOver", "handed over to %s after term %d (%s); draining took %v%s", h.To, e.Term, h.Why, h.Drain, late)
-	case h.Why == fleet.WhyPlan:
+			event("HandedOver", "handed over to %s after term %d (%s); draining took %v%s", h.To, e.Term, h.Reason, h.Drain, late)
+	case h.Reason == fleet.ReasonPlan:
 		return line("Handed over shard", values...).
-			event("HandedOver", "handed over to the shards that inherit from it after term %d (%s); draining took %v%s", e.Term, h.Why, h.Drain, late)
+			event("HandedOver", "handed over to its successors after term %d (%s); draining took %v%s", e.Term, h.Reason, h.Drain, late)
 	default:
-		return line("Released shard", values...).event("Released", "released after term %d (%s)", e.Term, h.Why)
+		return line("Released shard", values...).event("Released", "released after term %d (%s)", e.Term, h.Reason)
 	}
 }
 

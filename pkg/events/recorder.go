@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -44,7 +44,7 @@ func NewRecorder(c Config) *Recorder {
 
 // Observe is what a member reports its events to. It does not block.
 func (r *Recorder) Observe(e fleet.Event) {
-	if plant.Bare {
+	if faults.Bare {
 		return
 	}
 	r.config.Count(e)

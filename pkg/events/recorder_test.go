@@ -79,15 +79,15 @@ func gaveAway(h *fleet.Handover) fleet.Event {
 // TestWhatIsSaid has every event of a fleet, and the log line at the default verbosity and the Kubernetes event that it makes.
 func TestWhatIsSaid(t *testing.T) {
 	handoff := &fleet.Acquisition{
-		How: fleet.HowHandoff, Why: fleet.WhyRebalance, From: "b_1", Unowned: 23 * time.Millisecond,
-		Phases: map[fleet.Phase]time.Duration{fleet.PhaseAsk: time.Second, fleet.PhaseAcquire: time.Millisecond, fleet.PhaseCatchUp: 2 * time.Millisecond, fleet.PhaseStart: 5 * time.Millisecond},
+		How: fleet.HowHandoff, Reason: fleet.ReasonRebalance, From: "b_1", Unowned: 23 * time.Millisecond,
+		Phases: map[fleet.HandoffPhase]time.Duration{fleet.PhaseAsk: time.Second, fleet.PhaseAcquire: time.Millisecond, fleet.PhaseCatchUp: 2 * time.Millisecond, fleet.PhaseStart: 5 * time.Millisecond},
 	}
 	takeover := &fleet.Acquisition{
-		How: fleet.HowTakeover, Why: fleet.WhyExpired, From: "b_1", Unowned: 15 * time.Second, Cold: errors.New("nothing was prepared"),
+		How: fleet.HowTakeover, Reason: fleet.ReasonExpired, From: "b_1", Unowned: 15 * time.Second, Cold: errors.New("nothing was prepared"),
 		Forgot: []string{"daemonset-controller", "horizontal-pod-autoscaler-controller"},
-		Phases: map[fleet.Phase]time.Duration{fleet.PhaseStart: time.Second},
+		Phases: map[fleet.HandoffPhase]time.Duration{fleet.PhaseStart: time.Second},
 	}
-	vacant := &fleet.Acquisition{How: fleet.HowVacant, Why: fleet.WhyNew}
+	vacant := &fleet.Acquisition{How: fleet.HowVacant, Reason: fleet.ReasonNew}
 	gone := errors.New("the shard is not in the plan")
 	lock := func(kind election.EventType, e election.Event) fleet.Event {
 		e.Type = fleet.EventLeaderLock + kind
@@ -107,19 +107,19 @@ func TestWhatIsSaid(t *testing.T) {
 		"acquired, vacant": {running(vacant),
 			`"level"=0 "msg"="Acquired shard"` + about + ` "how"="vacant" "reason"="new" "unowned"="0s" "caches"="warm"`,
 			"Normal Acquired acquired for term 4 while vacant (new); nobody could write on it for 0s"},
-		"handed over": {gaveAway(&fleet.Handover{Why: fleet.WhyLeaving, To: "c_1", Drain: 12 * time.Millisecond}),
+		"handed over": {gaveAway(&fleet.Handover{Reason: fleet.ReasonLeaving, To: "c_1", Drain: 12 * time.Millisecond}),
 			`"level"=0 "msg"="Handed over shard"` + about + ` "reason"="leaving" "to"="c_1" "drain"="12ms" "duration"="8ms"`,
 			"Normal HandedOver handed over to c_1 after term 4 (leaving); draining took 12ms"},
-		"handed over late": {gaveAway(&fleet.Handover{Why: fleet.WhyLeaving, To: "c_1", Drain: 41 * time.Second, Overdue: 36 * time.Second}),
+		"handed over late": {gaveAway(&fleet.Handover{Reason: fleet.ReasonLeaving, To: "c_1", Drain: 41 * time.Second, Overdue: 36 * time.Second}),
 			`"level"=0 "msg"="Handed over shard"` + about + ` "reason"="leaving" "to"="c_1" "drain"="41s" "overdue"="36s" "duration"="8ms"`,
 			"Normal HandedOver handed over to c_1 after term 4 (leaving); draining took 41s, the last 36s of it without the right to write"},
-		"handed over to heirs": {gaveAway(&fleet.Handover{Why: fleet.WhyPlan, Drain: 12 * time.Millisecond}),
+		"handed over to successors": {gaveAway(&fleet.Handover{Reason: fleet.ReasonPlan, Drain: 12 * time.Millisecond}),
 			`"level"=0 "msg"="Handed over shard"` + about + ` "reason"="plan" "drain"="12ms" "duration"="8ms"`,
-			"Normal HandedOver handed over to the shards that inherit from it after term 4 (plan); draining took 12ms"},
+			"Normal HandedOver handed over to its successors after term 4 (plan); draining took 12ms"},
 		"overdue": {ofTestShard(election.Event{Type: fleet.EventOverdue, Duration: 15 * time.Second}),
 			`"level"=0 "msg"="Controllers have not stopped in time: their writes are refused"` + about + ` "end"="15s"`,
 			"Warning DrainOverdue the controllers of term 4 were asked to stop and have not returned: their writes are refused, and the process ends in 15s unless they return"},
-		"released": {gaveAway(&fleet.Handover{Why: fleet.WhyUnwanted}),
+		"released": {gaveAway(&fleet.Handover{Reason: fleet.ReasonUnwanted}),
 			`"level"=0 "msg"="Released shard"` + about + ` "reason"="unwanted" "drain"="0s" "duration"="8ms"`,
 			"Normal Released released after term 4 (unwanted)"},
 		"lost": {ofTestShard(election.Event{Type: election.EventEnded, Reason: election.ReasonOtherHolder, Holder: "b_1", Duration: time.Minute}),

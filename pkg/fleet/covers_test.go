@@ -49,14 +49,14 @@ func BenchmarkOverlapping(b *testing.B) {
 	for _, n := range []int{200, 500} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			m, plan, all := coversWorld(b, n)
-			heir := shard.ID{Ring: "namespaces", Name: "g2-000"}
+			successor := shard.ID{Ring: "namespaces", Name: "g2-000"}
 			extent := plan.extents[shard.ID{Ring: "namespaces", Name: "g1-000"}]
 			version := n
 			b.ReportAllocs()
 			for b.Loop() {
 				version++
 				all[10+version%n].ResourceVersion = strconv.Itoa(version)
-				if len(m.overlapping(all, plan, heir, extent)) != 0 {
+				if len(m.overlapping(all, plan, successor, extent)) != 0 {
 					b.Fatal("a shard of the plan has rivals in it")
 				}
 			}
@@ -68,9 +68,9 @@ func BenchmarkOverlapping(b *testing.B) {
 func TestCoversOfWhatHasChanged(t *testing.T) {
 	m, plan, all := coversWorld(t, 4)
 	first := shard.ID{Ring: "namespaces", Name: "g1-000"}
-	heir, extent := shard.ID{Ring: "namespaces", Name: "g2-000"}, plan.extents[first]
+	successor, extent := shard.ID{Ring: "namespaces", Name: "g2-000"}, plan.extents[first]
 	lease := &all[10]
-	rivals := func(plan *inForce) int { return len(m.overlapping(all, plan, heir, extent)) }
+	rivals := func(plan *inForce) int { return len(m.overlapping(all, plan, successor, extent)) }
 	if n := rivals(plan); n != 0 {
 		t.Errorf("%d rivals in the plan", n)
 	}
@@ -90,7 +90,7 @@ func TestCoversOfWhatHasChanged(t *testing.T) {
 	for i := range 100 {
 		gone := *lease
 		gone.Name = fmt.Sprintf("flotilla-namespaces-g0-%03d", i)
-		m.overlapping([]election.Observation{gone}, plan, heir, extent)
+		m.overlapping([]election.Observation{gone}, plan, successor, extent)
 	}
 	if n := len(m.covers.known); n > len(all) {
 		t.Errorf("%d Leases are remembered, of which all but %d are gone", n, len(all))

@@ -1,5 +1,6 @@
 // Package fleet is one member's part in a fleet: it turns the roster and the plan
-// into wishes for claims, and runs a shard's work for as long as its claim holds.
+// into an assignment of shards, claims its own, and runs a shard's work for as long as its claim
+// holds.
 //
 // It knows neither controllers nor API machinery beyond Leases: what a shard's work
 // is, [Config].Build says.
@@ -35,16 +36,16 @@
 //
 // While another member holds what this one is to own, it builds the shard's work and
 // fills its caches, and then asks for the shard. The holder runs it until then. It gives
-// it up only to who its own wishes name as the owner. Once it has stopped and released
-// the Lease, this member acquires it, looks at all Leases (rule 6 of the design), waits
+// it up only to the member that its own assignment names as the owner. Once it has stopped and
+// released the Lease, this member acquires it, looks at all Leases (rule 6 of the design), waits
 // until its caches have seen what the holder wrote last, opens the fence and runs.
 // docs/design/ownership.md has the whole.
 //
 // # A change of plan
 //
 // A new generation has new shards for what is changed. Their owners acquire them at once, look, prepare, and wait while
-// shards of an older generation that cover some of the same are held; those drain when all that inherit from them are ready.
-// docs/design/plan.md has the whole.
+// shards of an older generation that cover some of the same are held; those drain when all their
+// successors are ready. docs/design/plan.md has the whole.
 //
 // # Guarantees
 //
@@ -76,6 +77,6 @@
 //     and an update take.
 //   - An owner that dies between its request and its acquisition leaves the shard
 //     without a holder until its death is noticed, a lease duration later.
-//   - Members that see different Leases for a moment may wish differently; the Lease
+//   - Members that see different Leases for a moment may assign differently; the Lease
 //     decides, so one of them waits.
 package fleet

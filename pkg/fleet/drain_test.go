@@ -117,8 +117,8 @@ func TestLive(t *testing.T) {
 			}
 		}
 		s.allHeld("a")
-		if a.pulse.last.Load() == nil {
-			t.Fatal("nobody feels the pulse of the member's loop")
+		if a.watchdog.last.Load() == nil {
+			t.Fatal("no watchdog watches the member's loop")
 		}
 		a.client.Block() // the API server is away: no reason to end the process by its probe
 		pass(9 * time.Second)
@@ -127,12 +127,12 @@ func TestLive(t *testing.T) {
 		}
 		a.client.Unblock()
 
-		var p pulse
+		var p watchdog
 		timing := election.DefaultTiming()
 		if err := p.check(a.config.Clock, timing); err != nil {
 			t.Errorf("where no loop turns: %v", err)
 		}
-		p.beat(a.config.Clock.Now())
+		p.feed(a.config.Clock.Now())
 		pass(3 * timing.LeaseDuration)
 		if err := p.check(a.config.Clock, timing); err != nil {
 			t.Error(err)

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
@@ -137,7 +137,7 @@ func latest(a, b time.Time) time.Time {
 // nothing, or when it does not let this member mark a Lease; then the Lease's expiry is all there
 // is. It means nothing if ctx has ended.
 func (m *Member) fencedSince(ctx context.Context, dead string) time.Time {
-	if dead == "" || dead == m.incarnation || !m.config.Enforced() || plant.MarkSkipped {
+	if dead == "" || dead == m.incarnation || !m.config.Enforced() || faults.MarkSkipped {
 		return time.Time{}
 	}
 	return m.mark(ctx, dead)
@@ -196,7 +196,7 @@ func (m *Member) mark(ctx context.Context, dead string) time.Time {
 // because of the error; done with an error is for good.
 func (m *Member) tryMark(ctx context.Context, dead string) (done, marked bool, err error) {
 	name := election.MemberLease(m.config.Fleet, election.MemberOf(dead))
-	lease, needed := election.Mark(m.observer.Get(name).Lease, dead)
+	lease, needed := election.FenceIncarnation(m.observer.Get(name).Lease, dead)
 	if !needed {
 		return true, false, nil
 	}

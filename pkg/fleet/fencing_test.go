@@ -289,7 +289,7 @@ func TestMarkOfAnotherIsWaitedForOnlyAsLongAsItTakes(t *testing.T) {
 		pass(10 * time.Second)
 		// Somebody else is quicker, and long enough for nothing to be left to wait for.
 		s.store.Tamper("flotilla-member-c", func(lease *coordinationv1.Lease) {
-			marked, _ := election.Mark(lease, c.Incarnation())
+			marked, _ := election.FenceIncarnation(lease, c.Incarnation())
 			*lease = *marked
 		})
 		pass(20 * time.Second)
@@ -375,7 +375,7 @@ func TestFencedMemberEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.store.Tamper("flotilla-member-c", func(lease *coordinationv1.Lease) {
-			marked, _ := election.Mark(lease, c.Incarnation())
+			marked, _ := election.FenceIncarnation(lease, c.Incarnation())
 			*lease = *marked
 		})
 		pass(time.Second)

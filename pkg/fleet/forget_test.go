@@ -38,8 +38,8 @@ func TestWhatIsForgotten(t *testing.T) {
 		pass(time.Minute)
 		s.allHeld("a")
 		for _, id := range s.plan.Rings[0].IDs() {
-			if a := s.acquisition(id); a.Why != WhyNew || len(a.Forgot) > 0 {
-				t.Errorf("%s was acquired because it is %s, and forgot %v", id, a.Why, a.Forgot)
+			if a := s.acquisition(id); a.Reason != ReasonNew || len(a.Forgot) > 0 {
+				t.Errorf("%s was acquired because it is %s, and forgot %v", id, a.Reason, a.Forgot)
 			}
 		}
 		b := s.launch("b", forgets)

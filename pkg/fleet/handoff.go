@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
@@ -60,7 +60,7 @@ func (m *Member) drainTimeout() time.Duration { return m.config.HandoffTimeout +
 // overtime is how long work may go on behind a closed fence.
 func (m *Member) overtime() time.Duration {
 	most, shutdown := m.config.Timing.LeaseDuration, m.config.ShutdownTimeout
-	if m.membership.State() == election.MemberLeaving && shutdown > 0 && !plant.ShutdownIgnored {
+	if m.membership.State() == election.MemberLeaving && shutdown > 0 && !faults.ShutdownIgnored {
 		return min(most, shutdown)
 	}
 	return most
@@ -105,7 +105,7 @@ func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Tim
 // discard gives the instance up.
 func (p *preparation) discard() {
 	p.closeFence()
-	if p.instance != nil && !plant.PreparedLeaked {
+	if p.instance != nil && !faults.PreparedLeaked {
 		p.instance.Close()
 		forget(p.instance)
 		p.instance = nil
@@ -190,7 +190,7 @@ func (r *shardRunner) prepare(ctx context.Context, release func()) error {
 	if p.err = p.build(context.WithoutCancel(ctx), r, unheld); p.err == nil {
 		p.err = p.instance.Warm(warming)
 	}
-	if plant.RunUnclaimed && p.err == nil {
+	if faults.RunUnclaimed && p.err == nil {
 		p.err = p.instance.Run(warming)
 	}
 	close(p.done)
@@ -232,7 +232,7 @@ func (r *shardRunner) holdUntilTaken(ctx context.Context, p *preparation, releas
 			asking = ask
 		}
 		if asking && !asked {
-			r.tenure.ask(r.member.observer.Get(leaseapi.ShardLease(r.member.config.Fleet, r.shard.ID)).Holder, r.member.config.Clock.Now())
+			r.term.ask(r.member.observer.Get(leaseapi.ShardLease(r.member.config.Fleet, r.shard.ID)).Holder, r.member.config.Clock.Now())
 		}
 		asked = asking
 		r.claimant.SetAsk(asking)
@@ -301,7 +301,7 @@ var errNotPrepared = errors.New("nothing was prepared")
 
 // begun says from what caches the work is about to begin.
 func (r *shardRunner) begun(term int32, took time.Duration, cold error) {
-	r.tenure.warm(took, cold)
+	r.term.warm(took, cold)
 	r.report(election.Event{Type: EventBegun, Term: term, Duration: took, Err: cold})
 }
 
@@ -350,7 +350,7 @@ func (r *shardRunner) fresh(ctx context.Context, claim *election.Claim, p *prepa
 		return p.instance.CatchUp(bounded, writes)
 	}
 	if standby, ok := p.instance.(Refresher); ok {
-		if plant.StandbyStale {
+		if faults.StandbyStale {
 			return nil
 		}
 		return r.member.refresh(ctx, standby)

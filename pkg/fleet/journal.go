@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -102,7 +102,7 @@ func newJournal(fleet string, clock election.Clock) *journal {
 // follow notes what the observer sees until stop is called. It looks at every change while the observer takes it in, since
 // changes that are told of later may have become one by then.
 func (j *journal) follow(observer *election.Observer) (stop func()) {
-	if plant.Bare {
+	if faults.Bare {
 		return func() {}
 	}
 	_, stop = observer.SubscribeChanges(func(before, after election.Observation) bool {
@@ -116,7 +116,7 @@ func (j *journal) follow(observer *election.Observer) (stop func()) {
 
 // look notes who has become silent since the last call: of that no Lease tells.
 func (j *journal) look(roster election.Roster, get func(lease string) election.Observation) {
-	if plant.Bare {
+	if faults.Bare {
 		return
 	}
 	j.mu.Lock()

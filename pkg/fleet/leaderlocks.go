@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
@@ -151,7 +151,7 @@ func (l *leaderLocks) wait(ctx context.Context, h *hold) {
 		}
 	}
 	m := l.member
-	if now := m.config.Clock.Now(); m.liveShard(now).Name == "" && !plant.LeaderLockDelayIgnored {
+	if now := m.config.Clock.Now(); m.liveShard(now).Name == "" && !faults.LeaderLockDelayIgnored {
 		m.pause(ctx, max(0, m.config.LeaderLockDelay-now.Sub(h.freeSince())))
 	}
 	if ctx.Err() == nil {
@@ -177,7 +177,7 @@ func (l *leaderLocks) isSecured() bool {
 	return l.current().isSecured()
 }
 
-func (h *hold) isSecured() bool { return isClosed(h.secured) || plant.LeaderLockIgnored }
+func (h *hold) isSecured() bool { return isClosed(h.secured) || faults.LeaderLockIgnored }
 
 // awaited returns what is closed once shards may be claimed; nil if they may be now.
 func (l *leaderLocks) awaited() <-chan struct{} {

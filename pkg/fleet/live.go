@@ -8,20 +8,20 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// pulse tells whether the member's loop still turns.
-type pulse struct {
+// watchdog tells whether the member's loop still turns.
+type watchdog struct {
 	// last is when the loop turned last; nil while there is no loop that should turn.
 	last atomic.Pointer[time.Time]
 }
 
-func (p *pulse) beat(now time.Time) { p.last.Store(&now) }
+func (w *watchdog) feed(now time.Time) { w.last.Store(&now) }
 
-func (p *pulse) rest() { p.last.Store(nil) }
+func (w *watchdog) rest() { w.last.Store(nil) }
 
 // turned returns when the loops last came round without which the member does no work, and the one that did longest ago: the
 // member's own, and those of the claims that it holds. It is zero while there is none.
 func (m *Member) turned() (oldest time.Time, loop string) {
-	if last := m.pulse.last.Load(); last != nil {
+	if last := m.watchdog.last.Load(); last != nil {
 		oldest, loop = *last, "the member's loop"
 	}
 	for _, r := range m.runners.list() {
@@ -35,10 +35,10 @@ func (m *Member) turned() (oldest time.Time, loop string) {
 // Live returns nil unless the member's loop, which turns at least once a lease duration whatever the API server does, has not
 // turned for three: then the process is wedged, and to end it is all that helps. A member that waits, for its Lease, a plan or
 // a leader lock, is live.
-func (m *Member) Live() error { return m.pulse.check(m.config.Clock, m.config.Timing) }
+func (m *Member) Live() error { return m.watchdog.check(m.config.Clock, m.config.Timing) }
 
-func (p *pulse) check(clock election.Clock, timing election.Timing) error {
-	last := p.last.Load()
+func (w *watchdog) check(clock election.Clock, timing election.Timing) error {
+	last := w.last.Load()
 	if last == nil {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -122,7 +122,7 @@ func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 	if !known {
 		return false
 	}
-	if plant.LookHasty {
+	if faults.LookHasty {
 		return true
 	}
 	latest := m.config.Clock.Now().Add(m.config.Timing.RenewDeadline / 2)
@@ -160,7 +160,7 @@ func (m *Member) lookAt(ctx context.Context, seen []election.Observation, r *sha
 	found := others{all: m.overlapping(seen, plan, r.shard.ID, r.extent)}
 	for _, o := range found.all {
 		switch {
-		case m.isHeld(o, now) && !plant.AncestorsIgnored:
+		case m.isHeld(o, now) && !faults.PredecessorsIgnored:
 			found.rivals = append(found.rivals, o)
 		case o.Holder != "":
 			found.dead = append(found.dead, o)

@@ -29,7 +29,7 @@ type Member struct {
 	covers      covers
 	// catalogue is what it says of its build on its Lease.
 	catalogue   string
-	wishes      atomic.Pointer[assignment.Assignment]
+	assignment  atomic.Pointer[assignment.Assignment]
 	prospects   prospects
 	fencing     *fencing
 	leaderLocks *leaderLocks
@@ -40,8 +40,8 @@ type Member struct {
 	slots chan struct{}
 	lists lists
 	// started is set once the member may claim.
-	started atomic.Bool
-	pulse   pulse
+	started  atomic.Bool
+	watchdog watchdog
 	// memory is what it says of its memory on its Lease; nil for nothing.
 	memory atomic.Pointer[string]
 	// use is likewise what it says of what it uses.
@@ -103,7 +103,7 @@ func New(c Config) (*Member, error) {
 		c.Observe = func(Event) {}
 	}
 	m := &Member{config: c, runners: newRunners(), catalogue: c.Catalogue.Known().String(), incarnation: election.NewIncarnation(c.Member), slots: make(chan struct{}, c.Handoffs), fencing: newFencing(), stopping: stopping{stilled: make(chan struct{}, 1)}, journal: newJournal(c.Fleet, c.Clock)}
-	m.wishes.Store(&assignment.Assignment{})
+	m.assignment.Store(&assignment.Assignment{})
 	var err error
 	m.observer, err = election.NewObserver(election.ObserverConfig{Fleet: c.Fleet, Extra: c.LeaderLocks, Client: c.Leases, Clock: c.Clock})
 	if err != nil {
@@ -134,7 +134,7 @@ func New(c Config) (*Member, error) {
 func (m *Member) Incarnation() string { return m.incarnation }
 
 // Assignment returns which member should own which shard, as this member sees it.
-func (m *Member) Assignment() assignment.Assignment { return *m.wishes.Load() }
+func (m *Member) Assignment() assignment.Assignment { return *m.assignment.Load() }
 
 // Run takes part in the fleet until ctx ends, and then leaves it in order. It
 // returns an error when the member's Lease was lost.
@@ -223,7 +223,7 @@ func (m *Member) lead(ctx context.Context) error {
 	m.runners.all.Go(func() { planner.run(claimCtx) })
 	m.runners.all.Go(func() { m.tellMemory(claimCtx) })
 	m.stopping.begin()
-	m.wishUntilDone(ctx, claimCtx, func() bool { return false })
+	m.assignUntilDone(ctx, claimCtx, func() bool { return false })
 	// First out of the roster, so that others prepare for what is to be handed over.
 	m.membership.Leave()
 	m.handOver(context.WithoutCancel(ctx), claimCtx)
@@ -242,7 +242,7 @@ func (m *Member) handOver(ctx, claimCtx context.Context) {
 	done := make(chan struct{})
 	defer close(done)
 	waiting.Go(func() { afterOrDone(timer, done, cancel) })
-	m.wishUntilDone(ctx, claimCtx, func() bool {
+	m.assignUntilDone(ctx, claimCtx, func() bool {
 		return !slices.ContainsFunc(m.runners.list(), func(r *shardRunner) bool { return r.claimant.Claim() != nil })
 	})
 }

@@ -14,18 +14,18 @@ func (r *shardRunner) observe(e election.Event) {
 	event := Event{Event: e, ID: r.shard.ID}
 	switch e.Type {
 	case election.EventAsked:
-		r.tenure.askedOf(e.Holder, now.Add(-e.Duration))
+		r.term.askedOf(e.Holder, now.Add(-e.Duration))
 	case election.EventAcquired:
 		if claim := r.claimant.Claim(); claim != nil {
-			r.tenure.acquire(m.incarnation, claim, e.Duration, r.born, now, m.leaves)
+			r.term.acquire(m.incarnation, claim, e.Duration, r.born, now, m.leaves)
 		}
 	case election.EventStarted:
-		r.tenure.start()
+		r.term.start()
 	case election.EventDraining:
-		r.tenure.askedToStop(now)
+		r.term.askedToStop(now)
 	case election.EventEnded:
-		r.tenure.end(e.Reason, now)
-		if a := r.tenure.abandon(e.Term, false); a != nil {
+		r.term.end(e.Reason, now)
+		if a := r.term.abandon(e.Term, false); a != nil {
 			defer r.conclude(EventAbandoned, e.Term, a, nil)
 		}
 	case election.EventReleased:
@@ -46,22 +46,22 @@ func (m *Member) leaves(incarnation string) bool {
 // handover says how the shard was given away that has just been released.
 func (r *shardRunner) handover() *Handover {
 	m := r.member
-	h := &Handover{Why: WhyUnwanted, To: m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID)).NextHolder()}
-	h.Drain, h.Overdue = r.tenure.drained()
+	h := &Handover{Reason: ReasonUnwanted, To: m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID)).NextHolder()}
+	h.Drain, h.Overdue = r.term.drained()
 	switch plan := m.inForce.Load(); {
 	case !plan.has(r.shard.ID, r.extent):
-		h.Why, h.To = WhyPlan, ""
+		h.Reason, h.To = ReasonPlan, ""
 	case m.membership.State() == election.MemberLeaving:
-		h.Why = WhyLeaving
+		h.Reason = ReasonLeaving
 	case h.To != "":
-		h.Why = WhyRebalance
+		h.Reason = ReasonRebalance
 	}
 	return h
 }
 
 // ran says that the shard's controllers run, once a term.
 func (r *shardRunner) ran(term int32) {
-	if a := r.tenure.run(term, r.member.config.Clock.Now()); a != nil {
+	if a := r.term.run(term, r.member.config.Clock.Now()); a != nil {
 		r.conclude(EventRunning, term, a, nil)
 	}
 }
@@ -69,7 +69,7 @@ func (r *shardRunner) ran(term int32) {
 // conclude says what has become of an acquisition.
 func (r *shardRunner) conclude(kind election.EventType, term int32, a *Acquisition, err error) {
 	m := r.member
-	if m.config.Forgets != nil && kind == EventRunning && a.Why != WhyNew {
+	if m.config.Forgets != nil && kind == EventRunning && a.Reason != ReasonNew {
 		for _, name := range slices.Sorted(slices.Values(r.extent.Controllers)) {
 			if m.config.Forgets(name) {
 				a.Forgot = append(a.Forgot, name)
@@ -86,7 +86,7 @@ func (r *shardRunner) refuse(term int32, err error) {
 	if errors.Is(err, errNotInPlan) {
 		r.shun()
 	}
-	if a := r.tenure.abandon(term, true); a != nil {
+	if a := r.term.abandon(term, true); a != nil {
 		r.conclude(EventRefused, term, a, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -260,7 +260,7 @@ func (m *Member) liveShard(now time.Time) election.Observation {
 
 // writePlan writes the plan on its Lease as that was read, nil if there is none, and takes in what it has written.
 func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, plan shard.Plan) error {
-	if plant.GenerationKept && plan.Generation > 1 {
+	if faults.GenerationKept && plan.Generation > 1 {
 		plan.Generation--
 	}
 	next, err := leaseapi.WithPlan(m.config.Fleet, lease, plan)

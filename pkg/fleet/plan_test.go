@@ -227,18 +227,18 @@ func TestPlanGoesBack(t *testing.T) {
 	})
 }
 
-// TestStoppedAsItInherits: a claim that ends between the moment in which what it inherits is ready
+// TestStoppedAsItSucceeds: a claim that ends between the moment in which its predecessors are gone
 // and the one in which its work begins leaves nothing behind.
-func TestStoppedAsItInherits(t *testing.T) {
+func TestStoppedAsItSucceeds(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		var a *process
-		var armed, inherited atomic.Bool
+		var armed, succeeded atomic.Bool
 		a = s.launch("a", func(c *Config) {
 			observe := c.Observe
 			c.Observe = func(e Event) {
 				observe(e)
 				if e.Type == EventBegun && armed.CompareAndSwap(true, false) {
-					inherited.Store(true)
+					succeeded.Store(true)
 					a.stop()
 					synctest.Wait() // the claim has been asked to stop
 				}
@@ -248,8 +248,8 @@ func TestStoppedAsItInherits(t *testing.T) {
 		armed.Store(true)
 		s.apply(s.next(func(r *shard.Ring) { split(r, 1) }))
 		<-a.ended
-		if left := s.counts().fakeWorks; !inherited.Load() || left > 0 {
-			t.Errorf("stopped as it inherited: %t; %d instances are left", inherited.Load(), left)
+		if left := s.counts().fakeWorks; !succeeded.Load() || left > 0 {
+			t.Errorf("stopped as it succeeded: %t; %d instances are left", succeeded.Load(), left)
 		}
 	})
 }

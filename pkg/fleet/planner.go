@@ -59,7 +59,7 @@ func (m *Member) newPlanner() (*planner, error) {
 
 // run plans whenever nobody else does, and nobody of a newer build is there, until ctx ends.
 func (p *planner) run(ctx context.Context) {
-	p.claimant.SetWish(election.Want)
+	p.claimant.SetDesired(election.Held)
 	var claiming sync.WaitGroup
 	defer claiming.Wait()
 	claiming.Go(func() { p.claimant.Run(ctx) })
@@ -74,11 +74,11 @@ func (p *planner) run(ctx context.Context) {
 	})
 	defer stop()
 	for ctx.Err() == nil {
-		wish := election.Want
+		desired := election.Held
 		if m.yields(m.Roster()) {
-			wish = election.Leave
+			desired = election.Released
 		}
-		p.claimant.SetWish(wish)
+		p.claimant.SetDesired(desired)
 		m.await(ctx, changed, m.config.Timing.LeaseDuration)
 	}
 }
@@ -166,10 +166,10 @@ func (p *planner) astray(now time.Time) (generation int64, found bool) {
 
 // settled tells whether the last change of plan is done and every shard of the ring is where it is to be: a change at a time.
 func (m *Member) settled(ring shard.Ring, now time.Time) bool {
-	plan, wishes := m.inForce.Load(), m.Assignment()
+	plan, assignment := m.inForce.Load(), m.Assignment()
 	for _, id := range ring.IDs() {
 		lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id))
-		if !m.isHeld(lease, now) || lease.Annotations[leaseapi.ReadyAnnotation] != "" || election.MemberOf(lease.Holder) != wishes.Owner(id) {
+		if !m.isHeld(lease, now) || lease.Annotations[leaseapi.ReadyAnnotation] != "" || election.MemberOf(lease.Holder) != assignment.Owner(id) {
 			return false
 		}
 	}

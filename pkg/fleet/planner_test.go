@@ -140,7 +140,7 @@ func TestPlannerBalances(t *testing.T) {
 // give way at once where it goes. Nothing is moved when that is done.
 func TestPlannerWeighsGroups(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
-		s.plan.Rings[1].Shards[0].Beside = "nodes" // garbage
+		s.plan.Rings[1].Shards[0].ColocateWith = "nodes" // garbage
 		s.weights = map[string]int64{"group nodes": 3000}
 		for i := range 300 {
 			s.weights[fmt.Sprintf("team-%03d", i)] = 30

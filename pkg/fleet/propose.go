@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -55,8 +55,8 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	observations := m.observer.List()
 	roster := election.RosterFrom(m.config.Fleet, observations, m.config.Timing.LeaseDuration, now)
 	members := leaseapi.Stayers(leaseapi.KnownMembers(m.config.Fleet, observations), roster, ring)
-	wishes := m.Assignment()
-	carrier := func(id shard.ID) string { return wishes.Carrier(plan, id) }
+	assignment := m.Assignment()
+	carrier := func(id shard.ID) string { return assignment.Carrier(plan, id) }
 	weights, complete := leaseapi.WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, carrier)
 	if !complete {
 		return change{}, false
@@ -64,7 +64,7 @@ func (p *planner) propose(ctx context.Context, plan shard.Plan, ring shard.Ring,
 	return p.decide(ctx, outlook{
 		plan: plan, ring: ring, members: members, weights: weights,
 		newest: keepNewest(plan, ring.Name, roster),
-		judgeable: slices.Equal(wishes.MembersOf(ring.Name), members) &&
+		judgeable: slices.Equal(assignment.MembersOf(ring.Name), members) &&
 			(weights.PerObject == 0 || weights.Whole),
 	}, now)
 }
@@ -86,7 +86,7 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 		p.content[o.ring.Name] = last
 	}
 	urgent := sync.OnceValue(func() bool { return p.isUrgent(o) })
-	if due := now.Sub(p.last) >= p.member.config.Replanning.Interval || plant.ReplanRestless; !due {
+	if due := now.Sub(p.last) >= p.member.config.Replanning.Interval || faults.ReplanRestless; !due {
 		same := slices.Equal(last.weights.Census, o.weights.Census) &&
 			maps.Equal(last.weights.Carried, o.weights.Carried)
 		if same || !urgent() {
@@ -98,7 +98,7 @@ func (p *planner) decide(ctx context.Context, o outlook, now time.Time) (change,
 		}
 	}
 	keep := o.newest
-	if !urgent() && !plant.ReplanRestless {
+	if !urgent() && !faults.ReplanRestless {
 		keep = keep.and(p.resting(o.ring, o.members, now))
 	}
 	proposal, worth, err := p.around(ctx, o, keep)
@@ -171,7 +171,7 @@ func (p *planner) isUrgent(o outlook) bool {
 func unsettled(ring shard.Ring, members []string) int {
 	homes, n := map[string]bool{}, 0
 	for _, s := range ring.Shards {
-		homes[s.Belongs()] = true
+		homes[s.PreferredMember()] = true
 		if s.Pin == "" && s.Home != "" && !slices.Contains(members, s.Home) {
 			n++
 		}

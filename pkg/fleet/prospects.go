@@ -17,16 +17,16 @@ type prospects struct {
 	// crew are the incarnations that will be active then, and since is when they became these.
 	crew  []string
 	since time.Time
-	// wishes are those for the last crew that was the same for a while; there are none at first.
-	wishes assignment.Assignment
+	// assignment is that for the last crew that was the same for a while; empty at first.
+	assignment assignment.Assignment
 }
 
 // settling is how long the roster must have been the same before a member that waits for the leader
 // locks prepares by it.
 func (m *Member) settling() time.Duration { return 2 * m.config.Timing.RetryPeriod }
 
-// look computes the wishes for a roster in which those that are joining count as active, if its members have been the same
-// for so long. What is prepared by the last ones is kept until then.
+// look computes the assignment for a roster in which those that are joining count as active, if its
+// members have been the same for so long. What is prepared by the last one is kept until then.
 func (p *prospects) look(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, now time.Time, settling time.Duration) {
 	var crew []string
 	for _, name := range roster.Active() {
@@ -39,8 +39,8 @@ func (p *prospects) look(plan shard.Plan, roster election.Roster, known []electi
 	if now.Sub(p.since) < settling {
 		return
 	}
-	// That the plan can be placed, the wishes of the moment have shown.
-	if w, err := assignment.Of(plan, roster, known, holders, p.wishes); err == nil {
-		p.wishes = w
+	// That the plan can be placed, the assignment of the moment has shown.
+	if a, err := assignment.Of(plan, roster, known, holders, p.assignment); err == nil {
+		p.assignment = a
 	}
 }

@@ -44,7 +44,7 @@ func (p *planner) retire(ctx context.Context, now time.Time) bool {
 }
 
 // retirable returns the Leases of shards that no plan has any more, that nobody holds, and that no
-// shard inherits from any more; none while any shard is not where it is to be.
+// shard waits for any more; none while any shard is not where it is to be.
 func (m *Member) retirable(now time.Time) []election.Observation {
 	plan := m.inForce.Load()
 	var old []election.Observation

@@ -85,7 +85,8 @@ func (c *clinging) Update(ctx context.Context, lease *coordinationv1.Lease, opts
 	return c.Client.Update(ctx, lease, opts)
 }
 
-// TestNothingIsRetiredWhileAnythingMoves has somebody hold what is in no plan: heirs may need any Lease.
+// TestNothingIsRetiredWhileAnythingMoves has somebody hold what is in no plan: successors may need
+// any Lease.
 func TestNothingIsRetiredWhileAnythingMoves(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
@@ -31,7 +31,8 @@ type shardRunner struct {
 	cancel context.CancelFunc
 	// plan is the last one in force that had the shard.
 	plan atomic.Pointer[inForce]
-	// ready is the term in which everything is prepared and the shard waits for those that it inherits from; 0 otherwise.
+	// ready is the term in which everything is prepared and the shard waits for its predecessors; 0
+	// otherwise.
 	ready atomic.Int32
 	// shunned is the plan on its Lease without which the shard was found, when it was claimed.
 	shunned atomic.Pointer[string]
@@ -43,12 +44,12 @@ type shardRunner struct {
 	takes atomic.Pointer[leaseapi.ShardMemory]
 	// counted is how many objects and namespaces that was.
 	counted atomic.Pointer[Counted]
-	// running tells whether the work has been started and has not returned, up whether its controllers run, inherits whether
-	// it waits for shards of an older plan.
-	running, up, inherits atomic.Bool
-	// tenure is how the shard came here and goes; born is when the runner was made.
-	tenure tenure
-	born   time.Time
+	// running tells whether the work has been started and has not returned, up whether its
+	// controllers run, waits whether its predecessors must be released first.
+	running, up, waits atomic.Bool
+	// term is how the shard came here and goes; born is when the runner was made.
+	term termRecord
+	born time.Time
 	// owned tells whether this member is to own the shard, wanted whether another one
 	// holds it meanwhile, standby whether this member would own it if its holder failed.
 	// changed is told of each change.
@@ -86,7 +87,7 @@ func (m *Member) newShardRunner(s shard.Shard, plan *inForce) (*shardRunner, err
 	return r, err
 }
 
-// run claims and prepares as wished until ctx ends, and returns when all of it has ended.
+// run claims and prepares as assigned until ctx ends, and returns when all of it has ended.
 func (r *shardRunner) run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { r.claimant.Run(ctx) })
@@ -110,7 +111,7 @@ func (r *shardRunner) annotations() map[string]string {
 	if r.shard.Namespaced() {
 		a[leaseapi.RangeAnnotation] = r.shard.Range.String()
 	}
-	if term := r.ready.Load(); term > 0 && !plant.ReadyUnsaid {
+	if term := r.ready.Load(); term > 0 && !faults.ReadyUnsaid {
 		a[leaseapi.ReadyAnnotation] = strconv.Itoa(int(term))
 	}
 	if term := r.runs.Load(); term > 0 {
@@ -118,7 +119,7 @@ func (r *shardRunner) annotations() map[string]string {
 	}
 	if claim := r.claimant.Claim(); claim != nil {
 		a[election.StoppedAnnotation] = ""
-		if d, stopped := r.tenure.overdue(claim.Term(), r.member.config.Clock.Now()); stopped {
+		if d, stopped := r.term.overdue(claim.Term(), r.member.config.Clock.Now()); stopped {
 			a[election.StoppedAnnotation] = election.StoppedText(claim.Term(), d)
 		}
 	}
@@ -134,7 +135,7 @@ func (r *shardRunner) annotations() map[string]string {
 // leave returns what to leave on the Lease of a term for the next holder.
 func (r *shardRunner) leave(term int32) map[string]string {
 	left := map[string]string{}
-	if d, known := r.tenure.unrun(term, r.member.config.Clock.Now()); known {
+	if d, known := r.term.unrun(term, r.member.config.Clock.Now()); known {
 		left[election.StoppedAnnotation] = election.StoppedText(term, d)
 	}
 	if writes := r.writes.Load(); writes != nil {
@@ -143,9 +144,9 @@ func (r *shardRunner) leave(term int32) map[string]string {
 	return left
 }
 
-// wish says what the claimant is to want, and what there is to prepare for.
-func (r *shardRunner) wish(wish election.Wish, owned, wanted, standby bool) {
-	r.claimant.SetWish(wish)
+// assign says which state the claim is to reach, and what there is to prepare for.
+func (r *shardRunner) assign(desired election.Desired, owned, wanted, standby bool) {
+	r.claimant.SetDesired(desired)
 	changed := r.owned.Swap(owned) != owned
 	changed = r.standby.Swap(standby) != standby || changed
 	if r.wanted.Swap(wanted) != wanted || changed {
@@ -164,12 +165,12 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	ctx = klog.NewContext(ctx, logger)
 	r.writes.Store(&fence.Writes{Term: claim.Term(), Shared: true}) // until it is known
 	defer func() {
-		if a := r.tenure.abandon(claim.Term(), true); a != nil {
+		if a := r.term.abandon(claim.Term(), true); a != nil {
 			r.conclude(EventAbandoned, claim.Term(), a, nil)
 		}
 	}()
 	found, err := r.member.look(ctx, r)
-	r.tenure.bereave(found.dead)
+	r.term.succeedDead(found.dead)
 	// Even if the shard may not run here: whoever has it next finds that it was released.
 	fenced := r.fenceOff(ctx, claim, append(found.dead, claim.Before()))
 	if err != nil && ctx.Err() == nil {
@@ -184,7 +185,7 @@ func (r *shardRunner) work(ctx context.Context, claim *election.Claim) {
 	var prepared *preparation
 	var unheld time.Time
 	if len(found.rivals) > 0 {
-		if prepared, err = r.inherit(ctx, claim, found.rivals); err != nil {
+		if prepared, err = r.awaitPredecessors(ctx, claim, found.rivals); err != nil {
 			r.refuse(claim.Term(), err)
 			return
 		}
@@ -232,9 +233,9 @@ func (r *shardRunner) once(ctx context.Context, claim *election.Claim, p *prepar
 		p.discard()
 		return nil // asked to stop while it was built
 	}
-	p.stopped = func() { r.tenure.stop(claim.Term(), m.config.Clock.Now()) }
+	p.stopped = func() { r.term.stop(claim.Term(), m.config.Clock.Now()) }
 	defer p.closeFence()
-	r.tenure.resume(claim.Term())
+	r.term.resume(claim.Term())
 	p.fence.Open(claim)
 	if !claim.Valid(m.config.Clock.Now()) {
 		p.discard()
@@ -273,11 +274,11 @@ func (r *shardRunner) boundDrain(ctx context.Context, claim *election.Claim, p *
 	case <-p.closed:
 		return
 	}
-	if plant.DrainUnbounded {
+	if faults.DrainUnbounded {
 		return
 	}
 	afterOrDone(r.member.config.Clock.NewTimer(r.member.config.HandoffTimeout), p.closed, func() {
-		r.tenure.overrun(claim.Term())
+		r.term.overrun(claim.Term())
 		p.closeFence()
 		if claim.Context().Err() == nil {
 			r.claimant.Touch() // the Lease says so

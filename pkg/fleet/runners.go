@@ -59,19 +59,19 @@ func (rs *runners) startLocked(ctx context.Context, r *shardRunner) {
 }
 
 // follow has a runner for every shard in the plan, and ends those of other shards as soon as they can be spared: at once if
-// nothing runs, else when every shard that inherits from them is ready.
+// nothing runs, else when all their successors are ready.
 func (m *Member) follow(ctx, claimCtx context.Context, observations []election.Observation, now time.Time) {
 	plan := m.inForce.Load()
-	heirs := sync.OnceValue(func() func(shard.Extent) bool { return m.heirs(observations, plan, now) })
+	ready := sync.OnceValue(func() func(shard.Extent) bool { return m.successorsReady(observations, plan, now) })
 	for _, r := range m.runners.list() {
 		switch {
 		case r.plan.Load() == plan:
 		case plan.has(r.shard.ID, r.extent):
 			r.plan.Store(plan)
-		case !r.running.Load() || heirs()(r.extent):
+		case !r.running.Load() || ready()(r.extent):
 			r.cancel()
 		default:
-			klog.FromContext(ctx).V(2).Info("Waiting for the heirs of a shard that is not in the plan any more", "shard", r.shard.ID)
+			klog.FromContext(ctx).V(2).Info("Waiting for the successors of a shard that is not in the plan any more", "shard", r.shard.ID)
 		}
 	}
 	m.runners.mu.Lock()
@@ -96,8 +96,8 @@ func (m *Member) follow(ctx, claimCtx context.Context, observations []election.O
 
 // releaseStraysLocked releases the Leases of shards that are not in the plan, that name this incarnation, and of which no runner
 // knows: an acquisition that nobody waited for any more was carried out all the same. A holder that lives by its heartbeat has
-// them for as long as that goes on, so what inherits from them would wait for ever. A claim that does not know of having asked
-// for its Lease lets that stand still for a lease duration first.
+// them for as long as that goes on, so their successors would wait for ever. A claim that does not
+// know of having asked for its Lease lets that stand still for a lease duration first.
 func (m *Member) releaseStraysLocked(ctx, claimCtx context.Context, plan *inForce, observations []election.Observation) {
 	for _, o := range observations {
 		if o.Holder != m.incarnation || !m.isShard(o) {

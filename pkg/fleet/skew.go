@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
@@ -125,7 +125,7 @@ const EventLacking election.EventType = "lacking"
 // all is calm, unless some member cannot run what it knows.
 func (p *planner) adapt(ctx context.Context, lease election.Observation, now time.Time) bool {
 	m := p.member
-	if m.catalogue == "" || plant.AdaptNever {
+	if m.catalogue == "" || faults.AdaptNever {
 		return false
 	}
 	plan := m.inForce.Load()
@@ -171,7 +171,8 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 }
 
 // starting reports whether a shard is held and does not run yet. Its holder gives it up when it is not in the plan any more, and
-// its heirs are not there so soon: a member that has just started waits for a lease duration before it creates a Lease.
+// its successors are not there so soon: a member that has just started waits for a lease duration
+// before it creates a Lease.
 func (p *planner) starting(plan shard.Plan, now time.Time) bool {
 	m := p.member
 	return slices.ContainsFunc(plan.Shards(), func(s shard.Shard) bool {

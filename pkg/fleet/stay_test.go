@@ -12,7 +12,7 @@ import (
 // moves only when its own member goes.
 func TestBoundGroupsStay(t *testing.T) {
 	inBubble(t, 6, func(t *testing.T, s *world) {
-		s.plan.Rings[1].Shards[0].Beside = "nodes" // garbage
+		s.plan.Rings[1].Shards[0].ColocateWith = "nodes" // garbage
 		processes := map[string]*process{}
 		nodes, garbage := shard.ID{Ring: "cluster", Name: "nodes"}, shard.ID{Ring: "cluster", Name: "garbage"}
 		holder := func() string { return election.MemberOf(s.working()[nodes].incarnation) }

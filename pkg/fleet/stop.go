@@ -237,7 +237,7 @@ func (m *Member) standStill(ctx context.Context) {
 		if works, now := m.stopping.resume(); works {
 			if now {
 				m.membership.Touch()
-				m.rewish()
+				m.reassign()
 			}
 			own := m.observer.Get(election.MemberLease(m.config.Fleet, m.config.Member))
 			if own.Holder != m.incarnation || own.Annotations[leaseapi.StillAnnotation] == "" {
@@ -248,8 +248,8 @@ func (m *Member) standStill(ctx context.Context) {
 	}
 }
 
-// rewish has the wishes computed again.
-func (m *Member) rewish() {
+// reassign has the assignment computed again.
+func (m *Member) reassign() {
 	select {
 	case m.runners.left <- struct{}{}:
 	default:

@@ -118,7 +118,7 @@ func TestStopAndStart(t *testing.T) {
 				t.Errorf("%s: live: %v, stopped: %v", m.config.Member, err, m.Stopped())
 			}
 			for _, state := range m.Shards() {
-				if state.Owner != "" || state.Owned || state.Stage != StageNone {
+				if state.Owner != "" || state.Owned || state.State != StateNone {
 					t.Errorf("%s: %+v", m.config.Member, state)
 				}
 			}

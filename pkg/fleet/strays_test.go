@@ -10,7 +10,7 @@ import (
 )
 
 // TestStrayAcquisitionIsReleased has a Lease of a shard that is not in the plan name a live member, as an acquisition does that
-// is carried out after nobody waits for it any more. What inherits from it gets it all the same.
+// is carried out after nobody waits for it any more. Its successor gets it all the same.
 func TestStrayAcquisitionIsReleased(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)

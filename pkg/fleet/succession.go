@@ -38,9 +38,9 @@ func stripsOf(shards []shard.Shard, extents map[shard.ID]shard.Extent) []strip {
 	return strips
 }
 
-// heirsOf calls yield with the index of each shard that covers some of the same, until that returns
-// false.
-func (f *inForce) heirsOf(c leaseapi.Cover) iter.Seq[int] {
+// successorsOf calls yield with the index of each shard that covers some of the same, until that
+// returns false.
+func (f *inForce) successorsOf(c leaseapi.Cover) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for _, st := range f.strips {
 			if !c.Any && !slices.ContainsFunc(c.Controllers, func(name string) bool { return slices.Contains(st.controllers, name) }) {
@@ -64,12 +64,12 @@ func (f *inForce) heirsOf(c leaseapi.Cover) iter.Seq[int] {
 	}
 }
 
-// heirs returns a function that reports whether all heirs of what a shard covers, which is not in
-// the plan, wait for nothing but the release, or run already because somebody has meddled with
-// Leases. Heirs linked through shared ancestors count too. Then the shard can be drained, and none
-// of its parts is without a holder for long.
-func (m *Member) heirs(leases []election.Observation, plan *inForce, now time.Time) func(shard.Extent) bool {
-	// Shards that inherit from the same one wait for each other: of each set, first is the
+// successorsReady returns a function that reports whether all successors of what a shard covers,
+// which is not in the plan, wait for nothing but the release, or run already because somebody has
+// meddled with Leases. Successors linked through shared predecessors count too. Then the shard can
+// be drained, and none of its parts is without a holder for long.
+func (m *Member) successorsReady(leases []election.Observation, plan *inForce, now time.Time) func(shard.Extent) bool {
+	// Shards with a common predecessor wait for each other: of each set, first is the
 	// smallest.
 	first := make([]int, len(plan.shards))
 	for i := range first {
@@ -91,7 +91,7 @@ func (m *Member) heirs(leases []election.Observation, plan *inForce, now time.Ti
 			continue
 		}
 		last := -1
-		for i := range plan.heirsOf(says) {
+		for i := range plan.successorsOf(says) {
 			if last >= 0 {
 				a, b := find(last), find(i)
 				first[max(a, b)] = min(a, b)
@@ -106,7 +106,7 @@ func (m *Member) heirs(leases []election.Observation, plan *inForce, now time.Ti
 		}
 	}
 	return func(extent shard.Extent) bool {
-		for i := range plan.heirsOf(leaseapi.Cover{Extent: extent}) {
+		for i := range plan.successorsOf(leaseapi.Cover{Extent: extent}) {
 			if late[find(i)] {
 				return false
 			}

@@ -19,19 +19,19 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// closure is what [Member.heirs] says, found step by step from one shard: its heirs, what else
-// these inherit from, the heirs of that, and so on.
+// closure is what [Member.successorsReady] says, found step by step from one shard: its successors,
+// their other predecessors, the successors of these, and so on.
 func closure(m *Member, leases []election.Observation, plan *inForce, now time.Time, extent shard.Extent) bool {
-	heirs, seen := map[shard.ID]bool{}, map[string]bool{}
+	successors, seen := map[shard.ID]bool{}, map[string]bool{}
 	covers := []leaseapi.Cover{{Extent: extent}}
 	for len(covers) > 0 {
 		from := covers[0]
 		covers = covers[1:]
 		for id, extent := range plan.extents {
-			if heirs[id] || !from.Overlaps(extent) {
+			if successors[id] || !from.Overlaps(extent) {
 				continue
 			}
-			heirs[id] = true
+			successors[id] = true
 			if !m.isReady(m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id)), now) {
 				return false
 			}
@@ -63,14 +63,14 @@ func randomRanges(random *rand.Rand, n int) []shard.Range {
 	return append(ranges, shard.Range{Start: start})
 }
 
-// TestHeirsAreFoundTogether holds what is found for all shards at once against what each would find
-// for itself, among random plans and Leases.
-func TestHeirsAreFoundTogether(t *testing.T) {
+// TestSuccessorsAreFoundTogether holds what is found for all shards at once against what each would
+// find for itself, among random plans and Leases.
+func TestSuccessorsAreFoundTogether(t *testing.T) {
 	spared, kept := 0, 0
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		m, leases, plan, old := successionWorld(t, random)
-		all := m.heirs(leases, plan, journalStart)
+		all := m.successorsReady(leases, plan, journalStart)
 		for _, extent := range old {
 			want := closure(m, leases, plan, journalStart, extent)
 			if got := all(extent); got != want {
@@ -176,8 +176,8 @@ func successionWorld(t *testing.T, random *rand.Rand) (*Member, []election.Obser
 	return m, m.observer.List(), newInForce(next), old
 }
 
-// BenchmarkHeirs is what a member does at each event while all ranges are replaced.
-func BenchmarkHeirs(b *testing.B) {
+// BenchmarkSuccessors is what a member does at each event while all ranges are replaced.
+func BenchmarkSuccessors(b *testing.B) {
 	for _, n := range []int{300, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			m, plan, all := coversWorld(b, n)
@@ -195,7 +195,7 @@ func BenchmarkHeirs(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if m.heirs(slices.Clone(all), next, journalStart)(shard.Extent{Range: cut[0], Controllers: ring.Controllers}) {
+				if m.successorsReady(slices.Clone(all), next, journalStart)(shard.Extent{Range: cut[0], Controllers: ring.Controllers}) {
 					b.Fatal("nobody is ready")
 				}
 			}

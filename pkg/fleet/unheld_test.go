@@ -73,9 +73,10 @@ func TestUnheldWhileWaitingForLeaderLock(t *testing.T) {
 	})
 }
 
-// TestUnheldOfAncestors goes back to a plan whose shards nobody has held for long, as a member that takes nothing over from who is
-// alive has seen, while one of the plan between was held until just now.
-func TestUnheldOfAncestors(t *testing.T) {
+// TestUnheldOfPredecessors goes back to a plan whose shards nobody has held for long, as a member
+// that takes nothing over from who is alive has seen, while one of the plan between was held until
+// just now.
+func TestUnheldOfPredecessors(t *testing.T) {
 	for name, lost := range map[string]bool{"all writes are known": false, "one is not": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 4, func(t *testing.T, s *world) {

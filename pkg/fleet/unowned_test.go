@@ -38,16 +38,16 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 	id := shard.ID{Ring: "namespaces", Name: "00"}
 	lease := leaseapi.ShardLease("flotilla", id)
 	for name, tc := range map[string]struct {
-		move  func(s *world, a *wedgedProcess)
-		heirs []shard.ID
-		why   Why
+		move       func(s *world, a *wedgedProcess)
+		successors []shard.ID
+		why        Reason
 	}{
-		"drained": {func(s *world, _ *wedgedProcess) { s.drain("a", "x"); s.drain("b", "") }, []shard.ID{id}, WhyRebalance},
-		"stopped": {func(s *world, a *wedgedProcess) { s.drain("b", ""); a.stop() }, []shard.ID{id}, WhyLeaving},
+		"drained": {func(s *world, _ *wedgedProcess) { s.drain("a", "x"); s.drain("b", "") }, []shard.ID{id}, ReasonRebalance},
+		"stopped": {func(s *world, a *wedgedProcess) { s.drain("b", ""); a.stop() }, []shard.ID{id}, ReasonLeaving},
 		"another plan": {func(s *world, _ *wedgedProcess) {
 			s.drain("b", "")
 			s.apply(s.next(func(r *shard.Ring) { split(r, 0) }))
-		}, []shard.ID{{Ring: "namespaces", Name: "g2-00"}, {Ring: "namespaces", Name: "00b"}}, WhyPlan},
+		}, []shard.ID{{Ring: "namespaces", Name: "g2-00"}, {Ring: "namespaces", Name: "00b"}}, ReasonPlan},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 2, func(t *testing.T, s *world) {
@@ -74,12 +74,12 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 				}
 				a.free()
 				pass(20 * time.Second)
-				for _, heir := range tc.heirs {
-					got := s.acquisition(heir)
-					if got.How != HowHandoff || got.Why != tc.why {
-						t.Errorf("%s came by %s/%s, want %s/%s", heir, got.How, got.Why, HowHandoff, tc.why)
+				for _, successor := range tc.successors {
+					got := s.acquisition(successor)
+					if got.How != HowHandoff || got.Reason != tc.why {
+						t.Errorf("%s came by %s/%s, want %s/%s", successor, got.How, got.Reason, HowHandoff, tc.why)
 					}
-					within(t, "unowned time of "+heir.String(), got.Unowned, linger-5*time.Second)
+					within(t, "unowned time of "+successor.String(), got.Unowned, linger-5*time.Second)
 				}
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -111,8 +111,8 @@ func TestUnownedOfAProcessThatHadToEnd(t *testing.T) {
 		a.client.Block()
 		pass(30 * time.Second)
 		got := s.acquisition(id)
-		if got.How != HowTakeover || got.Why != WhyOverdue || got.From != a.Incarnation() {
-			t.Errorf("%s came by %s/%s from %s, want %s/%s from %s", id, got.How, got.Why, got.From, HowTakeover, WhyOverdue, a.Incarnation())
+		if got.How != HowTakeover || got.Reason != ReasonOverdue || got.From != a.Incarnation() {
+			t.Errorf("%s came by %s/%s from %s, want %s/%s from %s", id, got.How, got.Reason, got.From, HowTakeover, ReasonOverdue, a.Incarnation())
 		}
 		// A lease duration after its last renewal, which came up to a retry period before it died,
 		// and what was before.

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 )
 
 // sink is where a source puts what it reads: it filters, stores and notifies.
@@ -44,7 +44,7 @@ func (s *sink) upsert(obj any) error {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
 	rv := resourceVersion(obj)
-	if !s.keeps(obj) || plant.DropEvent() {
+	if !s.keeps(obj) || faults.DropEvent() {
 		s.passLocked(rv)
 		return nil
 	}

@@ -74,8 +74,8 @@ func collectShards(out samples, member *fleet.Member) {
 			out.gauge(objects, float64(s.Counted.Objects), s.ID.Ring, s.ID.Name)
 			out.gauge(namespaces, float64(s.Counted.Namespaces), s.ID.Ring, s.ID.Name)
 		}
-		if s.Stage != fleet.StageNone {
-			out.gauge(shardStage, 1, s.ID.Ring, s.ID.Name, string(s.Stage))
+		if s.State != fleet.StateNone {
+			out.gauge(shardState, 1, s.ID.Ring, s.ID.Name, string(s.State))
 		}
 	}
 }
@@ -85,10 +85,10 @@ func collectRings(out samples, member *fleet.Member) {
 	if !known {
 		return
 	}
-	wishes := member.Assignment()
+	assignment := member.Assignment()
 	for _, ring := range plan.Rings {
-		out.gauge(ringMembers, float64(len(wishes.MembersOf(ring.Name))), ring.Name)
-		out.gauge(ringHash, 1, ring.Name, wishes.Digest(ring.Name))
+		out.gauge(ringMembers, float64(len(assignment.MembersOf(ring.Name))), ring.Name)
+		out.gauge(ringHash, 1, ring.Name, assignment.Digest(ring.Name))
 		out.gauge(ringShards, float64(len(ring.Shards)), ring.Name)
 		if ratio, counted := member.LoadRatio(ring); counted {
 			out.gauge(ringLoad, ratio, ring.Name)

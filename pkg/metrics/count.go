@@ -39,8 +39,8 @@ const (
 )
 
 const (
-	phasePrepare fleet.Phase = "prepare"
-	phaseRelease fleet.Phase = "release"
+	phasePrepare fleet.HandoffPhase = "prepare"
+	phaseRelease fleet.HandoffPhase = "release"
 )
 
 // Count counts what happens to the member: it is for fleet.Config.Observe. It does not block, and
@@ -101,7 +101,7 @@ func (m *Metrics) countShard(e fleet.Event) {
 // countAcquisition counts one that has come to its end.
 func (m *Metrics) countAcquisition(e fleet.Event) {
 	a := e.Acquisition
-	m.acquisitions.WithLabelValues(e.ID.Ring, string(a.How), string(a.Why), string(e.Type)).Inc()
+	m.acquisitions.WithLabelValues(e.ID.Ring, string(a.How), string(a.Reason), string(e.Type)).Inc()
 	if e.Type != fleet.EventRunning {
 		return
 	}
@@ -116,7 +116,7 @@ func (m *Metrics) countAcquisition(e fleet.Event) {
 	}
 }
 
-func (m *Metrics) observe(ring string, phase fleet.Phase, took time.Duration) {
+func (m *Metrics) observe(ring string, phase fleet.HandoffPhase, took time.Duration) {
 	m.phases.WithLabelValues(ring, string(phase)).Observe(took.Seconds())
 }
 
@@ -170,10 +170,10 @@ func (m *Metrics) kindOf(e fleet.Event) string {
 }
 
 // causes are why shards come in each way.
-var causes = map[fleet.How][]fleet.Why{
-	fleet.HowHandoff:  {fleet.WhyRebalance, fleet.WhyLeaving, fleet.WhyPlan},
-	fleet.HowTakeover: {fleet.WhyExpired},
-	fleet.HowVacant:   {fleet.WhyNew, fleet.WhyReleased},
+var causes = map[fleet.How][]fleet.Reason{
+	fleet.HowHandoff:  {fleet.ReasonRebalance, fleet.ReasonLeaving, fleet.ReasonPlan},
+	fleet.HowTakeover: {fleet.ReasonExpired},
+	fleet.HowVacant:   {fleet.ReasonNew, fleet.ReasonReleased},
 }
 
 // zero has the counters and histograms there that an alert may wait for: an increase from nothing
@@ -213,7 +213,7 @@ func (m *Metrics) zeroRings() {
 		} {
 			m.refusedWrites.WithLabelValues(ring.Name, string(reason))
 		}
-		for _, phase := range []fleet.Phase{
+		for _, phase := range []fleet.HandoffPhase{
 			phasePrepare, fleet.PhaseAsk, fleet.PhaseAcquire, fleet.PhaseCatchUp, fleet.PhaseStart,
 			fleet.PhaseDrain, phaseRelease,
 		} {

@@ -51,15 +51,15 @@ func TestCount(t *testing.T) {
 	lease := leaseapi.ShardLease("flotilla", id)
 	conflict := apierrors.NewConflict(schema.GroupResource{}, "x", nil)
 	handoff := &fleet.Acquisition{
-		How: fleet.HowHandoff, Why: fleet.WhyLeaving, Unowned: 2 * time.Second,
-		Phases: map[fleet.Phase]time.Duration{
+		How: fleet.HowHandoff, Reason: fleet.ReasonLeaving, Unowned: 2 * time.Second,
+		Phases: map[fleet.HandoffPhase]time.Duration{
 			fleet.PhaseAsk: time.Second, fleet.PhaseStart: 3 * time.Second,
 		},
 	}
 	takeover := &fleet.Acquisition{
-		How: fleet.HowTakeover, Why: fleet.WhyExpired, Unowned: 15 * time.Second,
+		How: fleet.HowTakeover, Reason: fleet.ReasonExpired, Unowned: 15 * time.Second,
 		Forgot: []string{"x", "y"},
-		Phases: map[fleet.Phase]time.Duration{fleet.PhaseStart: time.Second},
+		Phases: map[fleet.HandoffPhase]time.Duration{fleet.PhaseStart: time.Second},
 	}
 	// ofShard returns an event of the shard.
 	ofShard := func(e election.Event) fleet.Event {

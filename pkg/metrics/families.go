@@ -66,7 +66,7 @@ var (
 	shardWaiting = read("shard_waiting", gauge,
 		"1 if this member has prepared the shard and waits for shards of an older plan "+
 			"generation to be released, else 0.", "ring", "shard")
-	shardStage = read("shard_state", gauge,
+	shardState = read("shard_state", gauge,
 		"1 for where the shard stands on this member: preparing, prepared, waiting, starting, "+
 			"running, draining.", "ring", "shard", "state")
 	renewAge = read("shard_lease_renew_age_seconds", gauge,

@@ -34,7 +34,7 @@ func (cs *Circles) HomesOf(p Plan, ring string, members []string) (Placement, er
 		if hashed, err = cs.homes(r.IDs(), members); err != nil {
 			return Placement{}, err
 		}
-		if !slices.ContainsFunc(r.Shards, func(s Shard) bool { return !homeless(s) || s.Beside != "" }) {
+		if !slices.ContainsFunc(r.Shards, func(s Shard) bool { return !homeless(s) || s.ColocateWith != "" }) {
 			return hashed, nil
 		}
 	}
@@ -42,7 +42,7 @@ func (cs *Circles) HomesOf(p Plan, ring string, members []string) (Placement, er
 	out := Placement{owners: make(map[ID]string, len(r.Shards)), shards: make(map[string][]ID, len(members))}
 	for _, s := range r.Shards {
 		owner := alone(s)
-		if beside := slices.IndexFunc(r.Shards, s.goesBeside); beside >= 0 && homeless(s) {
+		if beside := slices.IndexFunc(r.Shards, s.colocatesWith); beside >= 0 && homeless(s) {
 			owner = alone(r.Shards[beside])
 		}
 		out.owners[s.ID] = owner
@@ -65,8 +65,10 @@ func (s Shard) homeAmong(members []string) string {
 	return ""
 }
 
-// goesBeside tells whether other is the group that s goes beside.
-func (s Shard) goesBeside(other Shard) bool { return s.Beside != "" && s.Beside == other.Group }
+// colocatesWith reports whether other is the group that s goes with.
+func (s Shard) colocatesWith(other Shard) bool {
+	return s.ColocateWith != "" && s.ColocateWith == other.Group
+}
 
 // Balance is how the weight of a ring lies on its members, together with what
 // they carry beside it, in objects.

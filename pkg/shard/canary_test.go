@@ -53,7 +53,7 @@ func newMixedFleet(t *testing.T, random *rand.Rand) *mixedFleet {
 	for i, group := range []string{"nodes", "volumes", "policy", "certificates"} {
 		s := Shard{ID: ID{"cluster", group}, Group: group, Controllers: []string{fmt.Sprintf("controller-%d", i)}}
 		if group == "volumes" {
-			s.Beside = "nodes"
+			s.ColocateWith = "nodes"
 		}
 		cluster.Shards = append(cluster.Shards, s)
 	}
@@ -158,7 +158,7 @@ func (f *mixedFleet) check(what string) {
 	}
 }
 
-// become makes the plan the next one: shards that are cut pass to their heirs where they are.
+// become makes the plan the next one: shards that are cut pass to their successors where they are.
 func (f *mixedFleet) become(edited Plan) {
 	f.t.Helper()
 	next, err := f.plan.Successor(edited)

@@ -177,8 +177,8 @@ func diffShards(a, b Plan) []Change {
 		case was.Pin != s.Pin || was.Home != s.Home:
 			out = append(out, Change{Kind: ChangeShardMoved, Ring: s.Ring, ID: s.ID,
 				Text: fmt.Sprintf("pin %q, home %q; was pin %q, home %q", s.Pin, s.Home, was.Pin, was.Home)})
-		case was.Beside != s.Beside:
-			out = append(out, Change{Kind: ChangeShardMoved, Ring: s.Ring, ID: s.ID, Text: fmt.Sprintf("beside %q; was %q", s.Beside, was.Beside)})
+		case was.ColocateWith != s.ColocateWith:
+			out = append(out, Change{Kind: ChangeShardMoved, Ring: s.Ring, ID: s.ID, Text: fmt.Sprintf("colocateWith %q; was %q", s.ColocateWith, was.ColocateWith)})
 		}
 	}
 	for _, s := range a.Shards() {
@@ -195,5 +195,5 @@ func describe(s Shard) string {
 	if !s.Namespaced() {
 		what = "group " + s.Group
 	}
-	return what + option(", pin ", s.Pin) + option(", home ", s.Home) + option(", beside ", s.Beside)
+	return what + option(", pin ", s.Pin) + option(", home ", s.Home) + option(", colocateWith ", s.ColocateWith)
 }

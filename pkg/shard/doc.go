@@ -37,7 +37,7 @@
 //   - Place never panics and never leaves a shard without a member as long as
 //     there is one.
 //   - What is expensive to move stays: SettleRing moves a group that is bound to
-//     another by Beside only when its member goes, or for a pin.
+//     another by ColocateWith only when its member goes, or for a pin.
 //   - Pins, then homes: HomesOf has a shard where its pin is, or else its home,
 //     while that is among the members; without pins and homes it is Homes.
 //   - The planner comes to an end: Propose on its own result, with the same
@@ -62,7 +62,7 @@
 //
 // # Non-guarantees
 //
-//   - A placement is a wish, not a right. Two members with different rosters
+//   - A placement is an assignment, not a right. Two members with different rosters
 //     compute different placements; only the shard's Lease says who may write.
 //   - The load bound counts shards, not objects. Without a planner shards are
 //     as unequal as the namespaces lie, because FNV-1a hardly spreads names that

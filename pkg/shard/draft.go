@@ -89,7 +89,7 @@ func newDraft(plan Plan, ring string, weights Weights, members []string, limits 
 		p.pinned = s.Pin != "" && contains(members, s.Pin)
 		p.resting = resting[s.ID] && s.homeAmong(members) != ""
 		p.whole = s.Pin != "" || resting[s.ID] || slices.ContainsFunc(r.Isolate, func(name string) bool { return onlyHash(Hash(name)) == s.Range })
-		if s.Belongs() != "" && s.homeAmong(members) == "" {
+		if s.PreferredMember() != "" && s.homeAmong(members) == "" {
 			d.strays = append(d.strays, i)
 		}
 		d.parts = append(d.parts, p)

@@ -110,7 +110,7 @@ func (p Plan) Digest() string {
 			weight = fmt.Sprint(s.Weight)
 		}
 		lines = append(lines, fmt.Sprintf("shard %s %s %s%s%s%s%s\n", s.ID, part, joinSorted(s.Controllers),
-			option(" pin ", s.Pin), option(" home ", s.Home), option(" beside ", s.Beside), option(" weight ", weight)))
+			option(" pin ", s.Pin), option(" home ", s.Home), option(" colocateWith ", s.ColocateWith), option(" weight ", weight)))
 	}
 	return digest(lines)
 }

@@ -160,7 +160,7 @@ func rosterChanges(w world) (joined, left bool) {
 		joined = joined || len(homes.Of(m)) == 0
 	}
 	for _, s := range w.plan.Rings[0].Shards {
-		left = left || s.Belongs() != "" && s.homeAmong(slices.Sorted(slices.Values(w.members))) == ""
+		left = left || s.PreferredMember() != "" && s.homeAmong(slices.Sorted(slices.Values(w.members))) == ""
 	}
 	return joined, left
 }
@@ -191,7 +191,7 @@ func checkShards(t *testing.T, w world, p Proposal) {
 		}
 	}
 	for _, n := range next {
-		if !slices.Contains(w.members, n.Belongs()) && !slices.Contains(w.members, n.Home) {
+		if !slices.Contains(w.members, n.PreferredMember()) && !slices.Contains(w.members, n.Home) {
 			t.Errorf("%s has no home among the members", n.ID)
 		}
 	}

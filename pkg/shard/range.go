@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 )
 
 // endOfKeyspace is how the bound 2^64, one past the greatest hash, is written.
@@ -51,7 +51,7 @@ func (r Range) IsEverything() bool { return r == Everything() }
 
 // Contains reports whether the hash lies in the range.
 func (r Range) Contains(hash uint64) bool {
-	return hash >= r.Start && (r.End == 0 || hash < r.End || plant.RangeOffByOne && hash == r.End)
+	return hash >= r.Start && (r.End == 0 || hash < r.End || faults.RangeOffByOne && hash == r.End)
 }
 
 // ContainsNamespace reports whether the namespace of this name lies in the

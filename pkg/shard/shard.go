@@ -92,23 +92,23 @@ type Shard struct {
 	Controllers []string
 	// Pin is the member on which an operator wants the shard, and Home the one
 	// on which whoever balances the ring has put it; empty leaves it to the
-	// consistent hashing. Both are wishes: while that member is away, another
+	// consistent hashing. Both are preferences: while that member is away, another
 	// one has the shard.
 	Pin, Home string
-	// Beside is the group of the same ring whose member this group goes to where
+	// ColocateWith is the group of the same ring whose member this group goes to where
 	// neither Pin nor Home says otherwise, because both read the same objects;
 	// empty leaves it to the consistent hashing. Groups that are bound so stay
 	// where they are held, together or not: see Plan.SettleRing.
-	Beside string
+	ColocateWith string
 	// Weight is what the shard weighed when the planner last changed the plan, in
 	// objects; 0 if nobody has weighed. While a member is away, its shards are
 	// dealt out by it: see Plan.SettleRing.
 	Weight int64
 }
 
-// Belongs returns the member on which the shard belongs: Pin, else Home, else
+// PreferredMember returns the member that the shard is to be on: Pin, else Home, else
 // none.
-func (s Shard) Belongs() string { return cmp.Or(s.Pin, s.Home) }
+func (s Shard) PreferredMember() string { return cmp.Or(s.Pin, s.Home) }
 
 // Namespaced reports whether the shard is a range of namespaces, and not a
 // group of cluster-scoped controllers.
@@ -116,21 +116,21 @@ func (s Shard) Namespaced() bool { return s.Group == "" }
 
 // shardJSON is a Shard as JSON, where exactly one of Range and Group is set.
 type shardJSON struct {
-	Ring        string   `json:"ring"`
-	Name        string   `json:"name"`
-	Range       *Range   `json:"range,omitempty"`
-	Group       string   `json:"group,omitempty"`
-	Controllers []string `json:"controllers,omitempty"`
-	Pin         string   `json:"pin,omitempty"`
-	Home        string   `json:"home,omitempty"`
-	Beside      string   `json:"beside,omitempty"`
-	Weight      int64    `json:"weight,omitempty"`
+	Ring         string   `json:"ring"`
+	Name         string   `json:"name"`
+	Range        *Range   `json:"range,omitempty"`
+	Group        string   `json:"group,omitempty"`
+	Controllers  []string `json:"controllers,omitempty"`
+	Pin          string   `json:"pin,omitempty"`
+	Home         string   `json:"home,omitempty"`
+	ColocateWith string   `json:"colocateWith,omitempty"`
+	Weight       int64    `json:"weight,omitempty"`
 }
 
 // MarshalJSON writes the range of a namespaced shard even where it is the zero
 // value, the whole keyspace, and leaves it out of a group's shard.
 func (s Shard) MarshalJSON() ([]byte, error) {
-	out := shardJSON{Ring: s.Ring, Name: s.Name, Group: s.Group, Controllers: s.Controllers, Pin: s.Pin, Home: s.Home, Beside: s.Beside, Weight: s.Weight}
+	out := shardJSON{Ring: s.Ring, Name: s.Name, Group: s.Group, Controllers: s.Controllers, Pin: s.Pin, Home: s.Home, ColocateWith: s.ColocateWith, Weight: s.Weight}
 	if s.Namespaced() {
 		out.Range = &s.Range
 	} else if s.Range != (Range{}) {
@@ -153,7 +153,7 @@ func (s *Shard) UnmarshalJSON(data []byte) error {
 	if (in.Range == nil) == (in.Group == "") {
 		return fmt.Errorf("shard %q: must have exactly one of range and group", id)
 	}
-	*s = Shard{ID: id, Group: in.Group, Controllers: in.Controllers, Pin: in.Pin, Home: in.Home, Beside: in.Beside, Weight: in.Weight}
+	*s = Shard{ID: id, Group: in.Group, Controllers: in.Controllers, Pin: in.Pin, Home: in.Home, ColocateWith: in.ColocateWith, Weight: in.Weight}
 	if in.Range != nil {
 		s.Range = *in.Range
 	}

@@ -112,7 +112,7 @@ func shuffled[T any](r *rand.Rand, in []T) []T {
 
 // TestImports keeps the package usable by someone else's controller, and pure.
 func TestImports(t *testing.T) {
-	allowed := []string{"k8s.io/apimachinery/", "github.com/buraksezer/consistent", "github.com/cespare/xxhash/v2", "github.com/flotilla-kube/flotilla/internal/plant"}
+	allowed := []string{"k8s.io/apimachinery/", "github.com/buraksezer/consistent", "github.com/cespare/xxhash/v2", "github.com/flotilla-kube/flotilla/internal/faults"}
 	forbidden := map[string]string{
 		"time": "no clock", "os": "no I/O", "net": "no I/O", "log": "no logs", "log/slog": "no logs", "sync": "no goroutines, so nothing to lock",
 	}

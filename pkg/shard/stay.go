@@ -17,7 +17,7 @@ import (
 // shards move. A shard whose home is among the members goes there, whoever holds
 // it; of the others each member keeps what it has as far as its load is even.
 //
-// Groups that are bound to each other by Beside read the most, and what they keep
+// Groups that are bound to each other by ColocateWith read the most, and what they keep
 // in memory is worth the most, so they stay where they are held. One leaves its member only
 //
 //   - for its pin, or that of the group beside which it goes, while that is among
@@ -74,25 +74,25 @@ func placementOf(owners map[ID]string) Placement {
 }
 
 // Stays reports whether the shard is a group that is bound to another of the ring
-// by Beside, and so stays where it is held; see Plan.SettleRing.
+// by ColocateWith, and so stays where it is held; see Plan.SettleRing.
 func (r Ring) Stays(id ID) bool {
 	i := slices.IndexFunc(r.Shards, func(s Shard) bool { return s.ID == id })
 	return i >= 0 && slices.ContainsFunc(r.Shards, func(s Shard) bool {
-		return s.goesBeside(r.Shards[i]) || r.Shards[i].goesBeside(s)
+		return s.colocatesWith(r.Shards[i]) || r.Shards[i].colocatesWith(s)
 	})
 }
 
 // seats returns where each of the ring's groups is to be that are bound to each
-// other by Beside.
+// other by ColocateWith.
 func (r Ring) seats(members []string, holders map[ID]string, newest []string) map[ID]string {
 	seats := map[ID]string{}
-	if !slices.ContainsFunc(r.Shards, func(s Shard) bool { return s.Beside != "" }) {
+	if !slices.ContainsFunc(r.Shards, func(s Shard) bool { return s.ColocateWith != "" }) {
 		return seats // as in every ring of ranges: a thousand of them are a million pairs
 	}
 	for _, anchor := range r.Shards {
 		var beside []Shard
 		for _, s := range r.Shards {
-			if s.goesBeside(anchor) {
+			if s.colocatesWith(anchor) {
 				beside = append(beside, s)
 			}
 		}

@@ -158,22 +158,22 @@ func (v *planValidator) clusterRing(path *field.Path, r Ring) {
 			v.add(field.Required(at.Child("controllers"), "a group has at least one controller"))
 		}
 		v.controllerNames(at.Child("controllers"), s.Controllers)
-		v.beside(at.Child("beside"), r, s)
+		v.colocateWith(at.Child("colocateWith"), r, s)
 	}
 }
 
-// beside checks the group that s goes beside, if there is one. It may not go beside another itself: which one is where
-// would then depend on the order in which it is asked.
-func (v *planValidator) beside(path *field.Path, r Ring, s Shard) {
-	if s.Beside == "" {
+// colocateWith checks the group that s goes with, if there is one. It may not go with another
+// itself: which one is where would then depend on the order in which it is asked.
+func (v *planValidator) colocateWith(path *field.Path, r Ring, s Shard) {
+	if s.ColocateWith == "" {
 		return
 	}
-	i := slices.IndexFunc(r.Shards, s.goesBeside)
+	i := slices.IndexFunc(r.Shards, s.colocatesWith)
 	switch {
-	case i < 0 || s.Beside == s.Group:
-		v.add(field.Invalid(path, s.Beside, "must be another group of the ring"))
-	case r.Shards[i].Beside != "":
-		v.add(field.Invalid(path, s.Beside, fmt.Sprintf("must be a group that goes beside no other, but goes beside %q", r.Shards[i].Beside)))
+	case i < 0 || s.ColocateWith == s.Group:
+		v.add(field.Invalid(path, s.ColocateWith, "must be another group of the ring"))
+	case r.Shards[i].ColocateWith != "":
+		v.add(field.Invalid(path, s.ColocateWith, fmt.Sprintf("must be a group that goes with no other, but goes with %q", r.Shards[i].ColocateWith)))
 	}
 }
 
@@ -190,8 +190,8 @@ func (v *planValidator) namespacedRing(path *field.Path, r Ring) {
 		if len(s.Controllers) > 0 {
 			v.add(field.Forbidden(at.Child("controllers"), "a shard of a namespaced ring runs the ring's"))
 		}
-		if s.Beside != "" {
-			v.add(field.Forbidden(at.Child("beside"), "only a group goes beside another"))
+		if s.ColocateWith != "" {
+			v.add(field.Forbidden(at.Child("colocateWith"), "only a group goes with another"))
 		}
 		if err := s.Range.Validate(); err != nil {
 			v.add(field.Invalid(at.Child("range"), s.Range.String(), "start must be less than end"))

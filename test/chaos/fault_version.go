@@ -47,7 +47,7 @@ func (f *versionFault) Begin(ctx context.Context) (expectation, error) {
 	return expectation{progress: true}, f.replan(ctx)
 }
 
-// replan has an operator split a shard, whose heirs may be of another build than its holder.
+// replan has an operator split a shard, whose successors may be of another build than its holder.
 func (f *versionFault) replan(ctx context.Context) error {
 	w := f.world
 	f.split = &planChange{world: w, edit: splitShard}

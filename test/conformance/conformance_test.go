@@ -102,7 +102,7 @@ func TestGitVersion(t *testing.T) {
 func TestFleetIsWhole(t *testing.T) {
 	for name, c := range map[string]struct{ status, want string }{
 		"whole":       {`{"rings":[{"shards":[{"shard":"a","state":"running","holder":"x"},{"shard":"b","state":"running","holder":"y"}]}]}`, ""},
-		"an orphan":   {`{"rings":[{"shards":[{"shard":"a","state":"running","holder":"x"},{"shard":"b","state":"orphan","holder":"y"}]}]}`, "shard b is orphan"},
+		"unowned":     {`{"rings":[{"shards":[{"shard":"a","state":"running","holder":"x"},{"shard":"b","state":"unowned","holder":"y"}]}]}`, "shard b is unowned"},
 		"a dead one":  {`{"rings":[{"shards":[{"shard":"a","state":"running","holder":"x","incarnation":"z#1"}]}]}`, "which was killed"},
 		"all at one":  {`{"rings":[{"shards":[{"shard":"a","state":"running","holder":"x"},{"shard":"b","state":"running","holder":"x"}]}]}`, "held by 1 of 2"},
 		"not yet any": {`{}`, "0 shards"},

@@ -41,9 +41,9 @@ func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) e
 	}
 	for _, namespace := range namespaces {
 		id, _ := shardOf(plan, namespace)
-		for _, tenure := range report.Namespaces[namespace] {
-			if tenure.Shard != id {
-				errs = append(errs, fmt.Errorf("%s lies in %s, but was written by %s", namespace, id, tenure.Identity))
+		for _, term := range report.Namespaces[namespace] {
+			if term.Shard != id {
+				errs = append(errs, fmt.Errorf("%s lies in %s, but was written by %s", namespace, id, term.Identity))
 			}
 		}
 	}
@@ -57,9 +57,9 @@ func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) e
 }
 
 // served says by whom a namespace was served, in order: "before" the loss, by "others", and "after" the return.
-func served(tenures []audit.Tenure, killed loss) string {
+func served(terms []audit.TermWrites, killed loss) string {
 	var words []string
-	for _, t := range tenures {
+	for _, t := range terms {
 		word := "others"
 		switch {
 		case t.Member == killed.incarnation:
@@ -118,9 +118,9 @@ func summary(report audit.Report, moved []string, killed loss) []string {
 }
 
 // chain says who wrote in a namespace, in order.
-func chain(tenures []audit.Tenure) string {
+func chain(terms []audit.TermWrites) string {
 	var parts []string
-	for _, t := range tenures {
+	for _, t := range terms {
 		parts = append(parts, fmt.Sprintf("%s (term %d, %d writes)", election.MemberOf(t.Member), t.Term, t.Writes))
 	}
 	return strings.Join(parts, ", then ")

@@ -20,12 +20,12 @@ var (
 func goodReport(t *testing.T) audit.Report {
 	t.Helper()
 	_, plan, _ := defaults(t)
-	report := audit.Report{Namespaces: map[string][]audit.Tenure{}}
+	report := audit.Report{Namespaces: map[string][]audit.TermWrites{}}
 	for _, namespace := range namespaces {
 		id, _ := shardOf(plan, namespace)
 		for i, member := range []string{dead.incarnation, "flotilla-0_x", "flotilla-1_new"} {
 			at := noon.Add(time.Duration(i)*10*time.Second - 3*time.Second)
-			report.Namespaces[namespace] = append(report.Namespaces[namespace], audit.Tenure{
+			report.Namespaces[namespace] = append(report.Namespaces[namespace], audit.TermWrites{
 				Identity: audit.Identity{Member: member, Shard: id, Term: int32(i + 1)}, Writes: 2, First: at, Last: at,
 			})
 		}

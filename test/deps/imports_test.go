@@ -11,11 +11,11 @@ import (
 // layers are the parts of the project, from top to bottom: each may import itself and those below it.
 var layers = []string{
 	"cmd", "internal/app", "internal/cli", "internal/status", "pkg/audit", "pkg/cloud", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
-	"pkg/fleet", "pkg/controllers", "pkg/election", "internal/answer", "pkg/informer", "pkg/shard", "internal/plant",
+	"pkg/fleet", "pkg/controllers", "pkg/election", "internal/answer", "pkg/informer", "pkg/shard", "internal/faults",
 }
 
 const directionReason = "imports point down cmd > internal/app > internal/cli > internal/status > pkg/audit > pkg/cloud > pkg/manager > pkg/flotilla > pkg/events > pkg/metrics > " +
-	"pkg/fleet > pkg/controllers > pkg/election > internal/answer > pkg/informer > pkg/shard > internal/plant and " +
+	"pkg/fleet > pkg/controllers > pkg/election > internal/answer > pkg/informer > pkg/shard > internal/faults and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
 // A rule says what the packages of some folders may import. Paths of the project's own packages are relative to the
@@ -47,20 +47,20 @@ var rules = []rule{
 	{
 		in: []string{"pkg/shard"},
 		only: []string{
-			"internal/plant", "k8s.io/apimachinery", "github.com/buraksezer/consistent", "github.com/cespare/xxhash/v2",
+			"internal/faults", "k8s.io/apimachinery", "github.com/buraksezer/consistent", "github.com/cespare/xxhash/v2",
 		},
 		reason: "keyspace, ranges, ring and plan are pure functions: no client, no clock, no log; every member must " +
 			"compute the same from the same input",
 	},
 	{
 		in:     []string{"pkg/informer"},
-		only:   []string{"pkg/shard", "internal/plant", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils"},
+		only:   []string{"pkg/shard", "internal/faults", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils"},
 		reason: "the filtered informers are a library for any controller on client-go, not only for upstream's",
 	},
 	{
 		in: []string{"pkg/election"},
 		only: []string{
-			"internal/answer", "internal/plant", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",
+			"internal/answer", "internal/faults", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/klog/v2", "k8s.io/utils", "golang.org/x/sys",
 		},
 		reason: "membership, claims and fence know Leases and nothing else, neither shards nor controllers: a claim is on " +
 			"a name, so that someone else's controller can use it",
@@ -71,7 +71,7 @@ var rules = []rule{
 		reason: "what an answer says is read from its bytes, whoever has sent the request and whatever the kind is",
 	},
 	{
-		in:     []string{"internal/plant"},
+		in:     []string{"internal/faults"},
 		only:   []string{},
 		reason: "a planted bug is a constant that every part may use, and that must bring nothing into a binary without it",
 	},
@@ -107,7 +107,7 @@ var rules = []rule{
 	{
 		in: []string{"pkg/metrics"},
 		only: []string{
-			"pkg/fleet", "pkg/election", "pkg/informer", "pkg/shard", "internal/plant",
+			"pkg/fleet", "pkg/election", "pkg/informer", "pkg/shard", "internal/faults",
 			"github.com/prometheus/client_golang", "k8s.io/apimachinery",
 		},
 		reason: "the metrics are for any program with a member of a fleet, which has Prometheus' client and neither " +
@@ -128,7 +128,7 @@ var rules = []rule{
 	{
 		in: []string{"pkg/fleet/leaseapi", "pkg/fleet/assignment"},
 		only: []string{
-			"pkg/fleet/leaseapi", "pkg/election", "pkg/shard", "internal/plant", "k8s.io/api", "k8s.io/apimachinery",
+			"pkg/fleet/leaseapi", "pkg/election", "pkg/shard", "internal/faults", "k8s.io/api", "k8s.io/apimachinery",
 		},
 		reason: "what Leases say, and who should own what, is the same for a member and for whoever looks on: " +
 			"pure functions, without a client, a clock or a log",

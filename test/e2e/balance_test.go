@@ -63,7 +63,7 @@ func TestBalance(t *testing.T) {
 	})
 	f.end(t)
 	report := f.judgeAlone(t)
-	t.Logf("%d writes, each by the holder of its shard; %d shards inherited from others", report.ByVersion+report.ByTime, len(report.Successions()))
+	t.Logf("%d writes, each by the holder of its shard; %d shards succeeded others", report.ByVersion+report.ByTime, len(report.Successions()))
 }
 
 func (f *fleetRun) createNamespaces(t *testing.T, n int) {

@@ -181,7 +181,7 @@ func (c *credential) leaseIn(name, member, holder string) *coordinationv1.Lease 
 // mark fences the incarnation, as who takes over from it does.
 func (c *credential) mark(lease *coordinationv1.Lease, incarnation string) *coordinationv1.Lease {
 	c.t.Helper()
-	marked, needed := election.Mark(lease, incarnation)
+	marked, needed := election.FenceIncarnation(lease, incarnation)
 	if !needed {
 		c.t.Fatalf("%s has nothing to fence on %s", incarnation, lease.Name)
 	}

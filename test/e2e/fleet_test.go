@@ -214,7 +214,7 @@ func (f *fleetRun) end(t *testing.T) {
 // settle waits until every shard is held by the member that all say should hold it, and every member says that it runs them.
 func (f *fleetRun) settle(t *testing.T, within time.Duration) time.Duration {
 	t.Helper()
-	return harness.Eventually(t, within, "every shard held as wished", func(ctx context.Context) error {
+	return harness.Eventually(t, within, "every shard held as assigned", func(ctx context.Context) error {
 		for _, m := range f.members {
 			if err := m.Complete(ctx); err != nil {
 				return err

@@ -95,7 +95,7 @@ func (m *migration) saysThatItWaits(t *testing.T) {
 	o := newOperator(t, m.plane, harness.Fleet)
 	harness.Eventually(t, harness.Patience, "status says that the fleet waits", func(ctx context.Context) error {
 		out, err := o.try(ctx, "status") // fails unless the exit status is 0
-		if err == nil && (!strings.Contains(out, "Note: WaitingForLeaderLock: ") || !strings.Contains(out, "locked-out") || strings.Contains(out, "orphan")) {
+		if err == nil && (!strings.Contains(out, "Note: WaitingForLeaderLock: ") || !strings.Contains(out, "locked-out") || strings.Contains(out, "unowned")) {
 			err = errors.New("it does not say so")
 		}
 		if err != nil {

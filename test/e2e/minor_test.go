@@ -263,7 +263,7 @@ func (r *minorRun) requireGaps(t *testing.T, report audit.Report) {
 	var gaps []time.Duration
 	for _, s := range all {
 		if !s.Planned {
-			t.Errorf("%s of %s ran out before %s", s.Ancestor, s.Before, s.Heir)
+			t.Errorf("%s of %s ran out before %s", s.Predecessor, s.Before, s.Successor)
 		}
 		if !slices.ContainsFunc(all, func(other audit.Succession) bool { return passedBefore(other, s) }) {
 			gaps = append(gaps, s.Gap())
@@ -283,7 +283,7 @@ func (r *minorRun) requireGaps(t *testing.T, report audit.Report) {
 // passedBefore reports whether another succession left to this one only controllers that not all versions have: those that ended
 // with one version and began with another.
 func passedBefore(other, s audit.Succession) bool {
-	if other.Ancestor != s.Ancestor || !other.Ended.Equal(s.Ended) || other.Gap() >= s.Gap() || !other.Extent.Range.Overlaps(s.Extent.Range) {
+	if other.Predecessor != s.Predecessor || !other.Ended.Equal(s.Ended) || other.Gap() >= s.Gap() || !other.Extent.Range.Overlaps(s.Extent.Range) {
 		return false
 	}
 	for _, c := range s.Extent.Controllers {

@@ -51,7 +51,7 @@ func TestStatus(t *testing.T) {
 	s.disagreeing(t)
 	s.twoHolders(t)
 	s.stuck(t)
-	s.orphans(t)
+	s.unowned(t)
 
 	for _, want := range []string{
 		"Error: PlanRefused: member fleet-0", "MemberDisagrees: member fleet-1", "over: PlanRefused: fleet-0", "Error: TwoHolders: ", "Warning: HandoffStuck: ",
@@ -291,8 +291,8 @@ func (s *statusRun) stuck(t *testing.T) {
 	s.well(t)
 }
 
-// orphans kills the only member of a ring.
-func (s *statusRun) orphans(t *testing.T) {
+// unowned kills the only member of a ring.
+func (s *statusRun) unowned(t *testing.T) {
 	t.Helper()
 	var leases *coordinationv1.LeaseList
 	var err error
@@ -304,7 +304,7 @@ func (s *statusRun) orphans(t *testing.T) {
 	}
 	want := []string{"RingUnserved cluster", "MemberSilent fleet-2"}
 	for _, lease := range leases.Items {
-		want = append(want, "Orphan cluster/"+lease.Labels[leaseapi.ShardLabel])
+		want = append(want, "Unowned cluster/"+lease.Labels[leaseapi.ShardLabel])
 	}
 	v := s.finds(t, cli.StatusErrors, want...)
 	if f := v.Findings[0]; f.Severity != status.Error || f.Runbook == "" {

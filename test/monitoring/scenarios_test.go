@@ -31,14 +31,15 @@ func planned() []scenario {
 			for i, m := range members {
 				skew := time.Duration(i/2) * interval
 				f.set(m, "flotilla_plan_generation", "", at+skew, length, 8)
-				for n, heir := range []string{"namespaces/g8-00", "namespaces/g8-01"} {
+				for n, successor := range []string{"namespaces/g8-00", "namespaces/g8-01"} {
 					owner := i == n+1
-					f.set(m, "flotilla_shard_owned", shardLabels(heir), at+skew, length, is(owner))
-					f.set(m, "flotilla_shard_desired", shardLabels(heir), at+skew, length, is(owner))
-					f.set(m, "flotilla_shard_waiting", shardLabels(heir), at+skew, length, is(owner))
-					f.set(m, "flotilla_shard_waiting", shardLabels(heir), at+minute, length, 0)
+					f.set(m, "flotilla_shard_owned", shardLabels(successor), at+skew, length, is(owner))
+					f.set(m, "flotilla_shard_desired", shardLabels(successor), at+skew, length, is(owner))
+					f.set(m, "flotilla_shard_waiting", shardLabels(successor), at+skew, length, is(owner))
+					f.set(m, "flotilla_shard_waiting", shardLabels(successor), at+minute, length, 0)
 				}
-				// The holder of the ancestor has it until the heirs are ready, the others forget it at once.
+				// The holder of the predecessor has it until the successors are ready, the others
+				// forget it at once.
 				forgotten := at + skew
 				if i == 0 {
 					forgotten = at + minute
@@ -218,7 +219,7 @@ func plans() []scenario {
 		{"a member has an older plan", func(f fleet) {
 			f.set(members[1], "flotilla_plan_generation", "", from, to, 6)
 		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaMembersDisagree"), quiet(to)}},
-		{"an heir waits for its ancestors", func(f fleet) {
+		{"a successor waits for its predecessors", func(f fleet) {
 			f.set(members[2], "flotilla_shard_waiting", shardLabels("namespaces/02"), from, to, 1)
 		}, []moment{quiet(from + 9*minute), fires(from+11*minute, "FlotillaHandoffStuck"), quiet(to)}},
 		{"a shard is wanted and not got", func(f fleet) {

@@ -106,7 +106,7 @@ func (w *world) firstPlan(n int) shard.Plan {
 		}
 	}
 	plan.Rings = append(plan.Rings, shard.Ring{Name: "cluster", Scope: shard.ScopeCluster, Shards: []shard.Shard{
-		{ID: shard.ID{Ring: "cluster", Name: "garbage"}, Group: "garbage", Controllers: []string{"garbage-controller"}, Beside: "nodes"},
+		{ID: shard.ID{Ring: "cluster", Name: "garbage"}, Group: "garbage", Controllers: []string{"garbage-controller"}, ColocateWith: "nodes"},
 		{ID: shard.ID{Ring: "cluster", Name: "nodes"}, Group: "nodes", Controllers: []string{"node-controller"}},
 	}})
 	return plan

@@ -81,7 +81,7 @@ func (w *world) overlappingLocked(p part) []part {
 }
 
 // excusedLocked tells whether somebody has given the Lease of the shard, or of one that it overlaps, away of late. To delete
-// that of an ancestor is to give it away: who inherits sees nobody hold it.
+// that of a predecessor is to give it away: its successor sees nobody hold it.
 func (w *world) excusedLocked(p part) bool {
 	return slices.ContainsFunc(w.overlappingLocked(p), func(other part) bool {
 		given, ok := w.disturbed[w.leaseOf(other.id)]

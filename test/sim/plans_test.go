@@ -119,7 +119,7 @@ func documentOf(plan shard.Plan) string {
 func homesOf(ring shard.Ring) []string {
 	homes := map[string]bool{}
 	for _, s := range ring.Shards {
-		homes[s.Belongs()] = true
+		homes[s.PreferredMember()] = true
 	}
 	delete(homes, "")
 	return slices.Sorted(maps.Keys(homes))

@@ -3,7 +3,8 @@ package sim
 // planting is a bug, or a mistake in a model, and what must convict it in the simulation.
 type planting struct {
 	name string
-	// mistake: the mistake is the simulation's own, see -mistake; else it is in the product, see package plant.
+	// mistake: the mistake is the simulation's own, see -mistake; else it is in the product, see
+	// package faults.
 	mistake bool
 	// by is the invariant that finds it. What it breaks besides is in also; any other verdict is a failure of the judge.
 	by   invariant
@@ -19,11 +20,11 @@ var bugs = []planting{
 	{name: "taken_unstruck", by: oneClaim, also: append([]invariant{settles}, twoOwners...)},
 	{name: "strike_outlived", by: fencing, also: append([]invariant{oneClaim, goroutines, entitled}, twoOwners...)},
 	{name: "run_unclaimed", by: entitled, also: append([]invariant{closes}, twoOwners...)},
-	{name: "ancestors_ignored", by: overlap},
+	{name: "predecessors_ignored", by: overlap},
 	{name: "fence_off", by: fencing},
 	{name: "drain_unbounded", by: drainFence},
 	{name: "release_before_stop", by: release},
-	{name: "inheritance_stale", by: stale},
+	{name: "succession_stale", by: stale},
 	{name: "standby_stale", by: stale},
 	{name: "unanswered_forgotten", by: late, also: []invariant{stale, fenced}}, // Fenced: so the same write is judged once its clock has stood still.
 	{name: "mark_skipped", by: fenced},

@@ -175,9 +175,9 @@ func newDocument(c Config, leaderLocks []string, source Source, before *status.R
 			HeartbeatSeconds: seconds(now.Sub(r.Lease(election.MemberLease(c.Fleet, m.Name)).Seen)),
 		})
 	}
-	wishes := source.Assignment()
+	assignment := source.Assignment()
 	for _, ring := range v.Rings {
-		d.Rings = append(d.Rings, newRing(ring, wishes, inForce, wall))
+		d.Rings = append(d.Rings, newRing(ring, assignment, inForce, wall))
 	}
 	if inForce {
 		d.Plan = newPlan(plan, r, source.Refused(), d)
@@ -203,15 +203,15 @@ const (
 	noPlanOnLease = "There is no plan that can be read on the plan's Lease."
 )
 
-func newRing(v status.RingView, wishes assignment.Assignment, inForce bool, wall time.Time) Ring {
+func newRing(v status.RingView, assignment assignment.Assignment, inForce bool, wall time.Time) Ring {
 	ring := Ring{RingView: v, Shards: make([]Shard, 0, len(v.Shards))}
 	if inForce {
-		ring.Hash = wishes.Digest(v.Name)
+		ring.Hash = assignment.Digest(v.Name)
 	}
 	for _, s := range v.Shards {
 		one := Shard{ShardView: s}
 		if id, err := shard.ParseID(s.Shard); err == nil && inForce {
-			one.Wanted = wishes.Owner(id) // what this member goes by, and not what it would be by the Leases alone
+			one.Wanted = assignment.Owner(id) // what this member goes by, and not what it would be by the Leases alone
 		}
 		held := s.Holder != "" && !s.Silent
 		if held && one.Wanted != "" && one.Wanted != s.Holder {
@@ -241,7 +241,7 @@ func newPlan(inForce shard.Plan, r *status.Reading, refused error, d Document) *
 	}
 	for _, ring := range d.Rings {
 		for _, s := range ring.Shards {
-			if s.State == status.StateWaiting || s.State == status.StatePreparing || s.State == status.StateOlder {
+			if s.State == status.StateWaiting || s.State == status.StateOlder {
 				p.Waiting = append(p.Waiting, s.Shard)
 			}
 		}

@@ -29,12 +29,12 @@ var testConfig = Config{Fleet: testFleet, Member: "flotilla-0", Version: "v1.37.
 
 // fakeMember is a Source.
 type fakeMember struct {
-	leases  []election.Observation
-	plan    shard.Plan
-	planned bool
-	wishes  assignment.Assignment
-	journal []fleet.Transition
-	refused error
+	leases     []election.Observation
+	plan       shard.Plan
+	planned    bool
+	assignment assignment.Assignment
+	journal    []fleet.Transition
+	refused    error
 	// now is the member's clock; testNow if it is zero.
 	now time.Time
 }
@@ -51,7 +51,7 @@ func (f *fakeMember) Refused() error           { return f.refused }
 func (f *fakeMember) Ready() error {
 	return errors.New("member flotilla-0 does not yet run namespaces/00")
 }
-func (f *fakeMember) Assignment() assignment.Assignment { return f.wishes }
+func (f *fakeMember) Assignment() assignment.Assignment { return f.assignment }
 func (f *fakeMember) Journal() []fleet.Transition       { return f.journal }
 func (f *fakeMember) lease(name string) *election.Observation {
 	for i := range f.leases {
@@ -100,7 +100,7 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 			leaseapi.MemoryAnnotation: leaseapi.Memory{Live: int64(40+i) * 1e6, Beside: 10e6}.String(),
 		})
 	}
-	f.wishes, err = assignment.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, assignment.Assignment{})
+	f.assignment, err = assignment.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, assignment.Assignment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 			annotations[leaseapi.CensusAnnotation] = shard.Census{{Hash: s.Range.Start, Weight: int64(1000 + 10*i), Namespaces: 2}}.String()
 		}
 		labels := map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: s.ID.Ring, leaseapi.ShardLabel: s.ID.Name}
-		f.add(named(leaseapi.ShardLease(testFleet, s.ID), labels), f.wishes.Owner(s.ID), term, annotations)
+		f.add(named(leaseapi.ShardLease(testFleet, s.ID), labels), f.assignment.Owner(s.ID), term, annotations)
 	}
 	f.journal = []fleet.Transition{
 		{Seen: testNow.Add(-time.Minute), At: testNow.Add(-time.Minute), Kind: fleet.TransitionPlanChanged, From: "2", To: "3"},
@@ -129,15 +129,15 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 	return f
 }
 
-// rewish has the member want what the rings want of the Leases as they are.
-func (f *fakeMember) rewish(t testing.TB) {
+// reassign has the member assign anew by the Leases as they are.
+func (f *fakeMember) reassign(t testing.TB) {
 	t.Helper()
 	holders := map[shard.ID]string{}
 	for _, s := range f.plan.Shards() {
 		holders[s.ID] = election.MemberOf(f.lease(leaseapi.ShardLease(testFleet, s.ID)).Holder)
 	}
 	var err error
-	f.wishes, err = assignment.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, assignment.Assignment{})
+	f.assignment, err = assignment.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, assignment.Assignment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +172,8 @@ func (f *fakeMember) change(name string, change func(*coordinationv1.Lease)) {
 	o.Record, o.Lease = election.RecordFrom(lease), lease
 }
 
-// busyFake has a drained member whose shards are asked for, an orphan, a shard of an older plan and one that waits for it, a
-// member that is silent, and a plan that is refused.
+// busyFake has a drained member whose shards are asked for, an unowned shard, a shard of an older
+// plan and one that waits for it, a member that is silent, and a plan that is refused.
 func busyFake(t testing.TB) *fakeMember {
 	t.Helper()
 	f := newFake(t, 8, 4)
@@ -191,7 +191,7 @@ func busyFake(t testing.TB) *fakeMember {
 	f.add(named("flotilla-namespaces-old", map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: "namespaces", leaseapi.ShardLabel: "old"}), "flotilla-0", 9,
 		map[string]string{leaseapi.RunningAnnotation: "9", leaseapi.GenerationAnnotation: "2", leaseapi.RangeAnnotation: f.plan.Rings[0].Shards[4].Range.String(), leaseapi.ControllersAnnotation: "deployment,job"})
 	f.refused = errors.New("generation 4: no such controller")
-	f.rewish(t)
+	f.reassign(t)
 	return f
 }
 

@@ -129,7 +129,7 @@ func TestPageShowsWhatIs(t *testing.T) {
 		{"00", "running handoff, asked", "flotilla-2", "flotilla-0", "3", "30m0s", "1 020", "900", "0x0000000000000000-0x2000000000000000"},
 		{"01", "running handoff", "flotilla-2", "flotilla-0", "4", "30m0s", "1 030", "901", "0x2000000000000000-0x4000000000000000"},
 		{"02", "running handoff", "flotilla-3", "flotilla-1", "5", "30m0s", "1 040", "902", "0x4000000000000000-0x6000000000000000"},
-		{"03", "orphan", "nobody", "flotilla-0", "6", "", "1 050", "903", "0x6000000000000000-0x8000000000000000"},
+		{"03", "unowned", "nobody", "flotilla-0", "6", "", "1 050", "903", "0x6000000000000000-0x8000000000000000"},
 		{"04", "waiting", "flotilla-0", "", "7", "30m0s", "1 060", "904", "0x8000000000000000-0xa000000000000000"},
 	}
 	if diff := cmp.Diff(wantShards, table(t, page, "t-namespaces")[:5]); diff != "" {
@@ -145,7 +145,7 @@ func TestPageShowsWhatIs(t *testing.T) {
 	}
 	whole := text(page)
 	for _, want := range []string{
-		"3 live of 4 members", "8 of 10 shards running", "4 in handoff", "1 orphan", "Refused here: generation 4: no such controller",
+		"3 live of 4 members", "8 of 10 shards running", "4 in handoff", "1 unowned", "Refused here: generation 4: no such controller",
 		"Waiting for shards of an older generation: namespaces/04", "Still held: flotilla-namespaces-old by flotilla-0, generation 2",
 		"no: member flotilla-0 does not yet run namespaces/00", d.Plan.Digest, d.Rings[0].Hash, "v1.37.1",
 	} {
@@ -468,9 +468,9 @@ func TestReadingsFollow(t *testing.T) {
 			f := newFake(t, 4, 3)
 			holder := f.lease("flotilla-namespaces-00").Holder
 			f.change("flotilla-member-"+election.MemberOf(holder), func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DrainAnnotation] = "yes" })
-			f.rewish(t)
+			f.reassign(t)
 			f.change("flotilla-namespaces-00", func(l *coordinationv1.Lease) {
-				l.Annotations[election.NextHolderAnnotation] = f.wishes.Owner(shard.ID{Ring: "namespaces", Name: "00"}) + "_uid"
+				l.Annotations[election.NextHolderAnnotation] = f.assignment.Owner(shard.ID{Ring: "namespaces", Name: "00"}) + "_uid"
 			})
 			p := New(testConfig)
 			p.Show(f, nil)

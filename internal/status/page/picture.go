@@ -67,7 +67,7 @@ func newPicture(ring Ring) picture {
 			parts = append(parts, fmt.Sprintf("%s holds %d", name, holders[name]))
 		}
 	}
-	if n := countState(ring, status.StateOrphan); n > 0 {
+	if n := countState(ring, status.StateUnowned); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d without a holder", n))
 	}
 	if p.Moving > 0 {

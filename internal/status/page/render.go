@@ -65,7 +65,7 @@ type drawn struct {
 }
 
 // counts are for the page's head.
-type counts struct{ Live, Shards, Running, Moving, Orphans int }
+type counts struct{ Live, Shards, Running, Moving, Unowned int }
 
 // who is a member, or whoever else a Lease names, as the template draws it.
 type who struct {
@@ -109,7 +109,7 @@ func render(w io.Writer, d Document, refresh int) error {
 		}
 		c.Counts.Shards += len(r.Shards)
 		c.Counts.Running += countState(r, status.StateRunning)
-		c.Counts.Orphans += countState(r, status.StateOrphan)
+		c.Counts.Unowned += countState(r, status.StateUnowned)
 		for _, s := range r.Shards {
 			if s.MovingTo != "" {
 				c.Counts.Moving++
@@ -226,7 +226,7 @@ func mood(state any) string {
 	switch fmt.Sprint(state) {
 	case string(status.StateRunning), "active":
 		return "ok"
-	case string(status.StateOrphan), "silent", string(status.Error):
+	case string(status.StateUnowned), "silent", string(status.Error):
 		return "bad"
 	case "gone", string(status.StateLockedOut), string(status.StateStopped), string(status.Note):
 		return "idle"
@@ -248,6 +248,9 @@ func title(s Shard) string {
 		fmt.Fprintf(&b, "held by %s for %s, term %d", clip(s.Holder), age(s.HeldSeconds), s.Term)
 	}
 	fmt.Fprintf(&b, "\n%s", s.State)
+	if s.Unprepared {
+		b.WriteString(", unprepared")
+	}
 	if s.MovingTo != "" {
 		fmt.Fprintf(&b, ", in handoff to %s", clip(s.MovingTo))
 	}

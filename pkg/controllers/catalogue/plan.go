@@ -25,7 +25,7 @@ func DefaultPlan(shards int) (shard.Plan, error) {
 	cluster := shard.Ring{Name: ClusterRing, Scope: shard.ScopeCluster}
 	for _, group := range Groups() {
 		cluster.Shards = append(cluster.Shards, shard.Shard{
-			ID: shard.ID{Ring: ClusterRing, Name: group}, Group: group, Controllers: controllersOfGroup(group), Beside: Beside(group),
+			ID: shard.ID{Ring: ClusterRing, Name: group}, Group: group, Controllers: controllersOfGroup(group), ColocateWith: ColocateWith(group),
 		})
 	}
 	plan := shard.Plan{Generation: 1, Rings: []shard.Ring{namespaced, cluster}}

@@ -12,15 +12,15 @@ import (
 // operators to say.
 func Build(version string) skew.Build {
 	b := skew.Build{
-		Version: otherVersion(version),
-		Rings:   map[shard.Scope]string{shard.ScopeNamespaced: NamespacesRing, shard.ScopeCluster: ClusterRing},
-		Beside:  map[string]string{},
+		Version:      otherVersion(version),
+		Rings:        map[shard.Scope]string{shard.ScopeNamespaced: NamespacesRing, shard.ScopeCluster: ClusterRing},
+		ColocateWith: map[string]string{},
 		Controllers: []skew.Controller{
 			{Name: ClusterCollector, Scopes: []shard.Scope{shard.ScopeCluster}, Group: GroupGarbage, Fixed: true, OnRequest: true},
 		},
 	}
 	for _, group := range Groups() {
-		b.Beside[group] = Beside(group)
+		b.ColocateWith[group] = ColocateWith(group)
 	}
 	for _, row := range All() {
 		c := skew.Controller{Name: row.Name, Scopes: []shard.Scope{shard.Scope(row.Scope)}, Earlier: shard.Scope(row.EarlierScope), Group: row.Group}

@@ -10,7 +10,8 @@
 // The first call of workqueue.SetProvider wins. k8s.io/component-base/metrics/prometheus/workqueue calls it from an init
 // function, and so does this package. Go initialises those packages first that have nothing left to wait for, in the order of
 // their import paths (the language's specification, "Program initialization"), and this one imports no more than that one
-// does, and internal/plant, which imports nothing: so it must import nothing else. Tests here and in internal/app fail if it comes second.
+// does, and internal/faults, which imports nothing: so it must import nothing else. Tests here and
+// in internal/app fail if it comes second.
 //
 // # Guarantees
 //

@@ -7,7 +7,7 @@ import (
 	k8smetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 )
 
 // stock returns the options of a series that component-base has for every component's workqueues.
@@ -104,7 +104,7 @@ func belong(p part) {
 // both observes in the stock histogram, and in that of the queue's shard if it has one.
 func both(stock k8smetrics.ObserverMetric, of func(*Group) k8smetrics.ObserverMetric) workqueue.HistogramMetric {
 	g := groups.current()
-	if g == nil || plant.Bare {
+	if g == nil || faults.Bare {
 		return stock
 	}
 	return twice{stock, of(g)}

@@ -11,7 +11,7 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 )
 
 var _ utilnet.RoundTripperWrapper = &transport{}
@@ -38,7 +38,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := t.bound(req.Context(), claim)
 	req = req.WithContext(ctx)
 	// Immediately before the sending, with a clock read for this.
-	if now := t.fence.cfg.Clock.Now(); !plant.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
+	if now := t.fence.cfg.Clock.Now(); !faults.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
 		cancel()
 		if claim.Valid(now) {
 			t.fence.cfg.OnRefused(RefusedLeaderLock)
@@ -49,7 +49,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.next.RoundTrip(req)
 	switch {
-	case err != nil && !plant.UnansweredForgotten:
+	case err != nil && !faults.UnansweredForgotten:
 		t.fence.written.unanswered(req)
 	case err == nil && resp.Body != nil:
 		resp.Body = t.fence.written.answered(req, resp)

@@ -186,7 +186,7 @@ func (e *explorer) expandHost(s *scene, i int) {
 		})
 	}
 	e.expandFaults(s, i)
-	e.expandWishes(s, i)
+	e.expandDesired(s, i)
 }
 
 func (e *explorer) expandAnswer(s *scene, i, claim int) {
@@ -235,7 +235,7 @@ func (e *explorer) expandFaults(s *scene, i int) {
 	}
 }
 
-func (e *explorer) expandWishes(s *scene, i int) {
+func (e *explorer) expandDesired(s *scene, i int) {
 	p := s.hosts[i]
 	for c := range p.claims {
 		if claim := p.claims[c]; claim.working && (claim.state.Phase == Idle || claim.leave) {
@@ -245,7 +245,7 @@ func (e *explorer) expandWishes(s *scene, i int) {
 			})
 		}
 		if s.left.flips > 0 {
-			e.try(s, what{format: "SELF changes its wish for SLOT", self: p.self, slot: c}, func(n *scene) {
+			e.try(s, what{format: "SELF changes what it wants of SLOT", self: p.self, slot: c}, func(n *scene) {
 				n.left.flips--
 				n.hosts[i].claims[c].leave = !p.claims[c].leave
 				n.run(n.hosts[i])
@@ -507,7 +507,7 @@ var exploreWorlds = map[string]exploreWorld{
 	"a member is suspended, an answer is lost":     {shards: 1, ticks: 5, left: budget{losses: 1, pauses: 1}, scenes: 370_000},
 	"a member is paused with its clock":            {shards: 2, ticks: 4, left: budget{freezes: 1}, scenes: 270_000},
 	"a member hangs":                               {shards: 2, ticks: 5, left: budget{hangs: 1}, scenes: 270_000},
-	"a member leaves, wishes change":               {shards: 1, ticks: 1, left: budget{flips: 2}, slow: true, scenes: 56_000},
+	"a member leaves, desired states change":       {shards: 1, ticks: 1, left: budget{flips: 2}, slow: true, scenes: 56_000},
 	"a member's Lease is deleted, the member dies": {shards: 1, ticks: 4, left: budget{removals: 1, kills: 1}, scenes: 72_000},
 	"a shard's Lease is emptied or deleted":        {shards: 1, ticks: 3, left: budget{empties: 1}, scenes: 99_000},
 	"a shard's Lease is forged or deleted":         {shards: 1, ticks: 3, left: budget{forgeries: 1}, scenes: 115_000},

@@ -90,7 +90,7 @@ var mistakes = map[string]mistake{
 	},
 	"a Lease is released while work runs": {
 		rules: believes(func(in *ClaimInput) { in.Working = in.Working && in.Want }),
-		world: exploreWorlds["a member leaves, wishes change"], want: "releases shard",
+		world: exploreWorlds["a member leaves, desired states change"], want: "releases shard",
 	},
 	"a term is not counted up": {
 		rules: rules{step: Step, judge: JudgeStep, claim: func(in ClaimInput) ClaimOutput {
@@ -99,7 +99,7 @@ var mistakes = map[string]mistake{
 				out.Shard.Term = max(1, in.Shard.Term)
 			}
 			return out
-		}}, world: exploreWorlds["a member leaves, wishes change"], want: "acquires term",
+		}}, world: exploreWorlds["a member leaves, desired states change"], want: "acquires term",
 	},
 	"an absent Lease counts as a strike": {
 		rules: sees(func(p *process, w *world, in *ClaimInput) {

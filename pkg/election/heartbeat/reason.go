@@ -16,7 +16,7 @@ const (
 	ReasonCleared Reason = "cleared"
 	// ReasonTermChanged: the Lease names this incarnation with a term that is not the claim's.
 	ReasonTermChanged Reason = "term-changed"
-	// ReasonDrained: the claim ended as wished, after its work had returned.
+	// ReasonDrained: the claim ended as planned, after its work had returned.
 	ReasonDrained Reason = "drained"
 	// ReasonStruck: the member's Lease lists this incarnation as ended.
 	ReasonStruck Reason = "struck"

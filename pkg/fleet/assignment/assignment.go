@@ -223,7 +223,7 @@ func Afresh(fleet string, plan shard.Plan, members []string) (Assignment, error)
 // concern. holder may return the empty string.
 func KeepHomes(plan shard.Plan, ring string, holder func(shard.ID) string) shard.Plan {
 	return plan.WithShards(func(s *shard.Shard) {
-		if s.ID.Ring == ring && s.Belongs() == "" {
+		if s.ID.Ring == ring && s.PreferredMember() == "" {
 			s.Home = holder(s.ID)
 		}
 	})

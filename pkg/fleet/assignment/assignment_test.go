@@ -8,7 +8,8 @@ import (
 )
 
 // TestHeavyGroupsCountWhereRangesAreDealtOut: of the ranges of a member that goes, the one with the heavy groups gets none, in
-// whatever order the plan names the rings. Who would succeed is reckoned in the same way. By count it would get them all.
+// whatever order the plan names the rings. The next owners are reckoned in the same way. By count
+// it would get them all.
 func TestHeavyGroupsCountWhereRangesAreDealtOut(t *testing.T) {
 	ids := map[string]int{"a": 1, "b": 5, "c": 5, "d": 5}
 	namespaces := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced}
@@ -20,7 +21,7 @@ func TestHeavyGroupsCountWhereRangesAreDealtOut(t *testing.T) {
 	}
 	cluster := shard.Ring{Name: "cluster", Scope: shard.ScopeCluster, Shards: []shard.Shard{
 		{ID: shard.ID{Ring: "cluster", Name: "nodes"}, Group: "nodes", Home: "a", Weight: 2000},
-		{ID: shard.ID{Ring: "cluster", Name: "volumes"}, Group: "volumes", Beside: "nodes", Weight: 1600},
+		{ID: shard.ID{Ring: "cluster", Name: "volumes"}, Group: "volumes", ColocateWith: "nodes", Weight: 1600},
 	}}
 	members := []string{"a", "b", "c", "d"}
 	for name, test := range map[string]struct {
@@ -61,7 +62,7 @@ func TestHeavyGroupsCountWhereRangesAreDealtOut(t *testing.T) {
 					got++
 				}
 				if s.Home == "d" && next[s.ID] != owner {
-					t.Errorf("%s has %q for a successor, and would go to %s", s.ID, next[s.ID], owner)
+					t.Errorf("%s has %q for its next owner, and would go to %s", s.ID, next[s.ID], owner)
 				}
 			}
 			if got != test.want {

@@ -3,7 +3,7 @@ package assignment
 import (
 	"slices"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -35,7 +35,7 @@ func (a aptness) apt(m election.Member) bool {
 	apt, known := a.by[text]
 	if !known {
 		build, says := leaseapi.KnownOf(m)
-		apt = !says || build.Apt(a.ring) || plant.AptnessIgnored
+		apt = !says || build.Apt(a.ring) || faults.AptnessIgnored
 		a.by[text] = apt
 	}
 	return apt
@@ -87,7 +87,7 @@ func lackingOf(members []election.Member, ring shard.Ring) map[shard.ID][]string
 func (r ofRing) able(members []string, owners shard.Placement, holders map[shard.ID]string) map[shard.ID]string {
 	var other map[shard.ID]string
 	for id, lacking := range r.lacking {
-		if owner, placed := owners.Owner(id); !placed || !slices.Contains(lacking, owner) || plant.LackingOwner {
+		if owner, placed := owners.Owner(id); !placed || !slices.Contains(lacking, owner) || faults.LackingOwner {
 			continue
 		}
 		for _, name := range append([]string{holders[id]}, r.newest...) {

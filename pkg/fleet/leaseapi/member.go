@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -96,7 +96,7 @@ func lastSign(o election.Observation) time.Time {
 
 // IsDrained reports whether an operator has asked that the member gets no shards.
 func IsDrained(m election.Member) bool {
-	return m.Annotations[DrainAnnotation] != "" && !plant.DrainIgnored
+	return m.Annotations[DrainAnnotation] != "" && !faults.DrainIgnored
 }
 
 // ServersOf returns the names of those members that serve the ring, sorted. Drained members are among
@@ -105,7 +105,7 @@ func ServersOf(members []election.Member, ring string) []string {
 	var names, drained []string
 	for _, m := range members {
 		rings := m.Annotations[RingsAnnotation]
-		if rings != "" && !plant.RingsIgnored && !slices.Contains(strings.Split(rings, ","), ring) {
+		if rings != "" && !faults.RingsIgnored && !slices.Contains(strings.Split(rings, ","), ring) {
 			continue
 		}
 		if IsDrained(m) {

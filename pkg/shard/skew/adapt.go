@@ -152,11 +152,11 @@ func (b Build) add(plan *shard.Plan, c Controller, scope shard.Scope) {
 	i := slices.IndexFunc(r.Shards, func(s shard.Shard) bool { return s.Group == c.Group })
 	if i < 0 {
 		i = len(r.Shards)
-		beside := b.Beside[c.Group]
-		if !slices.ContainsFunc(r.Shards, func(s shard.Shard) bool { return s.Group == beside && s.Beside == "" }) {
+		beside := b.ColocateWith[c.Group]
+		if !slices.ContainsFunc(r.Shards, func(s shard.Shard) bool { return s.Group == beside && s.ColocateWith == "" }) {
 			beside = ""
 		}
-		r.Shards = append(r.Shards, shard.Shard{Group: c.Group, Beside: beside})
+		r.Shards = append(r.Shards, shard.Shard{Group: c.Group, ColocateWith: beside})
 	}
 	r.Shards[i].Controllers = append(r.Shards[i].Controllers, c.Name)
 }
@@ -191,8 +191,8 @@ func tidy(plan *shard.Plan) {
 		}
 		r.Shards = slices.DeleteFunc(r.Shards, func(s shard.Shard) bool { return len(s.Controllers) == 0 })
 		for j, s := range r.Shards {
-			if !slices.ContainsFunc(r.Shards, func(other shard.Shard) bool { return other.Group == s.Beside }) {
-				r.Shards[j].Beside = ""
+			if !slices.ContainsFunc(r.Shards, func(other shard.Shard) bool { return other.Group == s.ColocateWith }) {
+				r.Shards[j].ColocateWith = ""
 			}
 		}
 	}

@@ -21,8 +21,8 @@ type Build struct {
 	Controllers []Controller
 	// Rings are the names of the rings that a controller goes to, by scope, where a plan has them.
 	Rings map[shard.Scope]string
-	// Beside has for a group the one that it goes beside, see [shard.Shard].
-	Beside map[string]string
+	// ColocateWith has for a group the one that it goes with, see [shard.Shard].
+	ColocateWith map[string]string
 }
 
 // Controller is what a build knows of one controller.

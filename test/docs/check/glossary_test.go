@@ -26,10 +26,10 @@ var stateWords = []struct{ file, typ string }{
 	{"pkg/election/fence.go", "Refusal"},
 	{"pkg/election/roster.go", "MemberState"},
 	{"pkg/fleet/journal.go", "TransitionKind"},
-	{"pkg/fleet/stage.go", "Stage"},
-	{"pkg/fleet/tenure.go", "How"},
-	{"pkg/fleet/tenure.go", "Why"},
-	{"pkg/fleet/tenure.go", "Phase"},
+	{"pkg/fleet/shardstate.go", "ShardState"},
+	{"pkg/fleet/term.go", "How"},
+	{"pkg/fleet/term.go", "Reason"},
+	{"pkg/fleet/term.go", "HandoffPhase"},
 	{"internal/status/view.go", "State"},
 }
 

@@ -112,7 +112,7 @@ func (w *world) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, 
 			return labels, fmt.Sprintf("%s has no label %s, only %v", s.Metric, m.Label, slices.Compact(slices.Sorted(slices.Values(labels))))
 		}
 		// Most states last for moments, between two scrapes.
-		if m.Label == "state" && slices.Contains(fleet.Stages(), fleet.Stage(m.Value)) || m.Op != "=" && m.Op != "=~" {
+		if m.Label == "state" && slices.Contains(fleet.ShardStates(), fleet.ShardState(m.Value)) || m.Op != "=" && m.Op != "=~" {
 			continue
 		}
 		some, err := w.prom.series(t.Context(), fmt.Sprintf("%s{%s%s%q}", s.Metric, m.Label, m.Op, m.Value))

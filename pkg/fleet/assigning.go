@@ -7,23 +7,24 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// wishUntilDone keeps the runners in line with the plan, and their wishes with the roster and the Leases, until ctx
-// ends, the membership is lost, or done says so. Runners end with claimCtx.
-func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) {
+// assignUntilDone keeps the runners in line with the plan, and what they are to reach with the
+// roster and the Leases, until ctx ends, the membership is lost, or done says so. Runners end with
+// claimCtx.
+func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool) {
 	changed, stop := m.observer.SubscribeChanges(leaseapi.MayMoveShards) // what a renewal changes moves no shard
 	defer stop()
-	defer m.pulse.rest()
+	defer m.watchdog.rest()
 	for {
-		m.pulse.beat(m.config.Clock.Now())
+		m.watchdog.feed(m.config.Clock.Now())
 		secured, began := m.leaderLocks.awaited(), m.config.Clock.Now()
-		due := began.Add(m.wish(ctx, claimCtx))
+		due := began.Add(m.assign(ctx, claimCtx))
 		if done() {
 			return
 		}
@@ -38,15 +39,16 @@ func (m *Member) wishUntilDone(ctx, claimCtx context.Context, done func() bool) 
 	}
 }
 
-// mostPause is the longest pause between wishes that take long.
+// mostPause is the longest pause between assignments that take long.
 const mostPause = 500 * time.Millisecond
 
-// idle returns true when there may be something to wish, and at due at the latest; false when ctx has ended or the membership is
-// lost. The loop comes round meanwhile: heartbeats are sent only while it does.
+// idle returns true when there may be something to assign, and at due at the latest; false when ctx
+// has ended or the membership is lost. The loop comes round meanwhile: heartbeats are sent only
+// while it does.
 func (m *Member) idle(ctx context.Context, changed, secured <-chan struct{}, due time.Time) bool {
 	for {
 		now := m.config.Clock.Now()
-		m.pulse.beat(now)
+		m.watchdog.feed(now)
 		timer := m.config.Clock.NewTimer(min(due.Sub(now), m.config.Timing.RetryPeriod/2))
 		select {
 		case <-changed:
@@ -68,9 +70,8 @@ func (m *Member) idle(ctx context.Context, changed, secured <-chan struct{}, due
 	}
 }
 
-// wish recomputes the wishes once and returns how long they hold if nothing is
-// observed.
-func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
+// assign recomputes the assignment once and returns how long it holds if nothing is observed.
+func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	now := m.config.Clock.Now()
 	observations := m.observer.List()
 	m.noteMarks(ctx, observations, now)
@@ -83,17 +84,17 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	plan := force.plan
 	holders, named := m.holders(force, now)
 	known := leaseapi.KnownMembers(m.config.Fleet, observations)
-	w, err := assignment.Compute(plan, force.digest, roster, known, holders, m.Assignment())
+	a, err := assignment.Compute(plan, force.digest, roster, known, holders, m.Assignment())
 	if err != nil {
 		// The plan was valid when it was adopted, so this is a bug; what is held is kept.
 		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
 		return m.config.Timing.RetryPeriod
 	}
-	m.note(ctx, w)
-	m.wishes.Store(&w)
+	m.note(ctx, a)
+	m.assignment.Store(&a)
 	var next map[shard.ID]string
 	if m.config.Standby && !halts {
-		next = w.Standbys(plan, named)
+		next = a.Standbys(plan, named)
 	}
 	secured, followed := m.leaderLocks.isSecured(), m.isFollowed(roster)
 	if !secured && !halts {
@@ -102,16 +103,16 @@ func (m *Member) wish(ctx, claimCtx context.Context) time.Duration {
 	for _, r := range m.runners.list() {
 		switch _, planned := force.extents[r.shard.ID]; {
 		case halts:
-			r.wish(election.Leave, false, false, false)
+			r.assign(election.Released, false, false, false)
 		case !planned:
-			r.wish(election.Keep, false, false, false)
+			r.assign(election.Retained, false, false, false)
 		case r.isShunned(), followed && !r.running.Load():
-			r.wish(election.Leave, false, false, false)
+			r.assign(election.Released, false, false, false)
 		case !secured:
 			// Somebody else runs all of it still. What is to be ours is kept warm until then.
-			r.wish(election.Leave, false, false, m.prospects.wishes.Owner(r.shard.ID) == m.config.Member)
+			r.assign(election.Released, false, false, m.prospects.assignment.Owner(r.shard.ID) == m.config.Member)
 		default:
-			m.wishOf(r, w, next, roster, now)
+			m.assignShard(r, a, next, roster, now)
 		}
 	}
 	m.started.Store(m.started.Load() || secured)
@@ -134,9 +135,9 @@ func (r *shardRunner) shun() {
 	m := r.member
 	text := m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation]
 	r.shunned.Store(&text)
-	r.claimant.SetWish(election.Leave)
+	r.claimant.SetDesired(election.Released)
 	select {
-	case m.runners.left <- struct{}{}: // what is being wished now may be from before
+	case m.runners.left <- struct{}{}: // what is being assigned may be from before
 	default:
 	}
 }
@@ -148,26 +149,26 @@ func (r *shardRunner) isShunned() bool {
 	return shunned != nil && m.Refused() == nil && m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation] == *shunned
 }
 
-// wishOf says what the runner of a shard in the plan is to want.
-func (m *Member) wishOf(r *shardRunner, w assignment.Assignment, next map[shard.ID]string, roster election.Roster, now time.Time) {
-	owner := w.Owner(r.shard.ID)
+// assignShard says what the runner of a shard in the plan is to reach.
+func (m *Member) assignShard(r *shardRunner, a assignment.Assignment, next map[shard.ID]string, roster election.Roster, now time.Time) {
+	owner := a.Owner(r.shard.ID)
 	owned := owner == m.config.Member
 	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
 	held := r.claimant.Claim() != nil
 	wanted := owned && !held && lease.Holder != m.incarnation && m.isHeld(lease, now)
-	r.wish(wishFor(owned, held, asked(lease, owner, roster)), owned, wanted, !owned && next[r.shard.ID] == m.config.Member)
+	r.assign(desired(owned, held, asked(lease, owner, roster)), owned, wanted, !owned && next[r.shard.ID] == m.config.Member)
 }
 
-// wishFor is what a claimant is to want. A holder that is not to own the shard any more goes
-// on until the one that is has prepared for it, and asks.
-func wishFor(owned, held, asked bool) election.Wish {
+// desired returns the state that a claim should reach. A holder that is not to own the shard any
+// more goes on until the one that is has prepared for it, and asks.
+func desired(owned, held, asked bool) election.Desired {
 	switch {
 	case owned:
-		return election.Want
+		return election.Held
 	case held && !asked:
-		return election.Keep
+		return election.Retained
 	default:
-		return election.Leave
+		return election.Released
 	}
 }
 
@@ -178,7 +179,7 @@ func asked(lease election.Observation, owner string, roster election.Roster) boo
 		return true
 	}
 	member, live := roster.Get(owner)
-	return live && lease.NextHolder() == member.Incarnation && !plant.AskIgnored
+	return live && lease.NextHolder() == member.Incarnation && !faults.AskIgnored
 }
 
 // holders returns the member that holds each shard now, and the one that its Lease names, expired or not. The latter are whom
@@ -203,12 +204,12 @@ func (m *Member) isHeld(lease election.Observation, now time.Time) bool {
 }
 
 // note logs what has changed in the roster.
-func (m *Member) note(ctx context.Context, w assignment.Assignment) {
+func (m *Member) note(ctx context.Context, a assignment.Assignment) {
 	logger, last := klog.FromContext(ctx), m.Assignment()
-	if !slices.Equal(last.Members(), w.Members()) {
-		logger.Info("Members of the ring changed", "members", w.Members(), "before", last.Members())
+	if !slices.Equal(last.Members(), a.Members()) {
+		logger.Info("Members of the ring changed", "members", a.Members(), "before", last.Members())
 	}
-	if len(w.Foreign()) > 0 && !slices.Equal(last.Foreign(), w.Foreign()) {
-		logger.Error(nil, "Live members refuse the plan and are left out of the rings", "members", w.Foreign())
+	if len(a.Foreign()) > 0 && !slices.Equal(last.Foreign(), a.Foreign()) {
+		logger.Error(nil, "Live members refuse the plan and are left out of the rings", "members", a.Foreign())
 	}
 }

@@ -15,10 +15,10 @@ type behind struct{ Instance }
 
 func (behind) CatchUp(context.Context, fence.Writes) error { return errors.New("it is behind") }
 
-// TestHeirFencesThoseThatDiedWhileItWaited has a shard inherit from one that is released and from
-// one whose holder dies. Its caches do not catch up with the former, so that it begins with empty
-// ones, and nothing is begun before the latter is fenced.
-func TestHeirFencesThoseThatDiedWhileItWaited(t *testing.T) {
+// TestSuccessorFencesThoseThatDiedWhileItWaited has a shard with two predecessors: one is released,
+// and the holder of the other dies. Its caches do not catch up with the former, so that it begins
+// with empty ones, and nothing is begun before the latter is fenced.
+func TestSuccessorFencesThoseThatDiedWhileItWaited(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, s *world) {
 		for i := range s.plan.Rings {
 			for j := range s.plan.Rings[i].Shards {

@@ -8,52 +8,54 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Stage is where a shard stands on one member. The values are stable and few enough for a metric label.
-type Stage string
+// ShardState is where a shard stands on one member. The values are stable and few enough for a
+// metric label.
+type ShardState string
 
 const (
-	// StageNone: the member has nothing to do with the shard now.
-	StageNone Stage = ""
-	// StagePreparing: its work is built and its caches are filled, while another member holds it.
-	StagePreparing Stage = "preparing"
-	// StagePrepared: all is ready to take it over.
-	StagePrepared Stage = "prepared"
-	// StageWaiting: it is held, and shards of an older plan that cover some of the same still run.
-	StageWaiting Stage = "waiting"
-	// StageStarting: it is held, and its controllers do not run yet.
-	StageStarting Stage = "starting"
-	// StageRunning: its controllers run.
-	StageRunning Stage = "running"
-	// StageDraining: its work was asked to stop, or its claim was lost, and not all of it has returned.
-	StageDraining Stage = "draining"
+	// StateNone: the member has nothing to do with the shard now.
+	StateNone ShardState = ""
+	// StatePreparing: its work is built and its caches are filled, while another member holds it.
+	StatePreparing ShardState = "preparing"
+	// StatePrepared: all is ready to take it over.
+	StatePrepared ShardState = "prepared"
+	// StateWaiting: it is held, and shards of an older plan that cover some of the same still run.
+	StateWaiting ShardState = "waiting"
+	// StateStarting: it is held, and its controllers do not run yet.
+	StateStarting ShardState = "starting"
+	// StateRunning: its controllers run.
+	StateRunning ShardState = "running"
+	// StateDraining: its work was asked to stop, or its claim was lost, and not all of it has
+	// returned.
+	StateDraining ShardState = "draining"
 )
 
-// Stages returns all stages but StageNone, in the order in which a shard goes through them.
-func Stages() []Stage {
-	return []Stage{StagePreparing, StagePrepared, StageWaiting, StageStarting, StageRunning, StageDraining}
+// ShardStates returns all states but StateNone, in the order in which a shard goes through them.
+func ShardStates() []ShardState {
+	return []ShardState{StatePreparing, StatePrepared, StateWaiting, StateStarting, StateRunning, StateDraining}
 }
 
-func (r *shardRunner) stage(claim *election.Claim) Stage {
+func (r *shardRunner) state(claim *election.Claim) ShardState {
 	switch running := r.running.Load(); {
 	case running && (claim == nil || isClosed(claim.Draining())):
-		return StageDraining
+		return StateDraining
 	case running && r.up.Load():
-		return StageRunning
-	case claim != nil && r.inherits.Load():
-		return StageWaiting
+		return StateRunning
+	case claim != nil && r.waits.Load():
+		return StateWaiting
 	case claim != nil:
-		return StageStarting
+		return StateStarting
 	}
 	r.mu.Lock()
 	p := r.prepared
 	r.mu.Unlock()
 	switch {
 	case p == nil:
-		return StageNone
+		return StateNone
 	case isClosed(p.done) && p.err == nil:
-		return StagePrepared
+		return StatePrepared
 	default:
-		return StagePreparing
+		return StatePreparing
 	}
 }
 
@@ -114,7 +116,7 @@ func (m *Member) Roster() election.Roster {
 // holders say on their Leases, with what members carry beside the ring: 1 is even. It is false until all have counted, and for
 // rings that are not of namespaces. A shard without a holder counts for its owner.
 func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
-	members, wishes, now := m.Assignment().MembersOf(ring.Name), m.Assignment(), m.config.Clock.Now()
+	members, assignment, now := m.Assignment().MembersOf(ring.Name), m.Assignment(), m.config.Clock.Now()
 	if ring.Scope != shard.ScopeNamespaced || len(members) == 0 || len(ring.Shards) == 0 {
 		return 0, false
 	}
@@ -123,7 +125,7 @@ func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
 		if lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, id)); m.isHeld(lease, now) {
 			return election.MemberOf(lease.Holder)
 		}
-		return wishes.Owner(id)
+		return assignment.Owner(id)
 	}
 	weights, complete := leaseapi.WeightsOf(m.config.Fleet, plan, ring, m.observer.Get, holder)
 	if !complete {

@@ -10,30 +10,31 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/flotilla-kube/flotilla/internal/plant"
+	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// inherit prepares the shard while live Leases of other shards cover some of it: those of an older plan generation. It says
-// on the Lease that everything is prepared, so that their holders drain, waits until they have gone, and returns what it has
-// prepared, once that has seen what they wrote last; nil if it has not, so that the work begins with empty caches. The error
-// says that the shard may not run any more.
-func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals []election.Observation) (*preparation, error) {
+// awaitPredecessors prepares the shard while live Leases of other shards cover some of it: those of
+// an older plan generation. It says on the Lease that everything is prepared, so that their holders
+// drain, waits until they have gone, and returns what it has prepared, once that has seen what they
+// wrote last; nil if it has not, so that the work begins with empty caches. The error says that the
+// shard may not run any more.
+func (r *shardRunner) awaitPredecessors(ctx context.Context, claim *election.Claim, rivals []election.Observation) (*preparation, error) {
 	m := r.member
-	r.inherits.Store(true)
-	defer r.inherits.Store(false)
+	r.waits.Store(true)
+	defer r.waits.Store(false)
 	r.rejectPrepared()
-	ancestors := map[string]int32{}
+	predecessors := map[string]int32{}
 	note := func(rivals []election.Observation) {
 		for _, o := range rivals {
-			ancestors[o.Name] = o.Transitions
+			predecessors[o.Name] = o.Transitions
 		}
 	}
 	note(rivals)
-	klog.FromContext(ctx).V(1).Info("Waiting for the shards that this one inherits from", "leases", names(rivals))
+	klog.FromContext(ctx).V(1).Info("Waiting for the shard's predecessors", "leases", names(rivals))
 
-	p, err := r.prepareToInherit(ctx, claim.Term())
+	p, err := r.prepareSuccessor(ctx, claim.Term())
 	if err != nil {
 		return nil, err
 	}
@@ -56,18 +57,18 @@ func (r *shardRunner) inherit(ctx context.Context, claim *election.Claim, rivals
 		note(rivals)
 	}
 	released := m.config.Clock.Now()
-	r.inherits.Store(false)
+	r.waits.Store(false)
 	var gone []election.Observation
-	for name := range ancestors {
+	for name := range predecessors {
 		gone = append(gone, m.observer.Get(name))
 	}
-	r.tenure.inherit(gone, began, released)
+	r.term.succeed(gone, began, released)
 	// All of them, even if what is prepared turns out to be of no use.
 	if !r.fenceOff(ctx, claim, dead) {
 		p.discard()
 		return nil, nil
 	}
-	err = r.catchUpWith(ctx, p, ancestors)
+	err = r.catchUpWith(ctx, p, predecessors)
 	if ctx.Err() != nil {
 		p.discard()
 		return nil, nil
@@ -92,8 +93,9 @@ func (r *shardRunner) rejectPrepared() {
 	}
 }
 
-// prepareToInherit builds and warms an instance, in turn with other preparations. It tries until that has worked, or ctx ends.
-func (r *shardRunner) prepareToInherit(ctx context.Context, term int32) (*preparation, error) {
+// prepareSuccessor builds and warms an instance, in turn with other preparations. It tries until
+// that has worked, or ctx ends.
+func (r *shardRunner) prepareSuccessor(ctx context.Context, term int32) (*preparation, error) {
 	m := r.member
 	backoff := m.retry()
 	for {
@@ -183,26 +185,26 @@ func (m *Member) nextExpiry(leases []election.Observation) time.Time {
 	return first
 }
 
-// catchUpWith returns nil once the caches of p have seen what the ancestors, by their terms, wrote last. Those that died
-// have been fenced before.
-func (r *shardRunner) catchUpWith(ctx context.Context, p *preparation, ancestors map[string]int32) error {
+// catchUpWith returns nil once the caches of p have seen what the predecessors, by their terms,
+// wrote last. Those that died have been fenced before.
+func (r *shardRunner) catchUpWith(ctx context.Context, p *preparation, predecessors map[string]int32) error {
 	m := r.member
 	var unknown error
-	for _, name := range slices.Sorted(maps.Keys(ancestors)) {
+	for _, name := range slices.Sorted(maps.Keys(predecessors)) {
 		lease := m.observer.Get(name)
 		writes, left := lease.Writes()
-		if !left || writes.Term != ancestors[name] || len(writes.Unknown()) > 0 {
+		if !left || writes.Term != predecessors[name] || len(writes.Unknown()) > 0 {
 			unknown = fmt.Errorf("the last holder of %s did not leave what it wrote last", name)
 			continue
 		}
-		if plant.InheritanceStale {
+		if faults.SuccessionStale {
 			continue
 		}
 		if err := r.within(ctx, func(ctx context.Context) error { return p.instance.CatchUp(ctx, writes) }); err != nil {
 			return err
 		}
 	}
-	if unknown == nil || plant.InheritanceStale {
+	if unknown == nil || faults.SuccessionStale {
 		return nil
 	}
 	if refresher, ok := p.instance.(Refresher); ok {

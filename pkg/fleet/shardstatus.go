@@ -8,8 +8,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// ShardState is what a member knows of one shard.
-type ShardState struct {
+// ShardStatus is what a member knows of one shard.
+type ShardStatus struct {
 	ID shard.ID
 	// Owned tells whether this member holds a valid claim, of this Term.
 	Owned bool
@@ -18,8 +18,8 @@ type ShardState struct {
 	Running bool
 	// Waiting tells whether it is prepared and waits for shards of an older plan generation to be released.
 	Waiting bool
-	// Stage is where it stands on this member.
-	Stage Stage
+	// State is where it stands on this member.
+	State ShardState
 	// Counted is what it weighed last under this claim; nil if it is not owned or has not been counted.
 	Counted *Counted
 	// RenewAge is how long ago the member's last confirmed heartbeat was started; 0 when not owned.
@@ -31,18 +31,18 @@ type ShardState struct {
 }
 
 // Shards returns the state of every shard of the plan, and of those of an older plan that this member still has, sorted by ID.
-func (m *Member) Shards() []ShardState {
-	now, wishes, halts := m.config.Clock.Now(), m.Assignment(), m.stopping.halts()
+func (m *Member) Shards() []ShardStatus {
+	now, assignment, halts := m.config.Clock.Now(), m.Assignment(), m.stopping.halts()
 	runners := m.runners.list()
-	states := make([]ShardState, 0, len(runners))
+	states := make([]ShardStatus, 0, len(runners))
 	for _, r := range runners {
-		s := ShardState{ID: r.shard.ID, Owner: wishes.Owner(r.shard.ID), Running: r.running.Load(), Waiting: r.ready.Load() > 0}
+		s := ShardStatus{ID: r.shard.ID, Owner: assignment.Owner(r.shard.ID), Running: r.running.Load(), Waiting: r.ready.Load() > 0}
 		if halts {
 			s.Owner = ""
 		}
 		s.Holder = m.observer.Get(leaseapi.ShardLease(m.config.Fleet, s.ID)).Holder
 		claim := r.claimant.Claim()
-		s.Stage = r.stage(claim)
+		s.State = r.state(claim)
 		if claim != nil && claim.Valid(now) {
 			s.Owned, s.Term, s.RenewAge, s.Counted = true, claim.Term(), now.Sub(claim.LastRenew()), r.counted.Load()
 		}

@@ -124,7 +124,7 @@ func (b *logbook) gap(id shard.ID, at time.Time) time.Duration {
 		}
 	}
 	first := latest
-	for _, t := range last { // ancestors of one change stop together, those of earlier ones long before
+	for _, t := range last { // predecessors of one change stop together, those of earlier ones long before
 		if latest.Sub(t) < time.Second && t.Before(first) {
 			first = t
 		}
@@ -133,12 +133,12 @@ func (b *logbook) gap(id shard.ID, at time.Time) time.Duration {
 }
 
 // expect requires that since then so many acquisitions ran, all in this way.
-func (b *logbook) expect(t *testing.T, then time.Time, n int, how How, why Why) []saying {
+func (b *logbook) expect(t *testing.T, then time.Time, n int, how How, why Reason) []saying {
 	t.Helper()
 	said := b.since(then)
 	for _, s := range said {
-		if s.Acquisition.How != how || s.Acquisition.Why != why {
-			t.Errorf("%s came by %s/%s, want %s/%s", s.ID, s.Acquisition.How, s.Acquisition.Why, how, why)
+		if s.Acquisition.How != how || s.Acquisition.Reason != why {
+			t.Errorf("%s came by %s/%s, want %s/%s", s.ID, s.Acquisition.How, s.Acquisition.Reason, how, why)
 		}
 	}
 	if len(said) != n || n == 0 {
@@ -186,7 +186,7 @@ func TestHowShardsCome(t *testing.T) {
 		a := s.launch("a", book.keep)
 		s.slow(a)
 		pass(time.Minute)
-		for _, said := range book.expect(t, then, len(s.plan.Shards()), HowVacant, WhyNew) {
+		for _, said := range book.expect(t, then, len(s.plan.Shards()), HowVacant, ReasonNew) {
 			adopted := book.when(EventPlanAdopted)
 			if said.Acquisition.Unowned != said.at.Sub(adopted) || said.Acquisition.Cold == nil {
 				t.Errorf("%s: unowned for %v, with the plan there since %v; cold: %v", said.ID, said.Acquisition.Unowned, said.at.Sub(adopted), said.Acquisition.Cold)
@@ -198,7 +198,7 @@ func TestHowShardsCome(t *testing.T) {
 		s.slow(b)
 		pass(time.Minute)
 		moved := s.holders()["b"]
-		said := book.expect(t, then, moved, HowHandoff, WhyRebalance)
+		said := book.expect(t, then, moved, HowHandoff, ReasonRebalance)
 		book.expectGaps(t, said)
 		for _, one := range said {
 			// Its watch brings a claim no later than the answer comes.
@@ -210,7 +210,7 @@ func TestHowShardsCome(t *testing.T) {
 		}
 		for _, gone := range book.handovers(then) {
 			// The work takes a tenth of a second to return.
-			if h := gone.Handover; h.Why != WhyRebalance || h.To != b.Incarnation() || h.Drain != 100*time.Millisecond || gone.Duration != 4*oneWay {
+			if h := gone.Handover; h.Reason != ReasonRebalance || h.To != b.Incarnation() || h.Drain != 100*time.Millisecond || gone.Duration != 4*oneWay {
 				t.Errorf("%s: handed over as %+v in %v", gone.ID, h, gone.Duration)
 			}
 		}
@@ -219,9 +219,9 @@ func TestHowShardsCome(t *testing.T) {
 		b.stop()
 		<-b.ended
 		pass(10 * time.Second)
-		book.expectGaps(t, book.expect(t, then, moved, HowHandoff, WhyLeaving))
+		book.expectGaps(t, book.expect(t, then, moved, HowHandoff, ReasonLeaving))
 		for _, gone := range book.handovers(then) {
-			if h := gone.Handover; h.Why != WhyLeaving || h.To != a.Incarnation() {
+			if h := gone.Handover; h.Reason != ReasonLeaving || h.To != a.Incarnation() {
 				t.Errorf("%s: handed over as %+v", gone.ID, h)
 			}
 		}
@@ -229,9 +229,9 @@ func TestHowShardsCome(t *testing.T) {
 		then = time.Now()
 		s.apply(s.next(func(r *shard.Ring) { split(r, 3); merge(r, 0) }))
 		pass(10 * time.Second)
-		book.expectGaps(t, book.expect(t, then, 3, HowHandoff, WhyPlan))
+		book.expectGaps(t, book.expect(t, then, 3, HowHandoff, ReasonPlan))
 		for _, gone := range book.handovers(then) {
-			if h := gone.Handover; h.Why != WhyPlan || h.To != "" || h.Drain != 100*time.Millisecond {
+			if h := gone.Handover; h.Reason != ReasonPlan || h.To != "" || h.Drain != 100*time.Millisecond {
 				t.Errorf("%s: handed over as %+v", gone.ID, h)
 			}
 		}
@@ -244,7 +244,7 @@ func TestHowShardsCome(t *testing.T) {
 		a = s.launch("a", book.keep)
 		s.slow(a)
 		pass(time.Minute)
-		for _, said := range book.expect(t, then, len(s.plan.Shards()), HowVacant, WhyReleased) {
+		for _, said := range book.expect(t, then, len(s.plan.Shards()), HowVacant, ReasonReleased) {
 			if up := said.at.Sub(then) + s.stopped(said.ID); said.Acquisition.Unowned > up {
 				t.Errorf("%s: unowned for %v, and the member that says so can know of %v", said.ID, said.Acquisition.Unowned, up)
 			}
@@ -290,7 +290,7 @@ func TestTakeoverCountsFromTheLastHeartbeat(t *testing.T) {
 		last := election.RecordFrom(s.store.Get(election.MemberLease("flotilla", "b"))).RenewTime
 		last = last.Add(oneWay + lag) // when a saw it
 		pass(time.Minute)
-		for _, said := range book.expect(t, then, held, HowTakeover, WhyExpired) {
+		for _, said := range book.expect(t, then, held, HowTakeover, ReasonExpired) {
 			want := said.at.Sub(last)
 			a := said.Acquisition
 			if a.From != b.Incarnation() || a.Unowned < election.DefaultTiming().LeaseDuration ||
@@ -320,7 +320,7 @@ func TestReleasedAfterALoss(t *testing.T) {
 		if s.lost() == before {
 			t.Fatal("nothing was lost")
 		}
-		book.expect(t, then, len(s.plan.Shards()), HowVacant, WhyReleased)
+		book.expect(t, then, len(s.plan.Shards()), HowVacant, ReasonReleased)
 	})
 }
 
@@ -346,34 +346,34 @@ func TestClaimThatEndsBeforeItsWork(t *testing.T) {
 	})
 }
 
-// TestTenureOfHeirs has ancestors that went one after the other, and some that died.
-func TestTenureOfHeirs(t *testing.T) {
+// TestTermOfSuccessors has predecessors that went one after the other, and some that died.
+func TestTermOfSuccessors(t *testing.T) {
 	born := time.Unix(1000, 0)
 	at := func(seconds int) time.Time { return born.Add(time.Duration(seconds) * time.Second) }
-	ancestor := func(holder string, seen int) election.Observation {
+	predecessor := func(holder string, seen int) election.Observation {
 		return election.Observation{Record: election.Record{Name: holder, Holder: holder}, Exists: true, Seen: at(seen)}
 	}
 	claim := func() *election.Claim { return election.EndlessClaim(t.Context(), "x", "self_1") }
-	acquired := func() *tenure {
-		var heir tenure
-		heir.acquire("self_1", claim(), time.Second, born, at(1), func(string) bool { return false })
-		return &heir
+	acquired := func() *termRecord {
+		var successor termRecord
+		successor.acquire("self_1", claim(), time.Second, born, at(1), func(string) bool { return false })
+		return &successor
 	}
-	heir := acquired()
-	heir.inherit([]election.Observation{ancestor("", 5), ancestor("", 3), ancestor("", 4)}, at(2), at(6))
-	if a := heir.run(0, at(8)); a.How != HowHandoff || a.Why != WhyPlan || a.Unowned != 5*time.Second || a.Phases[PhaseAsk] != 4*time.Second || a.Phases[PhaseStart] != 2*time.Second {
+	successor := acquired()
+	successor.succeed([]election.Observation{predecessor("", 5), predecessor("", 3), predecessor("", 4)}, at(2), at(6))
+	if a := successor.run(0, at(8)); a.How != HowHandoff || a.Reason != ReasonPlan || a.Unowned != 5*time.Second || a.Phases[PhaseAsk] != 4*time.Second || a.Phases[PhaseStart] != 2*time.Second {
 		t.Errorf("of three that went at 3, 4 and 5: %+v", a)
 	}
-	heir = acquired()
-	heir.bereave([]election.Observation{ancestor("long_ago", -1000), ancestor("b_1", -2), ancestor("c_1", -700)})
-	if a := heir.run(0, at(8)); a.How != HowTakeover || a.Why != WhyExpired || a.From != "b_1" || a.Unowned != 10*time.Second {
+	successor = acquired()
+	successor.succeedDead([]election.Observation{predecessor("long_ago", -1000), predecessor("b_1", -2), predecessor("c_1", -700)})
+	if a := successor.run(0, at(8)); a.How != HowTakeover || a.Reason != ReasonExpired || a.From != "b_1" || a.Unowned != 10*time.Second {
 		t.Errorf("of one that died and Leases of long ago: %+v", a)
 	}
-	if heir.run(0, at(9)) != nil || heir.abandon(0, true) != nil {
+	if successor.run(0, at(9)) != nil || successor.abandon(0, true) != nil {
 		t.Error("an acquisition ends twice")
 	}
-	heir = acquired()
-	if a := heir.run(1, at(8)); a != nil {
+	successor = acquired()
+	if a := successor.run(1, at(8)); a != nil {
 		t.Errorf("the end of another term ends it: %+v", a)
 	}
 }
@@ -386,8 +386,8 @@ func TestWorkThatNeverRuns(t *testing.T) {
 		})
 		pass(time.Minute)
 		for _, state := range a.Shards() {
-			if state.Stage != StageStarting {
-				t.Errorf("%s is %s, want starting", state.ID, state.Stage)
+			if state.State != StateStarting {
+				t.Errorf("%s is %s, want starting", state.ID, state.State)
 			}
 		}
 		a.stop()
@@ -398,8 +398,8 @@ func TestWorkThatNeverRuns(t *testing.T) {
 	})
 }
 
-// TestStages follows shards through a handoff and a change of plan.
-func TestStages(t *testing.T) {
+// TestShardStates follows shards through a handoff and a change of plan.
+func TestShardStates(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
 		s.slow(a)
@@ -407,14 +407,14 @@ func TestStages(t *testing.T) {
 		b := s.launch("b", nil)
 		s.slow(b)
 		b.client.LagWatch(2*oneWay + 50*time.Millisecond) // b waits for its claims to come back by the watch
-		seen := map[string]map[Stage]bool{"a": {}, "b": {}}
+		seen := map[string]map[ShardState]bool{"a": {}, "b": {}}
 		look := func(d time.Duration) {
 			for range int(d / (5 * time.Millisecond)) {
 				pass(5 * time.Millisecond)
 				for name, proc := range map[string]*process{"a": a, "b": b} {
 					for _, state := range proc.Shards() {
-						seen[name][state.Stage] = true
-						if state.Stage == StageRunning && !state.Owned {
+						seen[name][state.State] = true
+						if state.State == StateRunning && !state.Owned {
 							t.Errorf("%s runs %s, which it does not own", name, state.ID)
 						}
 					}
@@ -422,7 +422,7 @@ func TestStages(t *testing.T) {
 			}
 		}
 		look(30 * time.Second)
-		require := func(name string, want ...Stage) {
+		require := func(name string, want ...ShardState) {
 			t.Helper()
 			got := slices.Sorted(maps.Keys(seen[name]))
 			slices.Sort(want)
@@ -430,13 +430,13 @@ func TestStages(t *testing.T) {
 				t.Errorf("%s has gone through %v, want %v", name, got, want)
 			}
 		}
-		require("a", StageNone, StageRunning, StageDraining)
-		require("b", StageNone, StagePreparing, StagePrepared, StageStarting, StageRunning)
-		seen["a"], seen["b"] = map[Stage]bool{}, map[Stage]bool{}
+		require("a", StateNone, StateRunning, StateDraining)
+		require("b", StateNone, StatePreparing, StatePrepared, StateStarting, StateRunning)
+		seen["a"], seen["b"] = map[ShardState]bool{}, map[ShardState]bool{}
 		s.apply(s.next(func(r *shard.Ring) { split(r, 0); split(r, 2); split(r, 4) }))
 		look(10 * time.Second)
 		for _, name := range []string{"a", "b"} {
-			if !seen[name][StageWaiting] || !seen[name][StageDraining] {
+			if !seen[name][StateWaiting] || !seen[name][StateDraining] {
 				t.Errorf("%s has gone through %v when the plan changed", name, slices.Sorted(maps.Keys(seen[name])))
 			}
 		}

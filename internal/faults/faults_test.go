@@ -1,4 +1,4 @@
-package plant
+package faults
 
 import (
 	"go/ast"

@@ -1,6 +1,6 @@
 //go:build planted
 
-package plant
+package faults
 
 import (
 	"fmt"
@@ -17,8 +17,9 @@ const Variable = "FLOTILLA_PLANT"
 var (
 	// AdaptNever has the planner leave controllers where they are, whatever members' versions have.
 	AdaptNever = bug("adapt_never")
-	// AncestorsIgnored has a shard run while live Leases of an older plan generation cover some of it.
-	AncestorsIgnored = bug("ancestors_ignored")
+	// PredecessorsIgnored has a shard run while live Leases of an older plan generation cover some
+	// of it.
+	PredecessorsIgnored = bug("predecessors_ignored")
 	// AptnessIgnored gives shards to members that cannot run a controller where the plan has it, though they know it.
 	AptnessIgnored = bug("aptness_ignored")
 	// AskIgnored has a holder keep a shard that its next owner asks for.
@@ -37,8 +38,9 @@ var (
 	LeaderLockIgnored = bug("leader_lock_ignored")
 	// GenerationKept writes a plan under the generation of the one that it follows.
 	GenerationKept = bug("generation_kept")
-	// InheritanceStale has a shard that inherits from others not wait until its caches have seen their last writes.
-	InheritanceStale = bug("inheritance_stale")
+	// SuccessionStale has a shard not wait until its caches have seen the last writes under its
+	// predecessors.
+	SuccessionStale = bug("succession_stale")
 	// LackingOwner leaves a group to a member whose build does not have all of it, while another's has.
 	LackingOwner = bug("lacking_owner")
 	// LookHasty has a member look at the Leases as it knows them, though they may be from before its claim.
@@ -51,7 +53,7 @@ var (
 	PreparedLeaked = bug("prepared_leaked")
 	// RangeOffByOne has a range contain its end, which belongs to the next one.
 	RangeOffByOne = bug("range_off_by_one")
-	// ReadyUnsaid has an heir not say that it is ready.
+	// ReadyUnsaid has a successor not say that it is ready.
 	ReadyUnsaid = bug("ready_unsaid")
 	// ReleaseBeforeStop takes a claim that drains to have drained, so that its Lease is released, while its work still runs.
 	ReleaseBeforeStop = bug("release_before_stop")

@@ -1,11 +1,11 @@
 //go:build !planted
 
-package plant
+package faults
 
 // The bugs: see on.go.
 const (
 	AdaptNever             = false
-	AncestorsIgnored       = false
+	PredecessorsIgnored    = false
 	AptnessIgnored         = false
 	AskIgnored             = false
 	DrainIgnored           = false
@@ -15,7 +15,7 @@ const (
 	LeaderLockDelayIgnored = false
 	LeaderLockIgnored      = false
 	GenerationKept         = false
-	InheritanceStale       = false
+	SuccessionStale        = false
 	LackingOwner           = false
 	LookHasty              = false
 	LostLeaseIgnored       = false

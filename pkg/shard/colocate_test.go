@@ -12,13 +12,13 @@ func groupsPlan(groups ...string) Plan {
 	for i, g := range groups {
 		group, beside, _ := strings.Cut(g, ":")
 		ring.Shards = append(ring.Shards, Shard{
-			ID: ID{Ring: "cluster", Name: group}, Group: group, Beside: beside, Controllers: []string{fmt.Sprintf("controller-%d", i)},
+			ID: ID{Ring: "cluster", Name: group}, Group: group, ColocateWith: beside, Controllers: []string{fmt.Sprintf("controller-%d", i)},
 		})
 	}
 	return Plan{Generation: 1, Rings: []Ring{ring}}
 }
 
-func TestBesideGoesWhereTheOtherGroupIs(t *testing.T) {
+func TestColocatedGroupsGoTogether(t *testing.T) {
 	apart, together := groupsPlan("nodes", "volumes", "garbage"), groupsPlan("nodes", "volumes:nodes", "garbage")
 	nodes, volumes, garbage := ID{"cluster", "nodes"}, ID{"cluster", "volumes"}, ID{"cluster", "garbage"}
 	parted := 0
@@ -53,7 +53,7 @@ func TestBesideGoesWhereTheOtherGroupIs(t *testing.T) {
 	}
 }
 
-func TestPinAndHomeAreBeforeBeside(t *testing.T) {
+func TestPinAndHomeAreBeforeColocateWith(t *testing.T) {
 	members := []string{"a", "b", "c"}
 	for _, set := range []func(*Shard, string){
 		func(s *Shard, m string) { s.Pin = m },
@@ -77,29 +77,29 @@ func TestPinAndHomeAreBeforeBeside(t *testing.T) {
 	}
 }
 
-func TestBesideIsValidated(t *testing.T) {
+func TestColocateWithIsValidated(t *testing.T) {
 	ranges := Plan{Generation: 1, Rings: []Ring{{
 		Name: "namespaces", Scope: ScopeNamespaced, Controllers: []string{"deployment-controller"},
-		Shards: []Shard{{ID: ID{"namespaces", "00"}, Beside: "nodes"}},
+		Shards: []Shard{{ID: ID{"namespaces", "00"}, ColocateWith: "nodes"}},
 	}}}
 	for want, plan := range map[string]Plan{
 		"":                                     groupsPlan("nodes", "volumes:nodes", "garbage:nodes"),
 		`"nowhere": must be another group`:     groupsPlan("nodes", "volumes:nowhere"),
 		`"volumes": must be another group`:     groupsPlan("nodes", "volumes:volumes"),
 		`"volumes": must be a group that goes`: groupsPlan("nodes", "volumes:nodes", "garbage:volumes"),
-		"only a group goes beside another":     ranges,
+		"only a group goes with another":       ranges,
 	} {
 		err := plan.Validate()
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("a good plan is refused: %v", err)
-		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ".beside")):
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ".colocateWith")):
 			t.Errorf("error %v, want it to name the field and say %q", err, want)
 		}
 	}
 }
 
-func TestBesideIsKeptAndCounted(t *testing.T) {
+func TestColocateWithIsKeptAndCounted(t *testing.T) {
 	plan, without := groupsPlan("nodes", "volumes:nodes"), groupsPlan("nodes", "volumes")
 	if plan.Digest() == without.Digest() {
 		t.Error("two plans that place differently have one digest")
@@ -118,7 +118,7 @@ func TestBesideIsKeptAndCounted(t *testing.T) {
 	if back.Digest() != plan.Digest() {
 		t.Errorf("the plan that was read is %+v, want %+v", back, plan)
 	}
-	if changes := Diff(without, plan); len(changes) != 1 || changes[0].Kind != ChangeShardMoved || !strings.Contains(changes[0].Text, `beside "nodes"`) {
+	if changes := Diff(without, plan); len(changes) != 1 || changes[0].Kind != ChangeShardMoved || !strings.Contains(changes[0].Text, `colocateWith "nodes"`) {
 		t.Errorf("the difference is %+v, want that volumes goes beside nodes", changes)
 	}
 }
@@ -136,13 +136,13 @@ func TestNothingLeavesItsHomeWhileAnotherMemberIsAway(t *testing.T) {
 	}
 	for away := range members {
 		left := append(append([]string{}, members[:away]...), members[away+1:]...)
-		wishes := Settle(plan.Rings[0].IDs(), left, homes, homes.owners)
+		settled := Settle(plan.Rings[0].IDs(), left, homes, homes.owners)
 		for id, home := range homes.owners {
-			if owner := wishes.owners[id]; home != members[away] && owner != home {
+			if owner := settled.owners[id]; home != members[away] && owner != home {
 				t.Errorf("while %s is away, %s is to leave %s for %s", members[away], id, home, owner)
 			}
-			if wishes.owners[id] == members[away] || wishes.owners[id] == "" {
-				t.Errorf("while %s is away, %s is to be on %q", members[away], id, wishes.owners[id])
+			if settled.owners[id] == members[away] || settled.owners[id] == "" {
+				t.Errorf("while %s is away, %s is to be on %q", members[away], id, settled.owners[id])
 			}
 		}
 	}

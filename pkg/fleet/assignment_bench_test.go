@@ -15,8 +15,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// BenchmarkWish is what a member reckons whenever a shard has changed hands, with 100 members and 1,000 shards.
-func BenchmarkWish(b *testing.B) {
+// BenchmarkAssign is what a member reckons whenever a shard has changed hands, with 100 members and
+// 1,000 shards.
+func BenchmarkAssign(b *testing.B) {
 	ranges, err := shard.EqualRanges(1000)
 	if err != nil {
 		b.Fatal(err)

@@ -12,8 +12,8 @@ import (
 type How string
 
 const (
-	// HowHandoff: as planned, from a holder that had been asked for it, or from those of the shards of an older plan that it
-	// inherits from.
+	// HowHandoff: as planned, from a holder that had been asked for it, or from those of its
+	// predecessors.
 	HowHandoff How = "handoff"
 	// HowTakeover: after the claim of the last holder had expired, or this member's own had been lost.
 	HowTakeover How = "takeover"
@@ -21,50 +21,52 @@ const (
 	HowVacant How = "vacant"
 )
 
-// Why says what an acquisition or a release came of. The values are stable and few enough for a metric label.
-type Why string
+// Reason says what an acquisition or a release came of. The values are stable and few enough for a
+// metric label.
+type Reason string
 
 const (
-	// WhyRebalance: the rings give the shard to another member, which asked for it.
-	WhyRebalance Why = "rebalance"
-	// WhyLeaving: its holder leaves the fleet.
-	WhyLeaving Why = "leaving"
-	// WhyPlan: the plan has changed, and other shards inherit from this one.
-	WhyPlan Why = "plan"
-	// WhyOverdue: nothing was heard of its holder for its Lease's duration, and its work had not
+	// ReasonRebalance: the rings give the shard to another member, which asked for it.
+	ReasonRebalance Reason = "rebalance"
+	// ReasonLeaving: its holder leaves the fleet.
+	ReasonLeaving Reason = "leaving"
+	// ReasonPlan: the plan has changed, and other shards succeed this one.
+	ReasonPlan Reason = "plan"
+	// ReasonOverdue: nothing was heard of its holder for its Lease's duration, and its work had not
 	// returned before although it was asked to stop: its process has ended for that, or was killed.
-	WhyOverdue Why = "overdue"
-	// WhyExpired: nothing was heard of its holder for its Lease's duration.
-	WhyExpired Why = "expired"
-	// WhyNew: its Lease did not exist.
-	WhyNew Why = "new"
-	// WhyReleased: its last holder had released it unasked.
-	WhyReleased Why = "released"
-	// WhyUnwanted: it was given up before it ran, or without a reason that can be told.
-	WhyUnwanted Why = "unwanted"
+	ReasonOverdue Reason = "overdue"
+	// ReasonExpired: nothing was heard of its holder for its Lease's duration.
+	ReasonExpired Reason = "expired"
+	// ReasonNew: its Lease did not exist.
+	ReasonNew Reason = "new"
+	// ReasonReleased: its last holder had released it unasked.
+	ReasonReleased Reason = "released"
+	// ReasonUnwanted: it was given up before it ran, or without a reason that can be told.
+	ReasonUnwanted Reason = "unwanted"
 )
 
-// Phase is a part of a handoff. The values are stable and few enough for a metric label.
-type Phase string
+// HandoffPhase is a part of a handoff. The values are stable and few enough for a metric label.
+type HandoffPhase string
 
 const (
-	// PhaseAsk: from when the holder was asked, or everything was prepared to inherit, until the release was seen.
-	PhaseAsk Phase = "ask"
+	// PhaseAsk: from when the holder was asked, or everything was prepared to succeed its
+	// predecessors, until the release was seen.
+	PhaseAsk HandoffPhase = "ask"
 	// PhaseAcquire: the request that acquired the Lease.
-	PhaseAcquire Phase = "acquire"
+	PhaseAcquire HandoffPhase = "acquire"
 	// PhaseCatchUp: until the prepared caches had seen what the last holder wrote last.
-	PhaseCatchUp Phase = "catch_up"
-	// PhaseStart: from when the Lease was acquired, or the last shard that this one inherits from was seen released, until the
-	// controllers ran.
-	PhaseStart Phase = "start"
+	PhaseCatchUp HandoffPhase = "catch_up"
+	// PhaseStart: from when the Lease was acquired, or the last predecessor was seen released,
+	// until the controllers ran.
+	PhaseStart HandoffPhase = "start"
 	// PhaseDrain: from when the work was asked to stop until all of it had returned.
-	PhaseDrain Phase = "drain"
+	PhaseDrain HandoffPhase = "drain"
 )
 
 // Acquisition is how a shard came to this member in one term. It is a value that nobody changes any more.
 type Acquisition struct {
-	How How
-	Why Why
+	How    How
+	Reason Reason
 	// From is the incarnation that held the shard before; empty if nobody did or nobody can tell.
 	From string
 	// Cold is why its work began with empty caches; nil if they had been prepared.
@@ -75,7 +77,7 @@ type Acquisition struct {
 	// there was a shard that nobody had. It is 0 if they never ran.
 	Unowned time.Duration
 	// Phases are how long the phases have taken that there were.
-	Phases map[Phase]time.Duration
+	Phases map[HandoffPhase]time.Duration
 	// Forgot are the shard's controllers that have begun again without what they had in memory
 	// (Config.Forgets), sorted; none where the shard is new, or they did not run.
 	Forgot []string
@@ -83,7 +85,7 @@ type Acquisition struct {
 
 // Handover is how this member gave a shard away.
 type Handover struct {
-	Why Why
+	Reason Reason
 	// To is the incarnation that had asked for the shard; empty if none had.
 	To string
 	// Drain is how long the work took to return; 0 if there was none.
@@ -93,8 +95,9 @@ type Handover struct {
 	Overdue time.Duration
 }
 
-// tenure follows one holder's way from the request for a shard to its release. Its methods are safe for concurrent use.
-type tenure struct {
+// termRecord follows one term, from the request for a shard to its release, and then the next one.
+// Its methods are safe for concurrent use.
+type termRecord struct {
 	mu sync.Mutex
 	// asked is since when this member asks for the shard, and holder who it asks; zero if it has not since it held it last.
 	asked  time.Time
@@ -119,14 +122,14 @@ type tenure struct {
 }
 
 // ask records that the holder is asked from now on.
-func (t *tenure) ask(holder string, now time.Time) {
+func (t *termRecord) ask(holder string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked, t.holder = now, holder
 }
 
 // askedOf records that a holder was asked: another one than before, if it has changed.
-func (t *tenure) askedOf(holder string, at time.Time) {
+func (t *termRecord) askedOf(holder string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.holder != holder {
@@ -136,30 +139,30 @@ func (t *tenure) askedOf(holder string, at time.Time) {
 
 // acquire takes in a new claim: by a request that took so long, on a Lease that was as before, in a runner that there is since
 // born. leaving tells of an incarnation whether it leaves, or has left.
-func (t *tenure) acquire(self string, claim *election.Claim, took time.Duration, born, now time.Time, leaving func(string) bool) {
+func (t *termRecord) acquire(self string, claim *election.Claim, took time.Duration, born, now time.Time, leaving func(string) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := claim.Before()
-	a := &Acquisition{Phases: map[Phase]time.Duration{PhaseAcquire: took}}
+	a := &Acquisition{Phases: map[HandoffPhase]time.Duration{PhaseAcquire: took}}
 	t.since = before.LastSign().Add(-before.Stopped())
 	switch {
 	case !before.Exists:
-		a.How, a.Why = HowVacant, WhyNew
+		a.How, a.Reason = HowVacant, ReasonNew
 		if born.After(t.since) {
 			t.since = born // there was no such shard before
 		}
 	case before.Holder != "":
-		a.How, a.Why, a.From = HowTakeover, expiry(before), before.Holder
+		a.How, a.Reason, a.From = HowTakeover, expiry(before), before.Holder
 	case before.NextHolder() == self:
-		a.How, a.Why, a.From = HowHandoff, WhyRebalance, t.holder
+		a.How, a.Reason, a.From = HowHandoff, ReasonRebalance, t.holder
 		if leaving(t.holder) {
-			a.Why = WhyLeaving
+			a.Reason = ReasonLeaving
 		}
 		if !t.asked.IsZero() {
 			a.Phases[PhaseAsk] = max(0, before.Seen.Sub(t.asked))
 		}
 	default:
-		a.How, a.Why = HowVacant, WhyReleased
+		a.How, a.Reason = HowVacant, ReasonReleased
 	}
 	t.asked, t.holder = time.Time{}, ""
 	t.open, t.term, t.ready = a, claim.Term(), now
@@ -169,19 +172,19 @@ func (t *tenure) acquire(self string, claim *election.Claim, took time.Duration,
 }
 
 // expiry returns why a Lease was taken over.
-func expiry(o election.Observation) Why {
+func expiry(o election.Observation) Reason {
 	if o.Stopped() > 0 {
-		return WhyOverdue
+		return ReasonOverdue
 	}
-	return WhyExpired
+	return ReasonExpired
 }
 
-// bereave records that the shard is new, and that those died who held what it inherits from.
-func (t *tenure) bereave(dead []election.Observation) {
+// succeedDead records that the shard is new, and that those died who held its predecessors.
+func (t *termRecord) succeedDead(dead []election.Observation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	dead = slices.DeleteFunc(slices.Clone(dead), func(o election.Observation) bool { return o.Holder == "" })
-	if t.open == nil || t.open.Why != WhyNew || len(dead) == 0 {
+	if t.open == nil || t.open.Reason != ReasonNew || len(dead) == 0 {
 		return
 	}
 	// Leases of long ago are among them: the last sign of life is that of who ran it last.
@@ -191,22 +194,22 @@ func (t *tenure) bereave(dead []election.Observation) {
 			last = o
 		}
 	}
-	t.open.How, t.open.Why, t.open.From = HowTakeover, expiry(last), last.Holder
+	t.open.How, t.open.Reason, t.open.From = HowTakeover, expiry(last), last.Holder
 	t.since = last.LastSign().Add(-last.Stopped())
 }
 
-// inherit records that the ancestors, for which the shard has waited since waited, are gone.
-func (t *tenure) inherit(ancestors []election.Observation, waited, now time.Time) {
+// succeed records that the predecessors, for which the shard has waited since waited, are gone.
+func (t *termRecord) succeed(predecessors []election.Observation, waited, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.open == nil || len(ancestors) == 0 {
+	if t.open == nil || len(predecessors) == 0 {
 		return
 	}
-	t.open.How, t.open.Why, t.open.From = HowHandoff, WhyPlan, ""
+	t.open.How, t.open.Reason, t.open.From = HowHandoff, ReasonPlan, ""
 	t.planned = true
 	t.open.Phases[PhaseAsk] = now.Sub(waited)
 	t.since, t.ready = now, now
-	for _, o := range ancestors {
+	for _, o := range predecessors {
 		if stopped := o.Seen.Add(-o.Stopped()); stopped.Before(t.since) {
 			t.since = stopped
 		}
@@ -214,7 +217,7 @@ func (t *tenure) inherit(ancestors []election.Observation, waited, now time.Time
 }
 
 // warm records that prepared caches were fit for use after so long, or why none were.
-func (t *tenure) warm(took time.Duration, cold error) {
+func (t *termRecord) warm(took time.Duration, cold error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open == nil {
@@ -226,7 +229,7 @@ func (t *tenure) warm(took time.Duration, cold error) {
 }
 
 // start records that the claim has work.
-func (t *tenure) start() {
+func (t *termRecord) start() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.started = true
@@ -234,7 +237,7 @@ func (t *tenure) start() {
 
 // run records that the controllers run, and returns what has come to its end by that; nil if it had
 // before.
-func (t *tenure) run(term int32, now time.Time) *Acquisition {
+func (t *termRecord) run(term int32, now time.Time) *Acquisition {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open == nil || t.term != term {
@@ -247,7 +250,7 @@ func (t *tenure) run(term int32, now time.Time) *Acquisition {
 }
 
 // abandon returns the acquisition of a claim that never ran; nil if it did. A claim that has work is open until that returns.
-func (t *tenure) abandon(term int32, returned bool) *Acquisition {
+func (t *termRecord) abandon(term int32, returned bool) *Acquisition {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open == nil || t.term != term || t.started && !returned {
@@ -256,21 +259,21 @@ func (t *tenure) abandon(term int32, returned bool) *Acquisition {
 	return t.closeLocked()
 }
 
-func (t *tenure) closeLocked() *Acquisition {
+func (t *termRecord) closeLocked() *Acquisition {
 	a := t.open
 	t.open = nil
 	return a
 }
 
 // askedToStop records that the work was asked to stop.
-func (t *tenure) askedToStop(now time.Time) {
+func (t *termRecord) askedToStop(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.draining = now
 }
 
 // end records that the claim has ended.
-func (t *tenure) end(reason election.Reason, now time.Time) {
+func (t *termRecord) end(reason election.Reason, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drain, t.late = 0, 0
@@ -284,14 +287,14 @@ func (t *tenure) end(reason election.Reason, now time.Time) {
 
 // drained returns how long the work of the last claim took to return, and for how much of that it
 // could not write.
-func (t *tenure) drained() (drain, late time.Duration) {
+func (t *termRecord) drained() (drain, late time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.drain, t.late
 }
 
 // resume records that the fence of the work is about to open.
-func (t *tenure) resume(term int32) {
+func (t *termRecord) resume(term int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.term == term {
@@ -300,14 +303,14 @@ func (t *tenure) resume(term int32) {
 }
 
 // overrun records that the fence of the work is about to close: the work has not returned in time.
-func (t *tenure) overrun(term int32) {
+func (t *termRecord) overrun(term int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.overran = t.overran || t.term == term
 }
 
 // stop records that the fence of the work has closed.
-func (t *tenure) stop(term int32, now time.Time) {
+func (t *termRecord) stop(term int32, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.term == term {
@@ -317,7 +320,7 @@ func (t *tenure) stop(term int32, now time.Time) {
 
 // overdue returns for how long work that does not return has not been able to write; false if there
 // is none.
-func (t *tenure) overdue(term int32, now time.Time) (time.Duration, bool) {
+func (t *termRecord) overdue(term int32, now time.Time) (time.Duration, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.term != term || !t.overran || t.stopped.IsZero() {
@@ -328,7 +331,7 @@ func (t *tenure) overdue(term int32, now time.Time) (time.Duration, bool) {
 
 // unrun returns for how long nobody has run a shard that this member does not run any more, or
 // gives back before it ran; false if that is not the time of planned moves alone.
-func (t *tenure) unrun(term int32, now time.Time) (time.Duration, bool) {
+func (t *termRecord) unrun(term int32, now time.Time) (time.Duration, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
