@@ -23,7 +23,7 @@ const (
 
 // stateWords are the types whose constants metrics, 'flotilla status' and the status page print.
 var stateWords = []struct{ file, typ string }{
-	{"pkg/election/fence.go", "Refusal"},
+	{"pkg/election/fence/fence.go", "Refusal"},
 	{"pkg/election/roster.go", "MemberState"},
 	{"pkg/fleet/journal.go", "TransitionKind"},
 	{"pkg/fleet/shardstate.go", "ShardState"},
