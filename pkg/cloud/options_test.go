@@ -48,7 +48,7 @@ func TestDefaultsHoldTheStockManagersLease(t *testing.T) {
 	if got := o.options(c); len(got.LeaderLocks) != 0 {
 		t.Errorf("--leader-lock=none: the leader locks are %q", got.LeaderLocks)
 	}
-	o.replanInterval, o.rebalanceDelay = 0, 0
+	o.ReplanInterval, o.RebalanceDelay = 0, 0
 	got = o.options(c)
 	if got.ReplanInterval != flotilla.Never || got.RebalanceDelay != flotilla.Never {
 		t.Errorf(
@@ -63,16 +63,16 @@ func TestFaultsNameTheFlag(t *testing.T) {
 		change func(*fleetOptions, *config.Config)
 		want   string
 	}{
-		{func(o *fleetOptions, _ *config.Config) { o.name = "a.b" }, "--fleet-name"},
-		{func(o *fleetOptions, _ *config.Config) { o.member = "" }, "--member-name"},
-		{func(o *fleetOptions, _ *config.Config) { o.shards = 0 }, "--shards"},
+		{func(o *fleetOptions, _ *config.Config) { o.Name = "a.b" }, "--fleet-name"},
+		{func(o *fleetOptions, _ *config.Config) { o.Member = "" }, "--member-name"},
+		{func(o *fleetOptions, _ *config.Config) { o.Shards = 0 }, "--shards"},
 		{func(o *fleetOptions, _ *config.Config) {
 			o.leaderLocks = []string{"a", noLeaderLock}
 		}, "--leader-lock"},
 		{func(o *fleetOptions, _ *config.Config) { o.leaderLocks = []string{"a=b"} }, "--leader-lock"},
-		{func(o *fleetOptions, _ *config.Config) { o.replanInterval = 1 }, "--replan-interval"},
-		{func(o *fleetOptions, _ *config.Config) { o.rebalanceDelay = -1 }, "--rebalance-delay"},
-		{func(o *fleetOptions, _ *config.Config) { o.handoffTimeout = 0 }, "--handoff-timeout"},
+		{func(o *fleetOptions, _ *config.Config) { o.ReplanInterval = 1 }, "--replan-interval"},
+		{func(o *fleetOptions, _ *config.Config) { o.RebalanceDelay = -1 }, "--rebalance-delay"},
+		{func(o *fleetOptions, _ *config.Config) { o.HandoffTimeout = 0 }, "--handoff-timeout"},
 		{func(_ *fleetOptions, c *config.Config) {
 			c.ComponentConfig.Generic.LeaderMigrationEnabled = true
 		}, "--enable-leader-migration"},

@@ -30,8 +30,8 @@ const checkRanges = 2
 //
 // When all caches are full, Check calls work, which gives the controllers something to do: it makes
 // objects in namespaces of both halves, and returns once the controllers have dealt with them. Then
-// the controllers end, and Check returns. They also end if work panics or ends its goroutine, as
-// t.Fatal does. What the report does not name is what they have not done while work ran.
+// the controllers end, and Check returns. They also end if work or a Build panics or ends its
+// goroutine, as t.Fatal does. What the report does not name is what they have not done while work ran.
 //
 // The error is that of work, or says why the controllers could not be built or have ended, or which
 // have not returned within Options.HandoffTimeout. There is a report once work was called.
@@ -119,9 +119,6 @@ func (c *check) run(
 	ctx context.Context, work func(context.Context) error,
 ) (report *Report, err error) {
 	if err := c.prepare(ctx); err != nil {
-		for _, h := range c.halves {
-			h.giveUp()
-		}
 		return nil, err
 	}
 	ctx, fail := context.WithCancelCause(ctx)
@@ -154,8 +151,19 @@ func (c *check) run(
 	return c.report(), err
 }
 
-// prepare builds the controllers and fills their caches: writes are refused, as in a fleet.
+// prepare builds the controllers and fills their caches: writes are refused, as in a fleet. If that
+// fails, everything that was built is closed.
 func (c *check) prepare(ctx context.Context) error {
+	prepared := false
+	// Deferred, since a Build may panic or end the goroutine.
+	defer func() {
+		if prepared {
+			return
+		}
+		for _, h := range c.halves {
+			h.giveUp()
+		}
+	}()
 	for _, h := range c.halves {
 		var err error
 		if h.instance, err = c.process.build(ctx, h.work(c.process.options.Clock.Now())); err != nil {
@@ -173,7 +181,9 @@ func (c *check) prepare(ctx context.Context) error {
 		})
 	}
 	filling.Wait()
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	prepared = err == nil
+	return err
 }
 
 // await returns once all controllers work.

@@ -242,6 +242,55 @@ func TestCheckEndsIfWorkDoesNotReturn(t *testing.T) {
 	}
 }
 
+// closable is a Runnable that says when it is closed.
+type closable struct {
+	RunnableFunc
+	closed *atomic.Int32
+}
+
+func (c closable) Close() { c.closed.Add(1) }
+
+// TestCheckEndsIfABuildDoesNotReturn has the second controller of the second half end its goroutine,
+// as t.Fatal does, and panic: what was built before it is closed, and so are both halves.
+func TestCheckEndsIfABuildDoesNotReturn(t *testing.T) {
+	for how, leave := range map[string]func(){
+		"Goexit": runtime.Goexit, "panic": func() { panic("no") },
+	} {
+		var built, closed atomic.Int32
+		shards := make(chan *Shard, 2)
+		f := checked(t, func(_ context.Context, s *Shard) (Runnable, error) {
+			built.Add(1)
+			shards <- s
+			return closable{func(context.Context) error { return nil }, &closed}, nil
+		})
+		var seconds atomic.Int32
+		f.Namespaced("second", func(context.Context, *Shard) (Runnable, error) {
+			if seconds.Add(1) == 2 {
+				leave()
+			}
+			return RunnableFunc(func(context.Context) error { return nil }), nil
+		})
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			defer func() { _ = recover() }()
+			_, _ = f.Check(t.Context(), nil)
+			t.Errorf("%s: Check has returned", how)
+		}()
+		<-left
+		if built.Load() != 2 || closed.Load() != 2 {
+			t.Errorf("%s: %d runnables of %d are closed, want 2 of 2", how, closed.Load(), built.Load())
+		}
+		for range built.Load() {
+			select {
+			case <-(<-shards).Closed():
+			default:
+				t.Errorf("%s: a half is not closed", how)
+			}
+		}
+	}
+}
+
 // hangs is a transport that answers writes with the end of their contexts.
 type hangs struct{ sent chan struct{} }
 

@@ -42,6 +42,14 @@ var _ interface {
 // build makes the controllers of a shard, in the order in which they were added.
 func (p *process) build(ctx context.Context, work fleet.Work) (fleet.Instance, error) {
 	i := &instance{work: work, informers: p.pool.NewFactory(work.Shard.Range, p.namespaced, work.Unheld)}
+	built := false
+	// Deferred, since a Build may panic or end the goroutine.
+	defer func() {
+		if !built {
+			i.Close()
+			i.Forget()
+		}
+	}()
 	for _, c := range p.controllers {
 		if !slices.Contains(work.Controllers, c.name) {
 			continue
@@ -53,12 +61,11 @@ func (p *process) build(ctx context.Context, work fleet.Work) (fleet.Instance, e
 			err = errors.New("the function has returned nil")
 		}
 		if err != nil {
-			i.Close()
-			i.Forget()
 			return nil, fmt.Errorf("building controller %s for shard %s: %w", c.name, s, err)
 		}
 		i.runnables = append(i.runnables, named{r, c.name})
 	}
+	built = true
 	return i, nil
 }
 

@@ -24,7 +24,9 @@ import (
 type Setup func(mgr manager.Manager) error
 
 // Build returns what runs the controllers of setup on a shard, for flotilla.Fleet's Namespaced or
-// Singleton. scheme is as in manager.Options. The Managers have one RESTMapper together.
+// Singleton. scheme is as in manager.Options. The Managers of one controller have one RESTMapper
+// together, within its limit of requests. What Build returns may be given to several controllers
+// and fleets: each has its own.
 func Build(scheme *runtime.Scheme, setup Setup) flotilla.Build {
 	shared := &mappers{}
 	return func(ctx context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {

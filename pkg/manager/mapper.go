@@ -2,10 +2,12 @@ package manager
 
 import (
 	"net/http"
+	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
@@ -13,10 +15,17 @@ import (
 
 // mappers has a RESTMapper for the Managers of a controller, one for each API server. What they
 // discover is the same for all shards, and a mapper goes on discovering what is new. It discovers
-// within the controller's limit: a kind that is missing is looked for each time somebody asks.
+// within the controller's limit: a kind that is missing is looked for each time somebody asks. So
+// controllers that are built by one function, also those of two fleets, have one each.
 type mappers struct {
 	mu  sync.Mutex
-	all map[string]meta.RESTMapper
+	all map[mapperKey]meta.RESTMapper
+}
+
+// mapperKey has the limit of a controller, nil if it has none.
+type mapperKey struct {
+	host    string
+	limiter flowcontrol.RateLimiter
 }
 
 // of returns a MapperProvider for a shard.
@@ -27,8 +36,13 @@ func (m *mappers) of(s *flotilla.Shard) func(*rest.Config, *http.Client) (meta.R
 		config.QPS, config.Burst, config.RateLimiter = limited.QPS, limited.Burst, limited.RateLimiter
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if made, is := m.all[config.Host]; is {
-			return made, nil
+		key := mapperKey{config.Host, config.RateLimiter}
+		// A limiter of the adopter's own may be of any type.
+		comparable := reflect.ValueOf(&key.limiter).Elem().Comparable()
+		if comparable {
+			if made, is := m.all[key]; is {
+				return made, nil
+			}
 		}
 		client, err := rest.HTTPClientFor(config)
 		if err != nil {
@@ -39,9 +53,11 @@ func (m *mappers) of(s *flotilla.Shard) func(*rest.Config, *http.Client) (meta.R
 			return nil, err
 		}
 		if m.all == nil {
-			m.all = map[string]meta.RESTMapper{}
+			m.all = map[mapperKey]meta.RESTMapper{}
 		}
-		m.all[config.Host] = made
+		if comparable {
+			m.all[key] = made
+		}
 		return made, nil
 	}
 }

@@ -40,21 +40,21 @@ type countedLimit struct {
 	asked atomic.Int32
 }
 
+var always = flowcontrol.NewFakeAlwaysRateLimiter()
+
+// incomparable is a limit that cannot be the key of a map.
+type incomparable struct {
+	*countedLimit
+	_ []string
+}
+
 func (l *countedLimit) Wait(context.Context) error { l.asked.Add(1); return nil }
 
-// TestDiscoveryIsWithinTheControllersLimit looks for a kind again and again that there is not.
+// TestDiscoveryIsWithinTheControllersLimit looks for a kind again and again that there is not, in two
+// fleets on one API server whose controllers are built by one function: each asks its own limit.
 func TestDiscoveryIsWithinTheControllersLimit(t *testing.T) {
-	var asked atomic.Int32
-	limit := &countedLimit{RateLimiter: flowcontrol.NewFakeAlwaysRateLimiter()}
-	f, err := flotilla.New(
-		&rest.Config{Host: "https://127.0.0.1:1", Transport: groups{&asked}, RateLimiter: limit},
-		flotilla.Options{Fleet: "a", Namespace: "a", Member: "a"},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
 	shared := &mappers{}
-	f.Namespaced("a", func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
+	build := func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
 		mapper, err := shared.of(s)(nil, nil)
 		return flotilla.RunnableFunc(func(ctx context.Context) error {
 			missing := schema.GroupKind{Group: "example.com", Kind: "Missing"}
@@ -66,12 +66,29 @@ func TestDiscoveryIsWithinTheControllersLimit(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		}), err
-	})
-	_, err = f.Check(t.Context(), func(context.Context) error { return nil })
-	if err != nil {
-		t.Fatal(err)
 	}
-	if n := asked.Load(); n < 6 || limit.asked.Load() != n {
-		t.Errorf("of %d requests the limit was asked about %d, want all", n, limit.asked.Load())
+	one := &countedLimit{RateLimiter: always}
+	other := incomparable{&countedLimit{RateLimiter: always}, nil}
+	for _, fleet := range []struct {
+		name    string
+		limit   flowcontrol.RateLimiter
+		counted *countedLimit
+	}{{"one", one, one}, {"other", other, other.countedLimit}} {
+		var asked atomic.Int32
+		f, err := flotilla.New(
+			&rest.Config{Host: "https://127.0.0.1:1", Transport: groups{&asked}, RateLimiter: fleet.limit},
+			flotilla.Options{Fleet: fleet.name, Namespace: "a", Member: "a"},
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Namespaced("a", build)
+		_, err = f.Check(t.Context(), func(context.Context) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, limited := asked.Load(), fleet.counted.asked.Load(); n < 6 || limited != n {
+			t.Errorf("fleet %s: of %d requests its limit was asked about %d, want all", fleet.name, n, limited)
+		}
 	}
 }

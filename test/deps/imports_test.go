@@ -10,11 +10,11 @@ import (
 
 // layers are the parts of the project, from top to bottom: each may import itself and those below it.
 var layers = []string{
-	"cmd", "internal/app", "internal/cli", "internal/status", "pkg/audit", "pkg/cloud", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
+	"cmd", "internal/app", "internal/cli", "internal/status", "pkg/audit", "pkg/cloud", "internal/flags", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
 	"pkg/fleet", "pkg/controllers", "pkg/election", "internal/answer", "pkg/informer", "pkg/shard", "internal/faults",
 }
 
-const directionReason = "imports point down cmd > internal/app > internal/cli > internal/status > pkg/audit > pkg/cloud > pkg/manager > pkg/flotilla > pkg/events > pkg/metrics > " +
+const directionReason = "imports point down cmd > internal/app > internal/cli > internal/status > pkg/audit > pkg/cloud > internal/flags > pkg/manager > pkg/flotilla > pkg/events > pkg/metrics > " +
 	"pkg/fleet > pkg/controllers > pkg/election > internal/answer > pkg/informer > pkg/shard > internal/faults and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
@@ -92,7 +92,7 @@ var rules = []rule{
 	{
 		in: []string{"pkg/cloud"},
 		only: []string{
-			"pkg/flotilla", "pkg/election", "pkg/shard", "k8s.io/cloud-provider", "k8s.io/controller-manager",
+			"internal/flags", "pkg/flotilla", "pkg/election", "pkg/shard", "k8s.io/cloud-provider", "k8s.io/controller-manager",
 			"k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiserver", "k8s.io/client-go", "k8s.io/component-base", "k8s.io/klog/v2",
 			"github.com/spf13/cobra", "github.com/spf13/pflag",
 		},

@@ -275,6 +275,30 @@ func (l *lockLog) moves() []move {
 	return moves
 }
 
+// stopping is what a command brought about by which the fleet was to give the gate up: freed after the command, then moved.
+type stopping struct {
+	freed time.Duration
+	move
+}
+
+func (s stopping) String() string {
+	return fmt.Sprintf("released after %v, then %v", s.freed.Round(time.Millisecond), s.move)
+}
+
+// stopped returns how the fleet gave up the gate that it held when a command was given, and what the next holder did. It is an error
+// if the fleet did not release it, or the next holder has not written.
+func (g *gateLog) stopped(given time.Time) (stopping, error) {
+	i := slices.IndexFunc(g.terms, func(t gateTerm) bool { return t.ended() && t.end.answered.After(given) })
+	if i < 0 || i+1 == len(g.terms) || g.terms[i].process != harness.Fleet || g.terms[i].first.received.After(given) {
+		return stopping{}, fmt.Errorf("the fleet held the gate at %v and did not pass it on", given)
+	}
+	s := stopping{g.terms[i].end.answered.Sub(given), g.moves()[i]}
+	if !s.released || s.after == 0 {
+		return s, fmt.Errorf("the gate was not released, or its next holder wrote nothing: %v", s)
+	}
+	return s, nil
+}
+
 // lastWrite returns when the last write of a term's process that arrived before the term's end was answered.
 func (l *lockLog) lastWrite(t lockTerm) time.Time {
 	var last time.Time

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +17,11 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/test/calibrate"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
+
+var stops = flag.Int("stops", 1, "how many times TestStopAndStart stops the fleet and starts it again")
 
 // TestStopAndStart has an operator stop a fleet under load beside which a stock replica waits: that leads and works while all
 // members stay. A member that is started meanwhile stands by as well. Once the replica has ended, 'flotilla start' has the
@@ -33,11 +38,9 @@ func TestStopAndStart(t *testing.T) {
 	m.load(t)
 	o := newOperator(t, m.plane, harness.Fleet)
 
-	began := time.Now()
-	t.Log(o.run(t, "stop", "--by=alice", "--wait=2m"))
-	harness.Eventually(t, harness.Patience, "the stock replica leads", m.stockLeads)
-	t.Logf("stock led %v after 'flotilla stop' was given", time.Since(began).Round(time.Millisecond))
-	m.works(t)
+	var machine measured
+	machine.again(t, m.client)
+	given := []time.Time{m.stops(t, o)}
 	m.members = append(m.members, harness.Run(t, m.plane, harness.Member("late", timings...)))
 	m.standsBy(t, o)
 	m.works(t)
@@ -56,6 +59,31 @@ func TestStopAndStart(t *testing.T) {
 		t.Error(err)
 	}
 
+	m.starts(t, o)
+	o.run(t, "status")
+	for range *stops - 1 {
+		m.startStock(t)
+		m.works(t)
+		machine.again(t, m.client)
+		given = append(given, m.stops(t, o))
+		m.starts(t, o)
+	}
+	m.requireStops(t, m.judge(t, stockLease, notByOperator), given, machine)
+}
+
+// stops gives 'flotilla stop', waits until the stock replica leads and works, and returns when the command was given.
+func (m *migration) stops(t *testing.T, o *operator) time.Time {
+	t.Helper()
+	given := time.Now()
+	t.Log(o.run(t, "stop", "--by=alice", "--wait=2m"))
+	harness.Eventually(t, harness.Patience, "the stock replica leads", m.stockLeads)
+	m.works(t)
+	return given
+}
+
+// starts ends the stock replica, and gives 'flotilla start'.
+func (m *migration) starts(t *testing.T, o *operator) {
+	t.Helper()
 	leader := m.stock[0]
 	m.stock = nil
 	leader.MustStop(t)
@@ -63,9 +91,29 @@ func TestStopAndStart(t *testing.T) {
 	t.Log(o.run(t, "start", "--wait=2m"))
 	m.fleetRuns(t)
 	m.works(t)
-	o.run(t, "status")
-	for _, v := range m.judge(t, stockLease, notByOperator).moves() {
-		t.Log(v)
+}
+
+// requireStops prints how long it took from each command to the release of the gate, to its next holder and to the first write of
+// that one. With -strict it must have been as is promised of a planned move.
+func (m *migration) requireStops(t *testing.T, log *gateLog, given []time.Time, machine measured) {
+	t.Helper()
+	var freed, led, wrote []time.Duration
+	for _, at := range given {
+		s, err := log.stopped(at)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		t.Logf("'flotilla stop': %v", s)
+		freed, led, wrote = append(freed, s.freed), append(led, s.freed+s.lease), append(wrote, s.freed+s.after)
+		if !*defaultRetry { // With it, a stock replica looks every 2 to 4.4 s.
+			machine.require(t, "the gate was free", s.lease, calibrate.GateToStock, calibrate.TakeoverSteps)
+			machine.require(t, "nobody wrote", s.writes, calibrate.NobodyWrites, calibrate.StartSteps)
+		}
+	}
+	for what, all := range map[string][]time.Duration{"the gate is released": freed, "stock leads": led, "stock writes": wrote} {
+		slices.Sort(all)
+		t.Logf("from 'flotilla stop' until %s: %s", what, spread(all))
 	}
 }
 

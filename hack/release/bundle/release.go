@@ -46,7 +46,7 @@ func Release(in Input) (map[string][]byte, error) {
 		}
 		archives[p] = base + ".tar.gz"
 		files[archives[p]] = archive
-		if files[base+".cdx.json"], err = SBOM(binary, in.Version, in.At); err != nil {
+		if files[base+".cdx.json"], err = SBOM(binary, p, in.Version, in.At); err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
 		if p.OS != "linux" {

@@ -4,16 +4,22 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"debug/buildinfo"
+	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,17 +37,47 @@ var (
 	mac   = Platform{"darwin", "arm64"}
 )
 
-// input has this test's own binary for all platforms: the linker has recorded its modules, too.
+// stub compiles a program that does nothing. The linker records its modules and its platform.
+func stub(p Platform) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "stub")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	for name, text := range map[string]string{"go.mod": "module stub\n", "main.go": "package main\n\nfunc main() {}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", "stub", ".")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Arch, "GOFLAGS=", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return os.ReadFile(filepath.Join(dir, "stub"))
+}
+
+var stubs = sync.OnceValues(func() (map[Platform][]byte, error) {
+	all := map[Platform][]byte{}
+	for _, p := range []Platform{amd64, arm64, mac} {
+		var err error
+		if all[p], err = stub(p); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+})
+
 func input(t *testing.T) Input {
 	t.Helper()
-	self, err := os.Executable()
+	binaries, err := stubs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := read(t, self)
 	return Input{
 		Version: version, At: time.Unix(1_800_000_000, 0), Chart: filepath.Join(root, "deploy/chart"),
-		Binaries:   map[Platform][]byte{amd64: binary, arm64: append(slices.Clone(binary), 0), mac: binary},
+		Binaries:   maps.Clone(binaries),
 		Dockerfile: string(read(t, filepath.Join(root, "deploy/image/Dockerfile"))), License: "Apache-2.0",
 		Root: func(binary []byte) ([]File, error) {
 			return []File{{Name: "usr/local/bin/flotilla", Mode: 0o755, Content: binary}, {Name: "usr/local/bin/kube-controller-manager", Link: "flotilla"}}, nil
@@ -166,6 +202,15 @@ func TestChart(t *testing.T) {
 	}
 }
 
+// TestBinariesAreOfTheirPlatforms refuses a release whose binaries have been mixed up.
+func TestBinariesAreOfTheirPlatforms(t *testing.T) {
+	in := input(t)
+	in.Binaries[amd64], in.Binaries[arm64] = in.Binaries[arm64], in.Binaries[amd64]
+	if _, err := Release(in); err == nil || !strings.Contains(err.Error(), "linux/amd64: the binary is for linux/arm64") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // TestSBOMOfBinary reads a real binary. Tests have no modules but Go's own in theirs.
 func TestSBOMOfBinary(t *testing.T) {
 	content := release(t, input(t))["flotilla-"+version+"-linux-amd64.cdx.json"]
@@ -285,8 +330,13 @@ func TestOCI(t *testing.T) {
 			t.Errorf("%s: the layer is %s, the configuration says %s", p, digest(plain), config.RootFS.DiffIDs[0])
 		}
 		layer, headers := untar(t, plain)
-		if !bytes.Equal(layer["usr/local/bin/flotilla"], in.Binaries[p]) {
-			t.Errorf("%s has another platform's binary", p)
+		machine := map[Platform]elf.Machine{amd64: elf.EM_X86_64, arm64: elf.EM_AARCH64}[p]
+		file, err := elf.NewFile(bytes.NewReader(layer["usr/local/bin/flotilla"]))
+		if err != nil {
+			t.Fatalf("%s: the binary in the image: %v", p, err)
+		}
+		if file.Machine != machine {
+			t.Errorf("%s: the binary in the image is for %v, want %v", p, file.Machine, machine)
 		}
 		for _, h := range headers {
 			if h.Name == "usr/local/bin/kube-controller-manager" && h.Linkname != "flotilla" {
@@ -323,8 +373,15 @@ func TestKrew(t *testing.T) {
 		if _, err := hex.DecodeString(p.SHA256); err != nil || "sha256:"+p.SHA256 != digest(archive) {
 			t.Errorf("%s: %s is not the sum of the archive", p.URI, p.SHA256)
 		}
-		if content, _ := untar(t, archive); content[p.Bin] == nil {
-			t.Errorf("%s has no %s", p.URI, p.Bin)
+		content, _ := untar(t, archive)
+		info, err := buildinfo.Read(bytes.NewReader(content[p.Bin]))
+		if err != nil {
+			t.Fatalf("%s, %s: %v", p.URI, p.Bin, err)
+		}
+		for key, want := range map[string]string{"GOOS": p.Selector.MatchLabels["os"], "GOARCH": p.Selector.MatchLabels["arch"]} {
+			if !slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == key && s.Value == want }) {
+				t.Errorf("%s is given to %v, and is not for %s", p.URI, p.Selector.MatchLabels, want)
+			}
 		}
 	}
 }

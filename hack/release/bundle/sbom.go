@@ -35,11 +35,23 @@ type property struct {
 
 // SBOM writes a bill of materials (CycloneDX 1.6) of a binary, from what the Go linker recorded in it:
 // every module, its version, its checksum as in go.sum, and the Go release. It is what is linked, not what
-// go.mod could have led to.
-func SBOM(binary []byte, version string, at time.Time) ([]byte, error) {
+// go.mod could have led to. It is an error if the binary is of another platform.
+func SBOM(binary []byte, p Platform, version string, at time.Time) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {
 		return nil, fmt.Errorf("reading the modules of the binary: %w", err)
+	}
+	var built Platform
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "GOOS":
+			built.OS = s.Value
+		case "GOARCH":
+			built.Arch = s.Value
+		}
+	}
+	if built != p {
+		return nil, fmt.Errorf("the binary is for %s", built)
 	}
 	return materials(info, binary, version, at)
 }
