@@ -275,7 +275,8 @@ func (l *lockLog) moves() []move {
 	return moves
 }
 
-// stopping is what a command brought about by which the fleet was to give the gate up: freed after the command, then moved.
+// stopping is what a command brought about by which the fleet was to give the leader lock up: freed
+// after the command, then moved.
 type stopping struct {
 	freed time.Duration
 	move
@@ -285,16 +286,17 @@ func (s stopping) String() string {
 	return fmt.Sprintf("released after %v, then %v", s.freed.Round(time.Millisecond), s.move)
 }
 
-// stopped returns how the fleet gave up the gate that it held when a command was given, and what the next holder did. It is an error
-// if the fleet did not release it, or the next holder has not written.
-func (g *gateLog) stopped(given time.Time) (stopping, error) {
-	i := slices.IndexFunc(g.terms, func(t gateTerm) bool { return t.ended() && t.end.answered.After(given) })
-	if i < 0 || i+1 == len(g.terms) || g.terms[i].process != harness.Fleet || g.terms[i].first.received.After(given) {
-		return stopping{}, fmt.Errorf("the fleet held the gate at %v and did not pass it on", given)
+// stopped returns how the fleet gave up the leader lock that it held when a command was given, and
+// what the next holder did. It is an error if the fleet did not release it, or the next holder has not
+// written.
+func (l *lockLog) stopped(given time.Time) (stopping, error) {
+	i := slices.IndexFunc(l.terms, func(t lockTerm) bool { return t.ended() && t.end.answered.After(given) })
+	if i < 0 || i+1 == len(l.terms) || l.terms[i].process != harness.Fleet || l.terms[i].first.received.After(given) {
+		return stopping{}, fmt.Errorf("the fleet held the leader lock at %v and did not pass it on", given)
 	}
-	s := stopping{g.terms[i].end.answered.Sub(given), g.moves()[i]}
+	s := stopping{l.terms[i].end.answered.Sub(given), l.moves()[i]}
 	if !s.released || s.after == 0 {
-		return s, fmt.Errorf("the gate was not released, or its next holder wrote nothing: %v", s)
+		return s, fmt.Errorf("the leader lock was not released, or its next holder wrote nothing: %v", s)
 	}
 	return s, nil
 }

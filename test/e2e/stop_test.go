@@ -93,9 +93,10 @@ func (m *migration) starts(t *testing.T, o *operator) {
 	m.works(t)
 }
 
-// requireStops prints how long it took from each command to the release of the gate, to its next holder and to the first write of
-// that one. With -strict it must have been as is promised of a planned move.
-func (m *migration) requireStops(t *testing.T, log *gateLog, given []time.Time, machine measured) {
+// requireStops prints how long it took from each command to the release of the leader lock, to its
+// next holder and to the first write of that one. With -strict it must have been as is promised of a
+// planned move.
+func (m *migration) requireStops(t *testing.T, log *lockLog, given []time.Time, machine measured) {
 	t.Helper()
 	var freed, led, wrote []time.Duration
 	for _, at := range given {
@@ -107,11 +108,11 @@ func (m *migration) requireStops(t *testing.T, log *gateLog, given []time.Time, 
 		t.Logf("'flotilla stop': %v", s)
 		freed, led, wrote = append(freed, s.freed), append(led, s.freed+s.lease), append(wrote, s.freed+s.after)
 		if !*defaultRetry { // With it, a stock replica looks every 2 to 4.4 s.
-			machine.require(t, "the gate was free", s.lease, calibrate.GateToStock, calibrate.TakeoverSteps)
+			machine.require(t, "the leader lock was free", s.lease, calibrate.LeaderLockToStock, calibrate.TakeoverSteps)
 			machine.require(t, "nobody wrote", s.writes, calibrate.NobodyWrites, calibrate.StartSteps)
 		}
 	}
-	for what, all := range map[string][]time.Duration{"the gate is released": freed, "stock leads": led, "stock writes": wrote} {
+	for what, all := range map[string][]time.Duration{"the leader lock is released": freed, "stock leads": led, "stock writes": wrote} {
 		slices.Sort(all)
 		t.Logf("from 'flotilla stop' until %s: %s", what, spread(all))
 	}
