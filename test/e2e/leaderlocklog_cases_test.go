@@ -120,8 +120,9 @@ func TestLeaderLockLogMoves(t *testing.T) {
 	}
 }
 
-// TestGateLogStopped measures from a command to what came of it: not of a term before the command, nor where nobody comes after.
-func TestGateLogStopped(t *testing.T) {
+// TestLeaderLockLogStopped measures from a command to what came of it: not of a term before the
+// command, nor where nobody comes after.
+func TestLeaderLockLogStopped(t *testing.T) {
 	at := func(ms int) time.Time { return time.Date(2026, 1, 1, 0, 0, 0, ms*int(time.Millisecond), time.UTC) }
 	for name, tc := range map[string]struct {
 		given       int
@@ -166,7 +167,7 @@ func TestGateLogStopped(t *testing.T) {
 			var s scene
 			s.moves()
 			tc.plant(&s)
-			log, err := readGateLog(strings.NewReader(s.String()), "gate", everyWrite)
+			log, err := readLeaderLockLog(strings.NewReader(s.String()), "leader-lock", everyWrite)
 			if err != nil {
 				t.Fatal(err)
 			}
