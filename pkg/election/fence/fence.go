@@ -96,11 +96,11 @@ func New(cfg Config) (*Fence, error) {
 	var errs []error
 	for _, f := range []struct{ field, value string }{{"Member", cfg.Member}, {"Shard", cfg.Shard}} {
 		if f.value == "" || strings.ContainsFunc(f.value, outsideAgent) {
-			errs = append(errs, fmt.Errorf(`Config.%s is %q, must be letters, digits and "-_./"`, f.field, f.value))
+			errs = append(errs, fmt.Errorf(`fence.Config.%s is %q, must be letters, digits and "-_./"`, f.field, f.value))
 		}
 	}
 	if cfg.Clock == nil {
-		errs = append(errs, errors.New("Config.Clock is nil, must be the clock of the claims"))
+		errs = append(errs, errors.New("fence.Config.Clock is nil, must be the clock of the claims"))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)

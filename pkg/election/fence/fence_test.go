@@ -443,7 +443,7 @@ func TestFenceFitsClientGo(t *testing.T) {
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
 	_, err := New(Config{Member: "a; b", Shard: ""})
-	for _, want := range []string{`Config.Member is "a; b", must be`, `Config.Shard is "", must be`, "Config.Clock is nil"} {
+	for _, want := range []string{`fence.Config.Member is "a; b", must be`, `fence.Config.Shard is "", must be`, "fence.Config.Clock is nil"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New() = %v, want it to say %s", err, want)
 		}
