@@ -60,7 +60,7 @@ bin/flotilla-bare:
 	$(gobuild) -tags bare -o $@ ./cmd/flotilla
 
 # The earliest commit whose members keep their shards, and whose plan is, as those of today. Once there are releases: the last one before this.
-EARLIER ?= e684033
+EARLIER ?= 1e0ff38
 EARLIER_VERSION ?= v1.37.0
 .PHONY: earlier
 earlier: # bin/earlier/flotilla, for a fleet of two versions.
