@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -47,7 +46,7 @@ func (r *Reading) LeaderLocks() []LeaderLockView {
 		if !foreign {
 			o = r.leases[name] // its name begins as those of the fleet do
 		}
-		l := LeaderLockView{Lease: name, Holder: o.Holder, Held: o.Holder == fleet.LeaderLockIdentity(r.Fleet)}
+		l := LeaderLockView{Lease: name, Holder: o.Holder, Held: o.Holder == leaseapi.LeaderLockIdentity(r.Fleet)}
 		if l.Holder != "" {
 			l.Since, l.Renewed, l.Silent = Stamp(o.AcquireTime), Stamp(o.RenewTime), o.Expired(r.AsOf, 0)
 			if l.Renewed != nil {

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -155,7 +154,7 @@ func (l *lockLog) deletedBetween(since time.Time, create moment) moment {
 // judgeLeaderLockLeases convicts the fleet of each time that it took a leader lock from somebody
 // whose hold had not run out.
 func (c *checker) judgeLeaderLockLeases() {
-	identity := fleet.LeaderLockIdentity(c.fleet)
+	identity := leaseapi.LeaderLockIdentity(c.fleet)
 	for name, l := range c.leaderLocks {
 		l.finish(identity)
 		for i, s := range l.states {
@@ -204,9 +203,9 @@ func (c *checker) judgeLeaderLocks(w write) {
 		case l.hides(d):
 			c.doubt(w.event, LeaseHole, "%s: the log does not tell who held the leader lock %s", w.by, name)
 		case last.ended:
-			c.convict(w.event, LeaderLockNotHeld, "%s: the leader lock %s named %s until %s", w.by, name, fleet.LeaderLockIdentity(c.fleet), stamp(last.end.answered))
+			c.convict(w.event, LeaderLockNotHeld, "%s: the leader lock %s named %s until %s", w.by, name, leaseapi.LeaderLockIdentity(c.fleet), stamp(last.end.answered))
 		default:
-			c.convict(w.event, LeaderLockNotHeld, "%s: the leader lock %s did not name %s yet", w.by, name, fleet.LeaderLockIdentity(c.fleet))
+			c.convict(w.event, LeaderLockNotHeld, "%s: the leader lock %s did not name %s yet", w.by, name, leaseapi.LeaderLockIdentity(c.fleet))
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -133,7 +132,7 @@ func (c *checker) twins() sets.Set[string] {
 	for name := range c.named {
 		if l := c.leaderLocks[name]; l != nil {
 			for _, s := range l.states {
-				if s.holder != "" && s.holder != fleet.LeaderLockIdentity(c.fleet) {
+				if s.holder != "" && s.holder != leaseapi.LeaderLockIdentity(c.fleet) {
 					twins.Insert(s.event.binary)
 				}
 			}

@@ -14,15 +14,12 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
 // EventLeaderLock is an event of a leader lock's Lease: its Type is that of the event of package
 // election, with this before it.
 const EventLeaderLock election.EventType = "leader-lock-"
-
-// LeaderLockIdentity returns the name under which all members of a fleet together hold a leader
-// lock: "<fleet>_fleet".
-func LeaderLockIdentity(fleet string) string { return fleet + "_fleet" }
 
 // leaderLocks are the foreign Leases that the fleet must hold while any member runs.
 type leaderLocks struct {
@@ -62,7 +59,7 @@ func (l *leaderLocks) newHold() (*hold, error) {
 	for _, name := range m.config.LeaderLocks {
 		lock, err := election.NewLeaderLock(election.LeaderLockConfig{
 			Name:     name,
-			Identity: LeaderLockIdentity(m.config.Fleet),
+			Identity: leaseapi.LeaderLockIdentity(m.config.Fleet),
 			Client:   m.config.Leases,
 			Observer: m.observer,
 			Clock:    m.config.Clock,
@@ -231,7 +228,7 @@ func (l *leaderLocks) release(ctx context.Context) {
 		return
 	}
 	for i, lock := range slices.Backward(h.all) {
-		if lock.Holder() != LeaderLockIdentity(m.config.Fleet) {
+		if lock.Holder() != leaseapi.LeaderLockIdentity(m.config.Fleet) {
 			continue // The list has just said so: the fleet was still waiting.
 		}
 		releasing, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)

@@ -259,7 +259,9 @@ func (m *Member) reassign() {
 // mayRelease reports whether a leader lock names the fleet, and all members are still.
 func (m *Member) mayRelease() bool {
 	return m.allStill() == nil &&
-		slices.ContainsFunc(m.config.LeaderLocks, func(name string) bool { return m.observer.Get(name).Holder == LeaderLockIdentity(m.config.Fleet) })
+		slices.ContainsFunc(m.config.LeaderLocks, func(name string) bool {
+			return m.observer.Get(name).Holder == leaseapi.LeaderLockIdentity(m.config.Fleet)
+		})
 }
 
 // releaseStopped releases those leader locks that name the fleet if all members are still, by a
@@ -279,7 +281,7 @@ func (m *Member) releaseStopped(ctx context.Context) {
 	for i, lock := range slices.Backward(h.all) {
 		name := m.config.LeaderLocks[i]
 		item := slices.IndexFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Name == name })
-		if item < 0 || election.RecordFrom(&list.Items[item]).Holder != LeaderLockIdentity(m.config.Fleet) {
+		if item < 0 || election.RecordFrom(&list.Items[item]).Holder != leaseapi.LeaderLockIdentity(m.config.Fleet) {
 			continue
 		}
 		releasing, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)

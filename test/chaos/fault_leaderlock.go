@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/calibrate"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -70,7 +70,7 @@ func (f *leaderLockFault) verifyKept(context.Context) error {
 func (f *leaderLockFault) verifyTaken(context.Context) error {
 	w, timing := f.world, f.world.opts.timing
 	now := w.journal.leaderLockNow()
-	if now.holder != fleet.LeaderLockIdentity(fleetName) || now.transitions <= f.before.transitions {
+	if now.holder != leaseapi.LeaderLockIdentity(fleetName) || now.transitions <= f.before.transitions {
 		return fmt.Errorf("the leader lock is held by %q for term %d: must be the fleet's, above term %d", now.holder, now.transitions, f.before.transitions)
 	}
 	var taken time.Time
@@ -113,7 +113,7 @@ func (f *stockFault) Begin(ctx context.Context) (expectation, error) {
 	if err != nil {
 		return expectation{}, err
 	}
-	waits := f.stock.Logs("is held by", fleet.LeaderLockIdentity(fleetName))
+	waits := f.stock.Logs("is held by", leaseapi.LeaderLockIdentity(fleetName))
 	_, err = w.await(ctx, loadedLimit, "the stock controller manager waits for the fleet", waits)
 	return expectation{lasts: w.opts.timing.LeaseDuration + beyondLease, progress: true, verify: f.verify}, err
 }

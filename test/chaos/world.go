@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/test/calibrate"
@@ -210,7 +209,7 @@ func (w *world) leaderLockHeld(since time.Time) error {
 	}
 	now := w.journal.leaderLockNow()
 	switch {
-	case now.holder != fleet.LeaderLockIdentity(fleetName):
+	case now.holder != leaseapi.LeaderLockIdentity(fleetName):
 		return fmt.Errorf("the leader lock, Lease %s, is held by %q", w.opts.leaderLock(), now.holder)
 	case now.renewed.Before(since):
 		return fmt.Errorf("the leader lock, Lease %s, has not been renewed for %v", w.opts.leaderLock(), time.Since(now.renewed).Round(time.Millisecond))

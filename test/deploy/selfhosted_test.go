@@ -18,7 +18,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
@@ -243,7 +243,7 @@ func (c *cluster) requireLeaderLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != fleet.LeaderLockIdentity(fleetName) {
+	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != leaseapi.LeaderLockIdentity(fleetName) {
 		t.Errorf("the leader lock is held by %q", holder)
 	}
 }

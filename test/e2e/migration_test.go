@@ -24,7 +24,6 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -130,7 +129,7 @@ func (m *migration) fleetRuns(t *testing.T) {
 	for _, member := range m.members {
 		harness.Eventually(t, harness.Patience, "the fleet runs", member.Complete)
 	}
-	if holder, err := m.holder(t.Context()); err != nil || holder != fleet.LeaderLockIdentity(harness.Fleet) {
+	if holder, err := m.holder(t.Context()); err != nil || holder != leaseapi.LeaderLockIdentity(harness.Fleet) {
 		t.Errorf("the fleet runs, and %s is held by %q: %v", m.lease, holder, err)
 	}
 }
@@ -183,7 +182,7 @@ func (m *migration) holder(ctx context.Context) (string, error) {
 // stockLeads is a condition for eventually.
 func (m *migration) stockLeads(ctx context.Context) error {
 	holder, err := m.holder(ctx)
-	if err == nil && (holder == "" || holder == fleet.LeaderLockIdentity(harness.Fleet)) {
+	if err == nil && (holder == "" || holder == leaseapi.LeaderLockIdentity(harness.Fleet)) {
 		err = fmt.Errorf("%s is held by %q", m.lease, holder)
 	}
 	return err
@@ -237,7 +236,7 @@ func (m *migration) stopStockLeader(t *testing.T) bool {
 		return err
 	})
 	replica.MustExit(t, harness.Patience)
-	if after == fleet.LeaderLockIdentity(harness.Fleet) {
+	if after == leaseapi.LeaderLockIdentity(harness.Fleet) {
 		return true
 	}
 	m.startStock(t)

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -86,7 +85,7 @@ func TestSwappedImage(t *testing.T) {
 	m.works(t)
 	m.startStock(t)
 	m.startFleet(t, 1, quick...)
-	m.heldThroughout(t, fleet.LeaderLockIdentity(harness.Fleet))
+	m.heldThroughout(t, leaseapi.LeaderLockIdentity(harness.Fleet))
 	m.works(t)
 	m.fleetRuns(t)
 
@@ -176,7 +175,7 @@ func TestCoordinatedElection(t *testing.T) {
 		}
 		return nil
 	})
-	m.heldThroughout(t, fleet.LeaderLockIdentity(harness.Fleet))
+	m.heldThroughout(t, leaseapi.LeaderLockIdentity(harness.Fleet))
 	m.works(t)
 
 	m.stopFleet(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -262,7 +263,7 @@ func leaderLockOf(fleetName, lease string, observations []election.Observation, 
 	i := slices.IndexFunc(observations, func(o election.Observation) bool { return o.Name == lease })
 	if i >= 0 && !observations[i].Expired(now, 0) {
 		l.Holder = observations[i].Holder
-		l.Held = l.Holder == fleet.LeaderLockIdentity(fleetName)
+		l.Held = l.Holder == leaseapi.LeaderLockIdentity(fleetName)
 	}
 	return l
 }

@@ -447,7 +447,7 @@ func TestUnreadablePlan(t *testing.T) {
 func TestLeaderLocks(t *testing.T) {
 	f := newFake(t, 2, 1)
 	f.add(named("ours", nil), "x", 1, nil)
-	f.change("ours", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To(fleet.LeaderLockIdentity(testFleet)) })
+	f.change("ours", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To(leaseapi.LeaderLockIdentity(testFleet)) })
 	f.add(named("theirs", nil), "stock", 1, nil)
 	f.add(named("expired", nil), "stock", 1, nil)
 	f.lease("expired").Seen = testNow.Add(-time.Hour)

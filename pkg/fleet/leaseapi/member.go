@@ -141,3 +141,7 @@ func KnownOf(m election.Member) (skew.Known, bool) {
 	known, err := skew.ParseKnown(text)
 	return known, err == nil
 }
+
+// LeaderLockIdentity returns the name under which all members of a fleet together hold a leader
+// lock: "<fleet>_fleet".
+func LeaderLockIdentity(fleet string) string { return fleet + "_fleet" }
