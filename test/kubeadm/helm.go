@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/flotilla-kube/flotilla/test/harness"
@@ -85,7 +84,8 @@ func (c *cluster) clearGate(ctx context.Context) error {
 		case err != nil:
 			return err
 		case holder == gateHolder:
-			return errors.New("the Lease had expired by then: stock took too long to end")
+			c.out.printf("the Lease had expired before stock had ended on all nodes: clear-gate was not run")
+			return nil
 		}
 		return inOrder(
 			func() error { return c.follow(ctx, c.nodes[0], "clear-gate") },
