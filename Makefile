@@ -66,6 +66,11 @@ EARLIER_VERSION ?= v1.37.0
 earlier: # bin/earlier/flotilla, for a fleet of two versions.
 	@hack/earlier.sh $(EARLIER) $(EARLIER_VERSION) $(GOBUILD)
 
+# It seems to be of an earlier or later version, by FLOTILLA_CATALOGUE. What it is called begins the User-Agent.
+.PHONY: bin/planted/flotilla
+bin/planted/flotilla:
+	$(gobuild) -tags planted -o $@ ./cmd/flotilla
+
 .PHONY: tools
 tools: ## Build etcd, the stock Kubernetes components and kwok into bin/ (about 7 minutes the first time).
 	@hack/build-tools.sh

@@ -211,8 +211,8 @@ var (
 
 	kubeadmStep = step{
 		name: "kubeadm", what: "a real kubeadm cluster of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again, and a hosted cluster (ARGS=\"-stages static\" for some)",
-		long: "half an hour; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
-		commands: []command{run("hack/node-packages.sh"), earlier, goRun("./test/kubeadm")},
+		long: "35 minutes; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
+		commands: []command{run("hack/node-packages.sh"), earlier, run("make", "--no-print-directory", "bin/planted/flotilla"), goRun("./test/kubeadm")},
 	}
 
 	nodeTools        = []string{"kubeadm", "kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "ctr", "bridge", "host-local", "helm"}
@@ -239,6 +239,10 @@ func more() []step {
 		{
 			name: "migrate", what: "ten moves from stock to the fleet, and ten back (docs/migration.md)", long: "6 minutes", tools: plane, member: true,
 			commands: []command{fresh("-timeout=30m", "-v", "-run=TestStockToFleetAndBack$", "./test/e2e", "-migrations=10", "-strict")},
+		},
+		{
+			name: "stop", what: "ten times 'flotilla stop' beside a stock replica, until that writes, and ten times 'flotilla start' (docs/migration.md)", long: "6 minutes", tools: plane, member: true,
+			commands: []command{fresh("-timeout=30m", "-v", "-run=TestStopAndStart$", "./test/e2e", "-stops=10", "-default-retry")},
 		},
 		{
 			name: "balance", what: "a real fleet evens out 500 namespaces whose names lie badly", long: "4 minutes", tools: plane, member: true,

@@ -114,6 +114,7 @@ func (c *checker) begin(plan shard.Plan) {
 func (c *checker) judgeLeases() {
 	for id, h := range c.histories {
 		h.sort()
+		c.judgeDeletions(id, h)
 		terms := h.terms()
 		c.members.settle(terms)
 		c.report.Terms[id] = terms
@@ -124,6 +125,17 @@ func (c *checker) judgeLeases() {
 		c.report.Overlaps = append(c.report.Overlaps, overlaps...)
 		c.report.Violations = append(c.report.Violations, resumed...)
 		c.checkLayout(id, h)
+	}
+}
+
+// judgeDeletions convicts who deleted the Lease, unless it was retired.
+func (c *checker) judgeDeletions(id shard.ID, h *history) {
+	for _, e := range h.deleted {
+		if h.retiredAt(e.moment(0)) {
+			h.collected = append(h.collected, e.Answered.Time)
+		} else {
+			c.convict(e, LeaseDeleted, "terms of %s may restart", id)
+		}
 	}
 }
 
@@ -303,11 +315,9 @@ func (c *checker) countLease(id shard.ID, e event) bool {
 		return false
 	case e.Verb == "delete":
 		if h := c.histories[id]; h != nil {
-			h.deletions = append(h.deletions, e.moment(0))
-			if h.retiredAt(e.Answered.Time) {
-				h.collected = append(h.collected, e.Answered.Time)
-				return false
-			}
+			// Judged when all of the log is read: an answer that retired it may come later.
+			h.deletions, h.deleted = append(h.deletions, e.moment(0)), append(h.deleted, e)
+			return false
 		}
 		c.convict(e, LeaseDeleted, "terms of %s may restart", id)
 		return false

@@ -107,6 +107,7 @@ func TestClusterShard(t *testing.T) {
 func TestLeases(t *testing.T) {
 	remove := lease(lower, "", 1, 30, 3).with("verb", "delete").with("responseObject", map[string]any{"kind": "Status"})
 	retired := lease(lower, "", 1, 22, 2).notes(map[string]string{election.RetiredAnnotation: "2"})
+	late := lease(lower, "", 1, 22, 3.2).notes(map[string]string{election.RetiredAnnotation: "2"})
 	tests := map[string]struct {
 		log  []line
 		want []audit.Kind
@@ -137,6 +138,14 @@ func TestLeases(t *testing.T) {
 		"deleted":               {log: []line{lease(lower, a, 1, 10, 0), remove}, want: []audit.Kind{audit.LeaseDeleted}},
 		"retired, deleted": {
 			log: []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), retired, remove, lease(lower, b, 1, 40, 30)},
+		},
+		// The garbage collector is told of a write before it is answered.
+		"retired, deleted before the answer": {
+			log: []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), remove, late.arrived(2.9), lease(lower, b, 1, 40, 30)},
+		},
+		"deleted, retired after that": {
+			log:  []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), remove, late.arrived(3.1)},
+			want: []audit.Kind{audit.LeaseDeleted},
 		},
 		"retired, taken all the same, deleted": {
 			log:  []line{lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), retired, lease(lower, b, 2, 25, 2.5), remove},

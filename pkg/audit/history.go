@@ -59,8 +59,9 @@ type history struct {
 	// them: the log begins later than the Lease.
 	holes   []hole
 	partial bool
-	// deletions of the Lease. Those in collected were of a retired one.
+	// deletions of the Lease, deleted are their events. Those in collected were of a retired one.
 	deletions []moment
+	deleted   []event
 	collected []time.Time
 }
 
@@ -79,21 +80,28 @@ func (h *history) holeBefore(version uint64) bool {
 	return slices.ContainsFunc(h.holes, func(g hole) bool { return g.after.version == version })
 }
 
-// retiredAt reports whether the Lease was retired when somebody deleted it. The states need not be
-// in order yet.
-func (h *history) retiredAt(answered time.Time) bool {
+// retiredAt reports whether the Lease was, or may have been, retired when somebody deleted it: the
+// garbage collector may be told of a write, and delete the Lease, before the write is answered.
+func (h *history) retiredAt(gone moment) bool {
 	var last state
 	for _, s := range h.states {
-		if !s.answered.After(answered) && s.version > last.version {
+		if !s.answered.After(gone.answered) && s.version > last.version {
 			last = s
 		}
 	}
-	return last.retired
+	return last.retired || slices.ContainsFunc(h.states, func(s state) bool {
+		return s.retired && s.version > last.version && s.received.Before(gone.answered)
+	})
 }
 
-// collectedBetween reports whether the Lease was deleted between two times, after it was retired.
-func (h *history) collectedBetween(from, to time.Time) bool {
-	return slices.ContainsFunc(h.collected, func(at time.Time) bool { return at.After(from) && at.Before(to) })
+// collectedBetween reports whether the Lease was deleted between two writes, after it was retired:
+// by the first of them, perhaps, which need not have been answered by then.
+func (h *history) collectedBetween(before, after state) bool {
+	from := before.answered
+	if before.retired {
+		from = before.received
+	}
+	return slices.ContainsFunc(h.collected, func(at time.Time) bool { return at.After(from) && at.Before(after.answered) })
 }
 
 func (h *history) add(e event) error {
@@ -309,7 +317,7 @@ func (h *history) faults(beating func(before, after string) bool) []Violation {
 	var faults []Violation
 	high, held := int32(-1), state{}
 	for i, s := range h.states {
-		if i > 0 && h.collectedBetween(h.states[i-1].answered, s.answered) {
+		if i > 0 && h.collectedBetween(h.states[i-1], s) {
 			high = -1 // the shard is another one of that name
 		}
 		switch {

@@ -105,12 +105,15 @@ func (c *cluster) up(ctx context.Context) error {
 	c.out.begin("up")
 	first := c.nodes[0]
 	err := c.out.step("images", func() (err error) {
-		script, err := c.book.script("set-image")
+		later, err := c.book.image("set-image")
 		if err != nil {
 			return err
 		}
-		_, later, _ := strings.Cut(strings.TrimSpace(script), fleetName+"=")
-		c.images, err = makeImages(ctx, filepath.Join(c.place, "images"), c.bin, later)
+		minor, err := c.book.image("minor")
+		if err != nil {
+			return err
+		}
+		c.images, err = makeImages(ctx, filepath.Join(c.place, "images"), c.bin, later, minor)
 		return err
 	})
 	if err != nil {

@@ -16,7 +16,12 @@ func readHandbook(root string) (*handbook, error) {
 	return &handbook{pages}, err
 }
 
-const installPage = "docs/install.md"
+const (
+	installPage   = "docs/install.md"
+	migrationPage = "docs/migration.md"
+	// stopFleet is the block that stops a fleet before it is scaled to zero.
+	stopFleet = "stop-fleet"
+)
 
 // named are the blocks that the stages run by their names.
 var named = []string{
@@ -24,7 +29,10 @@ var named = []string{
 	"static-save", "static-one", "static-config", "static-remember", "static-write", "static-diff", "static-check",
 	"static-upgrade-first", "static-upgrade-others", "static-back",
 	"beside-upgrade-first", "beside-upgrade-others",
-	"set-image", "undo", "helm-upgrade", "helm-rollback",
+	"set-image", "undo", "minor", "minor-undo",
+	"canary-start", "canary-one", "canary-status", "canary-promote", "canary-abort",
+	"shadow-apply", "shadow-logs", "shadow-delete", "shadow-helm", "shadow-helm-away", "shadow-process",
+	"clear-gate", stopFleet, "helm-upgrade", "helm-rollback",
 	"hosted-identity", "hosted-kubeconfig", "hosted-secrets", "hosted-apply", "hosted-check", "hosted-renew", "hosted-away",
 	"hosted-helm", "hosted-helm-upgrade", "hosted-helm-rollback", "hosted-helm-away",
 }
@@ -42,6 +50,20 @@ func (h *handbook) script(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("no block of the handbook is 'sh kubeadm %s'", name)
+}
+
+// image returns the image that a block has 'kubectl set image' set.
+func (h *handbook) image(name string) (string, error) {
+	script, err := h.script(name)
+	if err != nil {
+		return "", err
+	}
+	_, rest, _ := strings.Cut(script, " "+fleetName+"=")
+	image := strings.Fields(rest)
+	if len(image) == 0 {
+		return "", fmt.Errorf("block %s sets no image:\n%s", name, script)
+	}
+	return image[0], nil
 }
 
 // section returns the blocks of a section of a page that a test runs, in their order.

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"strings"
+
+	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
 // chart installs the fleet by Helm, upgrades it and rolls it back, and goes back to stock.
@@ -45,7 +47,7 @@ func chart(ctx context.Context, c *cluster) error {
 // beforeUninstall has somebody else lead, as the page wants.
 func (c *cluster) beforeUninstall(ctx context.Context) error {
 	return inOrder(
-		func() error { return c.section(ctx, "docs/migration.md", "the-way-back") },
+		func() error { return c.section(ctx, migrationPage, "the-way-back") },
 		func() error { return c.holds(ctx, false) },
 		func() error { return c.works(ctx, "after-helm", "stock") },
 		func() error { return c.out.step("the judge", func() error { return c.judge(ctx) }) },
@@ -60,7 +62,34 @@ func (c *cluster) afterInstall(ctx context.Context) error {
 			return c.nodes[0].quiet(ctx, "kubectl -n kube-system wait --for=create lease/flotilla-plan --timeout=3m")
 		},
 		func() error { return c.stopStock(ctx) },
+		func() error { return c.clearGate(ctx) },
 		func() error { return c.rolled(ctx, c.images.flotilla) },
 		func() error { return c.works(ctx, "by-helm", "the fleet") },
 	)
+}
+
+// clearGate frees the Lease of the last stock leader when no stock process is left, which is quicker
+// than to let it expire.
+func (c *cluster) clearGate(ctx context.Context) error {
+	return c.out.step("clear-gate", func() error {
+		for _, n := range c.central() {
+			_, err := harness.Await(ctx, harness.Patience, "stock has ended on "+n.name, func(ctx context.Context) error {
+				return n.quiet(ctx, "test -z \"$(pgrep -x kube-controller || :)\"") // the kernel's 15 characters
+			})
+			if err != nil {
+				return err
+			}
+		}
+		switch holder, err := c.gate(ctx); {
+		case err != nil:
+			return err
+		case holder == gateHolder:
+			c.out.printf("the Lease had expired before stock had ended on all nodes: clear-gate was not run")
+			return nil
+		}
+		return inOrder(
+			func() error { return c.follow(ctx, c.nodes[0], "clear-gate") },
+			func() error { return c.holds(ctx, true) },
+		)
+	})
 }

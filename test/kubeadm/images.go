@@ -23,8 +23,8 @@ import (
 type images struct {
 	dir, bin string
 	// pause, flotilla and later are references. later is another build, under the version that
-	// docs/upgrade.md goes to.
-	pause, flotilla, later string
+	// docs/upgrade.md goes to. minor has other controllers, under the next minor version.
+	pause, flotilla, later, minor string
 	// kubernetes is the version of the cluster.
 	kubernetes string
 	// everywhere and central are names of archives: for all nodes, and for the control plane's.
@@ -42,7 +42,7 @@ func (i *images) archives(controlPlane bool) []string {
 var flotillaImage = regexp.MustCompile(`image: (\S+/flotilla):(\S+)`)
 
 // makeImages writes all archives. kubeadm says what it wants to find.
-func makeImages(ctx context.Context, dir, bin, later string) (*images, error) {
+func makeImages(ctx context.Context, dir, bin, later, minor string) (*images, error) {
 	manifest, err := os.ReadFile("deploy/base/statefulset.yaml")
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func makeImages(ctx context.Context, dir, bin, later string) (*images, error) {
 	if match == nil {
 		return nil, errors.New("deploy/base/statefulset.yaml names no image of flotilla")
 	}
-	i := &images{dir: dir, bin: bin, flotilla: string(match[1]) + ":" + string(match[2]), later: later}
+	i := &images{dir: dir, bin: bin, flotilla: string(match[1]) + ":" + string(match[2]), later: later, minor: minor}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -72,9 +72,13 @@ func makeImages(ctx context.Context, dir, bin, later string) (*images, error) {
 	if i.pause == "" {
 		return nil, fmt.Errorf("kubeadm names no image of pause: %q", list)
 	}
-	for reference, binary := range map[string]string{i.flotilla: "flotilla", i.later: "earlier/flotilla"} {
-		if err := i.fleet(ctx, reference, filepath.Join(bin, binary)); err != nil {
-			return nil, fmt.Errorf("image %s: %w", reference, err)
+	for _, f := range []struct{ reference, binary, env string }{
+		{i.flotilla, "flotilla", ""}, {i.later, "earlier/flotilla", ""},
+		// What this build seems to be: pkg/controllers/catalogue/other_on.go.
+		{i.minor, "planted/flotilla", "FLOTILLA_CATALOGUE=later"},
+	} {
+		if err := i.fleet(ctx, f.reference, filepath.Join(bin, f.binary), f.env); err != nil {
+			return nil, fmt.Errorf("image %s: %w", f.reference, err)
 		}
 	}
 	return i, nil
@@ -114,11 +118,11 @@ func (i *images) stock(ctx context.Context, reference string) error {
 	default:
 		i.central = append(i.central, name+".tar")
 	}
-	return writeArchive(filepath.Join(i.dir, name+".tar"), reference, root, entrypoint)
+	return writeArchive(filepath.Join(i.dir, name+".tar"), reference, root, "", entrypoint)
 }
 
-// fleet makes an image of flotilla as deploy/image does.
-func (i *images) fleet(ctx context.Context, reference, binary string) error {
+// fleet makes an image of flotilla as deploy/image does, with a variable more if env is one.
+func (i *images) fleet(ctx context.Context, reference, binary, env string) error {
 	_, tag, _ := strings.Cut(reference, ":")
 	root, name := filepath.Join(i.dir, "root", tag), "flotilla-"+tag+".tar"
 	defer os.RemoveAll(root)
@@ -126,7 +130,7 @@ func (i *images) fleet(ctx context.Context, reference, binary string) error {
 		return fmt.Errorf("rootfs.sh: %w: %s", err, out)
 	}
 	i.everywhere = append(i.everywhere, name)
-	return writeArchive(filepath.Join(i.dir, name), reference, root, []string{"/usr/local/bin/flotilla"})
+	return writeArchive(filepath.Join(i.dir, name), reference, root, env, []string{"/usr/local/bin/flotilla"})
 }
 
 // link gives a file another name, or copies it where that is on another file system.
@@ -230,7 +234,7 @@ type descriptor struct {
 const mediaType = "application/vnd.oci.image."
 
 // writeArchive writes an OCI archive of one image with one layer, the folder root.
-func writeArchive(path, reference, root string, entrypoint []string) (err error) {
+func writeArchive(path, reference, root, env string, entrypoint []string) (err error) {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
@@ -256,8 +260,12 @@ func writeArchive(path, reference, root string, entrypoint []string) (err error)
 		return err
 	}
 	a.add(blob(layers[0].Digest), layer, size)
+	variables := []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin"}
+	if env != "" {
+		variables = append(variables, env)
+	}
 	config := a.addJSON("config.v1+json", map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux", "config": map[string]any{"Env": []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin"}, "Entrypoint": entrypoint},
+		"architecture": runtime.GOARCH, "os": "linux", "config": map[string]any{"Env": variables, "Entrypoint": entrypoint},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layers[0].Digest}},
 	})
 	manifest := a.addJSON("manifest.v1+json", map[string]any{

@@ -34,7 +34,7 @@ func TestBlocksOfTheHandbook(t *testing.T) {
 	if _, err := book.script("no-such"); err == nil {
 		t.Error("a block that is not there is found")
 	}
-	for _, s := range [][2]string{{installPage, "self-hosted"}, {installPage, "take-it-away"}, {installPage, "helm"}, {"docs/migration.md", "the-way-back"}} {
+	for _, s := range [][2]string{{installPage, "self-hosted"}, {installPage, "take-it-away"}, {installPage, "helm"}, {migrationPage, "the-way-back"}} {
 		if _, err := book.section(s[0], s[1]); err != nil {
 			t.Error(err)
 		}

@@ -42,7 +42,8 @@ func selfHosted(ctx context.Context, c *cluster) error {
 		func() error { return c.works(ctx, "self-hosted", "the fleet") },
 		func() error { return c.underLoad(ctx) },
 		func() error { return c.upgradeBeside(ctx) },
-		func() error { return c.section(ctx, "docs/migration.md", "the-way-back") },
+		// Not stopped before: stopFleet is for the stage helm.
+		func() error { return c.section(ctx, migrationPage, "the-way-back", stopFleet) },
 		func() error { return c.holds(ctx, false) },
 		func() error { return c.works(ctx, "back", "stock") },
 		func() error { return c.out.step("the judge", func() error { return c.judge(ctx) }) },
@@ -50,13 +51,17 @@ func selfHosted(ctx context.Context, c *cluster) error {
 	)
 }
 
-// section runs the blocks of a section that a test runs, in their order, each as a step.
-func (c *cluster) section(ctx context.Context, path, section string) error {
+// section runs the blocks of a section that a test runs, in their order, each as a step, but for
+// those that are left out by their names.
+func (c *cluster) section(ctx context.Context, path, section string, without ...string) error {
 	blocks, err := c.book.section(path, section)
 	if err != nil {
 		return err
 	}
 	for _, b := range blocks {
+		if slices.Contains(without, b.Kubeadm()) {
+			continue
+		}
 		if err := c.out.step(b.At()+" "+firstLine(b.Lines[0]), func() error { return c.block(ctx, b) }); err != nil {
 			return err
 		}
@@ -153,23 +158,15 @@ func (c *cluster) upgradeBeside(ctx context.Context) error {
 	if err := c.startStock(ctx); err != nil {
 		return err
 	}
-	for i, n := range c.central() {
-		block := "beside-upgrade-others"
-		if i == 0 {
-			block = "beside-upgrade-first"
-		}
-		err := c.out.step(block+" on "+n.name, func() error {
-			return inOrder(
-				func() error { return c.follow(ctx, n, block) },
-				func() error { return c.holds(ctx, true) },
-				func() error { return c.healthy(ctx) },
-			)
-		})
-		if err != nil {
-			return err
-		}
-	}
 	return inOrder(
+		func() error {
+			return c.upgradeNodes(ctx, "beside-upgrade", func(*node) error {
+				return inOrder(
+					func() error { return c.holds(ctx, true) },
+					func() error { return c.healthy(ctx) },
+				)
+			})
+		},
 		func() error { return c.stopStock(ctx) },
 		func() error { return c.holds(ctx, true) },
 		func() error { return c.works(ctx, "upgraded-beside", "the fleet") },
@@ -213,6 +210,9 @@ func (c *cluster) underLoad(ctx context.Context) error {
 	return inOrder(
 		func() error { return c.rolls(ctx, "set-image", c.images.later) },
 		func() error { return c.rolls(ctx, "undo", c.images.flotilla) },
+		func() error { return c.rolls(ctx, "minor", c.images.minor) },
+		func() error { return c.rolls(ctx, "minor-undo", c.images.flotilla) },
+		func() error { return c.triesMinor(ctx) },
 		func() error {
 			return c.out.step("rollout restart", func() error {
 				return inOrder(

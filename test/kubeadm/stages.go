@@ -10,6 +10,7 @@ type stage struct {
 }
 
 var stages = []stage{
+	{"shadow", shadow},
 	{"static", staticPods},
 	{"self-hosted", selfHosted},
 	{"helm", chart},

@@ -233,25 +233,30 @@ func (c *cluster) healthy(ctx context.Context) error {
 
 // upgrade has kubeadm upgrade each node, which writes the manifests again.
 func (c *cluster) upgrade(ctx context.Context) error {
-	for i, n := range c.central() {
-		block := "static-upgrade-others"
-		if i == 0 {
-			block = "static-upgrade-first"
-		}
+	return inOrder(
+		func() error { return c.upgradeNodes(ctx, "static-upgrade", c.keptFlags) },
+		func() error { return c.staticReady(ctx) },
+		func() error { return c.works(ctx, "upgraded", "the fleet") },
+	)
+}
+
+// upgradeNodes runs the block kind-first on the first node of the control plane and kind-others on
+// each other one, and checks each node after that.
+func (c *cluster) upgradeNodes(ctx context.Context, kind string, check func(*node) error) error {
+	block := kind + "-first"
+	for _, n := range c.central() {
 		err := c.out.step(block+" on "+n.name, func() error {
 			return inOrder(
 				func() error { return c.follow(ctx, n, block) },
-				func() error { return c.keptFlags(n) },
+				func() error { return check(n) },
 			)
 		})
 		if err != nil {
 			return err
 		}
+		block = kind + "-others"
 	}
-	if err := c.staticReady(ctx); err != nil {
-		return err
-	}
-	return c.works(ctx, "upgraded", "the fleet")
+	return nil
 }
 
 // keptFlags requires that the manifest still is the fleet's, and has the flags that it had.
