@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -105,7 +105,7 @@ func (c *cluster) keptApart(ctx context.Context) error {
 		if want := fmt.Sprintf("%d of %d shards of it with 1 member of that version", len(tried), len(tried)); !strings.Contains(out, want) {
 			return fmt.Errorf("it does not say %q:\n%s", want, out)
 		}
-		leases, err := c.leases(ctx, func(labels map[string]string) bool { return labels[fleet.ShardLabel] != "" })
+		leases, err := c.leases(ctx, func(labels map[string]string) bool { return labels[leaseapi.ShardLabel] != "" })
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ var named = []string{
 	"set-image", "undo", "minor", "minor-undo",
 	"canary-start", "canary-one", "canary-status", "canary-promote", "canary-abort",
 	"shadow-apply", "shadow-logs", "shadow-delete", "shadow-helm", "shadow-helm-away", "shadow-process",
-	"clear-gate", stopFleet, "helm-upgrade", "helm-rollback",
+	"clear-leader-lock", stopFleet, "helm-upgrade", "helm-rollback",
 	"hosted-identity", "hosted-kubeconfig", "hosted-secrets", "hosted-apply", "hosted-check", "hosted-renew", "hosted-away",
 	"hosted-helm", "hosted-helm-upgrade", "hosted-helm-rollback", "hosted-helm-away",
 }

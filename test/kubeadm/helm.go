@@ -71,7 +71,7 @@ func (c *cluster) afterInstall(ctx context.Context) error {
 // clearGate frees the Lease of the last stock leader when no stock process is left, which is quicker
 // than to let it expire.
 func (c *cluster) clearGate(ctx context.Context) error {
-	return c.out.step("clear-gate", func() error {
+	return c.out.step("clear-leader-lock", func() error {
 		for _, n := range c.central() {
 			_, err := harness.Await(ctx, harness.Patience, "stock has ended on "+n.name, func(ctx context.Context) error {
 				return n.quiet(ctx, "test -z \"$(pgrep -x kube-controller || :)\"") // the kernel's 15 characters
@@ -80,15 +80,15 @@ func (c *cluster) clearGate(ctx context.Context) error {
 				return err
 			}
 		}
-		switch holder, err := c.gate(ctx); {
+		switch holder, err := c.leaderLock(ctx); {
 		case err != nil:
 			return err
 		case holder == gateHolder:
-			c.out.printf("the Lease had expired before stock had ended on all nodes: clear-gate was not run")
+			c.out.printf("the Lease had expired before stock had ended on all nodes: clear-leader-lock was not run")
 			return nil
 		}
 		return inOrder(
-			func() error { return c.follow(ctx, c.nodes[0], "clear-gate") },
+			func() error { return c.follow(ctx, c.nodes[0], "clear-leader-lock") },
 			func() error { return c.holds(ctx, true) },
 		)
 	})

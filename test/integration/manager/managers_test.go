@@ -58,8 +58,8 @@ func TestTwoManagersOfAShardDoNotClash(t *testing.T) {
 	}
 }
 
-// TestManagersShareARESTMapper holds that the shards of a controller do not discover one by one,
-// and that what they share outlives the first of them.
+// TestManagersShareARESTMapper holds that the shards of a controller do not discover one by one, and
+// that what they share outlives them. Two fleets, each with a limit of its own, share nothing.
 func TestManagersShareARESTMapper(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -70,19 +70,20 @@ func TestManagersShareARESTMapper(t *testing.T) {
 		made[mgr.GetRESTMapper()]++
 		return (&seen{}).reconciles(&flotilla.Shard{}, mgr)
 	})
-	for range 2 {
+	const fleets = 2
+	for range fleets {
 		f, end := begin(t, plane.AdminConfig(), func(f *flotilla.Fleet) { f.Namespaced("a", build) })
 		awaitReady(t, f)
 		if err := end(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(made) != 1 {
-		t.Errorf("the shards have %d mappers, want one", len(made))
+	if len(made) != fleets {
+		t.Errorf("the shards of %d fleets have %d mappers, want one a fleet", fleets, len(made))
 	}
 	for mapper, n := range made {
-		if n < 2*ranges {
-			t.Errorf("a mapper is that of %d Managers, want all", n)
+		if n < ranges {
+			t.Errorf("a mapper is that of %d Managers, want all of its fleet, %d", n, ranges)
 		}
 		job := schema.GroupKind{Group: "batch", Kind: "Job"} // of which nobody has asked
 		if _, err := mapper.RESTMapping(job); err != nil {
