@@ -62,15 +62,15 @@ func (c *cluster) afterInstall(ctx context.Context) error {
 			return c.nodes[0].quiet(ctx, "kubectl -n kube-system wait --for=create lease/flotilla-plan --timeout=3m")
 		},
 		func() error { return c.stopStock(ctx) },
-		func() error { return c.clearGate(ctx) },
+		func() error { return c.clearLeaderLock(ctx) },
 		func() error { return c.rolled(ctx, c.images.flotilla) },
 		func() error { return c.works(ctx, "by-helm", "the fleet") },
 	)
 }
 
-// clearGate frees the Lease of the last stock leader when no stock process is left, which is quicker
+// clearLeaderLock frees the Lease of the last stock leader when no stock process is left, which is quicker
 // than to let it expire.
-func (c *cluster) clearGate(ctx context.Context) error {
+func (c *cluster) clearLeaderLock(ctx context.Context) error {
 	return c.out.step("clear-leader-lock", func() error {
 		for _, n := range c.central() {
 			_, err := harness.Await(ctx, harness.Patience, "stock has ended on "+n.name, func(ctx context.Context) error {
@@ -83,7 +83,7 @@ func (c *cluster) clearGate(ctx context.Context) error {
 		switch holder, err := c.leaderLock(ctx); {
 		case err != nil:
 			return err
-		case holder == gateHolder:
+		case holder == leaderLockHolder:
 			c.out.printf("the Lease had expired before stock had ended on all nodes: clear-leader-lock was not run")
 			return nil
 		}
