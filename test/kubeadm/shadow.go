@@ -9,7 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -128,7 +128,7 @@ func (c *cluster) shadowsWroteNothing(ctx context.Context) error {
 	if asked == 0 {
 		return errors.New("the shadows have not asked for a single right, so the logs are not theirs")
 	}
-	leases, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: fleet.FleetLabel})
+	leases, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: leaseapi.FleetLabel})
 	if err != nil {
 		return err
 	}
