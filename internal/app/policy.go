@@ -40,7 +40,7 @@ type policy struct {
 	known   atomic.Bool
 }
 
-// watchPolicy returns who tells whether the API server refuses the credentials of fenced members. It has asked once, and goes on
+// watchPolicy returns a function that reports whether the API server refuses the credentials of fenced members. It has asked once, and goes on
 // until stop is called, which returns when it has ended.
 func watchPolicy(ctx context.Context, c *config.CompletedConfig, namespace string) (enforced func() bool, stop func()) {
 	p := &policy{client: c.Client, namespace: namespace}

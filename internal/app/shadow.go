@@ -170,7 +170,7 @@ func shadowPlan(ctx context.Context, client kubernetes.Interface, o *Options, na
 	case err != nil:
 		return shard.Plan{}, "", fmt.Errorf("reading the plan: %w", err)
 	}
-	plan, err := leaseapi.PlanOf(lease)
+	plan, err := leaseapi.PlanOn(lease)
 	if errors.Is(err, leaseapi.ErrNoPlan) {
 		return initial, fmt.Sprintf("that of a new fleet, --shards=%d: Lease %s/%s has none", o.Fleet.Shards, namespace, name), nil
 	}

@@ -53,8 +53,8 @@ or home; else the consistent hashing decides), who holds it now, since when, and
 which term.
 
 A shard is running when its holder says so, and starting until then; waiting while a
-shard of an older plan generation still runs some of it, and unprepared until its holder
-is ready for that one's release; older when only such a shard runs it; locked-out when
+shard of an older plan generation still runs some of it, and also unprepared until its
+holder has filled its caches; older when only such a shard runs it; locked-out when
 nobody holds it because another holds the fleet's leader lock; and unowned when nobody
 holds it.
 

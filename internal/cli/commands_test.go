@@ -63,7 +63,7 @@ func (c *cluster) plan(t *testing.T) (shard.Plan, error) {
 	if err != nil {
 		return shard.Plan{}, err
 	}
-	return leaseapi.PlanOf(lease)
+	return leaseapi.PlanOn(lease)
 }
 
 func (c *cluster) writes() int {

@@ -165,7 +165,7 @@ func (s watched) Observed() ([]election.Observation, time.Time) { return s.obser
 
 // Plan implements page.Source.
 func (s watched) Plan() (shard.Plan, bool) {
-	plan, err := leaseapi.PlanOf(s.observer.Get(leaseapi.PlanLease(s.fleet)).Lease)
+	plan, err := leaseapi.PlanOn(s.observer.Get(leaseapi.PlanLease(s.fleet)).Lease)
 	return plan, err == nil
 }
 

@@ -125,7 +125,7 @@ func (e *Edit) homesKept(r *status.Reading, plan shard.Plan, ring string, holder
 
 // become makes the edited plan the next one.
 func (e Edit) become(r *status.Reading, edited shard.Plan) (Edit, error) {
-	_, unkept := leaseapi.LastGoodOf(r.PlanLease)
+	_, unkept := leaseapi.LastGoodOn(r.PlanLease)
 	e.vouches = unkept != nil
 	var err error
 	e.Next, err = r.Plan.Successor(edited)
@@ -145,7 +145,7 @@ func replacement(r *status.Reading, edited shard.Plan) (shard.Plan, error) {
 	if latest == math.MaxInt64 {
 		return shard.Plan{}, fmt.Errorf("annotation %s of Lease %s: %d: there is no greater generation: correct it first", leaseapi.GenerationAnnotation, witness, latest)
 	}
-	if good, err := leaseapi.LastGoodOf(r.PlanLease); err == nil {
+	if good, err := leaseapi.LastGoodOn(r.PlanLease); err == nil {
 		good.Generation = max(latest, edited.Generation-1, good.Generation)
 		return good.Successor(edited)
 	}

@@ -21,7 +21,7 @@ func (c Config) stopCommand() *cobra.Command {
 	var wait time.Duration
 	command, target := c.newCommand("stop", "Have the whole fleet stand by, so that a stock kube-controller-manager leads",
 		`Stops the fleet: every member releases its shards and runs nothing, the last one releases
-the leader lock, and all stay as standbys until 'flotilla start', also when they are started anew.
+the leader lock, and all stay as standbys until 'flotilla start', also when they are restarted.
 A stock kube-controller-manager that waits for the leader lock then leads.
 
 Nothing but Leases is needed for it: it works while the fleet's own pods cannot be scaled

@@ -5,21 +5,20 @@ package faults
 // The bugs: see on.go.
 const (
 	AdaptNever             = false
-	PredecessorsIgnored    = false
 	AptnessIgnored         = false
 	AskIgnored             = false
 	DrainIgnored           = false
 	DrainUnbounded         = false
 	ExpiryEarly            = false
 	FenceOff               = false
+	GenerationKept         = false
+	LackingOwner           = false
 	LeaderLockDelayIgnored = false
 	LeaderLockIgnored      = false
-	GenerationKept         = false
-	SuccessionStale        = false
-	LackingOwner           = false
 	LookHasty              = false
 	LostLeaseIgnored       = false
 	MarkSkipped            = false
+	PredecessorsIgnored    = false
 	PreparedLeaked         = false
 	RangeOffByOne          = false
 	ReadyUnsaid            = false
@@ -32,6 +31,7 @@ const (
 	StrikeOutlived         = false
 	StuckEarly             = false
 	StuckUntold            = false
+	SuccessionStale        = false
 	TakenUnstruck          = false
 	TermKept               = false
 	TouchForever           = false

@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -71,6 +72,9 @@ type Command struct {
 	MaxShards int
 	// Planned is set if 'flotilla plan' knows the controllers.
 	Planned bool
+	// MayGoOn is what --handoff-timeout bounds once a shard is to be handed over, "how long ... may go
+	// on"; by default its controllers, with what they write.
+	MayGoOn string
 }
 
 // AddFlags adds the flags.
@@ -79,6 +83,7 @@ func (c *Common) AddFlags(fs *pflag.FlagSet, command Command) {
 	if command.Planned {
 		changed, left = ", and is changed with 'flotilla plan'", "to 'flotilla plan'"
 	}
+	goOn := cmp.Or(command.MayGoOn, "how long a shard's controllers may go on writing once they have been asked to stop")
 	fs.StringVar(
 		&c.Name, "fleet-name", c.Name,
 		"The fleet that this process is a member of. All its Leases are named after it.",
@@ -118,9 +123,8 @@ func (c *Common) AddFlags(fs *pflag.FlagSet, command Command) {
 	)
 	fs.DurationVar(
 		&c.HandoffTimeout, "handoff-timeout", c.HandoffTimeout,
-		"Bounds each step of a planned handoff: how long a shard's controllers may go on writing once "+
-			"they have been asked to stop, and how long a member that leaves waits for the next owner "+
-			"of a shard to be ready. A process that is told to end needs up to twice this and some 15 "+
+		"Bounds each step of a planned handoff: "+goOn+", and how long a member that leaves waits for "+
+			"the next owner of a shard to be ready. A process that is told to end needs up to twice this and some 15 "+
 			"seconds more.",
 	)
 	fs.BoolVar(

@@ -268,8 +268,8 @@ func (c *changes) plan() {
 	if _, changed := c.changed(leaseapi.DocumentAnnotation); !changed {
 		return
 	}
-	plan, err := leaseapi.PlanOf(c.after.Lease)
-	was, wasErr := leaseapi.PlanOf(c.before.Lease)
+	plan, err := leaseapi.PlanOn(c.after.Lease)
+	was, wasErr := leaseapi.PlanOn(c.before.Lease)
 	switch {
 	case err != nil:
 		c.add(c.now, Warning, PlanSpoilt, 0, "the plan cannot be used any more: %v", err)

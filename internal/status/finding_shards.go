@@ -174,7 +174,7 @@ func overlapping(a, b election.Observation) bool {
 		}
 		a = b
 	}
-	overlaps := leaseapi.CoverOf(a).Overlaps(e)
+	overlaps := leaseapi.CoverOn(a).Overlaps(e)
 	return overlaps
 }
 

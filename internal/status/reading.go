@@ -102,7 +102,7 @@ func newReading(fleetName string, observations []election.Observation, now time.
 func (r *Reading) complete() {
 	if o := r.Lease(leaseapi.PlanLease(r.Fleet)); o.Exists {
 		r.PlanLease = o.Lease
-		r.Plan, r.Fault = leaseapi.PlanOf(o.Lease)
+		r.Plan, r.Fault = leaseapi.PlanOn(o.Lease)
 		r.digest = r.Plan.Digest()
 	}
 	r.Roster = election.RosterFrom(r.Fleet, r.sorted, 0, r.AsOf)
@@ -191,7 +191,7 @@ func (r *Reading) Older() []election.Observation {
 		}
 		extent, named := planned[o.Name]
 		// A Lease that says that it covers something else is from before the plan began anew.
-		if !named || !leaseapi.CoverOf(o).Same(extent) {
+		if !named || !leaseapi.CoverOn(o).Same(extent) {
 			found = append(found, o)
 		}
 	}
@@ -202,7 +202,7 @@ func (r *Reading) Older() []election.Observation {
 func Covering(leases []election.Observation, name string, e shard.Extent) []election.Observation {
 	var found []election.Observation
 	for _, o := range leases {
-		if o.Name != name && leaseapi.CoverOf(o).Overlaps(e) {
+		if o.Name != name && leaseapi.CoverOn(o).Overlaps(e) {
 			found = append(found, o)
 		}
 	}

@@ -230,7 +230,7 @@ type write struct {
 }
 
 func (c *checker) read(e event) error {
-	if e.lost {
+	if e.arrival {
 		c.readLost(e)
 		return nil
 	}
@@ -265,10 +265,11 @@ func (c *checker) read(e event) error {
 	return c.readOther(e)
 }
 
-// readLost reads a request of which the log has the arrival alone. It may have taken effect at any
-// time until its server would have given it up. Nothing is held against who sent it; that a Lease may
-// have been written, its next write shows by the version that it was made on.
+// readLost reads a request that arrived and never ended. It may have taken effect at any time until
+// its server would have given it up. Nothing is held against the sender. A lost write of a Lease needs
+// no rule: the next write names the version that it was made on.
 func (c *checker) readLost(e event) {
+	c.report.Lost++
 	e.Answered = metav1.NewMicroTime(e.Received.Add(c.requestTimeout))
 	c.world.read(e, nil)
 }

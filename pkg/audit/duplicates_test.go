@@ -54,7 +54,7 @@ func TestDuplicates(t *testing.T) {
 			},
 			want: guilty, judged: 4,
 		},
-		"one is deleted, and its arrival is in a later part": {
+		"one is deleted, and its arrival is read later": {
 			lines: []line{
 				does("delete", user, "", "pods", pod("other"), 100, 100),
 				arrives(does("delete", user, "", "pods", pod("other"), 0, 100)), more("p3", 101),

@@ -3,6 +3,7 @@ package audit
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,8 +22,8 @@ type event struct {
 	// Received is when the request arrived, Answered when it had been answered.
 	Received, Answered metav1.MicroTime
 	code               int32 // of the answer; 0 if nobody was answered
-	// lost is set if the log does not say how the request ended, as when its server was killed.
-	lost bool
+	// arrival is set if it says that a request arrived, and not how it ended.
+	arrival bool
 	// level is at which it was logged: at some a request has its object once the server has read it.
 	level auditv1.Level
 
@@ -118,6 +119,13 @@ func (e event) resource() string {
 		return e.ObjectRef.Resource
 	}
 	return e.ObjectRef.Resource + "/" + e.ObjectRef.Subresource
+}
+
+// mayChangeObjects reports whether a mutating request may change what the rules about objects look
+// at. Connections to pods, which are creates to the API server, change nothing.
+func (e event) mayChangeObjects() bool {
+	connects := slices.Contains([]string{"attach", "exec", "portforward", "proxy"}, e.ObjectRef.Subresource)
+	return !e.isEvent() && e.ObjectRef.Resource != "leases" && !e.storesNothing() && !connects && !e.dryRun()
 }
 
 // isEvent tells whether it writes a Kubernetes Event.

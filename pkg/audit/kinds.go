@@ -21,8 +21,8 @@ const (
 	Unfenced Kind = "unfenced"
 	// TermReused: a Lease got a new holder without a greater term, or its term went back.
 	TermReused Kind = "term reused"
-	// TakenEarly: a Lease got a new holder before that of the old one had run out; of a leader
-	// lock, the fleet for its holder.
+	// TakenEarly: a Lease got a new holder before that of the old one had run out; or the
+	// fleet took a leader lock before its holder's time had run out.
 	TakenEarly Kind = "taken early"
 	// HolderNotEnded: a shard's Lease was taken from a holder that had neither released it nor
 	// ended.

@@ -8,7 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
@@ -24,9 +28,9 @@ type Log struct {
 // that arrived and never ended, if the logs tell of them. It returns the number of lines, and whether
 // the last one of a log is incomplete, as when it is being written; such a line is left out.
 func readLogs(logs []Log, f func(event) error) (lines int, cut bool, err error) {
-	open := arrivals{}
+	a := arrivals{open: map[string]event{}, ended: sets.New[string]()}
 	for i, log := range logs {
-		n, c, err := log.read(i+1, open, f)
+		n, c, err := log.read(i+1, &a, f)
 		if lines, cut = lines+n, cut || c; err != nil {
 			name := log.Name
 			if name == "" {
@@ -35,69 +39,66 @@ func readLogs(logs []Log, f func(event) error) (lines int, cut bool, err error) 
 			return lines, cut, fmt.Errorf("%s, %w", name, err)
 		}
 	}
-	return lines, cut, open.lost(f)
-}
-
-// arrivals are mutating requests that arrived, by their audit IDs, until the log says how they ended.
-// The parts of a log may come in any order, so the end of one may be read first.
-type arrivals map[string]arrival
-
-type arrival struct {
-	event
-	arrived, ended bool
-}
-
-// add takes in a stage of a request. A request that arrives is held back until it is known to have
-// ended, so only those of the moment are kept, and those that were under way when a part of the log
-// began.
-func (a arrivals) add(e event, ended, spanned bool) {
-	before := a[e.AuditID]
-	switch {
-	case ended && before.arrived, !ended && before.ended:
-		delete(a, e.AuditID)
-	case !ended:
-		a[e.AuditID] = arrival{event: e, arrived: true}
-	case spanned:
-		a[e.AuditID] = arrival{ended: true}
-	}
-}
-
-// lost calls f for the requests that arrived and never ended, in the order of the logs.
-func (a arrivals) lost(f func(event) error) error {
-	var all []event
-	for _, one := range a {
-		if one.arrived {
-			all = append(all, one.event)
-		}
-	}
-	slices.SortFunc(all, func(a, b event) int { return cmp.Or(cmp.Compare(a.log, b.log), cmp.Compare(a.line, b.line)) })
-	for _, e := range all {
+	for _, e := range a.lost() {
 		if err := f(e); err != nil {
-			return err
+			return lines, cut, err
 		}
 	}
-	return nil
+	return lines, cut, nil
 }
 
-// spanning is for how many lines of a part of a log requests may end that arrived in another part.
-// Of what ends later, the arrival is in this part, or in none.
-const spanning = 10_000
+// arrivals has the requests that may have changed objects and of which the logs do not say, so far,
+// how they ended, by their audit IDs.
+type arrivals struct {
+	open map[string]event
+	// ended are those whose end was read, and that arrived before their part of the log began: parts
+	// may come in any order, so the arrival may be read later.
+	ended sets.Set[string]
+}
 
-func (l Log) read(number int, open arrivals, f func(event) error) (lines int, cut bool, err error) {
+// add records an event of a part of the log that began at a time.
+func (a *arrivals) add(e event, began time.Time) {
+	switch {
+	case e.arrival && a.ended.Has(e.AuditID):
+		a.ended.Delete(e.AuditID)
+	case e.arrival:
+		a.open[e.AuditID] = e
+	case e.Received.Time.Before(began):
+		if _, open := a.open[e.AuditID]; !open {
+			a.ended.Insert(e.AuditID)
+		}
+		fallthrough
+	default:
+		delete(a.open, e.AuditID)
+	}
+}
+
+// lost returns the requests that arrived and never ended, in the logs' order.
+func (a *arrivals) lost() []event {
+	return slices.SortedFunc(maps.Values(a.open), func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.log, b.log), cmp.Compare(a.line, b.line))
+	})
+}
+
+func (l Log) read(number int, a *arrivals, f func(event) error) (lines int, cut bool, err error) {
 	reader := bufio.NewReaderSize(l, 1<<20)
+	var began time.Time
 	for {
 		line, err := reader.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
 			return lines, len(bytes.TrimSpace(line)) > 0, nil
 		}
 		if lines++; err == nil {
-			err = readLine(line, func(e event, ended bool) error {
+			err = readLine(line, func(e event) error {
 				e.file, e.log, e.line = l.Name, number, lines
-				if e.mutating() {
-					open.add(e, ended, lines <= spanning)
+				if began.IsZero() {
+					began = e.Answered.Time
 				}
-				if !ended {
-					return nil
+				if e.mutating() && e.mayChangeObjects() {
+					a.add(e, began)
+				}
+				if e.arrival {
+					return nil // until it is known to have been lost
 				}
 				return f(e)
 			})
@@ -108,9 +109,8 @@ func (l Log) read(number int, open arrivals, f func(event) error) (lines int, cu
 	}
 }
 
-// readLine calls f with the event of a line, and with whether the request has ended. Stages of
-// watches are left out.
-func readLine(line []byte, f func(e event, ended bool) error) error {
+// readLine calls f with the event of a line. Stages of watches are left out.
+func readLine(line []byte, f func(event) error) error {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil
 	}
@@ -122,14 +122,14 @@ func readLine(line []byte, f func(e event, ended bool) error) error {
 		}
 		return fmt.Errorf("no audit event as JSON: %w", err)
 	}
-	arrived := a.Stage == auditv1.StageRequestReceived
-	if a.Kind == "Event" && !arrived && a.Stage != auditv1.StageResponseComplete && a.Stage != auditv1.StagePanic {
+	arrival := a.Stage == auditv1.StageRequestReceived
+	if a.Kind == "Event" && !arrival && a.Stage != auditv1.StageResponseComplete && a.Stage != auditv1.StagePanic {
 		return nil
 	}
 	e, err := eventOf(&a)
 	if err != nil {
 		return err
 	}
-	e.lost = arrived
-	return f(e, !arrived)
+	e.arrival = arrival
+	return f(e)
 }

@@ -138,3 +138,24 @@ func logOf(t *testing.T, lines ...line) string {
 	}
 	return log.String()
 }
+
+// TestRequestsBetweenTwoParts has requests whose arrival is in one part of a log and whose end is in
+// the next, read in both orders, however long that part is.
+func TestRequestsBetweenTwoParts(t *testing.T) {
+	other := does("delete", user, "", "pods", pod("other"), 0, 100)
+	killed := arrives(does("delete", user, "", "pods", pod("p0"), 0, 99)).with("auditID", "lost")
+	long := []line{does("update", user, "", "configmaps", object("ConfigMap", low, "c"), 100, 99.9999)}
+	for i := range 500 {
+		long = append(long, does("update", user, "", "configmaps", object("ConfigMap", low, "c"), 101+i, 100).with("auditID", fmt.Sprint("c", i)))
+	}
+	first, second := logOf(t, arrives(other), killed), logOf(t, append(long, other.with("responseStatus", map[string]any{"code": 200}))...)
+	for name, parts := range map[string][]string{"in order": {first, second}, "the other way round": {second, first}} {
+		report, err := audit.Judge(options(plan(t)), reading(parts[0]), reading(parts[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.Lost != 1 {
+			t.Errorf("%s: %d requests were lost, want the one whose server was killed", name, report.Lost)
+		}
+	}
+}

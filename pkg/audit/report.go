@@ -138,6 +138,9 @@ type Counts struct {
 	// effect. They are left out, but for those that a later write was made on: look at them before you believe a violation
 	// that is near to one.
 	LeaseUnknown int `json:"leaseUnknown"`
+	// Lost are writes of objects that arrived and never ended, as when their server was killed. The
+	// log shows them only if its policy keeps the stage RequestReceived.
+	Lost int `json:"lost"`
 }
 
 // Report is what a log says of a fleet.

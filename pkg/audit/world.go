@@ -69,7 +69,7 @@ func newWorld() *world {
 
 // read takes in a mutating request of anybody. by is the claim it was made under; nil if it was not a fleet's shard.
 func (w *world) read(e event, by *Identity) {
-	if e.isEvent() || e.ObjectRef.Resource == "leases" || e.storesNothing() || e.dryRun() {
+	if !e.mayChangeObjects() {
 		return
 	}
 	// A deletion of many that was refused in the middle has deleted some.

@@ -28,7 +28,10 @@ const (
 )
 
 // common is what is this command's own about the flags that all members have.
-var common = flags.Command{MaxShards: shard.MaxShards}
+var common = flags.Command{
+	MaxShards: shard.MaxShards,
+	MayGoOn:   "how long calls to the cloud may go on once a shard is to be handed over",
+}
 
 // fleetOptions are the options that upstream does not have.
 type fleetOptions struct {

@@ -11,9 +11,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
-// TestFencedErrorsHoldNobodyUp reports as many errors as a deep queue has items: those of the fence
+// TestRefusedErrorsHoldNobodyUp reports as many errors as a deep queue has items: those of the fence
 // at once, and others at upstream's pace.
-func TestFencedErrorsHoldNobodyUp(t *testing.T) {
+func TestRefusedErrorsHoldNobodyUp(t *testing.T) {
 	const items = 500
 	refused := &fence.RefusedError{Shard: "cluster/garbage"}
 	for name, test := range map[string]struct {

@@ -14,9 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// assignUntilDone keeps the runners in line with the plan, and what they are to reach with the
-// roster and the Leases, until ctx ends, the membership is lost, or done says so. Runners end with
-// claimCtx.
+// assignUntilDone starts and ends runners as the plan asks, and gives each its goal by roster and
+// Leases, until ctx ends, the membership is lost, or done says so. Runners end with claimCtx.
 func (m *Member) assignUntilDone(ctx, claimCtx context.Context, done func() bool) {
 	changed, stop := m.observer.SubscribeChanges(leaseapi.MayMoveShards) // what a renewal changes moves no shard
 	defer stop()
@@ -103,14 +102,17 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	for _, r := range m.runners.list() {
 		switch _, planned := force.extents[r.shard.ID]; {
 		case halts:
-			r.assign(election.Released, false, false, false)
+			r.assign(goal{desired: election.Released})
 		case !planned:
-			r.assign(election.Retained, false, false, false)
+			r.assign(goal{desired: election.Retained})
 		case r.isShunned(), followed && !r.running.Load():
-			r.assign(election.Released, false, false, false)
+			r.assign(goal{desired: election.Released})
 		case !secured:
 			// Somebody else runs all of it still. What is to be ours is kept warm until then.
-			r.assign(election.Released, false, false, m.prospects.assignment.Owner(r.shard.ID) == m.config.Member)
+			r.assign(goal{
+				desired: election.Released,
+				standby: m.prospects.assignment.Owner(r.shard.ID) == m.config.Member,
+			})
 		default:
 			m.assignShard(r, a, next, roster, now)
 		}
@@ -149,14 +151,18 @@ func (r *shardRunner) isShunned() bool {
 	return shunned != nil && m.Refused() == nil && m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation] == *shunned
 }
 
-// assignShard says what the runner of a shard in the plan is to reach.
+// assignShard gives the runner of a planned shard its goal.
 func (m *Member) assignShard(r *shardRunner, a assignment.Assignment, next map[shard.ID]string, roster election.Roster, now time.Time) {
 	owner := a.Owner(r.shard.ID)
 	owned := owner == m.config.Member
 	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
 	held := r.claimant.Claim() != nil
-	wanted := owned && !held && lease.Holder != m.incarnation && m.isHeld(lease, now)
-	r.assign(desired(owned, held, asked(lease, owner, roster)), owned, wanted, !owned && next[r.shard.ID] == m.config.Member)
+	r.assign(goal{
+		desired: desired(owned, held, asked(lease, owner, roster)),
+		owned:   owned,
+		wanted:  owned && !held && lease.Holder != m.incarnation && m.isHeld(lease, now),
+		standby: !owned && next[r.shard.ID] == m.config.Member,
+	})
 }
 
 // desired returns the state that a claim should reach. A holder that is not to own the shard any

@@ -33,7 +33,7 @@ func (s *world) seeming(version string) func(*Config) {
 // try puts a canary into the plan, or another one, or takes it out.
 func (s *world) try(canary *shard.Canary) shard.Plan {
 	s.t.Helper()
-	current := must(leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla"))))
+	current := must(leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla"))))
 	edited := assignment.KeepHomes(current, "namespaces", s.holder)
 	if canary == nil {
 		edited = edited.Promoted(s.holder)

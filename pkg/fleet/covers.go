@@ -35,7 +35,7 @@ func (c *covers) of(o election.Observation, fleet string, plan *inForce) (leasea
 	}
 	next := coverRead{version: o.ResourceVersion, cover: last.cover, plan: plan}
 	if !fresh {
-		next.cover = leaseapi.CoverOf(o)
+		next.cover = leaseapi.CoverOn(o)
 	}
 	id, planned := plan.shardOf(fleet, o.Name)
 	next.planned = planned && next.cover.Same(plan.extents[id])

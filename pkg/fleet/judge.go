@@ -31,7 +31,7 @@ func (m *Member) judge(current *inForce, lease election.Observation, roster elec
 	var noGood error
 	if current == nil {
 		var good shard.Plan
-		if good, noGood = leaseapi.LastGoodOf(lease.Lease); noGood == nil {
+		if good, noGood = leaseapi.LastGoodOn(lease.Lease); noGood == nil {
 			if current = newInForce(good); m.fits(current, good, roster) == nil {
 				v.plan = current
 			}
@@ -109,7 +109,7 @@ func (v verdict) is(said leaseapi.PlanSaid) bool {
 
 // isFollowed reports whether this member refuses the plan on the Lease, and a live member other than
 // this one works by that plan, or by another one that is newer than the one in force here. Its shards
-// succeed those of the plan in force: what is free of these must stay so, or each would wait for
+// replace those of the plan in force: what is free of these must stay so, or each would wait for
 // the other.
 func (m *Member) isFollowed(roster election.Roster) bool {
 	r, current := m.refused.Load(), m.inForce.Load()

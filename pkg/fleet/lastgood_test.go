@@ -79,11 +79,11 @@ func TestLargestPlanFitsItsLease(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			there, err := leaseapi.PlanOf(written)
+			there, err := leaseapi.PlanOn(written)
 			if err != nil || there.Digest() != plan.Digest() || there.Generation != plan.Generation+1 {
 				t.Errorf("generation %d, digest %s, %v; want the plan in force", there.Generation, there.Digest(), err)
 			}
-			if good, err := leaseapi.LastGoodOf(written); err != nil || good.Digest() != plan.Digest() {
+			if good, err := leaseapi.LastGoodOn(written); err != nil || good.Digest() != plan.Digest() {
 				t.Errorf("kept as the last good plan: digest %s, %v; want that of the plan in force", good.Digest(), err)
 			}
 			if rejected := written.Annotations[leaseapi.RejectedAnnotation]; len(rejected) < 1 || len(rejected) > maxRejected+len("...") {
@@ -115,7 +115,7 @@ func TestWordOfAnOperator(t *testing.T) {
 	delete(lease.Annotations, leaseapi.LastGoodAnnotation)
 	plan := testPlan(t, 4)
 	plan.Generation = 7
-	if good, err := leaseapi.LastGoodOf(must(leaseapi.WithPlan("flotilla", lease, plan))); err != nil || good.Digest() != plan.Digest() || good.Generation != 7 {
+	if good, err := leaseapi.LastGoodOn(must(leaseapi.WithPlan("flotilla", lease, plan))); err != nil || good.Digest() != plan.Digest() || good.Generation != 7 {
 		t.Errorf("kept as the last good plan: generation %d, digest %s, %v; want the operator's", good.Generation, good.Digest(), err)
 	}
 }

@@ -91,7 +91,7 @@ func (m *Member) planOf(lease *coordinationv1.Lease) (plan shard.Plan, digest st
 		return last.plan, last.digest, last.err
 	}
 	last := &lastPlan{text: text}
-	if last.plan, last.err = leaseapi.PlanOf(lease); last.err == nil {
+	if last.plan, last.err = leaseapi.PlanOn(lease); last.err == nil {
 		last.digest = last.plan.Digest()
 	}
 	m.lastPlan.Store(last)

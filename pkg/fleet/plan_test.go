@@ -34,7 +34,7 @@ func (s *world) apply(plan shard.Plan) {
 // next returns the present plan with another generation and ring namespaces changed.
 func (s *world) next(change func(*shard.Ring)) shard.Plan {
 	s.t.Helper()
-	current, err := leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla")))
+	current, err := leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla")))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestSpoiltPlan(t *testing.T) {
 						t.Errorf("%s was stopped", id)
 					}
 				}
-				plan, err := leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla")))
+				plan, err := leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla")))
 				if err != nil || plan.Digest() != s.plan.Digest() || plan.Generation <= s.plan.Generation {
 					t.Errorf("what was put back is generation %d, %v; the last good one was %d", plan.Generation, err, s.plan.Generation)
 				}
@@ -352,7 +352,7 @@ func TestTwoPlansOfOneGeneration(t *testing.T) {
 		s.store.Put(lease)
 		c := s.launch("c", nil)
 		pass(2 * time.Minute)
-		plan := must(leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla"))))
+		plan := must(leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla"))))
 		for _, proc := range []*process{a, b, c} {
 			if got, _ := proc.Plan(); got.Digest() != plan.Digest() || proc.Refused() != nil {
 				t.Errorf("%s works by generation %d, %s; on the Lease is %d, %s: %v", proc.Incarnation(), got.Generation, got.Digest(), plan.Generation, plan.Digest(), proc.Refused())

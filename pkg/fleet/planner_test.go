@@ -67,7 +67,7 @@ func (s *world) loads() (map[string]int64, float64) {
 // known takes in the plan that the fleet has made for itself.
 func (s *world) known(t *testing.T) shard.Plan {
 	t.Helper()
-	plan, err := leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla")))
+	plan, err := leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -159,7 +159,7 @@ func TestLastGoodPlanIsLost(t *testing.T) {
 				pass(time.Minute)
 				s.requireRefused(b, want, good)
 				s.requireWorked()
-				if kept, err := leaseapi.LastGoodOf(s.store.Get(leaseapi.PlanLease("flotilla"))); err != nil || kept.Digest() != good.Digest() {
+				if kept, err := leaseapi.LastGoodOn(s.store.Get(leaseapi.PlanLease("flotilla"))); err != nil || kept.Digest() != good.Digest() {
 					t.Errorf("the Lease keeps generation %d as the last good plan, %v; want %d", kept.Generation, err, good.Generation)
 				}
 			})

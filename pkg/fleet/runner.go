@@ -50,9 +50,7 @@ type shardRunner struct {
 	// term is how the shard came here and goes; born is when the runner was made.
 	term termRecord
 	born time.Time
-	// owned tells whether this member is to own the shard, wanted whether another one
-	// holds it meanwhile, standby whether this member would own it if its holder failed.
-	// changed is told of each change.
+	// owned, wanted and standby are those of its goal. changed is told of each change.
 	owned, wanted, standby atomic.Bool
 	changed                chan struct{}
 	// writes is what the last work has written last.
@@ -144,12 +142,21 @@ func (r *shardRunner) leave(term int32) map[string]string {
 	return left
 }
 
-// assign says which state the claim is to reach, and what there is to prepare for.
-func (r *shardRunner) assign(desired election.Desired, owned, wanted, standby bool) {
-	r.claimant.SetDesired(desired)
-	changed := r.owned.Swap(owned) != owned
-	changed = r.standby.Swap(standby) != standby || changed
-	if r.wanted.Swap(wanted) != wanted || changed {
+// goal is what a runner is to reach.
+type goal struct {
+	// desired is the state of its claim.
+	desired election.Desired
+	// owned: this member is to own the shard. wanted: another one holds it meanwhile. standby: this
+	// member would own it if its holder failed.
+	owned, wanted, standby bool
+}
+
+// assign gives the runner a goal.
+func (r *shardRunner) assign(g goal) {
+	r.claimant.SetDesired(g.desired)
+	changed := r.owned.Swap(g.owned) != g.owned
+	changed = r.standby.Swap(g.standby) != g.standby || changed
+	if r.wanted.Swap(g.wanted) != g.wanted || changed {
 		select {
 		case r.changed <- struct{}{}:
 		default:

@@ -205,7 +205,7 @@ func (s *world) runners(controller string) []string {
 
 func (s *world) requirePlain(when, want string) shard.Plan {
 	s.t.Helper()
-	plan := must(leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla"))))
+	plan := must(leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla"))))
 	if got := plain(plan); got != want {
 		s.t.Errorf("%s the plan has %s, want %s", when, got, want)
 	}
@@ -327,7 +327,7 @@ func TestUnknownToAll(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		processes := []*process{s.launch("a", s.of(1)), s.launch("b", s.of(1)), s.launch("c", s.of(2))}
 		pass(time.Minute)
-		good := must(leaseapi.PlanOf(s.store.Get(leaseapi.PlanLease("flotilla"))))
+		good := must(leaseapi.PlanOn(s.store.Get(leaseapi.PlanLease("flotilla"))))
 		s.plan = good
 		before := s.terms()
 		s.applyBad(func(p *shard.Plan) {

@@ -38,7 +38,7 @@ func closure(m *Member, leases []election.Observation, plan *inForce, now time.T
 			for _, o := range m.overlapping(leases, plan, id, extent) {
 				if m.isHeld(o, now) && !seen[o.Name] {
 					seen[o.Name] = true
-					covers = append(covers, leaseapi.CoverOf(o))
+					covers = append(covers, leaseapi.CoverOn(o))
 				}
 			}
 		}

@@ -209,7 +209,7 @@ func (m *Metrics) zeroRings() {
 	plan, _ := source.Member.Plan()
 	for _, ring := range plan.Rings {
 		for _, reason := range []fence.Refusal{
-			fence.RefusedClosed, fence.RefusedExpired, fence.RefusedLeaderLock,
+			fence.RefusalClosed, fence.RefusalExpired, fence.RefusalNotPermitted,
 		} {
 			m.refusedWrites.WithLabelValues(ring.Name, string(reason))
 		}

@@ -145,7 +145,7 @@ func TestCount(t *testing.T) {
 		},
 		{
 			ofShard(election.Event{
-				Type: fleet.EventWriteRefused, Reason: election.Reason(fence.RefusedLeaderLock),
+				Type: fleet.EventWriteRefused, Reason: election.Reason(fence.RefusalNotPermitted),
 			}),
 			[]value{of(1, "fence_refused_writes_total", "ring", "namespaces", "reason", "leader-lock")},
 		},

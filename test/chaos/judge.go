@@ -68,8 +68,8 @@ func judge(log, copied string, plan shard.Plan, withLock bool, tamperings []tamp
 	lines := []string{
 		fmt.Sprintf("%d lines, %d of them broken; %d writes joined with their Lease by version, %d by time; %d terms",
 			report.Lines, broken, report.ByVersion, report.ByTime, terms),
-		fmt.Sprintf("not judged: %d refused, %d Events, %d that store nothing, %d of the fleet's own; %d came after the Lease had run out, %d Lease writes with an unknown end",
-			report.Refused, report.Events, report.StoreNothing, report.FleetOwn, report.Late, report.LeaseUnknown),
+		fmt.Sprintf("not judged: %d refused, %d Events, %d that store nothing, %d of the fleet's own; %d came after the Lease had run out, %d Lease writes with an unknown end, %d other writes lost",
+			report.Refused, report.Events, report.StoreNothing, report.FleetOwn, report.Late, report.LeaseUnknown, report.Lost),
 		fmt.Sprintf("in flight when their term ended: %d; refused after it: %d; overlaps: %d; objects judged: %d creates, %d deletes",
 			len(report.InFlight), deniedLate(report), len(report.Overlaps), report.Objects.Creates, report.Objects.Deletes),
 		"without a holder when handed over:             " + durations(released),

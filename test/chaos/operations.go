@@ -46,7 +46,7 @@ func (p *planChange) Begun(lease *coordinationv1.Lease) bool {
 	if lease.Name != leaseapi.PlanLease(fleetName) {
 		return false
 	}
-	plan, err := leaseapi.PlanOf(lease)
+	plan, err := leaseapi.PlanOn(lease)
 	if err != nil || plan.Generation <= p.was.Generation {
 		return false
 	}

@@ -49,7 +49,7 @@ func (w *world) planNow(ctx context.Context) (*coordinationv1.Lease, shard.Plan,
 	if err != nil {
 		return nil, shard.Plan{}, err
 	}
-	plan, err := leaseapi.PlanOf(lease)
+	plan, err := leaseapi.PlanOn(lease)
 	return lease, plan, err
 }
 

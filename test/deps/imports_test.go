@@ -66,6 +66,12 @@ var rules = []rule{
 			"a name, so that someone else's controller can use it",
 	},
 	{
+		in:   []string{"pkg/election/fence"},
+		only: []string{"internal/answer", "internal/faults", "k8s.io/apimachinery"},
+		reason: "the fence knows a claim by what it asks of it, and no Leases: it stands before whatever has a right " +
+			"that ends",
+	},
+	{
 		in:     []string{"internal/answer"},
 		only:   []string{"k8s.io/apimachinery", "google.golang.org/protobuf"},
 		reason: "what an answer says is read from its bytes, whoever has sent the request and whatever the kind is",
@@ -280,6 +286,7 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/metrics/count_test.go", module + "pkg/election/leasetest", ""},
 		{"pkg/fleet/member.go", module + "pkg/metrics", "never up"},
 		{"pkg/fleet/leaseapi/plan.go", module + "pkg/fleet", "whoever looks on"},
+		{"pkg/election/fence/fence.go", module + "pkg/election", "knows a claim by"},
 		{"pkg/fleet/assignment/versions.go", "k8s.io/klog/v2", "whoever looks on"},
 		{"pkg/flotilla/shard.go", module + "pkg/manager", "never up"},
 		{"pkg/flotilla/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", "builds no controller-runtime"},

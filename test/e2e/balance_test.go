@@ -106,7 +106,7 @@ func (f *fleetRun) weights(ctx context.Context) (loads map[string]int64, ratio f
 		lease := &leases.Items[i]
 		records[lease.Name] = election.RecordFrom(lease)
 		if lease.Name == leaseapi.PlanLease(harness.Fleet) {
-			if plan, err = leaseapi.PlanOf(lease); err != nil {
+			if plan, err = leaseapi.PlanOn(lease); err != nil {
 				return nil, 0, 0, err
 			}
 		}

@@ -142,7 +142,7 @@ func (r *minorRun) adapted(t *testing.T, sites string) {
 		if err != nil {
 			return err
 		}
-		if r.plan, err = leaseapi.PlanOf(lease); err != nil {
+		if r.plan, err = leaseapi.PlanOn(lease); err != nil {
 			return err
 		}
 		if got := sitesIn(r.plan); got != sites {

@@ -248,7 +248,7 @@ func (f *fleetRun) spoil(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		plan, err := leaseapi.PlanOf(lease)
+		plan, err := leaseapi.PlanOn(lease)
 		if err != nil {
 			return err
 		}

@@ -179,7 +179,7 @@ func requireLeases(t *testing.T, w *world, d page.Document) {
 	t.Helper()
 	leases := w.leases(t)
 	planLease := leases[leaseapi.PlanLease(fleetName)]
-	plan, err := leaseapi.PlanOf(&planLease)
+	plan, err := leaseapi.PlanOn(&planLease)
 	if err != nil {
 		t.Fatal(err)
 	}

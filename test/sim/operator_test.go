@@ -16,7 +16,7 @@ import (
 // replan has an operator change the plan: a range is split, two are merged, or a boundary moves.
 func (w *world) replan() {
 	lease := w.store.Get(leaseapi.PlanLease(fleetName))
-	current, err := leaseapi.PlanOf(lease)
+	current, err := leaseapi.PlanOn(lease)
 	if err != nil {
 		return
 	}
@@ -113,7 +113,7 @@ func (w *world) moveController(plan *shard.Plan, from *shard.Ring) bool {
 // than before. What members would judge it by may go with it.
 func (w *world) misplan() {
 	lease := w.store.Get(leaseapi.PlanLease(fleetName))
-	plan, err := leaseapi.PlanOf(lease)
+	plan, err := leaseapi.PlanOn(lease)
 	if err != nil || w.isBad(lease) || len(plan.Rings[0].Shards) < 2 {
 		return
 	}
@@ -149,7 +149,7 @@ func (w *world) isBad(lease *coordinationv1.Lease) bool {
 	if w.bad == "" || lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] != w.bad {
 		return false
 	}
-	bad, err := leaseapi.PlanOf(lease)
+	bad, err := leaseapi.PlanOn(lease)
 	if err != nil {
 		w.failf(operator, "a bad plan cannot be read: %v", err)
 		return true
@@ -216,7 +216,7 @@ func (w *world) mend() {
 	if lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] == "" {
 		return
 	}
-	plan, err := leaseapi.PlanOf(lease)
+	plan, err := leaseapi.PlanOn(lease)
 	if err == nil && !w.misplanned && !w.isUnknown(plan) {
 		return
 	}

@@ -33,8 +33,8 @@ func (w *world) judgePlansLocked(history []leasetest.Write) {
 			write.Before.Annotations[leaseapi.DocumentAnnotation] == write.After.Annotations[leaseapi.DocumentAnnotation] {
 			continue
 		}
-		before, err := leaseapi.PlanOf(write.Before)
-		after, afterErr := leaseapi.PlanOf(write.After)
+		before, err := leaseapi.PlanOn(write.Before)
+		after, afterErr := leaseapi.PlanOn(write.After)
 		if err != nil || afterErr != nil {
 			continue
 		}

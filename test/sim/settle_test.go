@@ -36,7 +36,7 @@ func (w *world) settle() {
 		w.tend()
 		if time.Since(begin) > newcomer && time.Since(looked) > newcomer {
 			looked = time.Now()
-			if plan, err := leaseapi.PlanOf(w.store.Get(leaseapi.PlanLease(fleetName))); err == nil && w.isUnknown(plan) {
+			if plan, err := leaseapi.PlanOn(w.store.Get(leaseapi.PlanLease(fleetName))); err == nil && w.isUnknown(plan) {
 				w.mend() // the alert has told the operator
 			}
 		}
@@ -107,7 +107,7 @@ func (w *world) longestDuration() time.Duration {
 
 // unsettled says what is not as it is to be after the last fault; empty if all is well.
 func (w *world) unsettled() (invariant, string) {
-	plan, err := leaseapi.PlanOf(w.store.Get(leaseapi.PlanLease(fleetName)))
+	plan, err := leaseapi.PlanOn(w.store.Get(leaseapi.PlanLease(fleetName)))
 	if err != nil {
 		return settles, fmt.Sprintf("the plan cannot be read: %v", err)
 	}

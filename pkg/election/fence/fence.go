@@ -41,12 +41,12 @@ func (e *RefusedError) Unwrap() error { return e.Cause }
 type Refusal string
 
 const (
-	// RefusedClosed: there is no claim, because the fence has not been opened yet, or has been closed.
-	RefusedClosed Refusal = "closed"
-	// RefusedExpired: the claim has ended, or its time was up.
-	RefusedExpired Refusal = "expired"
-	// RefusedLeaderLock: the claim is valid, and Config.Permit does not let writes pass.
-	RefusedLeaderLock Refusal = "leader-lock"
+	// RefusalClosed: there is no claim, because the fence has not been opened yet, or has been closed.
+	RefusalClosed Refusal = "closed"
+	// RefusalExpired: the claim has ended, or its time was up.
+	RefusalExpired Refusal = "expired"
+	// RefusalNotPermitted: the claim is valid, and Config.Permit does not let writes pass.
+	RefusalNotPermitted Refusal = "leader-lock"
 )
 
 // Claim is a right to write, for a time. Its methods are safe for concurrent use. Once it is
@@ -119,7 +119,8 @@ func outsideAgent(r rune) bool {
 	return !letter && !strings.ContainsRune("-_./", r)
 }
 
-// Open lets mutating requests pass while claim is valid. It replaces an earlier claim.
+// Open lets mutating requests pass while claim, which must not be nil, is valid. It replaces an
+// earlier claim.
 func (f *Fence) Open(claim Claim) {
 	f.closed.Store(false)
 	f.claim.Store(&claim)

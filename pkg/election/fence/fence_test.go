@@ -189,18 +189,18 @@ func TestFenceSaysWhyItRefuses(t *testing.T) {
 				t.Errorf("%s: told %v, want %v", what, told, want)
 			}
 		}
-		expect("before the claim", true, RefusedClosed)
+		expect("before the claim", true, RefusalClosed)
 		fence.Open(f.claim)
 		expect("with a claim", false)
 		open = false
-		expect("without a leader lock", true, RefusedLeaderLock)
+		expect("without a leader lock", true, RefusalNotPermitted)
 		open = true
 		time.Sleep(10 * time.Second) // virtual
-		expect("after the renew deadline", true, RefusedExpired)
+		expect("after the renew deadline", true, RefusalExpired)
 		open = false
-		expect("without claim and leader lock", true, RefusedExpired)
+		expect("without claim and leader lock", true, RefusalExpired)
 		fence.Close()
-		expect("after Close", true, RefusedClosed)
+		expect("after Close", true, RefusalClosed)
 	})
 }
 

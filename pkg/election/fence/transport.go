@@ -32,7 +32,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.read(req, claim)
 	}
 	if claim == nil {
-		t.fence.cfg.OnRefused(RefusedClosed)
+		t.fence.cfg.OnRefused(RefusalClosed)
 		return nil, t.refuse(req, claim)
 	}
 	ctx, cancel := t.bound(req.Context(), claim)
@@ -41,9 +41,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if now := t.fence.cfg.Clock.Now(); !faults.FenceOff && !(claim.Valid(now) && t.fence.cfg.Permit(now)) {
 		cancel()
 		if claim.Valid(now) {
-			t.fence.cfg.OnRefused(RefusedLeaderLock)
+			t.fence.cfg.OnRefused(RefusalNotPermitted)
 		} else {
-			t.fence.cfg.OnRefused(RefusedExpired)
+			t.fence.cfg.OnRefused(RefusalExpired)
 		}
 		return nil, t.refuse(req, claim)
 	}

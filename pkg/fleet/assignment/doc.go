@@ -10,6 +10,6 @@
 //
 // # Non-guarantees
 //
-//   - An assignment is a wish. The Lease decides who holds a shard, and members that see different
+//   - An assignment is no right: the Lease decides who holds a shard. Members that see different
 //     Leases for a moment differ about who should.
 package assignment

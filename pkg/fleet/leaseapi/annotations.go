@@ -29,8 +29,8 @@ const (
 	// LacksAnnotation lists the controllers of the shard that its holder's build does not have and
 	// so does not run, comma separated; it is missing where there are none.
 	LacksAnnotation = "flotilla.dev/lacks"
-	// ReadyAnnotation has the term of a holder that waits, with everything prepared, for the Leases
-	// that its shard inherits from.
+	// ReadyAnnotation has the term of a holder that waits, with everything prepared, for its
+	// shard's predecessors.
 	ReadyAnnotation = "flotilla.dev/ready"
 	// RunningAnnotation has the term of a holder that runs the shard.
 	RunningAnnotation = "flotilla.dev/running"
@@ -63,8 +63,8 @@ const (
 	NodeAnnotation = "flotilla.dev/node"
 	ZoneAnnotation = "flotilla.dev/zone"
 	// DrainAnnotation is set by an operator: whatever its value, the member gets no shards and hands
-	// over those that it has. It stays until an operator removes it, also when the member is started
-	// anew.
+	// over those that it has. It stays until an operator removes it, also when the member is
+	// restarted.
 	DrainAnnotation = "flotilla.dev/drain"
 	// RefusedAnnotation says which plan generation a member refuses, and why.
 	RefusedAnnotation = "flotilla.dev/refused-plan"

@@ -20,9 +20,9 @@ func PlanLease(fleet string) string { return fleet + "-plan" }
 // ErrNoPlan says that nobody has written a plan yet.
 var ErrNoPlan = errors.New("there is no plan")
 
-// PlanOf reads the plan from its Lease. The error is ErrNoPlan if there is none, and else names the
+// PlanOn reads the plan from its Lease. The error is ErrNoPlan if there is none, and else names the
 // fault.
-func PlanOf(lease *coordinationv1.Lease) (shard.Plan, error) {
+func PlanOn(lease *coordinationv1.Lease) (shard.Plan, error) {
 	if lease == nil || lease.Annotations[DocumentAnnotation] == "" {
 		return shard.Plan{}, ErrNoPlan
 	}
@@ -59,7 +59,7 @@ func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coor
 	if out.Annotations == nil {
 		out.Annotations = map[string]string{}
 	}
-	if _, err := LastGoodOf(out); err != nil {
+	if _, err := LastGoodOn(out); err != nil {
 		if out.Annotations[LastGoodAnnotation], err = plan.Packed(); err != nil {
 			return nil, fmt.Errorf("plan: %w", err)
 		}
@@ -87,9 +87,9 @@ const (
 // errNoLastGood says that the plan's Lease does not keep the last good plan.
 var errNoLastGood = fmt.Errorf("annotation %s is missing", LastGoodAnnotation)
 
-// LastGoodOf reads the last good plan from the plan's Lease: the one that the planner has worked
+// LastGoodOn reads the last good plan from the plan's Lease: the one that the planner has worked
 // by, whatever is in its place on the Lease now. The error says why there is none.
-func LastGoodOf(lease *coordinationv1.Lease) (shard.Plan, error) {
+func LastGoodOn(lease *coordinationv1.Lease) (shard.Plan, error) {
 	if lease == nil || lease.Annotations[LastGoodAnnotation] == "" {
 		return shard.Plan{}, errNoLastGood
 	}

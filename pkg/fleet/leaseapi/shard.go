@@ -44,9 +44,9 @@ func IsShard(fleet string, o election.Observation, get func(lease string) electi
 	return holder != "" && get(election.MemberLease(fleet, holder)).Exists
 }
 
-// CoverOf returns what a shard's Lease says that it covers. What it does not say, or nobody can
+// CoverOn returns what a shard's Lease says that it covers. What it does not say, or nobody can
 // read, is everything.
-func CoverOf(o election.Observation) Cover {
+func CoverOn(o election.Observation) Cover {
 	c := Cover{Any: o.Annotations[ControllersAnnotation] == ""}
 	if text, ranged := o.Annotations[RangeAnnotation]; ranged {
 		var err error
