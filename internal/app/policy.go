@@ -40,8 +40,9 @@ type policy struct {
 	known   atomic.Bool
 }
 
-// watchPolicy returns a function that reports whether the API server refuses the credentials of fenced members. It has asked once, and goes on
-// until stop is called, which returns when it has ended.
+// watchPolicy returns a function that reports whether the API server refuses the credentials of
+// fenced members. It has asked once, and goes on until stop is called, which returns when it has
+// ended.
 func watchPolicy(ctx context.Context, c *config.CompletedConfig, namespace string) (enforced func() bool, stop func()) {
 	p := &policy{client: c.Client, namespace: namespace}
 	if !c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
@@ -55,7 +56,7 @@ func watchPolicy(ctx context.Context, c *config.CompletedConfig, namespace strin
 	return p.enforced, func() { cancel(); running.Wait() }
 }
 
-// enforced tells whether the API server refuses fenced credentials.
+// enforced reports whether the API server refuses fenced credentials.
 func (p *policy) enforced() bool { return p.absence.Load() == nil }
 
 // run looks for the policy again and again until ctx ends. Call look before.

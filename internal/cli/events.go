@@ -177,7 +177,7 @@ func mergeEvents(told, recorded []status.Event) []status.Event {
 
 var numbers = regexp.MustCompile(`\d+`)
 
-// names tells whether a text has the number of a term in it, whatever else it says.
+// names reports whether a text has the number of a term in it, whatever else it says.
 func names(text string, term int32) bool {
 	return slices.Contains(numbers.FindAllString(text, -1), strconv.Itoa(int(term)))
 }

@@ -71,7 +71,7 @@ func link(address, text string) string {
 	return "\x1b]8;;" + address + "\x1b\\" + text + "\x1b]8;;\x1b\\"
 }
 
-// isTerminal tells whether somebody watches.
+// isTerminal reports whether somebody watches.
 func (s screen) isTerminal() bool { return s.width > 0 }
 
 const (

@@ -4,5 +4,6 @@
 // environment variable FLOTILLA_PLANT names the one that is on; a name that is not known ends the
 // process. docs/design/planted.md says who finds which.
 //
-// Bare, under the tag "bare", is no bug: test/bench/overhead compares a member with one that is built so.
+// Bare, under the tag "bare", is no bug: test/bench/overhead compares a member with one that is
+// built so.
 package faults

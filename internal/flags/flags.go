@@ -35,8 +35,8 @@ const (
 type Common struct {
 	// Name of the fleet: the first part of the names of all its Leases, a DNS label.
 	Name string
-	// Member is this process's name in the fleet, a DNS subdomain. Default: the host name, which in a
-	// pod is the pod's.
+	// Member is this process's name in the fleet, a DNS subdomain. Default: the host name, which in
+	// a pod is the pod's.
 	Member string
 	// Node and Zone are where this process runs, for people; empty if that is not known.
 	Node, Zone string
@@ -45,8 +45,8 @@ type Common struct {
 	// ReplanInterval is how long the planner waits between changes of plan that the weights of
 	// namespaces ask for; 0 is never, else 10 s to 24 h.
 	ReplanInterval time.Duration
-	// RebalanceDelay is how long a member must have been there before it is given shards while others
-	// are active; 0 to one hour.
+	// RebalanceDelay is how long a member must have been there before it is given shards while
+	// others are active; 0 to one hour.
 	RebalanceDelay time.Duration
 	// HandoffTimeout bounds the steps of a handoff; 1 s to 5 minutes.
 	HandoffTimeout time.Duration
@@ -72,8 +72,8 @@ type Command struct {
 	MaxShards int
 	// Planned is set if 'flotilla plan' knows the controllers.
 	Planned bool
-	// MayGoOn is what --handoff-timeout bounds once a shard is to be handed over, "how long ... may go
-	// on"; by default its controllers, with what they write.
+	// MayGoOn is what --handoff-timeout bounds once a shard is to be handed over, "how long ... may
+	// go on"; by default its controllers, with what they write.
 	MayGoOn string
 }
 

@@ -165,7 +165,8 @@ type covered struct {
 	legible bool
 }
 
-// overlapping tells whether two Leases cover some of the same. One that does not say what it covers, covers everything.
+// overlapping reports whether two Leases cover some of the same. One that does not say what it
+// covers, covers everything.
 func overlapping(a, b election.Observation) bool {
 	e, legible := extentOf(b)
 	if !legible {

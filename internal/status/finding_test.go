@@ -306,7 +306,7 @@ func (s *scene) watch(d time.Duration) *Reading {
 	return r
 }
 
-// skewed tells whether all that is renewed bears stamps of half a minute ago.
+// skewed reports whether all that is renewed bears stamps of half a minute ago.
 func (s *scene) skewed() bool {
 	return s.now.Sub(s.at("plan").Spec.RenewTime.Time) > 20*time.Second
 }

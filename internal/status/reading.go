@@ -173,7 +173,7 @@ func (r *Reading) ShardLease(id shard.ID) election.Observation {
 // IsHeld reports whether a Lease has a holder that is not silent.
 func (r *Reading) IsHeld(o election.Observation) bool { return o.IsHeld(r.AsOf, 0) }
 
-// says tells whether the Lease is held, and the annotation has the present term.
+// says reports whether the Lease is held, and the annotation has the present term.
 func (r *Reading) says(o election.Observation, annotation string) bool {
 	return r.IsHeld(o) && o.Annotations[annotation] == strconv.Itoa(int(o.Transitions))
 }
@@ -268,7 +268,7 @@ func (r *Reading) Quiet() time.Duration {
 	return 0
 }
 
-// Fleets tells whether a Lease is one of the fleet: of its plan, of a member or of a shard.
+// Fleets reports whether a Lease is one of the fleet: of its plan, of a member or of a shard.
 func (r *Reading) Fleets(o election.Observation) bool {
 	_, member := leaseapi.MemberOn(r.Fleet, o)
 	return member || o.Name == leaseapi.PlanLease(r.Fleet) || o.Labels[leaseapi.FleetLabel] == r.Fleet || r.isShard(o)

@@ -58,7 +58,7 @@ const (
 	unclaimed conditionKind = "unclaimed" // an older shard runs what nobody has claimed yet
 )
 
-// isQuick tells whether the condition is over within seconds if all is well.
+// isQuick reports whether the condition is over within seconds if all is well.
 func (c condition) isQuick() bool {
 	return c.what != misplaced && c.what != unclaimed && c.what != leaving
 }
@@ -112,8 +112,8 @@ func (r *Reading) firstTerms() map[string]firstTerm {
 	return terms
 }
 
-// Suspicious tells whether there is something that is either a moment of an ordinary change or a fault, which further readings
-// within the next seconds would tell.
+// Suspicious reports whether there is something that is either a moment of an ordinary change or a
+// fault, which further readings within the next seconds would tell.
 func (r *Reading) Suspicious() bool {
 	for c, since := range r.stands.since {
 		if c.isQuick() && r.Now.Sub(since) < standsAfter {
@@ -168,7 +168,7 @@ func (r *Reading) conditions() []condition {
 	return found
 }
 
-// within tells whether a stamp is not longer ago than d.
+// within reports whether a stamp is not longer ago than d.
 func (r *Reading) within(t time.Time, d time.Duration) bool { return r.AsOf.Sub(t) <= d }
 
 func (r *Reading) unownedBy(o election.Observation, id shard.ID) condition {
@@ -192,7 +192,7 @@ func (r *Reading) movesOf(o election.Observation, id shard.ID) []condition {
 	return found
 }
 
-// disagreement tells whether a live member works by another plan than the one on the Lease.
+// disagreement reports whether a live member works by another plan than the one on the Lease.
 func (r *Reading) disagreement(m election.Member) (condition, bool) {
 	generation, digest := planOfMember(m)
 	if generation == "" && m.State == election.MemberJoining || digest == r.digest {

@@ -254,7 +254,8 @@ func StateOf(r *Reading, o election.Observation, older bool) State {
 	}
 }
 
-// isPrepared reports whether the holder of a shard that waits for older ones has prepared everything.
+// isPrepared reports whether the holder of a shard that waits for older ones has prepared
+// everything.
 func (r *Reading) isPrepared(o election.Observation) bool { return r.says(o, leaseapi.ReadyAnnotation) }
 
 // ClaimOf returns what a Lease says of its holder.

@@ -266,8 +266,8 @@ func (c *checker) read(e event) error {
 }
 
 // readLost reads a request that arrived and never ended. It may have taken effect at any time until
-// its server would have given it up. Nothing is held against the sender. A lost write of a Lease needs
-// no rule: the next write names the version that it was made on.
+// its server would have given it up. Nothing is held against the sender. A lost write of a Lease
+// needs no rule: the next write names the version that it was made on.
 func (c *checker) readLost(e event) {
 	c.report.Lost++
 	e.Answered = metav1.NewMicroTime(e.Received.Add(c.requestTimeout))
@@ -302,7 +302,7 @@ func (c *checker) readLease(id shard.ID, h *history, e event) error {
 	return h.add(e)
 }
 
-// countLease tells whether a write of a shard's Lease took effect, and left a Lease.
+// countLease reports whether a write of a shard's Lease took effect, and left a Lease.
 func (c *checker) countLease(id shard.ID, e event) bool {
 	c.own[e.binary]++
 	switch {

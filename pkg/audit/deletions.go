@@ -93,8 +93,8 @@ func (b *bench) reason(d deletion, p *pod, o *owner, uid string, i int) string {
 	}
 }
 
-// namespaceEnded tells whether the namespace may have been asked to go since the owner was made: before that it was
-// another one of the same name.
+// namespaceEnded reports whether the namespace may have been asked to go since the owner was made:
+// before that it was another one of the same name.
 func (b *bench) namespaceEnded(o *owner, m moment) bool {
 	return slices.ContainsFunc(b.namespaces[o.namespace], func(e ending) bool {
 		return e.maybeBefore(m) && !e.before(o.born)

@@ -189,11 +189,13 @@
 //     UID, kind, name and namespace that the reference says, and nobody had asked for the owner's deletion. It asks the API
 //     server for each owner before it deletes, so there is no allowance for caches.
 //
-// A write of which nobody knows whether it took effect makes undecidable what depends on it: of the object that it was for, or
-// of the owner that it asked for, until an answer 30 s later or more shows the object as it is. A server that is killed may
-// have carried out writes that it never logged. The log shows that there were such only if its policy keeps the stage
-// RequestReceived: a request that arrived and never ended is such a write, and Lost counts these. Without that stage a pod that was deleted in the
-// moment of the kill counts as one that is there, and convicts whoever replaces it.
+// A write of which nobody knows whether it took effect makes undecidable what depends on it: of the
+// object that it was for, or of the owner that it asked for, until an answer 30 s later or more
+// shows the object as it is. A server that is killed may have carried out writes that it never
+// logged. The log shows that there were such only if its policy keeps the stage RequestReceived: a
+// request that arrived and never ended is such a write, and Lost counts these. Without that stage a
+// pod that was deleted in the moment of the kill counts as one that is there, and convicts whoever
+// replaces it.
 //
 // A duplicate may come from a create that was in flight, which Leases cannot prevent. It is convicted all the same: look
 // among InFlight for its line, or for that of the pod before it.

@@ -77,12 +77,13 @@ func (e event) mutating() bool {
 	}
 }
 
-// refused tells whether the request is known to have changed nothing.
+// refused reports whether the request is known to have changed nothing.
 func (e event) refused() bool {
 	return e.code >= 400 && e.code < 500
 }
 
-// failed tells whether the request may have changed something or not: nobody was answered, or with a server's error.
+// failed reports whether the request may have changed something or not: nobody was answered, or
+// with a server's error.
 func (e event) failed() bool {
 	return e.code == 0 || e.code >= 500
 }
@@ -95,7 +96,7 @@ func (e event) namespace() string {
 	return e.ObjectRef.Namespace
 }
 
-// dryRun tells whether the request was told to change nothing.
+// dryRun reports whether the request was told to change nothing.
 func (e event) dryRun() bool {
 	if strings.Contains(e.RequestURI, "dryRun=") {
 		return true
@@ -128,12 +129,12 @@ func (e event) mayChangeObjects() bool {
 	return !e.isEvent() && e.ObjectRef.Resource != "leases" && !e.storesNothing() && !connects && !e.dryRun()
 }
 
-// isEvent tells whether it writes a Kubernetes Event.
+// isEvent reports whether it writes a Kubernetes Event.
 func (e event) isEvent() bool {
 	return e.ObjectRef.Resource == "events"
 }
 
-// storesNothing tells whether the request asks a question in the form of a create.
+// storesNothing reports whether the request asks a question in the form of a create.
 func (e event) storesNothing() bool {
 	switch e.ObjectRef.APIGroup {
 	case "authentication.k8s.io", "authorization.k8s.io":

@@ -25,8 +25,8 @@ func (b *bench) judgeCollected(d deletion) {
 	}
 }
 
-// solid tells whether an owner surely was one when m took effect: of the kind, name and namespace that the reference
-// says, made before, and with no deletion asked for.
+// solid reports whether an owner surely was one when m took effect: of the kind, name and namespace
+// that the reference says, made before, and with no deletion asked for.
 func (b *bench) solid(t *thing, ref reference, owner *thing, m moment) bool {
 	switch {
 	case owner.kind != ref.Kind, owner.name != ref.Name, owner.group != ref.group():

@@ -307,7 +307,8 @@ var mutations = map[audit.Kind][]func(h *history) bool{
 	}},
 }
 
-// excused tells whether nothing was wanted at all: then a ReplicaSet never created, and no create bounds the excuse.
+// excused reports whether nothing was wanted at all: then a ReplicaSet never created, and no create
+// bounds the excuse.
 func (h *history) excused(s *hold) bool { return s.desired == 0 }
 
 func (h *history) check(t *testing.T) audit.Report {

@@ -257,7 +257,7 @@ func (h *history) at(version uint64) (state, bool) {
 	return h.states[i], true
 }
 
-// ranOut tells whether the Lease had stood still for its duration when a request arrived.
+// ranOut reports whether the Lease had stood still for its duration when a request arrived.
 func (h *history) ranOut(arrived time.Time) bool {
 	// The order of the versions is that of the answers too: a holder has one request under way at a time.
 	i, _ := slices.BinarySearchFunc(h.states, arrived, func(s state, t time.Time) int { return s.answered.Compare(t) })

@@ -73,7 +73,8 @@ func (c *checker) findShards() error {
 	return nil
 }
 
-// ours tells whether the Lease said that it is the fleet's, in whatever words its labels are wrong.
+// ours reports whether the Lease said that it is the fleet's, in whatever words its labels are
+// wrong.
 func (l *leaseLog) ours(fleetName string) bool {
 	for i := range l.states {
 		if v := &l.states[i].cover; v.fleet == fleetName && v.named {

@@ -25,8 +25,9 @@ type Log struct {
 }
 
 // readLogs calls f for each event of the logs that says how a request ended, and last for those
-// that arrived and never ended, if the logs tell of them. It returns the number of lines, and whether
-// the last one of a log is incomplete, as when it is being written; such a line is left out.
+// that arrived and never ended, if the logs tell of them. It returns the number of lines, and
+// whether the last one of a log is incomplete, as when it is being written; such a line is left
+// out.
 func readLogs(logs []Log, f func(event) error) (lines int, cut bool, err error) {
 	a := arrivals{open: map[string]event{}, ended: sets.New[string]()}
 	for i, log := range logs {
@@ -51,8 +52,8 @@ func readLogs(logs []Log, f func(event) error) (lines int, cut bool, err error) 
 // how they ended, by their audit IDs.
 type arrivals struct {
 	open map[string]event
-	// ended are those whose end was read, and that arrived before their part of the log began: parts
-	// may come in any order, so the arrival may be read later.
+	// ended are those whose end was read, and that arrived before their part of the log began:
+	// parts may come in any order, so the arrival may be read later.
 	ended sets.Set[string]
 }
 

@@ -139,8 +139,8 @@ func logOf(t *testing.T, lines ...line) string {
 	return log.String()
 }
 
-// TestRequestsBetweenTwoParts has requests whose arrival is in one part of a log and whose end is in
-// the next, read in both orders, however long that part is.
+// TestRequestsBetweenTwoParts has requests whose arrival is in one part of a log and whose end is
+// in the next, read in both orders, however long that part is.
 func TestRequestsBetweenTwoParts(t *testing.T) {
 	other := does("delete", user, "", "pods", pod("other"), 0, 100)
 	killed := arrives(does("delete", user, "", "pods", pod("p0"), 0, 99)).with("auditID", "lost")

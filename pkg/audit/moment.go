@@ -8,7 +8,8 @@ type moment struct {
 	received, answered time.Time
 }
 
-// before tells whether m surely took effect before o. Versions decide; clocks do where one of them has no version.
+// before reports whether m surely took effect before o. Versions decide; clocks do where one of
+// them has no version.
 func (m moment) before(o moment) bool {
 	if m.version > 0 && o.version > 0 {
 		return m.version < o.version
@@ -16,7 +17,7 @@ func (m moment) before(o moment) bool {
 	return m.answered.Before(o.received)
 }
 
-// maybeBefore tells whether m may have taken effect before o.
+// maybeBefore reports whether m may have taken effect before o.
 func (m moment) maybeBefore(o moment) bool {
 	if m.version > 0 && o.version > 0 {
 		return m.version < o.version

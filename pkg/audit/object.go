@@ -90,7 +90,8 @@ func (o object) version() uint64 {
 	return version
 }
 
-// whole tells whether the answer is the object itself, and not its metadata alone, its scale, or a word of success.
+// whole reports whether the answer is the object itself, and not its metadata alone, its scale, or
+// a word of success.
 func (o object) whole() bool {
 	switch o.Kind {
 	case "Status", "PartialObjectMetadata", "Scale", "Table", "":

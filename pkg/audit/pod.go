@@ -35,7 +35,7 @@ func (p *pod) owner(version uint64) string {
 	return p.owned[i].owner
 }
 
-// live tells whether the pod surely was live when m took effect.
+// live reports whether the pod surely was live when m took effect.
 func (p *pod) live(m moment) bool {
 	if !p.born.before(m) {
 		return false

@@ -82,7 +82,7 @@ type Term struct {
 	ran    time.Time
 }
 
-// couldCover tells whether the request may have taken effect within the term.
+// couldCover reports whether the request may have taken effect within the term.
 func (t Term) couldCover(e event) bool {
 	return (t.earlier || !e.Answered.Time.Before(t.first.received)) && (t.Ended.IsZero() || !e.Received.After(t.Ended))
 }

@@ -44,8 +44,9 @@ func (c *checker) worked(w write, t Term) {
 	k.writes = append(k.writes, d)
 }
 
-// begunBefore tells whether the work surely had begun when d took effect. Versions decide, unless the clock says that they
-// cannot: an answer may have the version of an earlier write that is not in the log.
+// begunBefore reports whether the work surely had begun when d took effect. Versions decide, unless
+// the clock says that they cannot: an answer may have the version of an earlier write that is not
+// in the log.
 func (k *work) begunBefore(d done) bool {
 	surely := func(first done) bool { return first.before(d.moment) && !first.received.After(d.answered) }
 	return surely(k.writes[0]) || k.version.moment.version > 0 && surely(k.version)

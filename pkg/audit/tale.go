@@ -98,7 +98,7 @@ func (t *tale) ran(h *held) time.Time {
 	return at
 }
 
-// precedes tells whether the other shard waits for this one, if both are held.
+// precedes reports whether the other shard waits for this one, if both are held.
 func (h *held) precedes(other *held) bool {
 	if h.shard == other.shard || !h.extent.Overlaps(other.extent) {
 		return false
@@ -117,7 +117,7 @@ func (h *held) generation() int64 {
 	return h.term.cover.generation
 }
 
-// runs tells whether the holder ever ran.
+// runs reports whether the holder ever ran.
 func (h *held) runs() bool {
 	return !h.owned.IsZero() && (h.until.IsZero() || h.owned.Before(h.until))
 }

@@ -77,7 +77,7 @@ func (c *checker) term(by Identity) (Term, bool) {
 	return Term{}, false
 }
 
-// judgeTerm tells whether the write was within the term.
+// judgeTerm reports whether the write was within the term.
 func (c *checker) judgeTerm(w write, t Term) bool {
 	h := c.histories[w.by.Shard]
 	// A version from before the term is that of an earlier change: this write changed nothing.

@@ -69,7 +69,8 @@ type turn struct {
 
 func newTurn() *turn { return &turn{taken: make(chan struct{}, 1), moved: make(chan struct{}, 1)} }
 
-// isDue tells whether so much work is ahead of an event, or was, that it may wait for the limit like anything else.
+// isDue reports whether so much work is ahead of an event, or was, that it may wait for the limit
+// like anything else.
 func (t *turn) isDue() bool { return t.waiting.Load()+t.passed.Load() >= workPerEvent }
 
 // workLimiter is the limiter of what is no event.

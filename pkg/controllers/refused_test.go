@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
-// TestRefusedErrorsHoldNobodyUp reports as many errors as a deep queue has items: those of the fence
-// at once, and others at upstream's pace.
+// TestRefusedErrorsHoldNobodyUp reports as many errors as a deep queue has items: those of the
+// fence at once, and others at upstream's pace.
 func TestRefusedErrorsHoldNobodyUp(t *testing.T) {
 	const items = 500
 	refused := &fence.RefusedError{Shard: "cluster/garbage"}

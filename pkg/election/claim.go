@@ -124,7 +124,8 @@ func (c *Claim) Expiry() time.Time {
 	return c.LastRenew().Add(c.timing.LeaseDuration)
 }
 
-// Valid tells whether a write may start at now, a reading of the fleet's Clock taken for this question.
+// Valid reports whether a write may start at now, a reading of the fleet's Clock taken for this
+// question.
 func (c *Claim) Valid(now time.Time) bool {
 	c.mu.Lock()
 	ended := c.ended || c.ctx.Err() != nil

@@ -135,7 +135,8 @@ func (c *credentials) list(now time.Time) string {
 	return strings.Join(slices.Sorted(maps.Keys(c.expiry)), ",")
 }
 
-// outlived tells whether what is fenced has stood like that, before this process's eyes, for longer than any of it lives.
+// outlived reports whether what is fenced has stood like that, before this process's eyes, for
+// longer than any of it lives.
 func (c *credentials) outlived(fenced string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,8 +17,8 @@
 //     highest value this process has ever seen for that name. The first term is 1; 0 means no term. Only if a Lease was
 //     deleted, and a process that has never seen it creates it again, do terms restart.
 //   - Nothing is started while older work runs: a claimant acquires again only after its last work has returned.
-//   - Fence (package fence). A mutating request is refused unless the claim is valid at the moment of sending, and does not outlive
-//     the Lease on this side of the connection.
+//   - Fence (package fence). A mutating request is refused unless the claim is valid at the moment
+//     of sending, and does not outlive the Lease on this side of the connection.
 //   - Credentials. What a member has published is on its Lease when [Membership.Publish] returns, and cannot be lost to
 //     who fences it: [FenceIncarnation] is written on the Lease as it was read, and an incarnation
 //     that has been marked publishes nothing.

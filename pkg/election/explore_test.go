@@ -497,7 +497,7 @@ var beating = map[[2]bool]string{
 // beats reports whether a heartbeat of p may be stored that is of any use.
 func (p *player) beats(now int16) bool { return !p.dead && !p.paused && p.right(now) }
 
-// creates tells whether a request to create the Lease is on its way.
+// creates reports whether a request to create the Lease is on its way.
 func (p *player) creates() bool {
 	return slices.ContainsFunc([]*sentRequest{p.request, p.stray}, func(r *sentRequest) bool {
 		return r != nil && r.action == Create && !r.applied

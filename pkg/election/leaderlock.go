@@ -123,7 +123,7 @@ func (l *LeaderLock) Held() <-chan struct{} { return l.held }
 // Valid before each write.
 func (l *LeaderLock) Lost() <-chan struct{} { return l.lost }
 
-// Valid tells whether the right is held at now, a reading of the fleet's Clock taken for this
+// Valid reports whether the right is held at now, a reading of the fleet's Clock taken for this
 // question. It may be false for some time, and true again, while the Lease was cleared or deleted
 // by somebody; after Lost, and after Run, it stays false.
 func (l *LeaderLock) Valid(now time.Time) bool {

@@ -275,8 +275,8 @@ func (s lockState) counted(self string, from time.Time, obs Observation, now tim
 	return s
 }
 
-// renewed tells whether the Lease was renewed for self between two looks at it, such that client-go's elector sees a change
-// too: it compares Leases with their times cut to seconds.
+// renewed reports whether the Lease was renewed for self between two looks at it, such that
+// client-go's elector sees a change too: it compares Leases with their times cut to seconds.
 func renewed(self string, before, after Record) bool {
 	return after.Holder == self &&
 		(before.Holder != self || before.Transitions != after.Transitions || before.RenewTime.Unix() != after.RenewTime.Unix())
@@ -295,8 +295,8 @@ func freeSince(before, held Observation, leaseDuration time.Duration) time.Time 
 	return before.Seen
 }
 
-// leaseNaming returns a copy of lease, or a new Lease if it is nil, that names self as its holder for
-// term. Nothing but what an election is about is written: the Lease belongs to somebody else.
+// leaseNaming returns a copy of lease, or a new Lease if it is nil, that names self as its holder
+// for term. Nothing but what an election is about is written: the Lease belongs to somebody else.
 func leaseNaming(lease *coordinationv1.Lease, name, self string, term lockTerm, duration time.Duration, stamp time.Time) *coordinationv1.Lease {
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if lease != nil {

@@ -30,7 +30,7 @@ const (
 	maxFencedCredentials  = 1024
 )
 
-// Fenced tells whether the incarnation is marked as fenced on its member's Lease.
+// Fenced reports whether the incarnation is marked as fenced on its member's Lease.
 func (r Record) Fenced(incarnation string) bool {
 	return slices.Contains(list(r.Annotations[FencedAnnotation]), incarnation)
 }

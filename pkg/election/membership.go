@@ -200,7 +200,7 @@ func (m *Membership) pause(ctx context.Context, changed <-chan struct{}, d time.
 	}
 }
 
-// othersActive tells whether a member other than self is active.
+// othersActive reports whether a member other than self is active.
 func (r Roster) othersActive(self string) bool {
 	for _, m := range r.members {
 		if m.State == MemberActive && m.Name != self {

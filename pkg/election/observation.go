@@ -37,7 +37,7 @@ type Observation struct {
 	Lease *coordinationv1.Lease
 }
 
-// Known tells whether anything is known of the Lease.
+// Known reports whether anything is known of the Lease.
 func (o Observation) Known() bool {
 	return !o.Seen.IsZero()
 }
@@ -185,8 +185,8 @@ func IsMore(before, after Observation) bool {
 }
 
 // Writes returns what the last holder has left on a released Lease, and whether it proves anything:
-// it does not if the Lease has expired instead, or if what was left is not of its last term or cannot
-// be read.
+// it does not if the Lease has expired instead, or if what was left is not of its last term or
+// cannot be read.
 func (o Observation) Writes() (fence.Writes, bool) {
 	text, left := o.Annotations[WritesAnnotation]
 	if !left || !o.Exists || o.Holder != "" {

@@ -141,14 +141,14 @@ func (o *Observer) Run(ctx context.Context) {
 	}).RunWithContext(ctx)
 }
 
-// HasSynced tells whether all Leases have been listed once.
+// HasSynced reports whether all Leases have been listed once.
 func (o *Observer) HasSynced() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.syncedAt.IsZero()
 }
 
-// Watches tells whether the observer keeps the Lease of this name.
+// Watches reports whether the observer keeps the Lease of this name.
 func (o *Observer) Watches(name string) bool {
 	return strings.HasPrefix(name, o.cfg.Fleet+"-") || slices.Contains(o.cfg.Extra, name)
 }

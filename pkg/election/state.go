@@ -118,7 +118,7 @@ const (
 	ReasonTermsExhausted Reason = "terms-exhausted"
 )
 
-// Planned tells whether a claim that ended for this reason ended as its own process wanted.
+// Planned reports whether a claim that ended for this reason ended as its own process wanted.
 func (r Reason) Planned() bool {
 	return r == ReasonDrained || r == ReasonUnwanted || r == ReasonWorkReturned
 }
@@ -145,7 +145,7 @@ type State struct {
 	Warned bool
 }
 
-// held tells whether the right is held.
+// held reports whether the right is held.
 func (s State) held() bool {
 	return s.Phase == Acquired || s.Phase == Running || s.Phase == Draining
 }

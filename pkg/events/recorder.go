@@ -81,8 +81,9 @@ func (r *Recorder) log(e fleet.Event, of entry) {
 	}
 }
 
-// isRepeated tells whether the event is a failure like the last one of the same Lease, with nothing between that succeeded.
-// While the API server is away there is one every other second for each shard.
+// isRepeated reports whether the event is a failure like the last one of the same Lease, with
+// nothing between that succeeded. While the API server is away there is one every other second for
+// each shard.
 func (r *Recorder) isRepeated(e fleet.Event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -178,7 +178,7 @@ func desired(owned, held, asked bool) election.Desired {
 	}
 }
 
-// asked tells whether there is nobody to wait for, or the owner has asked for the shard. A
+// asked reports whether there is nobody to wait for, or the owner has asked for the shard. A
 // request by anyone else is none: what is on the Lease, anybody may have written.
 func asked(lease election.Observation, owner string, roster election.Roster) bool {
 	if owner == "" {
@@ -188,8 +188,9 @@ func asked(lease election.Observation, owner string, roster election.Roster) boo
 	return live && lease.NextHolder() == member.Incarnation && !faults.AskIgnored
 }
 
-// holders returns the member that holds each shard now, and the one that its Lease names, expired or not. The latter are whom
-// standbys stand by: a dead member's Leases expire one after the other, and its shards have no other owner before its own has.
+// holders returns the member that holds each shard now, and the one that its Lease names, expired
+// or not. The latter are whom standbys stand by: a dead member's Leases expire one after the other,
+// and its shards have no other owner before its own has.
 func (m *Member) holders(plan *inForce, now time.Time) (holders, named map[shard.ID]string) {
 	holders, named = map[shard.ID]string{}, map[shard.ID]string{}
 	for _, s := range plan.shards {

@@ -101,8 +101,8 @@ func (weighsNothing) Weigh() map[string]int64 { return nil }
 // Load implements Loader.
 func (weighsNothing) Load() (Load, bool) { return Load{}, false }
 
-// tellMemory has the member say on its Lease what it takes and uses, until ctx ends. It is not asked
-// for with each renewal, which must not wait for it.
+// tellMemory has the member say on its Lease what it takes and uses, until ctx ends. It is not
+// asked for with each renewal, which must not wait for it.
 func (m *Member) tellMemory(ctx context.Context) {
 	if m.config.Memory == nil && m.config.Use == nil {
 		return

@@ -7,7 +7,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestByMemory: cells weigh by what their objects take, and all of them as many objects as there are.
+// TestByMemory: cells weigh by what their objects take, and all of them as many objects as there
+// are.
 func TestByMemory(t *testing.T) {
 	objects := map[string]int64{"a": 10, "b": 10, "c": 20}
 	if got, want := byMemory(objects, nil).String(), shard.NewCensus(objects).String(); got != want {

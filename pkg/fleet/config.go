@@ -121,7 +121,7 @@ type Config struct {
 	// Standby has the member keep the caches warm of those shards that it would own if
 	// their holder failed. Default false.
 	Standby bool
-	// Enforced tells whether the API server refuses the credentials that are marked as fenced
+	// Enforced reports whether the API server refuses the credentials that are marked as fenced
 	// on a member's Lease, see deploy/fence. It must not block. Default: it does not.
 	Enforced func() bool
 	// FenceDelay is how long after such a mark the shards of a dead member are run: the API

@@ -29,8 +29,8 @@
 // it is still ([leaseapi.StillAnnotation]). Who reads, in one list, that every live member is still
 // and no shard is held, releases the leader locks as they are in that list: a write since then
 // refuses it. A member that is to work again first takes back what it says, and then takes the
-// leader locks again, with nothing that it prepared before. A claim that is acquired meanwhile sees the
-// stop when it looks before it runs anything.
+// leader locks again, with nothing that it prepared before. A claim that is acquired meanwhile sees
+// the stop when it looks before it runs anything.
 //
 // # A handoff
 //

@@ -162,7 +162,7 @@ func (r *shardRunner) acquireSlot(ctx context.Context) bool {
 	return false
 }
 
-// prepares tells whether there is something to prepare for.
+// prepares reports whether there is something to prepare for.
 func (r *shardRunner) prepares() bool { return r.wanted.Load() || r.standby.Load() }
 
 // prepare returns when the preparation was taken or is not wanted any more. The error says

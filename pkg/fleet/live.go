@@ -8,7 +8,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// watchdog tells whether the member's loop still turns.
+// watchdog reports whether the member's loop still turns.
 type watchdog struct {
 	// last is when the loop turned last; nil while there is no loop that should turn.
 	last atomic.Pointer[time.Time]

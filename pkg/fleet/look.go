@@ -185,8 +185,8 @@ func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shar
 	return found
 }
 
-// isPlanned tells whether a Lease is that of a shard in the plan: two of those never overlap. One that says that it covers
-// something else is from before the plan began anew.
+// isPlanned reports whether a Lease is that of a shard in the plan: two of those never overlap. One
+// that says that it covers something else is from before the plan began anew.
 func (m *Member) isPlanned(o election.Observation, plan *inForce) bool {
 	_, planned := m.covers.of(o, m.config.Fleet, plan)
 	return planned

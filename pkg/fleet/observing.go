@@ -34,7 +34,7 @@ func (r *shardRunner) observe(e election.Event) {
 	m.config.Observe(event)
 }
 
-// leaves tells whether an incarnation leaves the fleet, or has left.
+// leaves reports whether an incarnation leaves the fleet, or has left.
 func (m *Member) leaves(incarnation string) bool {
 	if incarnation == "" {
 		return false

@@ -61,7 +61,7 @@ func (f *inForce) shardOf(fleet, lease string) (shard.ID, bool) {
 	return id, found
 }
 
-// has tells whether the shard is in the plan, as it is.
+// has reports whether the shard is in the plan, as it is.
 func (f *inForce) has(s shard.ID, e shard.Extent) bool {
 	extent, found := f.extents[s]
 	return found && extent.Equal(e)

@@ -164,7 +164,8 @@ func (p *planner) astray(now time.Time) (generation int64, found bool) {
 	return generation, found
 }
 
-// settled tells whether the last change of plan is done and every shard of the ring is where it is to be: a change at a time.
+// settled reports whether the last change of plan is done and every shard of the ring is where it
+// is to be: a change at a time.
 func (m *Member) settled(ring shard.Ring, now time.Time) bool {
 	plan, assignment := m.inForce.Load(), m.Assignment()
 	for _, id := range ring.IDs() {

@@ -232,7 +232,7 @@ func (r *shardRunner) within(ctx context.Context, step func(context.Context) err
 	return step(ctx)
 }
 
-// isReady tells whether the holder of a Lease has everything prepared, or runs.
+// isReady reports whether the holder of a Lease has everything prepared, or runs.
 func (m *Member) isReady(o election.Observation, now time.Time) bool {
 	return m.isHeld(o, now) && (o.Annotations[leaseapi.ReadyAnnotation] == strconv.Itoa(int(o.Transitions)) || leaseapi.SaysRunning(o))
 }

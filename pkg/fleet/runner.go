@@ -44,7 +44,7 @@ type shardRunner struct {
 	takes atomic.Pointer[leaseapi.ShardMemory]
 	// counted is how many objects and namespaces that was.
 	counted atomic.Pointer[Counted]
-	// running tells whether the work has been started and has not returned, up whether its
+	// running reports whether the work has been started and has not returned, up whether its
 	// controllers run, waits whether its predecessors must be released first.
 	running, up, waits atomic.Bool
 	// term is how the shard came here and goes; born is when the runner was made.

@@ -78,7 +78,7 @@ type Counted struct {
 type LeaderLockState struct {
 	// Lease is the leader lock's name.
 	Lease string
-	// Held tells whether the fleet holds it now; Holder is who the Lease names.
+	// Held reports whether the fleet holds it now; Holder is who the Lease names.
 	Held   bool
 	Holder string
 	// Live reports whether the Lease names a holder, the fleet or another, that this member has
@@ -112,9 +112,10 @@ func (m *Member) Roster() election.Roster {
 	return election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, m.config.Clock.Now())
 }
 
-// LoadRatio returns the weight of the member with the most over the mean of the members that serve the ring, by what the
-// holders say on their Leases, with what members carry beside the ring: 1 is even. It is false until all have counted, and for
-// rings that are not of namespaces. A shard without a holder counts for its owner.
+// LoadRatio returns the weight of the member with the most over the mean of the members that serve
+// the ring, by what the holders say on their Leases, with what members carry beside the ring: 1 is
+// even. It is false until all have counted, and for rings that are not of namespaces. A shard
+// without a holder counts for its owner.
 func (m *Member) LoadRatio(ring shard.Ring) (float64, bool) {
 	members, assignment, now := m.Assignment().MembersOf(ring.Name), m.Assignment(), m.config.Clock.Now()
 	if ring.Scope != shard.ScopeNamespaced || len(members) == 0 || len(ring.Shards) == 0 {

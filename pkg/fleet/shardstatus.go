@@ -11,12 +11,13 @@ import (
 // ShardStatus is what a member knows of one shard.
 type ShardStatus struct {
 	ID shard.ID
-	// Owned tells whether this member holds a valid claim, of this Term.
+	// Owned reports whether this member holds a valid claim, of this Term.
 	Owned bool
 	Term  int32
-	// Running tells whether the shard's work has been started.
+	// Running reports whether the shard's work has been started.
 	Running bool
-	// Waiting tells whether it is prepared and waits for shards of an older plan generation to be released.
+	// Waiting reports whether it is prepared and waits for shards of an older plan generation to be
+	// released.
 	Waiting bool
 	// State is where it stands on this member.
 	State ShardState
@@ -51,7 +52,7 @@ func (m *Member) Shards() []ShardStatus {
 	return states
 }
 
-// isDrained tells whether an operator has drained this member.
+// isDrained reports whether an operator has drained this member.
 func (m *Member) isDrained() bool {
 	return m.observer.Get(election.MemberLease(m.config.Fleet, m.config.Member)).Annotations[leaseapi.DrainAnnotation] != ""
 }

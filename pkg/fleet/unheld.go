@@ -60,7 +60,8 @@ func (m *Member) settledNow(plan *inForce) time.Time {
 	return m.config.Clock.Now()
 }
 
-// haveArrived tells whether a Lease is released, by a holder that knows of all its writes what became of them.
+// haveArrived reports whether a Lease is released, by a holder that knows of all its writes what
+// became of them.
 func haveArrived(o election.Observation) bool {
 	writes, left := o.Writes()
 	return left && len(writes.Unknown()) == 0

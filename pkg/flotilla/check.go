@@ -31,7 +31,8 @@ const checkRanges = 2
 // When all caches are full, Check calls work, which gives the controllers something to do: it makes
 // objects in namespaces of both halves, and returns once the controllers have dealt with them. Then
 // the controllers end, and Check returns. They also end if work or a Build panics or ends its
-// goroutine, as t.Fatal does. What the report does not name is what they have not done while work ran.
+// goroutine, as t.Fatal does. What the report does not name is what they have not done while work
+// ran.
 //
 // The error is that of work, or says why the controllers could not be built or have ended, or which
 // have not returned within Options.HandoffTimeout. There is a report once work was called.

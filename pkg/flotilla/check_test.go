@@ -250,8 +250,9 @@ type closable struct {
 
 func (c closable) Close() { c.closed.Add(1) }
 
-// TestCheckEndsIfABuildDoesNotReturn has the second controller of the second half end its goroutine,
-// as t.Fatal does, and panic: what was built before it is closed, and so are both halves.
+// TestCheckEndsIfABuildDoesNotReturn has the second controller of the second half end its
+// goroutine, as t.Fatal does, and panic: what was built before it is closed, and so are both
+// halves.
 func TestCheckEndsIfABuildDoesNotReturn(t *testing.T) {
 	for how, leave := range map[string]func(){
 		"Goexit": runtime.Goexit, "panic": func() { panic("no") },

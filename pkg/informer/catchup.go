@@ -69,7 +69,7 @@ func passed(e *entry, mark Mark) bool {
 	return reached(e.LastSyncResourceVersion(), mark.Version) && !holdsAny(e, mark.Gone)
 }
 
-// reached tells whether a cache at version has seen the write that was answered with mark.
+// reached reports whether a cache at version has seen the write that was answered with mark.
 func reached(version, mark string) bool {
 	if mark == "" {
 		return true

@@ -48,7 +48,7 @@ type Factory struct {
 	cancel  context.CancelFunc
 }
 
-// ScopeFunc tells whether a resource is namespaced. Built-in resources are not
+// ScopeFunc reports whether a resource is namespaced. Built-in resources are not
 // asked for.
 type ScopeFunc func(schema.GroupVersionResource) (namespaced bool, err error)
 

@@ -59,7 +59,7 @@ type portion struct {
 	since string
 }
 
-// takes tells whether something at version is news.
+// takes reports whether something at version is news.
 func (p *portion) takes(version string) bool {
 	if p.since != "" && reached(p.since, version) {
 		return false

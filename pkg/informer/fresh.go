@@ -64,7 +64,7 @@ type asked struct {
 	time   time.Time
 }
 
-// shows tells whether the list had all of a past.
+// shows reports whether the list had all of a past.
 func (a *asked) shows(p past) bool {
 	return a != nil && (a.moment >= p.until || !p.unheld.IsZero() && a.time.After(p.unheld))
 }

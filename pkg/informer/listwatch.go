@@ -71,7 +71,7 @@ func (r dynamicResource) List(ctx context.Context, options metav1.ListOptions) (
 type rangeListWatch struct {
 	reader
 	selector string
-	// honoured tells whether the server filters by selector.
+	// honoured reports whether the server filters by selector.
 	honoured func(ctx context.Context) bool
 	// stop ends what reads. It is called when all would have to be listed without the server's help; ranges read together then.
 	stop func()

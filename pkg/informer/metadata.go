@@ -53,7 +53,7 @@ func (o ObjectOrMetadata) Start(stopCh <-chan struct{}) { o.factory.Start(stopCh
 // Typed returns the factory with ForResource of o, for a controller that asks both of them and must get the same informer.
 func (o ObjectOrMetadata) Typed() informers.SharedInformerFactory { return either{o.factory, o} }
 
-// readsWhole tells whether whole objects of a resource are cached, and its metadata is not.
+// readsWhole reports whether whole objects of a resource are cached, and its metadata is not.
 func (f *Factory) readsWhole(gvr schema.GroupVersionResource) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

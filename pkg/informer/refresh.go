@@ -343,8 +343,9 @@ type cached interface {
 // content is what is listed: versions by UID.
 type content map[types.UID]string
 
-// heldBy tells whether a cache holds what is listed and nothing else. A cache that has come as far as the list by its own
-// version need not be asked: this is for resources in which nothing happens.
+// heldBy reports whether a cache holds what is listed and nothing else. A cache that has come as
+// far as the list by its own version need not be asked: this is for resources in which nothing
+// happens.
 func (listed content) heldBy(cached []any) bool {
 	for _, obj := range cached {
 		accessor, err := meta.Accessor(obj)

@@ -125,7 +125,7 @@ func (f *follower) findLead() *shared {
 	return f.pool.lead(f.keys)
 }
 
-// has tells whether the informer has been filled by a source that it may have to wait for again.
+// has reports whether the informer has been filled by a source that it may have to wait for again.
 func (f *follower) has() bool { return f.reads.i.HasSynced() }
 
 // attach follows lead once that has seen as much as this informer. It gives up when that takes long.

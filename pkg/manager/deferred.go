@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
-// deferringManager is a shard's Manager as it is set up: a runnable that would wait for leader election
-// waits for the claim.
+// deferringManager is a shard's Manager as it is set up: a runnable that would wait for leader
+// election waits for the claim.
 type deferringManager struct {
 	manager.Manager
 	m        *shardManager
@@ -57,8 +57,8 @@ type deferred struct {
 	warm chan struct{}
 }
 
-// untilOwned returns r as one that is started once the shard is owned. It is warmed up before, if it can
-// be.
+// untilOwned returns r as one that is started once the shard is owned. It is warmed up before, if
+// it can be.
 func (m *shardManager) untilOwned(r manager.Runnable) deferred {
 	d := deferred{Runnable: r, m: m, warm: make(chan struct{})}
 	m.mu.Lock()

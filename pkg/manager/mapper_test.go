@@ -50,8 +50,9 @@ type incomparable struct {
 
 func (l *countedLimit) Wait(context.Context) error { l.asked.Add(1); return nil }
 
-// TestDiscoveryIsWithinTheControllersLimit looks for a kind again and again that there is not, in two
-// fleets on one API server whose controllers are built by one function: each asks its own limit.
+// TestDiscoveryIsWithinTheControllersLimit looks for a kind again and again that there is not, in
+// two fleets on one API server whose controllers are built by one function: each asks its own
+// limit.
 func TestDiscoveryIsWithinTheControllersLimit(t *testing.T) {
 	shared := &mappers{}
 	build := func(_ context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {

@@ -152,7 +152,7 @@ func checkProposal(t *testing.T, w world, census Census, p Proposal) {
 	}
 }
 
-// rosterChanges tells whether a member has no shard, and whether one that is no
+// rosterChanges reports whether a member has no shard, and whether one that is no
 // member has one.
 func rosterChanges(w world) (joined, left bool) {
 	homes, _ := w.plan.HomesOf("namespaces", w.members)

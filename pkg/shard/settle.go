@@ -122,7 +122,7 @@ func settle(shards []ID, members []string, home Placement, holders map[ID]string
 	return p
 }
 
-// among tells whether every one of the shards, and no other, has a home among members.
+// among reports whether every one of the shards, and no other, has a home among members.
 func (p Placement) among(shards []ID, members []string) bool {
 	for _, id := range shards {
 		if owner, placed := p.owners[id]; !placed || !contains(members, owner) {

@@ -39,7 +39,7 @@ func (o options) jobs() []job {
 	return all
 }
 
-// quietScenario tells whether there is nothing to do in a scenario.
+// quietScenario reports whether there is nothing to do in a scenario.
 func quietScenario(name string) bool { return name == scenario.Steady || name == scenario.IdleCost }
 
 // round returns the runs of one round; every second one is in the opposite order.
@@ -66,7 +66,7 @@ func (o options) round(name string, params map[string]int, rate string, round in
 	return all
 }
 
-// fits tells whether a system does a scenario at a rate.
+// fits reports whether a system does a scenario at a rate.
 func fits(name, rate string, s result.System) bool {
 	switch s.Kind {
 	case result.Stock:

@@ -4,12 +4,13 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// counts tells whether it is a write that somebody wants for its own sake: no sign of life, no record of an event.
+// counts reports whether it is a write that somebody wants for its own sake: no sign of life, no
+// record of an event.
 func counts(e *harness.Event) bool {
 	return e.ObjectRef.Resource != "leases" && e.ObjectRef.Resource != "events"
 }
 
-// isCanary tells whether it is a write of a canary.
+// isCanary reports whether it is a write of a canary.
 func isCanary(e *harness.Event) bool {
 	return e.ObjectRef.Resource == "replicasets" && e.ObjectRef.Name == canaryName
 }

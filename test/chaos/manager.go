@@ -252,14 +252,14 @@ func (m *manager) signal(s syscall.Signal, frozen bool) error {
 	return nil
 }
 
-// running tells whether the process is there and not frozen.
+// running reports whether the process is there and not frozen.
 func (m *manager) running() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.process != nil && m.wanted && !m.frozen && m.process.Running() == nil
 }
 
-// isWanted tells whether the process is to run.
+// isWanted reports whether the process is to run.
 func (m *manager) isWanted() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

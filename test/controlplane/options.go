@@ -51,9 +51,9 @@ type Options struct {
 	// can be read from the audit log. It makes the log several times larger. Default: false, Leases alone are logged so.
 	AuditObjects bool
 
-	// AuditArrivals logs each mutating request also when it arrives, before anything is done about it, so that the log
-	// tells of those that a server was about to carry out when it was killed. It nearly doubles the lines. Default:
-	// false.
+	// AuditArrivals logs each mutating request also when it arrives, before anything is done about
+	// it, so that the log tells of those that a server was about to carry out when it was killed.
+	// It nearly doubles the lines. Default: false.
 	AuditArrivals bool
 
 	// Scheduler starts kube-scheduler. Default: false.

@@ -72,7 +72,7 @@ func without(names []string, some ...string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(some, name) })
 }
 
-// rolled tells whether the tenant takes part in the rolling update.
+// rolled reports whether the tenant takes part in the rolling update.
 func (t tenant) rolled() bool {
 	return slices.Index(namespaces, t.namespace)%2 == 0
 }

@@ -238,7 +238,7 @@ func (c *cluster) dump(ctx context.Context) ([]unstructured.Unstructured, error)
 	return all, nil
 }
 
-// ofAPIServer tells whether an object is the API server's own, with the port that it listens on.
+// ofAPIServer reports whether an object is the API server's own, with the port that it listens on.
 func ofAPIServer(object unstructured.Unstructured) bool {
 	return object.GetNamespace() == metav1.NamespaceDefault && object.GetName() == "kubernetes"
 }

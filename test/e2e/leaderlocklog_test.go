@@ -24,8 +24,8 @@ const managerUser = "system:kube-controller-manager"
 // apiServerUser is who names the holder of a Lease in a coordinated election.
 const apiServerUser = "system:apiserver"
 
-// ofController tells whether a controller sent it: neither the process for its election or for the identities of its
-// controllers, nor a question, nor an Event, which is recorded late.
+// ofController reports whether a controller sent it: neither the process for its election or for
+// the identities of its controllers, nor a question, nor an Event, which is recorded late.
 func ofController(e *harness.Event) bool {
 	r := e.ObjectRef
 	switch {
@@ -58,7 +58,7 @@ type lockTerm struct {
 
 func (t lockTerm) ended() bool { return t.end.version > 0 }
 
-// released tells whether the holder cleared the Lease at the end, rather than let it expire.
+// released reports whether the holder cleared the Lease at the end, rather than let it expire.
 func (t lockTerm) released() bool { return t.ended() && t.end.holder == "" }
 
 // lockWrite is one write of a controller.
@@ -177,7 +177,7 @@ func (l *lockLog) faults() []lockFault {
 	return faults
 }
 
-// covers tells whether the write may have taken effect within the term.
+// covers reports whether the write may have taken effect within the term.
 func (l *lockLog) covers(t lockTerm, w lockWrite) bool {
 	if l.isNew(w) {
 		return t.first.version < w.version && (!t.ended() || w.version < t.end.version)
@@ -185,7 +185,8 @@ func (l *lockLog) covers(t lockTerm, w lockWrite) bool {
 	return !w.StageTimestamp.Time.Before(t.first.received) && (!t.ended() || !w.RequestReceivedTimestamp.After(t.end.answered))
 }
 
-// isNew tells whether the answer's version is the write's own: a write that changes nothing is answered with that of the last change.
+// isNew reports whether the answer's version is the write's own: a write that changes nothing is
+// answered with that of the last change.
 func (l *lockLog) isNew(w lockWrite) bool {
 	if w.version == 0 {
 		return false
@@ -197,7 +198,8 @@ func (l *lockLog) isNew(w lockWrite) bool {
 // never is how late a write is whose process had had no term.
 const never = time.Duration(math.MaxInt64)
 
-// succeeded tells whether the write arrived after the first write of somebody who held the Lease after its process did.
+// succeeded reports whether the write arrived after the first write of somebody who held the Lease
+// after its process did.
 func (l *lockLog) succeeded(w lockWrite) bool {
 	ended := w.RequestReceivedTimestamp.Add(-l.late(w))
 	return slices.ContainsFunc(l.terms, func(t lockTerm) bool {
@@ -234,7 +236,7 @@ func (l *lockLog) at(w lockWrite) lockState {
 type move struct {
 	from, to string
 	released bool
-	// early tells whether the Lease was neither released nor had stood still for its duration.
+	// early reports whether the Lease was neither released nor had stood still for its duration.
 	early bool
 	// lease is from the release, or from the last renewal of who let it expire, to the acquisition: answer to answer.
 	lease time.Duration
@@ -287,8 +289,8 @@ func (s stopping) String() string {
 }
 
 // stopped returns how the fleet gave up the leader lock that it held when a command was given, and
-// what the next holder did. It is an error if the fleet did not release it, or the next holder has not
-// written.
+// what the next holder did. It is an error if the fleet did not release it, or the next holder has
+// not written.
 func (l *lockLog) stopped(given time.Time) (stopping, error) {
 	i := slices.IndexFunc(l.terms, func(t lockTerm) bool { return t.ended() && t.end.answered.After(given) })
 	if i < 0 || i+1 == len(l.terms) || l.terms[i].process != harness.Fleet || l.terms[i].first.received.After(given) {

@@ -109,8 +109,8 @@ func (m *migration) fleetWaits(t *testing.T) {
 	}
 }
 
-// joined tells whether the member has its own Lease: it may see who holds the leader lock some time
-// before that.
+// joined reports whether the member has its own Lease: it may see who holds the leader lock some
+// time before that.
 func (m *migration) joined(ctx context.Context, member string) error {
 	name := election.MemberLease(harness.Fleet, member)
 	lease, err := m.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})

@@ -24,10 +24,10 @@ import (
 var stops = flag.Int("stops", 1, "how many times TestStopAndStart stops the fleet and starts it again")
 
 // TestStopAndStart has an operator stop a fleet under load beside which a stock replica waits: that
-// leads and works while all members stay. A member that is started meanwhile stands by as well. Once
-// the replica has ended, 'flotilla start' has the fleet work again. The audit log tells whether anybody
-// wrote without the leader lock, and how long it took from the command to the first write of the stock
-// replica. With -stops all of that but the restarts is done again.
+// leads and works while all members stay. A member that is started meanwhile stands by as well.
+// Once the replica has ended, 'flotilla start' has the fleet work again. The audit log tells
+// whether anybody wrote without the leader lock, and how long it took from the command to the first
+// write of the stock replica. With -stops all of that but the restarts is done again.
 func TestStopAndStart(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease)
@@ -76,7 +76,8 @@ func TestStopAndStart(t *testing.T) {
 	m.requireStops(t, m.judge(t, stockLease, notByOperator), given, machine)
 }
 
-// stops gives 'flotilla stop', waits until the stock replica leads and works, and returns when the command was given.
+// stops gives 'flotilla stop', waits until the stock replica leads and works, and returns when the
+// command was given.
 func (m *migration) stops(t *testing.T, o *operator) time.Time {
 	t.Helper()
 	given := time.Now()
@@ -99,8 +100,8 @@ func (m *migration) starts(t *testing.T, o *operator) {
 }
 
 // requireStops prints how long it took from each command to the release of the leader lock, to its
-// next holder and to the first write of that one. With -strict it must have been as is promised of a
-// planned move.
+// next holder and to the first write of that one. With -strict it must have been as is promised of
+// a planned move.
 func (m *migration) requireStops(t *testing.T, log *lockLog, given []time.Time, machine measured) {
 	t.Helper()
 	var freed, led, wrote []time.Duration

@@ -54,8 +54,8 @@ func (c *cluster) triesMinor(ctx context.Context) error {
 	)
 }
 
-// canary begins a canary, replaces one member, and has it work: the Deployments are scaled to so many
-// pods.
+// canary begins a canary, replaces one member, and has it work: the Deployments are scaled to so
+// many pods.
 func (c *cluster) canary(ctx context.Context, replicas int32) error {
 	return c.out.step("canary-start and canary-one", func() error {
 		if err := inOrder(

@@ -68,8 +68,8 @@ func (c *cluster) afterInstall(ctx context.Context) error {
 	)
 }
 
-// clearLeaderLock frees the Lease of the last stock leader when no stock process is left, which is quicker
-// than to let it expire.
+// clearLeaderLock frees the Lease of the last stock leader when no stock process is left, which is
+// quicker than to let it expire.
 func (c *cluster) clearLeaderLock(ctx context.Context) error {
 	return c.out.step("clear-leader-lock", func() error {
 		for _, n := range c.central() {

@@ -62,7 +62,8 @@ func (c *cluster) reports(ctx context.Context) error {
 	})
 }
 
-// reportHolds requires that a shadow's log has a report of full caches, and that no right is missing.
+// reportHolds requires that a shadow's log has a report of full caches, and that no right is
+// missing.
 func reportHolds(log string) error {
 	_, report, found := strings.Cut(log, "SHADOW of member 1/3 of fleet "+fleetName)
 	switch {
@@ -78,8 +79,8 @@ func reportHolds(log string) error {
 	return nil
 }
 
-// shadowProcess runs a shadow as the page has it on a node, until its caches are full: then it is told
-// to end, and reports.
+// shadowProcess runs a shadow as the page has it on a node, until its caches are full: then it is
+// told to end, and reports.
 func (c *cluster) shadowProcess(ctx context.Context) error {
 	script, err := c.book.script("shadow-process")
 	if err != nil {
@@ -102,8 +103,8 @@ cat /tmp/shadow.log`
 	})
 }
 
-// shadowsWroteNothing asks the audit logs of this stage and the API server: shadows have asked who may
-// do what, and sent no other request that changes something. They have no Leases.
+// shadowsWroteNothing asks the audit logs of this stage and the API server: shadows have asked who
+// may do what, and sent no other request that changes something. They have no Leases.
 func (c *cluster) shadowsWroteNothing(ctx context.Context) error {
 	asked := 0
 	for _, n := range c.central() {

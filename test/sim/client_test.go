@@ -15,7 +15,8 @@ import (
 // deadConnection is when a connection on which nothing is answered is given up: client-go pings it.
 const deadConnection = 45 * time.Second
 
-// barrierClient is a process's client for Leases. What it sends and what it is answered passes the process's barrier.
+// barrierClient is a process's client for Leases. What it sends and what it is answered passes the
+// process's barrier.
 type barrierClient struct {
 	process *process
 	client  *leasetest.Client

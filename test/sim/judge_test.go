@@ -80,8 +80,9 @@ func (w *world) overlappingLocked(p part) []part {
 	return near
 }
 
-// excusedLocked tells whether somebody has given the Lease of the shard, or of one that it overlaps, away of late. To delete
-// that of a predecessor is to give it away: its successor sees nobody hold it.
+// excusedLocked reports whether somebody has given the Lease of the shard, or of one that it
+// overlaps, away of late. To delete that of a predecessor is to give it away: its successor sees
+// nobody hold it.
 func (w *world) excusedLocked(p part) bool {
 	return slices.ContainsFunc(w.overlappingLocked(p), func(other part) bool {
 		given, ok := w.disturbed[w.leaseOf(other.id)]

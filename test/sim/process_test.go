@@ -100,7 +100,7 @@ func (p *process) chance(probability float64) bool {
 	return p.random.Float64() < probability
 }
 
-// over tells whether the process does not run any more.
+// over reports whether the process does not run any more.
 func (p *process) over() bool { return p.hasEnded() || p.isDead() }
 
 func (p *process) hasEnded() bool {
@@ -174,7 +174,7 @@ func (p *process) touch(thawed bool) {
 	}
 }
 
-// wasSuspended tells whether the process is suspended, or was of late.
+// wasSuspended reports whether the process is suspended, or was of late.
 func (p *process) wasSuspended() bool {
 	closed := p.barrier.isClosed()
 	p.mu.Lock()

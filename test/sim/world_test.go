@@ -141,7 +141,7 @@ func (w *world) tend() {
 	}
 }
 
-// isOver tells whether there is a verdict already.
+// isOver reports whether there is a verdict already.
 func (w *world) isOver() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -58,7 +58,7 @@ type Self struct {
 type LeaderLock struct {
 	Lease  string `json:"lease"`
 	Holder string `json:"holder,omitempty"`
-	// Held tells whether the holder is the fleet.
+	// Held reports whether the holder is the fleet.
 	Held bool `json:"held"`
 }
 
@@ -255,7 +255,7 @@ func newPlan(inForce shard.Plan, r *status.Reading, refused error, d Document) *
 	return p
 }
 
-// isLive tells whether a member is neither silent nor gone.
+// isLive reports whether a member is neither silent nor gone.
 func isLive(m Member) bool { return m.State != "silent" && m.State != "gone" }
 
 func leaderLockOf(fleetName, lease string, observations []election.Observation, now time.Time) LeaderLock {

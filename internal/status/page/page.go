@@ -143,7 +143,8 @@ func parse(r *http.Request) (asJSON bool, refresh int, err error) {
 	return asJSON, refresh, nil
 }
 
-// prefersJSON tells whether JSON is named, and HTML is not named before it. Quality values are ignored but for 0.
+// prefersJSON reports whether JSON is named, and HTML is not named before it. Quality values are
+// ignored but for 0.
 func prefersJSON(accept []string) bool {
 	for _, item := range strings.Split(strings.Join(accept, ","), ",") {
 		name, params, err := mime.ParseMediaType(item)

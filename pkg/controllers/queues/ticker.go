@@ -21,8 +21,9 @@ func (ticker) Set(float64) {
 	}
 }
 
-// isTicker tells whether the calling goroutine is the one of a queue that does nothing else. A version of client-go that sets the
-// gauges from elsewhere keeps its goroutines, and TestTickersEnd fails.
+// isTicker reports whether the calling goroutine is the one of a queue that does nothing else. A
+// version of client-go that sets the gauges from elsewhere keeps its goroutines, and TestTickersEnd
+// fails.
 func isTicker() bool {
 	var callers [8]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])

@@ -13,7 +13,8 @@ import (
 // ErrRefused is what every RefusedError is, for errors.Is.
 var ErrRefused = errors.New("refused by the fence")
 
-// RefusedError is the error of a mutating request that was refused, or given up, because no valid claim was behind it.
+// RefusedError is the error of a mutating request that was refused, or given up, because no valid
+// claim was behind it.
 type RefusedError struct {
 	// Shard that the fence is for.
 	Shard string
@@ -37,11 +38,13 @@ func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 // Unwrap returns Cause.
 func (e *RefusedError) Unwrap() error { return e.Cause }
 
-// Refusal is why a fence has refused a mutating request. The values are stable and few enough for a metric label.
+// Refusal is why a fence has refused a mutating request. The values are stable and few enough for a
+// metric label.
 type Refusal string
 
 const (
-	// RefusalClosed: there is no claim, because the fence has not been opened yet, or has been closed.
+	// RefusalClosed: there is no claim, because the fence has not been opened yet, or has been
+	// closed.
 	RefusalClosed Refusal = "closed"
 	// RefusalExpired: the claim has ended, or its time was up.
 	RefusalExpired Refusal = "expired"
@@ -67,22 +70,22 @@ type Clock interface{ Now() time.Time }
 
 // Config configures a Fence.
 type Config struct {
-	// Member is the incarnation's identity and Shard the shard's name, for the User-Agent. Required; letters, digits and
-	// "-_./" only.
+	// Member is the incarnation's identity and Shard the shard's name, for the User-Agent.
+	// Required; letters, digits and "-_./" only.
 	Member, Shard string
 	// Clock must be the one that the claims are measured by. Required.
 	Clock Clock
-	// Permit tells whether writes may be sent at all at a reading of the clock, whatever the claim
-	// says: it is how a leader lock that is not held refuses them. It must not block. Default: they
-	// may.
+	// Permit reports whether writes may be sent at all at a reading of the clock, whatever the
+	// claim says: it is how a leader lock that is not held refuses them. It must not block.
+	// Default: they may.
 	Permit func(now time.Time) bool
-	// OnRefused is called for every mutating request that is refused before it is sent, from the goroutine that sends it. It must
-	// not block. Default: none.
+	// OnRefused is called for every mutating request that is refused before it is sent, from the
+	// goroutine that sends it. It must not block. Default: none.
 	OnRefused func(Refusal)
 }
 
-// Fence lets mutating requests pass only while a valid claim is behind it. One fence serves all clients of one shard. A new
-// fence is closed. All methods are safe for concurrent use.
+// Fence lets mutating requests pass only while a valid claim is behind it. One fence serves all
+// clients of one shard. A new fence is closed. All methods are safe for concurrent use.
 type Fence struct {
 	cfg     Config
 	claim   atomic.Pointer[Claim]
@@ -126,14 +129,15 @@ func (f *Fence) Open(claim Claim) {
 	f.claim.Store(&claim)
 }
 
-// Close refuses all requests from now on, reads too. Requests under way are left to the end of their claim.
+// Close refuses all requests from now on, reads too. Requests under way are left to the end of
+// their claim.
 func (f *Fence) Close() {
 	f.closed.Store(true)
 	f.claim.Store(nil)
 }
 
-// Writes returns what has been written through the fence last, as the holder of term. Answers that nobody has read to
-// their end are not in it.
+// Writes returns what has been written through the fence last, as the holder of term. Answers that
+// nobody has read to their end are not in it.
 func (f *Fence) Writes(term int32) Writes { return f.written.writes(term) }
 
 // behind returns the claim behind the fence; nil if there is none.
@@ -144,7 +148,8 @@ func (f *Fence) behind() Claim {
 	return nil
 }
 
-// Term returns that of the claim behind the fence; 0 before it has been opened, and once it is closed.
+// Term returns that of the claim behind the fence; 0 before it has been opened, and once it is
+// closed.
 func (f *Fence) Term() int32 {
 	if claim := f.behind(); claim != nil {
 		return claim.Term()
@@ -155,14 +160,15 @@ func (f *Fence) Term() int32 {
 // Refused returns how many requests have been refused.
 func (f *Fence) Refused() uint64 { return f.refused.Load() }
 
-// Wrap puts the fence before rt. It fits rest.Config.Wrap, and belongs innermost, so that nothing waits between its
-// check and the sending.
+// Wrap puts the fence before rt. It fits rest.Config.Wrap, and belongs innermost, so that nothing
+// waits between its check and the sending.
 //
-// Every request carries " flotilla (member=…; shard=…; term=…)" at the end of its User-Agent. Requests that cannot change
-// anything (GET, HEAD, OPTIONS) pass while the fence has not been opened yet, because work is built before its claim;
-// afterwards they end with the claim, or the work would wait for answers that are of no use to it any more. Any other is
-// refused with a *RefusedError unless the claim is valid at that moment; it is cancelled when the claim ends, and at the
-// latest when the Lease would expire, reading the answer's body included.
+// Every request carries " flotilla (member=…; shard=…; term=…)" at the end of its User-Agent.
+// Requests that cannot change anything (GET, HEAD, OPTIONS) pass while the fence has not been
+// opened yet, because work is built before its claim; afterwards they end with the claim, or the
+// work would wait for answers that are of no use to it any more. Any other is refused with a
+// *RefusedError unless the claim is valid at that moment; it is cancelled when the claim ends, and
+// at the latest when the Lease would expire, reading the answer's body included.
 func (f *Fence) Wrap(rt http.RoundTripper) http.RoundTripper {
 	return &transport{fence: f, next: rt}
 }

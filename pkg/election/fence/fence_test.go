@@ -39,14 +39,15 @@ type jumpClock struct{ offset time.Duration }
 func (c *jumpClock) Now() time.Time       { return time.Now().Add(c.offset) }
 func (c *jumpClock) jump(d time.Duration) { c.offset += d }
 
-// held is a claim of term 8 that ends 10 s after it began, of a Lease that expires 5 s after that. If
-// it is endless it has no such times, and term 0.
+// held is a claim of term 8 that ends 10 s after it began, of a Lease that expires 5 s after that.
+// If it is endless it has no such times, and term 0.
 type held struct {
 	ctx     context.Context
 	end     context.CancelCauseFunc
 	began   time.Time
 	endless bool
-	// lapsed is set once the claim is not valid any more, for a reason that the fence does not know.
+	// lapsed is set once the claim is not valid any more, for a reason that the fence does not
+	// know.
 	lapsed bool
 }
 
@@ -205,8 +206,8 @@ func TestFenceSaysWhyItRefuses(t *testing.T) {
 }
 
 // TestFenceEndsReads has work that waits for an answer when its claim ends, as it does when the API
-// server hangs: without this it would not return before the Lease expires, and the process would have
-// to end.
+// server hangs: without this it would not return before the Lease expires, and the process would
+// have to end.
 func TestFenceEndsReads(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
 		f.fence.Open(f.claim)

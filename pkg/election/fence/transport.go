@@ -87,7 +87,8 @@ func (t *transport) bounded(ctx context.Context, cancel context.CancelFunc, resp
 	return resp, nil
 }
 
-// identify returns a copy of req that says who sends it, because a RoundTripper must not change what it is given.
+// identify returns a copy of req that says who sends it, because a RoundTripper must not change
+// what it is given.
 func (t *transport) identify(req *http.Request, claim Claim) *http.Request {
 	var term int32
 	if claim != nil {
@@ -117,7 +118,8 @@ func (t *transport) error(claim Claim) *RefusedError {
 	return err
 }
 
-// bound returns a context that ends with the claim, or when the Lease would expire as it stands now.
+// bound returns a context that ends with the claim, or when the Lease would expire as it stands
+// now.
 func (t *transport) bound(parent context.Context, claim Claim) (context.Context, context.CancelFunc) {
 	ctx, cancel := t.untilEnd(parent, claim)
 	expiry := claim.Expiry()
@@ -143,8 +145,8 @@ func (t *transport) untilEnd(parent context.Context, claim Claim) (context.Conte
 	}
 }
 
-// bounded returns body, ending the request's context when it has been read or closed, and not before. The body of an
-// upgraded connection stays one.
+// bounded returns body, ending the request's context when it has been read or closed, and not
+// before. The body of an upgraded connection stays one.
 func bounded(body io.ReadCloser, done context.CancelFunc) io.ReadCloser {
 	b := &boundedBody{ReadCloser: body, done: done}
 	if stream, ok := body.(io.ReadWriteCloser); ok {

@@ -39,8 +39,8 @@ type LastWrite struct {
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// ParseWrites reads what the holder of a term has left, as [Writes.Annotation] wrote it, and reports
-// whether that proves anything: it does not if it is of another term or cannot be read.
+// ParseWrites reads what the holder of a term has left, as [Writes.Annotation] wrote it, and
+// reports whether that proves anything: it does not if it is of another term or cannot be read.
 func ParseWrites(text string, term int32) (Writes, bool) {
 	var w Writes
 	if err := json.Unmarshal([]byte(text), &w); err != nil || w.Term != term {

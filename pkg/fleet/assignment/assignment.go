@@ -218,9 +218,9 @@ func Afresh(fleet string, plan shard.Plan, members []string) (Assignment, error)
 	return Of(plan, election.RosterFrom(fleet, leases, time.Minute, at), nil, nil, Assignment{})
 }
 
-// KeepHomes returns the plan with the holders of those shards of a ring as their homes that have none
-// yet. Without homes, the consistent hashing moves some shards that a change of the others does not
-// concern. holder may return the empty string.
+// KeepHomes returns the plan with the holders of those shards of a ring as their homes that have
+// none yet. Without homes, the consistent hashing moves some shards that a change of the others
+// does not concern. holder may return the empty string.
 func KeepHomes(plan shard.Plan, ring string, holder func(shard.ID) string) shard.Plan {
 	return plan.WithShards(func(s *shard.Shard) {
 		if s.ID.Ring == ring && s.PreferredMember() == "" {

@@ -41,9 +41,9 @@ func (a aptness) apt(m election.Member) bool {
 	return apt
 }
 
-// serversOf returns the names of those members that serve the ring, as [leaseapi.ServersOf] does, and can run
-// all that they know of it, see [skew.Known.Apt]. Where there are none, the others serve it, without
-// what they cannot run: that the rest runs is worth more.
+// serversOf returns the names of those members that serve the ring, as [leaseapi.ServersOf] does,
+// and can run all that they know of it, see [skew.Known.Apt]. Where there are none, the others
+// serve it, without what they cannot run: that the rest runs is worth more.
 func serversOf(members []election.Member, ring shard.Ring) []string {
 	a := aptness{ring, map[string]bool{}}
 	apt := slices.DeleteFunc(slices.Clone(members), func(m election.Member) bool { return !a.apt(m) })
@@ -53,7 +53,8 @@ func serversOf(members []election.Member, ring shard.Ring) []string {
 	return leaseapi.ServersOf(members, ring.Name)
 }
 
-// lackingOf returns, for each group of the ring, the members whose build does not have all of its controllers.
+// lackingOf returns, for each group of the ring, the members whose build does not have all of its
+// controllers.
 func lackingOf(members []election.Member, ring shard.Ring) map[shard.ID][]string {
 	if ring.Scope != shard.ScopeCluster {
 		return nil

@@ -55,15 +55,15 @@ const (
 	// RingsAnnotation lists the rings that a member serves, comma separated; it is missing where it
 	// serves all.
 	RingsAnnotation = "flotilla.dev/rings"
-	// LeaderLocksAnnotation lists the foreign Leases that a member waits for, comma separated; it is
-	// missing where it waits for none. Members that differ are a mistake of whoever set them up.
+	// LeaderLocksAnnotation lists the foreign Leases that a member waits for, comma separated; it
+	// is missing where it waits for none. Members that differ are a mistake of whoever set them up.
 	LeaderLocksAnnotation = "flotilla.dev/leader-locks"
 	// NodeAnnotation and ZoneAnnotation say where a member runs; they are missing where it does not
 	// know.
 	NodeAnnotation = "flotilla.dev/node"
 	ZoneAnnotation = "flotilla.dev/zone"
-	// DrainAnnotation is set by an operator: whatever its value, the member gets no shards and hands
-	// over those that it has. It stays until an operator removes it, also when the member is
+	// DrainAnnotation is set by an operator: whatever its value, the member gets no shards and
+	// hands over those that it has. It stays until an operator removes it, also when the member is
 	// restarted.
 	DrainAnnotation = "flotilla.dev/drain"
 	// RefusedAnnotation says which plan generation a member refuses, and why.
@@ -98,7 +98,7 @@ const (
 	// keeps it up to date.
 	LastGoodAnnotation = "flotilla.dev/last-good-plan"
 	// StopAnnotation is set by an operator and stops the fleet, see [Stop]: every member releases
-	// its shards and runs nothing, and the last one releases the leader locks. It stays until an operator
-	// removes it.
+	// its shards and runs nothing, and the last one releases the leader locks. It stays until an
+	// operator removes it.
 	StopAnnotation = "flotilla.dev/stop"
 )

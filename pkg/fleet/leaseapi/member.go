@@ -99,8 +99,9 @@ func IsDrained(m election.Member) bool {
 	return m.Annotations[DrainAnnotation] != "" && !faults.DrainIgnored
 }
 
-// ServersOf returns the names of those members that serve the ring, sorted. Drained members are among
-// them only where all are drained: that a shard has an owner is worth more than what was asked for.
+// ServersOf returns the names of those members that serve the ring, sorted. Drained members are
+// among them only where all are drained: that a shard has an owner is worth more than what was
+// asked for.
 func ServersOf(members []election.Member, ring string) []string {
 	var names, drained []string
 	for _, m := range members {

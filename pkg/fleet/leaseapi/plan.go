@@ -36,10 +36,10 @@ func PlanOn(lease *coordinationv1.Lease) (shard.Plan, error) {
 	return plan, nil
 }
 
-// WithPlan returns a copy of the plan's Lease, or a new one if it is nil, that has the plan. Written
-// with an update, it is refused by the API server if somebody else has written meanwhile. Where the
-// Lease does not keep the last good plan, that is this one, by the word of whoever writes it: what is
-// there may be what all members refuse.
+// WithPlan returns a copy of the plan's Lease, or a new one if it is nil, that has the plan.
+// Written with an update, it is refused by the API server if somebody else has written meanwhile.
+// Where the Lease does not keep the last good plan, that is this one, by the word of whoever writes
+// it: what is there may be what all members refuse.
 func WithPlan(fleet string, lease *coordinationv1.Lease, plan shard.Plan) (*coordinationv1.Lease, error) {
 	if err := plan.Validate(); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
@@ -114,8 +114,8 @@ func documentOf(plan shard.Plan) (string, error) {
 	return packed, nil
 }
 
-// Fit makes the annotations of the plan's Lease small enough for the API server, by leaving out what
-// can best be spared.
+// Fit makes the annotations of the plan's Lease small enough for the API server, by leaving out
+// what can best be spared.
 func Fit(annotations map[string]string) error {
 	for _, spare := range []func(over int){
 		func(int) { delete(annotations, lastApplied) },

@@ -29,9 +29,9 @@ func ShardOn(fleet string, o election.Observation) (shard.ID, bool) {
 	return id, o.Labels[FleetLabel] == fleet && id.Ring != "" && ShardLease(fleet, id) == o.Name
 }
 
-// IsShard reports whether a Lease is that of a shard of the fleet: by its labels, or, should somebody
-// have stripped them, because a member of the fleet holds it. get returns the Lease of a name, or one
-// that does not exist.
+// IsShard reports whether a Lease is that of a shard of the fleet: by its labels, or, should
+// somebody have stripped them, because a member of the fleet holds it. get returns the Lease of a
+// name, or one that does not exist.
 func IsShard(fleet string, o election.Observation, get func(lease string) election.Observation) bool {
 	if of, labelled := o.Labels[FleetLabel]; labelled {
 		return of == fleet && o.Labels[RingLabel] != ""

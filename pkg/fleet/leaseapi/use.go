@@ -80,8 +80,8 @@ func UseOn(lease election.Observation) (u Use, published bool) {
 	return u, true
 }
 
-// MayMoveShards reports whether a change of a Lease may move a shard: neither a renewal does, nor what a
-// member says of its use, which changes every time.
+// MayMoveShards reports whether a change of a Lease may move a shard: neither a renewal does, nor
+// what a member says of its use, which changes every time.
 func MayMoveShards(before, after election.Observation) bool {
 	if !election.IsMore(before, after) {
 		return false

@@ -10,7 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// noNamespaces is the census of a shard without namespaces, on its Lease: an empty annotation would be none at all.
+// noNamespaces is the census of a shard without namespaces, on its Lease: an empty annotation would
+// be none at all.
 const noNamespaces = "none"
 
 // CensusText returns the census of a shard as it stands on its Lease.
@@ -21,7 +22,8 @@ func CensusText(census shard.Census) string {
 	return census.String()
 }
 
-// CensusOn returns what the shard's holder has published on its Lease, and whether it has published anything that can be read.
+// CensusOn returns what the shard's holder has published on its Lease, and whether it has published
+// anything that can be read.
 func CensusOn(lease election.Observation) (census shard.Census, published bool) {
 	text := lease.Annotations[CensusAnnotation]
 	if text == noNamespaces {

@@ -125,7 +125,7 @@ func patch(e auditv1.Event) (kind string, body []byte, err error) {
 	return kind, body, err
 }
 
-// builtIn tells whether a group's types are compiled into the API server.
+// builtIn reports whether a group's types are compiled into the API server.
 func builtIn(group string) bool {
 	return slices.ContainsFunc(scheme.Scheme.PrioritizedVersionsAllGroups(), func(gv schema.GroupVersion) bool { return gv.Group == group })
 }

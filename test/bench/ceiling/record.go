@@ -180,8 +180,8 @@ func dryRun(e auditv1.Event) bool {
 	return e.RequestObject != nil && strings.HasPrefix(e.Verb, "delete") && bytes.Contains(e.RequestObject.Raw, []byte(`"dryRun":`))
 }
 
-// insists tells whether a resource refuses updates without a resourceVersion: custom resources, and those whose strategy has
-// no unconditional updates.
+// insists reports whether a resource refuses updates without a resourceVersion: custom resources,
+// and those whose strategy has no unconditional updates.
 func insists(ref auditv1.ObjectReference) bool {
 	switch ref.APIGroup {
 	case "", "apps", "batch", "autoscaling", "events.k8s.io":

@@ -155,7 +155,7 @@ func (t *tracker) wrote(key string, d *appsv1.Deployment) {
 	t.check(key)
 }
 
-// check tells whether the Deployment has caught up with what was written.
+// check reports whether the Deployment has caught up with what was written.
 func (t *tracker) check(key string) {
 	w, waiting := t.pending[key]
 	if d, known := t.deployments[key]; waiting && known && w.generation > 0 && caughtUp(&d, w.generation) {
@@ -164,7 +164,8 @@ func (t *tracker) check(key string) {
 	}
 }
 
-// caughtUp tells whether a Deployment is as it was wanted at a generation: all pods of the new template, and no others.
+// caughtUp reports whether a Deployment is as it was wanted at a generation: all pods of the new
+// template, and no others.
 func caughtUp(d *appsv1.Deployment, generation int64) bool {
 	s := d.Status
 	want := int32(1)

@@ -67,7 +67,7 @@ func (b Block) Language() string {
 	return language
 }
 
-// Runs tells whether tests are to run the block.
+// Runs reports whether tests are to run the block.
 func (b Block) Runs() bool { return b.Info == "sh" }
 
 // Kubeadm returns the name by which test/kubeadm runs the block on a real cluster, empty for a block that it does not name.
@@ -128,7 +128,8 @@ func Parse(path, text string) (Page, error) {
 	return p, nil
 }
 
-// followsFence tells whether the next line that is not blank opens a fence: then the paragraph above belongs to it.
+// followsFence reports whether the next line that is not blank opens a fence: then the paragraph
+// above belongs to it.
 func followsFence(text string, blank int) bool {
 	for _, line := range strings.Split(text, "\n")[blank:] {
 		if strings.TrimSpace(line) != "" {

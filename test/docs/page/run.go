@@ -24,12 +24,12 @@ func Run() []Part {
 	}
 }
 
-// Has tells whether the block belongs to the part.
+// Has reports whether the block belongs to the part.
 func (p Part) Has(b Block) bool {
 	return b.Page == p.Page && (p.Section == "" || p.Section == b.Section)
 }
 
-// IsRun tells whether the block belongs to any part of Run.
+// IsRun reports whether the block belongs to any part of Run.
 func IsRun(b Block) bool {
 	for _, part := range Run() {
 		if part.Has(b) {

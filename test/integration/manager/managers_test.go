@@ -58,8 +58,8 @@ func TestTwoManagersOfAShardDoNotClash(t *testing.T) {
 	}
 }
 
-// TestManagersShareARESTMapper holds that the shards of a controller do not discover one by one, and
-// that what they share outlives them. Two fleets, each with a limit of its own, share nothing.
+// TestManagersShareARESTMapper holds that the shards of a controller do not discover one by one,
+// and that what they share outlives them. Two fleets, each with a limit of its own, share nothing.
 func TestManagersShareARESTMapper(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
