@@ -119,7 +119,7 @@ func (f *finder) moving(id shard.ID, o election.Observation) {
 // blockedBy tells of held Leases that cover what a shard of the plan runs.
 func (f *finder) blockedBy(id shard.ID, o election.Observation, blocking []election.Observation) {
 	for _, b := range blocking {
-		if f.r.says(b, leaseapi.RunningAnnotation) {
+		if f.r.IsHeld(b) && leaseapi.SaysRunning(b) {
 			continue // two holders
 		}
 		f.add(Warning, OlderClaim, AboutShard, id.String(), Stamp(b.AcquireTime), "shard %s runs at %s, and Lease %s, which is not in the plan and covers some of it, is held by %s: once shard %s changes hands, it waits for that", id, holderText(o), b.Name, holderText(b), id)
@@ -143,7 +143,7 @@ func (f *finder) claims() {
 			f.add(Warning, LeaseNonsense, AboutLease, o.Name, nil, "Lease %s, held by %s: %s", o.Name, holderText(o), o.Problem)
 		}
 		f.holder(o)
-		if r.says(o, leaseapi.RunningAnnotation) {
+		if r.IsHeld(o) && leaseapi.SaysRunning(o) {
 			running = append(running, o)
 			e, legible := extentOf(o)
 			extents = append(extents, covered{e, legible})

@@ -2,7 +2,6 @@ package status
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -172,11 +171,6 @@ func (r *Reading) ShardLease(id shard.ID) election.Observation {
 
 // IsHeld reports whether a Lease has a holder that is not silent.
 func (r *Reading) IsHeld(o election.Observation) bool { return o.IsHeld(r.AsOf, 0) }
-
-// says reports whether the Lease is held, and the annotation has the present term.
-func (r *Reading) says(o election.Observation, annotation string) bool {
-	return r.IsHeld(o) && o.Annotations[annotation] == strconv.Itoa(int(o.Transitions))
-}
 
 // Older returns the held Leases of shards that are not in the plan, by name: those of older plan generations.
 func (r *Reading) Older() []election.Observation {

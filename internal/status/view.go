@@ -237,7 +237,7 @@ func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardVie
 // StateOf returns the state of the shard whose Lease is o; older tells whether a held Lease of an older generation covers some of it.
 func StateOf(r *Reading, o election.Observation, older bool) State {
 	switch held := r.IsHeld(o); {
-	case r.says(o, leaseapi.RunningAnnotation):
+	case held && leaseapi.SaysRunning(o):
 		return StateRunning
 	case held && older, r.isPrepared(o):
 		return StateWaiting
@@ -256,7 +256,9 @@ func StateOf(r *Reading, o election.Observation, older bool) State {
 
 // isPrepared reports whether the holder of a shard that waits for older ones has prepared
 // everything.
-func (r *Reading) isPrepared(o election.Observation) bool { return r.says(o, leaseapi.ReadyAnnotation) }
+func (r *Reading) isPrepared(o election.Observation) bool {
+	return r.IsHeld(o) && leaseapi.SaysReady(o)
+}
 
 // ClaimOf returns what a Lease says of its holder.
 func ClaimOf(r *Reading, o election.Observation) Claim {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -234,7 +233,7 @@ func (r *shardRunner) within(ctx context.Context, step func(context.Context) err
 
 // isReady reports whether the holder of a Lease has everything prepared, or runs.
 func (m *Member) isReady(o election.Observation, now time.Time) bool {
-	return m.isHeld(o, now) && (o.Annotations[leaseapi.ReadyAnnotation] == strconv.Itoa(int(o.Transitions)) || leaseapi.SaysRunning(o))
+	return m.isHeld(o, now) && (leaseapi.SaysReady(o) || leaseapi.SaysRunning(o))
 }
 
 func names(leases []election.Observation) []string {

@@ -18,9 +18,16 @@ func ShardLabels(fleet string, id shard.ID) map[string]string {
 	return map[string]string{FleetLabel: fleet, RingLabel: id.Ring, ShardLabel: id.Name}
 }
 
-// SaysRunning reports whether the holder of a Lease has said that it runs the shard.
-func SaysRunning(o election.Observation) bool {
-	return o.Annotations[RunningAnnotation] == strconv.Itoa(int(o.Transitions))
+// SaysRunning reports whether the holder of a Lease has said, in its present term, that it runs the
+// shard.
+func SaysRunning(o election.Observation) bool { return saysIn(o, RunningAnnotation) }
+
+// SaysReady reports whether the holder of a Lease has said, in its present term, that everything is
+// prepared and that it waits for its shard's predecessors.
+func SaysReady(o election.Observation) bool { return saysIn(o, ReadyAnnotation) }
+
+func saysIn(o election.Observation, annotation string) bool {
+	return o.Annotations[annotation] == strconv.Itoa(int(o.Transitions))
 }
 
 // ShardOn returns the shard that a Lease is for, by its labels, if its name fits them.
