@@ -61,7 +61,7 @@ type seen struct {
 var seenByTests = []seen{
 	{"release_before_stop", "pkg/election", "TestOneHolderUnderRandomFaults", `released at .* while its work ran`},
 	{"lost_lease_ignored", "pkg/election", "TestRenewDeadlineEndsClaim", `\d a stuck 8 \(renew-deadline\) since 5s`},
-	{"fence_off", "pkg/election", "TestFenceRefusesAfterClaim|TestFenceWithoutElection", `PUT was sent`},
+	{"fence_off", "pkg/election/fence", "TestFenceRefusesAfterClaim|TestFenceWithoutElection", `PUT was sent`},
 	{"aptness_ignored", "pkg/fleet", "TestWhoGetsWhat", `ring cluster has the members \[a b c\], want \[b\]`},
 	{"lacking_owner", "pkg/fleet", "TestWhoGetsWhat", `group old goes to "b", want one of \[a\]`},
 	{"look_hasty", "pkg/fleet", "TestLookIsNotBeforeTheClaim", `began namespaces/00 while x_\S+ worked on namespaces/elsewhere`},

@@ -27,7 +27,7 @@ type Assignment struct {
 
 // ofRing is the part of one ring.
 type ofRing struct {
-	// members count for the ring, known are all that it has had of late, sorted.
+	// members count for the ring, known are all that it has had lately, sorted.
 	members, known []string
 	// tried are the members that are of the version of the plan's canary.
 	tried []string
