@@ -178,12 +178,8 @@ func (watched) Ready() error { return nil }
 // Assignment implements page.Source.
 func (s watched) Assignment() assignment.Assignment {
 	leases, now := s.Observed()
-	r := status.Observed(s.fleet, leases, now)
-	wanted, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
-	if r.Fault != nil || err != nil {
-		return assignment.Assignment{}
-	}
-	return wanted
+	assigned, _ := status.Observed(s.fleet, leases, now).Assignment() // the zero one where there is none
+	return assigned
 }
 
 // Journal implements page.Source.

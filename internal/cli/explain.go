@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -66,7 +65,7 @@ func Explain(r *status.Reading, namespace string) (Explanation, error) {
 	}
 	hash := shard.Hash(namespace)
 	e := Explanation{Namespace: namespace, Hash: fmt.Sprintf("0x%016x", hash), Generation: r.Plan.Generation, Warnings: status.Warnings(r), now: r.Now}
-	assignment, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
+	assigned, err := r.Assignment()
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -87,7 +86,7 @@ func Explain(r *status.Reading, namespace string) (Explanation, error) {
 		case s.Pin != "":
 			v.OwnerBy = byPin
 		case s.Home == "":
-			v.Owner, v.OwnerBy = assignment.Owner(s.ID), byComputing
+			v.Owner, v.OwnerBy = assigned.Owner(s.ID), byComputing
 		}
 		for _, o := range blocking {
 			v.Older = append(v.Older, status.OlderView{Lease: o.Name, Range: o.Annotations[leaseapi.RangeAnnotation], Generation: o.Annotations[leaseapi.GenerationAnnotation], Claim: status.ClaimOf(r, o)})

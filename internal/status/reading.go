@@ -44,7 +44,8 @@ type Reading struct {
 	lastRenewal    time.Time
 	judgedByStamps bool
 	stands         standing
-	owners         *assignment.Assignment
+	assigned       assignment.Assignment
+	unassigned     error  // why nothing is assigned
 	digest         string // of Plan; computing it takes long
 }
 
@@ -108,21 +109,18 @@ func (r *Reading) complete() {
 	r.Known = leaseapi.KnownMembers(r.Fleet, r.sorted)
 	r.leaderLock = r.WaitsFor()
 	r.stop = r.Stop()
-	r.owners = nil
+	r.assigned, r.unassigned = assignment.Assignment{}, r.Fault
 	if r.Fault == nil {
-		if assignment, err := assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{}); err == nil {
-			r.owners = &assignment
-		}
+		r.assigned, r.unassigned = assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
 	}
 }
 
+// Assignment returns which member should own which shard, as the members compute it; the zero one, by
+// which nobody should own any, with an error where there is no plan that can be read and placed.
+func (r *Reading) Assignment() (assignment.Assignment, error) { return r.assigned, r.unassigned }
+
 // owner returns the member that the members want for a shard, as computed here; empty if there is none.
-func (r *Reading) owner(id shard.ID) string {
-	if r.owners == nil {
-		return ""
-	}
-	return r.owners.Owner(id)
-}
+func (r *Reading) owner(id shard.ID) string { return r.assigned.Owner(id) }
 
 // Leases returns the fleet's Leases, sorted by name. The slice must not be changed.
 func (r *Reading) Leases() []election.Observation { return r.sorted }
@@ -223,10 +221,7 @@ func (r *Reading) Stayers(ring shard.Ring) []string {
 // whose holders have not said yet what they weigh.
 func (r *Reading) Weights(ring shard.Ring) (leaseapi.Weights, []shard.ID) {
 	weights, complete := leaseapi.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
-		if r.owners == nil {
-			return ""
-		}
-		return r.owners.Carrier(r.Plan, id)
+		return r.assigned.Carrier(r.Plan, id)
 	})
 	if complete {
 		return weights, nil
@@ -244,8 +239,8 @@ func (r *Reading) Weights(ring shard.Ring) (leaseapi.Weights, []shard.ID) {
 // has it among them.
 func (r *Reading) WeightsAmong(ring shard.Ring, members []string) leaseapi.Weights {
 	weights, _ := leaseapi.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
-		if r.owners != nil && slices.Contains(members, r.owners.Carrier(r.Plan, id)) {
-			return r.owners.Carrier(r.Plan, id)
+		if carrier := r.assigned.Carrier(r.Plan, id); slices.Contains(members, carrier) {
+			return carrier
 		}
 		homes, _ := r.Plan.HomesOf(id.Ring, members)
 		member, _ := homes.Owner(id)

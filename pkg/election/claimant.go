@@ -132,7 +132,7 @@ func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 }
 
 // SetDesired sets the state to reach from now on. It returns at once; events tell what comes of it.
-// A drain that has begun is carried through, and Held then acquires anew.
+// A drain that has begun is carried through, and Held then acquires again.
 func (c *Claimant) SetDesired(desired Desired) {
 	c.mu.Lock()
 	// A member says so of every shard of others, a thousand at a time.

@@ -205,6 +205,11 @@ func (m *Member) holders(plan *inForce, now time.Time) (holders, named map[shard
 	return holders, named
 }
 
+// isShard reports whether a Lease is that of a shard of the fleet.
+func (m *Member) isShard(o election.Observation) bool {
+	return leaseapi.IsShard(m.config.Fleet, o, m.observer.Get)
+}
+
 // isHeld reports whether a Lease has a holder and has not expired.
 func (m *Member) isHeld(lease election.Observation, now time.Time) bool {
 	return lease.IsHeld(now, m.config.Timing.LeaseDuration)

@@ -146,7 +146,7 @@ func (r *shardRunner) waitForRelease(ctx context.Context, rivals []election.Obse
 	// A renewal lets a rival go on: that is seen when it would have expired. A hundred shards of a
 	// member may wait, while a thousand are on their way: what others do wakes nobody.
 	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
-		if m.isMemberLease(after.Name) {
+		if _, member := leaseapi.MemberOn(m.config.Fleet, after); member {
 			return before.Exists != after.Exists || before.Annotations[election.EndedAnnotation] != after.Annotations[election.EndedAnnotation]
 		}
 		return slices.Contains(names, after.Name) && leaseapi.MayMoveShards(before, after)

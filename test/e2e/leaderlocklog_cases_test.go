@@ -124,39 +124,27 @@ func TestLeaderLockLogMoves(t *testing.T) {
 // command, nor where nobody comes after.
 func TestLeaderLockLogStopped(t *testing.T) {
 	at := func(ms int) time.Time { return time.Date(2026, 1, 1, 0, 0, 0, ms*int(time.Millisecond), time.UTC) }
+	twice := func(s *scene) {
+		s.write("stock-2", 270, 51)
+		s.lease("stock-2", "", 300, 60)
+		s.lease("flotilla", "flotilla_fleet", 310, 70)
+		s.lease("flotilla", "", 400, 80)
+		s.lease("stock-3", "vm_3", 420, 90)
+		s.write("stock-3", 430, 91)
+	}
 	for name, tc := range map[string]struct {
 		given       int
 		plant       func(*scene)
 		freed, lead time.Duration
 		wrote       time.Duration // after the release; 0 for an error
 	}{
-		"the replica after it": {given: 150, plant: func(s *scene) { s.write("stock-2", 270, 51) }, freed: 52, lead: 50, wrote: 70},
-		"not that of a later stop": {
-			given: 150, freed: 52, lead: 50, wrote: 70,
-			plant: func(s *scene) {
-				s.write("stock-2", 270, 51)
-				s.lease("stock-2", "", 300, 60)
-				s.lease("flotilla", "flotilla_fleet", 310, 70)
-				s.lease("flotilla", "", 400, 80)
-				s.lease("stock-3", "vm_3", 420, 90)
-				s.write("stock-3", 430, 91)
-			},
-		},
-		"the later stop": {
-			given: 350, freed: 52, lead: 20, wrote: 30,
-			plant: func(s *scene) {
-				s.write("stock-2", 270, 51)
-				s.lease("stock-2", "", 300, 60)
-				s.lease("flotilla", "flotilla_fleet", 310, 70)
-				s.lease("flotilla", "", 400, 80)
-				s.lease("stock-3", "vm_3", 420, 90)
-				s.write("stock-3", 430, 91)
-			},
-		},
-		"stock led then":       {given: 90, plant: func(s *scene) { s.write("flotilla", 130, 31) }},
-		"nobody led then":      {given: 105, plant: func(s *scene) { s.write("stock-2", 270, 51) }},
-		"it goes on":           {given: 260, plant: func(s *scene) { s.lease("flotilla", "flotilla_fleet", 300, 60) }},
-		"stock writes nothing": {given: 150, plant: func(*scene) {}},
+		"the replica after it":     {given: 150, plant: func(s *scene) { s.write("stock-2", 270, 51) }, freed: 52, lead: 50, wrote: 70},
+		"not that of a later stop": {given: 150, plant: twice, freed: 52, lead: 50, wrote: 70},
+		"the later stop":           {given: 350, plant: twice, freed: 52, lead: 20, wrote: 30},
+		"stock led then":           {given: 90, plant: func(s *scene) { s.write("flotilla", 130, 31) }},
+		"nobody led then":          {given: 105, plant: func(s *scene) { s.write("stock-2", 270, 51) }},
+		"it goes on":               {given: 260, plant: func(s *scene) { s.lease("flotilla", "flotilla_fleet", 300, 60) }},
+		"stock writes nothing":     {given: 150, plant: func(*scene) {}},
 		"the Lease was not freed": {given: 1400, plant: func(s *scene) {
 			s.lease("flotilla", "flotilla_fleet", 1350, 60)
 			s.lease("stock-3", "vm_3", 2500, 70)

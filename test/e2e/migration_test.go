@@ -206,7 +206,7 @@ func (m *migration) wayIn(t *testing.T) int {
 	return mostRaces
 }
 
-// stopStockLeader ends the stock replica that leads as a kubelet does, and tells whether the fleet
+// stopStockLeader ends the stock replica that leads as a kubelet does, and reports whether the fleet
 // has the leader lock now. If another stock replica has, a new standby has taken the place of the
 // one that was ended.
 func (m *migration) stopStockLeader(t *testing.T) bool {

@@ -174,7 +174,7 @@ func (p *process) touch(thawed bool) {
 	}
 }
 
-// wasSuspended reports whether the process is suspended, or was of late.
+// wasSuspended reports whether the process is suspended, or was recently.
 func (p *process) wasSuspended() bool {
 	closed := p.barrier.isClosed()
 	p.mu.Lock()

@@ -129,7 +129,7 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 	return f
 }
 
-// reassign has the member assign anew by the Leases as they are.
+// reassign has the member assign the shards again, by the Leases as they are.
 func (f *fakeMember) reassign(t testing.TB) {
 	t.Helper()
 	holders := map[shard.ID]string{}
