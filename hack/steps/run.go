@@ -49,6 +49,8 @@ type result struct {
 	// why it was skipped or not even run.
 	why  string
 	took time.Duration
+	// cpu is the processor time of its commands and of what they started and waited for.
+	cpu time.Duration
 	// skips are the tests that were skipped, and why.
 	skips []skip
 	// tests are those that ran, the slowest first and no more than anybody wants to know of.
@@ -198,7 +200,7 @@ func (r runner) one(ctx context.Context, s step) result {
 	}
 	began := r.now()
 	seen, err := r.logged(ctx, s)
-	result := result{step: s.name, state: passed, took: r.now().Sub(began), skips: seen.skips, tests: seen.slowest}
+	result := result{step: s.name, state: passed, took: r.now().Sub(began), cpu: seen.cpu, skips: seen.skips, tests: seen.slowest}
 	if err != nil {
 		result.state, result.why = failed, err.Error()
 	}
@@ -277,13 +279,23 @@ func (r runner) command(ctx context.Context, c command, log io.Writer) (seen, er
 	process.Stderr = both
 	if !c.tests {
 		process.Stdout = both
-		return seen{}, named(c, process.Run())
+		err := process.Run()
+		return seen{cpu: cpu(process)}, named(c, err)
 	}
 	tests := newTests(r.screen, log)
 	process.Stdout = tests
 	err := process.Run()
 	tests.close()
+	tests.cpu = cpu(process)
 	return tests.seen, named(c, err)
+}
+
+// cpu is 0 for a process that did not start.
+func cpu(process *exec.Cmd) time.Duration {
+	if process.ProcessState == nil {
+		return 0
+	}
+	return process.ProcessState.UserTime() + process.ProcessState.SystemTime()
 }
 
 func named(c command, err error) error {

@@ -80,11 +80,11 @@ func TestFailedAndSkippedSteps(t *testing.T) {
 	if table(&text, "set", results, 2*time.Second) {
 		t.Error("a set with a failed step is well")
 	}
-	want := `STEP  RESULT   TIME  
-good  passed   1 s   
-bad   FAILED   1 s   _output/steps/bad.log: sh: exit status 3
-race  SKIPPED  0 s   no C compiler
-==> set: 1 passed, 1 FAILED, 1 SKIPPED in 2 s
+	want := `STEP  RESULT   TIME  CPU  
+good  passed   1 s   0 s  
+bad   FAILED   1 s   0 s  _output/steps/bad.log: sh: exit status 3
+race  SKIPPED  0 s   0 s  no C compiler
+==> set: 1 passed, 1 FAILED, 1 SKIPPED in 2 s, with 0 s of the processor
 `
 	if text.String() != want {
 		t.Errorf("the table is\n%swant\n%s", text.String(), want)
@@ -100,6 +100,20 @@ race  SKIPPED  0 s   no C compiler
 	log, err := os.ReadFile(filepath.Join(r.root, logs, "bad.log"))
 	if err != nil || !strings.Contains(string(log), "some output") {
 		t.Errorf("the log: %q, %v", log, err)
+	}
+}
+
+// TestProcessorTime: it includes that of processes that a step's commands start, and adds up.
+func TestProcessorTime(t *testing.T) {
+	r, _ := plant(t)
+	busy := run("sh", "-c", "sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done'; true")
+	idle := run("true")
+	results := r.run(t.Context(), []step{
+		{name: "idle", commands: []command{idle}},
+		{name: "busy", commands: []command{busy, idle}},
+	}, nil)
+	if least := 10 * time.Millisecond; results[1].cpu < results[0].cpu+least {
+		t.Errorf("a loop has used %v, nothing %v: want %v more", results[1].cpu, results[0].cpu, least)
 	}
 }
 

@@ -11,18 +11,20 @@ import (
 	"time"
 )
 
-// table writes steps, times and results, the slowest tests, what was skipped last, and returns whether all is well.
+// table writes steps, times, processor times and results, the slowest tests, what was skipped last, and returns whether all is well.
 func table(w io.Writer, name string, results []result, total time.Duration) bool {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "STEP\tRESULT\tTIME\t")
+	fmt.Fprintln(t, "STEP\tRESULT\tTIME\tCPU\t")
 	counts := map[state]int{}
+	var cpu time.Duration
 	for _, r := range slices.Concat(of(results, passed), of(results, failed), of(results, skipped)) {
 		note := r.why
 		if r.state == failed {
 			note = strings.TrimSuffix(filepath.Join(logs, r.step+".log")+": "+r.why, ": ")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.step, r.state, clock(r.took), note)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.step, r.state, clock(r.took), clock(r.cpu), note)
 		counts[r.state]++
+		cpu += r.cpu
 	}
 	_ = t.Flush()
 	slow(w, results)
@@ -33,7 +35,7 @@ func table(w io.Writer, name string, results []result, total time.Duration) bool
 			summary += fmt.Sprintf(", %d %s", counts[s], s)
 		}
 	}
-	fmt.Fprintf(w, "==> %s: %s in %s\n", name, summary, clock(total))
+	fmt.Fprintf(w, "==> %s: %s in %s, with %s of the processor\n", name, summary, clock(total), clock(cpu))
 	return counts[failed] == 0
 }
 

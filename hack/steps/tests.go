@@ -33,14 +33,16 @@ type timed struct {
 // mostTimed is how many of the slowest tests the table has.
 const mostTimed = 10
 
-// seen is what the events of `go test` say of tests.
+// seen is what is known of commands that have ended, and of their tests by the events of `go test`.
 type seen struct {
+	cpu   time.Duration
 	skips []skip
 	// slowest are at most mostTimed tests, the slowest first.
 	slowest []timed
 }
 
 func (s *seen) add(other seen) {
+	s.cpu += other.cpu
 	s.skips = append(s.skips, other.skips...)
 	s.slowest = slowest(append(s.slowest, other.slowest...))
 }
