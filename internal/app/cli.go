@@ -1,8 +1,10 @@
 package app
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +20,33 @@ func newOperatorCommands() []*cobra.Command {
 		command.PersistentPreRunE = func(*cobra.Command, []string) error { return nil }
 	}
 	return commands
+}
+
+// further is the part of the help text that lists every command below the root and what it does,
+// since upstream's usage has flags only.
+func further(root *cobra.Command) string {
+	var b strings.Builder
+	b.WriteString("\n\nFurther commands:\n")
+	table := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	var list func(*cobra.Command)
+	list = func(parent *cobra.Command) {
+		for _, c := range parent.Commands() {
+			switch {
+			case !c.IsAvailableCommand() || c.Name() == "completion":
+			case c.HasAvailableSubCommands():
+				list(c)
+			default:
+				fmt.Fprintf(table, "  %s\t%s\n", c.CommandPath(), strings.ToLower(c.Short[:1])+c.Short[1:])
+			}
+		}
+	}
+	list(root)
+	fmt.Fprintf(table, "  %s completion\tprint a script with which a shell completes all this\n", root.Name())
+	_ = table.Flush()
+	fmt.Fprintf(&b, `
+They read the fleet's Leases with a kubeconfig; see '%[1]s status --help'. Under the name
+kubectl-%[1]s, the binary is a plugin of kubectl: kubectl %[1]s status.`, root.Name())
+	return b.String()
 }
 
 // operatorStatus returns what the process is to end with after a command that has not failed.

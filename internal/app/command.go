@@ -54,26 +54,7 @@ replicas that are all active. Each replica, a member of the fleet, owns some sha
 ranges of namespaces, or groups of cluster-scoped controllers. It watches only their
 objects and hands a shard over without two owners ever writing.
 
-It takes every flag of kube-controller-manager, and a section of its own.
-
-Further commands:
-  flotilla status           show how the fleet is, and what is wrong
-  flotilla events           show what has happened in the fleet of late
-  flotilla top              show what members use: CPU, memory, queues, shards
-  flotilla dashboard        serve the status page on this machine, from the Leases
-  flotilla drain            have a member hand over its shards, and give it no others
-  flotilla undrain          give a drained member shards again
-  flotilla plan show        show the plan in force, and who runs each shard
-  flotilla plan diff        show what an edited plan would change
-  flotilla plan apply       make an edited plan the next generation
-  flotilla plan rebalance   even out what the members carry, now
-  flotilla plan simulate    show what would move with another number of members
-  flotilla explain          show who looks after a namespace or object, or runs a controller
-  flotilla controllers      print every controller and how it is sharded
-  flotilla completion       print a script that has a shell complete all this
-
-They read the fleet's Leases with a kubeconfig; see 'flotilla status --help'. Under the name
-kubectl-flotilla, the binary is a plugin of kubectl: kubectl flotilla status.`,
+It takes every flag of kube-controller-manager, and a section of its own.`,
 		Args: noArguments,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			// As upstream: controllers watch deprecated APIs too.
@@ -98,6 +79,7 @@ kubectl-flotilla, the binary is a plugin of kubectl: kubectl flotilla status.`,
 		sub.SetUsageFunc((&cobra.Command{}).UsageFunc())
 		sub.SetHelpFunc((&cobra.Command{}).HelpFunc())
 	}
+	command.Long += further(command)
 	nameAsCalled(command, os.Args[0])
 	return command, nil
 }
