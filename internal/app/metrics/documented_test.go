@@ -72,14 +72,14 @@ func defined(t *testing.T) map[string]string {
 	}
 	queues.NewGroup("ring", "shard")
 	defer queues.Forget("ring", "shard")
-	requests.Wrap(http.DefaultTransport)
 	maps.Copy(all, seen(t, processText(t)))
 	return all
 }
 
-// processText returns what the process's registry has of the fleet.
+// processText returns what the process's registry has of the fleet, once controllers have a client.
 func processText(t *testing.T) string {
 	t.Helper()
+	requests.Wrap(http.DefaultTransport)
 	answer := httptest.NewRecorder()
 	legacyregistry.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	var ours strings.Builder
