@@ -385,9 +385,10 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 					}
 					late.Shutdown()
 
+					synctest.Wait() // It watches, and is not about to: it will be sent what is deleted.
 					q.absent.Store(true)
-					if err := refresh(); err == nil {
-						t.Error("a cache that holds an object of a resource that is gone was found fresh")
+					if err := refresh(); err == nil || !strings.Contains(err.Error(), berths.GroupResource().String()) {
+						t.Errorf("a cache that holds an object of a resource that is gone: Refresh returned %v; want an error that names it", err)
 					}
 					q.Delete(newBerth(namespace, "one"))
 					synctest.Wait()

@@ -43,22 +43,27 @@ const (
 // another one must be empty. The error says which resource could not be listed, or which cache was
 // not fresh when ctx ended.
 func (f *Factory) Refresh(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var all sync.WaitGroup
-	slots := make(chan struct{}, refreshAtOnce)
+	slots, first := make(chan struct{}, refreshAtOnce), make(chan error, 1)
 	until := f.pool.now()
 	for _, e := range f.filling() {
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			if err := f.refresh(ctx, e, until); err != nil {
-				cancel(err)
+				select {
+				case first <- err:
+				default: // it may have failed because ctx has ended
+				}
+				cancel()
 			}
 		})
 	}
 	all.Wait()
-	return context.Cause(ctx)
+	close(first)
+	return <-first
 }
 
 // refresh returns once the cache of e has seen all changes that were made before until.
