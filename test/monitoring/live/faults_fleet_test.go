@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,8 +43,9 @@ func (w *world) restart(t *testing.T, name string) {
 	w.settle(t)
 }
 
-// heavyNamespaces fills three namespaces whose shards one member holds. Nobody plans by itself here; what ends it is what
-// the runbook says.
+// heavyNamespaces fills three namespaces whose shards one member holds, with twice what there is: so
+// that member has twice the mean of the three at least. Nobody plans by itself here; what ends it is
+// what the runbook says.
 func heavyNamespaces(t *testing.T, w *world) func(*testing.T) {
 	var heavy []string
 	shards := map[string]bool{}
@@ -66,11 +68,20 @@ func heavyNamespaces(t *testing.T, w *world) func(*testing.T) {
 	if len(heavy) < 3 {
 		t.Fatalf("found only %v in shards of %s", heavy, holder)
 	}
+	const objects = `sum(max by (ring, shard) (flotilla_shard_objects{ring="namespaces"}))`
+	samples, err := w.prom.query(t.Context(), objects)
+	if err != nil || len(samples) != 1 {
+		t.Fatalf("%s is %v, error %v; want one sample", objects, samples, err)
+	}
+	there, err := strconv.ParseFloat(samples[0].value(), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range heavy {
 		if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		for i := range 500 {
+		for i := range max(500, int(2*there)/len(heavy)) {
 			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("heavy-%d", i)}}
 			if _, err := w.client.CoreV1().ConfigMaps(name).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
