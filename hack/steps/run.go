@@ -58,9 +58,9 @@ type result struct {
 }
 
 // run runs the steps one after another, with what they need built before the first that needs it,
-// and reports how each ended. Of steps in a row that wait or fit beside one that waits, those that
-// wait run one after another, and the others beside them: what only computes at a low priority.
-// Light steps run where there is time for them.
+// and reports how each ended. Of steps in a row that wait or fit beside one that waits, two of those
+// that wait run at a time, and the others beside them: what only computes at a low priority. Light
+// steps run where there is time for them.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes of building.
@@ -94,36 +94,42 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	return results
 }
 
-// together runs the steps in two lanes: those that wait, and those that compute, each one after
-// another. Whichever lane is free takes the next light step. Without a step that waits, or without
-// others, there is one lane, in the order of the steps.
+// waitingLanes is how many steps that wait run at a time.
+const waitingLanes = 2
+
+// together runs the steps in lanes: two for those that wait, and one for those that compute, each
+// one after another. Whichever lane is free takes the next light step. Without a step that waits, or
+// without others, there is one lane, in the order of the steps.
 func (r runner) together(steps []step, results []result, one func(runner, step) result) {
 	waits, computes := func(s step) bool { return s.waits }, func(s step) bool { return s.computes }
-	if !slices.ContainsFunc(steps, waits) || !slices.ContainsFunc(steps, step.fits) {
+	if !slices.ContainsFunc(steps, waits) || len(steps) == 1 {
 		for i, s := range steps {
 			results[i] = one(r, s)
 		}
 		return
 	}
 	row := &row{steps: steps, taken: make([]bool, len(steps))}
-	var waiting sync.WaitGroup
-	var over atomic.Bool
+	var lanes sync.WaitGroup
+	var waiting atomic.Int32
+	waiting.Store(waitingLanes)
 	silent := r
 	silent.silent = true
-	waiting.Go(func() {
-		defer over.Store(true)
-		for i := row.next(waits); i >= 0; i = row.next(waits) {
-			results[i] = one(silent, steps[i])
-		}
-	})
+	for range waitingLanes {
+		lanes.Go(func() {
+			defer waiting.Add(-1)
+			for i := row.next(waits); i >= 0; i = row.next(waits) {
+				results[i] = one(silent, steps[i])
+			}
+		})
+	}
 	for i := row.next(computes); i >= 0; i = row.next(computes) {
 		s := steps[i]
-		if s.computes && !over.Load() {
+		if s.computes && waiting.Load() > 0 {
 			s = s.low()
 		}
 		results[i] = one(r, s)
 	}
-	waiting.Wait()
+	lanes.Wait()
 }
 
 // row are steps that lanes share. It is safe for concurrent use.

@@ -204,7 +204,7 @@ func TestBesideAStepThatWaits(t *testing.T) {
 	if got["alerts"] != failed || got["sim"] != passed || got["e2e"] != passed || results[0].step != "alerts" {
 		t.Errorf("got %+v", results)
 	}
-	for _, want := range []string{"computes at 19\n", "light at " + string(nice), "other at " + string(nice), "late at " + string(nice), "==> alerts: FAILED"} {
+	for _, want := range []string{"computes at 19\n", "other at " + string(nice), "late at " + string(nice), "==> alerts: FAILED"} {
 		if !strings.Contains(screen.String(), want) {
 			t.Errorf("the screen has no %q:\n%s", want, screen)
 		}
@@ -212,8 +212,10 @@ func TestBesideAStepThatWaits(t *testing.T) {
 	if at := strings.Index(screen.String(), "==> alerts: FAILED"); at > strings.Index(screen.String(), "==> e2e: ") {
 		t.Errorf("another step has not waited:\n%s", screen)
 	}
-	if log, err := os.ReadFile(filepath.Join(r.root, logs, "alerts.log")); err != nil || !strings.Contains(string(log), "waited") {
-		t.Errorf("the log: %q, %v", log, err)
+	for name, want := range map[string]string{"alerts": "waited", "page": "light at " + string(nice)} {
+		if log, err := os.ReadFile(filepath.Join(r.root, logs, name+".log")); err != nil || !strings.Contains(string(log), want) {
+			t.Errorf("the log of %s: %q, %v; want in it %q", name, log, err, want)
+		}
 	}
 	// What it has printed is shown once it has failed, in one piece.
 	if !strings.Contains(screen.String(), "waited\n==> alerts: FAILED") {
@@ -221,20 +223,25 @@ func TestBesideAStepThatWaits(t *testing.T) {
 	}
 }
 
-// TestWaitingOneAfterAnother: steps that wait, wait for each other, wherever in the row they are, and what fits runs beside all of them.
-func TestWaitingOneAfterAnother(t *testing.T) {
+// TestTwoStepsWaitAtATime: a third one that waits begins when one of the two has ended, and what fits
+// runs beside all of them. A step of another kind comes after all of these.
+func TestTwoStepsWaitAtATime(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
 	// What waits for a file that never comes is interrupted.
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
+	// not has a while in which the file would be seen.
+	not := func(file string) string {
+		return fmt.Sprintf("i=0; while [ ! -e %[1]s ] && [ $i -lt 50000 ]; do i=$((i+1)); done; [ ! -e %[1]s ]", file)
+	}
+	until := func(file string) string { return fmt.Sprintf("until [ -e %s ]; do :; done; ", file) }
 	steps := []step{
-		{name: "e2e", waits: true, commands: sh("until [ -e sim ]; do :; done; [ ! -e demo ] && touch e2e")},
-		{name: "sim", computes: true, commands: sh("touch sim; until [ -e integration ]; do :; done")},
-		{name: "integration", waits: true, commands: sh("[ -e e2e ] && touch integration; until [ -e page ]; do :; done; echo waited for page")},
+		{name: "e2e", waits: true, commands: sh("touch e2e; " + until("integration") + not("handbook") + " && touch over")},
+		{name: "sim", computes: true, commands: sh("touch sim; " + until("handbook"))},
+		{name: "integration", waits: true, commands: sh("touch integration; " + until("e2e") + until("sim") + until("over") + until("handbook") + "echo waited")},
 		{name: "page", light: true, commands: sh("touch page")},
-		// It has a while in which the next step would be seen.
-		{name: "handbook", waits: true, commands: sh("i=0; while [ ! -e demo ] && [ $i -lt 50000 ]; do i=$((i+1)); done; [ ! -e demo ]")},
+		{name: "handbook", waits: true, commands: sh("[ -e over ] && touch handbook; " + until("page") + not("demo"))},
 		{name: "demo", commands: sh("touch demo")},
 	}
 	results := r.run(ctx, steps, nil)
@@ -243,7 +250,7 @@ func TestWaitingOneAfterAnother(t *testing.T) {
 			t.Errorf("got %+v, want %s to have passed; the screen:\n%s", result, steps[i].name, screen)
 		}
 	}
-	if strings.Contains(screen.String(), "waited for page") {
+	if strings.Contains(screen.String(), "waited") {
 		t.Errorf("a step that ran beside others and passed shows what it printed:\n%s", screen)
 	}
 }
@@ -254,12 +261,14 @@ func TestLightStepsFillTheFreeLane(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"computing is longer": {
 			{name: "e2e", waits: true, commands: sh("touch e2e")},
+			{name: "integration", waits: true, commands: sh("touch integration; until [ -e page ] && [ -e demo ]; do :; done")},
 			{name: "unit", computes: true, commands: sh("until [ -e page ] && [ -e demo ]; do :; done")},
 			{name: "page", light: true, commands: sh("[ -e e2e ] && touch page")},
 			{name: "demo", light: true, commands: sh("[ -e page ] && touch demo")},
 		},
 		"waiting is longer": {
 			{name: "e2e", waits: true, commands: sh("until [ -e page ] && [ -e demo ]; do :; done")},
+			{name: "integration", waits: true, commands: sh("until [ -e page ] && [ -e demo ]; do :; done")},
 			{name: "page", light: true, commands: sh("[ -e unit ] && touch page")},
 			{name: "demo", light: true, commands: sh("[ -e page ] && touch demo")},
 			{name: "unit", computes: true, commands: sh("touch unit")},

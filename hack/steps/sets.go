@@ -42,11 +42,11 @@ func check() []step {
 }
 
 // test is what a release must not break. What needs a control plane waits for Leases and kubelets
-// most of the time: it runs one step after another, with what only computes beside it, and the
-// light steps where there is time first, the longest of them first.
+// most of the time: two such steps run at a time, with what only computes beside them, and the light
+// steps where there is time, the longest of them first.
 func test() []step {
 	return []step{
-		formatStep, modulesStep, vetStep, e2eStep, integrationStep, lintStep,
+		formatStep, modulesStep, vetStep, e2eStep, integrationStep, examplesStep, cloudStep, lintStep,
 		{
 			name: "unit", what: "tests that need nothing but Go, and 2,000 simulated seeds", long: "4 minutes, less where nothing has changed", computes: true,
 			commands: []command{goTest(append([]string{"-timeout=30m"}, unit...)...)},
@@ -60,7 +60,7 @@ func test() []step {
 			name: "handbook-short", what: "the handbook's installation and quickstart, run by a kubelet of processes", long: "2 minutes", waits: true,
 			needs: []need{needRoots}, tools: plane, member: true, commands: []command{fresh("-timeout=10m", "./test/kubelet"), fresh("-timeout=20m", "./test/docs/run", "-parts=2")},
 		},
-		chartStep, examplesStep, cloudStep,
+		chartStep,
 		{
 			name: "monitoring-short", what: "alerts, runbooks and dashboard, without Prometheus", long: "some seconds", tools: []string{"promexpr"}, computes: true,
 			commands: []command{goTest("-timeout=10m", "-short", "./test/monitoring")},
@@ -94,7 +94,7 @@ func testAll() []step {
 			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "10 minutes", computes: true,
 			commands: []command{goTest("-count=1", "-timeout=60m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
 		},
-		plantedStep, integrationStep, garbageStep, e2eAllStep, plantedLiveStep, minorStep, canaryStep, boundsStep, pageStep, handbookStep, chartStep, examplesStep, cloudStep,
+		plantedStep, garbageStep, integrationStep, e2eAllStep, plantedLiveStep, minorStep, canaryStep, boundsStep, pageStep, handbookStep, chartStep, examplesStep, cloudStep,
 		releaseStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep, kubeadmStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
@@ -120,12 +120,12 @@ var (
 		tools: []string{"staticcheck"}, commands: []command{staticcheck("./...")},
 	}
 	cloudStep = step{
-		name: "cloud-managers", what: "cloud controller managers, stock and fleets, in a cloud that keeps a log: kills, the leader lock, a suspended member", long: "2 minutes",
+		name: "cloud-managers", what: "cloud controller managers, stock and fleets, in a cloud that keeps a log: kills, the leader lock, a suspended member", long: "2 minutes", waits: true,
 		tools: []string{"etcd", "kube-apiserver"}, commands: []command{fresh("-timeout=20m", "./test/cloud")},
 	}
 	examplesStep = step{
 		name: "examples", what: "the examples' modules: vet, staticcheck, and three members of each as processes, one killed, judged by the audit log",
-		long: "2 minutes", tools: append([]string{"staticcheck"}, plane...), member: true,
+		long: "2 minutes", waits: true, tools: append([]string{"staticcheck"}, plane...), member: true,
 		commands: []command{example("client-go", "go", "vet", "./..."), example("client-go", staticcheckBinary, "./..."),
 			example("controller-runtime", "go", "vet", "./..."), example("controller-runtime", staticcheckBinary, "./..."),
 			fresh("-timeout=20m", "./test/examples")},
