@@ -1,33 +1,39 @@
-// Package audit judges a fleet by the API server's audit log: whether every write of a shard's controllers was within
-// the shard's range, and was made by the holder of the shard's Lease. 'flotilla audit' is this package with files and flags; the
-// tests on real control planes ask it the same. It is in pkg, and not internal, for who embeds package fleet with controllers of
-// their own: they have the same question, and pass in who is behind their identities (Options.Controllers).
+// Package audit judges a fleet by the API server's audit log: whether every write of a shard's
+// controllers was within the shard's range, and was made by the holder of the shard's Lease.
+// 'flotilla audit' is this package with files and flags; the tests on real control planes ask it
+// the same. It is in pkg, and not internal, for who embeds package fleet with controllers of their
+// own: they have the same question, and pass in who is behind their identities
+// (Options.Controllers).
 //
-// It reads the log, and may be given a plan to begin with, so what it says does not rest on what the members say of
-// themselves, but for one thing: the part " flotilla (member=…; shard=…; term=…)" that the fence adds to the User-Agent says which claim a
-// write was made under. That the claim was in force is then looked up in the writes of the shard's Lease.
+// It reads the log, and may be given a plan to begin with, so what it says does not rest on what
+// the members say of themselves, but for one thing: the part " flotilla (member=…; shard=…;
+// term=…)" that the fence adds to the User-Agent says which claim a write was made under. That the
+// claim was in force is then looked up in the writes of the shard's Lease.
 //
 // # What is judged of writes
 //
-// A write is a request with a mutating verb that was not refused. An update that ended with a server's error counts as refused
-// if a write to the same object, answered before it arrived, had replaced the version that it was for: it can have stored
-// nothing. Any other that ended so counts as a write. Of those that carry the fence's part:
+// A write is a request with a mutating verb that was not refused. An update that ended with a
+// server's error counts as refused if a write to the same object, answered before it arrived, had
+// replaced the version that it was for: it can have stored nothing. Any other that ended so counts
+// as a write. Of those that carry the fence's part:
 //
-//   - Range, for shards of a namespaced ring: the hash of the object's namespace lies in the shard's range. For
-//     Namespace objects and their subresources it is the hash of their name, for PersistentVolumes that of the namespace of the
-//     claim that they are bound to. These the persistentvolume-expander alone may write, among controllers with a range;
-//     any other cluster-scoped object is none of theirs. Requests that were refused are judged by
-//     this as well, because a controller that asks beyond its range is wrong whatever the answer.
-//   - Controller: the one that sent it, by its identity, is among those that the Lease named in that term; refused requests too.
-//     Identities that several controllers share stand for each of them. ByController counts what was judged.
+//   - Range, for shards of a namespaced ring: the hash of the object's namespace lies in the
+//     shard's range. For Namespace objects and their subresources it is the hash of their name, for
+//     PersistentVolumes that of the namespace of the claim that they are bound to. These the
+//     persistentvolume-expander alone may write, among controllers with a range; any other
+//     cluster-scoped object is none of theirs. Requests that were refused are judged by this as
+//     well, because a controller that asks beyond its range is wrong whatever the answer.
+//   - Controller: the one that sent it, by its identity, is among those that the Lease named in
+//     that term; refused requests too. Identities that several controllers share stand for each of
+//     them. ByController counts what was judged.
 //   - Lease: (member, term) is what the shard's Lease said when the write took effect; see below.
 //   - End: the writer was not listed as ended when the write took effect, where a fleet has one
 //     heartbeat a member; see below.
 //   - Leader lock: where the member said on its own Lease that it waits for a foreign Lease, such
 //     as that of the stock controller manager's leader election (flotilla.dev/leader-locks), that
 //     Lease named the fleet when the write took effect; see below.
-//   - No overlap: a write under the claim of a shard does not take effect while another shard that covers some of the same is
-//     held by a claim that has begun to work; see below.
+//   - No overlap: a write under the claim of a shard does not take effect while another shard that
+//     covers some of the same is held by a claim that has begun to work; see below.
 //
 // Of the Leases themselves: a new holder has a greater term than the one before, no term ends
 // before the Lease was released or its spec had stood still for its duration by the API server's
@@ -36,15 +42,17 @@
 // end of a term; see below. The fleet takes no leader lock from a holder whose hold has not run
 // out. Overlaps lists the pairs of terms that these rules found in force at once.
 //
-// A write that arrived before the Lease write that ended its term was answered, and took effect after it, was on the wire
-// already, where no Lease can call it back. InFlight lists such writes, and those without a version that may have been such;
-// they are no violations. Two bounds hold for them, and what is beyond one is undecided: the API server ends every request
-// at its --request-timeout; and a holder that is not released has stopped before its Lease has run out, so that what arrives
-// later and takes effect under the next holder was held up by a network, a server or a clock that stood still. Before
-// a release all work has returned, its requests answered or hung up on. So a log without faults of servers or members has
-// none in flight, and Undisturbed returns an error if there is one.
-// A write that arrived later and was accepted is a violation; one that was refused is counted in DeniedLate, by the
-// code of the answer, which shows what a fence in the API server has done.
+// A write that arrived before the Lease write that ended its term was answered, and took effect
+// after it, was on the wire already, where no Lease can call it back. InFlight lists such writes,
+// and those without a version that may have been such; they are no violations. Two bounds hold for
+// them, and what is beyond one is undecided: the API server ends every request at its
+// --request-timeout; and a holder that is not released has stopped before its Lease has run out, so
+// that what arrives later and takes effect under the next holder was held up by a network, a server
+// or a clock that stood still. Before a release all work has returned, its requests answered or
+// hung up on. So a log without faults of servers or members has none in flight, and Undisturbed
+// returns an error if there is one. A write that arrived later and was accepted is a violation; one
+// that was refused is counted in DeniedLate, by the code of the answer, which shows what a fence in
+// the API server has done.
 //
 // Of writes by members without the fence's part: only the fleet's own requests are allowed, which
 // are those for its Leases and its leader locks, Events, creating service accounts in kube-system,
@@ -56,20 +64,24 @@
 //
 // # How a write is joined with its Lease
 //
-// By version, where the answer carries the object (audit level RequestResponse): resourceVersions of one etcd are
-// one sequence, so the Lease in force is the newest one below the write's version. This is exact.
+// By version, where the answer carries the object (audit level RequestResponse): resourceVersions
+// of one etcd are one sequence, so the Lease in force is the newest one below the write's version.
+// This is exact.
 //
-// An update that ended with a server's error, and a Lease write that did, may have taken effect. That a Lease write did is shown
-// by the next one, by the version that it was made on. If no write in the log explains that version, the log has a hole, as when a
-// server was killed before it logged: it is undecided, and so is all that depends on what the Lease said in it. A log may begin
-// later than the fleet: then the first write of a Lease shows that there were others. Writes of its holder before it are within
-// the term, those of others undecided. Partial counts such Leases.
+// An update that ended with a server's error, and a Lease write that did, may have taken effect.
+// That a Lease write did is shown by the next one, by the version that it was made on. If no write
+// in the log explains that version, the log has a hole, as when a server was killed before it
+// logged: it is undecided, and so is all that depends on what the Lease said in it. A log may begin
+// later than the fleet: then the first write of a Lease shows that there were others. Writes of its
+// holder before it are within the term, those of others undecided. Partial counts such Leases.
 //
-// By time otherwise: a write took effect between the arrival of its request and its answer, as did the two Lease writes
-// that began and ended the term. A write is acquitted if it could have been within the term. This is weaker: it misses
-// what happened within the time of two requests, milliseconds as a rule. Writes are joined so when the log has no
-// objects, when the answer is no object of the resource (most deletes, bindings, evictions), and when the version in the
-// answer is older than the term, since an update that changes nothing is answered with the version of the last change.
+// By time otherwise: a write took effect between the arrival of its request and its answer, as did
+// the two Lease writes that began and ended the term. A write is acquitted if it could have been
+// within the term. This is weaker: it misses what happened within the time of two requests,
+// milliseconds as a rule. Writes are joined so when the log has no objects, when the answer is no
+// object of the resource (most deletes, bindings, evictions), and when the version in the answer is
+// older than the term, since an update that changes nothing is answered with the version of the
+// last change.
 //
 // # One heartbeat a member
 //
@@ -126,18 +138,21 @@
 //
 // # Changes of the plan
 //
-// What a shard covers (its extent: controllers, and a range or the whole keyspace) is what its Lease says in the term: labels
-// and annotations that the holder writes with every acquisition and renewal. Where the Lease names no controllers it is what
-// the plan given up front says, else a plan in the log; then the rule on controllers judges nothing. Shards need not be in the
-// plan given up front: a Lease named like a shard's is one if it is labelled with the fleet's name and names its controllers, or
-// if a plan has it.
+// What a shard covers (its extent: controllers, and a range or the whole keyspace) is what its
+// Lease says in the term: labels and annotations that the holder writes with every acquisition and
+// renewal. Where the Lease names no controllers it is what the plan given up front says, else a
+// plan in the log; then the rule on controllers judges nothing. Shards need not be in the plan
+// given up front: a Lease named like a shard's is one if it is labelled with the fleet's name and
+// names its controllers, or if a plan has it.
 //
-// Layout. Such a Lease bears the name that its labels make, what it covers never changes, the plan generation that it names was
-// on the plan's Lease before, and a plan in force up to that generation has the shard with that extent. A plan that the
-// fleet's binary writes follows the last one: a greater generation, and no shard that keeps its name and covers something
-// else; or it is one that was in force already, put back in the place of what could not be used. What others write is
-// refused by the members if it cannot follow, so it is no violation and not in force; PlansRefused counts it. A log without the
-// plan's Lease has the plan given up front for its generation, and other generations are not held against a plan.
+// Layout. Such a Lease bears the name that its labels make, what it covers never changes, the plan
+// generation that it names was on the plan's Lease before, and a plan in force up to that
+// generation has the shard with that extent. A plan that the fleet's binary writes follows the last
+// one: a greater generation, and no shard that keeps its name and covers something else; or it is
+// one that was in force already, put back in the place of what could not be used. What others write
+// is refused by the members if it cannot follow, so it is no violation and not in force;
+// PlansRefused counts it. A log without the plan's Lease has the plan given up front for its
+// generation, and other generations are not held against a plan.
 //
 // Overlap. Two shards whose extents overlap may be held at the same time: the successor is claimed
 // first, and waits until its predecessors have been released or have run out (rule 6 of the
@@ -160,34 +175,41 @@
 //
 // # What is judged of objects
 //
-// With objects in the log, further rules look at what the writes of shards did. They read what everybody wrote, and convict
-// shards of a fleet alone. Objects of Report counts what they had to judge, and by reason what they passed over. They
-// acquit whenever something in the log could have been a reason, and they judge nothing whose beginning is not in the log.
+// With objects in the log, further rules look at what the writes of shards did. They read what
+// everybody wrote, and convict shards of a fleet alone. Objects of Report counts what they had to
+// judge, and by reason what they passed over. They acquit whenever something in the log could have
+// been a reason, and they judge nothing whose beginning is not in the log.
 //
-//   - Duplicate pods. A pod created for a ReplicaSet, ReplicationController or Job is one too many if as many pods surely
-//     were live as the owner has wanted at any time since the create before it, or since the generation that the
-//     owner's status then said its controller had seen. Live is who was not deleted, not terminating, not finished, and
-//     belonged to this owner; whoever may have ended by then is not counted. A Job wants its parallelism, and no more than
-//     its completions. A pod of a StatefulSet is one too many if its ordinal is beyond the end: there a pod may be missing
-//     in the middle while one at the end has not gone yet. Each version is exact.
-//   - Duplicate ReplicaSets. A ReplicaSet created for a Deployment is one too many if another of the same template, but for the
-//     hash, surely was there and the Deployment's.
-//   - Duplicate Jobs. A Job created for a CronJob is one too many if there was one for the same time, and the CronJob's status
-//     said so. What the same claim wrote there within 30 s may not have reached its cache, and excuses it.
-//   - Duplicate EndpointSlices. One that is created for a Service has no endpoint that surely is in another of the same
-//     Service, manager, address type and ports; nor are there two without endpoints. The controller moves no endpoint to a new
-//     slice.
-//   - Wanted pods deleted. A pod of a ReplicaSet, ReplicationController, StatefulSet or DaemonSet was deleted although it
-//     had not ended, its owner and its namespace were there and not being deleted, its node was there and had no
-//     NoExecute taint, and the owner had not more than it wanted: for ReplicaSets and ReplicationControllers by the
-//     count, for StatefulSets by the ordinal, for DaemonSets one a node. Pods of a StatefulSet or DaemonSet that is
-//     rolling out a change, or whose template is not the newest, are passed over; those of a DaemonSet also if the labels
-//     or taints of the node, or the DaemonSet, have changed since they were made; those of a StatefulSet that are pending;
-//     and all that use device claims. Controllers act by caches: what was a reason within 30 s before the request arrived
-//     still is one. This is the one rule about objects that compares times although there are versions.
-//   - Owned objects deleted. The garbage collector deleted an object although one of its owners was there, with the
-//     UID, kind, name and namespace that the reference says, and nobody had asked for the owner's deletion. It asks the API
-//     server for each owner before it deletes, so there is no allowance for caches.
+//   - Duplicate pods. A pod created for a ReplicaSet, ReplicationController or Job is one too many
+//     if as many pods surely were live as the owner has wanted at any time since the create before
+//     it, or since the generation that the owner's status then said its controller had seen. Live
+//     is who was not deleted, not terminating, not finished, and belonged to this owner; whoever
+//     may have ended by then is not counted. A Job wants its parallelism, and no more than its
+//     completions. A pod of a StatefulSet is one too many if its ordinal is beyond the end: there a
+//     pod may be missing in the middle while one at the end has not gone yet. Each version is
+//     exact.
+//   - Duplicate ReplicaSets. A ReplicaSet created for a Deployment is one too many if another of
+//     the same template, but for the hash, surely was there and the Deployment's.
+//   - Duplicate Jobs. A Job created for a CronJob is one too many if there was one for the same
+//     time, and the CronJob's status said so. What the same claim wrote there within 30 s may not
+//     have reached its cache, and excuses it.
+//   - Duplicate EndpointSlices. One that is created for a Service has no endpoint that surely is in
+//     another of the same Service, manager, address type and ports; nor are there two without
+//     endpoints. The controller moves no endpoint to a new slice.
+//   - Wanted pods deleted. A pod of a ReplicaSet, ReplicationController, StatefulSet or DaemonSet
+//     was deleted although it had not ended, its owner and its namespace were there and not being
+//     deleted, its node was there and had no NoExecute taint, and the owner had not more than it
+//     wanted: for ReplicaSets and ReplicationControllers by the count, for StatefulSets by the
+//     ordinal, for DaemonSets one a node. Pods of a StatefulSet or DaemonSet that is rolling out a
+//     change, or whose template is not the newest, are passed over; those of a DaemonSet also if
+//     the labels or taints of the node, or the DaemonSet, have changed since they were made; those
+//     of a StatefulSet that are pending; and all that use device claims. Controllers act by caches:
+//     what was a reason within 30 s before the request arrived still is one. This is the one rule
+//     about objects that compares times although there are versions.
+//   - Owned objects deleted. The garbage collector deleted an object although one of its owners was
+//     there, with the UID, kind, name and namespace that the reference says, and nobody had asked
+//     for the owner's deletion. It asks the API server for each owner before it deletes, so there
+//     is no allowance for caches.
 //
 // A write of which nobody knows whether it took effect makes undecidable what depends on it: of the
 // object that it was for, or of the owner that it asked for, until an answer 30 s later or more
@@ -197,27 +219,31 @@
 // pod that was deleted in the moment of the kill counts as one that is there, and convicts whoever
 // replaces it.
 //
-// A duplicate may come from a create that was in flight, which Leases cannot prevent. It is convicted all the same: look
-// among InFlight for its line, or for that of the pod before it.
+// A duplicate may come from a create that was in flight, which Leases cannot prevent. It is
+// convicted all the same: look among InFlight for its line, or for that of the pod before it.
 //
 // # What is not judged
 //
-//   - Who deletes pods of Jobs, or objects other than pods, if it is not the garbage collector; and who deletes pods that no
-//     controller owns. Jobs end in too many ways to tell whether a pod was wanted.
-//   - The number of a DaemonSet's pods, two pods of one completion index, and duplicates of other kinds.
-//   - One single create after a scale-down that the owner's last create came before: it is excused by what was wanted then.
-//   - Custom resources as owners, once a definition of their group was deleted: they go without a request.
-//   - Events: they are recorded late and in batches, and those on cluster-scoped objects lie in namespace "default".
-//     They are counted.
+//   - Who deletes pods of Jobs, or objects other than pods, if it is not the garbage collector; and
+//     who deletes pods that no controller owns. Jobs end in too many ways to tell whether a pod was
+//     wanted.
+//   - The number of a DaemonSet's pods, two pods of one completion index, and duplicates of other
+//     kinds.
+//   - One single create after a scale-down that the owner's last create came before: it is excused
+//     by what was wanted then.
+//   - Custom resources as owners, once a definition of their group was deleted: they go without a
+//     request.
+//   - Events: they are recorded late and in batches, and those on cluster-scoped objects lie in
+//     namespace "default". They are counted.
 //   - Requests that store nothing: reviews and TokenRequests. They are counted.
 //   - Whether the Lease had run out while nobody else took it: by the shard's last renewal, or the
 //     member's last heartbeat. Such writes are counted as late: a server that stalls can make a
 //     request late that left in time. Undisturbed returns an error if there are any.
 //   - Reads.
 //
-// Updates that change nothing are answered with the version of the last change. One that comes after its term and is
-// answered with a version from within it is acquitted; one that is answered with a successor's version is convicted. Both
-// did no harm.
+// Updates that change nothing are answered with the version of the last change. One that comes
+// after its term and is answered with a version from within it is acquitted; one that is answered
+// with a successor's version is convicted. Both did no harm.
 //
 // With one heartbeat a member nothing is said of an incarnation that takes its member's Lease from
 // another too early, and does not list it: that delays those who wait. Nor of writes of the plan's
@@ -226,6 +252,6 @@
 // A change of the Lease that leaves its spec alone, such as a rival's request, is no renewal. Who
 // takes again, with the same term, what it had let run out cannot be told from who renewed it late.
 //
-// A log of several API servers whose clocks differ convicts the innocent. The resources of aggregated API servers have versions of their own; give their
-// log without objects.
+// A log of several API servers whose clocks differ convicts the innocent. The resources of
+// aggregated API servers have versions of their own; give their log without objects.
 package audit
