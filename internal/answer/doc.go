@@ -1,16 +1,18 @@
-// Package answer reads what an API server's answer to a write says of the object, without decoding it: its version, or that
-// it is gone.
+// Package answer reads what an API server's answer to a write says of the object, without decoding
+// it: its version, or that it is gone.
 //
 // # Guarantees
 //
-//   - Answers in protobuf and in JSON are read. Whoever sent the request gets every byte of the answer.
-//   - No more than the beginning of an answer is kept, 256 KiB of it, and only until it has been read.
+//   - Answers in protobuf and in JSON are read. Whoever sent the request gets every byte of the
+//     answer.
+//   - No more than the beginning of an answer is kept, 256 KiB of it, and only until it has been
+//     read.
 //   - What cannot be read is an error, never an empty version. [Name], which reads the body of a
 //     request, has no name then.
 //
 // # Non-guarantees
 //
-//   - The version of an object in JSON that is larger than what is kept: its beginning is not JSON. In protobuf the version
-//     is at the beginning.
+//   - The version of an object in JSON that is larger than what is kept: its beginning is not JSON.
+//     In protobuf the version is at the beginning.
 //   - Answers to lists have versions of lists.
 package answer

@@ -50,10 +50,10 @@ type FleetOptions struct {
 	// LeaderLocks are the Leases that the fleet must hold while it runs, each NAME or
 	// NAME=CONTROLLER,..., or "none" alone. Default: the Lease of --leader-elect-resource-name.
 	LeaderLocks []string
-	// LeaderLockDelay is how long nobody else must have kept a leader lock before a fleet of which
-	// nothing runs begins; 0 to one minute.
+	// LeaderLockDelay is how long a leader lock must have been free of other holders before an idle
+	// fleet begins; 0 to one minute.
 	LeaderLockDelay time.Duration
-	// Shadow has the process rehearse for a member and write nothing; the zero Part is for a real one.
+	// Shadow makes the process rehearse as a member and write nothing; the zero Part is a real one.
 	Shadow shadow.Part
 	// ShadowRightsOf is the user whose rights a shadow asks for; empty for its own.
 	ShadowRightsOf string
@@ -96,9 +96,9 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.LeaderLockDelay, "leader-lock-delay", o.LeaderLockDelay, "How long nobody else must have kept the Leases of --leader-lock, before a fleet of which nothing runs begins. A stock controller manager that releases its Lease does so as it begins to stop, and its controllers may go on for a moment.")
 	fs.IntVar(&o.Handoffs, "max-concurrent-handoffs", o.Handoffs, "How many shards a member prepares to take over from others at a time. Each is listed and cached twice in the fleet meanwhile.")
 	fs.BoolVar(&o.ShareKubeAPILimits, "share-kube-api-limits", o.ShareKubeAPILimits, "The limits of --kube-api-qps and --kube-api-burst are the fleet's and not each member's: of a controller of a namespaced ring, a member has the part of them that the shards which it runs are of the ring. A controller of a group runs on one member, and has all of them there. Set it on all members or on none.")
-	fs.Var(&o.Shadow, "shadow", "Be no member, and write nothing: fill the caches of what the first member would own, or with K/N the K-th of N members, by the plan of the fleet of this name or else by --shards, run its controllers, and report what they would have written, memory, watches and missing rights. See docs/shadow.md.")
+	fs.Var(&o.Shadow, "shadow", "Do not become a member, and write nothing: fill the caches of what the first member would own, or with K/N the K-th of N members, by the plan of the fleet of this name or else by --shards, run its controllers, and report what they would have written, memory, watches and missing rights. See docs/shadow.md.")
 	fs.Lookup("shadow").NoOptDefVal = shadow.Whole
-	fs.StringVar(&o.ShadowRightsOf, "shadow-rights-of", o.ShadowRightsOf, "With --shadow: the user whose rights are asked for where a member would make requests in its own name. By default it is whoever the shadow is.")
+	fs.StringVar(&o.ShadowRightsOf, "shadow-rights-of", o.ShadowRightsOf, "With --shadow: the user whose rights are asked for where a member would make requests in its own name. By default it is the shadow's own user.")
 	fs.DurationVar(&o.FenceDelay, "fence-delay", o.FenceDelay, "How long every API server is given to see that a dead member is fenced, before that member's shards are run elsewhere. It counts only where the admission policy flotilla-fence is installed, and with --use-service-account-credentials. At most --handoff-timeout: a member that is told to end waits for it, too.")
 }
 

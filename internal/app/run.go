@@ -87,7 +87,7 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	defer stopProcess()
 
 	if shade != nil {
-		fleetPage.Say("This process is a shadow: it is no member and writes nothing. What it has to say is at " + shadowPath + ".")
+		fleetPage.Say("This process is a shadow: it is not a member and writes nothing. Its report is at " + shadowPath + ".")
 		return shade.run(ctx, c, o, process, surplus, probes)
 	}
 	if !o.Generic.LeaderElection.LeaderElect {

@@ -36,7 +36,7 @@ func (c Config) auditCommand() *cobra.Command {
 	var f auditFlags
 	command := &cobra.Command{
 		Use:   "audit FILE...",
-		Short: "Judge a fleet by the API server's audit log",
+		Short: "Check an API server's audit log for broken promises",
 		Long: `Judges a fleet by the audit log of the API server: whether every write was made by the
 holder of the shard's Lease, within the shard's range, and not while another shard that
 covers the same was worked; how long shards went without a holder; and whether anything

@@ -72,7 +72,7 @@ member takes its share of everything for as long as the canary has not begun.`,
 	fs := command.Flags()
 	fs.StringSliceVar(&q.namespaces, "namespaces", nil, fmt.Sprintf("The namespaces, comma separated, at most %d. They need not exist.", shard.MaxCanaryNamespaces))
 	fs.StringVar(&q.weight, "weight", "", "Instead of --namespaces: about this share of all objects, such as 10%.")
-	fs.StringVar(&q.version, "version", "", "The version, such as v1.38.0. Default: the newest of the live members, if these are of several.")
+	fs.StringVar(&q.version, "version", "", "The version, such as v1.38.0. Default: the newest of the live members, if they have several.")
 	fs.StringVar(&q.by, "by", "", "Who begins it, for those who find it. Default: the name of the user here, and of this machine.")
 	_ = command.RegisterFlagCompletionFunc("version", c.completeFlag(target, liveVersions))
 	addWrite(command, &dryRun, &wait)
@@ -214,7 +214,7 @@ func versionToTry(r *status.Reading, asked string) (version, warning string, err
 	var versions []string
 	for _, m := range r.Roster.Members() {
 		if m.Annotations[leaseapi.FormatAnnotation] == "" {
-			return "", "", fmt.Errorf("member %s is of a build that knows no canaries, and would refuse the plan: replace it first", status.Plain(m.Name))
+			return "", "", fmt.Errorf("member %s has a build that does not know canaries, and would refuse the plan: replace it first", status.Plain(m.Name))
 		}
 		if v := leaseapi.VersionOf(m); !slices.Contains(versions, v) {
 			versions = append(versions, v)
@@ -231,15 +231,15 @@ func versionToTry(r *status.Reading, asked string) (version, warning string, err
 	case asked == "" && len(versions) == 0:
 		return "", "", errors.New("--version: must be given, because no member is live")
 	case asked == "" && len(versions) == 1:
-		return "", "", fmt.Errorf("--version: must be given, because all live members are of %s", all)
+		return "", "", fmt.Errorf("--version: must be given, because all live members have %s", all)
 	case asked == "":
 		return newest, "", nil
 	case len(versions) == 1 && versions[0] == asked:
-		return "", "", fmt.Errorf("--version %s: all live members are of it: must be another one", asked)
+		return "", "", fmt.Errorf("--version %s: all live members have it: must be another one", asked)
 	case len(versions) > 1 && !slices.Contains(versions, asked):
-		return "", "", fmt.Errorf("--version %s: no live member is of it: must be one of %s", asked, all)
+		return "", "", fmt.Errorf("--version %s: no live member has it: must be one of %s", asked, all)
 	case !slices.Contains(versions, asked):
-		warning = fmt.Sprintf("no live member is of %s yet: until one is, members of %s keep the canary's namespaces", asked, all)
+		warning = fmt.Sprintf("no live member has %s yet: until one does, members of %s keep the canary's namespaces", asked, all)
 	}
 	return asked, warning, nil
 }
@@ -281,7 +281,7 @@ func runningCanary(r *status.Reading) (*status.CanaryView, error) {
 	case v == nil:
 		return nil, errors.New("no canary runs: see 'flotilla canary start'")
 	case v.Aborted:
-		return nil, fmt.Errorf("the canary of %s has been aborted%s: begin it anew, or have it forgotten", v, sinceBy(v))
+		return nil, fmt.Errorf("the canary of %s has been aborted%s: start it again, or run 'flotilla canary forget'", v, sinceBy(v))
 	}
 	return v, nil
 }
@@ -296,7 +296,7 @@ func promoteCanary(r *status.Reading, _, _ string) (Edit, error) {
 		e.Warnings = append(e.Warnings, err.Error())
 	}
 	if len(v.Members) == 0 {
-		e.Warnings = append(e.Warnings, fmt.Sprintf("no live member is of %s: nothing has been tried", status.Plain(v.Version)))
+		e.Warnings = append(e.Warnings, fmt.Sprintf("no live member has %s: nothing has been tried", status.Plain(v.Version)))
 	}
 	holders := r.Holders()
 	return e.become(r, r.Plan.Promoted(func(id shard.ID) string {

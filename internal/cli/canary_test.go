@@ -145,13 +145,13 @@ func TestCanaryRefused(t *testing.T) {
 		{"start --namespaces=a --weight=10%", "v1.37.1 v1.38.0", nil, "--weight: must not be given with --namespaces"},
 		{"start --weight=10", "v1.37.1 v1.38.0", nil, `--weight "10": must be more than 0% and at most 50%`},
 		{"start --weight=60%", "v1.37.1 v1.38.0", nil, `--weight "60%": must be more than 0% and at most 50%`},
-		{"start --weight=10%", "v1.37.1 v1.38.0", nil, "--weight: what the namespaces weigh is not known yet"},
+		{"start --weight=10%", "v1.37.1 v1.38.0", nil, "--weight: the weights of the namespaces are not known yet"},
 		{"start --namespaces=a --version=1.38.0", "v1.37.1 v1.38.0", nil, `--version "1.38.0": must be a version as 'flotilla status' shows it`},
 		{"start --namespaces=a --version=vnext", "v1.37.1 v1.38.0", nil, `--version "vnext": must be a version`},
-		{"start --namespaces=a", "v1.37.1 v1.37.1", nil, "--version: must be given, because all live members are of v1.37.1"},
-		{"start --namespaces=a --version=v1.37.1", "v1.37.1 v1.37.1", nil, "--version v1.37.1: all live members are of it: must be another one"},
-		{"start --namespaces=a --version=v1.39.0", "v1.37.1 v1.38.0", nil, "--version v1.39.0: no live member is of it: must be one of v1.37.1, v1.38.0"},
-		{"start --namespaces=a", "v1.37.1", nil, "member flotilla-1 is of a build that knows no canaries"},
+		{"start --namespaces=a", "v1.37.1 v1.37.1", nil, "--version: must be given, because all live members have v1.37.1"},
+		{"start --namespaces=a --version=v1.37.1", "v1.37.1 v1.37.1", nil, "--version v1.37.1: all live members have it: must be another one"},
+		{"start --namespaces=a --version=v1.39.0", "v1.37.1 v1.38.0", nil, "--version v1.39.0: no live member has it: must be one of v1.37.1, v1.38.0"},
+		{"start --namespaces=a", "v1.37.1", nil, "member flotilla-1 has a build that does not know canaries"},
 		{"start --namespaces=b", "v1.37.1 v1.38.0", running(false), "a canary of v1.38.0 on a runs already since 2027-01-02T00:00:00Z by alice: promote or abort it first"},
 		{"start x", "v1.37.1 v1.38.0", nil, "unknown command"},
 		{"promote", "v1.37.1 v1.38.0", nil, "no canary runs"},
@@ -202,7 +202,7 @@ func TestCanaryBeforeItsFirstMember(t *testing.T) {
 	l.versions("v1.37.1", "v1.37.1")
 	c := newCluster(l)
 	out, _, err := c.run(t, "", "canary", "start", "--namespaces=team-a", "--version=v1.38.0")
-	if err != nil || !strings.Contains(out, "no live member is of v1.38.0 yet: until one is, members of v1.37.1 keep the canary's namespaces") {
+	if err != nil || !strings.Contains(out, "no live member has v1.38.0 yet: until one does, members of v1.37.1 keep the canary's namespaces") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if plan := c.written(t); plan.Canary == nil || plan.Canary.Version != "v1.38.0" {
@@ -302,7 +302,7 @@ func TestCanaryStatus(t *testing.T) {
 		"as it should be": {func(leases) {}, status.Note, "1 of 1 shards of it"},
 		"astray": {func(l leases) {
 			l.shard(next, shard.ID{Ring: "cluster", Name: "nodes"}, "flotilla-1", 2)
-		}, status.Warning, "members of v1.38.0 still hold 1 shards that they are not to have"},
+		}, status.Warning, "members of v1.38.0 still hold 1 shards that they should not have"},
 		"not there yet": {func(l leases) { l.versions("v1.37.1", "v1.37.1") }, status.Note, "no member of that version is live yet"},
 		"dead": {func(l leases) {
 			stale := metav1.NewMicroTime(testNow.Add(-5 * time.Minute))

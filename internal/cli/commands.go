@@ -17,7 +17,7 @@ func Commands(config Config) []*cobra.Command {
 	config = config.complete()
 	plan := &cobra.Command{
 		Use:   "plan",
-		Short: "Show the plan of a running fleet, change it, or try what would become of it",
+		Short: "Show the plan of a running fleet, change it, or simulate it",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -157,7 +157,7 @@ that their predecessors have stopped.`,
 func (c Config) rebalanceCommand() *cobra.Command {
 	var dryRun bool
 	var wait time.Duration
-	command, _ := c.newCommand("rebalance", "Even out what the members carry, now",
+	command, _ := c.newCommand("rebalance", "Balance the load of the members now",
 		`Does what the fleet's planner does by itself once every --replan-interval: moves, splits
 and merges ranges so that the objects of the namespaces lie evenly on the members. Each
 time it goes a part of the way; repeat it until nothing is worth doing.`,
@@ -240,7 +240,7 @@ which members are of a version that lacks it. It may be named without "-controll
 				namespace, err = target.objectNamespace()
 			}
 		case target.namespace != "":
-			err = fmt.Errorf("--namespace %q: must be given with TYPE/NAME alone", target.namespace)
+			err = fmt.Errorf("--namespace %q: must be given only with TYPE/NAME", target.namespace)
 		case len(args) == 1:
 			err = oneNamespace(cmd, args)
 		}

@@ -69,7 +69,7 @@ func checkAddress(address string, others bool) error {
 	case err != nil:
 		return fmt.Errorf("--address %q: must be an IP address and a port, as %s is", address, defaultAddress)
 	case !at.Addr().IsLoopback() && !others:
-		return fmt.Errorf("--address %q: must be a loopback address, such as 127.0.0.1, unless --allow-others is given: who reaches it sees the page", address)
+		return fmt.Errorf("--address %q: must be a loopback address, such as 127.0.0.1, unless --allow-others is given: anyone who can reach it sees the page", address)
 	default:
 		return nil
 	}
@@ -141,7 +141,7 @@ func loopbackOnly(next http.Handler) http.Handler {
 			host = name
 		}
 		if at, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !at.IsLoopback()) {
-			http.Error(w, "the page is served to this machine alone: ask for it by the URL that the command has said", http.StatusForbidden)
+			http.Error(w, "the page is served only to this machine: use the URL that the command printed", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -21,7 +21,7 @@ import (
 func (c Config) drainCommand() *cobra.Command {
 	var dryRun, force, wait bool
 	var timeout time.Duration
-	command, target := c.newCommand("drain MEMBER", "Have a member hand over its shards, and give it no others",
+	command, target := c.newCommand("drain MEMBER", "Make a member hand over its shards, and give it no others",
 		`Drains a member: it stays alive and ready, hands over its shards to the other members one
 by one as in any planned move, and gets no others until 'flotilla undrain'. It stays so
 when it is started anew under the same name.
@@ -60,7 +60,7 @@ serving the ring then, since a shard with an owner is worth more than what was a
 	fs.BoolVar(&dryRun, "dry-run", false, "Check and show everything, and write nothing.")
 	fs.BoolVar(&force, "force", false, "Drain the member even if it is the last that serves a ring, or does not live.")
 	fs.BoolVar(&wait, "wait", true, "Wait until the member holds no shards.")
-	fs.DurationVar(&timeout, "timeout", defaultWait, "How long to wait at most. The member stays drained whatever becomes of the waiting.")
+	fs.DurationVar(&timeout, "timeout", defaultWait, "How long to wait at most. The member stays drained even if the wait times out.")
 	command.ValidArgsFunction = c.completeMembers(target)
 	return command
 }

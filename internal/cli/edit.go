@@ -40,8 +40,8 @@ var ErrChanged = errors.New("somebody has changed the plan since: read it again 
 // errCanary says who changes the canary of a plan.
 var errCanary = errors.New("'flotilla canary' begins and ends one")
 
-// ParseDocument reads an edited plan. What Validate would say of it is left to [Prepare], which first mends names, order and
-// isolated namespaces.
+// ParseDocument reads an edited plan. What Validate would say of it is left to [Prepare], which
+// first fixes names, order and isolated namespaces.
 func ParseDocument(text []byte) (shard.Plan, error) {
 	plan, err := shard.ParsePlan(text)
 	if err != nil && plan.Generation == 0 && len(plan.Rings) == 0 {
@@ -97,8 +97,8 @@ func (e Edit) checked(r *status.Reading, check func(shard.Plan) error) (Edit, er
 	return e, nil
 }
 
-// keepHomes gives the shards that stay their holders as homes where namespaced rings are cut anew: without homes, the
-// consistent hashing would move some of them.
+// keepHomes gives the shards that stay their holders as homes where namespaced rings are cut again:
+// without homes, the consistent hashing would move some of them.
 func (e *Edit) keepHomes(r *status.Reading) {
 	holders := r.Holders()
 	for _, ring := range e.Next.Rings {

@@ -45,7 +45,7 @@ func (c Config) eventsCommand() *cobra.Command {
 	var output form
 	var watch bool
 	var since time.Duration
-	command, target := c.newCommand("events", "Show what has happened in the fleet of late",
+	command, target := c.newCommand("events", "Show what has happened in the fleet recently",
 		`Shows what the fleet's Leases tell of the past: the last transition of each. Where the user
 may list the Kubernetes events of the Leases' namespace, what these say of the fleet's
 Leases is shown too, sorted in by time; the same thing is shown once.
@@ -79,7 +79,7 @@ but them.`,
 		})
 	}
 	fs := command.Flags()
-	fs.BoolVarP(&watch, "watch", "w", false, "Stay, and show what happens; what has happened before only if --since is given.")
+	fs.BoolVarP(&watch, "watch", "w", false, "Keep running, and show what happens; earlier events only if --since is given.")
 	fs.DurationVar(&since, "since", defaultSince, "How far to look back.")
 	output.addFlag(command)
 	return command

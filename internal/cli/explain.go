@@ -152,9 +152,9 @@ func explainedOwner(v RingExplained) string {
 	case v.OwnerBy != byComputing:
 		return fmt.Sprintf("%s, by the plan's %s", v.Owner, v.OwnerBy)
 	case v.Owner == "":
-		return "left to the consistent hashing; none, as no live member serves the ring"
+		return "left to consistent hashing; none, as no live member serves the ring"
 	default:
-		return fmt.Sprintf("left to the consistent hashing: %s, as computed here", v.Owner)
+		return fmt.Sprintf("left to consistent hashing: %s, as computed here", v.Owner)
 	}
 }
 

@@ -127,7 +127,7 @@ func (t *Target) validate() error {
 	var faults []error
 	if t.namespace != "" && !t.objects {
 		if t.given("leader-elect-resource-namespace") && t.Namespace != t.namespace {
-			faults = append(faults, fmt.Errorf("--namespace %q: must be as --leader-elect-resource-namespace %q, if both are given", t.namespace, t.Namespace))
+			faults = append(faults, fmt.Errorf("--namespace %q: must be the same as --leader-elect-resource-namespace %q, if both are given", t.namespace, t.Namespace))
 		}
 		t.Namespace = t.namespace
 	}

@@ -59,7 +59,7 @@ func viewBalance(b shard.Balance) BalanceView {
 func rounded(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 // errNotCounted says that the planner has nothing to go by.
-var errNotCounted = errors.New("what the namespaces weigh is not known yet: holders publish it within seconds of taking a shard, and once a minute")
+var errNotCounted = errors.New("the weights of the namespaces are not known yet: holders publish it within seconds of taking a shard, and once a minute")
 
 // Rebalance returns what the planner would do now, once for each namespaced ring. The plan may be written as it is; where
 // Edit.Same, nothing is worth doing. The error says that there is nothing to go by.

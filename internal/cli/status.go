@@ -50,7 +50,7 @@ const lookInterval = time.Second
 func (c Config) statusCommand() *cobra.Command {
 	var output form
 	var all, once, watch bool
-	command, target := c.newCommand("status", "Show how the fleet is, and what is wrong",
+	command, target := c.newCommand("status", "Show the state of the fleet, and what is wrong",
 		`Shows fleet, members and shards on one screen, and at the end what is wrong.
 
 Much of what looks odd for a moment is part of a handoff, and no Lease says for how long it
@@ -67,7 +67,7 @@ there are warnings only. With --watch it is 0 once the command is interrupted.`,
 			return err
 		}
 		if watch && once {
-			return fmt.Errorf("--once: must not be given with --watch, which goes on looking")
+			return fmt.Errorf("--once: must not be given with --watch, which keeps reading")
 		}
 		if watch && output.value != formTable && output.value != formJSON && output.value != formYAML {
 			return fmt.Errorf("--output %q: must be table, json or yaml with --watch", output.value)
@@ -99,9 +99,9 @@ there are warnings only. With --watch it is 0 once the command is interrupted.`,
 		})
 	}
 	fs := command.Flags()
-	fs.BoolVarP(&watch, "watch", "w", false, "Stay, and show every change: on a terminal the whole screen, else a line for each.")
+	fs.BoolVarP(&watch, "watch", "w", false, "Keep running, and show every change: on a terminal the whole screen, otherwise a line for each.")
 	fs.BoolVar(&all, "all", false, "List every member, shard and finding, however many there are.")
-	fs.BoolVar(&once, "once", false, "Read the Leases once only: at once, and without what a single look cannot tell from a handoff.")
+	fs.BoolVar(&once, "once", false, "Read the Leases only once, and leave out what one reading cannot distinguish from a handoff.")
 	output.addListFlag(command)
 	return command
 }

@@ -19,7 +19,7 @@ func (c Config) stopCommand() *cobra.Command {
 	var dryRun bool
 	var by string
 	var wait time.Duration
-	command, target := c.newCommand("stop", "Have the whole fleet stand by, so that a stock kube-controller-manager leads",
+	command, target := c.newCommand("stop", "Put the whole fleet on standby, so that a stock kube-controller-manager leads",
 		`Stops the fleet: every member releases its shards and runs nothing, the last one releases
 the leader lock, and all stay as standbys until 'flotilla start', also when they are restarted.
 A stock kube-controller-manager that waits for the leader lock then leads.
@@ -63,14 +63,14 @@ or replaced. Where no stock kube-controller-manager waits, nobody runs the contr
 	fs := command.Flags()
 	fs.BoolVar(&dryRun, "dry-run", false, "Check everything, and write nothing.")
 	fs.StringVar(&by, "by", "", "Who stops it, for those who find it stopped. Default: the name of the user here, and of this machine.")
-	addStopWait(command, &wait, "Wait until no member runs anything and the leader lock is released: 0 for not at all, --wait=DURATION for as long. The fleet is stopped whatever becomes of the waiting.")
+	addStopWait(command, &wait, "Wait until no member runs anything and the leader lock is released: 0 for not at all, --wait=DURATION for as long. The fleet is stopped even if the wait times out.")
 	return command
 }
 
 func (c Config) startCommand() *cobra.Command {
 	var dryRun bool
 	var wait time.Duration
-	command, target := c.newCommand("start", "Have a stopped fleet work again",
+	command, target := c.newCommand("start", "Start a stopped fleet again",
 		`Takes back what 'flotilla stop' has asked for. The members take the leader lock when it is free:
 a stock kube-controller-manager that holds it has to be stopped first, or while this waits.`,
 		cobra.NoArgs, nil)
@@ -102,7 +102,7 @@ a stock kube-controller-manager that holds it has to be stopped first, or while 
 		return conn.see(cmd, started(), wait)
 	}
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "Check everything, and write nothing.")
-	addStopWait(command, &wait, "Wait until every shard runs: 0 for not at all, --wait=DURATION for as long. The fleet is started whatever becomes of the waiting.")
+	addStopWait(command, &wait, "Wait until every shard runs: 0 for not at all, --wait=DURATION for as long. The fleet is started even if the wait times out.")
 	return command
 }
 
@@ -189,7 +189,7 @@ func (c *connection) see(cmd *cobra.Command, w waiting, within time.Duration) er
 // stopped waits until nothing of the fleet runs and its leader locks are released.
 func stopped() waiting {
 	return waiting{
-		what: "the fleet to stop, which it is still told to",
+		what: "the fleet to stop; the stop stays in force",
 		done: "No member runs anything",
 		missing: func(r *status.Reading) error {
 			v := r.Stop()
@@ -204,15 +204,15 @@ func stopped() waiting {
 // started waits until every shard runs.
 func started() waiting {
 	return waiting{
-		what: "the fleet to work, which it is still told to",
+		what: "the fleet to start; the start stays in force",
 		done: "Every shard runs",
 		missing: func(r *status.Reading) error {
 			if r.Stop() != nil {
-				return fmt.Errorf("%w for the fleet to work: somebody has stopped it", errNever)
+				return fmt.Errorf("%w for the fleet to start: somebody has stopped it", errNever)
 			}
 			err := pending(r, r.Plan)
 			if l := r.WaitsFor(); l != nil && err != nil {
-				return fmt.Errorf("the leader lock, Lease %s, is held by %s, who has to be stopped", l.Lease, status.Plain(l.Holder))
+				return fmt.Errorf("the leader lock, Lease %s, is held by %s, which has to be stopped", l.Lease, status.Plain(l.Holder))
 			}
 			return err
 		},

@@ -128,7 +128,7 @@ func TestStopAndStartWait(t *testing.T) {
 		{"nobody follows", "stop", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free(); l.leaderLock("") },
 			"", "the leader lock, Lease kube-controller-manager, is free: nobody runs its controllers\n", false},
 		{"one does not stop", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0"); l.free() },
-			"", "waited 20s for the fleet to stop, which it is still told to: shards are still held, or may be, by member flotilla-1, which holds 0", true},
+			"", "waited 20s for the fleet to stop; the stop stays in force: shards are still held, or may be, by member flotilla-1, which holds 0", true},
 		{"leader lock not released", "stop --wait=20s", func(leases) {}, func(l leases) { l.still("flotilla-0", "flotilla-1"); l.free() },
 			"", "the leader lock, Lease kube-controller-manager, is still held by the fleet", true},
 		{"started meanwhile", "stop", func(leases) {}, func(l leases) { delete(l["flotilla-plan"].Annotations, leaseapi.StopAnnotation) }, "", "somebody has started it", true},
@@ -144,7 +144,7 @@ func TestStopAndStartWait(t *testing.T) {
 				}
 			}
 			l.leaderLock("flotilla_fleet")
-		}, "the leader lock, Lease kube-controller-manager, is held by stock_1, who has to be stopped", "Every shard runs after 7.5s; the leader lock, Lease kube-controller-manager, is held by the fleet\n", false},
+		}, "the leader lock, Lease kube-controller-manager, is held by stock_1, which has to be stopped", "Every shard runs after 7.5s; the leader lock, Lease kube-controller-manager, is held by the fleet\n", false},
 		{"stopped meanwhile", "start", func(l leases) { l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "x"; l.free() },
 			func(l leases) { l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "x" }, "", "somebody has stopped it", true},
 	} {

@@ -125,7 +125,7 @@ func writeTop(w io.Writer, t Top, wide bool) {
 	}
 	rows(w, head, lines)
 	if len(silent) > 0 {
-		fmt.Fprintf(w, "\nNot said by %s: it has just begun, or its version does not say\n", some(silent))
+		fmt.Fprintf(w, "\nNot reported by %s: it has just begun, or its version does not report it\n", some(silent))
 	}
 	printWarnings(w, t.Warnings)
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// maxTries is how often a write that somebody else came before is computed anew. The planner renews the plan's Lease every
-// other second, so that one conflict in a while is to be expected, and several in a row are not.
+// maxTries is how often a write is computed again after somebody else has written first. The
+// planner renews the plan's Lease every other second, so that one conflict in a while is to be
+// expected, and several in a row are not.
 const maxTries = 10
 
 // connection is a fleet and the Leases that it is read from.

@@ -100,7 +100,7 @@ func (c *Common) AddFlags(fs *pflag.FlagSet, command Command) {
 	)
 	fs.StringVar(
 		&c.Zone, "zone", c.Zone,
-		"The zone of that node, likewise. By default the environment variable "+ZoneVariable+".",
+		"The zone of that node, for the same purpose. By default the environment variable "+ZoneVariable+".",
 	)
 	fs.IntVar(
 		&c.Shards, "shards", c.Shards,

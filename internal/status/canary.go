@@ -53,9 +53,9 @@ func (v *CanaryView) Unfinished() error {
 	case len(v.Members) == 0 || len(v.Others) == 0:
 		return nil
 	case v.Astray > 0:
-		return fmt.Errorf("members of %s still hold %d shards that they are not to have", Plain(v.Version), v.Astray)
+		return fmt.Errorf("members of %s still hold %d shards that they should not have", Plain(v.Version), v.Astray)
 	case v.Kept < len(v.Tried):
-		return fmt.Errorf("members of %s hold %d of the %d shards that they are to have", Plain(v.Version), v.Kept, len(v.Tried))
+		return fmt.Errorf("members of %s hold %d of the %d shards that they should have", Plain(v.Version), v.Kept, len(v.Tried))
 	}
 	return nil
 }
@@ -115,15 +115,15 @@ func (f *finder) canary() {
 	case v.Aborted && len(v.Members) == 0:
 		text = "aborted: its members get nothing if they come back, until 'flotilla canary forget'"
 	case v.Aborted && len(v.Others) == 0:
-		severity, text = Warning, "aborted, but no live member is of another version, so that members of it have everything"
+		severity, text = Warning, "aborted, but no live member has another version, so its members have everything"
 	case v.Aborted:
 		text = v.Standing() + "; roll them back, then 'flotilla canary forget'"
 	case len(v.Members) == 0 && r.knows(v.Version):
-		severity, text = Warning, "no member of that version is live any more, so that the others have everything"
+		severity, text = Warning, "no member of that version is live any more, so the others have everything"
 	case len(v.Members) == 0:
-		text = "no member of that version is live yet, so that the others have everything"
+		text = "no member of that version is live yet, so the others have everything"
 	case len(v.Others) == 0:
-		severity, text = Warning, "no member of another version is live, so that members of it have everything"
+		severity, text = Warning, "no member of another version is live, so its members have everything"
 	case v.Unfinished() != nil && v.Since != nil && r.AsOf.Sub(*v.Since) >= stuckAfter:
 		severity, text = Warning, v.Unfinished().Error()
 	}

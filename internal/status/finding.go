@@ -11,7 +11,7 @@ import (
 type Severity string
 
 const (
-	// Error: some work is not done, may be done twice, or an operator has to mend something.
+	// Error: some work is not done, may be done twice, or an operator has to fix something.
 	Error Severity = "error"
 	// Warning: nothing is lost yet, and it is not as it should be.
 	Warning Severity = "warning"
@@ -38,9 +38,10 @@ const (
 	// ControllersLacking: the version of a member does not have controllers of the shards that it holds, so that they run
 	// without them.
 	ControllersLacking Kind = "ControllersLacking"
-	// MemberUnfit: a live member gets no shards of a ring, because its version can run some controller in another scope alone.
+	// MemberUnfit: a live member gets no shards of a ring, because its version can run some controller
+	// only in another scope.
 	MemberUnfit Kind = "MemberUnfit"
-	// PlannerMissing: nobody holds the plan's Lease, so nobody plans or mends the plan.
+	// PlannerMissing: nobody holds the plan's Lease, so nobody plans or restores the plan.
 	PlannerMissing Kind = "PlannerMissing"
 	// RingUnserved: no live member serves a ring.
 	RingUnserved Kind = "RingUnserved"
@@ -55,7 +56,7 @@ const (
 	TwoIncarnations Kind = "TwoIncarnations"
 	// OlderClaim: a held Lease that is not in the plan covers what a shard of the plan runs.
 	OlderClaim Kind = "OlderClaim"
-	// UnknownHolder: a Lease is held by who is no live member.
+	// UnknownHolder: a Lease names a holder that is not a live member.
 	UnknownHolder Kind = "UnknownHolder"
 	// HandoffStuck: a shard is to change hands and does not.
 	HandoffStuck Kind = "HandoffStuck"

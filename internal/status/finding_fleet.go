@@ -62,7 +62,7 @@ func (f *finder) plan() {
 	lease := r.Lease(name)
 	since, ago := r.endOf(lease)
 	if _, seen := r.stood(condition{what: ownerless, object: name}); !r.IsHeld(lease) && max(ago, seen) >= standsAfter {
-		f.add(Warning, PlannerMissing, AboutPlan, name, since, "nobody holds Lease %s%s: nobody evens out the plan, or mends it", name, forTime(ago))
+		f.add(Warning, PlannerMissing, AboutPlan, name, since, "nobody holds Lease %s%s: nobody balances the plan, or restores it", name, forTime(ago))
 	}
 }
 
@@ -130,7 +130,7 @@ func (f *finder) member(name string, o election.Observation) {
 		f.add(Warning, UnknownHolder, AboutMember, name, Stamp(o.AcquireTime), "Lease %s of member %s names %s, which is no incarnation of it", o.Name, name, Plain(o.Holder))
 		return
 	case !live && (o.Holder != "" || o.IsStruck()) && recent && len(r.Roster.Members()) > 0:
-		f.add(Warning, MemberSilent, AboutMember, name, Stamp(o.RenewTime), "member %s has not renewed its Lease%s, and has not released it: it has died, or does not reach the API server", name, forTime(r.AsOf.Sub(o.RenewTime)))
+		f.add(Warning, MemberSilent, AboutMember, name, Stamp(o.RenewTime), "member %s has not renewed its Lease%s, and has not released it: it has died, or cannot reach the API server", name, forTime(r.AsOf.Sub(o.RenewTime)))
 	}
 	if drain := o.Annotations[leaseapi.DrainAnnotation]; drain != "" && (live || recent) {
 		f.add(Note, MemberDrained, AboutMember, name, parseStamp(drain), "member %s is drained%s and gets no shards, until 'flotilla undrain %s'", name, sinceText(parseStamp(drain)), name)
@@ -225,7 +225,7 @@ func planFindings(r *Reading, plan shard.Plan) []Finding {
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(strangers)) {
-			f.add(Warning, PinnedToNobody, AboutRing, ring.Name, nil, "%s pinned to %q, which is no member that serves ring %s", strings.Join(strangers[name], ", "), name, ring.Name)
+			f.add(Warning, PinnedToNobody, AboutRing, ring.Name, nil, "%s pinned to %q, which is not a member that serves ring %s", strings.Join(strangers[name], ", "), name, ring.Name)
 		}
 	}
 	return f.found

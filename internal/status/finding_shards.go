@@ -179,7 +179,7 @@ func overlapping(a, b election.Observation) bool {
 	return overlaps
 }
 
-// extentOf reads what a shard's Lease says that it covers, and tells whether that can be read.
+// extentOf reads what a shard's Lease says that it covers, and reports whether that can be read.
 func extentOf(o election.Observation) (shard.Extent, bool) {
 	e := shard.Extent{Controllers: strings.Split(o.Annotations[leaseapi.ControllersAnnotation], ",")}
 	text, ranged := o.Annotations[leaseapi.RangeAnnotation]
@@ -207,15 +207,15 @@ func later(a, b election.Observation) *time.Time {
 	return Stamp(b.AcquireTime)
 }
 
-// holder looks at who holds a shard's Lease. Whoever has died goes on naming it until it expires, a little after or before its
-// member's Lease does.
+// holder looks at the holder of a shard's Lease. The Lease of a holder that has died names it until
+// it expires, a little after or before its member's Lease does.
 func (f *finder) holder(o election.Observation) {
 	name := election.MemberOf(o.Holder)
 	member := f.r.Lease(election.MemberLease(f.r.Fleet, name))
 	switch {
 	case o.HolderEnded():
 	case name == "" || !member.Exists || member.Holder == "" && o.Seen.Sub(member.Seen) > standsAfter:
-		f.add(Warning, UnknownHolder, AboutLease, o.Name, Stamp(o.AcquireTime), "Lease %s is held by %s, who is no live member of the fleet", o.Name, holderText(o))
+		f.add(Warning, UnknownHolder, AboutLease, o.Name, Stamp(o.AcquireTime), "Lease %s is held by %s, which is not a live member of the fleet", o.Name, holderText(o))
 	case member.Holder != "" && member.Holder != o.Holder && o.Seen.Sub(member.HolderSeen) > standsAfter/2:
 		f.add(Error, TwoIncarnations, AboutMember, name, Stamp(member.AcquireTime), "%s renews Lease %s, although %s has been the member since: two processes have the same name", Plain(o.Holder), o.Name, Plain(member.Holder))
 	}
@@ -231,7 +231,7 @@ func (f *finder) flapping(o election.Observation) {
 	if created := o.Lease.CreationTimestamp.Time; !created.IsZero() && o.Transitions >= flapTerms {
 		// A fleet that is being set up has its first terms in quick succession.
 		if age := r.AsOf.Sub(created); age > flapWindow && age/time.Duration(o.Transitions) < flapWindow/flapTerms {
-			f.add(Warning, Flapping, AboutLease, o.Name, Stamp(created), "Lease %s has had %d terms in the %s that it exists", o.Name, o.Transitions, Short(age))
+			f.add(Warning, Flapping, AboutLease, o.Name, Stamp(created), "Lease %s has had %d terms in the %s since it was created", o.Name, o.Transitions, Short(age))
 		}
 	}
 }

@@ -25,7 +25,7 @@ func (f *finder) versions() {
 		known, says := leaseapi.KnownOf(m)
 		for _, ring := range r.Plan.Rings {
 			if says && !known.Apt(ring) && len(leaseapi.ServersOf([]election.Member{m}, ring.Name)) > 0 {
-				f.add(Warning, MemberUnfit, AboutMember, m.Name, nil, "member %s gets no shards of ring %s: its version, %s, can run some controllers of it in another scope alone, until the planner has moved them",
+				f.add(Warning, MemberUnfit, AboutMember, m.Name, nil, "member %s gets no shards of ring %s: its version, %s, can run some of the ring's controllers only in another scope; the planner moves them",
 					m.Name, ring.Name, Plain(known.Version))
 			}
 		}

@@ -148,7 +148,7 @@ var findingCases = []findingCase{
 	}, want: []string{"warning LeaderLocksDiffer fleet flotilla"}, says: "(none): flotilla-0; kube-controller-manager: flotilla-1"},
 	{name: "leader lock of its own", make: func(s *scene) { s.leaderLock("flotilla_fleet", time.Second) }},
 	{name: "leader lock held by a stock leader", make: func(s *scene) { s.leaderLock("stock_1", 2*time.Second); s.releaseAll() }, want: []string{"note WaitingForLeaderLock lease kube-controller-manager"},
-		says: "is held by stock_1, renewed 1s ago, who runs the controllers"},
+		says: "is held by stock_1, renewed 1s ago, which runs the controllers"},
 	{name: "leader lock held by a stock leader, watched", make: func(s *scene) { s.leaderLock("stock_1", 2*time.Second); s.releaseAll() }, watched: time.Minute,
 		want: []string{"note WaitingForLeaderLock lease kube-controller-manager"}},
 	{name: "leader lock of a dead leader", make: func(s *scene) { s.leaderLock("stock_1", 30*time.Second); s.releaseAll() }, want: []string{"warning LeaderLockWithoutHolder lease kube-controller-manager"}, says: "has not renewed it for 29s"},

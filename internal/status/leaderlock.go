@@ -79,7 +79,7 @@ func (f *finder) waits() {
 			return // as the finding says that tells of the stop
 		}
 		f.add(Note, WaitingForLeaderLock, AboutLease, l.Lease, l.Since,
-			"the fleet waits for its leader lock: Lease %s is held by %s, renewed %s ago, who runs the controllers; the fleet begins when it is released", l.Lease, Plain(l.Holder), Short(l.silence))
+			"the fleet waits for its leader lock: Lease %s is held by %s, renewed %s ago, which runs the controllers; the fleet begins when it is released", l.Lease, Plain(l.Holder), Short(l.silence))
 		return
 	}
 	f.add(severityFor(l.silence), LeaderLockWithoutHolder, AboutLease, l.Lease, l.Renewed,

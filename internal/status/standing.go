@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// standsAfter is for how long something must have been seen to stand to be more than a moment of a handoff: these take
-	// milliseconds, and a member that has asked in vain begins anew after twice --handoff-timeout, 10 s by default.
+	// standsAfter is for how long something must have been seen to stand to be more than a moment of a
+	// handoff: these take milliseconds, and a member that has asked without an answer starts again
+	// after twice --handoff-timeout, 10 s by default.
 	standsAfter = 10 * time.Second
 	// stuckAfter is for how long filling caches may take in a large cluster, and with it a step of a handoff.
 	stuckAfter = time.Minute
@@ -26,7 +27,7 @@ type standing struct {
 	since map[condition]time.Time
 	// terms has the term of each shard's Lease at the beginning of a window.
 	terms map[string]firstTerm
-	// still is since when no renewal of any member has been seen; moved tells whether one ever has been.
+	// still is since when no renewal of any member has been seen; moved reports whether one ever has.
 	still time.Time
 	moved bool
 }
@@ -63,9 +64,10 @@ func (c condition) isQuick() bool {
 	return c.what != misplaced && c.what != unclaimed && c.what != leaving
 }
 
-// Following returns the reading with what an earlier one of the same fleet, made in the same way, adds to it: since when that has
-// stood which both show, and for how long nobody has renewed, by the clock here. Neither is changed, and before may be nil. A
-// chain of readings in short intervals tells what a single look cannot, such as for how long a request has been unanswered.
+// Following returns the reading with what an earlier one of the same fleet, made in the same way,
+// adds to it: since when conditions that both show have stood, and for how long nobody has renewed,
+// by the clock here. It changes neither, and before may be nil. A chain of readings in short
+// intervals shows what a single one cannot, such as for how long a request has been unanswered.
 func (r *Reading) Following(before *Reading) *Reading {
 	if before == nil {
 		return r

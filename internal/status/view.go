@@ -234,7 +234,8 @@ func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardVie
 	return v
 }
 
-// StateOf returns the state of the shard whose Lease is o; older tells whether a held Lease of an older generation covers some of it.
+// StateOf returns the state of the shard whose Lease is o; older reports whether a held Lease of an
+// older generation covers some of it.
 func StateOf(r *Reading, o election.Observation, older bool) State {
 	switch held := r.IsHeld(o); {
 	case held && leaseapi.SaysRunning(o):

@@ -119,8 +119,8 @@ func (h *history) add(e event) error {
 	return nil
 }
 
-// addUnknown takes in a write of which nobody knows whether it took effect. A request that the server has not read to its end,
-// as when its sender is cut off, has none.
+// addUnknown records a write that may or may not have taken effect. A request that the server has
+// not read to its end, as when its sender is cut off, has none.
 func (h *history) addUnknown(e event) {
 	unread := e.RequestObject == nil && e.Verb != "delete" && (e.level == auditv1.LevelRequest || e.level == auditv1.LevelRequestResponse)
 	if lease := e.asked(); lease != nil {

@@ -7,7 +7,7 @@ type Kind string
 const (
 	// WrongRange: the object's namespace is not in the range of the shard.
 	WrongRange Kind = "wrong range"
-	// WrongScope: a namespaced shard wrote a cluster-scoped object that is no business of its.
+	// WrongScope: a namespaced shard wrote a cluster-scoped object that does not belong to it.
 	WrongScope Kind = "wrong scope"
 	// WrongController: the controller is none of those that the shard's Lease named.
 	WrongController Kind = "wrong controller"

@@ -304,7 +304,7 @@ func (c *checker) judgeEnd(l *memberLog, incarnation string, e end) {
 // bySomebody says for people that the fleet is not who wrote it; empty if it is.
 func (s state) bySomebody() string {
 	if s.stranger {
-		return " by somebody who is not of the fleet"
+		return " by somebody outside the fleet"
 	}
 	return ""
 }

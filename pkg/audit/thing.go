@@ -18,7 +18,7 @@ type thing struct {
 	ended []ending
 }
 
-// vagueWrite is a write of which nobody knows whether it took effect.
+// vagueWrite is a write that may or may not have taken effect.
 type vagueWrite struct {
 	moment
 	// asked is set if the log has the request; owner is the controller that it gave the object.

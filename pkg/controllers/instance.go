@@ -52,9 +52,9 @@ type Spec struct {
 	// Shards is the number of shards in the ring; below 2 the instance is all there is.
 	// It divides the limits of requests where the fleet shares them ([Process.ShareLimits]).
 	Shards int
-	// Unheld is since when, by [Process.Clock], nobody has been able to write on what the
-	// instance covers. Caches of the process that were filled later need not be held
-	// against the present. Zero if that is not known.
+	// Unheld is the time, by [Process.Clock], since which nobody has been able to write on
+	// what the instance covers. Caches of the process that were filled later need not be
+	// checked. Zero if not known.
 	Unheld time.Time
 	// Fence wraps the transport of every client of the instance; nil for none.
 	Fence transport.WrapperFunc

@@ -1,64 +1,75 @@
-// Package election decides who may write, and until when. It keeps members, claims and fences on Lease objects of
-// one namespace and knows nothing about controllers: a member claims shards by name and is given a [Claim], a value
-// whose context ends when the right does.
+// Package election decides who may write, and until when. It keeps members, claims and fences on
+// Lease objects of one namespace, and knows nothing about controllers. A member claims shards by
+// name and gets a [Claim], a value whose context ends when the right does.
 //
 // # Guarantees
 //
-//   - One holder. Two incarnations never hold valid claims on one Lease at the same time, as long as their clocks
-//     differ in speed by less than LeaseDuration/RenewDeadline (1.5 by default) and nobody else writes a holder that
-//     looks like one of theirs. Emptied and deleted Leases are tolerated, see below.
-//   - Stop, then release. A planned end cancels the work, waits until it has returned while the claim holds, ends
-//     the claim, and only then clears the holder, in an update of a freshly fetched Lease that still names this
-//     incarnation. Work that does not return in time ends the process ([ClaimantConfig.OnStuck]), and others list it
-//     as ended.
-//   - A claim ends at once when another holder is seen in its Lease, and at the latest RenewDeadline after the start of
-//     its member's last confirmed heartbeat. It never comes back to life: a new right is a new claim with a higher term.
-//   - Terms never repeat. Every acquisition counts leaseTransitions up, the same incarnation's included, from the
-//     highest value this process has ever seen for that name. The first term is 1; 0 means no term. Only if a Lease was
-//     deleted, and a process that has never seen it creates it again, do terms restart.
-//   - Nothing is started while older work runs: a claimant acquires again only after its last work has returned.
+//   - One holder. Two incarnations never hold valid claims on one Lease at the same time, as long
+//     as their clocks differ in speed by less than LeaseDuration/RenewDeadline (1.5 by default) and
+//     nobody else writes a holder that looks like one of theirs. Emptied and deleted Leases are
+//     tolerated, see below.
+//   - Stop, then release. A planned end cancels the work, waits until it has returned while the
+//     claim holds, ends the claim, and only then clears the holder, in an update of a freshly
+//     fetched Lease that still names this incarnation. Work that does not return in time ends the
+//     process ([ClaimantConfig.OnStuck]), and others list it as ended.
+//   - A claim ends at once when its member sees another holder in its Lease, and at the latest
+//     RenewDeadline after the start of the member's last confirmed heartbeat. It never comes back
+//     to life: a new right is a new claim with a higher term.
+//   - Terms never repeat. Every acquisition, even by the same incarnation, increments
+//     leaseTransitions, from the highest value this process has ever seen for that name. The first
+//     term is 1; 0 means no term. Terms restart only if a Lease was deleted and a process that has
+//     never seen it creates it again.
+//   - Nothing starts while older work runs: a claimant acquires again only after its last work has
+//     returned.
 //   - Fence (package fence). A mutating request is refused unless the claim is valid at the moment
 //     of sending, and does not outlive the Lease on this side of the connection.
-//   - Credentials. What a member has published is on its Lease when [Membership.Publish] returns, and cannot be lost to
-//     who fences it: [FenceIncarnation] is written on the Lease as it was read, and an incarnation
-//     that has been marked publishes nothing.
-//   - Leases are read and written by get, list, watch, create and update alone, and never deleted.
+//   - Credentials. When [Membership.Publish] returns, what the member has published is on its
+//     Lease, and whoever fences the member sees it: [FenceIncarnation] is written on the Lease as
+//     it was read, and an incarnation that has been marked publishes nothing.
+//   - The package uses only get, list, watch, create and update on Leases, and never deletes one.
 //
 // # Not guaranteed
 //
-//   - A request that has left the process cannot be called back: the server may carry it out until it gives up on it.
-//     The fence bounds how long the client waits, not what the server does. A goroutine that is suspended between the
-//     fence's check and the system call writes when it wakes up.
-//   - A clock that stands still, as a virtual machine's does that is paused, moved live, or
-//     restored from a snapshot. By it the claim is valid on waking, and the fence lets writes pass
-//     until the answer to the next heartbeat says that it has ended: within a RetryPeriod, or, if nothing is
-//     answered, until the RenewDeadline, by that clock. A fence in the API server covers it; see
-//     [FenceIncarnation].
-//   - Whoever forges a Lease in the name of an incarnation that has ended, or releases it in its holder's name, makes a
-//     second holder possible until the first has seen it, which takes one watch event.
-//   - Whoever deletes a Lease that has just been created makes a second holder possible: a rival that has not heard of
-//     it yet goes on counting how long it has been absent, until the watch event arrives.
+//   - A request that has left the process cannot be called back: the server may carry it out for as
+//     long as it keeps the request. The fence bounds how long the client waits, not what the server
+//     does. A goroutine that is suspended between the fence's check and the system call writes when
+//     it wakes up.
+//   - A clock that stands still, like that of a virtual machine that is paused, migrated live, or
+//     restored from a snapshot. By that clock the claim is valid on waking, and the fence lets
+//     writes pass until the answer to the next heartbeat says that it has ended: within a
+//     RetryPeriod, or, if no answer comes, until the RenewDeadline, by that clock. A fence in the
+//     API server covers it; see [FenceIncarnation].
+//   - Anyone who forges a Lease in the name of an incarnation that has ended, or releases it in its
+//     holder's name, makes a second holder possible until the first has seen it, which takes one
+//     watch event.
+//   - Anyone who deletes a Lease that has just been created makes a second holder possible: a rival
+//     that does not know of the Lease yet keeps counting how long it has been absent, until the
+//     watch event arrives.
 //   - Exactly once. A write may be repeated by the next holder.
 //   - Progress while the API server cannot be reached: claims end, and nobody acquires.
 //
 // # Heartbeats
 //
-// A member renews one Lease, its own: that is its heartbeat, and [Membership] keeps it. Nobody renews a shard's Lease, which
-// is written when it changes hands or when what its holder says on it changes. A claim is valid while now is before the start
-// of the last confirmed heartbeat plus RenewDeadline, and its Lease was last seen as the claim's. A Lease is free once it was
-// released, or once the Lease of its holder's member lists the holder as ended, for which all live members judge all others.
-// Package heartbeat has the decisions and what they guarantee, docs/design/heartbeat.md the argument.
+// A member renews one Lease, its own: that is its heartbeat, and [Membership] keeps it. Nobody
+// renews a shard's Lease, which is written when it changes hands or when its holder changes what it
+// says there. A claim is valid while now is before the start of the last confirmed heartbeat plus
+// RenewDeadline, and its Lease was last seen as the claim's. A Lease is free once it was released,
+// or once the Lease of its holder's member lists the holder as ended; all live members judge all
+// others for that. Package heartbeat has the decisions and what they guarantee,
+// docs/design/heartbeat.md the argument.
 //
 // # Clock model
 //
-// Only readings of the process's own clock are compared, and only with each other. A member's Lease has expired when
-// this process has not seen its spec change for its duration; renewTime and acquireTime are written for people and never
-// compared with a clock. A change of labels or annotations is not a sign of life, so that others may leave requests and
-// marks. The duration is the larger of what the Lease declares, bounded to [MinDuration, MaxDuration],
-// and the reader's own LeaseDuration: a Lease that declares nonsense can lengthen a takeover, and never shorten it.
+// A process compares only readings of its own clock, and only with each other. A member's Lease has
+// expired when this process has not seen its spec change for its duration; renewTime and
+// acquireTime are written for people and never compared with a clock. A change of labels or
+// annotations does not count as a heartbeat, so others may leave requests and marks. The duration
+// is the larger of the duration on the Lease, bounded to [MinDuration, MaxDuration], and the
+// reader's own LeaseDuration: a nonsensical value on a Lease can lengthen a takeover, and never
+// shorten it.
 //
-// A holder counts from the START of its last confirmed heartbeat and a rival from when it SAW the result, which is
-// later. So the holder stops first:
+// A holder counts from the START of its last confirmed heartbeat and a rival from when it SAW the
+// result, which is later. So the holder stops first:
 //
 //	holder  |start of heartbeat ------- RenewDeadline: claims end, fences closed ---- work must have returned|
 //	rival         |sees the heartbeat ------------------------------------------------- LeaseDuration: may strike|
@@ -69,72 +80,78 @@
 //
 // # Absent, deleted and emptied Leases
 //
-// A Lease that does not exist may have been deleted under a holder that does not know it yet. So an absent Lease is
-// created only after this process has known it to be absent for LeaseDuration: a holder from before has ended its claim
-// by then. A holder that finds its own Lease deleted creates it again, with its term; its claim goes on, and a rival sees
-// an ordinary Lease. A Lease without a holder that nobody has released, and one whose holder is no member's incarnation,
-// are taken after they have stood still for as long.
+// A missing Lease may have been deleted while a holder does not know it yet. So an absent Lease is
+// created only after this process has known it to be absent for LeaseDuration: an earlier holder
+// has ended its claim by then. A holder that finds its own Lease deleted creates it again, with its
+// term; its claim goes on, and a rival sees an ordinary Lease. A Lease without a holder that nobody
+// has released, and one whose holder is no member's incarnation, may be taken after they have stood
+// still for as long.
 //
 // # Asking for a Lease
 //
-// A claimant that wants a Lease which another incarnation holds may ask for it, once everything is prepared
-// ([Claimant.SetAsk]): it writes its name into an annotation of the Lease, which is no sign of life of anybody. Nothing
-// makes the holder give the Lease up. Its owner sees the request ([Record.NextHolder]), decides whether to believe it, and
-// sets [Released] instead of [Retained], which holds on and acquires nothing. With the release it
-// may leave what it has written last ([Observation.Writes]), so that the next holder knows when its
-// caches have seen all of it, and for how long its fence had been closed ([StoppedAnnotation]).
-// These annotations go with the next acquisition.
+// If another incarnation holds a Lease, a claimant may ask for it, once everything is prepared
+// ([Claimant.SetAsk]): it writes its name into an annotation of the Lease, which counts as nobody's
+// heartbeat. Nothing forces the holder to give the Lease up. Its owner sees the request
+// ([Record.NextHolder]), decides whether to believe it, and sets [Released] instead of [Retained],
+// which holds on and acquires nothing. With the release it may leave what it has written last
+// ([Observation.Writes]), so that the next holder knows when its caches have seen all of it, and
+// for how long its fence had been closed ([StoppedAnnotation]). The next acquisition removes these
+// annotations.
 //
 // # Leader locks
 //
-// A [LeaderLock] is a foreign Lease, that of the stock controller manager's leader election, which
-// the fleet holds under one identity that all members share and renew. A member's right to it ends
-// RenewDeadline after a moment that is provably not later than the write of the last renewal it
-// knows of:
+// A [LeaderLock] is a foreign Lease, such as that of the stock controller manager's leader
+// election. The fleet holds it under one identity that all members share and renew. A member's
+// right to it ends RenewDeadline after a moment that is provably not later than the write of the
+// last renewal it knows of:
 //
 //   - the start of its own successful update; or
-//   - the start of an earlier live read, if that has not shown a renewal which a later read shows: the server that answered the
-//     first had not been given it, so it was written after that read began.
+//   - the start of an earlier live read, if that read has not shown a renewal which a later read
+//     shows: the server that answered the first did not have the renewal yet, so it was written
+//     after that read began.
 //
-// When a watch event arrives is never such a moment: it may be late by any time. A watch only takes rights away, and tells that
-// the Lease is free. A standby counts LeaseDuration from when it saw that renewal, which is later than its write. So the
-// member stops first, by the same ratio of clock speeds as for claims:
+// The arrival of a watch event is never such a moment: it may be late by any time. A watch only
+// takes rights away, and shows that the Lease is free. A standby counts LeaseDuration from when it
+// saw that renewal, which is later than its write. So the member stops first, by the same ratio of
+// clock speeds as for claims:
 //
 //	member   |read |          |read: renewed
 //	         |------------------------------ RenewDeadline: leader lock not valid any more|
 //	others          |write
 //	standby                |sees the renewal --------------------------------- LeaseDuration: may acquire|
 //
-// For a standby to see it, a renewal must look different: client-go's elector compares Leases with their times cut to seconds,
-// so within a term every renewTime is a later second than the one before, ahead of the writer's clock if need be.
+// For a standby to see it, a renewal must look different: client-go's elector compares Leases with
+// their times cut to seconds. So within a term every renewTime is a later second than the one
+// before, ahead of the writer's clock if necessary.
 //
-// A member reads about once per RetryPeriod, sooner after a failure the less is left of its right,
-// and writes only if it finds that nobody has renewed since it looked before. It acquires a Lease
-// without a holder at once, with the next term; one of another holder when it has expired; an
-// absent one when it has been absent for LeaseDuration. If it names the fleet already, a right
-// begins by the same rule as it is extended.
+// A member reads about once per RetryPeriod, and after a failure sooner, the less of its right is
+// left. It writes only if it finds that nobody has renewed since its last read. It acquires a Lease
+// without a holder at once, with the next term; a Lease of another holder when it has expired; an
+// absent one when it has been absent for LeaseDuration. If the Lease names the fleet already, a
+// right begins by the same rule that extends it.
 //
-// A term of a leader lock is known by leaseTransitions and acquireTime, and whoever else acquires
-// changes them. So if somebody clears or deletes the Lease, members may write it again in its term
-// and all of them go on; until they see it done, their right is suspended. What is said above of
-// who edits or deletes Leases by hand holds here too, and more: stock standbys create an absent
-// Lease at once, and nothing can be done about it but to end.
+// leaseTransitions and acquireTime identify a term of a leader lock, and anyone else who acquires
+// it changes them. So if somebody clears or deletes the Lease, members may write it again in its
+// term and all of them continue; until they see that done, their right is suspended. The warnings
+// above about editing or deleting Leases by hand hold here too, and more: stock standbys create an
+// absent Lease at once, and then the fleet can only end.
 //
 // A Lease of a coordinated election is held in the same way. An API server that coordinates names
-// its candidate as preferredHolder of a Lease that the fleet holds, which changes neither holder
-// nor term, and is left as it is: a fleet gives a leader lock up when its last member leaves.
+// its candidate as preferredHolder of a Lease that the fleet holds. That changes neither holder nor
+// term, and members leave it as it is: a fleet gives a leader lock up when its last member leaves.
 //
-// The last member to leave clears the holder ([LeaderLock.Release]); that it is the last, its
-// caller must know. A member that is starting just then, and holds already, is in the position of
-// one whose Lease was cleared.
+// The last member to leave clears the holder ([LeaderLock.Release]); its caller must know that it
+// is the last. A member that is starting just then, and already holds the lock, is in the position
+// of one whose Lease was cleared.
 //
-// How long a stock leader goes on after it has lost the Lease is its own affair: client-go's elector believes to lead for up to
-// RetryPeriod + RenewDeadline from its last answer, so an answer that took longer than the three seconds which are left of the
-// default LeaseDuration makes it overlap with any successor, and so does a process that was stopped and goes on.
+// The fleet cannot bound how long a stock leader continues after it has lost the Lease. client-go's
+// elector believes that it leads for up to RetryPeriod + RenewDeadline from its last answer. If
+// that answer took longer than the remaining three seconds of the default LeaseDuration, it
+// overlaps with any successor. So does a process that was stopped and continues.
 //
 // # States
 //
-// [Step] is a pure function from what is known to what is to be done; [Claimant] is the loop that does it.
+// [Step] is a pure function from what is known to what to do; [Claimant] is the loop that does it.
 //
 //	            Create, Acquire                Start                    Drain
 //	   ┌────┐ ────────────────▶ ┌────────┐ ──────────▶ ┌───────┐ ──────────────▶ ┌────────┐
@@ -147,7 +164,7 @@
 //	        └───────────────────────────────── │Lost│ ◀─────┴───────────────────────────┘
 //	                                           └────┘
 //
-// The right is held in Acquired, Running and Draining, where Create writes a Lease again that was deleted, and Renew
-// changed annotations. Work
-// runs in Running, Draining and Lost. The table is in the comment of [Step].
+// The claimant has the right in Acquired, Running and Draining. There Create writes a deleted Lease
+// again, and Renew writes changed annotations. Work runs in Running, Draining and Lost. The table
+// is in the comment of [Step].
 package election

@@ -72,10 +72,10 @@ type Config struct {
 	// LeaderLocks are the names of foreign Leases that the fleet must hold while any member runs.
 	// Default: none.
 	LeaderLocks []string
-	// LeaderLockDelay is how long nobody else must have kept a leader lock before a fleet of which
-	// nothing runs begins: the stock controller manager releases its Lease as it begins to stop,
-	// and not when it has stopped. A Lease that was absent, or that expired, has been free for
-	// longer. Default 0; must not be negative.
+	// LeaderLockDelay is how long a leader lock must have been free of other holders before an idle
+	// fleet begins: the stock controller manager releases its Lease as it begins to stop, and not
+	// when it has stopped. A Lease that was absent, or that expired, has been free for longer.
+	// Default 0; must not be negative.
 	LeaderLockDelay time.Duration
 	// Replanning is what this member does as the planner.
 	Replanning Replanning
@@ -213,9 +213,9 @@ type Work struct {
 	// Share is how many shards of this ring a member is expected to hold, Shards how
 	// many the ring has.
 	Share, Shards int
-	// Unheld is since when, by the fleet's Clock, nobody has been able to write on what the shard covers, but for a holder whose
-	// last writes the instance is to catch up with: caches that were filled from what was read after that have seen all that
-	// earlier holders wrote. Zero if that is not known.
+	// Unheld is the time, by the fleet's Clock, since which nobody has been able to write on what the
+	// shard covers, except a holder whose last writes the instance will catch up with. Caches that
+	// were filled from later reads have seen all that earlier holders wrote. Zero if not known.
 	Unheld time.Time
 	// Fence must be put beneath every client that the work writes with.
 	Fence func(http.RoundTripper) http.RoundTripper

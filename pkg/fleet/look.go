@@ -186,7 +186,7 @@ func (m *Member) overlapping(seen []election.Observation, plan *inForce, id shar
 }
 
 // isPlanned reports whether a Lease is that of a shard in the plan: two of those never overlap. One
-// that says that it covers something else is from before the plan began anew.
+// that says that it covers something else is from before the plan started again.
 func (m *Member) isPlanned(o election.Observation, plan *inForce) bool {
 	_, planned := m.covers.of(o, m.config.Fleet, plan)
 	return planned

@@ -16,8 +16,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// planner is the member's part in writing the plan. Whoever holds the plan's Lease plans, and no other member; but what makes
-// a change of plan safe is the compare-and-swap of that Lease alone, so an operator may write it as well.
+// planner is the member's part in writing the plan. Only the holder of the plan's Lease plans. But
+// a change of plan is safe because of the compare-and-swap of that Lease alone, so an operator may
+// write it as well.
 type planner struct {
 	member   *Member
 	claimant *election.Claimant
@@ -99,7 +100,7 @@ func (p *planner) work(ctx context.Context, _ *election.Claim) {
 	}
 }
 
-// plan makes at most one change of plan, and tells whether it did.
+// plan makes at most one change of plan, and reports whether it did.
 func (p *planner) plan(ctx context.Context) bool {
 	m := p.member
 	now := m.config.Clock.Now()

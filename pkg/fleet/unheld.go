@@ -7,12 +7,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// unheldAtClaim returns since when nobody has been able to write on what the shard covers, if it is known that all that was
-// written before has arrived; zero otherwise. It is for a claim that has been acquired, after the Leases were looked at and none
-// that is live was found to cover some of the same.
+// unheldAtClaim returns the time since which nobody has been able to write on what the shard
+// covers, if everything that was written before is known to have arrived; otherwise zero. It is for
+// an acquired claim, after the member has looked at the Leases and found no live one that overlaps.
 //
-// The claim was acquired by a write on the version that it saw, so nobody has held the Lease between. A Lease that was not there
-// may have been deleted under its holder, who then had a lease duration to find out: as much as the claim has waited.
+// The claim was acquired by a write on the version that it saw, so nobody has held the Lease in
+// between. A missing Lease may have been deleted while it was held; its holder then had a lease
+// duration to find out, which is as long as the claim has waited.
 func (r *shardRunner) unheldAtClaim(claim *election.Claim) time.Time {
 	before := claim.Before()
 	if before.Exists && !haveArrived(before) {
@@ -21,8 +22,8 @@ func (r *shardRunner) unheldAtClaim(claim *election.Claim) time.Time {
 	return r.unheldSince(before.ExpiresAt(r.member.config.Timing.LeaseDuration))
 }
 
-// unheldByOthers is that for a preparation: since when nobody has been able to write but who holds the shard, and will leave what it
-// wrote last.
+// unheldByOthers is the same for a preparation: the time since which nobody has been able to write
+// except the shard's holder, which will leave a note of its last writes.
 func (r *shardRunner) unheldByOthers(lease election.Observation) time.Time {
 	if lease.Holder == "" {
 		return time.Time{}
@@ -30,9 +31,10 @@ func (r *shardRunner) unheldByOthers(lease election.Observation) time.Time {
 	return r.unheldSince(lease.HolderSeen)
 }
 
-// unheldSince is no earlier than since, the time of which that is known by the shard's own Lease. Whoever held the same part as
-// another shard has released that, as can be seen; and whoever held it as a shard of this name that covered something else, when
-// the plan was adopted. Not seen are Leases of other shards that were deleted, under which two may run anyway.
+// unheldSince returns a time no earlier than since, which the shard's own Lease shows. A member
+// that held the same part as another shard has visibly released it. One that held it as a shard of
+// this name with another extent had released it when the plan was adopted. It does not see deleted
+// Leases of other shards, under which two may run anyway.
 func (r *shardRunner) unheldSince(since time.Time) time.Time {
 	m := r.member
 	plan, held := m.inForce.Load(), m.leaderLocks.current()

@@ -36,7 +36,7 @@ const checkRanges = 2
 //
 // The error is that of work, or says why the controllers could not be built or have ended, or which
 // have not returned within Options.HandoffTimeout. There is a report once work was called.
-// Options.Outside is told as in Run.
+// Options.Outside receives requests as in Run.
 func (f *Fleet) Check(ctx context.Context, work func(ctx context.Context) error) (*Report, error) {
 	c, err := f.newCheck(klog.FromContext(ctx))
 	if err != nil {

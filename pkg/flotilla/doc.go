@@ -17,45 +17,49 @@
 //
 //  1. Build: the controller asks the shard for its informers and adds its handlers. Requests that
 //     could change anything are refused.
-//  2. The informers are filled; handlers are told nothing yet. A controller with caches of its own
-//     fills them as a [Warmer].
+//  2. The informers fill, but call no handler yet. A controller with caches of its own fills them
+//     as a [Warmer].
 //  3. The shard is acquired, and the informers have seen what its last owner wrote.
-//  4. Run: the handlers are told what there is. Writes pass.
-//  5. Run's context ends: the controller finishes what it is doing and returns. Then the shard is
-//     released. Five seconds later ([Options.HandoffTimeout]) writes are refused.
+//  4. Run: the handlers receive all existing objects. Writes pass.
+//  5. Run's context ends: the controller finishes its current work and returns; then the shard is
+//     released. Writes are refused five seconds after the end of the context
+//     ([Options.HandoffTimeout]).
 //
-// A program whose controllers cannot be built one by one gives [Fleet.Shards] a function that
-// builds whole shards. kube-controller-manager's fleet does, so there is one way into a fleet.
+// If a program's controllers cannot be built one by one, it gives [Fleet.Shards] a function that
+// builds whole shards. kube-controller-manager's fleet does that too, so there is only one way into
+// a fleet.
 //
-// What must be true of a controller is in docs/library.md: it decides about an object by what lies
+// docs/library.md says what must be true of a controller: it decides about an object by what lies
 // in the object's namespace and by what it reads through the API server, and keeps nothing in
-// memory that the next owner would miss. [Fleet.Check] finds in a test what a controller does
+// memory that the next owner would miss. In a test, [Fleet.Check] finds what a controller does
 // outside of its range.
 //
 // # Guarantees
 //
-// Of controllers that are added one by one:
+// For controllers that are added one by one:
 //
 //   - At most one replica writes through a shard's configuration at a time, whatever fails: a
 //     network, a clock within the tolerated drift, a process that hangs.
 //   - A shard's informers hold objects of its range and nothing else.
-//   - A controller of a shard that is handed over begins with caches which have seen every write of
-//     the owner before.
-//   - The requests of one controller are limited by QPS and Burst of the configuration once a
-//     process, however many shards it has.
-//   - Run returns after every controller has, and after all that the fleet has started.
+//   - When a shard is handed over, its next controllers begin with caches that have seen every
+//     write of the previous owner.
+//   - The configuration's QPS and Burst limit the requests of one controller in the whole process,
+//     however many shards it has.
+//   - Run returns only after every controller has returned, and after everything that the fleet has
+//     started.
 //
-// Of whole shards, what passes [fleet.Work.Fence] is fenced in the same way, and Run returns after
-// the work of every shard has. The rest is the program's to keep.
+// For whole shards, [fleet.Work.Fence] fences whatever passes through it in the same way, and Run
+// returns only after the work of every shard has returned. The program must keep the other promises
+// itself.
 //
 // # Non-guarantees
 //
 //   - A write through a client that does not come from [Shard.Config] or [Shard.Wrap] is not
 //     fenced.
-//   - Ownership is by namespace. Two controllers that write the same object from different
-//     namespaces, or on a cluster-scoped object from several ranges, are not kept apart.
-//   - What [Fleet.Shards] builds reads what it likes, at any rate: informers of the range and
-//     limits of requests are the program's.
-//   - A write that a claim's end has cut off may still arrive. It was sent while the shard was
-//     owned.
+//   - Ownership is by namespace. If two controllers write the same object from different
+//     namespaces, or a cluster-scoped object from several ranges, nothing keeps them apart.
+//   - [Fleet.Shards] does not limit what a program's shards read, or how fast: the program provides
+//     informers of the range and limits on requests.
+//   - A write that was cut off by the end of a claim may still arrive. It was sent while the shard
+//     was owned.
 package flotilla

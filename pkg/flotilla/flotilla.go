@@ -29,9 +29,9 @@ type Build func(ctx context.Context, s *Shard) (Runnable, error)
 
 // Runnable is one controller of one shard.
 type Runnable interface {
-	// Run works until ctx ends, and returns once all that it has started has ended. An error before
-	// ctx ends has all controllers of the shard return, and be built anew after a while: on this
-	// member, which goes on owning the shard.
+	// Run works until ctx ends, and returns once everything that it has started has ended. If it
+	// returns an error before ctx ends, all controllers of the shard end and are built again after a
+	// while, on this member, which keeps the shard.
 	Run(ctx context.Context) error
 }
 

@@ -120,12 +120,12 @@ type Options struct {
 	// Events takes the Kubernetes events on the fleet's Leases. It should not log them as well: each
 	// is a log line anyway. Default: one of the fleet's own.
 	Events record.EventRecorder
-	// Outside is told of each request that a namespaced controller makes outside of its range
-	// through [Shard.Config] or [Shard.Reading], from the goroutine that makes it. It must not block.
-	// It is for tests: see docs/library.md. Default: nobody is.
+	// Outside receives each request that a namespaced controller makes outside of its range through
+	// [Shard.Config] or [Shard.Reading], on the goroutine that makes it. It must not block. It is for
+	// tests: see docs/library.md. Default: none.
 	Outside func(Access)
-	// Observe is told what happens to the member's shards, beside the log and Kubernetes events on
-	// their Leases. It must not block. Default: nobody is.
+	// Observe receives what happens to the member's shards, in addition to the log and Kubernetes
+	// events on their Leases. It must not block. Default: none.
 	Observe func(fleet.Event)
 	// Clock measures claims. Default: the machine's.
 	Clock election.Clock

@@ -174,8 +174,8 @@ func (c *Canary) cutForCanary(shards []Shard) []Shard {
 // What a shard's home says counts within these bounds; its home is taken for a member that is away
 // where it is not among the members that may have it. So a shard that goes to a tried member stays
 // with it as long as it stays even among those, and everything is at home again once the canary is
-// aborted. Where all members are tried, or none is, every shard is settled among all of them: that
-// it has an owner is worth more than of which version that is.
+// aborted. Where all members are tried, or none is, every shard is settled among all of them: a
+// shard with an owner matters more than the owner's version.
 //
 // It is pure and stable as SettleRing is: each of the two sets of shards is settled by itself,
 // among members that the other set does not have.

@@ -9,9 +9,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Homes returns where each shard belongs when all of the members are there: on the ring, with the loads made even. Give
-// it all members that the fleet has had of late, those that are away included, so that shards find their way back after
-// a restart. Errors are those of Place.
+// Homes returns where each shard belongs when all of the members are there: on the ring, with the
+// loads made even. Give it all members that the fleet has had recently, those that are away
+// included, so that shards find their way back after a restart. Errors are those of Place.
 func Homes(shards []ID, members []string) (Placement, error) {
 	return (*Circles)(nil).homes(shards, members)
 }
@@ -38,11 +38,12 @@ func (cs *Circles) homes(shards []ID, members []string) (Placement, error) {
 // home says where each shard belongs when all members are there: see Homes. What a member has too many of, it gives up
 // beginning with what belongs to another member that is there. Holders that are not among members do not count.
 //
-// It is a pure function of the sets, and stable: when some of the shards that it wants moved have moved, it wants the
-// others moved to where it wanted them before. So members that carry a placement out one shard after the other, and
-// place anew after each, agree all the while. Why placement does not simply follow the ring: since a ring's loads are
-// bounded, it moves shards of other members too whenever one comes or goes, 2.3 to 2.9 trips a shard in a rolling restart
-// of 3 to 10 members. With Settle it is 2 for each: away and back.
+// It is a pure function of the sets, and stable: when some of the shards that it wants moved have
+// moved, it wants the others moved to where it wanted them before. So members that carry a
+// placement out one shard after the other, and place again after each, agree all the while. Why
+// placement does not simply follow the ring: since a ring's loads are bounded, it moves shards of
+// other members too whenever one comes or goes, 2.3 to 2.9 trips a shard in a rolling restart of 3
+// to 10 members. With Settle it is 2 for each: away and back.
 //
 // Without members the placement is empty.
 func Settle(shards []ID, members []string, home Placement, holders map[ID]string) Placement {

@@ -109,7 +109,7 @@ type canaryRun struct {
 func (r *canaryRun) begin(t *testing.T) {
 	t.Helper()
 	out := r.operator.run(t, "canary", "start", "--namespaces="+strings.Join(triedNamespaces, ","), "--version="+laterVersion, "--by=test", "--wait=1m")
-	if !strings.Contains(out, "no live member is of "+laterVersion+" yet") {
+	if !strings.Contains(out, "no live member has "+laterVersion+" yet") {
 		t.Errorf("start says\n%s", out)
 	}
 	r.readPlan(t)

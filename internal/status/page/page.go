@@ -85,7 +85,7 @@ func (p *Page) Document() Document {
 }
 
 // ServeHTTP answers GET and HEAD: with JSON for ?format=json or where Accept names application/json before text/html, else with
-// HTML, which loads itself anew every so many seconds for ?refresh=SECONDS.
+// HTML, which reloads itself every so many seconds for ?refresh=SECONDS.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")

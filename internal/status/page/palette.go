@@ -56,7 +56,8 @@ func wanted(name string) int {
 	return int(h.Sum32() % colours)
 }
 
-// free returns the first slot from the wanted one on, plain colours first; beyond the last slot they begin anew with another tag.
+// free returns the first slot from the wanted one on, plain colours first; beyond the last slot
+// they start again with another tag.
 func free(want int, taken map[int]bool) int {
 	for round := want / colours; ; round++ {
 		for i := range colours {
@@ -67,7 +68,7 @@ func free(want int, taken map[int]bool) int {
 	}
 }
 
-// tag returns the member's letter, empty for who is no member.
+// tag returns the member's letter, empty if it is not a member.
 func (p palette) tag(name string) string {
 	slot, known := p[name]
 	if !known {

@@ -38,7 +38,8 @@ type arc struct {
 	Shard Shard
 	// Path is the part of the holders' band, Next that of the band of who is to hold next.
 	Path, Next string
-	// TagX, TagY and LabelX, LabelY are where the texts go, Anchor how the label is aligned. Wide tells whether there is room.
+	// TagX, TagY and LabelX, LabelY are where the texts go, Anchor how the label is aligned. Wide
+	// reports whether there is room.
 	TagX, TagY, LabelX, LabelY string
 	Anchor                     string
 	Wide, Labelled, Thin       bool

@@ -66,8 +66,8 @@ func (w *work) begin() {
 	w.began = append(w.began, time.Now())
 }
 
-// end takes in that an item has taken so many seconds. It is the one that began as long ago: which of several did so at the
-// same moment does not matter.
+// end records that an item has taken so many seconds. It is the one that began as long ago: which
+// of several did so at the same moment does not matter.
 func (w *work) end(seconds float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package slim makes slim copies of Pods for the controllers of the groups "nodes" and "volumes",
-// which look at all Pods of the cluster and read little of each; and of Nodes for the controllers of
-// ranges.
+// which look at all Pods of the cluster and read little of each. It also makes slim copies of Nodes
+// for the controllers of ranges.
 //
 // # What a slim copy of a Pod has
 //
@@ -10,7 +10,8 @@
 //	status       phase, reason, observedGeneration, conditions Ready and DisruptionTarget,
 //	             resourceClaimStatuses; the states of containers while the Pod is being deleted
 //
-// Who reads what, in Kubernetes 1.37.1, below pkg/controller unless the path says otherwise:
+// These controllers read the fields, in Kubernetes 1.37.1, below pkg/controller unless the path
+// says otherwise:
 //
 //	generation, observedGeneration     pkg/api/v1/pod/util.go:473, 484: podgc's patch of a status
 //	creationTimestamp                  podgc/gc_controller.go:341: the oldest go first
@@ -29,8 +30,8 @@
 //	states of containers               pkg/volume/util/util.go:299, of Pods being deleted: an empty
 //	                                   list would say that nothing runs, and detach volumes in use
 //
-// Volumes of the kinds emptyDir, configMap, secret, downwardAPI, projected, hostPath, gitRepo and
-// image are left out: no plugin attaches them, and no claim stands behind them.
+// Slim copies lack volumes of the kinds emptyDir, configMap, secret, downwardAPI, projected,
+// hostPath, gitRepo and image: no plugin attaches them, and they have no claim.
 //
 // # What a slim copy of a Node has
 //
@@ -40,23 +41,23 @@
 //	status       the condition Ready and allocatable: k8s.io/endpointslice/topologycache:
 //	             utils.go:255, topologycache.go:225
 //
-// Those are daemonset, endpointslice and taint-eviction. None of them writes a Node. The images on a
-// Node, its annotations and its other conditions are left out.
+// The controllers are daemonset, endpointslice and taint-eviction. None of them writes a Node. Slim
+// copies lack the images on a Node, its annotations and its other conditions.
 //
 // # Guarantees
 //
-//   - A slim copy is a new object; the one that it is made of stays as it is. Both may share what
-//     neither changes.
+//   - A slim copy is a new object; its original stays as it is. Both may share what neither
+//     changes.
 //   - A slim copy of a slim copy is equal to it.
-//   - A test goes through the source of the controllers that are given slim copies (catalogue: Slim),
-//     and fails where they read a field that these lack, or pass a Node to what may send it. Another
-//     one runs those of Pods on whole Pods and on slim copies through the same history, and compares
-//     what they write.
-//   - [Client] lets a controller update the status of a Pod by a slim copy and loses nothing of it.
+//   - A test goes through the source of the controllers that get slim copies (catalogue: Slim). It
+//     fails if they read a field that slim copies lack, or pass a Node to code that may send it.
+//     Another test runs the controllers of Pods on whole Pods and on slim copies through the same
+//     history, and compares what they write.
+//   - [Client] lets a controller update a Pod's status from a slim copy without losing anything.
 //
 // # Non-guarantees
 //
 //   - Logs at high levels show slim copies.
-//   - A patch of podgc, which upstream computes from the cached status, names the conditions of the
-//     slim copy where it says in which order conditions go. What comes of it is the same.
+//   - A patch of podgc, which upstream computes from the cached status, names only the slim copy's
+//     conditions where it gives their order. The result is the same.
 package slim

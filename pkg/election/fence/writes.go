@@ -107,8 +107,8 @@ func (l *writeLog) change(resource string, change func(*LastWrite)) {
 	l.resources[resource] = last
 }
 
-// unanswered takes in that a write was sent and nobody knows what became of it: the answer was lost, or a server has given
-// up waiting for one behind it, which may have carried the write out.
+// unanswered records that a write was sent and nobody knows what became of it: the answer was lost,
+// or a server has given up waiting for one behind it, which may have carried the write out.
 func (l *writeLog) unanswered(req *http.Request) {
 	if resource, ok := answer.Resource(req.URL.Path); ok {
 		l.change(resource.String(), func(last *LastWrite) { last.Unknown = true })

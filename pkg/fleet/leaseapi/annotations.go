@@ -56,7 +56,7 @@ const (
 	// serves all.
 	RingsAnnotation = "flotilla.dev/rings"
 	// LeaderLocksAnnotation lists the foreign Leases that a member waits for, comma separated; it
-	// is missing where it waits for none. Members that differ are a mistake of whoever set them up.
+	// is missing where it waits for none. Members that differ were set up wrongly.
 	LeaderLocksAnnotation = "flotilla.dev/leader-locks"
 	// NodeAnnotation and ZoneAnnotation say where a member runs; they are missing where it does not
 	// know.

@@ -1,22 +1,22 @@
-// Package leaseapi is what the Leases of a fleet say: their names, labels and annotations, and how
-// each is read. Whoever looks at a fleet from outside, as the status page, the commands and the
-// tests do, needs this package and no member.
+// Package leaseapi defines what the Leases of a fleet say: their names, labels and annotations, and
+// how to read each. Programs that look at a fleet from outside, such as the status page, the
+// commands and the tests, need this package and no member.
 //
-// There are three kinds of Leases. A shard's has its holder and what the holder says of the shard;
-// a member's is its heartbeat and says what the member is and has; the plan's has the plan. What
-// claims, heartbeats and the API server's fence keep on them is in package election, and documents
-// on them, such as a plan or a census, are of package shard.
+// There are three kinds of Leases. A shard's Lease has its holder and what the holder says about
+// the shard. A member's Lease is its heartbeat, and says what the member is and has. The plan's
+// Lease has the plan. Package election has what claims, heartbeats and the API server's fence keep
+// on Leases; package shard has the documents on them, such as a plan or a census.
 //
 // # Guarantees
 //
-//   - All of it is pure: no client, no clock, no log. Functions are safe for concurrent use.
-//   - Anybody can write a Lease, so everything is read with suspicion: what is missing, or
-//     nonsense, counts as not said, and is never an error of the whole.
-//   - What counts as a member, as a shard's Lease, or as what a Lease covers is decided here for
-//     all readers, so that an operator sees what members go by.
+//   - Everything here is pure: no client, no clock, no log. Functions are safe for concurrent use.
+//   - Anybody can write a Lease, so functions trust nothing on it: a value that is missing or makes
+//     no sense counts as not set, and is never an error of the whole.
+//   - This package decides for all readers what counts as a member, as a shard's Lease, or as what
+//     a Lease covers, so that an operator sees what members act on.
 //
 // # Non-guarantees
 //
-//   - Whether a holder lives is not judged here, but by [election.Observation.IsHeld].
-//   - A text that was written by a newer build may say more than this one reads.
+//   - It does not judge whether a holder lives: [election.Observation.IsHeld] does.
+//   - A text that a newer build has written may say more than this build reads.
 package leaseapi

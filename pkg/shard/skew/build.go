@@ -150,7 +150,8 @@ func (k Known) Knows(name string) bool {
 }
 
 // Apt reports whether the member may get shards of the ring: it knows no controller of it that it
-// can run in another scope alone. What it does not know at all is no reason: it runs the others.
+// can run only in another scope. A controller that it does not know is no reason: it runs the
+// others.
 func (k Known) Apt(ring shard.Ring) bool {
 	misplaced := func(name string) bool { return !k.Runs(name, ring.Scope) && k.Knows(name) }
 	return !slices.ContainsFunc(ring.Controllers, misplaced) &&
