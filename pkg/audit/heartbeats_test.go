@@ -339,7 +339,7 @@ func TestEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			report := test.check(t, takeover())
 			for _, v := range report.Violations {
-				if told := strings.Contains(v.Detail, "not of the fleet"); told != (name == "by somebody like that") {
+				if told := strings.Contains(v.Detail, "outside the fleet"); told != (name == "by somebody like that") {
 					t.Errorf("%v: says that it was somebody else: %t", v, told)
 				}
 			}
