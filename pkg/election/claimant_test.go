@@ -608,7 +608,7 @@ func TestSuspend(t *testing.T) {
 			t.Error("Claim is invalid before the suspend")
 		}
 		a.beats.stop()
-		a.clock.jump(time.Minute)
+		a.clock.Jump(time.Minute)
 		if claim.Valid(a.clock.Now()) {
 			t.Error("Claim is valid after the suspend")
 		}
@@ -630,7 +630,7 @@ func TestLateAcquisition(t *testing.T) {
 		a := w.node("a", func(n *node, _ *ClaimantConfig) { n.client.Delay(1, 0, s, "update") })
 		w.sleep(s / 2)
 		a.beats.stop()
-		a.clock.jump(10 * s)
+		a.clock.Jump(10 * s)
 		w.sleep(s)
 		w.expect(`
 			1.0 a acquired 8

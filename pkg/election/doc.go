@@ -1,4 +1,4 @@
-// Package election decides who may write, and until when. It keeps members, claims and fences on Lease objects of
+// Package election decides who may write, and until when. It keeps members and claims on Lease objects of
 // one namespace and knows nothing about controllers: a member claims shards by name and is given a [Claim], a value
 // whose context ends when the right does.
 //
@@ -22,6 +22,7 @@
 //   - Credentials. What a member has published is on its Lease when [Membership.Publish] returns, and cannot be lost to
 //     who fences it: [FenceIncarnation] is written on the Lease as it was read, and an incarnation
 //     that has been marked publishes nothing.
+//   - Leader locks (package leaderlock). A foreign Lease is held by all members together.
 //   - Leases are read and written by get, list, watch, create and update alone, and never deleted.
 //
 // # Not guaranteed
@@ -84,53 +85,6 @@
 // may leave what it has written last ([Observation.Writes]), so that the next holder knows when its
 // caches have seen all of it, and for how long its fence had been closed ([StoppedAnnotation]).
 // These annotations go with the next acquisition.
-//
-// # Leader locks
-//
-// A [LeaderLock] is a foreign Lease, that of the stock controller manager's leader election, which
-// the fleet holds under one identity that all members share and renew. A member's right to it ends
-// RenewDeadline after a moment that is provably not later than the write of the last renewal it
-// knows of:
-//
-//   - the start of its own successful update; or
-//   - the start of an earlier live read, if that has not shown a renewal which a later read shows: the server that answered the
-//     first had not been given it, so it was written after that read began.
-//
-// When a watch event arrives is never such a moment: it may be late by any time. A watch only takes rights away, and tells that
-// the Lease is free. A standby counts LeaseDuration from when it saw that renewal, which is later than its write. So the
-// member stops first, by the same ratio of clock speeds as for claims:
-//
-//	member   |read |          |read: renewed
-//	         |------------------------------ RenewDeadline: leader lock not valid any more|
-//	others          |write
-//	standby                |sees the renewal --------------------------------- LeaseDuration: may acquire|
-//
-// For a standby to see it, a renewal must look different: client-go's elector compares Leases with their times cut to seconds,
-// so within a term every renewTime is a later second than the one before, ahead of the writer's clock if need be.
-//
-// A member reads about once per RetryPeriod, sooner after a failure the less is left of its right,
-// and writes only if it finds that nobody has renewed since it looked before. It acquires a Lease
-// without a holder at once, with the next term; one of another holder when it has expired; an
-// absent one when it has been absent for LeaseDuration. If it names the fleet already, a right
-// begins by the same rule as it is extended.
-//
-// A term of a leader lock is known by leaseTransitions and acquireTime, and whoever else acquires
-// changes them. So if somebody clears or deletes the Lease, members may write it again in its term
-// and all of them go on; until they see it done, their right is suspended. What is said above of
-// who edits or deletes Leases by hand holds here too, and more: stock standbys create an absent
-// Lease at once, and nothing can be done about it but to end.
-//
-// A Lease of a coordinated election is held in the same way. An API server that coordinates names
-// its candidate as preferredHolder of a Lease that the fleet holds, which changes neither holder
-// nor term, and is left as it is: a fleet gives a leader lock up when its last member leaves.
-//
-// The last member to leave clears the holder ([LeaderLock.Release]); that it is the last, its
-// caller must know. A member that is starting just then, and holds already, is in the position of
-// one whose Lease was cleared.
-//
-// How long a stock leader goes on after it has lost the Lease is its own affair: client-go's elector believes to lead for up to
-// RetryPeriod + RenewDeadline from its last answer, so an answer that took longer than the three seconds which are left of the
-// default LeaseDuration makes it overlap with any successor, and so does a process that was stopped and goes on.
 //
 // # States
 //
