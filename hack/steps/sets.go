@@ -17,7 +17,7 @@ var unit = []string{
 
 // racy are the packages with the most goroutines. pkg/shard itself is pure functions without one, and would take minutes under the
 // detector.
-var racy = []string{"./pkg/election", "./pkg/informer", "./pkg/fleet", "./pkg/flotilla", "./pkg/manager"}
+var racy = []string{"./pkg/election", "./pkg/election/leaderlock", "./pkg/election/request", "./pkg/informer", "./pkg/fleet", "./pkg/flotilla", "./pkg/manager"}
 
 // plane is what it takes to start a control plane.
 var plane = []string{"etcd", "kube-apiserver", "kube-scheduler", "kubectl", "kube-controller-manager", "kwok"}

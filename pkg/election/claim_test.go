@@ -6,13 +6,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
 // TestClaimIsValid has each end of a claim.
 func TestClaimIsValid(t *testing.T) {
 	type scene struct {
 		*Claim
-		clock *jumpClock
+		clock *leasetest.JumpClock
 		beats *fakeHeartbeat
 		holds bool
 	}
@@ -23,17 +25,17 @@ func TestClaimIsValid(t *testing.T) {
 		cause string
 	}{
 		"as it began":       {func(*scene) {}, true, ""},
-		"before its time":   {func(s *scene) { s.clock.jump(10*time.Second - time.Nanosecond) }, true, ""},
-		"out of time":       {func(s *scene) { s.clock.jump(10 * time.Second) }, false, ""},
+		"before its time":   {func(s *scene) { s.clock.Jump(10*time.Second - time.Nanosecond) }, true, ""},
+		"out of time":       {func(s *scene) { s.clock.Jump(10 * time.Second) }, false, ""},
 		"without a right":   {func(s *scene) { s.beats.finish() }, false, ""},
 		"another's Lease":   {func(s *scene) { s.holds = false }, false, ""},
 		"ended":             {func(s *scene) { s.end(ReasonOtherHolder, "b_1") }, false, `claim on f-ns-01, term 8, ended: other-holder "b_1"`},
 		"draining":          {func(s *scene) { s.drain(); s.drain() }, true, ""},
-		"draining too long": {func(s *scene) { s.drain(); s.clock.jump(10 * time.Second) }, false, ""},
+		"draining too long": {func(s *scene) { s.drain(); s.clock.Jump(10 * time.Second) }, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &scene{clock: &jumpClock{}, holds: true}
+				s := &scene{clock: &leasetest.JumpClock{}, holds: true}
 				s.beats = &fakeHeartbeat{clock: s.clock, begin: s.clock.Now()}
 				s.beats.stop()
 				s.Claim = newClaim(t.Context(), leaseName, "a_1", 8, s.beats, func() bool { return s.holds }, DefaultTiming())
@@ -91,7 +93,7 @@ func TestWritesOfALease(t *testing.T) {
 // TestLeftOnRelease follows what is left on a Lease through release and acquisition.
 func TestLeftOnRelease(t *testing.T) {
 	lease := (stamp{}).held(nil, "f-s", self, 4, timing.LeaseDuration, at(0))
-	left := released(lease, map[string]string{WritesAnnotation: "w"}, at(0))
+	left := WithoutHolder(lease, map[string]string{WritesAnnotation: "w"}, at(0))
 	if left.Annotations[WritesAnnotation] != "w" {
 		t.Errorf("annotations of the released Lease: %v", left.Annotations)
 	}

@@ -10,7 +10,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
 // LeaseWriter is the part of client-go's LeaseInterface that a claimant needs. Give it a client of its own: heartbeats
@@ -94,9 +95,8 @@ func (cfg ClaimantConfig) validate() error {
 // decides nothing: Step does, and the claimant carries it out. Run must be called once; the other
 // methods are safe for concurrent use at any time.
 type Claimant struct {
-	cfg   ClaimantConfig
-	wake  chan struct{} // capacity 1: SetDesired or Touch was called
-	reply chan reply    // capacity 1: the outcome of the one request under way
+	cfg  ClaimantConfig
+	wake chan struct{} // capacity 1: SetDesired or Touch was called
 
 	turned atomic.Pointer[time.Time]
 
@@ -126,9 +126,9 @@ func NewClaimant(cfg ClaimantConfig) (*Claimant, error) {
 		cfg.DrainTimeout = func() time.Duration { return cfg.Timing.LeaseDuration }
 	}
 	if cfg.Jitter == nil {
-		cfg.Jitter = func(d time.Duration) time.Duration { return wait.Jitter(d, jitterFactor-1) }
+		cfg.Jitter = request.Jitter
 	}
-	return &Claimant{cfg: cfg, wake: make(chan struct{}, 1), reply: make(chan reply, 1)}, nil
+	return &Claimant{cfg: cfg, wake: make(chan struct{}, 1)}, nil
 }
 
 // SetDesired sets the state to reach from now on. It returns at once; events tell what comes of it.

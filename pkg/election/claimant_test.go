@@ -581,6 +581,46 @@ func TestRevoked(t *testing.T) {
 	})
 }
 
+// TestLostClaimGivesUpItsRequest: the release does not wait for the answer to a request that the
+// lost claim had under way.
+func TestLostClaimGivesUpItsRequest(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.store.Put(lease("", 7))
+		var said atomic.Int64
+		a := w.node("a", lingering(s), func(_ *node, cfg *ClaimantConfig) {
+			cfg.Annotations = func() map[string]string { return map[string]string{"said": fmt.Sprint(said.Load())} }
+		})
+		w.sleep(s)
+		a.client.Drop(1, "update")
+		said.Add(1)
+		a.claimant.Touch()
+		w.sleep(s)
+		close(a.revoked)
+		w.sleep(9 * s)
+		w.expect(`
+			0.0 a acquired 8
+			0.0 a started 8
+			2.0 a ended 8 (revoked)
+			3.0 a work returns: claim on f-ns-01, term 8, ended: revoked, valid false
+			3.0 a returned 8
+			3.0 a released 8`)
+	})
+}
+
+// TestPauseAfterFailure: an API server that fails is asked again after RetryPeriod.
+func TestPauseAfterFailure(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.store.Put(lease("", 7))
+		w.node("a", func(n *node, _ *ClaimantConfig) { n.client.Fail(2, "update") })
+		w.sleep(9 * s)
+		w.expect(`
+			0.0 a failed 8
+			2.0 a failed 8
+			4.0 a acquired 8
+			4.0 a started 8`)
+	})
+}
+
 // A planned stop must not wait for ever on an API server that has gone: others list the incarnation
 // as ended.
 func TestStopsWithoutServer(t *testing.T) {
@@ -608,7 +648,7 @@ func TestSuspend(t *testing.T) {
 			t.Error("Claim is invalid before the suspend")
 		}
 		a.beats.stop()
-		a.clock.jump(time.Minute)
+		a.clock.Jump(time.Minute)
 		if claim.Valid(a.clock.Now()) {
 			t.Error("Claim is valid after the suspend")
 		}
@@ -630,7 +670,7 @@ func TestLateAcquisition(t *testing.T) {
 		a := w.node("a", func(n *node, _ *ClaimantConfig) { n.client.Delay(1, 0, s, "update") })
 		w.sleep(s / 2)
 		a.beats.stop()
-		a.clock.jump(10 * s)
+		a.clock.Jump(10 * s)
 		w.sleep(s)
 		w.expect(`
 			1.0 a acquired 8

@@ -1,6 +1,6 @@
-// Package election decides who may write, and until when. It keeps members, claims and fences on
-// Lease objects of one namespace, and knows nothing about controllers. A member claims shards by
-// name and gets a [Claim], a value whose context ends when the right does.
+// Package election decides who may write, and until when. It keeps members and claims on Lease
+// objects of one namespace, and knows nothing about controllers. A member claims shards by name and
+// gets a [Claim], a value whose context ends when the right does.
 //
 // # Guarantees
 //
@@ -26,6 +26,7 @@
 //   - Credentials. When [Membership.Publish] returns, what the member has published is on its
 //     Lease, and whoever fences the member sees it: [FenceIncarnation] is written on the Lease as
 //     it was read, and an incarnation that has been marked publishes nothing.
+//   - Leader locks (package leaderlock). All members together hold a foreign Lease.
 //   - The package uses only get, list, watch, create and update on Leases, and never deletes one.
 //
 // # Not guaranteed
@@ -97,57 +98,6 @@
 // ([Observation.Writes]), so that the next holder knows when its caches have seen all of it, and
 // for how long its fence had been closed ([StoppedAnnotation]). The next acquisition removes these
 // annotations.
-//
-// # Leader locks
-//
-// A [LeaderLock] is a foreign Lease, such as that of the stock controller manager's leader
-// election. The fleet holds it under one identity that all members share and renew. A member's
-// right to it ends RenewDeadline after a moment that is provably not later than the write of the
-// last renewal it knows of:
-//
-//   - the start of its own successful update; or
-//   - the start of an earlier live read, if that read has not shown a renewal which a later read
-//     shows: the server that answered the first did not have the renewal yet, so it was written
-//     after that read began.
-//
-// The arrival of a watch event is never such a moment: it may be late by any time. A watch only
-// takes rights away, and shows that the Lease is free. A standby counts LeaseDuration from when it
-// saw that renewal, which is later than its write. So the member stops first, by the same ratio of
-// clock speeds as for claims:
-//
-//	member   |read |          |read: renewed
-//	         |------------------------------ RenewDeadline: leader lock not valid any more|
-//	others          |write
-//	standby                |sees the renewal --------------------------------- LeaseDuration: may acquire|
-//
-// For a standby to see it, a renewal must look different: client-go's elector compares Leases with
-// their times cut to seconds. So within a term every renewTime is a later second than the one
-// before, ahead of the writer's clock if necessary.
-//
-// A member reads about once per RetryPeriod, and after a failure sooner, the less of its right is
-// left. It writes only if it finds that nobody has renewed since its last read. It acquires a Lease
-// without a holder at once, with the next term; a Lease of another holder when it has expired; an
-// absent one when it has been absent for LeaseDuration. If the Lease names the fleet already, a
-// right begins by the same rule that extends it.
-//
-// leaseTransitions and acquireTime identify a term of a leader lock, and anyone else who acquires
-// it changes them. So if somebody clears or deletes the Lease, members may write it again in its
-// term and all of them continue; until they see that done, their right is suspended. The warnings
-// above about editing or deleting Leases by hand hold here too, and more: stock standbys create an
-// absent Lease at once, and then the fleet can only end.
-//
-// A Lease of a coordinated election is held in the same way. An API server that coordinates names
-// its candidate as preferredHolder of a Lease that the fleet holds. That changes neither holder nor
-// term, and members leave it as it is: a fleet gives a leader lock up when its last member leaves.
-//
-// The last member to leave clears the holder ([LeaderLock.Release]); its caller must know that it
-// is the last. A member that is starting just then, and already holds the lock, is in the position
-// of one whose Lease was cleared.
-//
-// The fleet cannot bound how long a stock leader continues after it has lost the Lease. client-go's
-// elector believes that it leads for up to RetryPeriod + RenewDeadline from its last answer. If
-// that answer took longer than the remaining three seconds of the default LeaseDuration, it
-// overlaps with any successor. So does a process that was stopped and continues.
 //
 // # States
 //

@@ -357,7 +357,7 @@ func (e *explorer) serve(s *scene, i int, r sentRequest) *sentRequest {
 			e.fail(s, self+" releases while its work runs")
 		}
 		left := map[string]string{ReleasedAnnotation: strconv.Itoa(int(r.fetched.record.Transitions))}
-		r.got = s.write(released(r.fetched.lease, left, now))
+		r.got = s.write(WithoutHolder(r.fetched.lease, left, now))
 	}
 	return &r
 }

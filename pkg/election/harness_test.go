@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +12,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
@@ -27,26 +24,17 @@ type world struct {
 	t     *testing.T
 	store *leasetest.Store
 	begin time.Time
-
-	mu    sync.Mutex
-	lines []string
+	leasetest.Transcript
 }
 
 // inWorld runs test in a bubble. The bubble fails the test if a goroutine is left behind.
 func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, store: leasetest.NewStore(), begin: time.Now()}
+		w := &world{t: t, store: leasetest.NewStore(), begin: time.Now(), Transcript: leasetest.Transcript{Begin: time.Now()}}
 		t.Cleanup(w.store.Wait)
 		test(t, w)
 	})
-}
-
-func (w *world) logf(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	line := fmt.Sprintf("%5.1f ", time.Since(w.begin).Seconds()) + fmt.Sprintf(format, args...)
-	w.lines = append(w.lines, line)
 }
 
 // sleep lets d of virtual time pass and everything that is due then happen.
@@ -55,25 +43,12 @@ func (w *world) sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// expect compares the transcript since the last call. Lines are trimmed, so that it can be indented.
+// expect compares the transcript since the last call.
 func (w *world) expect(want string) {
 	w.t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var wanted []string
-	for line := range strings.Lines(want) {
-		if line = strings.TrimSpace(line); line != "" {
-			wanted = append(wanted, line)
-		}
+	if problem := w.Compare(want); problem != "" {
+		w.t.Error(problem)
 	}
-	got := make([]string, len(w.lines))
-	for i, line := range w.lines {
-		got[i] = strings.TrimSpace(line)
-	}
-	if a, b := strings.Join(wanted, "\n"), strings.Join(got, "\n"); a != b {
-		w.t.Errorf("Transcript is not as wanted.\nwant:\n%s\ngot:\n%s", a, b)
-	}
-	w.lines = nil
 }
 
 func (w *world) holder(name string) string {
@@ -154,7 +129,7 @@ type node struct {
 	name     string
 	client   *leasetest.Client // of the claimant
 	watch    *leasetest.Client // of the observer
-	clock    *jumpClock
+	clock    *leasetest.JumpClock
 	observer *Observer
 	claimant *Claimant
 	beats    *fakeHeartbeat
@@ -165,22 +140,13 @@ type node struct {
 	cancel   context.CancelFunc
 }
 
-// jumpClock is the bubble's clock plus an offset, to play a suspended process.
-type jumpClock struct {
-	clock.RealClock
-	offset atomic.Int64
-}
-
-func (c *jumpClock) Now() time.Time       { return c.RealClock.Now().Add(time.Duration(c.offset.Load())) }
-func (c *jumpClock) jump(d time.Duration) { c.offset.Add(int64(d)) }
-
 // node starts a process that claims leaseName.
 func (w *world) node(name string, changes ...func(*node, *ClaimantConfig)) *node {
 	w.t.Helper()
 	n := &node{
 		world: w, name: name,
 		client: w.store.Client(name), watch: w.store.Client(name),
-		clock: &jumpClock{}, revoked: make(chan struct{}), stopped: make(chan struct{}),
+		clock: &leasetest.JumpClock{}, revoked: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	// A millisecond each way gives what happens at two nodes an order.
 	n.client.Script(func(string) leasetest.Fault {
@@ -243,7 +209,7 @@ func (n *node) work(ctx context.Context, claim *Claim) {
 	if n.linger > 0 {
 		time.Sleep(n.linger) // virtual
 	}
-	n.logf("%s work returns: %v, valid %t", n.name, context.Cause(ctx), claim.Valid(n.clock.Now()))
+	n.Logf("%s work returns: %v, valid %t", n.name, context.Cause(ctx), claim.Valid(n.clock.Now()))
 }
 
 func (n *node) event(e Event) {
@@ -257,11 +223,11 @@ func (n *node) event(e Event) {
 	if e.Reason != "" {
 		line += fmt.Sprintf(" (%s)", e.Reason)
 	}
-	n.logf("%s", line)
+	n.Logf("%s", line)
 }
 
 func (n *node) stuck(s StuckClaim) {
-	n.logf("%s stuck %d (%s) since %v", n.name, s.Term, s.Reason, s.Since)
+	n.Logf("%s stuck %d (%s) since %v", n.name, s.Term, s.Reason, s.Since)
 }
 
 func lingering(d time.Duration) func(*node, *ClaimantConfig) {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
+	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
 // run is one call of Claimant.Run. All its fields belong to the goroutine of Run.
@@ -17,9 +18,8 @@ type run struct {
 	logger klog.Logger
 
 	state    State
-	busy     bool
-	updating context.CancelFunc // ends the request under way for what is held; nil if there is none
-	failures int                // consecutive failed requests
+	requests *request.Requester
+	answers  chan func() // capacity 1
 
 	begun       time.Time // when the present claim was acquired
 	endReason   Reason    // why the last claim ended
@@ -40,7 +40,12 @@ func (c *Claimant) Run(ctx context.Context) {
 		Claimant: c,
 		ctx:      klog.NewContext(context.WithoutCancel(ctx), logger),
 		logger:   logger,
+		answers:  make(chan func(), 1),
 	}
+	r.requests = request.New(request.Config{
+		Reader: c.cfg.Client, Observer: c.cfg.Observer, Clock: c.cfg.Clock, Conflicts: 2, Answers: r.answers,
+		Pause: func() time.Duration { return c.cfg.Jitter(c.cfg.Timing.RetryPeriod) },
+	})
 	changed, unsubscribe := c.cfg.Observer.subscribeLease(c.cfg.Name)
 	defer unsubscribe()
 	for {
@@ -77,7 +82,7 @@ func (r *run) input(ended bool) Input {
 		Observation:  r.cfg.Observer.Get(r.cfg.Name),
 		State:        r.state,
 		Timing:       r.cfg.Timing,
-		Busy:         r.busy,
+		Busy:         r.requests.Busy(),
 		Returned:     r.returned != nil && (closed(r.returned) || faults.ReleaseBeforeStop && r.state.Phase == Draining),
 		DrainTimeout: r.cfg.DrainTimeout(),
 		Touch:        touched != r.touchedDone,
@@ -169,9 +174,9 @@ func (r *run) endClaim(in Input, reason Reason) {
 		claim.end(reason, in.Observation.Holder)
 	}
 	r.setClaim(nil)
-	if r.updating != nil && !reason.Planned() {
+	if !reason.Planned() {
 		// Else nothing hurries: the release waits for the answer, and does not have to overtake it.
-		r.updating()
+		r.requests.Cancel()
 	}
 	if in.Returned {
 		r.returned = nil
@@ -200,8 +205,8 @@ func (r *run) wait(changed, stop, revoked <-chan struct{}, wake, now time.Time) 
 	case <-changed:
 	case <-r.wake:
 	case <-timer:
-	case answer := <-r.reply:
-		r.receive(answer)
+	case answered := <-r.answers:
+		answered()
 	case <-stop:
 	case <-revoked:
 	case <-r.returned:

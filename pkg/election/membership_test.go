@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
@@ -23,7 +24,7 @@ func (w *world) member(incarnation string, delay time.Duration) *memberNode {
 	w.t.Helper()
 	n := &node{
 		world: w, name: incarnation, client: w.store.Client(incarnation), watch: w.store.Client(incarnation),
-		clock: &jumpClock{}, stopped: make(chan struct{}),
+		clock: &leasetest.JumpClock{}, stopped: make(chan struct{}),
 	}
 	n.observer = w.observer(n.watch, n.clock)
 	m := &memberNode{node: n}

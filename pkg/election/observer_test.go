@@ -99,7 +99,7 @@ func TestObservationExpired(t *testing.T) {
 // watching runs an observer on the store until the test ends.
 func (w *world) watching(client *leasetest.Client) *Observer {
 	w.t.Helper()
-	o := w.observer(client, &jumpClock{})
+	o := w.observer(client, &leasetest.JumpClock{})
 	ctx, cancel := context.WithCancel(klog.NewContext(w.t.Context(), klog.Logger{}))
 	done := make(chan struct{})
 	go func() {

@@ -10,13 +10,12 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
+	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
 // Leases is what a member does with Leases.
@@ -33,8 +32,7 @@ type pacemaker struct {
 	client  Leases
 	revoked <-chan struct{}
 	wake    chan struct{} // capacity 1: something is to be written
-	replies chan outcome
-	done    chan struct{} // closed when run returns
+	answers chan func()
 
 	mu      sync.Mutex
 	rights  rights
@@ -47,12 +45,11 @@ type pacemaker struct {
 	members     []Observation        // the members' Leases, as the present step knows them
 	named       map[string]time.Time // incarnations, by when a Lease that names them last changed
 	state       heartbeat.State
-	busy        bool
+	beats       *request.Requester
 	touchedDone int
-	failures    int
 	judged      map[string]*judgement // by member
 	waiting     Event
-	requests    sync.WaitGroup
+	activating  sync.WaitGroup
 }
 
 // rights are what claims may count on.
@@ -63,33 +60,28 @@ type rights struct {
 
 // judgement is what is remembered of judging one member.
 type judgement struct {
-	busy      bool
-	failures  int
+	requests  *request.Requester
 	notBefore time.Time
-}
-
-// outcome is what came of one request.
-type outcome struct {
-	judge      string // the member that it judges; empty for the heartbeat
-	action     fmt.Stringer
-	tell       bool // of the member's annotations alone
-	dead       string
-	touched    int
-	until      time.Time // when a right would end that this is to extend
-	start, end time.Time
-	version    heartbeat.Version
-	err        error
-	conflict   bool
 }
 
 func newPacemaker(m *Membership, revoked <-chan struct{}) *pacemaker {
 	if m.cfg.Jitter == nil {
-		m.cfg.Jitter = func(d time.Duration) time.Duration { return wait.Jitter(d, jitterFactor-1) }
+		m.cfg.Jitter = request.Jitter
 	}
-	return &pacemaker{
-		m: m, client: m.cfg.Client, revoked: revoked, wake: make(chan struct{}, 1), replies: make(chan outcome), done: make(chan struct{}),
+	p := &pacemaker{
+		m: m, client: m.cfg.Client, revoked: revoked, wake: make(chan struct{}, 1), answers: make(chan func()),
 		judged: map[string]*judgement{}, spread: spreadOf(m.cfg.Incarnation),
 	}
+	p.beats = p.requester()
+	return p
+}
+
+// requester returns a requester for the heartbeat, or for judging one member.
+func (p *pacemaker) requester() *request.Requester {
+	return request.New(request.Config{
+		Reader: p.client, Observer: p.m.cfg.Observer, Clock: p.m.cfg.Clock, Conflicts: 2, Answers: p.answers,
+		Pause: func() time.Duration { return p.m.cfg.Jitter(p.m.cfg.Timing.RetryPeriod) },
+	})
 }
 
 // spreadOf returns a number in [0, 1) that differs from incarnation to incarnation.
@@ -128,9 +120,7 @@ func (p *pacemaker) name() string { return MemberLease(p.m.cfg.Fleet, p.m.member
 func (p *pacemaker) run(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "lease", p.name())
 	requests, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logger))
-	defer p.requests.Wait()
-	defer close(p.done)
-	defer stop()
+	defer p.finish(stop)
 	active, leave := context.WithCancel(requests)
 	defer leave()
 	changed, unsubscribe := p.m.cfg.Observer.SubscribeChanges(p.concerned)
@@ -159,7 +149,7 @@ func (p *pacemaker) run(ctx context.Context) error {
 				lost = p.end(logger, Reason(out.Reason), hung)
 			}
 			continue
-		case out.Settled, p.state.Phase == heartbeat.Over && left && !p.busy && !in.Now.Before(p.expiry()):
+		case out.Settled, p.state.Phase == heartbeat.Over && left && !p.beats.Busy() && !in.Now.Before(p.expiry()):
 			return lost
 		case out.Action != heartbeat.Wait:
 			p.send(requests, in, out)
@@ -183,6 +173,16 @@ func (p *pacemaker) run(ctx context.Context) error {
 	}
 }
 
+// finish waits for all that run has started, once it has been stopped.
+func (p *pacemaker) finish(stop func()) {
+	stop()
+	p.beats.Wait()
+	for _, j := range p.judged {
+		j.requests.Wait()
+	}
+	p.activating.Wait()
+}
+
 // concerned reports whether a change of a Lease may be of consequence at once. Renewals of others
 // are not: when they are due, the pacemaker looks.
 func (p *pacemaker) concerned(before, after Observation) bool {
@@ -192,7 +192,7 @@ func (p *pacemaker) concerned(before, after Observation) bool {
 func (p *pacemaker) input(want bool) (heartbeat.Input, string) {
 	o := p.m.cfg.Observer
 	in := heartbeat.Input{
-		Self: p.m.cfg.Incarnation, Want: want, State: p.state, Timing: heartbeat.Timing(p.m.cfg.Timing), Busy: p.busy, Spread: p.spread,
+		Self: p.m.cfg.Incarnation, Want: want, State: p.state, Timing: heartbeat.Timing(p.m.cfg.Timing), Busy: p.beats.Busy(), Spread: p.spread,
 		// Who runs the membership ends it after all work has returned.
 		Holding: want,
 	}
@@ -254,7 +254,7 @@ func (p *pacemaker) join(active context.Context) {
 	term := p.m.cfg.Observer.Get(p.name()).Transitions
 	close(p.m.joined)
 	p.report(Event{Type: EventStarted, Term: term, Holder: p.m.cfg.Incarnation})
-	p.requests.Go(func() { p.m.activate(active, term) })
+	p.activating.Go(func() { p.m.activate(active, term) })
 }
 
 // expiry is when others may list this incarnation as ended, whatever it still sends.
@@ -279,10 +279,14 @@ func (p *pacemaker) end(logger klog.Logger, reason Reason, hung string) error {
 
 // send carries out what a step of the heartbeat asks for.
 func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.Output) {
-	p.busy = true
 	lease, live := p.own, p.state.Phase == heartbeat.Live
-	sent := outcome{action: out.Action, touched: p.touches(), until: p.state.Deadline(in.Timing)}
-	p.request(ctx, sent, lease, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
+	touched, until := p.touches(), p.state.Deadline(in.Timing)
+	q := p.request(lease)
+	q.Creates = out.Action == heartbeat.Create
+	if out.Action == heartbeat.Read {
+		q.Timeout = min(q.Timeout, max(until.Sub(in.Now)/2, p.m.cfg.Timing.RetryPeriod/4))
+	}
+	q.Do = func(ctx context.Context, start time.Time) (*coordinationv1.Lease, error) {
 		switch out.Action {
 		case heartbeat.Read:
 			list, err := p.client.List(ctx, metav1.ListOptions{})
@@ -291,13 +295,33 @@ func (p *pacemaker) send(ctx context.Context, in heartbeat.Input, out heartbeat.
 			}
 			return nil, err
 		case heartbeat.Create:
-			return p.client.Create(ctx, p.beaten(nil, lease.HighTerm, live, out.Member, now), metav1.CreateOptions{})
+			return p.client.Create(ctx, p.beaten(nil, lease.HighTerm, live, out.Member, start), metav1.CreateOptions{})
 		case heartbeat.Release:
-			return p.client.Update(ctx, withEnded(released(lease.Lease, nil, now), out.Member), metav1.UpdateOptions{})
+			return p.client.Update(ctx, withEnded(WithoutHolder(lease.Lease, nil, start), out.Member), metav1.UpdateOptions{})
 		default:
-			return p.client.Update(ctx, p.beaten(lease.Lease, lease.HighTerm, live, out.Member, now), metav1.UpdateOptions{})
+			return p.client.Update(ctx, p.beaten(lease.Lease, lease.HighTerm, live, out.Member, start), metav1.UpdateOptions{})
 		}
-	})
+	}
+	q.Then = func(a request.Answer) {
+		pause := p.received(a, touched)
+		switch {
+		case a.Err == nil:
+			p.done(out.Action, a)
+		case out.Action == heartbeat.Read:
+			// It is sent when little time is left, and one that fails must leave some for another,
+			// but not for one after the other without a pause.
+			pause = min(pause, max(until.Sub(a.End)/4, p.m.cfg.Timing.RetryPeriod/4)+a.Took())
+			p.state.NotBefore = a.Start.Add(pause)
+		}
+	}
+	p.beats.Send(ctx, q)
+}
+
+// request returns what all requests for a Lease, of which before is known, have in common.
+func (p *pacemaker) request(before Observation) request.Request {
+	return request.Request{
+		Name: before.Name, Version: before.ResourceVersion, Timeout: p.m.cfg.Timing.RequestTimeout(), Reread: true,
+	}
 }
 
 // beaten returns the Lease after a heartbeat that writes record. A Lease that named another holder,
@@ -333,7 +357,7 @@ func withEnded(lease *coordinationv1.Lease, record heartbeat.MemberRecord) *coor
 // tell writes changed annotations between heartbeats. It is no sign of life, and extends nothing.
 func (p *pacemaker) tell(ctx context.Context, in heartbeat.Input) bool {
 	touched, lease := p.touches(), p.own
-	if p.busy || touched == p.touchedDone || p.state.Phase != heartbeat.Live || in.Now.Before(p.state.NotBefore) || lease.Holder != in.Self {
+	if p.beats.Busy() || touched == p.touchedDone || p.state.Phase != heartbeat.Live || in.Now.Before(p.state.NotBefore) || lease.Holder != in.Self {
 		return false
 	}
 	told := storable(lease.Lease)
@@ -344,120 +368,59 @@ func (p *pacemaker) tell(ctx context.Context, in heartbeat.Input) bool {
 		}
 		return false
 	}
-	p.busy = true
-	p.request(ctx, outcome{action: Renew, tell: true, touched: touched}, lease, func(ctx context.Context, _ time.Time) (*coordinationv1.Lease, error) {
+	q := p.request(lease)
+	q.Do = func(ctx context.Context, _ time.Time) (*coordinationv1.Lease, error) {
 		return p.client.Update(ctx, told, metav1.UpdateOptions{})
-	})
+	}
+	q.Then = func(a request.Answer) {
+		if p.received(a, touched); a.Err == nil {
+			p.state = p.state.Done()
+		}
+	}
+	p.beats.Send(ctx, q)
 	return true
 }
 
-// request carries out one request for a Lease, of which before is known, on a goroutine of its own.
-// What the server answers is told to the observer first.
-func (p *pacemaker) request(
-	ctx context.Context, sent outcome, before Observation, do func(context.Context, time.Time) (*coordinationv1.Lease, error),
-) {
-	p.requests.Go(func() {
-		sent.start = p.m.cfg.Clock.Now()
-		timeout := p.m.cfg.Timing.requestTimeout()
-		if sent.action == heartbeat.Read {
-			timeout = min(timeout, max(sent.until.Sub(sent.start)/2, p.m.cfg.Timing.RetryPeriod/4))
+// received adds what all answers for the member's own Lease have in common to the state. It returns
+// the pause after one that failed.
+func (p *pacemaker) received(a request.Answer, touched int) time.Duration {
+	if a.Err == nil {
+		p.beats.Succeeded()
+		if a.Lease != nil {
+			p.touchedDone = touched
 		}
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		var lease *coordinationv1.Lease
-		lease, sent.err = do(ctx, sent.start)
-		created := sent.action == heartbeat.Create || sent.action == heartbeat.JudgeRestore
-		gone := apierrors.IsNotFound(sent.err) && !created
-		sent.conflict = gone || apierrors.IsConflict(sent.err) || apierrors.IsAlreadyExists(sent.err)
-		switch {
-		case sent.err == nil && lease != nil:
-			p.m.cfg.Observer.Observe(lease)
-			sent.version = versionOf(lease.ResourceVersion)
-		case sent.conflict:
-			p.refresh(ctx, before)
-		}
-		sent.end = p.m.cfg.Clock.Now()
-		select {
-		case p.replies <- sent:
-		case <-p.done:
-		}
-	})
+		return 0
+	}
+	pause := p.beats.Failed(a)
+	p.state.NotBefore = a.Start.Add(pause)
+	event := Event{
+		Type: EventFailed, Action: Renew, Duration: a.Took(), Err: a.Err,
+		Holder: p.m.cfg.Observer.Get(p.name()).Holder,
+	}
+	if a.Conflict {
+		event.Type = EventConflict
+	}
+	p.report(event)
+	return pause
 }
 
-// refresh reads a Lease after a conflict. Should that fail too, the watch will tell.
-func (p *pacemaker) refresh(ctx context.Context, before Observation) {
-	lease, err := p.client.Get(ctx, before.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		p.m.cfg.Observer.Missing(before.Name, before.ResourceVersion)
-	case err == nil:
-		p.m.cfg.Observer.Observe(lease)
-	}
-}
-
-// receive adds the outcome of a request to the state.
-func (p *pacemaker) receive(a outcome) {
-	if a.judge != "" {
-		p.judgedWith(a)
-		return
-	}
-	p.busy = false
-	if a.err != nil {
-		p.failed(a)
-		return
-	}
-	p.failures = 0
-	if a.version != 0 {
-		p.touchedDone = a.touched
-	}
-	took := a.end.Sub(a.start)
+// done adds to the state that the server has done what a step of the heartbeat has asked for.
+func (p *pacemaker) done(action heartbeat.Action, a request.Answer) {
 	lease := p.m.cfg.Observer.Get(p.name())
-	switch {
-	case a.tell:
+	switch action {
+	case heartbeat.Read:
 		p.state = p.state.Done()
-	case a.action == heartbeat.Read:
-		p.state = p.state.Done()
-	case a.action == heartbeat.Release:
+	case heartbeat.Release:
 		p.state = p.state.Done()
 		klog.Background().V(2).Info("Released Lease", "lease", p.name(), "term", lease.Transitions)
-		p.report(Event{Type: EventReleased, Term: lease.Transitions, Action: Release, Duration: took})
+		p.report(Event{Type: EventReleased, Term: lease.Transitions, Action: Release, Duration: a.Took()})
 	default:
 		kind, action := EventRenewed, Renew
 		if p.state.Phase == heartbeat.Waiting {
 			kind, action = EventAcquired, Acquire
 		}
-		p.state = p.state.Beaten(a.start, p.m.cfg.Clock.Now(), a.version)
-		p.report(Event{Type: kind, Term: lease.Transitions, Action: action, Holder: p.m.cfg.Incarnation, Duration: took})
-	}
-}
-
-// failed decides when the next request may be sent.
-func (p *pacemaker) failed(a outcome) {
-	p.failures++
-	event := Event{Type: EventFailed, Action: Renew, Duration: a.end.Sub(a.start), Err: a.err, Holder: p.m.cfg.Observer.Get(p.name()).Holder}
-	if a.conflict {
-		event.Type = EventConflict
-	}
-	pause := pauseAfter(p.failures, a.conflict, p.m.cfg.Jitter(p.m.cfg.Timing.RetryPeriod))
-	if a.action == heartbeat.Read {
-		// It is sent when little time is left, and one that fails must leave some for another, but not
-		// for one after the other without a pause.
-		pause = min(pause, max(a.until.Sub(a.end)/4, p.m.cfg.Timing.RetryPeriod/4)+a.end.Sub(a.start))
-	}
-	p.state.NotBefore = a.start.Add(pause)
-	p.report(event)
-}
-
-// pauseAfter returns how long after its start a request that failed is followed by the next. Every
-// other conflict is repeated at once, with what was just read.
-func pauseAfter(failures int, conflict bool, period time.Duration) time.Duration {
-	switch {
-	case !conflict:
-		return period
-	case failures%2 == 1:
-		return 0
-	default:
-		return period / conflictPause
+		p.state = p.state.Beaten(a.Start, p.m.cfg.Clock.Now(), versionOf(a.Lease.ResourceVersion))
+		p.report(Event{Type: kind, Term: lease.Transitions, Action: action, Holder: p.m.cfg.Incarnation, Duration: a.Took()})
 	}
 }
 
@@ -488,8 +451,8 @@ func (p *pacemaker) pause(ctx context.Context, left bool, changed <-chan struct{
 	case <-p.wake:
 	case <-confirmed:
 	case <-timer.C():
-	case a := <-p.replies:
-		p.receive(a)
+	case answered := <-p.answers:
+		answered()
 	case <-stop:
 	case <-revoked:
 	}

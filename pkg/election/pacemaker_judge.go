@@ -12,6 +12,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
+	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
 // judge sees to it that members that have died are listed as ended. It returns when to look again.
@@ -36,13 +37,13 @@ func (p *pacemaker) judge(ctx context.Context, in heartbeat.Input) time.Time {
 	for member, named := range holders {
 		j := p.judged[member]
 		if j == nil {
-			j = &judgement{}
+			j = &judgement{requests: p.requester()}
 			p.judged[member] = j
 		}
 		lease := o.Get(MemberLease(p.m.cfg.Fleet, member))
 		step := heartbeat.JudgeInput{
 			Now: in.Now, Right: heartbeat.Right{Until: p.state.Confirmed.Add(p.m.cfg.Timing.RenewDeadline)}, Member: viewOf(lease), Holders: named,
-			Delay: p.delay(live, member), NotBefore: j.notBefore, Timing: in.Timing, Busy: j.busy,
+			Delay: p.delay(live, member), NotBefore: j.notBefore, Timing: in.Timing, Busy: j.requests.Busy(),
 		}
 		if faults.ExpiryEarly {
 			step.Timing.LeaseDuration /= 2
@@ -77,9 +78,10 @@ func (p *pacemaker) delay(live []string, judged string) time.Duration {
 
 // strike carries out a judgement.
 func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lease Observation, out heartbeat.JudgeOutput) {
-	j.busy = true
 	klog.FromContext(ctx).V(2).Info("Judged a member that holds shards", "member", member, "incarnation", out.Dead, "action", out.Action)
-	p.request(ctx, outcome{judge: member, action: out.Action, dead: out.Dead}, lease, func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
+	q := p.request(lease)
+	q.Creates = out.Action == heartbeat.JudgeRestore
+	q.Do = func(ctx context.Context, now time.Time) (*coordinationv1.Lease, error) {
 		if out.Action == heartbeat.JudgeRestore {
 			s := stamp{labels: p.m.cfg.Labels}
 			restored := s.held(nil, MemberLease(p.m.cfg.Fleet, member), out.Dead, max(1, lease.HighTerm), p.m.cfg.Timing.LeaseDuration, now)
@@ -92,7 +94,9 @@ func (p *pacemaker) strike(ctx context.Context, j *judgement, member string, lea
 			return p.client.Update(ctx, struck(lease.Lease, out, false), metav1.UpdateOptions{})
 		}
 		return marked, err
-	})
+	}
+	q.Then = func(a request.Answer) { p.judgedWith(j, member, out, a) }
+	j.requests.Send(ctx, q)
 }
 
 // struck returns the Lease after a strike. If it is to be marked, the mark by which the API server
@@ -110,19 +114,14 @@ func struck(lease *coordinationv1.Lease, out heartbeat.JudgeOutput, marked bool)
 }
 
 // judgedWith records the outcome of a judge's request.
-func (p *pacemaker) judgedWith(a outcome) {
-	j := p.judged[a.judge]
-	j.busy = false
-	event := Event{Type: EventStruck, Name: MemberLease(p.m.cfg.Fleet, a.judge), Holder: a.dead, Duration: a.end.Sub(a.start), Err: a.err}
-	switch {
-	case a.err == nil && a.action == heartbeat.JudgeStrike:
-		j.failures = 0
-		p.m.cfg.OnEvent(event)
-	case a.err == nil:
-		j.failures = 0
-	default:
+func (p *pacemaker) judgedWith(j *judgement, member string, out heartbeat.JudgeOutput, a request.Answer) {
+	if a.Err != nil {
 		// A conflict says that the member lives, or that another judge was faster.
-		j.failures++
-		j.notBefore = a.start.Add(pauseAfter(j.failures, a.conflict, p.m.cfg.Jitter(p.m.cfg.Timing.RetryPeriod)))
+		j.notBefore = a.Start.Add(j.requests.Failed(a))
+		return
+	}
+	j.requests.Succeeded()
+	if out.Action == heartbeat.JudgeStrike {
+		p.m.cfg.OnEvent(Event{Type: EventStruck, Name: MemberLease(p.m.cfg.Fleet, member), Holder: out.Dead, Duration: a.Took()})
 	}
 }

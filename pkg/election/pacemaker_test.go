@@ -33,7 +33,7 @@ func shardLease(i int) string { return fmt.Sprintf("f-ns-%02d", i) }
 // process starts one whose claims want these shards.
 func (w *world) process(incarnation string, shards ...int) *process {
 	w.t.Helper()
-	clock := &jumpClock{}
+	clock := &leasetest.JumpClock{}
 	p := w.processOn(clock, incarnation, shards...)
 	p.clock = clock
 	return p
@@ -125,7 +125,7 @@ func (p *process) hang() {
 func (p *process) shardEvent(e Event) {
 	switch e.Type {
 	case EventAcquired, EventEnded, EventReleased:
-		p.logf("%s %s %s %d %s", p.name, e.Type, strings.TrimPrefix(e.Name, "f-"), e.Term, e.Reason)
+		p.Logf("%s %s %s %d %s", p.name, e.Type, strings.TrimPrefix(e.Name, "f-"), e.Term, e.Reason)
 	}
 }
 
@@ -151,10 +151,8 @@ func (w *world) free(shards ...int) {
 
 // only returns the lines of the transcript that have one of these words, without their times.
 func (w *world) only(words ...string) []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var found []string
-	for _, line := range w.lines {
+	for _, line := range w.Lines() {
 		for _, word := range words {
 			if strings.Contains(line, word) {
 				found = append(found, strings.TrimSpace(line))
@@ -188,7 +186,7 @@ func TestStrikeFreesAllShards(t *testing.T) {
 		}
 		w.sleep(5 * s)
 		if b.held() != 3 {
-			t.Errorf("b holds %d shards a lease duration after a's last heartbeat, want 3:\n%s", b.held(), strings.Join(w.lines, "\n"))
+			t.Errorf("b holds %d shards a lease duration after a's last heartbeat, want 3:\n%s", b.held(), strings.Join(w.Lines(), "\n"))
 		}
 		if strikes := w.only("struck"); len(strikes) != 1 {
 			t.Errorf("strikes: %q, want one", strikes)
@@ -276,7 +274,7 @@ func TestHungWatch(t *testing.T) {
 		a.watch.Block("watch")
 		w.sleep(60 * s)
 		if a.held() != 1 {
-			t.Fatalf("a lost its shard while its watch hung:\n%s", strings.Join(w.lines, "\n"))
+			t.Fatalf("a lost its shard while its watch hung:\n%s", strings.Join(w.Lines(), "\n"))
 		}
 		w.store.Tamper(shardLease(1), func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("x_1") })
 		w.sleep(5 * s)
@@ -314,7 +312,7 @@ func TestMemberLeaseDeleted(t *testing.T) {
 		w.store.Remove("f-member-a")
 		w.sleep(30 * s)
 		if a.held() != 1 || b.held() != 1 || len(w.only("ended", "struck")) != 0 {
-			t.Errorf("a holds %d and b %d, want 1 each:\n%s", a.held(), b.held(), strings.Join(w.lines, "\n"))
+			t.Errorf("a holds %d and b %d, want 1 each:\n%s", a.held(), b.held(), strings.Join(w.Lines(), "\n"))
 		}
 	})
 }
@@ -335,7 +333,7 @@ func TestNextIncarnation(t *testing.T) {
 		}
 		w.sleep(5 * s)
 		if next.held() != 1 || a.held() != 0 {
-			t.Errorf("a_2 holds %d and a_1 %d, want 1 and 0:\n%s", next.held(), a.held(), strings.Join(w.lines, "\n"))
+			t.Errorf("a_2 holds %d and a_1 %d, want 1 and 0:\n%s", next.held(), a.held(), strings.Join(w.Lines(), "\n"))
 		}
 		w.sleep(5 * s)
 		if ended := RecordFrom(w.store.Get("f-member-a")).Ended(); len(ended) != 0 {
@@ -359,7 +357,7 @@ func TestForgedHolderMakesNoMember(t *testing.T) {
 		a.expectRoster("a_1=active/0/ active: a")
 		w.sleep(15 * s)
 		if a.held() != 1 {
-			t.Errorf("a does not hold its shard again:\n%s", strings.Join(w.lines, "\n"))
+			t.Errorf("a does not hold its shard again:\n%s", strings.Join(w.Lines(), "\n"))
 		}
 	})
 }

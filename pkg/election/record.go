@@ -204,9 +204,11 @@ func asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {
 	return out
 }
 
-// released returns a copy of lease without a holder, with what its holder leaves behind. The term stays, because terms
-// must not restart.
-func released(lease *coordinationv1.Lease, left map[string]string, now time.Time) *coordinationv1.Lease {
+// WithoutHolder returns a copy of lease without a holder, with what its holder leaves behind:
+// annotations, of which an empty value removes a key. The term stays, because terms must not restart.
+func WithoutHolder(
+	lease *coordinationv1.Lease, left map[string]string, now time.Time,
+) *coordinationv1.Lease {
 	out := storable(lease)
 	stamped := metav1.NewMicroTime(now)
 	out.Spec.HolderIdentity = ptr.To("")

@@ -14,7 +14,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
@@ -76,7 +75,7 @@ type peer struct {
 	*schedule
 	name          string
 	client, watch *leasetest.Client
-	clock         *skewedClock
+	clock         *leasetest.SkewedClock
 	incarnation   int
 	claimant      *Claimant
 	membership    *Membership
@@ -88,30 +87,13 @@ type peer struct {
 	stopped       chan struct{}
 }
 
-// skewedClock runs at its own rate from its own time.
-type skewedClock struct {
-	clock.RealClock
-	begin time.Time
-	shift time.Duration
-	rate  float64
-}
-
-func (c *skewedClock) Now() time.Time {
-	return c.begin.Add(c.shift + time.Duration(float64(c.RealClock.Now().Sub(c.begin))*c.rate))
-}
-
-// real is when this clock reads t.
-func (c *skewedClock) real(t time.Time) time.Time {
-	return c.begin.Add(time.Duration(float64(t.Sub(c.begin)-c.shift) / c.rate))
-}
-
 func newSchedule(t *testing.T, seed uint64) *schedule {
 	sc := &schedule{t: t, seed: seed, store: leasetest.NewStore(), rng: rand.New(rand.NewPCG(seed, 1))}
 	sc.store.Put(lease("", 1))
 	for i := range 3 {
 		p := &peer{
 			schedule: sc, name: string(rune('a' + i)),
-			clock: &skewedClock{begin: time.Now(), shift: time.Duration(sc.rng.Int64N(int64(100*time.Hour))) - 50*time.Hour, rate: 0.86 + 0.28*sc.rng.Float64()},
+			clock: &leasetest.SkewedClock{Begin: time.Now(), Shift: time.Duration(sc.rng.Int64N(int64(100*time.Hour))) - 50*time.Hour, Rate: 0.86 + 0.28*sc.rng.Float64()},
 		}
 		p.client, p.watch = sc.store.Client(p.name), sc.store.Client(p.name)
 		latency := rand.New(rand.NewPCG(seed, uint64(2+i)))
@@ -133,7 +115,7 @@ func upTo(rng *rand.Rand, d time.Duration) time.Duration {
 }
 
 func (sc *schedule) failf(format string, args ...any) {
-	sc.t.Errorf("seed %d, second %.3f: %s", sc.seed, time.Since(sc.peers[0].clock.begin).Seconds(), fmt.Sprintf(format, args...))
+	sc.t.Errorf("seed %d, second %.3f: %s", sc.seed, time.Since(sc.peers[0].clock.Begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
 func (sc *schedule) run() {
@@ -313,7 +295,7 @@ func (p *peer) event(e Event) {
 		p.acquired, p.claim = time.Now(), p.claimant.Claim()
 	case EventEnded:
 		end := time.Now()
-		if deadline := p.clock.real(p.claim.Deadline()); deadline.Before(end) {
+		if deadline := p.clock.Real(p.claim.Deadline()); deadline.Before(end) {
 			end = deadline
 		}
 		p.mu.Lock()
@@ -367,7 +349,7 @@ func (p *peer) ran(work span) {
 // judge looks at the history as a whole.
 func (sc *schedule) judge() {
 	slices.SortFunc(sc.claims, func(a, b span) int { return cmp.Or(a.begin.Compare(b.begin), a.end.Compare(b.end)) })
-	begin := sc.peers[0].clock.begin
+	begin := sc.peers[0].clock.Begin
 	for i := 1; i < len(sc.claims); i++ {
 		a, b := sc.claims[i-1], sc.claims[i]
 		if b.begin.Before(a.end) {

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
-)
 
-// jitterFactor is by how much RenewDeadline must exceed RetryPeriod, so that one failed renewal can be repeated.
-const jitterFactor = 1.2
+	"github.com/flotilla-kube/flotilla/pkg/election/request"
+)
 
 // Timing holds the three durations of a claim. All members of a fleet should use the same.
 type Timing struct {
@@ -41,14 +40,15 @@ func (t Timing) Validate() error {
 	if t.RetryPeriod <= 0 {
 		errs = append(errs, fmt.Errorf("Timing.RetryPeriod is %v, must be positive", t.RetryPeriod))
 	}
-	if least := time.Duration(jitterFactor * float64(t.RetryPeriod)); t.RenewDeadline <= least {
+	// So that one failed renewal can be repeated.
+	if least := time.Duration(request.JitterFactor * float64(t.RetryPeriod)); t.RenewDeadline <= least {
 		errs = append(errs, fmt.Errorf("Timing.RenewDeadline is %v, must be more than %v, 1.2 times RetryPeriod", t.RenewDeadline, least))
 	}
 	return errors.Join(errs...)
 }
 
-// requestTimeout bounds one request to the API server: half the renew deadline, so that a request that hangs leaves time
+// RequestTimeout bounds one request to the API server: half the renew deadline, so that a request that hangs leaves time
 // for another one.
-func (t Timing) requestTimeout() time.Duration {
+func (t Timing) RequestTimeout() time.Duration {
 	return t.RenewDeadline / 2
 }

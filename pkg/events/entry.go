@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
@@ -230,7 +231,7 @@ func ofLeaderLock(what election.EventType, e fleet.Event) entry {
 	switch what {
 	case election.EventAcquired:
 		return line("Leader lock is held by the fleet", "duration", e.Duration).event("LeaderLockHeld", "%s holds it from now on", e.Holder)
-	case election.EventSuspended:
+	case leaderlock.EventSuspended:
 		return line("Leader lock was cleared or deleted, taking it back", "reason", e.Reason).failure(nil)
 	case election.EventEnded:
 		return line("Leader lock lost: all claims end", "reason", e.Reason, "holder", e.Holder, "duration", e.Duration).failure(nil).

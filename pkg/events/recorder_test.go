@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -181,7 +182,7 @@ func TestWhatIsSaid(t *testing.T) {
 			`Warning LeaderLockLost lost: other-holder (holder "x")`},
 		"leader lock waited for": {lock(election.EventWaiting, election.Event{Reason: election.ReasonHeld, Holder: "x"}),
 			`"level"=0 "msg"="Waiting for the leader lock" "lease"="stock" "member"="a" "term"=2 "reason"="held" "holder"="x"`, ""},
-		"leader lock cleared": {lock(election.EventSuspended, election.Event{Reason: election.ReasonCleared}),
+		"leader lock cleared": {lock(leaderlock.EventSuspended, election.Event{Reason: election.ReasonCleared}),
 			`"msg"="Leader lock was cleared or deleted, taking it back" "error"=null "lease"="stock" "member"="a" "term"=2 "reason"="cleared"`, ""},
 		"leader lock renewed": {lock(election.EventRenewed, election.Event{}), "", ""},
 	} {

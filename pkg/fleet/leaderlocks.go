@@ -14,6 +14,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/faults"
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -32,7 +33,7 @@ type leaderLocks struct {
 // hold is one time that the leader locks are held, or waited for. A fleet that is stopped and
 // started has another one.
 type hold struct {
-	all []*election.LeaderLock
+	all []*leaderlock.Lock
 	// secured is closed once all are held, and whoever had them has had the time to stop: from then
 	// on shards may be claimed.
 	secured chan struct{}
@@ -57,7 +58,7 @@ func (l *leaderLocks) current() *hold { return l.held.Load() }
 func (l *leaderLocks) newHold() (*hold, error) {
 	m, h := l.member, &hold{secured: make(chan struct{})}
 	for _, name := range m.config.LeaderLocks {
-		lock, err := election.NewLeaderLock(election.LeaderLockConfig{
+		lock, err := leaderlock.New(leaderlock.Config{
 			Name:     name,
 			Identity: leaseapi.LeaderLockIdentity(m.config.Fleet),
 			Client:   m.config.Leases,

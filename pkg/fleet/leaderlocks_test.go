@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
 )
 
 // foreign is a Lease of somebody else, that does not expire in the time of a test.
@@ -143,7 +144,7 @@ func TestLostLeaderLockEndsMembers(t *testing.T) {
 		default:
 			t.Fatal("the member goes on")
 		}
-		if !errors.Is(a.err, election.ErrLeaderLockLost) || !strings.Contains(a.err.Error(), `"stock"`) {
+		if !errors.Is(a.err, leaderlock.ErrLost) || !strings.Contains(a.err.Error(), `"stock"`) {
 			t.Errorf("ended with %v", a.err)
 		}
 		s.isHeld("second", "stock")
@@ -167,7 +168,7 @@ func TestLostLeaderLockEndsWhoWaitsForItsLease(t *testing.T) {
 		default:
 			t.Fatal("the member goes on, and can never join")
 		}
-		if !errors.Is(a.err, election.ErrLeaderLockLost) {
+		if !errors.Is(a.err, leaderlock.ErrLost) {
 			t.Errorf("ended with %v", a.err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leaderlock"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
@@ -286,7 +287,7 @@ func (m *Member) releaseStopped(ctx context.Context) {
 		}
 		releasing, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 		switch err := lock.ReleaseAt(releasing, &list.Items[item]); {
-		case errors.Is(err, election.ErrLeaderLockBusy):
+		case errors.Is(err, leaderlock.ErrBusy):
 			logger.V(2).Info("Another member has released the leader lock, or keeps it", "lease", name)
 		case err != nil:
 			logger.Error(err, "Could not release the leader lock, trying again", "lease", name)

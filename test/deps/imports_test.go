@@ -72,6 +72,18 @@ var rules = []rule{
 			"that ends",
 	},
 	{
+		in:     []string{"pkg/election/request"},
+		only:   []string{"k8s.io/api", "k8s.io/apimachinery"},
+		reason: "a request is sent for any loop that keeps a Lease: who holds it, and why, the loop knows",
+	},
+	{
+		in:      []string{"pkg/election"},
+		except:  []string{"pkg/election/leaderlock"},
+		never:   []string{"pkg/election/leaderlock"},
+		inTests: true,
+		reason:  "a leader lock is one thing that is made of Leases: members and claims do without it",
+	},
+	{
 		in:     []string{"internal/answer"},
 		only:   []string{"k8s.io/apimachinery", "google.golang.org/protobuf"},
 		reason: "what an answer says is read from its bytes, whoever has sent the request and whatever the kind is",
@@ -287,6 +299,9 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/fleet/member.go", module + "pkg/metrics", "never up"},
 		{"pkg/fleet/leaseapi/plan.go", module + "pkg/fleet", "whoever looks on"},
 		{"pkg/election/fence/fence.go", module + "pkg/election", "knows a claim by"},
+		{"pkg/election/request/request.go", module + "pkg/election", "the loop knows"},
+		{"pkg/election/observer.go", module + "pkg/election/leaderlock", "do without it"},
+		{"pkg/election/leaderlock/loop.go", module + "pkg/election/request", ""},
 		{"pkg/fleet/assignment/versions.go", "k8s.io/klog/v2", "whoever looks on"},
 		{"pkg/flotilla/shard.go", module + "pkg/manager", "never up"},
 		{"pkg/flotilla/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", "builds no controller-runtime"},

@@ -1,9 +1,10 @@
-package election
+package leaderlock
 
 import (
 	"testing"
 	"time"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
@@ -11,10 +12,10 @@ import (
 func TestFreeSince(t *testing.T) {
 	held := lockSeen(lockSelf, 5, 20)
 	for name, tc := range map[string]struct {
-		before Observation
+		before election.Observation
 		want   int
 	}{
-		"nothing was known":                          {Observation{}, 20},
+		"nothing was known":                          {election.Observation{}, 20},
 		"it was absent":                              {lockAbsent(3, 4), 3},
 		"it was absent, and others came and went":    {lockAbsent(3, 2), 20},
 		"it was released":                            {lockSeen("", 4, 19), 19},

@@ -1,4 +1,4 @@
-package election
+package leaderlock
 
 import (
 	"context"
@@ -17,86 +17,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
-
-// lockNode is a process with a leader lock.
-type lockNode struct {
-	*node
-	lock *LeaderLock
-	err  error
-	mu   sync.Mutex
-	sent map[string]int // requests by verb, while counting
-}
-
-// leaderLock starts a process that keeps lockName. Requests take 10ms, watch events 5ms.
-func (w *world) leaderLock(name string, changes ...func(*lockNode, *LeaderLockConfig)) *lockNode {
-	w.t.Helper()
-	n := &node{world: w, name: name, client: w.store.Client(name), watch: w.store.Client(name), clock: &jumpClock{}, stopped: make(chan struct{})}
-	p := &lockNode{node: n, sent: map[string]int{}}
-	n.client.Script(func(verb string) leasetest.Fault {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.sent[verb]++
-		return leasetest.Fault{Out: 5 * time.Millisecond, Back: 5 * time.Millisecond}
-	})
-	n.watch.LagWatch(5 * time.Millisecond)
-	var err error
-	n.observer, err = NewObserver(ObserverConfig{Fleet: "f", Extra: []string{lockName}, Client: n.watch, Clock: n.clock})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	cfg := LeaderLockConfig{
-		Name: lockName, Identity: lockSelf, Client: n.client, Observer: n.observer, Clock: n.clock, Timing: DefaultTiming(),
-		OnEvent: n.event, Jitter: func(d time.Duration) time.Duration { return d },
-	}
-	for _, change := range changes {
-		change(p, &cfg)
-	}
-	if p.lock, err = NewLeaderLock(cfg); err != nil {
-		w.t.Fatal(err)
-	}
-	n.start(func(ctx context.Context) { p.err = p.lock.Run(ctx) })
-	return p
-}
-
-func quietly(p *lockNode, _ *LeaderLockConfig) { p.quiet = true }
-
-func (p *lockNode) valid() bool { return p.lock.Valid(p.clock.Now()) }
-
-// left is how long the right lasts.
-func (p *lockNode) left() time.Duration { return p.lock.ValidUntil().Sub(p.clock.Now()) }
-
-func (p *lockNode) expectHeld(held, valid, lost bool) {
-	p.t.Helper()
-	if h, v, l := closed(p.lock.Held()), p.valid(), closed(p.lock.Lost()); h != held || v != valid || l != lost {
-		p.t.Errorf("%s at %v: held %t, valid %t, lost %t, want %t, %t, %t", p.name, time.Since(p.begin), h, v, l, held, valid, lost)
-	}
-}
-
-func (p *lockNode) expectLost(reason Reason) {
-	p.t.Helper()
-	p.expectHeld(true, false, true)
-	if !errors.Is(p.err, ErrLeaderLockLost) || !strings.Contains(fmt.Sprint(p.err), string(reason)) {
-		p.t.Errorf("Run() of %s = %v, want ErrLeaderLockLost for %s", p.name, p.err, reason)
-	}
-}
-
-// put leaves the Lease as a stock leader or an earlier fleet would.
-func (w *world) put(holder string, term int32) {
-	l := lease(holder, term)
-	l.Name = lockName
-	w.store.Put(l)
-}
-
-func (w *world) record() Record { return RecordFrom(w.store.Get(lockName)) }
-
-func (w *world) expectRecord(holder string, term int32) {
-	w.t.Helper()
-	if r := w.record(); r.Holder != holder || r.Transitions != term {
-		w.t.Errorf("Lease names %q in term %d, want %q in %d", r.Holder, r.Transitions, holder, term)
-	}
-}
 
 func TestLeaderLockLife(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -123,8 +46,8 @@ func TestLeaderLockLife(t *testing.T) {
 		if r := w.record(); r.Transitions != 1 || !r.AcquireTime.Equal(first.AcquireTime) || time.Since(r.RenewTime) > 3*s {
 			t.Errorf("The Lease is %+v after five minutes", r)
 		}
-		if err := a.lock.Release(t.Context()); !errors.Is(err, ErrLeaderLockBusy) {
-			t.Errorf("Release() before Run has returned = %v, want ErrLeaderLockBusy", err)
+		if err := a.lock.Release(t.Context()); !errors.Is(err, ErrBusy) {
+			t.Errorf("Release() before Run has returned = %v, want ErrBusy", err)
 		}
 		a.stop()
 		a.expectHeld(true, false, false)
@@ -183,7 +106,8 @@ func TestLeaderLockWaitsForStockLeader(t *testing.T) {
 	}
 }
 
-// A member that cannot write keeps its right by what others write, counted from its own earlier reads.
+// A member that cannot write keeps its right by what others write, counted from its own earlier
+// reads.
 func TestLeaderLockIsKeptByReading(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
@@ -199,8 +123,8 @@ func TestLeaderLockIsKeptByReading(t *testing.T) {
 		}
 		b.client.Block()
 		w.sleep(11 * s)
-		a.expectLost(ReasonRenewDeadline)
-		b.expectLost(ReasonRenewDeadline)
+		a.expectLost(election.ReasonRenewDeadline)
+		b.expectLost(election.ReasonRenewDeadline)
 	})
 }
 
@@ -223,7 +147,7 @@ func TestLeaderLockOutlastsErrors(t *testing.T) {
 			return leasetest.Fault{Error: true}
 		})
 		w.sleep(11 * s)
-		a.expectLost(ReasonRenewDeadline)
+		a.expectLost(election.ReasonRenewDeadline)
 		if n := sent.Load(); n > 16 {
 			t.Errorf("%d requests before the right was lost", n)
 		}
@@ -243,7 +167,7 @@ func TestLeaderLockIsNotKeptByWatching(t *testing.T) {
 			t.Errorf("The right was extended by %v without an answer", got.Sub(until))
 		}
 		w.sleep(time.Millisecond)
-		a.expectLost(ReasonRenewDeadline)
+		a.expectLost(election.ReasonRenewDeadline)
 		b.expectHeld(true, true, false)
 	})
 }
@@ -252,7 +176,7 @@ func TestLeaderLockIsNotKeptByWatching(t *testing.T) {
 func TestLeaderLockCountsFromStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
-		slow := func(p *lockNode, _ *LeaderLockConfig) {
+		slow := func(p *lockNode, _ *Config) {
 			p.quiet = true
 			p.client.Script(func(string) leasetest.Fault { return leasetest.Fault{Out: s, Back: 3 * s} })
 		}
@@ -262,7 +186,8 @@ func TestLeaderLockCountsFromStart(t *testing.T) {
 		if got, want := a.lock.ValidUntil().Sub(w.begin), 10*s+5*time.Millisecond; got != want { // 5ms: the watch
 			t.Errorf("The right lasts until %v, want %v", got, want)
 		}
-		// A read and a write take 8s: from start to start of two writes passes more than is good, but not too much.
+		// A read and a write take 8s: from start to start of two writes passes more than is good,
+		// but not too much.
 		w.sleep(time.Minute)
 		if a.left() > 6*s {
 			t.Errorf("The right lasts %v", a.left())
@@ -276,23 +201,23 @@ func TestLeaderLockOfSuspendedProcess(t *testing.T) {
 		w.put("", 4)
 		a := w.leaderLock("a", quietly)
 		w.sleep(20 * s)
-		a.clock.jump(10 * s)
+		a.clock.Jump(10 * s)
 		a.expectHeld(true, false, false)
 		w.sleep(3 * s)
-		a.expectLost(ReasonRenewDeadline)
+		a.expectLost(election.ReasonRenewDeadline)
 	})
 }
 
 func TestLeaderLockLostToOthers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*coordinationv1.Lease)
-		reason Reason
+		reason election.Reason
 	}{
-		"another holder":          {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "stock-a" }, ReasonOtherHolder},
-		"another holder and term": {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "stock-a", 6 }, ReasonOtherHolder},
-		"another term":            {func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 7 }, ReasonTermChanged},
-		"cleared in another term": {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "", 6 }, ReasonTermChanged},
-		"nonsense":                {func(l *coordinationv1.Lease) { l.Spec = coordinationv1.LeaseSpec{LeaseTransitions: ptr.To[int32](-3)} }, ReasonTermChanged},
+		"another holder":          {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "stock-a" }, election.ReasonOtherHolder},
+		"another holder and term": {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "stock-a", 6 }, election.ReasonOtherHolder},
+		"another term":            {func(l *coordinationv1.Lease) { *l.Spec.LeaseTransitions = 7 }, election.ReasonTermChanged},
+		"cleared in another term": {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "", 6 }, election.ReasonTermChanged},
+		"nonsense":                {func(l *coordinationv1.Lease) { l.Spec = coordinationv1.LeaseSpec{LeaseTransitions: ptr.To[int32](-3)} }, election.ReasonTermChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -312,8 +237,8 @@ func TestLeaderLockLostToOthers(t *testing.T) {
 	}
 }
 
-// A Lease that was cleared or deleted under the fleet is written again in the same term. Meanwhile the right is suspended, and it
-// goes on for all members.
+// A Lease that was cleared or deleted under the fleet is written again in the same term. Meanwhile
+// the right is suspended, and it goes on for all members.
 func TestLeaderLockIsRestored(t *testing.T) {
 	for name, harm := range map[string]func(*world){
 		"cleared": func(w *world) {
@@ -352,7 +277,8 @@ func TestLeaderLockIsRestored(t *testing.T) {
 	}
 }
 
-// Cleared, and taken by a stock leader before the fleet knew: lost, with not a moment of a right in between.
+// Cleared, and taken by a stock leader before the fleet knew: lost, with not a moment of a right in
+// between.
 func TestLeaderLockClearedAndTaken(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
@@ -362,7 +288,7 @@ func TestLeaderLockClearedAndTaken(t *testing.T) {
 		w.sleep(6 * time.Millisecond) // The update of a is on its way.
 		w.store.Tamper(lockName, func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity, *l.Spec.LeaseTransitions = "stock-a", 6 })
 		w.sleep(20 * time.Millisecond)
-		a.expectLost(ReasonOtherHolder)
+		a.expectLost(election.ReasonOtherHolder)
 		w.expect(`
 			0.0 a acquired 5
 			21.0 a suspended 5 (cleared)
@@ -385,8 +311,8 @@ func TestLeaderLockRelease(t *testing.T) {
 		time.AfterFunc(20*time.Millisecond, func() {
 			w.store.Tamper(lockName, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Now() })
 		})
-		if err := a.lock.Release(t.Context()); !errors.Is(err, ErrLeaderLockBusy) {
-			t.Errorf("Release() of a leader lock that another member renews = %v, want ErrLeaderLockBusy", err)
+		if err := a.lock.Release(t.Context()); !errors.Is(err, ErrBusy) {
+			t.Errorf("Release() of a leader lock that another member renews = %v, want ErrBusy", err)
 		}
 		w.expectRecord(lockSelf, 5)
 		w.put("stock-a", 6)
@@ -407,15 +333,19 @@ func TestLeaderLockRelease(t *testing.T) {
 	})
 }
 
-// With little time between reads and the deadline, members write by themselves, and one failure is survived where a claim
-// would survive it.
+// With little time between reads and the deadline, members write by themselves, and one failure is
+// survived where a claim would survive it.
 func TestLeaderLockWithTightTiming(t *testing.T) {
-	for _, timing := range []Timing{{15 * s, 10 * s, 5 * s}, {15 * s, 10 * s, 3 * s}, {40 * s, 15 * s, 10 * s}} {
+	for _, timing := range []election.Timing{
+		{LeaseDuration: 15 * s, RenewDeadline: 10 * s, RetryPeriod: 5 * s},
+		{LeaseDuration: 15 * s, RenewDeadline: 10 * s, RetryPeriod: 3 * s},
+		{LeaseDuration: 40 * s, RenewDeadline: 15 * s, RetryPeriod: 10 * s},
+	} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.put("", 4)
 			var all []*lockNode
 			for i := range 3 {
-				all = append(all, w.leaderLock(string(rune('a'+i)), quietly, func(_ *lockNode, cfg *LeaderLockConfig) {
+				all = append(all, w.leaderLock(string(rune('a'+i)), quietly, func(_ *lockNode, cfg *Config) {
 					cfg.Timing, cfg.Jitter = timing, nil
 				}))
 			}
@@ -442,7 +372,7 @@ func TestLeaderLockLoad(t *testing.T) {
 		}
 		var all []*lockNode
 		for i := range members {
-			all = append(all, w.leaderLock(string(rune('a'+i)), quietly, func(_ *lockNode, cfg *LeaderLockConfig) { cfg.Jitter = jitter }))
+			all = append(all, w.leaderLock(string(rune('a'+i)), quietly, func(_ *lockNode, cfg *Config) { cfg.Jitter = jitter }))
 		}
 		w.sleep(200 * time.Millisecond)
 		starting, _ := counts(all)
@@ -490,13 +420,13 @@ func counts(all []*lockNode) (updates, reads int) {
 	return updates, reads
 }
 
-// No two renewals look the same to client-go's elector, which cuts times to seconds, however the members' clocks differ. A
-// standby that takes one for the other would count from the first.
+// No two renewals look the same to client-go's elector, which cuts times to seconds, however the
+// members' clocks differ. A standby that takes one for the other would count from the first.
 func TestLeaderLockRenewalsDiffer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put("", 4)
 		for i := range 8 {
-			w.leaderLock(string(rune('a'+i)), quietly, func(p *lockNode, _ *LeaderLockConfig) { p.clock.jump(-2 * s * time.Duration(i)) })
+			w.leaderLock(string(rune('a'+i)), quietly, func(p *lockNode, _ *Config) { p.clock.Jump(-2 * s * time.Duration(i)) })
 		}
 		w.sleep(5 * time.Minute)
 		seen := map[string]bool{}
@@ -514,16 +444,16 @@ func TestLeaderLockRenewalsDiffer(t *testing.T) {
 }
 
 func TestNewLeaderLockErrors(t *testing.T) {
-	_, err := NewLeaderLock(LeaderLockConfig{Timing: Timing{LeaseDuration: s, RenewDeadline: s}})
+	_, err := New(Config{Timing: election.Timing{LeaseDuration: s, RenewDeadline: s}})
 	for _, want := range []string{"Name is empty", "Identity is empty", "Client is nil", "Observer is nil", "Clock is nil", "RenewDeadline is 1s", "RetryPeriod is 0s"} {
 		if !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("NewLeaderLock() = %v, want %q in it", err, want)
+			t.Errorf("New() = %v, want %q in it", err, want)
 		}
 	}
 	inWorld(t, func(t *testing.T, w *world) {
-		cfg := LeaderLockConfig{Name: "elsewhere", Identity: lockSelf, Client: w.store.Client("a"), Observer: w.observer(w.store.Client("a"), &jumpClock{}), Clock: &jumpClock{}, Timing: DefaultTiming()}
-		if _, err := NewLeaderLock(cfg); err == nil || !strings.Contains(err.Error(), `"elsewhere"`) {
-			t.Errorf("NewLeaderLock() of a Lease that is not watched = %v", err)
+		cfg := Config{Name: "elsewhere", Identity: lockSelf, Client: w.store.Client("a"), Observer: w.observer(w.store.Client("a"), &leasetest.JumpClock{}), Clock: &leasetest.JumpClock{}, Timing: election.DefaultTiming()}
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), `"elsewhere"`) {
+			t.Errorf("New() of a Lease that is not watched = %v", err)
 		}
 	})
 }

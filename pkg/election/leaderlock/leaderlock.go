@@ -1,31 +1,29 @@
-package election
+package leaderlock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
-// ErrLeaderLockLost is what LeaderLock.Run returns when the leader lock was held and is no more:
+// ErrLost is what Lock.Run returns when the leader lock was held and is no more:
 // somebody else holds it, or it was not seen renewed in time.
-var ErrLeaderLockLost = errors.New("leader lock lost")
+var ErrLost = errors.New("leader lock lost")
 
-// ErrLeaderLockBusy is what LeaderLock.Release returns when the leader lock is not to be released:
+// ErrBusy is what Lock.Release returns when the leader lock is not to be released:
 // it was renewed meanwhile, so another member runs, or this process's own Run has not returned.
-var ErrLeaderLockBusy = errors.New("leader lock is in use")
+var ErrBusy = errors.New("leader lock is in use")
 
 // EventSuspended says that the Lease of a held leader lock was cleared or deleted, as Reason says.
 // The right is not valid until the Lease names the fleet again.
-const EventSuspended EventType = "suspended"
+const EventSuspended election.EventType = "suspended"
 
-// LeaderLockConfig configures a LeaderLock. Fields without a default are required.
-type LeaderLockConfig struct {
+// Config configures a Lock. Fields without a default are required.
+type Config struct {
 	// Name of the foreign Lease. The Observer must keep it, see ObserverConfig.Extra.
 	Name string
 	// Identity under which the fleet holds the Lease, the same for all its members and for nobody
@@ -33,33 +31,33 @@ type LeaderLockConfig struct {
 	Identity string
 	// Client writes Leases of the namespace that the Observer watches. Its reads must be answered
 	// with what is current, as gets without a resourceVersion are.
-	Client LeaseWriter
+	Client election.LeaseWriter
 	// Observer tells what others have written, and is told what this leader lock has read and
 	// written.
-	Observer *Observer
+	Observer *election.Observer
 	// Clock must be the Observer's.
-	Clock Clock
+	Clock election.Clock
 	// Timing of the leader lock. LeaseDuration is what standbys are told to wait; RenewDeadline how
 	// long the right lasts from a moment before the last renewal; RetryPeriod the longest time
 	// between looks at the Lease, and between the fleet's renewals. If RenewDeadline is less than
 	// about five times RetryPeriod, every member renews by itself.
-	Timing Timing
+	Timing election.Timing
 	// OnEvent is called for every event, in order, from the goroutine of Run: EventWaiting,
 	// EventAcquired when the right begins, EventRenewed when it is extended, EventSuspended,
 	// EventEnded, EventConflict and EventFailed. A read counts as Renew. It must not block.
 	// Default: none.
-	OnEvent func(Event)
+	OnEvent func(election.Event)
 	// Jitter lengthens the pause after a failed request, and the time until the next read from
 	// RetryPeriod/1.2 on, so that members do not do the same thing at the same time. Default: by up
 	// to a fifth, at random.
 	Jitter func(time.Duration) time.Duration
 }
 
-func (cfg LeaderLockConfig) validate() error {
+func (cfg Config) validate() error {
 	var errs []error
 	require := func(ok bool, field, value, allowed string) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("LeaderLockConfig.%s is %s, must %s", field, value, allowed))
+			errs = append(errs, fmt.Errorf("leaderlock.Config.%s is %s, must %s", field, value, allowed))
 		}
 	}
 	require(cfg.Name != "", "Name", "empty", "be the Lease's name")
@@ -69,12 +67,12 @@ func (cfg LeaderLockConfig) validate() error {
 	require(cfg.Observer == nil || cfg.Observer.Watches(cfg.Name), "Name", fmt.Sprintf("%q", cfg.Name), "be a Lease that the Observer keeps")
 	require(cfg.Clock != nil, "Clock", "nil", "be the Observer's clock")
 	if err := cfg.Timing.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("LeaderLockConfig.%w", err))
+		errs = append(errs, fmt.Errorf("leaderlock.Config.%w", err))
 	}
 	return errors.Join(errs...)
 }
 
-// LeaderLock holds a foreign Lease together with the other members of the fleet: that of the stock
+// Lock holds a foreign Lease together with the other members of the fleet: that of the stock
 // controller manager's leader election, so that replicas of it that are left running stay standbys.
 // While the leader lock is valid, nobody who takes part in that election as client-go does believes
 // to be its leader. The package comment has the argument.
@@ -87,11 +85,10 @@ func (cfg LeaderLockConfig) validate() error {
 //	                                                │  ▲
 //	                     Lease cleared, deleted     ▼  │    written again
 //	                                             (suspended)
-type LeaderLock struct {
-	cfg   LeaderLockConfig
-	held  chan struct{}
-	lost  chan struct{}
-	reply chan lockAnswer // capacity 1: the outcome of the one request under way
+type Lock struct {
+	cfg  Config
+	held chan struct{}
+	lost chan struct{}
 
 	mu         sync.Mutex
 	validUntil time.Time // zero if there is no right now
@@ -99,40 +96,40 @@ type LeaderLock struct {
 	running    bool
 }
 
-// NewLeaderLock returns a leader lock that is not held. The error names every field that is out of
+// New returns a leader lock that is not held. The error names every field that is out of
 // bounds.
-func NewLeaderLock(cfg LeaderLockConfig) (*LeaderLock, error) {
+func New(cfg Config) (*Lock, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	if cfg.OnEvent == nil {
-		cfg.OnEvent = func(Event) {}
+		cfg.OnEvent = func(election.Event) {}
 	}
 	if cfg.Jitter == nil {
-		cfg.Jitter = func(d time.Duration) time.Duration { return wait.Jitter(d, jitterFactor-1) }
+		cfg.Jitter = request.Jitter
 	}
-	return &LeaderLock{cfg: cfg, held: make(chan struct{}), lost: make(chan struct{}), reply: make(chan lockAnswer, 1)}, nil
+	return &Lock{cfg: cfg, held: make(chan struct{}), lost: make(chan struct{})}, nil
 }
 
 // Held is closed once the leader lock is held for the first time: from then on the process may
 // claim shards, until Lost.
-func (l *LeaderLock) Held() <-chan struct{} { return l.held }
+func (l *Lock) Held() <-chan struct{} { return l.held }
 
 // Lost is closed when the leader lock was held and the right has ended, other than by the end of
 // Run's ctx. All claims of the process must end. It may come late if the process was suspended: ask
 // Valid before each write.
-func (l *LeaderLock) Lost() <-chan struct{} { return l.lost }
+func (l *Lock) Lost() <-chan struct{} { return l.lost }
 
 // Valid reports whether the right is held at now, a reading of the fleet's Clock taken for this
 // question. It may be false for some time, and true again, while the Lease was cleared or deleted
 // by somebody; after Lost, and after Run, it stays false.
-func (l *LeaderLock) Valid(now time.Time) bool {
+func (l *Lock) Valid(now time.Time) bool {
 	return now.Before(l.ValidUntil())
 }
 
 // ValidUntil returns when the right ends unless a renewal moves it: no write may start from then
 // on. It is zero if there is no right now.
-func (l *LeaderLock) ValidUntil() time.Time {
+func (l *Lock) ValidUntil() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.validUntil
@@ -140,7 +137,7 @@ func (l *LeaderLock) ValidUntil() time.Time {
 
 // Holder returns who holds the Lease as last seen: the leader lock's Identity, somebody else, or
 // nobody. It is for people; ask Valid.
-func (l *LeaderLock) Holder() string {
+func (l *Lock) Holder() string {
 	return l.cfg.Observer.Get(l.cfg.Name).Holder
 }
 
@@ -148,48 +145,25 @@ func (l *LeaderLock) Holder() string {
 // kept the Lease: the last sign of life of a holder whose Lease expired, or when the Lease was seen
 // to be absent or without a holder, or at the latest when it was first seen to name the fleet. It
 // is zero before Held is closed.
-func (l *LeaderLock) FreeSince() time.Time {
+func (l *Lock) FreeSince() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.freeSince
 }
 
-// Release clears the holder if the Lease, freshly fetched, still names Identity, so that a standby
-// need not wait until it has expired. Only the last member of the fleet to leave may call it, after
-// its work and Run have returned: the others would have lost their right without knowing until they
-// see it. Should the Lease have been renewed meanwhile, it is left alone and the error is
-// ErrLeaderLockBusy. After any other error it may be tried again; if it is not, the Lease expires.
-func (l *LeaderLock) Release(ctx context.Context) error {
-	l.mu.Lock()
-	running := l.running
-	l.mu.Unlock()
-	if running {
-		return fmt.Errorf("%w: it is kept by this process", ErrLeaderLockBusy)
-	}
-	lease, err := l.cfg.Client.Get(ctx, l.cfg.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read Lease %s to release it: %w", l.cfg.Name, err)
-	}
-	l.cfg.Observer.Observe(lease)
-	return l.releaseAt(ctx, lease)
-}
-
-func (l *LeaderLock) publish(validUntil time.Time) {
+func (l *Lock) publish(validUntil time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.validUntil = validUntil
 }
 
-func (l *LeaderLock) setFreeSince(since time.Time) {
+func (l *Lock) setFreeSince(since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.freeSince = since
 }
 
-func (l *LeaderLock) setRunning(running bool) {
+func (l *Lock) setRunning(running bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.running = running

@@ -1,8 +1,9 @@
-package election
+package leaderlock
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -16,7 +17,13 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
+	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+)
+
+var (
+	seeds     = flag.Uint64("seeds", 125, "how many random schedules to try")
+	firstSeed = flag.Uint64("first-seed", 0, "the seed to begin with")
 )
 
 // TestLeaderLockAgainstStockElector runs three members with a leader lock and two stock candidates,
@@ -27,12 +34,12 @@ import (
 //   - at the moment at which a candidate's acquisition is written, no leader lock is valid;
 //   - once the faults are over, the fleet or a candidate holds the Lease, and if it is the fleet, then every member.
 //
-// Members' clocks differ in speed by a quarter and in reading by hours. What client-go's elector does not promise by itself is
-// left out: a candidate is not stalled, and has its answers within half a second. It believes to be leader for up to
-// RetryPeriod + RenewDeadline from an answer, which leaves three of LeaseDuration's fifteen seconds. A schedule is longer than
-// those of one Lease: a quarter of -seeds are tried.
+// Members' clocks differ in speed by a quarter and in reading by hours. What client-go's elector
+// does not promise by itself is left out: a candidate is not stalled, and has its answers within
+// half a second. It believes to be leader for up to RetryPeriod + RenewDeadline from an answer,
+// which leaves three of LeaseDuration's fifteen seconds.
 func TestLeaderLockAgainstStockElector(t *testing.T) {
-	n := (*seeds + 3) / 4
+	n := *seeds
 	if testing.Short() {
 		n = min(n, 50)
 	}
@@ -82,17 +89,17 @@ type lockMember struct {
 	*lockSchedule
 	name          string
 	client, watch *leasetest.Client
-	observed      *skewedClock // of the observer
+	observed      *leasetest.SkewedClock // of the observer
 	clock         *stallClock
 	cancel        context.CancelFunc
 	stopped       chan struct{}
 
-	lock *LeaderLock // of the present process; nil if there is none. Guarded by mu.
+	lock *Lock // of the present process; nil if there is none. Guarded by mu.
 }
 
 // stallClock is a clock that can be made to keep whoever reads it.
 type stallClock struct {
-	*skewedClock
+	*leasetest.SkewedClock
 	mu    sync.Mutex
 	until chan struct{}
 }
@@ -103,7 +110,7 @@ func (c *stallClock) Now() time.Time {
 		until := c.until
 		c.mu.Unlock()
 		if until == nil {
-			return c.skewedClock.Now()
+			return c.SkewedClock.Now()
 		}
 		<-until
 	}
@@ -137,14 +144,13 @@ type stock struct {
 func newLeaderLockSchedule(t *testing.T, seed uint64) *lockSchedule {
 	sc := &lockSchedule{t: t, seed: seed, begin: time.Now(), store: leasetest.NewStore(), rng: rand.New(rand.NewPCG(seed, 1))}
 	first := lease([]string{"", "stock-0", lockSelf}[seed%3], 1)
-	first.Name = lockName
 	sc.store.Put(first)
 	for i := range 3 {
 		m := &lockMember{
 			lockSchedule: sc, name: string(rune('a' + i)),
-			observed: &skewedClock{begin: sc.begin, shift: time.Duration(sc.rng.Int64N(int64(100*time.Hour))) - 50*time.Hour, rate: 0.8 + 0.25*sc.rng.Float64()},
+			observed: &leasetest.SkewedClock{Begin: sc.begin, Shift: time.Duration(sc.rng.Int64N(int64(100*time.Hour))) - 50*time.Hour, Rate: 0.8 + 0.25*sc.rng.Float64()},
 		}
-		m.clock = &stallClock{skewedClock: m.observed}
+		m.clock = &stallClock{SkewedClock: m.observed}
 		m.client, m.watch = sc.client(m.name, uint64(2+i)), sc.client(m.name, uint64(5+i))
 		sc.members = append(sc.members, m)
 	}
@@ -297,7 +303,7 @@ func (m *lockMember) start() {
 		defer close(stopped)
 		for ctx.Err() == nil {
 			if err := m.live(ctx); err != nil {
-				if !errors.Is(err, ErrLeaderLockLost) {
+				if !errors.Is(err, ErrLost) {
 					m.failf("Run() of %s = %v", m.name, err)
 				}
 				m.clock.Now()
@@ -309,12 +315,12 @@ func (m *lockMember) start() {
 
 // live is one process.
 func (m *lockMember) live(ctx context.Context) error {
-	observer, err := NewObserver(ObserverConfig{Fleet: "f", Extra: []string{lockName}, Client: m.watch, Clock: m.observed})
+	observer, err := election.NewObserver(election.ObserverConfig{Fleet: "f", Extra: []string{lockName}, Client: m.watch, Clock: m.observed})
 	if err != nil {
 		return err
 	}
-	lock, err := NewLeaderLock(LeaderLockConfig{
-		Name: lockName, Identity: lockSelf, Client: m.client, Observer: observer, Clock: m.clock, Timing: DefaultTiming(), OnEvent: m.event,
+	lock, err := New(Config{
+		Name: lockName, Identity: lockSelf, Client: m.client, Observer: observer, Clock: m.clock, Timing: election.DefaultTiming(), OnEvent: m.event,
 	})
 	if err != nil {
 		return err
@@ -366,14 +372,14 @@ func (m *lockMember) release() {
 	}
 }
 
-func (m *lockMember) event(e Event) {
+func (m *lockMember) event(e election.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch e.Type {
-	case EventAcquired:
+	case election.EventAcquired:
 		m.tally.Held++
 		m.judge("a leader lock was acquired")
-	case EventEnded:
+	case election.EventEnded:
 		m.tally.Lost++
 	case EventSuspended:
 		m.tally.Suspended++
@@ -451,7 +457,8 @@ func (c *stock) live(ctx context.Context) {
 	elector.Run(ctx)
 }
 
-// stop ends the process, if one runs; planned has it give the Lease up, as a replica does that stops before it releases.
+// stop ends the process, if one runs; planned has it give the Lease up, as a replica does that
+// stops before it releases.
 func (c *stock) stop(planned bool) {
 	c.mu.Lock()
 	cancel, stopped := c.cancel, c.stopped
@@ -507,7 +514,8 @@ func (sc *lockSchedule) judgeAllTheTime(ctx context.Context) {
 	}
 }
 
-// judgeWrites looks at the moment in which a candidate's acquisition is written: no virtual time passes until it is told.
+// judgeWrites looks at the moment in which a candidate's acquisition is written: no virtual time
+// passes until it is told.
 func (sc *lockSchedule) judgeWrites(ctx context.Context) {
 	events, err := sc.store.Client("judge").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -517,12 +525,12 @@ func (sc *lockSchedule) judgeWrites(ctx context.Context) {
 	defer events.Stop()
 	for event := range events.ResultChan() {
 		l, ok := event.Object.(*coordinationv1.Lease)
-		if !ok || RecordFrom(l).Holder == lockSelf || RecordFrom(l).Holder == "" {
+		if !ok || election.RecordFrom(l).Holder == lockSelf || election.RecordFrom(l).Holder == "" {
 			continue
 		}
 		sc.mu.Lock()
 		if valid := sc.valid(); len(valid) > 0 {
-			sc.failf("%s wrote its name while the leader locks of %v are valid", RecordFrom(l).Holder, valid)
+			sc.failf("%s wrote its name while the leader locks of %v are valid", election.RecordFrom(l).Holder, valid)
 		}
 		sc.mu.Unlock()
 	}
@@ -539,6 +547,10 @@ func (sc *lockSchedule) judgeTheEnd() {
 	}
 	valid := sc.valid()
 	if leaders == 0 && len(valid) != len(sc.members) || leaders > 1 || leaders == 1 && len(valid) > 0 {
-		sc.failf("%d leaders and valid leader locks of %v after the last fault, Lease of %q", leaders, valid, RecordFrom(sc.store.Get(lockName)).Holder)
+		sc.failf("%d leaders and valid leader locks of %v after the last fault, Lease of %q", leaders, valid, election.RecordFrom(sc.store.Get(lockName)).Holder)
 	}
+}
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(d)))
 }

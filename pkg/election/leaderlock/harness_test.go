@@ -1,0 +1,206 @@
+package leaderlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
+)
+
+const s = time.Second
+
+// world is one synctest bubble with a Lease store and a transcript.
+type world struct {
+	t     *testing.T
+	store *leasetest.Store
+	begin time.Time
+	leasetest.Transcript
+}
+
+// inWorld runs test in a bubble. The bubble fails the test if a goroutine is left behind.
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, store: leasetest.NewStore(), begin: time.Now(), Transcript: leasetest.Transcript{Begin: time.Now()}}
+		t.Cleanup(w.store.Wait)
+		test(t, w)
+	})
+}
+
+// sleep lets d of virtual time pass and everything that is due then happen.
+func (w *world) sleep(d time.Duration) {
+	time.Sleep(d) // virtual
+	synctest.Wait()
+}
+
+// expect compares the transcript since the last call.
+func (w *world) expect(want string) {
+	w.t.Helper()
+	if problem := w.Compare(want); problem != "" {
+		w.t.Error(problem)
+	}
+}
+
+// lockNode is a process with a leader lock.
+type lockNode struct {
+	*world
+	name     string
+	client   *leasetest.Client // of the leader lock
+	clock    *leasetest.JumpClock
+	observer *election.Observer
+	lock     *Lock
+	err      error
+	quiet    bool // log no events
+	stopped  chan struct{}
+	cancel   context.CancelFunc
+
+	mu   sync.Mutex
+	sent map[string]int // requests by verb, while counting
+}
+
+// leaderLock starts a process that keeps lockName. Requests take 10ms, watch events 5ms.
+func (w *world) leaderLock(name string, changes ...func(*lockNode, *Config)) *lockNode {
+	w.t.Helper()
+	p := &lockNode{
+		world: w, name: name, client: w.store.Client(name), clock: &leasetest.JumpClock{}, sent: map[string]int{},
+		stopped: make(chan struct{}),
+	}
+	p.client.Script(func(verb string) leasetest.Fault {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.sent[verb]++
+		return leasetest.Fault{Out: 5 * time.Millisecond, Back: 5 * time.Millisecond}
+	})
+	watch := w.store.Client(name)
+	watch.LagWatch(5 * time.Millisecond)
+	p.observer = w.observer(watch, p.clock)
+	cfg := Config{
+		Name: lockName, Identity: lockSelf, Client: p.client, Observer: p.observer, Clock: p.clock, Timing: election.DefaultTiming(),
+		OnEvent: p.event, Jitter: func(d time.Duration) time.Duration { return d },
+	}
+	for _, change := range changes {
+		change(p, &cfg)
+	}
+	var err error
+	if p.lock, err = New(cfg); err != nil {
+		w.t.Fatal(err)
+	}
+	p.start()
+	return p
+}
+
+// start runs the leader lock until stop, and the observer longer.
+func (p *lockNode) start() {
+	base := klog.NewContext(p.t.Context(), klog.Logger{})
+	ctx, cancel := context.WithCancel(base)
+	p.cancel = cancel
+	observing, stopObserving := context.WithCancel(base)
+	var observer sync.WaitGroup
+	observer.Go(func() { p.observer.Run(observing) })
+	go func() {
+		defer close(p.stopped)
+		p.err = p.lock.Run(ctx)
+		stopObserving()
+		observer.Wait()
+	}()
+	p.t.Cleanup(func() { p.cancel(); <-p.stopped })
+}
+
+func (w *world) observer(client *leasetest.Client, clock election.Clock) *election.Observer {
+	w.t.Helper()
+	observer, err := election.NewObserver(election.ObserverConfig{Fleet: "f", Extra: []string{lockName}, Client: client, Clock: clock})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return observer
+}
+
+// stop ends the process as planned and waits for it.
+func (p *lockNode) stop() {
+	p.cancel()
+	<-p.stopped
+	synctest.Wait()
+}
+
+func (p *lockNode) event(e election.Event) {
+	if p.quiet || e.Type == election.EventRenewed || e.Reason == election.ReasonUnknown {
+		return // Whether anything is known at the first step is chance.
+	}
+	line := fmt.Sprintf("%s %s", p.name, e.Type)
+	if e.Term != 0 {
+		line += fmt.Sprintf(" %d", e.Term)
+	}
+	if e.Reason != "" {
+		line += fmt.Sprintf(" (%s)", e.Reason)
+	}
+	p.Logf("%s", line)
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+func quietly(p *lockNode, _ *Config) { p.quiet = true }
+
+func (p *lockNode) valid() bool { return p.lock.Valid(p.clock.Now()) }
+
+// left is how long the right lasts.
+func (p *lockNode) left() time.Duration { return p.lock.ValidUntil().Sub(p.clock.Now()) }
+
+func (p *lockNode) expectHeld(held, valid, lost bool) {
+	p.t.Helper()
+	if h, v, l := isClosed(p.lock.Held()), p.valid(), isClosed(p.lock.Lost()); h != held || v != valid || l != lost {
+		p.t.Errorf("%s at %v: held %t, valid %t, lost %t, want %t, %t, %t", p.name, time.Since(p.begin), h, v, l, held, valid, lost)
+	}
+}
+
+func (p *lockNode) expectLost(reason election.Reason) {
+	p.t.Helper()
+	p.expectHeld(true, false, true)
+	if !errors.Is(p.err, ErrLost) || !strings.Contains(fmt.Sprint(p.err), string(reason)) {
+		p.t.Errorf("Run() of %s = %v, want ErrLost for %s", p.name, p.err, reason)
+	}
+}
+
+// put leaves the Lease as a stock leader or an earlier fleet would.
+func (w *world) put(holder string, term int32) {
+	w.store.Put(lease(holder, term))
+}
+
+func (w *world) record() election.Record { return election.RecordFrom(w.store.Get(lockName)) }
+
+func (w *world) expectRecord(holder string, term int32) {
+	w.t.Helper()
+	if r := w.record(); r.Holder != holder || r.Transitions != term {
+		w.t.Errorf("Lease names %q in term %d, want %q in %d", r.Holder, r.Transitions, holder, term)
+	}
+}
+
+// lease is the Lease as somebody else may have left it, with stamps that make no sense to this
+// process's clock.
+func lease(holder string, term int32) *coordinationv1.Lease {
+	stamp := metav1.NewMicroTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: lockName},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &holder, LeaseTransitions: &term, LeaseDurationSeconds: ptr.To[int32](15), AcquireTime: &stamp, RenewTime: &stamp,
+		},
+	}
+}

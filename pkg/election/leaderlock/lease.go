@@ -1,0 +1,42 @@
+package leaderlock
+
+import (
+	"math"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// leaseNaming returns a copy of lease, or a new Lease if it is nil, that names self as its holder
+// for term. Nothing but what an election is about is written: the Lease belongs to somebody else.
+func leaseNaming(
+	lease *coordinationv1.Lease, name, self string, term term, duration time.Duration, stamp time.Time,
+) *coordinationv1.Lease {
+	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if lease != nil {
+		out = lease.DeepCopy()
+	}
+	out.Spec.HolderIdentity = &self
+	out.Spec.LeaseTransitions = &term.transitions
+	// Rounded up: the Lease must never promise others less than its holder counts on.
+	out.Spec.LeaseDurationSeconds = ptr.To(int32(math.Ceil(duration.Seconds())))
+	out.Spec.RenewTime = ptr.To(metav1.NewMicroTime(stamp))
+	out.Spec.AcquireTime = nil
+	if !term.acquired.IsZero() {
+		out.Spec.AcquireTime = ptr.To(metav1.NewMicroTime(term.acquired))
+	}
+	return out
+}
+
+// stampAfter returns the renewTime to write at now: a later second than last, the one before.
+// client-go's elector does not see a renewal that leaves the second as it was, and members whose
+// clocks differ might write the same one for a while.
+func stampAfter(last, now time.Time) time.Time {
+	next := last.Truncate(time.Second).Add(time.Second)
+	if next.After(now) && next.Year() <= 9999 { // The last year that a Lease can have.
+		return next
+	}
+	return now
+}

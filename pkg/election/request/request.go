@@ -1,0 +1,195 @@
+package request
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// JitterFactor is by how much Jitter lengthens a duration at most.
+const JitterFactor = 1.2
+
+// Jitter lengthens a duration by up to a fifth, at random, so that members do not do the same thing
+// at the same time.
+func Jitter(d time.Duration) time.Duration { return wait.Jitter(d, JitterFactor-1) }
+
+// conflictPause divides the pause after conflicts. Without one, requests of many that write the
+// same Lease would go on meeting each other.
+const conflictPause = 4
+
+// Observer is told what requests have shown.
+type Observer interface {
+	// Observe is told of a Lease that a request has returned.
+	Observe(lease *coordinationv1.Lease)
+	// Missing is told that a request found no Lease. version is the one that was known before it.
+	Missing(name, version string)
+}
+
+// Config configures a Requester. All fields are required.
+type Config struct {
+	// Reader reads a Lease: a consistent read, as gets without a resourceVersion are.
+	Reader interface {
+		Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+	}
+	// Observer is told of Leases on the goroutines of requests.
+	Observer Observer
+	// Clock times requests.
+	Clock interface{ Now() time.Time }
+	// Pause returns the pause after a failure, jittered.
+	Pause func() time.Duration
+	// Conflicts is how many conflicts in a row are followed by a pause, of a quarter of Pause.
+	Conflicts int
+	// Answers is received from by the loop, which calls what it receives. Requesters of one loop
+	// may share it.
+	Answers chan<- func()
+}
+
+// Request is what to send.
+type Request struct {
+	// Name of the Lease.
+	Name string
+	// Version of the Lease that is known; empty if none is.
+	Version string
+	// Timeout bounds the request, and reading the Lease again.
+	Timeout time.Duration
+	// Creates says that the request creates the Lease. One that finds nothing has found no
+	// namespace, and is no conflict.
+	Creates bool
+	// Reread has the Lease read after a conflict, before the answer.
+	Reread bool
+	// Do sends the request, on a goroutine of its own. The Lease that it returns is as the server
+	// has it, nil if it has none. start is the answer's.
+	Do func(ctx context.Context, start time.Time) (*coordinationv1.Lease, error)
+	// Then is called by the loop, with the answer.
+	Then func(Answer)
+}
+
+// Answer is the outcome of a request.
+type Answer struct {
+	// Start and End are before the request was sent, and after its answer was there.
+	Start, End time.Time
+	// Lease is what Do has returned; nil if it has failed.
+	Lease *coordinationv1.Lease
+	// Err is why the request failed. It may have been carried out all the same.
+	Err error
+	// Conflict says that Err means that the Lease is not as it was known.
+	Conflict bool
+}
+
+// Took returns how long the request took.
+func (a Answer) Took() time.Duration { return a.End.Sub(a.Start) }
+
+// Requester sends one request at a time for a loop, which alone may call its methods, except Get.
+// It counts how many have failed in a row, and says how long after its start one that has failed is
+// followed by the next:
+//
+//	Answer                        Failures in a row    Next request
+//	no error                      none, by Succeeded   when the loop wants it
+//	conflict                      one more             at once
+//	conflict, every Conflicts-th  one more             a quarter of Pause after the start
+//	any other error               one more             Pause after the start
+//
+// After a conflict the Lease has just been read, which after a pause is old again if somebody
+// writes all the time. A request that hung until its time was up has waited long enough, so a pause
+// counts from the start. It is the loop that waits: Send sends at once.
+type Requester struct {
+	cfg      Config
+	busy     bool
+	cancel   context.CancelFunc // of the last request
+	failures int
+	running  sync.WaitGroup
+}
+
+// New returns a requester that has sent nothing.
+func New(cfg Config) *Requester {
+	return &Requester{cfg: cfg, cancel: func() {}}
+}
+
+// Busy reports whether a request is under way: from Send until the loop calls its answer.
+func (r *Requester) Busy() bool { return r.busy }
+
+// Send sends a request, and returns at once. It must not be called while Busy. Once ctx has ended,
+// the answer may be dropped.
+func (r *Requester) Send(ctx context.Context, q Request) {
+	a := Answer{Start: r.cfg.Clock.Now()}
+	requesting, cancel := context.WithTimeout(ctx, q.Timeout)
+	r.busy, r.cancel = true, cancel
+	r.running.Go(func() {
+		defer cancel()
+		a = r.carryOut(requesting, q, a)
+		select {
+		case r.cfg.Answers <- func() { r.busy = false; q.Then(a) }:
+		case <-ctx.Done():
+		}
+	})
+}
+
+func (r *Requester) carryOut(ctx context.Context, q Request, a Answer) Answer {
+	a.Lease, a.Err = q.Do(ctx, a.Start)
+	gone := apierrors.IsNotFound(a.Err) && !q.Creates
+	a.Conflict = gone || apierrors.IsConflict(a.Err) || apierrors.IsAlreadyExists(a.Err)
+	switch {
+	case a.Err != nil:
+		a.Lease = nil
+		if a.Conflict && q.Reread {
+			_, _ = r.Get(ctx, q.Name, q.Version) // Should that fail too, the watch will tell.
+		}
+	case a.Lease != nil:
+		r.cfg.Observer.Observe(a.Lease)
+	}
+	a.End = r.cfg.Clock.Now()
+	return a
+}
+
+// Get reads the Lease of which version is known, and tells the observer. It is nil if there is
+// none. It is for Do.
+func (r *Requester) Get(ctx context.Context, name, version string) (*coordinationv1.Lease, error) {
+	lease, err := r.cfg.Reader.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		r.cfg.Observer.Missing(name, version)
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	r.cfg.Observer.Observe(lease)
+	return lease, nil
+}
+
+// Cancel gives up the request under way, if there is one. It is answered all the same.
+func (r *Requester) Cancel() { r.cancel() }
+
+// Wait returns once no request is under way. The context of Send must have ended, or the answer
+// have been received.
+func (r *Requester) Wait() { r.running.Wait() }
+
+// Succeeded ends a series of failures.
+func (r *Requester) Succeeded() { r.failures = 0 }
+
+// Failed counts a request that failed, and returns how long after its start the next may be sent.
+func (r *Requester) Failed(a Answer) time.Duration {
+	r.failures++
+	pause := r.cfg.Pause()
+	switch {
+	case !a.Conflict:
+		return pause
+	case r.failures%r.cfg.Conflicts != 0:
+		return 0
+	default:
+		return pause / conflictPause
+	}
+}
+
+// Verbosity returns the level at which to log the last failure: once per series it is worth more,
+// for a single one is nothing.
+func (r *Requester) Verbosity() int {
+	if r.failures == 2 {
+		return 2
+	}
+	return 4
+}
