@@ -257,6 +257,12 @@ func (r *Reading) Quiet() time.Duration {
 	return 0
 }
 
+// HasHeartbeats reports whether holders of shards live by their members' heartbeats. In a fleet of an
+// earlier build they renew the shards' Leases.
+func (r *Reading) HasHeartbeats() bool {
+	return slices.ContainsFunc(r.sorted, func(o election.Observation) bool { return o.Heartbeat != nil })
+}
+
 // Fleets reports whether a Lease is one of the fleet: of its plan, of a member or of a shard.
 func (r *Reading) Fleets(o election.Observation) bool {
 	_, member := leaseapi.MemberOn(r.Fleet, o)

@@ -10,6 +10,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -106,16 +107,16 @@ type Member struct {
 	Self bool `json:"self,omitempty"`
 }
 
-// Transition is something that has happened.
+// Transition is something that has happened to a shard or a member, or else to the plan.
 type Transition struct {
-	At         time.Time            `json:"at"`
-	AgoSeconds float64              `json:"agoSeconds"`
-	Kind       fleet.TransitionKind `json:"kind"`
-	Shard      string               `json:"shard,omitempty"`
-	Member     string               `json:"member,omitempty"`
-	From       string               `json:"from,omitempty"`
-	To         string               `json:"to,omitempty"`
-	Term       *int32               `json:"term,omitempty"`
+	At         time.Time    `json:"at"`
+	AgoSeconds float64      `json:"agoSeconds"`
+	Kind       history.Kind `json:"kind"`
+	Shard      string       `json:"shard,omitempty"`
+	Member     string       `json:"member,omitempty"`
+	From       string       `json:"from,omitempty"`
+	To         string       `json:"to,omitempty"`
+	Term       int32        `json:"term,omitempty"`
 	// GapSeconds of a handoff is how long the old holder had been unable to write when the new one
 	// held the shard. Of a takeover it is how long nothing had been heard of the old holder.
 	GapSeconds *float64 `json:"gapSeconds,omitempty"`
@@ -129,7 +130,7 @@ type Source interface {
 	Refused() error
 	Ready() error
 	Assignment() assignment.Assignment
-	Journal() []fleet.Transition
+	Journal() []fleet.JournalEntry
 }
 
 // empty is a document that has no null where a list belongs.
@@ -268,16 +269,15 @@ func leaderLockOf(fleetName, lease string, observations []election.Observation, 
 	return l
 }
 
-func newTransition(t fleet.Transition, now time.Time) Transition {
+func newTransition(t fleet.JournalEntry, now time.Time) Transition {
 	out := Transition{
 		At: t.At.UTC().Truncate(time.Millisecond), AgoSeconds: seconds(now.Sub(t.Seen)), Kind: t.Kind,
-		Member: t.Member, From: t.From, To: t.To,
+		Member: t.Member, From: t.From, To: t.To, Term: t.Term,
 	}
 	if t.Shard != (shard.ID{}) {
 		out.Shard = t.Shard.String()
-		out.Term = &t.Term
 	}
-	if t.Kind == fleet.TransitionHandedOver || t.Kind == fleet.TransitionTakenOver {
+	if t.Kind == history.HandedOver || t.Kind == history.TakenOver {
 		gap := max(0, math.Round(t.Gap.Seconds()*1000)/1000)
 		out.GapSeconds = &gap
 	}

@@ -25,7 +25,7 @@ const (
 var stateWords = []struct{ file, typ string }{
 	{"pkg/election/fence/fence.go", "Refusal"},
 	{"pkg/election/roster.go", "MemberState"},
-	{"pkg/fleet/journal.go", "TransitionKind"},
+	{"pkg/fleet/history/kind.go", "Kind"},
 	{"pkg/fleet/shardstate.go", "ShardState"},
 	{"pkg/fleet/term.go", "How"},
 	{"pkg/fleet/term.go", "Reason"},
