@@ -111,7 +111,7 @@ func (r *Reading) complete() {
 	r.stop = r.Stop()
 	r.assigned, r.unassigned = assignment.Assignment{}, r.Fault
 	if r.Fault == nil {
-		r.assigned, r.unassigned = assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
+		r.assigned, r.unassigned = assignment.Of(r.Plan, r.digest, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
 	}
 }
 

@@ -101,7 +101,7 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 			leaseapi.MemoryAnnotation: leaseapi.Memory{Live: int64(40+i) * 1e6, Beside: 10e6}.String(),
 		})
 	}
-	f.assignment, err = assignment.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, assignment.Assignment{})
+	f.assignment, err = assignment.Of(f.plan, f.plan.Digest(), election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, assignment.Assignment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func (f *fakeMember) reassign(t testing.TB) {
 		holders[s.ID] = election.MemberOf(f.lease(leaseapi.ShardLease(testFleet, s.ID)).Holder)
 	}
 	var err error
-	f.assignment, err = assignment.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, assignment.Assignment{})
+	f.assignment, err = assignment.Of(f.plan, f.plan.Digest(), election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, assignment.Assignment{})
 	if err != nil {
 		t.Fatal(err)
 	}
