@@ -177,9 +177,9 @@ func newDocument(c Config, leaderLocks []string, source Source, before *status.R
 			HeartbeatSeconds: seconds(now.Sub(r.Lease(election.MemberLease(c.Fleet, m.Name)).Seen)),
 		})
 	}
-	assignment := source.Assignment()
+	wanted := source.Assignment()
 	for _, ring := range v.Rings {
-		d.Rings = append(d.Rings, newRing(ring, assignment, inForce, wall))
+		d.Rings = append(d.Rings, newRing(ring, wanted, inForce, wall))
 	}
 	if inForce {
 		d.Plan = newPlan(plan, r, source.Refused(), d)
@@ -205,15 +205,15 @@ const (
 	noPlanOnLease = "There is no plan that can be read on the plan's Lease."
 )
 
-func newRing(v status.RingView, assignment assignment.Assignment, inForce bool, wall time.Time) Ring {
+func newRing(v status.RingView, wanted assignment.Assignment, inForce bool, wall time.Time) Ring {
 	ring := Ring{RingView: v, Shards: make([]Shard, 0, len(v.Shards))}
 	if inForce {
-		ring.Hash = assignment.Digest(v.Name)
+		ring.Hash = wanted.Digest(v.Name)
 	}
 	for _, s := range v.Shards {
 		one := Shard{ShardView: s}
 		if id, err := shard.ParseID(s.Shard); err == nil && inForce {
-			one.Wanted = assignment.Owner(id) // what this member goes by, and not what it would be by the Leases alone
+			one.Wanted = wanted.Owner(id) // what this member goes by, and not what it would be by the Leases alone
 		}
 		held := s.Holder != "" && !s.Silent
 		if held && one.Wanted != "" && one.Wanted != s.Holder {
