@@ -11,7 +11,7 @@ import (
 // unit are the packages whose tests need nothing but Go. A test of this package finds those that no step runs.
 var unit = []string{
 	"./internal/...", "./pkg/...", "./hack/...", "./test/bench/...", "./test/calibrate/...", "./test/chaos/...", "./test/cloud/sky/...", "./test/conformance/...", "./test/demo/...",
-	"./test/deps/...", "./test/docs/check/...", "./test/docs/page/...", "./test/harness/...", "./test/kubeadm/...",
+	"./test/deps/...", "./test/docs/check/...", "./test/docs/markdown/...", "./test/harness/...", "./test/kubeadm/...",
 	"./test/scale/...", "./test/sim/...",
 }
 
@@ -170,7 +170,7 @@ var (
 	}
 	pageStep = step{
 		name: "page", what: "the status page in a real browser (ARGS=\"-shots ../../docs/img\" takes the handbook's pictures)", long: "a minute", tools: plane, member: true, light: true,
-		commands: []command{fresh("-timeout=20m", "./test/page")},
+		commands: []command{fresh("-timeout=20m", "./test/browser")},
 	}
 	demoStep = step{
 		name: "demo", what: "the demo, once through and out", long: "a minute and a half", tools: plane, member: true, light: true,

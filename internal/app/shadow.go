@@ -226,14 +226,14 @@ func accountOf(identities map[string][]string) func(client string) string {
 
 // build builds a shard's controllers behind a fence that nobody opens. It closes with closed.
 func (s *shade) build(ctx context.Context, process *controllers.Process, a shadow.Assignment, closed <-chan struct{}, running func()) (fleet.Instance, error) {
-	fence, err := fence.New(fence.Config{
+	shut, err := fence.New(fence.Config{
 		Member: "shadow", Shard: a.Shard.ID.String(), Clock: process.Clock(), OnRefused: func(fence.Refusal) { s.leaked.Add(1) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	built, err := buildShard(ctx, process, fleet.Work{
-		Shard: a.Shard, Controllers: a.Controllers, Share: a.Share, Shards: a.Shards, Fence: fence.Wrap, Closed: closed, Running: running,
+		Shard: a.Shard, Controllers: a.Controllers, Share: a.Share, Shards: a.Shards, Fence: shut.Wrap, Closed: closed, Running: running,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building shard %s: %w", a.Shard.ID, err)

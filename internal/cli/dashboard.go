@@ -183,4 +183,4 @@ func (s watched) Assignment() assignment.Assignment {
 }
 
 // Journal implements page.Source.
-func (watched) Journal() []fleet.Transition { return nil }
+func (watched) Journal() []fleet.JournalEntry { return nil }

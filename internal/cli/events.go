@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 )
 
 const (
@@ -139,7 +140,7 @@ func recordedEvent(r *status.Reading, e *corev1.Event) status.Event {
 		count, at = int(e.Series.Count), e.Series.LastObservedTime.Time
 	}
 	out := status.Event{
-		Time: at.UTC(), Severity: status.Note, What: status.Plain(e.Reason), Lease: e.InvolvedObject.Name,
+		Time: at.UTC(), Severity: status.Note, Kind: history.Kind(status.Plain(e.Reason)), Lease: e.InvolvedObject.Name,
 		Message: status.Plain(strings.TrimSpace(e.Message)), Source: status.FromEvent,
 	}
 	if e.Type == corev1.EventTypeWarning {
@@ -157,12 +158,13 @@ func recordedEvent(r *status.Reading, e *corev1.Event) status.Event {
 func mergeEvents(told, recorded []status.Event) []status.Event {
 	all := slices.Clone(told)
 	type same struct {
-		lease, what, message string
-		at                   time.Time
+		lease, message string
+		kind           history.Kind
+		at             time.Time
 	}
 	seen := map[same]bool{}
 	for _, e := range recorded {
-		key := same{e.Lease, e.What, e.Message, e.Time}
+		key := same{e.Lease, e.Message, e.Kind, e.Time}
 		known := slices.ContainsFunc(told, func(o status.Event) bool {
 			return o.Lease == e.Lease && o.Term > 0 && o.Time.Sub(e.Time).Abs() <= sameWithin && e.Severity == status.Note && names(e.Message, o.Term)
 		})
@@ -188,18 +190,18 @@ func tableEvents(w io.Writer, v EventsView) {
 	} else {
 		var lines [][]string
 		for _, e := range v.Events {
-			what := e.What
+			kind := string(e.Kind)
 			if e.Count > 1 {
-				what += fmt.Sprintf(" (x%d)", e.Count)
+				kind += fmt.Sprintf(" (x%d)", e.Count)
 			}
-			kind := corev1.EventTypeNormal
+			severity := corev1.EventTypeNormal
 			if e.Severity == status.Warning {
-				kind = corev1.EventTypeWarning
+				severity = corev1.EventTypeWarning
 			}
-			lines = append(lines, []string{e.Time.Format("15:04:05.000"), status.Short(v.now.Sub(e.Time)) + " ago", kind, what, e.About + " " + e.Object, e.Message})
+			lines = append(lines, []string{e.Time.Format("15:04:05.000"), status.Short(v.now.Sub(e.Time)) + " ago", severity, kind, e.About + " " + e.Object, e.Message})
 		}
 		widest := maxCell * 2
-		rowsOf(w, widest, []string{"TIME", "AGE", "TYPE", "WHAT", "OBJECT", "MESSAGE"}, lines)
+		rowsOf(w, widest, []string{"TIME", "AGE", "TYPE", "KIND", "OBJECT", "MESSAGE"}, lines)
 	}
 	if v.Missing != "" {
 		fmt.Fprintf(w, "\n%s\n", status.Plain(v.Missing))

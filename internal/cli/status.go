@@ -267,7 +267,7 @@ func (s *statusLines) next(r, before *status.Reading, happened []status.Event) e
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 func eventLine(e status.Event) string {
-	text := fmt.Sprintf("%s %s: %s %s: %s", stamp(e.Time), e.What, e.About, status.Plain(e.Object), status.Plain(e.Message))
+	text := fmt.Sprintf("%s %s: %s %s: %s", stamp(e.Time), e.Kind, e.About, status.Plain(e.Object), status.Plain(e.Message))
 	if e.Severity == status.Warning {
 		text += " (warning)"
 	}

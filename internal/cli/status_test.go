@@ -334,26 +334,28 @@ func TestWatch(t *testing.T) {
 		f.update(l.at("00"))
 		f.acquire(l.at("00"), "flotilla-1", 4)
 		f.pass(4 * time.Second)
-		f.says(out, "Released: shard namespaces/00: released by flotilla-0_0123 after term 3", "Acquired: shard namespaces/00: acquired by flotilla-1_0123, term 4", "Running: shard namespaces/00")
-		if text := events.take(); strings.Count(text, "\n") != 3 || !strings.Contains(text, `"what":"Released"`) {
+		f.says(out, "released: shard namespaces/00: released by flotilla-0_0123 after term 3", "acquired: shard namespaces/00: acquired by flotilla-1_0123, term 4", "running: shard namespaces/00")
+		if text := events.take(); strings.Count(text, "\n") != 3 || !strings.Contains(text, `"kind":"released"`) {
 			t.Errorf("events:\n%s", text)
 		}
 
 		f.pass(28*time.Second, l.at("01"))
-		f.says(out, "Expired: shard namespaces/01: flotilla-1_0123 has not renewed for 1", "Warning: Unowned: shard namespaces/01", "Error: Unowned: shard namespaces/01")
+		f.says(out, "expired: shard namespaces/01: flotilla-1_0123 has not renewed for 1", "Warning: Unowned: shard namespaces/01", "Error: Unowned: shard namespaces/01")
 		if n := strings.Count(out.all(), "over: "); n > 0 {
 			t.Errorf("%d findings are said to be over that have become worse:\n%s", n, out.all())
 		}
 		f.acquire(l.at("01"), "flotilla-0", 5)
 		f.pass(4 * time.Second)
-		f.says(out, "TakenOver: shard namespaces/01: taken over by flotilla-0_0123 from flotilla-1_0123, which had not renewed for 28s, term 5 (warning)", "over: Unowned: namespaces/01\n")
+		f.says(out, "taken-over: shard namespaces/01: taken over by flotilla-0_0123 from flotilla-1_0123, which had not renewed for 28s, term 5 (warning)", "over: Unowned: namespaces/01\n")
 
 		l["flotilla-member-flotilla-1"].Annotations[leaseapi.DrainAnnotation] = "x"
 		f.pass(4 * time.Second)
-		f.says(out, "Drained: member flotilla-1: drained", "Note: MemberDrained")
-		f.says(events, `"what":"TakenOver"`, `"what":"Drained"`)
+		f.says(out, "drained: member flotilla-1: drained", "Note: MemberDrained")
+		f.says(events, `"kind":"taken-over"`, `"kind":"drained"`)
 		f.pass(30*time.Second, slices.Collect(maps.Values(l))...)
-		f.says(out, "NobodyRenews", "Silent: member flotilla-0")
+		f.says(out, "NobodyRenews", "silent: member flotilla-0")
+		f.pass(4 * time.Second)
+		f.says(out, "returned: member flotilla-0: flotilla-0_0123 renews its Lease again\n")
 
 		reads := map[string]int{}
 		for _, a := range c.Actions() {

@@ -58,21 +58,31 @@ func (c *connection) watch(ctx context.Context, next func(r, before *status.Read
 		}
 		before := r
 		r = status.Read(c.target.Fleet, leases, c.clock.Now()).Following(before)
-		var happened []status.Event
-		for _, p := range pairs {
-			if p.before.ResourceVersion == "" { // first seen by the watch: compare with what was read before it
-				p.before = before.Lease(p.after.Name)
-			}
-			// The reading knows whether its holder lived by a heartbeat.
-			p.before.Heartbeat = before.Lease(p.after.Name).Heartbeat
-			if p.before.ResourceVersion != p.after.ResourceVersion && r.Fleets(p.after) {
-				happened = append(happened, status.Changes(r, p.before, p.after, r.Now)...)
-			}
-		}
-		if err := next(r, before, append(happened, status.Silences(before, r)...)); err != nil {
+		if err := next(r, before, happened(r, before, pairs)); err != nil {
 			return err
 		}
 	}
+}
+
+// happened returns what has happened between two readings, by the changes that were observed
+// meanwhile.
+func happened(r, before *status.Reading, pairs []pair) []status.Event {
+	var all []status.Event
+	for _, p := range pairs {
+		if p.before.ResourceVersion == "" { // the watch begins: compare with what was read before it
+			if p.before = before.Lease(p.after.Name); !p.before.Exists {
+				p.before.Seen = before.Now // it was not on the list
+			}
+		}
+		if !r.HasHeartbeats() {
+			p.before.Heartbeat = nil
+		}
+		changed := p.before.ResourceVersion != p.after.ResourceVersion
+		if changed && (r.Fleets(p.before) || r.Fleets(p.after)) {
+			all = append(all, status.Changes(r, p.before, p.after, r.Now)...)
+		}
+	}
+	return append(all, status.Silences(before, r)...)
 }
 
 // observer returns a reading of the Leases, and an observer of them that does not run yet. It lists first, so that an error

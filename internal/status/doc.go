@@ -4,7 +4,7 @@
 //
 //	a list of Leases (Read), or a member's own observations (Observed) -> Reading -> View, Findings, Past
 //	a Reading, and an earlier one (Following)                          -> Reading that knows how long things have stood
-//	two observations of a Lease (Changes), two Readings (Silences)     -> what has happened
+//	two observations of a Lease (Changes), two Readings (Silences)     -> what has happened, see package history
 //
 // # Guarantees
 //

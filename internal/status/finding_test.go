@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
@@ -527,7 +528,7 @@ func TestSilenceIsTheMembers(t *testing.T) {
 	dead.Annotations[election.EndedAnnotation] = "flotilla-1_0123"
 	found := 0
 	for _, e := range Silences(before, s.read().Following(before)) {
-		if e.What != Expired || !strings.Contains(e.Message, "has not renewed for 21s") {
+		if e.Kind != history.Expired || !strings.Contains(e.Message, "has not renewed for 21s") {
 			t.Errorf("%+v", e)
 		}
 		found++

@@ -111,7 +111,7 @@ func (r *Reading) complete() {
 	r.stop = r.Stop()
 	r.assigned, r.unassigned = assignment.Assignment{}, r.Fault
 	if r.Fault == nil {
-		r.assigned, r.unassigned = assignment.Of(r.Plan, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
+		r.assigned, r.unassigned = assignment.Of(r.Plan, r.digest, r.Roster, r.Known, r.Holders(), assignment.Assignment{})
 	}
 }
 
@@ -255,6 +255,12 @@ func (r *Reading) Quiet() time.Duration {
 		return silence
 	}
 	return 0
+}
+
+// HasHeartbeats reports whether holders of shards live by their members' heartbeats. In a fleet of an
+// earlier build they renew the shards' Leases.
+func (r *Reading) HasHeartbeats() bool {
+	return slices.ContainsFunc(r.sorted, func(o election.Observation) bool { return o.Heartbeat != nil })
 }
 
 // Fleets reports whether a Lease is one of the fleet: of its plan, of a member or of a shard.

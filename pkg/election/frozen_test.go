@@ -71,12 +71,12 @@ func TestFrozenClock(t *testing.T) {
 				w.sleep(time.Second)
 				b := w.process("b_1", 1)
 				w.sleep(20 * time.Second)
-				fence, err := fence.New(fence.Config{Member: "a_1", Shard: "ns-01", Clock: machine})
+				f, err := fence.New(fence.Config{Member: "a_1", Shard: "ns-01", Clock: machine})
 				if err != nil {
 					t.Fatal(err)
 				}
-				fence.Open(a.claimants[leaseName].Claim())
-				write := fence.Wrap(answering{})
+				f.Open(a.claimants[leaseName].Claim())
+				write := f.Wrap(answering{})
 				passes := func() bool { return fencePasses(t, write) }
 				if !passes() {
 					t.Fatal("the holder cannot write")
@@ -117,14 +117,14 @@ func TestFrozenClock(t *testing.T) {
 }
 
 // fencePasses reports whether the fence lets a write pass.
-func fencePasses(t *testing.T, fence http.RoundTripper) bool {
+func fencePasses(t *testing.T, fenced http.RoundTripper) bool {
 	t.Helper()
 	body := strings.NewReader("{}")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://server/api/v1/pods", body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := fence.RoundTrip(req)
+	resp, err := fenced.RoundTrip(req)
 	if err != nil {
 		return false
 	}

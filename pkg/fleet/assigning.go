@@ -83,7 +83,7 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	plan := force.plan
 	holders, named := m.holders(force, now)
 	known := leaseapi.KnownMembers(m.config.Fleet, observations)
-	a, err := assignment.Compute(plan, force.digest, roster, known, holders, m.Assignment())
+	a, err := assignment.Of(plan, force.digest, roster, known, holders, m.Assignment())
 	if err != nil {
 		// The plan was valid when it was adopted, so this is a bug; what is held is kept.
 		klog.FromContext(ctx).Error(err, "Could not place shards, keeping the last placement")
@@ -97,7 +97,7 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 	}
 	secured, followed := m.leaderLocks.isSecured(), m.isFollowed(roster)
 	if !secured && !halts {
-		m.prospects.look(plan, roster.Grown(), known, holders, now, m.settling())
+		m.prospects.look(force, roster.Grown(), known, holders, now, m.settling())
 	}
 	for _, r := range m.runners.list() {
 		switch _, planned := force.extents[r.shard.ID]; {

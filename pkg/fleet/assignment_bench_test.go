@@ -44,7 +44,7 @@ func BenchmarkAssign(b *testing.B) {
 		leases = append(leases, seen)
 	}
 	roster, known := election.RosterFrom("flotilla", leases, 15*time.Second, now), leaseapi.KnownMembers("flotilla", leases)
-	w, err := assignment.Compute(plan.plan, plan.digest, roster, known, nil, assignment.Assignment{})
+	w, err := assignment.Of(plan.plan, plan.digest, roster, known, nil, assignment.Assignment{})
 	if err != nil || len(w.Members()) != 100 {
 		b.Fatalf("%d members, %v", len(w.Members()), err)
 	}
@@ -54,7 +54,7 @@ func BenchmarkAssign(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if w, err = assignment.Compute(plan.plan, plan.digest, roster, known, holders, w); err != nil {
+		if w, err = assignment.Of(plan.plan, plan.digest, roster, known, holders, w); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -69,12 +69,15 @@ func (m *Member) overtime() time.Duration {
 // newPreparation returns one that has not been built.
 func (r *shardRunner) newPreparation() (*preparation, error) {
 	m := r.member
-	fence, err := fence.New(fence.Config{Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock, Permit: m.leaderLocks.permit, OnRefused: r.refusedWrite})
+	f, err := fence.New(fence.Config{
+		Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock,
+		Permit: m.leaderLocks.permit, OnRefused: r.refusedWrite,
+	})
 	if err != nil {
 		return nil, err
 	}
-	p := &preparation{fence: fence, closed: make(chan struct{}), done: make(chan struct{}), taken: make(chan struct{}), rejected: make(chan struct{}), cancel: func() {}, running: func() {}, stopped: func() {}}
-	p.closeFence = sync.OnceFunc(func() { fence.Close(); p.stopped(); close(p.closed) })
+	p := &preparation{fence: f, closed: make(chan struct{}), done: make(chan struct{}), taken: make(chan struct{}), rejected: make(chan struct{}), cancel: func() {}, running: func() {}, stopped: func() {}}
+	p.closeFence = sync.OnceFunc(func() { f.Close(); p.stopped(); close(p.closed) })
 	return p, nil
 }
 

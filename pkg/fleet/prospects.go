@@ -27,7 +27,7 @@ func (m *Member) settling() time.Duration { return 2 * m.config.Timing.RetryPeri
 
 // look computes the assignment for a roster in which those that are joining count as active, if its
 // members have been the same for so long. What is prepared by the last one is kept until then.
-func (p *prospects) look(plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, now time.Time, settling time.Duration) {
+func (p *prospects) look(force *inForce, roster election.Roster, known []election.Member, holders map[shard.ID]string, now time.Time, settling time.Duration) {
 	var crew []string
 	for _, name := range roster.Active() {
 		m, _ := roster.Get(name)
@@ -40,7 +40,7 @@ func (p *prospects) look(plan shard.Plan, roster election.Roster, known []electi
 		return
 	}
 	// That the plan can be placed, the assignment of the moment has shown.
-	if a, err := assignment.Of(plan, roster, known, holders, p.assignment); err == nil {
+	if a, err := assignment.Of(force.plan, force.digest, roster, known, holders, p.assignment); err == nil {
 		p.assignment = a
 	}
 }

@@ -442,7 +442,7 @@ func TestWhoGetsWhat(t *testing.T) {
 				for _, s := range test.plan.Shards() {
 					holders[s.ID] = holder
 				}
-				w, err := assignment.Of(test.plan, roster, leaseapi.KnownMembers("flotilla", observations), holders, assignment.Assignment{})
+				w, err := assignment.Of(test.plan, test.plan.Digest(), roster, leaseapi.KnownMembers("flotilla", observations), holders, assignment.Assignment{})
 				if err != nil {
 					t.Fatal(err)
 				}

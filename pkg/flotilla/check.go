@@ -99,14 +99,14 @@ func (f *Fleet) newCheck(logger klog.Logger) (*check, error) {
 		return nil, err
 	}
 	for _, s := range plan.Shards() {
-		fence, err := fence.New(fence.Config{
+		f, err := fence.New(fence.Config{
 			Member: own.options.Member, Shard: s.ID.String(), Clock: own.options.Clock,
 		})
 		if err != nil {
 			return nil, err
 		}
 		c.halves = append(c.halves, &half{
-			shard: s, controllers: plan.ControllersOf(s.ID), fence: fence, end: func(error) {},
+			shard: s, controllers: plan.ControllersOf(s.ID), fence: f, end: func(error) {},
 			closed: make(chan struct{}), running: make(chan struct{}),
 		})
 	}

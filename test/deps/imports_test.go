@@ -144,11 +144,11 @@ var rules = []rule{
 			"many members at once, none of which could afford real controllers",
 	},
 	{
-		in: []string{"pkg/fleet/leaseapi", "pkg/fleet/assignment"},
+		in: []string{"pkg/fleet/leaseapi", "pkg/fleet/assignment", "pkg/fleet/history"},
 		only: []string{
 			"pkg/fleet/leaseapi", "pkg/election", "pkg/shard", "internal/faults", "k8s.io/api", "k8s.io/apimachinery",
 		},
-		reason: "what Leases say, and who should own what, is the same for a member and for whoever looks on: " +
+		reason: "what Leases say, what has happened to them, and who should own what, is the same for a member and for whoever looks on: " +
 			"pure functions, without a client, a clock or a log",
 	},
 	{
@@ -303,6 +303,8 @@ func TestImportRulesComplain(t *testing.T) {
 		{"pkg/election/observer.go", module + "pkg/election/leaderlock", "do without it"},
 		{"pkg/election/leaderlock/loop.go", module + "pkg/election/request", ""},
 		{"pkg/fleet/assignment/versions.go", "k8s.io/klog/v2", "whoever looks on"},
+		{"pkg/fleet/history/history.go", module + "pkg/fleet", "whoever looks on"},
+		{"pkg/fleet/history/history.go", module + "pkg/fleet/leaseapi", ""},
 		{"pkg/flotilla/shard.go", module + "pkg/manager", "never up"},
 		{"pkg/flotilla/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", "builds no controller-runtime"},
 		{"pkg/manager/shard.go", "sigs.k8s.io/controller-runtime/pkg/client", ""},

@@ -55,13 +55,13 @@ func TestStatus(t *testing.T) {
 
 	for _, want := range []string{
 		"Error: PlanRefused: member fleet-0", "MemberDisagrees: member fleet-1", "over: PlanRefused: fleet-0", "Error: TwoHolders: ", "Warning: HandoffStuck: ",
-		"Error: RingUnserved: ring cluster", "Silent: member fleet-2", "Expired: shard cluster/", "over: RingUnserved: cluster", "Joined: member fleet-2",
+		"Error: RingUnserved: ring cluster", "silent: member fleet-2", "expired: shard cluster/", "over: RingUnserved: cluster", "joined: member fleet-2",
 	} {
 		if !strings.Contains(lines(), want) {
 			t.Errorf("status --watch has not said %q:\n%s", want, lines())
 		}
 	}
-	for _, want := range []string{"PlanWritten: plan status-plan: plan generation 3 after 2", "Silent: member fleet-2", "TakenOver: shard cluster/nodes: "} {
+	for _, want := range []string{"plan-changed: plan status-plan: plan generation 3 after 2", "silent: member fleet-2", "taken-over: shard cluster/nodes: "} {
 		if !strings.Contains(events(), want) {
 			t.Errorf("events --watch has not said %q:\n%s", want, events())
 		}

@@ -83,8 +83,8 @@ func startCold(t *testing.T, between func()) (stop func()) {
 // handOver is a planned handoff: the next owner has filled its caches beside the last one, which
 // has begun to work.
 func handOver(t *testing.T, between func()) (stop func()) {
-	fence := &closing{done: make(chan struct{})}
-	last := start(t, newCollector(t), collector(fence))
+	closes := &closing{done: make(chan struct{})}
+	last := start(t, newCollector(t), collector(closes))
 	waitFor(t, "the last owner's caches", last.Informers().HasSynced)
 	next, err := newCollector(t, graphLimits...).Build(t.Context(), collector(nil))
 	if err != nil {
@@ -94,7 +94,7 @@ func handOver(t *testing.T, between func()) (stop func()) {
 		t.Fatal(err)
 	}
 	between()
-	fence.close()
+	closes.close()
 	last.stop()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -126,14 +126,14 @@ func startStock(t *testing.T, between func()) (stop func()) {
 func TestBusyCollectorReturns(t *testing.T) {
 	const bound = 20 * time.Second // of more than 45 s that the requests left would wait
 	g := newGraph(t, 0)
-	fence := &closing{done: make(chan struct{})}
+	closes := &closing{done: make(chan struct{})}
 	var busy running
 	g.run(t, metav1.DeletePropagationOrphan, func(t *testing.T, between func()) (stop func()) {
-		busy = start(t, newCollector(t), collector(fence))
+		busy = start(t, newCollector(t), collector(closes))
 		waitFor(t, "the caches", busy.Informers().HasSynced)
 		between()
 		waitFor(t, "the garbage collector to begin", func() bool { return g.orphans(t) > 0 })
-		fence.close()
+		closes.close()
 		began := time.Now()
 		busy.stop()
 		if took := time.Since(began); took > bound {
@@ -153,11 +153,11 @@ func newCollector(t *testing.T, flags ...string) *controllers.Process {
 	return p
 }
 
-// collector is a garbage collector's shard; fence may be nil.
-func collector(fence *closing) controllers.Spec {
+// collector is a garbage collector's shard; closes may be nil.
+func collector(closes *closing) controllers.Spec {
 	spec := controllers.Spec{Range: shard.Everything(), Controllers: []string{names.GarbageCollectorController}}
-	if fence != nil {
-		spec.Fence, spec.Closed = fence.wrap, fence.done
+	if closes != nil {
+		spec.Fence, spec.Closed = closes.wrap, closes.done
 	}
 	return spec
 }

@@ -5,14 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
 // handbook has the pages whose commands the stages run.
-type handbook struct{ pages []page.Page }
+type handbook struct{ pages []markdown.Page }
 
 func readHandbook(root string) (*handbook, error) {
-	pages, err := page.Read(root)
+	pages, err := markdown.Read(root)
 	return &handbook{pages}, err
 }
 
@@ -67,12 +67,12 @@ func (h *handbook) image(name string) (string, error) {
 }
 
 // section returns the blocks of a section of a page that a test runs, in their order.
-func (h *handbook) section(path, section string) ([]page.Block, error) {
-	i := slices.IndexFunc(h.pages, func(p page.Page) bool { return p.Path == path })
+func (h *handbook) section(path, section string) ([]markdown.Block, error) {
+	i := slices.IndexFunc(h.pages, func(p markdown.Page) bool { return p.Path == path })
 	if i < 0 {
 		return nil, fmt.Errorf("there is no page %s", path)
 	}
-	blocks := slices.DeleteFunc(slices.Clone(h.pages[i].Blocks), func(b page.Block) bool {
+	blocks := slices.DeleteFunc(slices.Clone(h.pages[i].Blocks), func(b markdown.Block) bool {
 		return b.Section != section || !b.Runs() && b.Kubeadm() == ""
 	})
 	if len(blocks) == 0 {

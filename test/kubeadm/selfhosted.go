@@ -14,7 +14,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
@@ -70,7 +70,7 @@ func (c *cluster) section(ctx context.Context, path, section string, without ...
 }
 
 // block runs a block where the page says: on every node of the control plane, or where kubectl is.
-func (c *cluster) block(ctx context.Context, b page.Block) error {
+func (c *cluster) block(ctx context.Context, b markdown.Block) error {
 	switch b.Kubeadm() {
 	case "stop-stock":
 		return c.stopStock(ctx)

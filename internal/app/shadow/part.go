@@ -70,7 +70,7 @@ type Assignment struct {
 // nobody held anything; of these rings only, all if none are given.
 func (p *Part) Assign(fleetName string, plan shard.Plan, rings []string) ([]Assignment, error) {
 	names := p.names(fleetName)
-	assignment, err := assignment.Afresh(fleetName, plan, names)
+	wanted, err := assignment.Afresh(fleetName, plan, names)
 	if err != nil {
 		return nil, err
 	}
@@ -80,12 +80,12 @@ func (p *Part) Assign(fleetName string, plan shard.Plan, rings []string) ([]Assi
 			continue
 		}
 		for _, s := range ring.Shards {
-			if assignment.Owner(s.ID) != names[p.Index-1] {
+			if wanted.Owner(s.ID) != names[p.Index-1] {
 				continue
 			}
 			a := Assignment{Shard: s, Controllers: plan.ControllersOf(s.ID), Share: 1, Shards: len(ring.Shards)}
 			if s.Namespaced() {
-				a.Share = assignment.Share(ring.Name, len(ring.Shards))
+				a.Share = wanted.Share(ring.Name, len(ring.Shards))
 			}
 			all = append(all, a)
 		}

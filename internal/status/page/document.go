@@ -10,6 +10,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -106,16 +107,16 @@ type Member struct {
 	Self bool `json:"self,omitempty"`
 }
 
-// Transition is something that has happened.
+// Transition is something that has happened to a shard or a member, or else to the plan.
 type Transition struct {
-	At         time.Time            `json:"at"`
-	AgoSeconds float64              `json:"agoSeconds"`
-	Kind       fleet.TransitionKind `json:"kind"`
-	Shard      string               `json:"shard,omitempty"`
-	Member     string               `json:"member,omitempty"`
-	From       string               `json:"from,omitempty"`
-	To         string               `json:"to,omitempty"`
-	Term       *int32               `json:"term,omitempty"`
+	At         time.Time    `json:"at"`
+	AgoSeconds float64      `json:"agoSeconds"`
+	Kind       history.Kind `json:"kind"`
+	Shard      string       `json:"shard,omitempty"`
+	Member     string       `json:"member,omitempty"`
+	From       string       `json:"from,omitempty"`
+	To         string       `json:"to,omitempty"`
+	Term       int32        `json:"term,omitempty"`
 	// GapSeconds of a handoff is how long the old holder had been unable to write when the new one
 	// held the shard. Of a takeover it is how long nothing had been heard of the old holder.
 	GapSeconds *float64 `json:"gapSeconds,omitempty"`
@@ -129,7 +130,7 @@ type Source interface {
 	Refused() error
 	Ready() error
 	Assignment() assignment.Assignment
-	Journal() []fleet.Transition
+	Journal() []fleet.JournalEntry
 }
 
 // empty is a document that has no null where a list belongs.
@@ -176,9 +177,9 @@ func newDocument(c Config, leaderLocks []string, source Source, before *status.R
 			HeartbeatSeconds: seconds(now.Sub(r.Lease(election.MemberLease(c.Fleet, m.Name)).Seen)),
 		})
 	}
-	assignment := source.Assignment()
+	wanted := source.Assignment()
 	for _, ring := range v.Rings {
-		d.Rings = append(d.Rings, newRing(ring, assignment, inForce, wall))
+		d.Rings = append(d.Rings, newRing(ring, wanted, inForce, wall))
 	}
 	if inForce {
 		d.Plan = newPlan(plan, r, source.Refused(), d)
@@ -204,15 +205,15 @@ const (
 	noPlanOnLease = "There is no plan that can be read on the plan's Lease."
 )
 
-func newRing(v status.RingView, assignment assignment.Assignment, inForce bool, wall time.Time) Ring {
+func newRing(v status.RingView, wanted assignment.Assignment, inForce bool, wall time.Time) Ring {
 	ring := Ring{RingView: v, Shards: make([]Shard, 0, len(v.Shards))}
 	if inForce {
-		ring.Hash = assignment.Digest(v.Name)
+		ring.Hash = wanted.Digest(v.Name)
 	}
 	for _, s := range v.Shards {
 		one := Shard{ShardView: s}
 		if id, err := shard.ParseID(s.Shard); err == nil && inForce {
-			one.Wanted = assignment.Owner(id) // what this member goes by, and not what it would be by the Leases alone
+			one.Wanted = wanted.Owner(id) // what this member goes by, and not what it would be by the Leases alone
 		}
 		held := s.Holder != "" && !s.Silent
 		if held && one.Wanted != "" && one.Wanted != s.Holder {
@@ -268,16 +269,15 @@ func leaderLockOf(fleetName, lease string, observations []election.Observation, 
 	return l
 }
 
-func newTransition(t fleet.Transition, now time.Time) Transition {
+func newTransition(t fleet.JournalEntry, now time.Time) Transition {
 	out := Transition{
 		At: t.At.UTC().Truncate(time.Millisecond), AgoSeconds: seconds(now.Sub(t.Seen)), Kind: t.Kind,
-		Member: t.Member, From: t.From, To: t.To,
+		Member: t.Member, From: t.From, To: t.To, Term: t.Term,
 	}
 	if t.Shard != (shard.ID{}) {
 		out.Shard = t.Shard.String()
-		out.Term = &t.Term
 	}
-	if t.Kind == fleet.TransitionHandedOver || t.Kind == fleet.TransitionTakenOver {
+	if t.Kind == history.HandedOver || t.Kind == history.TakenOver {
 		gap := max(0, math.Round(t.Gap.Seconds()*1000)/1000)
 		out.GapSeconds = &gap
 	}

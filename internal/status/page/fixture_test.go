@@ -16,6 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -33,7 +34,7 @@ type fakeMember struct {
 	plan       shard.Plan
 	planned    bool
 	assignment assignment.Assignment
-	journal    []fleet.Transition
+	journal    []fleet.JournalEntry
 	refused    error
 	// now is the member's clock; testNow if it is zero.
 	now time.Time
@@ -52,7 +53,7 @@ func (f *fakeMember) Ready() error {
 	return errors.New("member flotilla-0 does not yet run namespaces/00")
 }
 func (f *fakeMember) Assignment() assignment.Assignment { return f.assignment }
-func (f *fakeMember) Journal() []fleet.Transition       { return f.journal }
+func (f *fakeMember) Journal() []fleet.JournalEntry     { return f.journal }
 func (f *fakeMember) lease(name string) *election.Observation {
 	for i := range f.leases {
 		if f.leases[i].Name == name {
@@ -100,7 +101,7 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 			leaseapi.MemoryAnnotation: leaseapi.Memory{Live: int64(40+i) * 1e6, Beside: 10e6}.String(),
 		})
 	}
-	f.assignment, err = assignment.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, assignment.Assignment{})
+	f.assignment, err = assignment.Of(f.plan, f.plan.Digest(), election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), nil, assignment.Assignment{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,15 +119,19 @@ func newFake(t testing.TB, ranges, members int) *fakeMember {
 		labels := map[string]string{leaseapi.FleetLabel: testFleet, leaseapi.RingLabel: s.ID.Ring, leaseapi.ShardLabel: s.ID.Name}
 		f.add(named(leaseapi.ShardLease(testFleet, s.ID), labels), f.assignment.Owner(s.ID), term, annotations)
 	}
-	f.journal = []fleet.Transition{
-		{Seen: testNow.Add(-time.Minute), At: testNow.Add(-time.Minute), Kind: fleet.TransitionPlanChanged, From: "2", To: "3"},
-		{Seen: testNow.Add(-30 * time.Second), At: testNow.Add(-30 * time.Second), Kind: fleet.TransitionActive, Member: "flotilla-1"},
-		{
-			Seen: testNow.Add(-2 * time.Second), At: testNow.Add(-2 * time.Second), Kind: fleet.TransitionHandedOver,
-			Shard: shard.ID{Ring: "namespaces", Name: "01"}, From: "flotilla-0", To: "flotilla-1", Term: 2, Gap: 12 * time.Millisecond,
-		},
+	f.journal = []fleet.JournalEntry{
+		entry(time.Minute, history.Transition{Kind: history.PlanChanged, From: "2", To: "3"}),
+		entry(30*time.Second, history.Transition{Kind: history.Active, Member: "flotilla-1"}),
+		entry(2*time.Second, history.Transition{
+			Kind: history.HandedOver, Shard: shard.ID{Ring: "namespaces", Name: "01"},
+			From: "flotilla-0", To: "flotilla-1", Term: 2, Gap: 12 * time.Millisecond,
+		}),
 	}
 	return f
+}
+
+func entry(ago time.Duration, t history.Transition) fleet.JournalEntry {
+	return fleet.JournalEntry{Transition: t, Seen: testNow.Add(-ago), At: testNow.Add(-ago)}
 }
 
 // reassign has the member assign the shards again, by the Leases as they are.
@@ -137,7 +142,7 @@ func (f *fakeMember) reassign(t testing.TB) {
 		holders[s.ID] = election.MemberOf(f.lease(leaseapi.ShardLease(testFleet, s.ID)).Holder)
 	}
 	var err error
-	f.assignment, err = assignment.Of(f.plan, election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, assignment.Assignment{})
+	f.assignment, err = assignment.Of(f.plan, f.plan.Digest(), election.RosterFrom(testFleet, f.leases, 0, testNow), leaseapi.KnownMembers(testFleet, f.leases), holders, assignment.Assignment{})
 	if err != nil {
 		t.Fatal(err)
 	}

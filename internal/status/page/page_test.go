@@ -25,7 +25,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -136,9 +136,9 @@ func TestPageShowsWhatIs(t *testing.T) {
 		t.Errorf("shards, want (-), got (+):\n%s", diff)
 	}
 	wantTransitions := [][]string{
-		{"2.0s", "03:04:03", "namespaces/01", "handed over", "flotilla-0", "flotilla-1", "2", "12 ms"},
+		{"2.0s", "03:04:03", "namespaces/01", "handed-over", "flotilla-0", "flotilla-1", "2", "12 ms"},
 		{"30s", "03:03:35", "flotilla-1", "active", "", "", "", ""},
-		{"1m0s", "03:03:05", "plan", "plan changed", "2", "3", "", ""},
+		{"1m0s", "03:03:05", "plan", "plan-changed", "2", "3", "", ""},
 	}
 	if diff := cmp.Diff(wantTransitions, table(t, page, "t-transitions")); diff != "" {
 		t.Errorf("transitions, want (-), got (+):\n%s", diff)
@@ -282,7 +282,7 @@ func TestHostileTexts(t *testing.T) {
 			})
 		}
 		for _, id := range []shard.ID{{}, {Ring: text, Name: text}} {
-			f.journal = append(f.journal, fleet.Transition{Kind: fleet.TransitionKind(text), Shard: id, Member: text, From: text, To: text})
+			f.journal = append(f.journal, entry(0, history.Transition{Kind: history.Kind(text), Shard: id, Member: text, From: text, To: text}))
 		}
 		d, _ := newDocument(Config{Fleet: testFleet, Member: "flotilla-0", Version: text}, []string{"leader-lock"}, f, nil, testNow)
 		page := parsed(t, d)

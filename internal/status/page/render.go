@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/flotilla-kube/flotilla/internal/status"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -136,7 +135,6 @@ var functions = template.FuncMap{
 	"clock":     func(t time.Time) string { return t.UTC().Format("15:04:05") },
 	"rfc":       func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"title":     title,
-	"happen":    happened,
 	"gap":       gap,
 	"plural":    status.Plural,
 	"pair":      func(c content, p picture) drawn { return drawn{c, p} },
@@ -258,20 +256,4 @@ func title(s Shard) string {
 		fmt.Fprintf(&b, "\n%s objects", count(s.Objects))
 	}
 	return b.String()
-}
-
-// happened says what a transition is.
-func happened(t Transition) string {
-	switch t.Kind {
-	case fleet.TransitionHandedOver:
-		return "handed over"
-	case fleet.TransitionTakenOver:
-		return "taken over"
-	case fleet.TransitionLeaseDeleted:
-		return "Lease deleted"
-	case fleet.TransitionPlanChanged:
-		return "plan changed"
-	default:
-		return string(t.Kind)
-	}
 }

@@ -14,6 +14,26 @@
 // which imports nothing; so it must not import anything else. Tests here and in internal/app fail
 // if it comes second.
 //
+// # How it finds a queue's group
+//
+// By the goroutine that makes the queue, on which client-go asks its provider for metrics. In
+// Kubernetes 1.37.1 the configuration of a queue may name another provider, but every constructor
+// of kube-controller-manager makes that configuration itself, leaves the provider out, and accepts
+// neither a provider nor a queue. What else was weighed:
+//
+//   - One shard is built at a time, under a lock, and a variable names it. Constructors send
+//     requests to the API server: one that waits would hold up all shards.
+//   - The call stack names functions and not shards, and labels of runtime/pprof cannot be read
+//     back.
+//   - No groups, and no series of shards. The alert FlotillaCanaryWorse, autoscaling and the
+//     dashboard read those series. An instance with a garbage collector waits for its own queue
+//     (see [Group.Settle]), and without [Group.Close] what an instance leaves in its queues would
+//     count for ever.
+//   - Upstream's constructors are copied, or patched. That is never done here.
+//
+// Once upstream hands a provider to its constructors, [Group.Do] can go, and with it the need to be
+// the first provider.
+//
 // # Guarantees
 //
 //   - workqueue_* have the names, labels, buckets, help and stability that component-base gives

@@ -42,19 +42,13 @@ type ofRing struct {
 // Of returns the assignment of a plan's shards to the members that are live, from those that there
 // have been (known), and who holds each shard. Members that refuse a plan of this generation are
 // left out, as are those that refuse another and work by none or by an older one, and so is each
-// from the rings that it does not serve, or has no build for. It is a pure function; last, the
-// assignment of before, only saves it work: placing takes long with many members. Use no assignment
-// as last twice at a time. An error means that the plan has more shards than can be placed.
+// from the rings that it does not serve, or has no build for. It is a pure function; digest is the
+// plan's, which with a thousand shards takes longer to work out than all else. last, the assignment
+// of before, only saves it work: placing takes long with many members. Use no assignment as last
+// twice at a time. An error means that the plan has more shards than can be placed.
 func Of(
-	plan shard.Plan, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Assignment,
-) (Assignment, error) {
-	return Compute(plan, plan.Digest(), roster, known, holders, last)
-}
-
-// Compute is [Of] for a plan whose digest is known: with a thousand shards, working that out takes
-// longer than all else.
-func Compute(
-	plan shard.Plan, digest string, roster election.Roster, known []election.Member, holders map[shard.ID]string, last Assignment,
+	plan shard.Plan, digest string, roster election.Roster, known []election.Member,
+	holders map[shard.ID]string, last Assignment,
 ) (Assignment, error) {
 	a := Assignment{digest: digest, rings: map[string]ofRing{}, circles: last.circles}
 	if a.circles == nil {
@@ -215,7 +209,8 @@ func Afresh(fleet string, plan shard.Plan, members []string) (Assignment, error)
 			Seen:   at,
 		})
 	}
-	return Of(plan, election.RosterFrom(fleet, leases, time.Minute, at), nil, nil, Assignment{})
+	roster := election.RosterFrom(fleet, leases, time.Minute, at)
+	return Of(plan, plan.Digest(), roster, nil, nil, Assignment{})
 }
 
 // KeepHomes returns the plan with the holders of those shards of a ring as their homes that have

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/flotilla-kube/flotilla/internal/app"
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
 const generated = "docs/flags.md"
@@ -52,7 +52,7 @@ func TestCommandsExist(t *testing.T) {
 }
 
 // commandComplaints also returns how many commands of flotilla there are in the block.
-func commandComplaints(b page.Block, command *cobra.Command) (int, []string) {
+func commandComplaints(b markdown.Block, command *cobra.Command) (int, []string) {
 	var complaints []string
 	found := 0
 	commands, err := b.Commands()
@@ -166,7 +166,7 @@ var foreign = []string{
 var flagInText = regexp.MustCompile(`(?:^|[\s(\[=])--([a-z][a-z0-9-]+)`)
 
 // flagComplaints finds flags in the text, as code, that no command has.
-func flagComplaints(p page.Page, root *cobra.Command) []string {
+func flagComplaints(p markdown.Page, root *cobra.Command) []string {
 	known := map[string]bool{}
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {

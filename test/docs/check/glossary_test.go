@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 var stateWords = []struct{ file, typ string }{
 	{"pkg/election/fence/fence.go", "Refusal"},
 	{"pkg/election/roster.go", "MemberState"},
-	{"pkg/fleet/journal.go", "TransitionKind"},
+	{"pkg/fleet/history/kind.go", "Kind"},
 	{"pkg/fleet/shardstate.go", "ShardState"},
 	{"pkg/fleet/term.go", "How"},
 	{"pkg/fleet/term.go", "Reason"},
@@ -58,16 +58,16 @@ func TestGlossary(t *testing.T) {
 	for _, word := range labels {
 		words[word] = true
 	}
-	isGlossary := func(p page.Page) bool { return p.Path == glossaryPage }
+	isGlossary := func(p markdown.Page) bool { return p.Path == glossaryPage }
 	others := slices.DeleteFunc(slices.Clone(all), isGlossary)
 	for _, complaint := range glossaryComplaints(pageAt(t, all, glossaryPage), words, others) {
 		t.Error(complaint)
 	}
 }
 
-func pageAt(t *testing.T, all []page.Page, path string) page.Page {
+func pageAt(t *testing.T, all []markdown.Page, path string) markdown.Page {
 	t.Helper()
-	i := slices.IndexFunc(all, func(p page.Page) bool { return p.Path == path })
+	i := slices.IndexFunc(all, func(p markdown.Page) bool { return p.Path == path })
 	if i < 0 {
 		t.Fatalf("there is no %s", path)
 	}
@@ -81,7 +81,7 @@ var (
 
 // glossaryComplaints compares a glossary with the state words, which it has in code font, and its
 // other terms, in bold, with the text of other pages.
-func glossaryComplaints(p page.Page, words map[string]bool, others []page.Page) []string {
+func glossaryComplaints(p markdown.Page, words map[string]bool, others []markdown.Page) []string {
 	var complaints []string
 	complain := func(line int, format, what string) {
 		text := fmt.Sprintf(format, what)
@@ -114,11 +114,11 @@ func glossaryComplaints(p page.Page, words map[string]bool, others []page.Page) 
 	return complaints
 }
 
-func isUsed(term string, pages []page.Page) bool {
+func isUsed(term string, pages []markdown.Page) bool {
 	stem := strings.TrimSuffix(regexp.QuoteMeta(term), "y")
 	pattern := regexp.MustCompile(`(?i)\b` + stem + `(?:y|ies|s)?\b`)
-	uses := func(line page.Line) bool { return pattern.MatchString(line.Text) }
-	return slices.ContainsFunc(pages, func(p page.Page) bool {
+	uses := func(line markdown.Line) bool { return pattern.MatchString(line.Text) }
+	return slices.ContainsFunc(pages, func(p markdown.Page) bool {
 		return slices.ContainsFunc(p.Prose, uses)
 	})
 }
@@ -166,7 +166,7 @@ var (
 
 // labelValues returns the values of labels that the page of metrics lists, in the cell that says
 // what a family means.
-func labelValues(p page.Page) []string {
+func labelValues(p markdown.Page) []string {
 	var values []string
 	for _, line := range p.Prose {
 		cells := strings.Split(line.Text, " | ")
@@ -195,14 +195,14 @@ func TestGlossaryComplains(t *testing.T) {
 		"not used":    {good + "| **harbour** | x |\n", `no other page uses "harbour"`},
 		"afterwards":  {good + "## Other\n| `walking` | x |\n", ""},
 	} {
-		parse := func(path, text string) page.Page {
-			p, err := page.Parse(path, text)
+		parse := func(path, text string) markdown.Page {
+			p, err := markdown.Parse(path, text)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return p
 		}
-		others := []page.Page{parse("docs/a.md", "It has slim copies.\n")}
+		others := []markdown.Page{parse("docs/a.md", "It has slim copies.\n")}
 		complaints := glossaryComplaints(parse(glossaryPage, tc.text), words, others)
 		switch {
 		case tc.want == "" && len(complaints) > 0:
@@ -212,7 +212,7 @@ func TestGlossaryComplains(t *testing.T) {
 		}
 	}
 	row := "| `flotilla_a` | gauge | ring, how | By `how=\"handoff\"` or `ask`, see `--flag` and `A`. | `running` |\n"
-	p, err := page.Parse(metricsPage, row+strings.Replace(row, "ring, how", "ring", 1))
+	p, err := markdown.Parse(metricsPage, row+strings.Replace(row, "ring, how", "ring", 1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
 const mapPage = "docs/design/map.md"
@@ -22,7 +22,7 @@ func TestMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := page.Parse(mapPage, string(text))
+	p, err := markdown.Parse(mapPage, string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ var identifier = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)?$`)
 // mapComplaints also returns how many paths and identifiers the page names. An identifier must be
 // declared in the file or directory that is named last before it. A span with a space is a command,
 // which other tests check.
-func mapComplaints(p page.Page, root string) (files, names int, complaints []string) {
+func mapComplaints(p markdown.Page, root string) (files, names int, complaints []string) {
 	complain := func(line int, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
 		complaints = append(complaints, fmt.Sprintf("%s:%d: %s", p.Path, line, text))
@@ -180,7 +180,7 @@ func TestMapComplains(t *testing.T) {
 		"`T` before any file":                                                        `"T" is not declared`,
 		"`a/a.go`: `flotilla-plan`, which no test would find":                        "neither a path nor a Go identifier",
 	} {
-		p, err := page.Parse(mapPage, text)
+		p, err := markdown.Parse(mapPage, text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
 const metricsPage = "docs/metrics.md"
@@ -23,7 +23,7 @@ var (
 // own tests.
 func TestMetricsExist(t *testing.T) {
 	all := pages(t)
-	i := slices.IndexFunc(all, func(p page.Page) bool { return p.Path == metricsPage })
+	i := slices.IndexFunc(all, func(p markdown.Page) bool { return p.Path == metricsPage })
 	known := map[string]bool{}
 	for _, name := range names(all[i]) {
 		known[name.Text] = true
@@ -38,7 +38,7 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-func metricComplaints(p page.Page, known map[string]bool) []string {
+func metricComplaints(p markdown.Page, known map[string]bool) []string {
 	var complaints []string
 	for _, name := range names(p) {
 		bare := suffix.ReplaceAllString(name.Text, "")
@@ -51,11 +51,11 @@ func metricComplaints(p page.Page, known map[string]bool) []string {
 }
 
 // names returns the metrics that a page names, with their lines.
-func names(p page.Page) []page.Line {
-	var all []page.Line
-	add := func(line page.Line) {
+func names(p markdown.Page) []markdown.Line {
+	var all []markdown.Line
+	add := func(line markdown.Line) {
 		for _, name := range metricName.FindAllString(line.Text, -1) {
-			all = append(all, page.Line{Number: line.Number, Text: name})
+			all = append(all, markdown.Line{Number: line.Number, Text: name})
 		}
 	}
 	for _, line := range p.Prose {
@@ -63,7 +63,7 @@ func names(p page.Page) []page.Line {
 	}
 	for _, b := range p.Blocks {
 		for i, text := range b.Lines {
-			add(page.Line{Number: b.Line + 1 + i, Text: text})
+			add(markdown.Line{Number: b.Line + 1 + i, Text: text})
 		}
 	}
 	return all

@@ -11,15 +11,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
 // root is the module's directory, seen from this package's.
 const root = "../../.."
 
-func pages(t *testing.T) []page.Page {
+func pages(t *testing.T) []markdown.Page {
 	t.Helper()
-	all, err := page.Read(root)
+	all, err := markdown.Read(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ const marker = "<!-- Not run by our tests"
 
 // isMarked reports whether the note stands above the block. A comment without an end hides the
 // block as well.
-func isMarked(b page.Block) bool {
+func isMarked(b markdown.Block) bool {
 	_, note, found := strings.Cut(b.Before, marker)
 	return found && strings.HasSuffix(note, "-->")
 }
@@ -61,7 +61,7 @@ func TestCommandsAreRunOrSaySo(t *testing.T) {
 	}
 }
 
-func markComplaints(p page.Page) []string {
+func markComplaints(p markdown.Page) []string {
 	var complaints []string
 	complain := func(at string, format string, args ...any) {
 		complaints = append(complaints, at+": "+fmt.Sprintf(format, args...))
@@ -73,8 +73,8 @@ func markComplaints(p page.Page) []string {
 			switch words := strings.Fields(b.Info); {
 			case b.Runs() && marked:
 				complain(b.At(), "the line above says that no test runs this; then its info string must be 'sh not-run'")
-			case b.Runs() && !page.IsRun(b):
-				complain(b.At(), "no test runs the blocks of this section: mark this one 'sh not-run', or add the section to page.Run()")
+			case b.Runs() && !markdown.IsRun(b):
+				complain(b.At(), "no test runs the blocks of this section: mark this one 'sh not-run', or add the section to markdown.Run()")
 			case b.Runs():
 				for i, line := range b.Lines {
 					if strings.HasPrefix(strings.TrimSpace(line), "! ") {
@@ -103,7 +103,7 @@ func markComplaints(p page.Page) []string {
 }
 
 // indentedComplaints finds commands in blocks that are made by indentation: these have no info string to say what they are.
-func indentedComplaints(p page.Page) []string {
+func indentedComplaints(p markdown.Page) []string {
 	var complaints []string
 	for i, line := range p.Prose {
 		blankAbove := i > 0 && p.Prose[i-1].Text == "" && p.Prose[i-1].Number == line.Number-1
@@ -117,12 +117,12 @@ func indentedComplaints(p page.Page) []string {
 // TestPartsThatAreRun holds the list of what is run against what is there.
 func TestPartsThatAreRun(t *testing.T) {
 	all := pages(t)
-	for _, part := range page.Run() {
-		found := slices.ContainsFunc(all, func(p page.Page) bool {
-			return slices.ContainsFunc(p.Blocks, func(b page.Block) bool { return part.Has(b) && b.Runs() })
+	for _, part := range markdown.Run() {
+		found := slices.ContainsFunc(all, func(p markdown.Page) bool {
+			return slices.ContainsFunc(p.Blocks, func(b markdown.Block) bool { return part.Has(b) && b.Runs() })
 		})
 		if !found {
-			t.Errorf("page.Run() names section %q of %s, in which there is nothing to run", part.Section, part.Page)
+			t.Errorf("markdown.Run() names section %q of %s, in which there is nothing to run", part.Section, part.Page)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-func linkComplaints(p page.Page, all []page.Page, root string) []string {
+func linkComplaints(p markdown.Page, all []markdown.Page, root string) []string {
 	var complaints []string
 	for _, link := range p.Links {
 		target, err := url.Parse(link.Target)
@@ -159,7 +159,7 @@ func linkComplaints(p page.Page, all []page.Page, root string) []string {
 		if target.Fragment == "" {
 			continue
 		}
-		i := slices.IndexFunc(all, func(p page.Page) bool { return p.Path == to })
+		i := slices.IndexFunc(all, func(p markdown.Page) bool { return p.Path == to })
 		if i < 0 || !all[i].Anchors[target.Fragment] {
 			complaints = append(complaints, fmt.Sprintf("%s:%d: link %q: %s has no heading #%s", p.Path, link.Line, link.Target, to, target.Fragment))
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
 // TestRulesComplain plants what each rule is to find, and what it is to leave alone.
@@ -54,9 +54,9 @@ func TestRulesComplain(t *testing.T) {
 		{"metric", "Look at `flotilla_shard_owned` and flotilla_shard_owned_bucket.", ""},
 		{"no such metric", "```promql\nsum(flotilla_shards_owned)\n```\n", "flotilla_shards_owned is not in"},
 	}
-	others := []page.Page{{Path: "docs/other.md", Anchors: map[string]bool{"there": true}}, {Path: "docs/concepts.md"}}
+	others := []markdown.Page{{Path: "docs/other.md", Anchors: map[string]bool{"there": true}}, {Path: "docs/concepts.md"}}
 	for _, tc := range tests {
-		p, err := page.Parse("docs/quickstart.md", tc.text)
+		p, err := markdown.Parse("docs/quickstart.md", tc.text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestRulesComplain(t *testing.T) {
 
 // TestPagesThatNobodyRuns plants a block to run in a page that is not run.
 func TestPagesThatNobodyRuns(t *testing.T) {
-	p, err := page.Parse("docs/nobody.md", "```sh\nls\n```\n")
+	p, err := markdown.Parse("docs/nobody.md", "```sh\nls\n```\n")
 	if err != nil {
 		t.Fatal(err)
 	}

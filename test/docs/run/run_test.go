@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
 // root is the module's directory, seen from this package's.
@@ -27,11 +27,11 @@ var (
 
 // TestPages runs the handbook.
 func TestPages(t *testing.T) {
-	pages, err := page.Read(root)
+	pages, err := markdown.Read(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := page.Run()
+	parts := markdown.Run()
 	if *until > 0 {
 		parts = parts[:*until]
 	}

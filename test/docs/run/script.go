@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
 // preamble says where the script is, tells a failure with it, and asks for stand-ins: a line on descriptor 3, answered on
@@ -27,7 +27,7 @@ block() {
 
 // script returns one script of all blocks of the parts that are to be run, in their order, and how many there are. Blocks for
 // test/kubeadm are left out, but for those that have a stand-in.
-func script(pages []page.Page, parts []page.Part, standIns []string) (text string, blocks int) {
+func script(pages []markdown.Page, parts []markdown.Part, standIns []string) (text string, blocks int) {
 	var b strings.Builder
 	b.WriteString(preamble)
 	for _, part := range parts {

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/flotilla-kube/flotilla/test/docs/page"
+	"github.com/flotilla-kube/flotilla/test/docs/markdown"
 )
 
 // bash runs a script. do is asked for stand-ins, one at a time.
@@ -65,11 +65,11 @@ func TestScriptSaysWhereItFailed(t *testing.T) {
 		{"```sh\necho one\n```\n```sh kubeadm good\nfalse\n```\n```sh kubeadm other\nfalse\n```\n```sh\necho two\n```\n```sh not-run\nfalse\n```\n", ""},
 	}
 	for _, tc := range tests {
-		p, err := page.Parse("docs/a.md", tc.text)
+		p, err := markdown.Parse("docs/a.md", tc.text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, _ := script([]page.Page{p}, []page.Part{{Page: "docs/a.md"}}, []string{"good", "nobody"})
+		text, _ := script([]markdown.Page{p}, []markdown.Part{{Page: "docs/a.md"}}, []string{"good", "nobody"})
 		var output bytes.Buffer
 		err = bash(t.Context(), text, t.TempDir(), os.Environ(), &output, func(name string) error {
 			if name == "good" {

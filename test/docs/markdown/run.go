@@ -1,4 +1,4 @@
-package page
+package markdown
 
 // Part is a page, or one section of level 2 of it.
 type Part struct {

@@ -1,4 +1,4 @@
-package page
+package browser
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/internal/status/page"
 	"github.com/flotilla-kube/flotilla/pkg/election"
-	"github.com/flotilla-kube/flotilla/pkg/fleet"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/history"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
@@ -92,7 +92,7 @@ func TestPage(t *testing.T) {
 	requireLeases(t, w, d)
 	handed := 0
 	for _, happened := range d.Transitions {
-		if happened.Kind == fleet.TransitionHandedOver && happened.From == holder.Name() {
+		if happened.Kind == history.HandedOver && happened.From == holder.Name() {
 			handed++
 		}
 	}

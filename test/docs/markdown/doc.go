@@ -1,4 +1,4 @@
-// Package page reads the pages of the handbook: the Markdown files of docs/ and deploy/, and README.md. It knows headings,
+// Package markdown reads the pages of the handbook: the Markdown files of docs/ and deploy/, and README.md. It knows headings,
 // links and fenced blocks, which is what test/docs/check holds against the code, and test/docs/run executes.
 //
 // A fenced block says by its info string what it is:
@@ -20,4 +20,4 @@
 //   - This is no Markdown parser: headings are those with #, links those in one line, and of HTML only attributes id and name
 //     are seen.
 //   - Expansions in commands are not carried out: "$x" is the word $x.
-package page
+package markdown

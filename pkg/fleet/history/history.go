@@ -1,0 +1,300 @@
+package history
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/pkg/shard"
+)
+
+// MaxText is how much of a text from a Lease a transition keeps, in bytes.
+const MaxText = 256
+
+// Transition is one thing that happened to a shard, a member or the plan of a fleet.
+type Transition struct {
+	Kind Kind
+	// Lease is the name of the Lease that tells of it.
+	Lease string
+	// Shard is set if the Lease is a shard's, by labels and name, and Member if it is a member's.
+	Shard  shard.ID
+	Member string
+	// From and To are members, or what the Lease names instead of one; of a plan they are
+	// generations.
+	From, To string
+	// Term is the Lease's term that began or ended; 0 if none did.
+	Term int32
+	// Gap is how long From had been unable to write when To held the Lease, or when From released
+	// it, as far as the observations tell. In a release it counts from when From's fence closed; in a
+	// takeover from that or, usually, from when From was last heard of.
+	Gap time.Duration
+	// Stamp is when it happened, for people, by the clock of whoever wrote that on the Lease. It is
+	// zero if nobody did.
+	Stamp time.Time
+}
+
+// about returns a transition of a kind with what the Lease is about. Where somebody has stripped
+// its labels, before tells.
+func about(fleet string, kind Kind, o, before election.Observation) Transition {
+	t := Transition{Kind: kind, Lease: o.Name}
+	if name, ok := leaseapi.MemberOn(fleet, o); ok {
+		t.Member = name
+	}
+	for _, o := range []election.Observation{before, o} {
+		if id, ok := leaseapi.ShardOn(fleet, o); ok {
+			t.Shard = id
+		}
+	}
+	return t
+}
+
+// Lapsed returns what it means that the holder of a Lease has not been heard of for the Lease's
+// duration.
+func Lapsed(fleet string, o election.Observation) Transition {
+	t := about(fleet, Expired, o, o)
+	t.From, t.Term = holderName(o), o.Transitions
+	if t.Member != "" {
+		t.Kind, t.From = Silent, ""
+	}
+	return t
+}
+
+// Resumed returns what it means that the same holder of a member's Lease is heard of again.
+func Resumed(fleet string, o election.Observation) Transition {
+	return about(fleet, Returned, o, o)
+}
+
+// Last returns what one observation tells of the past: the last of each that the Lease has a stamp
+// for. Lapsed says that its holder has not been heard of for the Lease's duration.
+func Last(fleet string, o election.Observation, lapsed bool) []Transition {
+	if !o.Exists {
+		return nil
+	}
+	p := pair{fleet: fleet, after: o}
+	_, member := leaseapi.MemberOn(fleet, o)
+	acquired, released := Acquired, Released
+	if member {
+		acquired, released = Joined, Left
+	}
+	switch {
+	case member && o.IsStruck():
+		p.found = append(p.found, Lapsed(fleet, o))
+		p.found[0].Stamp = o.RenewTime.Add(o.Duration)
+	case o.Holder == "" && o.Transitions > 0:
+		t := p.note(released)
+		t.Term, t.Gap, t.Stamp = o.Transitions, o.Stopped(), o.RenewTime
+	case o.Holder != "":
+		t := p.note(acquired)
+		t.Term, t.Stamp = o.Transitions, o.AcquireTime
+		if !member {
+			t.To = holderName(o)
+		}
+		if lapsed {
+			t := Lapsed(fleet, o)
+			t.Stamp = o.LastStamp().Add(o.Duration)
+			p.found = append(p.found, t)
+		}
+	}
+	if member {
+		p.drain()
+	} else if o.Name == leaseapi.PlanLease(fleet) {
+		p.stop()
+	}
+	return p.found
+}
+
+// Between returns what happened between two observations of one Lease. The order is that in which
+// it is best read: who holds the Lease now, then what they say.
+func Between(fleet string, before, after election.Observation) []Transition {
+	p := pair{fleet: fleet, before: before, after: after}
+	switch _, member := leaseapi.MemberOn(fleet, after); {
+	case !before.Known():
+	case before.Exists && !after.Exists:
+		p.deleted()
+	case member:
+		p.member()
+		p.drain()
+	case after.Name == leaseapi.PlanLease(fleet):
+		p.holder()
+		p.stop()
+		p.plan()
+	default:
+		p.holder()
+		p.steps()
+	}
+	return p.found
+}
+
+// pair is two observations of a Lease, and what is found between them. The first may be missing.
+type pair struct {
+	fleet         string
+	before, after election.Observation
+	found         []Transition
+}
+
+// note adds a transition of a kind, for the caller to complete.
+func (p *pair) note(kind Kind) *Transition {
+	p.found = append(p.found, about(p.fleet, kind, p.after, p.before))
+	return &p.found[len(p.found)-1]
+}
+
+// changed returns what an annotation says now, and whether that is something else than before.
+func (p *pair) changed(annotation string) (value string, is bool) {
+	value = p.after.Annotations[annotation]
+	return value, value != p.before.Annotations[annotation]
+}
+
+func (p *pair) deleted() {
+	t := p.note(LeaseDeleted)
+	switch {
+	case p.after.Name == leaseapi.PlanLease(p.fleet):
+		t.From = generationOn(p.before)
+	case t.Member == "":
+		t.From, t.Term = holderName(p.before), p.before.Transitions
+	}
+}
+
+// holder looks at who holds the Lease of a shard, or the plan's.
+func (p *pair) holder() {
+	before, after := p.before, p.after
+	sameTerm := before.Transitions == after.Transitions || after.Holder == ""
+	if before.Holder == after.Holder && sameTerm {
+		return // most changes are renewals
+	}
+	var kind Kind
+	var gap time.Duration
+	stamp := after.AcquireTime
+	switch {
+	case after.Holder == "":
+		kind, gap, stamp = Released, after.Stopped(), after.RenewTime
+	case before.Holder == "" || before.Holder == after.Holder:
+		kind = Acquired
+	case p.releaseUnseen():
+		kind = HandedOver
+	default:
+		kind, gap = TakenOver, max(0, before.Stopped()+after.Seen.Sub(before.LastSign()))
+	}
+	t := p.note(kind)
+	t.From, t.To, t.Term = holderName(before), holderName(after), after.Transitions
+	t.Gap, t.Stamp = gap, stamp
+}
+
+// releaseUnseen reports whether the holder has most likely released the Lease to the one that had
+// asked for it, without an observation of that: it was still heard of. Where it renewed the Lease
+// itself, halfway is as far from a renewal as from a takeover.
+func (p *pair) releaseUnseen() bool {
+	switch {
+	case p.before.NextHolder() != p.after.Holder:
+		return false
+	case p.before.Heartbeat == nil:
+		return p.after.Seen.Sub(p.before.Seen) < p.before.Duration/2
+	default:
+		return !p.before.HolderEnded()
+	}
+}
+
+// steps looks at what the holder of a shard, and whoever is to have it next, say.
+func (p *pair) steps() {
+	if asks, changed := p.changed(election.NextHolderAnnotation); changed && asks != "" {
+		t := p.note(Asked)
+		t.From, t.To = holderName(p.after), nameOf(asks)
+	}
+	if p.after.Holder == "" {
+		return
+	}
+	if _, changed := p.changed(leaseapi.ReadyAnnotation); changed && leaseapi.SaysReady(p.after) {
+		p.note(Ready).To = holderName(p.after)
+	}
+	if _, changed := p.changed(leaseapi.RunningAnnotation); changed && leaseapi.SaysRunning(p.after) {
+		p.note(Running).To = holderName(p.after)
+	}
+}
+
+func (p *pair) member() {
+	held, fresh := p.after.Holder != "", p.before.Holder != p.after.Holder
+	var kind Kind
+	var stamp time.Time
+	switch {
+	case held:
+		kind, stamp = Joined, p.after.AcquireTime
+	case p.after.IsStruck(): // by others, who leave the member's stamps as they are
+		kind = Silent
+	default:
+		kind, stamp = Left, p.after.RenewTime
+	}
+	if fresh {
+		t := p.note(kind)
+		t.Term, t.Stamp = p.after.Transitions, stamp
+	}
+	if state, changed := p.changed(election.StateAnnotation); held && (fresh || changed) {
+		switch election.MemberState(state) {
+		case election.MemberActive:
+			p.note(Active)
+		case election.MemberLeaving:
+			p.note(Leaving)
+		}
+	}
+	if text, changed := p.changed(leaseapi.RefusedAnnotation); changed && text != "" {
+		generation, _, _ := strings.Cut(text, ":")
+		p.note(PlanRefused).To = bounded(generation)
+	}
+}
+
+func (p *pair) drain() {
+	switch drain, changed := p.changed(leaseapi.DrainAnnotation); {
+	case !changed:
+	case drain == "":
+		p.note(Undrained)
+	case p.before.Annotations[leaseapi.DrainAnnotation] == "":
+		t := p.note(Drained)
+		t.Stamp, _ = time.Parse(time.RFC3339, drain) // any other text drains as well
+	}
+}
+
+func (p *pair) stop() {
+	text, changed := p.changed(leaseapi.StopAnnotation)
+	if !changed {
+		return
+	}
+	if text == "" {
+		p.note(FleetStarted)
+	} else if stop, err := leaseapi.ParseStop(text); err == nil {
+		p.note(FleetStopped).Stamp = stop.Since
+	}
+}
+
+func (p *pair) plan() {
+	if _, changed := p.changed(leaseapi.DocumentAnnotation); !changed {
+		return
+	}
+	if to := generationOn(p.after); to == "" {
+		p.note(PlanUnreadable)
+	} else {
+		t := p.note(PlanChanged)
+		t.From, t.To = generationOn(p.before), to
+	}
+}
+
+// generationOn returns the generation of the plan on its Lease; empty if that cannot be read.
+func generationOn(o election.Observation) string {
+	plan, err := leaseapi.PlanOn(o.Lease)
+	if err != nil {
+		return ""
+	}
+	return strconv.FormatInt(plan.Generation, 10)
+}
+
+// holderName returns the member that holds a Lease, or whatever else it names; empty if nobody
+// does.
+func holderName(o election.Observation) string { return nameOf(o.Holder) }
+
+func nameOf(incarnation string) string {
+	if name := election.MemberOf(incarnation); name != "" {
+		return bounded(name)
+	}
+	return bounded(incarnation)
+}
+
+func bounded(text string) string { return leaseapi.Shorten(text, MaxText) }
