@@ -11,6 +11,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/assignment"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -105,13 +106,13 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 			r.assign(goal{desired: election.Released})
 		case !planned:
 			r.assign(goal{desired: election.Retained})
-		case r.isShunned(), followed && !r.running.Load():
+		case r.isShunned(), followed && !r.state().Work.IsRunning():
 			r.assign(goal{desired: election.Released})
 		case !secured:
 			// Somebody else runs all of it still. What is to be ours is kept warm until then.
 			r.assign(goal{
 				desired: election.Released,
-				standby: m.prospects.assignment.Owner(r.shard.ID) == m.config.Member,
+				Goal:    shardrun.Goal{Standby: m.prospects.assignment.Owner(r.shard.ID) == m.config.Member},
 			})
 		default:
 			m.assignShard(r, a, next, roster, now)
@@ -136,7 +137,7 @@ func (m *Member) assign(ctx, claimCtx context.Context) time.Duration {
 func (r *shardRunner) shun() {
 	m := r.member
 	text := m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation]
-	r.shunned.Store(&text)
+	r.update(func(now *standing) { now.shunned = &text })
 	r.claimant.SetDesired(election.Released)
 	select {
 	case m.runners.left <- struct{}{}: // what is being assigned may be from before
@@ -147,7 +148,7 @@ func (r *shardRunner) shun() {
 // isShunned reports whether the plan is there still for which the shard was given up, and can be
 // used.
 func (r *shardRunner) isShunned() bool {
-	m, shunned := r.member, r.shunned.Load()
+	m, shunned := r.member, r.now.Load().shunned
 	return shunned != nil && m.Refused() == nil && m.observer.Get(leaseapi.PlanLease(m.config.Fleet)).Annotations[leaseapi.DocumentAnnotation] == *shunned
 }
 
@@ -159,9 +160,11 @@ func (m *Member) assignShard(r *shardRunner, a assignment.Assignment, next map[s
 	held := r.claimant.Claim() != nil
 	r.assign(goal{
 		desired: desired(owned, held, asked(lease, owner, roster)),
-		owned:   owned,
-		wanted:  owned && !held && lease.Holder != m.incarnation && m.isHeld(lease, now),
-		standby: !owned && next[r.shard.ID] == m.config.Member,
+		Goal: shardrun.Goal{
+			Owned:   owned,
+			Wanted:  owned && !held && lease.Holder != m.incarnation && m.isHeld(lease, now),
+			Standby: !owned && next[r.shard.ID] == m.config.Member,
+		},
 	})
 }
 

@@ -61,18 +61,17 @@ func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool) 
 		for _, bytes := range load.Namespaces {
 			takes.Cached += bytes
 		}
-		r.takes.Store(&takes)
+		r.update(func(now *standing) { now.takes = &takes })
 	}
 	if weights == nil {
 		return
 	}
 	census := leaseapi.CensusText(byMemory(weights, load.Namespaces).Compact(censusCells))
-	r.census.Store(&census)
 	counted := Counted{Namespaces: len(weights)}
 	for _, n := range weights {
 		counted.Objects += n
 	}
-	r.counted.Store(&counted)
+	r.update(func(now *standing) { now.census, now.counted = census, &counted })
 }
 
 // byMemory returns the census of a shard's objects, in which a namespace has a part of them by what its objects take, where

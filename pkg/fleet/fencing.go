@@ -109,7 +109,7 @@ func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, lease
 	for _, o := range leases {
 		since := m.fencedSince(marking, o.Holder)
 		if marking.Err() != nil {
-			r.writes.Store(nil) // what is left on the Lease proves nothing
+			r.setWrites(nil) // what is left on the Lease proves nothing
 			return false
 		}
 		last = latest(last, since)
@@ -118,7 +118,7 @@ func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, lease
 		m.pause(held, left)
 	}
 	if held.Err() != nil {
-		r.writes.Store(nil)
+		r.setWrites(nil)
 		return false
 	}
 	return ctx.Err() == nil

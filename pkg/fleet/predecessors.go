@@ -14,88 +14,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// awaitPredecessors prepares the shard while live Leases of other shards cover some of it: those of
-// an older plan generation. It says on the Lease that everything is prepared, so that their holders
-// drain, waits until they have gone, and returns what it has prepared, once that has seen what they
-// wrote last; nil if it has not, so that the work begins with empty caches. The error says that the
-// shard may not run any more.
-func (r *shardRunner) awaitPredecessors(ctx context.Context, claim *election.Claim, rivals []election.Observation) (*preparation, error) {
-	m := r.member
-	r.waits.Store(true)
-	defer r.waits.Store(false)
-	r.rejectPrepared()
-	predecessors := map[string]int32{}
-	note := func(rivals []election.Observation) {
-		for _, o := range rivals {
-			predecessors[o.Name] = o.Transitions
-		}
-	}
-	note(rivals)
-	klog.FromContext(ctx).V(1).Info("Waiting for the shard's predecessors", "leases", names(rivals))
-
-	p, err := r.prepareSuccessor(ctx, claim.Term())
-	if err != nil {
-		return nil, err
-	}
-	began := m.config.Clock.Now()
-	r.setReady(claim.Term())
-	defer r.setReady(0)
-	r.report(election.Event{Type: EventReady, Term: claim.Term()})
-	var dead []election.Observation
-	for len(rivals) > 0 {
-		if !r.waitForRelease(ctx, rivals) {
-			p.discard()
-			return nil, nil
-		}
-		found, err := m.look(ctx, r)
-		if err != nil {
-			p.discard()
-			return nil, err
-		}
-		rivals, dead = found.rivals, append(dead, found.dead...)
-		note(rivals)
-	}
-	released := m.config.Clock.Now()
-	r.waits.Store(false)
-	var gone []election.Observation
-	for name := range predecessors {
-		gone = append(gone, m.observer.Get(name))
-	}
-	r.term.succeed(gone, began, released)
-	// All of them, even if what is prepared turns out to be of no use.
-	if !r.fenceOff(ctx, claim, dead) {
-		p.discard()
-		return nil, nil
-	}
-	err = r.catchUpWith(ctx, p, predecessors)
-	if ctx.Err() != nil {
-		p.discard()
-		return nil, nil
-	}
-	r.begun(claim.Term(), m.config.Clock.Now().Sub(released), err)
-	if err != nil {
-		p.discard()
-		return nil, nil
-	}
-	return p, nil
-}
-
-// rejectPrepared gives up what has been prepared for a handoff.
-func (r *shardRunner) rejectPrepared() {
-	r.mu.Lock()
-	p := r.prepared
-	r.prepared = nil
-	r.mu.Unlock()
-	if p != nil {
-		p.cancel()
-		close(p.rejected)
-	}
-}
-
 // prepareSuccessor builds and warms an instance, in turn with other preparations. It tries until
 // that has worked, or ctx ends.
-func (r *shardRunner) prepareSuccessor(ctx context.Context, term int32) (*preparation, error) {
-	m := r.member
+func (w *working) prepareSuccessor(ctx context.Context, term int32) (*preparation, error) {
+	m := w.member
 	backoff := m.retry()
 	for {
 		select {
@@ -103,45 +25,39 @@ func (r *shardRunner) prepareSuccessor(ctx context.Context, term int32) (*prepar
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		p, err := r.warmed(ctx, term)
+		p, err := w.warmed(ctx, term)
 		<-m.slots
 		if err == nil || ctx.Err() != nil {
 			return p, err
 		}
 		pause := backoff.Step()
-		klog.FromContext(ctx).Error(err, "Could not prepare for the shard, trying again", "shard", r.shard.ID, "after", pause)
+		klog.FromContext(ctx).Error(err, "Could not prepare for the shard, trying again", "shard", w.shard.ID, "after", pause)
 		m.pause(ctx, pause)
 	}
 }
 
-func (r *shardRunner) warmed(ctx context.Context, term int32) (*preparation, error) {
-	p, err := r.newPreparation()
+func (w *working) warmed(ctx context.Context, term int32) (*preparation, error) {
+	p, err := w.newPreparation()
 	if err != nil {
 		return nil, err
 	}
-	began := r.member.config.Clock.Now()
-	if err = p.build(context.WithoutCancel(ctx), r, time.Time{}); err == nil {
+	began := w.member.config.Clock.Now()
+	if err = p.build(context.WithoutCancel(ctx), w.shardRunner, time.Time{}); err == nil {
 		err = p.instance.Warm(ctx)
 	}
 	if err != nil {
 		p.discard()
 		return nil, err
 	}
-	r.report(election.Event{Type: EventPrepared, Term: term, Duration: r.member.config.Clock.Now().Sub(began)})
+	w.report(election.Event{Type: EventPrepared, Term: term, Duration: w.member.config.Clock.Now().Sub(began)})
 	return p, nil
-}
-
-// setReady says on the Lease whether everything is prepared.
-func (r *shardRunner) setReady(term int32) {
-	r.ready.Store(term)
-	r.claimant.Touch()
 }
 
 // waitForRelease returns when none of the rivals holds any of the shard any more; false when ctx has
 // ended, as it does when the shard is not in the plan any more. The caller then looks again by the
 // newest plan. It must not count any of these as rivals, or the two would loop forever.
-func (r *shardRunner) waitForRelease(ctx context.Context, rivals []election.Observation) bool {
-	m := r.member
+func (w *working) waitForRelease(ctx context.Context, rivals []election.Observation) bool {
+	m := w.member
 	names := names(rivals)
 	// A renewal lets a rival go on: that is seen when it would have expired. A hundred shards of a
 	// member may wait, while a thousand are on their way: what others do wakes nobody.
@@ -157,7 +73,7 @@ func (r *shardRunner) waitForRelease(ctx context.Context, rivals []election.Obse
 		rivals = rivals[:0]
 		for _, name := range names {
 			o := m.observer.Get(name)
-			if says, _ := m.covers.of(o, m.config.Fleet, plan); says.Overlaps(r.extent) && m.isHeld(o, now) {
+			if says, _ := m.covers.of(o, m.config.Fleet, plan); says.Overlaps(w.extent) && m.isHeld(o, now) {
 				rivals = append(rivals, o)
 			}
 		}
@@ -186,8 +102,8 @@ func (m *Member) nextExpiry(leases []election.Observation) time.Time {
 
 // catchUpWith returns nil once the caches of p have seen what the predecessors, by their terms,
 // wrote last. Those that died have been fenced before.
-func (r *shardRunner) catchUpWith(ctx context.Context, p *preparation, predecessors map[string]int32) error {
-	m := r.member
+func (w *working) catchUpWith(ctx context.Context, p *preparation, predecessors map[string]int32) error {
+	m := w.member
 	var unknown error
 	for _, name := range slices.Sorted(maps.Keys(predecessors)) {
 		lease := m.observer.Get(name)
@@ -199,7 +115,7 @@ func (r *shardRunner) catchUpWith(ctx context.Context, p *preparation, predecess
 		if faults.SuccessionStale {
 			continue
 		}
-		if err := r.within(ctx, func(ctx context.Context) error { return p.instance.CatchUp(ctx, writes) }); err != nil {
+		if err := w.within(ctx, func(ctx context.Context) error { return p.instance.CatchUp(ctx, writes) }); err != nil {
 			return err
 		}
 	}
@@ -207,7 +123,7 @@ func (r *shardRunner) catchUpWith(ctx context.Context, p *preparation, predecess
 		return nil
 	}
 	if refresher, ok := p.instance.(Refresher); ok {
-		return r.member.refresh(ctx, refresher)
+		return w.member.refresh(ctx, refresher)
 	}
 	return unknown
 }
@@ -225,8 +141,8 @@ func (m *Member) refresh(ctx context.Context, refresher Refresher) error {
 }
 
 // within bounds a step of a handoff.
-func (r *shardRunner) within(ctx context.Context, step func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, r.member.config.HandoffTimeout)
+func (w *working) within(ctx context.Context, step func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, w.member.config.HandoffTimeout)
 	defer cancel()
 	return step(ctx)
 }

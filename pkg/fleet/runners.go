@@ -65,10 +65,10 @@ func (m *Member) follow(ctx, claimCtx context.Context, observations []election.O
 	ready := sync.OnceValue(func() func(shard.Extent) bool { return m.successorsReady(observations, plan, now) })
 	for _, r := range m.runners.list() {
 		switch {
-		case r.plan.Load() == plan:
+		case r.now.Load().plan == plan:
 		case plan.has(r.shard.ID, r.extent):
-			r.plan.Store(plan)
-		case !r.running.Load() || ready()(r.extent):
+			r.update(func(now *standing) { now.plan = plan })
+		case !r.state().Work.IsRunning() || ready()(r.extent):
 			r.cancel()
 		default:
 			klog.FromContext(ctx).V(2).Info("Waiting for the successors of a shard that is not in the plan any more", "shard", r.shard.ID)

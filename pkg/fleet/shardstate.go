@@ -5,6 +5,7 @@ import (
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
@@ -35,27 +36,26 @@ func ShardStates() []ShardState {
 	return []ShardState{StatePreparing, StatePrepared, StateWaiting, StateStarting, StateRunning, StateDraining}
 }
 
-func (r *shardRunner) state(claim *election.Claim) ShardState {
-	switch running := r.running.Load(); {
-	case running && (claim == nil || isClosed(claim.Draining())):
+// stateOf returns where a shard stands, by what its run has come to and whether its claim is held
+// and drains.
+func stateOf(run shardrun.State, held, drains bool) ShardState {
+	switch work := run.Work; {
+	case work.IsRunning() && (!held || drains):
 		return StateDraining
-	case running && r.up.Load():
+	case work.Up:
 		return StateRunning
-	case claim != nil && r.waits.Load():
+	case held && work.Waits():
 		return StateWaiting
-	case claim != nil:
+	case held:
 		return StateStarting
 	}
-	r.mu.Lock()
-	p := r.prepared
-	r.mu.Unlock()
-	switch {
-	case p == nil:
-		return StateNone
-	case isClosed(p.done) && p.err == nil:
+	switch run.Preparation.Stage {
+	case shardrun.Filling:
+		return StatePreparing
+	case shardrun.Warm:
 		return StatePrepared
 	default:
-		return StatePreparing
+		return StateNone
 	}
 }
 

@@ -37,15 +37,17 @@ func (m *Member) Shards() []ShardStatus {
 	runners := m.runners.list()
 	states := make([]ShardStatus, 0, len(runners))
 	for _, r := range runners {
-		s := ShardStatus{ID: r.shard.ID, Owner: assignment.Owner(r.shard.ID), Running: r.running.Load(), Waiting: r.ready.Load() > 0}
+		known, claim := r.now.Load(), r.claimant.Claim()
+		s := ShardStatus{
+			ID: r.shard.ID, Owner: assignment.Owner(r.shard.ID), Running: known.run.Work.IsRunning(), Waiting: known.run.Work.Ready() > 0,
+			State: stateOf(known.run, claim != nil, claim != nil && isClosed(claim.Draining())),
+		}
 		if halts {
 			s.Owner = ""
 		}
 		s.Holder = m.observer.Get(leaseapi.ShardLease(m.config.Fleet, s.ID)).Holder
-		claim := r.claimant.Claim()
-		s.State = r.state(claim)
 		if claim != nil && claim.Valid(now) {
-			s.Owned, s.Term, s.RenewAge, s.Counted = true, claim.Term(), now.Sub(claim.LastRenew()), r.counted.Load()
+			s.Owned, s.Term, s.RenewAge, s.Counted = true, claim.Term(), now.Sub(claim.LastRenew()), known.counted
 		}
 		states = append(states, s)
 	}

@@ -187,7 +187,7 @@ func (m *Member) lookForStop(ctx context.Context) bool {
 // restIfDrained makes the member still once nothing of it is held and nothing runs. It is called by
 // the loop that claims.
 func (m *Member) restIfDrained(ctx context.Context) {
-	if slices.ContainsFunc(m.runners.list(), func(r *shardRunner) bool { return r.claimant.Claim() != nil || r.running.Load() }) {
+	if slices.ContainsFunc(m.runners.list(), func(r *shardRunner) bool { return r.claimant.Claim() != nil || r.state().Work.IsRunning() }) {
 		return
 	}
 	m.rest(ctx, true)

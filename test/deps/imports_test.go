@@ -144,6 +144,11 @@ var rules = []rule{
 			"many members at once, none of which could afford real controllers",
 	},
 	{
+		in:     []string{"pkg/fleet/shardrun"},
+		only:   []string{},
+		reason: "what a member does about a shard is decided by pure functions, which an explorer walks through: no client, no clock, no log",
+	},
+	{
 		in: []string{"pkg/fleet/leaseapi", "pkg/fleet/assignment", "pkg/fleet/history"},
 		only: []string{
 			"pkg/fleet/leaseapi", "pkg/election", "pkg/shard", "internal/faults", "k8s.io/api", "k8s.io/apimachinery",

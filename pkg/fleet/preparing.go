@@ -1,0 +1,321 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/flotilla-kube/flotilla/internal/faults"
+	"github.com/flotilla-kube/flotilla/pkg/election"
+	"github.com/flotilla-kube/flotilla/pkg/election/fence"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
+	"github.com/flotilla-kube/flotilla/pkg/fleet/shardrun"
+)
+
+// preparation is an instance that is built ahead of the claim, behind a fence that is
+// closed until then.
+type preparation struct {
+	instance Instance
+	fence    *fence.Fence
+	// closed is closed once the fence lets no write pass any more.
+	closed     chan struct{}
+	closeFence func()
+	// running is called once the instance's controllers run.
+	running func()
+	// stopped is called once the fence lets no write pass any more, before closed is closed.
+	stopped func()
+	// term is the one that was held when the preparation began: what was written before
+	// that term is in its caches.
+	term int32
+	// followed is set if that term's holder ran the shard by then, as it said: others that had written
+	// to some of it, and were gone before, are in the caches, too.
+	followed bool
+	// began is when it did.
+	began time.Time
+	// unheld is as in Work: unless it is zero, the caches may be filled from what others had read
+	// since the shard had no holder.
+	unheld time.Time
+	// unsecured is set if the leader locks were not held when the preparation began: others than
+	// the fleet's members have written since.
+	unsecured bool
+	// under is the hold of the leader locks in which it began. In another one others may have
+	// written too.
+	under *hold
+
+	// filling ends when it is not to be filled any more, as by cancel.
+	filling context.Context // Lives no longer than its filling.
+	cancel  context.CancelFunc
+	// done is closed once the instance is warm, or err is set.
+	done chan struct{}
+	err  error
+}
+
+// drainTimeout is how long the work of a shard may take to return once it has been asked to stop.
+// For the first part of it the work may still write.
+func (m *Member) drainTimeout() time.Duration { return m.config.HandoffTimeout + m.overtime() }
+
+// overtime is how long work may go on behind a closed fence.
+func (m *Member) overtime() time.Duration {
+	most, shutdown := m.config.Timing.LeaseDuration, m.config.ShutdownTimeout
+	if m.membership.State() == election.MemberLeaving && shutdown > 0 && !faults.ShutdownIgnored {
+		return min(most, shutdown)
+	}
+	return most
+}
+
+// newPreparation returns one that has not been built.
+func (r *shardRunner) newPreparation() (*preparation, error) {
+	m := r.member
+	f, err := fence.New(fence.Config{
+		Member: m.incarnation, Shard: r.shard.ID.String(), Clock: m.config.Clock,
+		Permit: m.leaderLocks.permit, OnRefused: r.refusedWrite,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := &preparation{
+		fence: f, closed: make(chan struct{}), done: make(chan struct{}),
+		cancel: func() {}, running: func() {}, stopped: func() {},
+	}
+	p.closeFence = sync.OnceFunc(func() { f.Close(); p.stopped(); close(p.closed) })
+	return p, nil
+}
+
+// build builds the instance. ctx gives it its values; it may not end before the instance
+// does. unheld is as in Work.
+func (p *preparation) build(ctx context.Context, r *shardRunner, unheld time.Time) error {
+	m := r.member
+	ring, _ := r.now.Load().plan.plan.Ring(r.shard.Ring)
+	lacking := func(c string) bool { return slices.Contains(r.lacks, c) }
+	work := Work{
+		Shard:       r.shard,
+		Controllers: slices.DeleteFunc(slices.Clone(r.extent.Controllers), lacking),
+		Share:       1,
+		Shards:      len(ring.Shards),
+		Unheld:      unheld,
+		Fence:       p.fence.Wrap,
+		Term:        p.fence.Term,
+		Closed:      p.closed,
+		Running:     func() { p.running() },
+	}
+	if r.shard.Namespaced() {
+		work.Share = m.Assignment().Share(ring.Name, len(ring.Shards))
+	}
+	var err error
+	p.instance, err = m.config.Build(ctx, work)
+	return err
+}
+
+// discard gives the instance up.
+func (p *preparation) discard() {
+	p.closeFence()
+	if p.instance != nil && !faults.PreparedLeaked {
+		p.instance.Close()
+		forget(p.instance)
+		p.instance = nil
+	}
+}
+
+// forget has an instance that has ended, and has no way to write, give up its caches.
+func forget(instance Instance) {
+	if f, ok := instance.(Forgetter); ok {
+		f.Forget()
+	}
+}
+
+// preparing carries out what shardrun.PrepareStep decides. It belongs to one goroutine.
+type preparing struct {
+	*shardRunner
+	// p is what was prepared last.
+	p *preparation
+	// slot is set while a slot has been got that the state does not have yet.
+	slot bool
+	// filled receives the answer to the last Fill, and filling waits for all of them; answer is that
+	// to the last action.
+	filled  chan shardrun.Answer
+	filling sync.WaitGroup
+	answer  shardrun.Answer
+	backoff wait.Backoff
+}
+
+// prepareWhileWanted builds and warms an instance whenever another member holds the shard
+// that this one is to own, asks for it, and keeps it warm until the claim's work takes it. As
+// a standby it does the same for a shard that it would own if the holder failed, and does not
+// ask. It returns when ctx has ended and nothing prepared is left.
+func (r *shardRunner) prepareWhileWanted(ctx context.Context) {
+	l := &preparing{shardRunner: r, backoff: r.member.retry()}
+	defer l.filling.Wait()
+	for {
+		in := shardrun.Input{
+			Ending: ctx.Err() != nil, Claimed: r.claimant.Claim() != nil, Slot: l.slot, Answer: l.answer,
+			Retry: r.member.config.Timing.RetryPeriod, Patience: l.patience(),
+		}
+		var next *preparation
+		if l.slot {
+			next = r.newAhead(ctx)
+		}
+		_, out := r.step(shardrun.PrepareStep, in, next)
+		l.slot, l.answer = false, shardrun.Answer{}
+		if next != nil && out.Action != shardrun.Fill {
+			next.cancel()
+		}
+		switch out.Action {
+		case shardrun.End:
+			return
+		case shardrun.Wait:
+			l.wait(ctx, in.Ending, out)
+		case shardrun.Fill:
+			filled := make(chan shardrun.Answer, 1)
+			l.p, l.filled = next, filled
+			l.filling.Go(func() { filled <- l.fill(ctx, next, out.State.Preparation.Number) })
+		default:
+			l.do(ctx, out)
+		}
+	}
+}
+
+// wait returns when there may be something to do. While the preparation is Queued it waits for a
+// slot as well: so many shards are prepared at a time, lest a member that is to own many holds many
+// caches twice and lists the world at once.
+func (l *preparing) wait(ctx context.Context, ending bool, out shardrun.Output) {
+	var slots chan<- struct{}
+	if out.State.Preparation.Stage == shardrun.Queued {
+		slots = l.member.slots
+	}
+	var timer <-chan time.Time
+	if !out.Wake.IsZero() {
+		t := l.member.config.Clock.NewTimer(out.Wake.Sub(l.member.config.Clock.Now()))
+		defer t.Stop()
+		timer = t.C()
+	}
+	end := ctx.Done()
+	if ending {
+		end = nil
+	}
+	select {
+	case slots <- struct{}{}:
+		l.slot = true
+	case l.answer = <-l.filled:
+	case <-l.changed:
+	case <-timer:
+	case <-end:
+	}
+}
+
+// do carries out an action that does not take long, or that the lane waits for.
+func (l *preparing) do(ctx context.Context, out shardrun.Output) {
+	switch out.Action {
+	case shardrun.Cancel:
+		l.p.cancel()
+	case shardrun.Ask:
+		lease := l.member.observer.Get(leaseapi.ShardLease(l.member.config.Fleet, l.shard.ID))
+		l.term.ask(lease.Holder, l.member.config.Clock.Now())
+		l.claimant.SetAsk(true)
+	case shardrun.Unask:
+		l.claimant.SetAsk(false)
+	case shardrun.Yield:
+		<-l.member.slots
+	case shardrun.Discard:
+		l.claimant.SetAsk(false)
+		l.p.cancel()
+		l.p.discard()
+		l.answer = shardrun.Answer{To: shardrun.Discard, Pause: l.pauseAfter(ctx, out.Why)}
+	}
+}
+
+// patience is how long a holder that is asked has to give the shard up.
+func (l *preparing) patience() time.Duration { return 2 * l.member.config.HandoffTimeout }
+
+// pauseAfter returns how long to wait before the next preparation, and says why if one has failed.
+func (l *preparing) pauseAfter(ctx context.Context, why shardrun.Why) time.Duration {
+	var err error
+	switch why {
+	case shardrun.Unfilled:
+		err = l.p.err
+	case shardrun.Ungiven:
+		err = fmt.Errorf("its holder was asked for it and has not given it up within %v", l.patience())
+	default:
+		l.backoff = l.member.retry()
+		return l.member.config.Timing.RetryPeriod
+	}
+	pause := l.backoff.Step()
+	klog.FromContext(ctx).Error(err, "Could not prepare for the shard, trying again",
+		"shard", l.shard.ID, "after", pause)
+	return pause
+}
+
+// newAhead returns a preparation that is about to be filled, and what is known as it begins.
+func (r *shardRunner) newAhead(ctx context.Context) *preparation {
+	m := r.member
+	p, err := r.newPreparation()
+	if err != nil {
+		done := make(chan struct{})
+		return &preparation{err: err, done: done, cancel: func() {}, closeFence: func() {}}
+	}
+	p.under = m.leaderLocks.current()
+	p.unsecured = !p.under.isSecured()
+	p.began = m.config.Clock.Now()
+	lease := m.observer.Get(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
+	p.term, p.followed = lease.Transitions, leaseapi.SaysRunning(lease)
+	p.unheld = r.unheldByOthers(lease)
+	p.filling, p.cancel = context.WithCancel(ctx)
+	return p
+}
+
+// fill builds and warms what is prepared, and returns the answer to that.
+func (l *preparing) fill(ctx context.Context, p *preparation, number int) shardrun.Answer {
+	if p.err == nil {
+		p.err = p.build(context.WithoutCancel(ctx), l.shardRunner, p.unheld)
+	}
+	if p.err == nil {
+		p.err = p.instance.Warm(p.filling)
+	}
+	if faults.RunUnclaimed && p.err == nil {
+		p.err = p.instance.Run(p.filling)
+	}
+	if p.err == nil {
+		took := l.member.config.Clock.Now().Sub(p.began)
+		l.report(election.Event{Type: EventPrepared, Term: p.term, Duration: took})
+	}
+	close(p.done)
+	return shardrun.Answer{To: shardrun.Fill, Number: number, Failed: p.err != nil}
+}
+
+func (r *shardRunner) refusedWrite(why fence.Refusal) {
+	r.report(election.Event{Type: EventWriteRefused, Reason: election.Reason(why)})
+}
+
+func (r *shardRunner) report(e election.Event) {
+	e.Name = leaseapi.ShardLease(r.member.config.Fleet, r.shard.ID)
+	r.member.config.Observe(Event{ID: r.shard.ID, Event: e})
+}
+
+// retry is the pace at which work that cannot be started is tried again.
+func (m *Member) retry() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
+}
+
+// retrySoon is the pace at which a request is tried again that a claimed shard waits for.
+func (m *Member) retrySoon() wait.Backoff {
+	most := m.config.Timing.RetryPeriod
+	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: most}
+}
+
+// pause returns after d, or when ctx ends.
+func (m *Member) pause(ctx context.Context, d time.Duration) { m.await(ctx, nil, d) }
+
+// await returns when changed receives, after d, or when ctx ends.
+func (m *Member) await(ctx context.Context, changed <-chan struct{}, d time.Duration) {
+	timer := m.config.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+}

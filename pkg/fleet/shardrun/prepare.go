@@ -1,0 +1,182 @@
+package shardrun
+
+import "time"
+
+// PrepareStep decides what to do next about what is prepared ahead of a claim. After any action but
+// Wait and End, carry it out and step again with its answer; Fill is carried out beside the lane,
+// and answered when it is done.
+//
+// The first row that applies is taken. "prepares" is Wanted or Standby, "keeps" is Owned or
+// Standby; "filled" and "unfilled" are answers to Fill of this Number. Others change nothing.
+//
+//	Stage       Condition                                  Action    Next
+//	any         asking, and not Warm, Free, Owned alone    Unask     same
+//	Resting     has a slot                                 Yield     same
+//	Resting     Ending                                     End       same
+//	Resting     not prepares, or before Until              Wait      same
+//	Resting     otherwise                                  Wait      Queued
+//	Queued      Slot, and Ending or Claimed or not prepares Yield    Resting, Until Retry
+//	Queued      Slot                                       Fill      Filling, the next Number
+//	Queued      Ending, or not prepares                    Wait      Resting
+//	Filling     unfilled, not Judged                       Discard   Discarding
+//	Filling     filled, or unfilled                        Wait      Warm
+//	Filling     Rejected, once                             Cancel    same
+//	Warm        Rejected                                   Discard   Discarding
+//	Warm        Judged                                     Wait      same
+//	Warm        Ending, or not keeps                       Discard   Discarding
+//	Warm        asking, Patience since Ask                 Discard   Discarding
+//	Warm        Standby, has a slot                        Yield     same
+//	Warm        neither Standby nor asking                 Ask       same, Until Patience
+//	Discarding  discarded                                  Wait      Resting, Until its Pause
+//	any         otherwise                                  Wait      same
+//
+// A preparation that is Judged is the work's: [WorkStep] takes it, and leaves Resting, or rejects
+// it. One that could not be filled is Warm while it is Judged: the work has the error, too.
+func PrepareStep(in Input) Output {
+	in.Answer = in.fitting()
+	p := in.State.Preparation
+	if p.Asking && !in.asks() {
+		if p.Asking = false; p.Stage == Warm {
+			p.Until = time.Time{}
+		}
+		return in.prepared(Unask, p)
+	}
+	switch p.Stage {
+	case Resting:
+		return in.resting()
+	case Queued:
+		return in.queued()
+	case Filling:
+		return in.filling()
+	case Warm:
+		return in.warm()
+	default:
+		if in.Answer.To == Discard {
+			return in.prepared(Wait, p.rest(in.Now, in.Answer.Pause)).again(in)
+		}
+		return in.prepared(Wait, p)
+	}
+}
+
+// asks reports whether the holder may still be asked.
+func (in Input) asks() bool {
+	p, goal := in.State.Preparation, in.State.Goal
+	return p.Stage == Warm && p.Hold == Free && goal.Owned && !goal.Standby && !in.Ending
+}
+
+// fitting returns the answer; none if it is to the filling of another preparation.
+func (in Input) fitting() Answer {
+	if in.Answer.To == Fill && in.Answer.Number != in.State.Preparation.Number {
+		return Answer{}
+	}
+	return in.Answer
+}
+
+// prepared is an output that leaves the preparation as p.
+func (in Input) prepared(a Action, p Preparation) Output {
+	out := Output{Action: a, State: in.State}
+	out.State.Preparation = p
+	return out
+}
+
+// again steps from where an output has come to, without the answer, which is used up.
+func (out Output) again(in Input) Output {
+	in.State, in.Answer = out.State, Answer{}
+	return PrepareStep(in)
+}
+
+// rest returns what is left of a preparation that is over.
+func (p Preparation) rest(now time.Time, pause time.Duration) Preparation {
+	return Preparation{
+		Stage: Resting, Number: p.Number, Slot: p.Slot, Asking: p.Asking, Until: now.Add(pause),
+	}
+}
+
+func (in Input) resting() Output {
+	p := in.State.Preparation
+	out := in.prepared(Wait, p)
+	switch {
+	case p.Slot:
+		p.Slot = false
+		return in.prepared(Yield, p)
+	case in.Ending:
+		out.Action = End
+	case !in.State.Goal.prepares():
+	case in.Now.Before(p.Until):
+		out.Wake = p.Until
+	default:
+		p.Stage, p.Until = Queued, time.Time{}
+		return in.prepared(Wait, p)
+	}
+	return out
+}
+
+func (in Input) queued() Output {
+	p := in.State.Preparation
+	unwanted := in.Ending || !in.State.Goal.prepares()
+	switch {
+	case in.Slot && (unwanted || in.Claimed):
+		return in.prepared(Yield, p.rest(in.Now, in.Retry))
+	case in.Slot:
+		p.Stage, p.Slot = Filling, true
+		p.Number++
+		return in.prepared(Fill, p)
+	case unwanted:
+		p.Stage = Resting
+		return in.prepared(Wait, p).again(in)
+	}
+	return in.prepared(Wait, p)
+}
+
+func (in Input) filling() Output {
+	p := in.State.Preparation
+	switch {
+	case in.Answer.To == Fill && in.Answer.Failed && p.Hold != Judged:
+		return in.discard(Unfilled)
+	case in.Answer.To == Fill:
+		p.Stage = Warm
+		return in.prepared(Wait, p).again(in)
+	case p.Hold == Rejected && !p.Cancelled:
+		p.Cancelled = true
+		return in.prepared(Cancel, p)
+	}
+	return in.prepared(Wait, p)
+}
+
+func (in Input) warm() Output {
+	p, goal := in.State.Preparation, in.State.Goal
+	switch {
+	case p.Hold == Rejected:
+		return in.discard(Unfit)
+	case p.Hold == Judged:
+		return in.prepared(Wait, p)
+	case in.Ending || !goal.keeps():
+		return in.discard(Unwanted)
+	case p.Asking && !in.Now.Before(p.Until):
+		return in.discard(Ungiven)
+	case goal.Standby && p.Slot:
+		p.Slot = false
+		return in.prepared(Yield, p)
+	case !goal.Standby && !p.Asking:
+		p.Asking, p.Until = true, in.Now.Add(in.Patience)
+		return in.prepared(Ask, p)
+	}
+	out := in.prepared(Wait, p)
+	out.Wake = p.Until
+	return out
+}
+
+// discard gives up what is prepared. Nobody is to blame for what is not wanted any more.
+func (in Input) discard(why Why) Output {
+	p := in.State.Preparation
+	switch {
+	case p.Hold == Rejected:
+		why = Unfit
+	case in.Ending || !in.State.Goal.keeps():
+		why = Unwanted
+	}
+	p.Stage, p.Asking, p.Until = Discarding, false, time.Time{}
+	out := in.prepared(Discard, p)
+	out.Why = why
+	return out
+}
