@@ -1,5 +1,5 @@
-// Command steps runs what the Makefile's test targets consist of, one step after another, and ends with a table of steps, times,
-// processor times and results.
+// Command steps runs what the Makefile's test targets consist of, and ends with a table of steps,
+// results, times and processor times.
 //
 //	steps check              before each commit
 //	steps test               what a release must not break: the README's command, and CI's

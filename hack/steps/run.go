@@ -58,9 +58,9 @@ type result struct {
 }
 
 // run runs the steps one after another, with what they need built before the first that needs it,
-// and reports how each ended. Of steps in a row that wait or fit beside one that waits, two of those
-// that wait run at a time, and the others beside them: what only computes at a low priority. Light
-// steps run where there is time for them.
+// and reports how each ended. Steps in a row that wait, or fit beside one that waits, run beside each
+// other: two of those that wait at a time, and what only computes at a low priority. Light steps run
+// where there is time for them.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes of building.
