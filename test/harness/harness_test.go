@@ -57,8 +57,8 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestAwaitGivesEachLookItsOwnTime has a condition that hangs: its context ends, and the error
-// names it.
+// TestAwaitGivesEachLookItsOwnTime has a condition that hangs: its context ends, and Await returns
+// the condition's own error.
 func TestAwaitGivesEachLookItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

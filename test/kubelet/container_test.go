@@ -40,7 +40,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestCommand resolves what to run, under which name, and with which arguments.
+// TestCommand resolves a container's program, its arguments and its environment.
 func TestCommand(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "bin"), 0o755); err != nil {
