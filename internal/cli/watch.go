@@ -64,7 +64,7 @@ func (c *connection) watch(ctx context.Context, next func(r, before *status.Read
 			if p.before.ResourceVersion == "" { // first seen by the watch: compare with what was read before it
 				p.before = before.Lease(p.after.Name)
 			}
-			// The reading knows whether its holder was alive by a heartbeat.
+			// The reading knows whether its holder lived by a heartbeat.
 			p.before.Heartbeat = before.Lease(p.after.Name).Heartbeat
 			if p.before.ResourceVersion != p.after.ResourceVersion && r.Fleets(p.after) {
 				happened = append(happened, status.Changes(r, p.before, p.after, r.Now)...)
@@ -76,8 +76,8 @@ func (c *connection) watch(ctx context.Context, next func(r, before *status.Read
 	}
 }
 
-// observer returns a reading of the Leases, and an observer of them that does not run yet. It lists
-// first, so that an error says at once if they cannot be listed; the observer is nil if ctx has
+// observer returns a reading of the Leases, and an observer of them that does not run yet. It lists first, so that an error
+// says at once if they cannot be listed; it is nil if ctx has
 // ended meanwhile.
 func (c *connection) observer(ctx context.Context) (*status.Reading, *election.Observer, error) {
 	first, cancel := context.WithTimeout(ctx, c.target.Timeout)

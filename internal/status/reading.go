@@ -263,7 +263,7 @@ func (r *Reading) Quiet() time.Duration {
 	return 0
 }
 
-// Fleets reports whether a Lease belongs to the fleet: to its plan, a member or a shard.
+// Fleets reports whether a Lease is one of the fleet: of its plan, of a member or of a shard.
 func (r *Reading) Fleets(o election.Observation) bool {
 	_, member := leaseapi.MemberOn(r.Fleet, o)
 	return member || o.Name == leaseapi.PlanLease(r.Fleet) || o.Labels[leaseapi.FleetLabel] == r.Fleet || r.isShard(o)

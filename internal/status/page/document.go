@@ -217,7 +217,7 @@ func newRing(v status.RingView, assignment assignment.Assignment, inForce bool, 
 	for _, s := range v.Shards {
 		one := Shard{ShardView: s}
 		if id, err := shard.ParseID(s.Shard); err == nil && inForce {
-			one.Wanted = assignment.Owner(id) // by this member, not by the Leases alone
+			one.Wanted = assignment.Owner(id) // what this member goes by, and not what it would be by the Leases alone
 		}
 		held := s.Holder != "" && !s.Silent
 		if held && one.Wanted != "" && one.Wanted != s.Holder {
