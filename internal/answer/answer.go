@@ -16,26 +16,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// headSize is how much of an answer is looked at, in bytes: more than a usual object has.
+// headSize is how much of an answer is read, in bytes: more than a usual object has.
 const headSize = 256 << 10
 
-// Object is what an answer says of the object that was written.
+// Object is the written object by the API server's answer.
 type Object struct {
 	// Version is its resourceVersion; empty if the answer has none.
 	Version string
-	// Gone is its UID where the answer is a Status, as that to a deletion is; otherwise empty.
+	// Gone is its UID if the answer is a Status, as after a deletion; otherwise empty.
 	Gone types.UID
 }
 
-// Body returns the body of an answer, to be read in place of resp.Body. told is called once with what it says: within the
-// Read that comes to its end, which returns when told has, or within Close. The error says that it could not be read, or
-// was not read to where the object's version is.
+// Body returns the body of an answer, to be read in place of resp.Body. It calls told once with the
+// result: within the Read that reaches the end, which returns after told has, or within Close. The
+// error says that the body could not be read, or was not read up to the object's version.
 func Body(resp *http.Response, told func(Object, error)) io.ReadCloser {
 	contentType := resp.Header.Get("Content-Type")
 	return &head{ReadCloser: resp.Body, done: func(text []byte) { told(parse(contentType, text)) }}
 }
 
-// head keeps the beginning of a body while it is read, and tells when it has ended.
+// head keeps the beginning of a body while it is read, and reports its end.
 type head struct {
 	io.ReadCloser
 	text []byte
@@ -52,7 +52,7 @@ func (h *head) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer. What was not read until then is not known.
+// Close implements io.Closer. The unread rest of the body stays unknown.
 func (h *head) Close() error {
 	h.finish()
 	return h.ReadCloser.Close()
@@ -62,7 +62,8 @@ func (h *head) finish() {
 	h.once.Do(func() { h.done(h.text) })
 }
 
-// Resource returns the resource of an API path, by group and plural name; false for what is not an object's or a list's.
+// Resource returns the resource of an API path, by group and plural name; false for a path without
+// an object or a list.
 func Resource(path string) (schema.GroupResource, bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	var group string
@@ -74,7 +75,7 @@ func Resource(path string) (schema.GroupResource, bool) {
 	default:
 		return schema.GroupResource{}, false
 	}
-	// Namespaces have subresources and no deeper objects of their own.
+	// Namespaces have subresources but contain no objects of their own resource.
 	if parts[0] == "namespaces" && len(parts) >= 3 && parts[2] != "status" && parts[2] != "finalize" {
 		parts = parts[2:]
 	}
@@ -83,7 +84,7 @@ func Resource(path string) (schema.GroupResource, bool) {
 
 var errUnreadable = errors.New("neither the protobuf nor the JSON of an API object")
 
-// parse reads an object's version, or the UID that a Status speaks of, from the beginning of an answer.
+// parse reads an object's version, or the UID in a Status, from the beginning of an answer.
 func parse(contentType string, text []byte) (Object, error) {
 	switch {
 	case strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf"):
@@ -122,8 +123,8 @@ func parseProtobuf(text []byte) (Object, error) {
 	return Object{Version: string(version)}, nil
 }
 
-// Name returns the name of the object in a body, or the beginning of it where the server is to complete
-// it (generateName). It is empty if there is none, or if the body cannot be read.
+// Name returns the name of the object in a body, or its beginning if the server completes it
+// (generateName). It is empty if there is none, or if the body cannot be read.
 func Name(contentType string, text []byte) (name string, generated bool) {
 	var beginning string
 	if strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf") {
@@ -180,7 +181,7 @@ func protoField(message []byte, number protowire.Number) ([]byte, bool) {
 	return nil, false
 }
 
-// parseJSON reads a whole object: a body that was cut is not readable.
+// parseJSON reads a whole object: it cannot read a body that was cut.
 func parseJSON(text []byte) (Object, error) {
 	var whole struct {
 		Kind     string                `json:"kind"`

@@ -2,9 +2,9 @@ package answer
 
 import "k8s.io/apimachinery/pkg/util/resourceversion"
 
-// Newer reports whether version a of an object is newer than b; anything is newer than none. A
-// version that does not follow the API's rules is taken to be newer if it differs: the last word
-// heard wins then.
+// Newer reports whether version a of an object is newer than b; any version is newer than none. A
+// version that does not follow the API's rules counts as newer if it differs: the latest answer
+// wins then.
 func Newer(a, b string) bool {
 	if b == "" {
 		return true

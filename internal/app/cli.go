@@ -16,14 +16,15 @@ import (
 func newOperatorCommands() []*cobra.Command {
 	commands := cli.Commands(cli.Config{Check: catalogue.CheckPlan, Identities: catalogue.Identities(), Deciding: catalogue.Deciding})
 	for _, command := range commands {
-		// Nearer than that of the root, which sets up a member's logs and feature gates: errors are printed plainly then.
+		// Overrides the root's, which sets up a member's logs and feature gates: errors are printed
+		// plainly then.
 		command.PersistentPreRunE = func(*cobra.Command, []string) error { return nil }
 	}
 	return commands
 }
 
-// further is the part of the help text that lists every command below the root and what it does,
-// since upstream's usage has flags only.
+// further is the part of the help text that lists every command below the root, since upstream's
+// usage has only flags.
 func further(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("\n\nFurther commands:\n")
@@ -49,11 +50,11 @@ kubectl-%[1]s, the binary is a plugin of kubectl: kubectl %[1]s status.`, root.N
 	return b.String()
 }
 
-// operatorStatus returns what the process is to end with after a command that has not failed.
+// operatorStatus returns the exit status of the process after a command that has not failed.
 func operatorStatus(command *cobra.Command) int { return cli.ExitStatus(command) }
 
-// nameAsCalled has the command say how it was called where that is as a plugin of kubectl, which runs kubectl-flotilla for
-// 'kubectl flotilla'.
+// nameAsCalled makes the command show how it was called if that is as a kubectl plugin: for
+// 'kubectl flotilla', kubectl runs kubectl-flotilla.
 func nameAsCalled(command *cobra.Command, path string) {
 	name := strings.TrimSuffix(filepath.Base(path), ".exe")
 	if plugin, is := strings.CutPrefix(name, "kubectl-"); is && plugin == command.Name() {

@@ -75,7 +75,7 @@ It takes every flag of kube-controller-manager, and a section of its own.`,
 	command.AddCommand(append(newOperatorCommands(), newControllersCommand())...)
 	command.InitDefaultCompletionCmd()
 	for _, sub := range command.Commands() {
-		// Not the sections of the command's flags.
+		// Without the sections of the command's flags.
 		sub.SetUsageFunc((&cobra.Command{}).UsageFunc())
 		sub.SetHelpFunc((&cobra.Command{}).HelpFunc())
 	}
@@ -100,8 +100,8 @@ func run(cmd *cobra.Command, o *Options) error {
 		return err
 	}
 	cliflag.PrintFlags(cmd.Flags())
-	// Controllers and event broadcasters must outlive the signal: stopping is a
-	// sequence. Only Run hears it.
+	// Controllers and event broadcasters must outlive the signal: stopping is a sequence. Only Run
+	// reacts to the signal.
 	completed, err := o.complete(context.Background())
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (o *Options) complete(ctx context.Context) (*config.CompletedConfig, error)
 	return c.Complete(), nil
 }
 
-// exit ends the process at once: what it still does must not go on.
+// exit ends the process at once: its work must not go on.
 func exit(reason string) {
 	klog.Background().Error(nil, "Ending the process", "reason", reason)
 	klog.Flush()

@@ -17,7 +17,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// noLeaderLock is what --leader-lock says for a fleet that is to hold no Lease of an election while
+// noLeaderLock is the value of --leader-lock for a fleet that holds no Lease of an election while
 // it runs.
 const noLeaderLock = "none"
 
@@ -56,8 +56,8 @@ func (o *Options) usesLeaderLock() bool {
 	return o.Generic.LeaderElection.LeaderElect && !slices.Contains(o.Fleet.LeaderLocks, noLeaderLock)
 }
 
-// leaderLocksAsked returns the leader locks that the flags ask for: those of --leader-lock in their
-// order, and without that flag the Lease that the stock controller manager would lead by.
+// leaderLocksAsked returns the leader locks that the flags ask for: those of --leader-lock in
+// order, or without that flag the Lease with which the stock controller manager would lead.
 func (o *Options) leaderLocksAsked() ([]leaderLock, error) {
 	switch {
 	case !o.usesLeaderLock():
@@ -100,8 +100,8 @@ func (o *Options) checkLeaderLockFlags() []error {
 	return errs
 }
 
-// checkElection returns what keeps the fleet from holding the Lease that the stock controller
-// manager would lead by.
+// checkElection returns what keeps the fleet from holding the Lease with which the stock controller
+// manager would lead.
 func (o *Options) checkElection() []error {
 	if !o.usesLeaderLock() {
 		return nil
@@ -142,14 +142,14 @@ func (o *Options) leaderLocks(migration *internal.LeaderMigrationConfiguration, 
 		}
 		all = addLeaderLock(all, leaderLock{lease: migration.LeaderName, controllers: migrated})
 	}
-	// A leader migration alone says nothing of the controllers that it does not name.
+	// A leader migration alone says nothing about controllers that it does not name.
 	if !o.usesLeaderLock() {
 		return all, nil
 	}
 	return all, checkLeaderLocks(all, runs)
 }
 
-// addLeaderLock adds what a leader lock covers to what its Lease covers already.
+// addLeaderLock adds a leader lock's controllers to those that its Lease covers already.
 func addLeaderLock(all []leaderLock, l leaderLock) []leaderLock {
 	i := slices.IndexFunc(all, func(other leaderLock) bool { return other.lease == l.lease })
 	switch {
@@ -163,9 +163,9 @@ func addLeaderLock(all []leaderLock, l leaderLock) []leaderLock {
 	return all
 }
 
-// migratedBy returns the controllers of the catalogue that the leader migration leaves to this component in this way, sorted. The
-// controller of service account tokens is never among them: the stock controller manager runs it under its main Lease, whatever
-// the configuration says.
+// migratedBy returns the controllers of the catalogue that the leader migration leaves to this
+// component in this way, sorted. The controller of service account tokens is never among them: the
+// stock controller manager runs it under its main Lease, whatever the configuration says.
 func migratedBy(migration *internal.LeaderMigrationConfiguration, how leadermigration.FilterResult) []string {
 	if migration == nil {
 		return nil
@@ -181,20 +181,20 @@ func migratedBy(migration *internal.LeaderMigrationConfiguration, how leadermigr
 	return all
 }
 
-// leavesTokens reports whether serviceaccount-token is left to whoever leads by another Lease:
-// --leader-lock names the controllers of this fleet, and not this one. Else it runs whatever
+// leavesTokens reports whether serviceaccount-token is left to another Lease's leader:
+// --leader-lock names the controllers of this fleet, without this one. Otherwise it runs whatever
 // --controllers says, as with the stock controller manager.
 func (o *Options) leavesTokens(leaderLocks []leaderLock) bool {
 	return o.usesLeaderLock() && !covered(leaderLocks, names.ServiceAccountTokenController)
 }
 
-// covered reports whether a leader lock stands for the controller.
+// covered reports whether a leader lock covers the controller.
 func covered(leaderLocks []leaderLock, controller string) bool {
 	return slices.ContainsFunc(leaderLocks, func(l leaderLock) bool { return len(l.controllers) == 0 || slices.Contains(l.controllers, controller) })
 }
 
 // checkLeaderLocks returns an error for controllers that this process would run and that no leader
-// lock covers, where there are leader locks: a stock controller manager could run them as well.
+// lock covers, if there are leader locks: a stock controller manager could run them as well.
 func checkLeaderLocks(leaderLocks []leaderLock, runs []string) error {
 	if len(leaderLocks) == 0 || slices.ContainsFunc(leaderLocks, func(l leaderLock) bool { return len(l.controllers) == 0 }) {
 		return nil

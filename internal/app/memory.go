@@ -10,13 +10,13 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
-// memoryNow returns what the process takes: of the heap what was in use when garbage was last
-// collected, and where the kernel says so what is in memory.
+// memoryNow returns the process's memory: the heap in use after the last garbage collection, and
+// the resident memory if the kernel reports it.
 func memoryNow() shadow.Memory {
 	m := shadow.Memory{Live: controllers.LiveHeap()}
 	file, err := os.Open("/proc/self/status")
 	if err != nil {
-		return m // no Linux
+		return m // not Linux
 	}
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {

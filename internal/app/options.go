@@ -23,7 +23,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Bounds and defaults of the fleet's flags, beside those of package flags.
+// Bounds and defaults of the fleet's flags, in addition to those of package flags.
 const (
 	defaultFleetName   = "flotilla"
 	defaultFenceDelay  = 200 * time.Millisecond
@@ -43,9 +43,10 @@ type FleetOptions struct {
 	flags.Common
 	// Rings are the rings that the member serves, "*" for all.
 	Rings []string
-	// Handoffs is how many shards the member prepares for at a time; 1 to shard.MaxShards.
+	// Handoffs is how many shards the member prepares at a time; 1 to shard.MaxShards.
 	Handoffs int
-	// ShareKubeAPILimits has --kube-api-qps and --kube-api-burst be the fleet's limits, not each member's.
+	// ShareKubeAPILimits makes --kube-api-qps and --kube-api-burst limits of the fleet, not of each
+	// member.
 	ShareKubeAPILimits bool
 	// LeaderLocks are the Leases that the fleet must hold while it runs, each NAME or
 	// NAME=CONTROLLER,..., or "none" alone. Default: the Lease of --leader-elect-resource-name.
@@ -53,12 +54,13 @@ type FleetOptions struct {
 	// LeaderLockDelay is how long a leader lock must have been free of other holders before an idle
 	// fleet begins; 0 to one minute.
 	LeaderLockDelay time.Duration
-	// Shadow makes the process rehearse as a member and write nothing; the zero Part is a real one.
+	// Shadow makes the process rehearse as a member and write nothing; the zero Part is a real
+	// member.
 	Shadow shadow.Part
-	// ShadowRightsOf is the user whose rights a shadow asks for; empty for its own.
+	// ShadowRightsOf is the user whose rights a shadow checks; empty for its own.
 	ShadowRightsOf string
-	// FenceDelay is how long the API server is given to see that a dead member is fenced, before its shards run; 0 to
-	// one minute, and at most HandoffTimeout.
+	// FenceDelay is the time for the API server to see that a dead member is fenced, before its
+	// shards run; 0 to one minute, and at most HandoffTimeout.
 	FenceDelay time.Duration
 }
 
@@ -102,7 +104,7 @@ func (o *FleetOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.FenceDelay, "fence-delay", o.FenceDelay, "How long every API server is given to see that a dead member is fenced, before that member's shards are run elsewhere. It counts only where the admission policy flotilla-fence is installed, and with --use-service-account-credentials. At most --handoff-timeout: a member that is told to end waits for it, too.")
 }
 
-// common is what is this command's own about the flags that all members have.
+// common is what is specific to this command in the flags that all members have.
 func common() flags.Command { return flags.Command{MaxShards: maxShards(), Planned: true} }
 
 func maxShards() int {
@@ -113,8 +115,8 @@ func maxShards() int {
 	return shard.MaxShards - len(plan.Shards()) + 1
 }
 
-// Validate returns all faults of the fleet's options and of those of upstream's that
-// a fleet gives a meaning of its own, each with the flag's name.
+// Validate returns all faults of the fleet's options, and of upstream's options that have a special
+// meaning in a fleet, each with the flag's name.
 func (o *Options) Validate() error {
 	var errs []error
 	errs = append(errs, o.checkLeaderLockFlags()...)

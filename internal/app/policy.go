@@ -21,28 +21,29 @@ import (
 const (
 	// fencePolicy is the name of the admission policy of deploy/fence, and of its binding.
 	fencePolicy = "flotilla-fence"
-	// policyPeriod is how often it is looked for: it is installed once in the life of a cluster.
+	// policyPeriod is how often to look for it: it is installed once in the life of a cluster.
 	policyPeriod = 5 * time.Minute
-	// policyTimeout bounds one look. The first one holds the start up.
+	// policyTimeout bounds one look. The first one delays the start.
 	policyTimeout = 5 * time.Second
 	// policyRetry is when to look again after a look that failed.
 	policyRetry = 10 * time.Second
 )
 
-// policy is what the process knows of the admission policy by which the API server refuses fenced credentials.
+// policy is what the process knows about the admission policy by which the API server refuses
+// fenced credentials.
 type policy struct {
 	client kubernetes.Interface
-	// namespace is where the fleet's Leases are.
+	// namespace is the namespace of the fleet's Leases.
 	namespace string
-	// absence is why nothing is enforced; nil if something is, or as long as that is not known: whoever
-	// waits in vain loses little.
+	// absence is why nothing is enforced; nil if something is, or while that is unknown: waiting in
+	// vain costs little.
 	absence atomic.Pointer[string]
 	known   atomic.Bool
 }
 
 // watchPolicy returns a function that reports whether the API server refuses the credentials of
-// fenced members. It has asked once, and goes on until stop is called, which returns when it has
-// ended.
+// fenced members. It has asked once, and keeps asking until stop is called, which returns when it
+// has ended.
 func watchPolicy(ctx context.Context, c *config.CompletedConfig, namespace string) (enforced func() bool, stop func()) {
 	p := &policy{client: c.Client, namespace: namespace}
 	if !c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
@@ -75,16 +76,16 @@ func (p *policy) run(ctx context.Context, known bool) {
 	}
 }
 
-// look looks for the policy once, says what has changed, and returns whether it has got an answer.
+// look looks for the policy once, logs what has changed, and returns whether it got an answer.
 func (p *policy) look(ctx context.Context) bool {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(ctx, policyTimeout)
 	defer cancel()
-	// The controller manager's role may list everything, and get little.
+	// The controller manager's role may list everything, but get little.
 	named := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, fencePolicy).String()}
 	bindings, err := p.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List(ctx, named)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		// An API server before Kubernetes 1.30, or a role that was cut down.
+		// An API server before Kubernetes 1.30, or a role with fewer rights.
 		p.set(logger, err.Error())
 		return true
 	}
@@ -96,7 +97,7 @@ func (p *policy) look(ctx context.Context) bool {
 	return true
 }
 
-// set remembers why nothing is enforced, empty if something is, and says so when that is new.
+// set records why nothing is enforced, empty if something is, and logs a change.
 func (p *policy) set(logger klog.Logger, reason string) {
 	var next *string
 	if reason != "" {
@@ -111,7 +112,8 @@ func (p *policy) set(logger klog.Logger, reason string) {
 	}
 }
 
-// absence returns why the bindings do not make the API server refuse what is fenced on Leases of the namespace.
+// absence returns why the bindings do not make the API server refuse what is fenced on Leases of
+// the namespace.
 func absence(bindings []admissionv1.ValidatingAdmissionPolicyBinding, namespace string) string {
 	if len(bindings) == 0 {
 		return fmt.Sprintf("there is no ValidatingAdmissionPolicyBinding %s", fencePolicy)

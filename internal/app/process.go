@@ -10,8 +10,8 @@ import (
 )
 
 // newProcess returns what all shards of this process share, and the Leases that its fleet must hold
-// while it runs. It fails for whatever is wrong with flags and files beyond [Options.Validate], and
-// asks no server.
+// while it runs. It fails for anything wrong with flags and files beyond [Options.Validate], and
+// contacts no server.
 func newProcess(c *config.CompletedConfig, o *Options, endpoints *controllers.Endpoints) (process *controllers.Process, leaderLocks []string, err error) {
 	process, err = controllers.NewProcess(c, endpoints)
 	if err != nil || !o.Generic.LeaderElection.LeaderElect {
@@ -21,7 +21,7 @@ func newProcess(c *config.CompletedConfig, o *Options, endpoints *controllers.En
 	if leadermigration.Enabled(&c.ComponentConfig.Generic) {
 		migration = &c.ComponentConfig.Generic.LeaderMigration
 	}
-	// As upstream: what the migration leaves to another component is not run at all.
+	// As in upstream, this process does not run what the migration leaves to another component.
 	left := migratedBy(migration, leadermigration.ControllerUnowned)
 	process.Leave(left)
 	if o.Fleet.ShareKubeAPILimits {

@@ -31,11 +31,11 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// apiServerPatience is how long the API server is waited for, as upstream does.
+// apiServerPatience is how long to wait for the API server, as upstream does.
 const apiServerPatience = 10 * time.Second
 
-// Run runs the process until ctx ends. It returns after everything that it started
-// has ended, but for event recording, which is given no time to finish.
+// Run runs the process until ctx ends. It returns after everything that it started has ended,
+// except event recording, which gets no time to finish.
 func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting", "version", version.Get(), "member", o.Fleet.Member, "fleet", o.Fleet.Name)
@@ -52,7 +52,7 @@ func Run(ctx context.Context, c *config.CompletedConfig, o *Options) error {
 	if err != nil {
 		return err
 	}
-	c.EventBroadcaster.StartStructuredLogging(3) // the fleet's own events, each of which is a log line anyway
+	c.EventBroadcaster.StartStructuredLogging(3) // level 3: each is a log line anyway
 	c.EventBroadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
 	defer c.EventBroadcaster.Shutdown()
 
@@ -171,7 +171,7 @@ func shardsOf(o *Options, process *controllers.Process) (flotilla.Shards, error)
 	}, nil
 }
 
-// parts are what the door's options have of the process, beside its flags.
+// parts are what the fleet's options need from the process, in addition to its flags.
 type parts struct {
 	clock    election.Clock
 	memory   func() (live, beside int64)
@@ -179,9 +179,9 @@ type parts struct {
 	observe  func(fleet.Event)
 }
 
-// fleetOptions returns the door's options as the flags set them, with parts of the process. Those
-// of metrics are what upstream's flags say of all metrics of the process: component-base, which
-// obeys the flags, does not make the member's. --allow-metric-labels is not among them: their
+// fleetOptions returns the fleet's options as the flags set them, with parts of the process. The
+// options of metrics come from upstream's flags for all metrics of the process: component-base,
+// which obeys the flags, does not make the member's. --allow-metric-labels is not among them: their
 // labels have few values anyway.
 func fleetOptions(
 	c *config.CompletedConfig, o *Options, leaderLocks []string, p parts,
@@ -197,7 +197,7 @@ func fleetOptions(
 		RebalanceDelay:  flotilla.OrNever(o.Fleet.RebalanceDelay),
 		Use:             newUsage(time.Now, processorTime).since,
 		HandoffTimeout:  o.Fleet.HandoffTimeout,
-		// Upstream's flag. Its 0, no limit, leaves the lease duration.
+		// Upstream's flag. Its 0, no limit, means the lease duration here.
 		ShutdownTimeout:  max(0, c.ControllerShutdownTimeout),
 		Handoffs:         o.Fleet.Handoffs,
 		Standby:          o.Fleet.Standby,
@@ -234,7 +234,7 @@ func buildShard(ctx context.Context, process *controllers.Process, w fleet.Work)
 	return shardInstance{instance, time.Since(start).Round(time.Millisecond), w.Shard.Range}, nil
 }
 
-// shardInstance says when a shard's controllers begin.
+// shardInstance reports when a shard's controllers begin.
 type shardInstance struct {
 	*controllers.Instance
 	built  time.Duration

@@ -25,8 +25,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
-// component is the name that upstream's pages show, for which tools look, and by which a leader migration's configuration means
-// the controller manager.
+// component is the name that upstream's pages show and that tools look for. In a leader migration's
+// configuration it names the controller manager.
 const component = "kube-controller-manager"
 
 // publishConfig puts the configuration on /configz, in upstream's words.
@@ -43,8 +43,8 @@ func publishConfig(c *config.CompletedConfig) error {
 	return page.Set(external)
 }
 
-// serve starts the secure port and returns a channel that is closed once it has
-// stopped, after stop was closed. Without a secure port it serves nothing.
+// serve starts the secure port and returns a channel that is closed once it has stopped, after stop
+// was closed. Without a secure port it serves nothing.
 func serve(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPage http.Handler, shade *shade, probes *probes, stop <-chan struct{}) (<-chan struct{}, error) {
 	if c.SecureServing == nil {
 		stopped := make(chan struct{})
@@ -56,18 +56,18 @@ func serve(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPag
 	return stopped, err
 }
 
-// fleetPath is the status page. As with /metrics, whoever is to see it needs the right to get this path.
+// fleetPath is the status page. As with /metrics, a client needs the right to get this path.
 const fleetPath = "/fleet"
 
-// completePath answers 200 while this process runs all that it is to run, which /readyz does not tell:
-// that leaves a member ready while it takes over.
+// completePath answers 200 while this process runs everything that it should run. /readyz does not
+// show that: it keeps a member ready while it takes over.
 const completePath = "/completez"
 
-// shadowPath is what a shadow has to report, under the same rule.
+// shadowPath is a shadow's report, under the same rule.
 const shadowPath = "/shadow"
 
-// routes are upstream's, with health checks and debug handlers that come and go, /livez, /readyz and
-// /completez beside /healthz, and the fleet's status page.
+// routes are upstream's, with health checks and debug handlers that come and go, /livez, /readyz
+// and /completez in addition to /healthz, and the fleet's status page.
 func routes(c *config.CompletedConfig, endpoints *controllers.Endpoints, fleetPage http.Handler, shade *shade, probes *probes) http.Handler {
 	m := genericcontrollermanager.NewBaseHandler(&c.ComponentConfig.Generic.Debugging, endpoints.Healthz())
 	m.UnlistedHandlePrefix("/healthz/", endpoints.Healthz())
@@ -101,13 +101,13 @@ var errNotReady = errors.New("waiting for the API server")
 const (
 	// electionName is upstream's name of the health check of its election.
 	electionName = "leaderElection"
-	// electionTolerance is how long after the end of a lease duration upstream's check fails that a
-	// leader has not renewed.
+	// electionTolerance is how long after the end of a lease duration upstream's check reports that
+	// a leader has not renewed.
 	electionTolerance = 20 * time.Second
 )
 
-// probes are what /readyz, /completez, /livez and /healthz/leaderElection ask, set once there is
-// something to ask. Until then the process is live and not ready.
+// probes are what /readyz, /completez, /livez and /healthz/leaderElection read, set once there is
+// something to read. Until then the process is live and not ready.
 type probes struct {
 	ready, complete, live, renewing atomic.Pointer[func() error]
 }
@@ -119,8 +119,8 @@ func (p *probes) set(ready, complete, live, renewing func() error) {
 	p.renewing.Store(&renewing)
 }
 
-// election returns the check that Leases which are held are renewed. As with the stock controller
-// manager's, it fails only of a process that is wedged.
+// election returns the check that held Leases are renewed. Like the stock controller manager's, it
+// fails only for a stuck process.
 func (p *probes) election() healthz.HealthChecker {
 	return healthz.NamedCheck(electionName, func(*http.Request) error {
 		if f := p.renewing.Load(); f != nil {

@@ -32,8 +32,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// shadowLogs is how often a shadow logs a summary, shadowPrints how often it prints the report: first
-// shadowLogs after the caches are full, and in the end.
+// shadowLogs is how often a shadow logs a summary. shadowPrints is how often it prints the report:
+// first shadowLogs after the caches are full, and at the end.
 const (
 	shadowLogs   = time.Minute
 	shadowPrints = 10 * time.Minute
@@ -43,7 +43,7 @@ const (
 type shade struct {
 	*shadow.Shadow
 	reporter *shadow.Reporter
-	// questions is the configuration of the client that asks for rights, and mints is set if a member
+	// questions is the configuration of the client that asks about rights. mints is set if a member
 	// with these flags would mint tokens.
 	questions *rest.Config
 	mints     bool
@@ -57,7 +57,7 @@ type shade struct {
 	leaked    atomic.Int64
 }
 
-// newShade makes every client that the process has or will have one that does not write; nil without
+// newShade makes every client that the process has or will have unable to write; nil without
 // --shadow.
 func newShade(c *config.CompletedConfig, o *Options) (*shade, error) {
 	if !o.Fleet.Shadow.Enabled() {
@@ -72,7 +72,7 @@ func newShade(c *config.CompletedConfig, o *Options) (*shade, error) {
 	s.questions = rest.CopyConfig(c.Kubeconfig)
 	s.questions.WrapTransport = transport.Wrappers(s.WrapQuestions, s.questions.WrapTransport)
 	rest.AddUserAgent(s.questions, "shadow-rights")
-	// Innermost, as the fence, and in the one configuration that all others are copied from.
+	// Innermost, like the fence, and in the one configuration that all others are copied from.
 	c.Kubeconfig.WrapTransport = transport.Wrappers(s.Wrap, c.Kubeconfig.WrapTransport)
 	c.Client, err = kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(c.Kubeconfig), options.KubeControllerManagerUserAgent))
 	if err != nil {
@@ -87,7 +87,7 @@ func newShade(c *config.CompletedConfig, o *Options) (*shade, error) {
 
 func pathOf(u *url.URL) string { return strings.TrimSuffix(u.Path, "/") }
 
-// shadowIgnores returns the flags that were given and that mean nothing to a shadow.
+// shadowIgnores returns the given flags that have no meaning for a shadow.
 func shadowIgnores(o *Options) []string {
 	var given []string
 	if o.ParsedFlags == nil {
@@ -106,7 +106,7 @@ func shadowIgnores(o *Options) []string {
 	return given
 }
 
-// run builds and runs what the shadow would own until ctx ends, and prints what it has to report.
+// run builds and runs what the shadow would own until ctx ends, and prints the report.
 func (s *shade) run(ctx context.Context, c *config.CompletedConfig, o *Options, process *controllers.Process, surplus *heap.Releaser, probes *probes) error {
 	logger := klog.FromContext(ctx)
 	namespace := c.ComponentConfig.Generic.LeaderElection.ResourceNamespace
@@ -129,7 +129,7 @@ func (s *shade) run(ctx context.Context, c *config.CompletedConfig, o *Options, 
 
 	var running sync.WaitGroup
 	defer running.Wait()
-	// Nothing ends before the report is made.
+	// Nothing ends before the report is written.
 	runCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ask, err := s.asking(c, o, namespace)
@@ -154,7 +154,7 @@ func (s *shade) run(ctx context.Context, c *config.CompletedConfig, o *Options, 
 	return s.reporter.Report().Text(os.Stdout)
 }
 
-// shadowPlan returns the plan of the fleet that runs, or else that of a new one, and says which.
+// shadowPlan returns the plan of the running fleet, or else that of a new one, and says which.
 func shadowPlan(ctx context.Context, client kubernetes.Interface, o *Options, namespace string) (shard.Plan, string, error) {
 	initial, err := catalogue.DefaultPlan(o.Fleet.Shards)
 	if err != nil {
@@ -197,7 +197,7 @@ func actingOutside(assigned []shadow.Assignment) []string {
 	return all
 }
 
-// asking says whose rights are asked for.
+// asking says whose rights to ask about.
 func (s *shade) asking(c *config.CompletedConfig, o *Options, namespace string) (shadow.Asking, error) {
 	client, err := kubernetes.NewForConfig(s.questions)
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *shade) build(ctx context.Context, process *controllers.Process, a shado
 	return built, nil
 }
 
-// full returns why the caches are not.
+// full returns why the caches are not full; nil if they are.
 func (s *shade) full() error {
 	s.mu.Lock()
 	plan, instances, all := s.plan, slices.Clone(s.instances), len(s.assigned)
@@ -268,7 +268,7 @@ func (s *shade) full() error {
 	return err
 }
 
-// member is what the process says of itself.
+// member returns what the process knows about itself.
 func (s *shade) member(o *Options) shadow.Member {
 	m := shadow.Member{
 		Version: version.Get().GitVersion, Fleet: o.Fleet.Name, Shadow: o.Fleet.Shadow.String(), Ignored: s.ignored,
@@ -309,7 +309,7 @@ func (s *shade) log(ctx context.Context) {
 		}
 		now, full := time.Now(), s.full() == nil
 		if full && !wasFull {
-			summary, table = now, now.Add(shadowLogs) // by then the rights are known
+			summary, table = now, now.Add(shadowLogs) // the rights are known by then
 		}
 		wasFull = full
 		if now.Before(summary) {

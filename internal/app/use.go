@@ -20,7 +20,7 @@ type usage struct {
 	answered requests.Done
 }
 
-// newUsage begins to measure.
+// newUsage starts measuring.
 func newUsage(now func() time.Time, used func() time.Duration) *usage {
 	return &usage{
 		now: now, used: used, at: now(), last: used(),
@@ -28,7 +28,7 @@ func newUsage(now func() time.Time, used func() time.Duration) *usage {
 	}
 }
 
-// since returns the mean use since the last call, and what is queued at the moment.
+// since returns the mean use since the last call, and what is queued now.
 func (u *usage) since() leaseapi.Use {
 	at, used := u.now(), u.used()
 	done, answered := queues.WorkDone(), requests.Answered()
@@ -42,7 +42,7 @@ func (u *usage) since() leaseapi.Use {
 	return use
 }
 
-// workBetween returns what was done from one moment to another.
+// workBetween returns the work done between two moments.
 func workBetween(before, after queues.Done, elapsed time.Duration) *leaseapi.UseOfWork {
 	var all int64
 	for i := range after.Took {
@@ -56,7 +56,7 @@ func workBetween(before, after queues.Done, elapsed time.Duration) *leaseapi.Use
 	}
 }
 
-// healthBetween returns how controllers fared from one moment to another.
+// healthBetween returns the controllers' requests, errors and queue times between two moments.
 func healthBetween(
 	before, after queues.Done, asked, answered requests.Done, elapsed time.Duration,
 ) *leaseapi.Health {
@@ -78,7 +78,7 @@ func perThousand(n int64, elapsed time.Duration) int64 {
 }
 
 // atMost returns a percentile of the items' times, in microseconds, as the upper bound of its
-// bucket; 0 where there were no items.
+// bucket; 0 if there were no items.
 func atMost(counted []int64, all, percent int64) int64 {
 	var sum int64
 	for i, n := range counted {

@@ -23,7 +23,7 @@ import (
 // formText is the form of a verdict for people.
 const formText = "text"
 
-// maxServerTimeout is more than any API server lets a request be.
+// maxServerTimeout is longer than any API server's request timeout.
 const maxServerTimeout = 24 * time.Hour
 
 type auditFlags struct {
@@ -117,7 +117,7 @@ func (c Config) audit(cmd *cobra.Command, f auditFlags, files []string) error {
 	return err
 }
 
-// openLogs opens files, which may be packed. Those that were opened are to be closed even after an error.
+// openLogs opens files, which may be compressed. Close those that were opened even after an error.
 func openLogs(files []string, in io.Reader) (logs []audit.Log, closeAll func(), err error) {
 	var opened []io.Closer
 	closeAll = func() {
@@ -148,7 +148,8 @@ func openLogs(files []string, in io.Reader) (logs []audit.Log, closeAll func(), 
 	return logs, closeAll, nil
 }
 
-// unpacked returns what gzip has packed, by how it begins, and all else as it is.
+// unpacked returns the decompressed data if the input begins like gzip, and everything else
+// unchanged.
 func unpacked(in io.Reader) (io.Reader, error) {
 	reader := bufio.NewReader(in)
 	if begins, err := reader.Peek(2); err != nil || begins[0] != 0x1f || begins[1] != 0x8b {

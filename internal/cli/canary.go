@@ -146,7 +146,8 @@ func (q canaryRequest) check() (share float64, err error) {
 	return percent / 100, nil
 }
 
-// canary writes what compute makes of the plan, whatever else is written meanwhile, and says so.
+// canary writes what compute makes of the plan, retrying if others write meanwhile, and prints the
+// result.
 func (c *connection) canary(
 	ctx context.Context, cmd *cobra.Command, check func(shard.Plan) error, dryRun bool, wait time.Duration, compute func(*status.Reading) (Edit, error),
 ) error {
@@ -203,13 +204,13 @@ func startCanary(r *status.Reading, q canaryRequest, share float64, since string
 		if ring.Scope != shard.ScopeNamespaced {
 			continue
 		}
-		// Where shards are cut, the parts stay with the holder, and so do the others.
+		// If shards are cut, the parts stay with the holder, and so do the others.
 		edited = e.homesKept(r, edited, ring.Name, holders)
 	}
 	return e.become(r, edited)
 }
 
-// versionToTry returns the version that a canary is for, and what to warn of.
+// versionToTry returns the version for a canary, and a warning if there is one.
 func versionToTry(r *status.Reading, asked string) (version, warning string, err error) {
 	var versions []string
 	for _, m := range r.Roster.Members() {
@@ -263,7 +264,8 @@ func partOfShare(r *status.Reading, share float64) (shard.Range, float64, error)
 	return shard.Range{}, 0, errors.New("--weight: must not be given, because the plan has no ring of namespaces")
 }
 
-// unknownNamespaces returns what to warn of: namespaces may be created later, or be a slip.
+// unknownNamespaces returns warnings for namespaces that do not exist: they may be created later,
+// or be a typing error.
 func (c *connection) unknownNamespaces(ctx context.Context, names []string) []string {
 	var unknown []string
 	for _, name := range names {
@@ -274,7 +276,7 @@ func (c *connection) unknownNamespaces(ctx context.Context, names []string) []st
 	return unknown
 }
 
-// runningCanary returns the canary, or why there is none to end.
+// runningCanary returns the canary, or an error if there is none to end.
 func runningCanary(r *status.Reading) (*status.CanaryView, error) {
 	v := r.Canary()
 	switch {
@@ -388,7 +390,7 @@ func tableCanary(w io.Writer, s CanaryStatus) {
 	printWarnings(w, s.Warnings)
 }
 
-// canaryLine says which version is tried on what, and how far.
+// canaryLine says which version is tried on what, and how far it is.
 func canaryLine(v *status.CanaryView, now time.Time) string {
 	by := ""
 	if v.By != "" {
@@ -398,7 +400,7 @@ func canaryLine(v *status.CanaryView, now time.Time) string {
 	return fmt.Sprintf("Canary %s, %s %s%s: %s", v, begun, orUnknown(ago(v.Since, now)), by, strings.TrimPrefix(v.Standing(), "aborted: "))
 }
 
-// tableVersions writes what each version has and does for people.
+// tableVersions writes for people what the members of each version have and do.
 func tableVersions(w io.Writer, versions []status.VersionView) {
 	var lines [][]string
 	for _, v := range versions {
@@ -436,7 +438,7 @@ func took(seconds *float64) string {
 	return d.Round(time.Microsecond).String()
 }
 
-// liveVersions returns those of the live members.
+// liveVersions returns the versions of the live members.
 func liveVersions(r *status.Reading) []string {
 	var names []string
 	for _, v := range status.Versions(r) {

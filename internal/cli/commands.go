@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Commands returns the commands, to be added to that of the build.
+// Commands returns the commands, to be added to the build's root command.
 func Commands(config Config) []*cobra.Command {
 	config = config.complete()
 	plan := &cobra.Command{
@@ -26,8 +26,8 @@ func Commands(config Config) []*cobra.Command {
 	return []*cobra.Command{config.statusCommand(), config.eventsCommand(), config.drainCommand(), config.undrainCommand(), config.stopCommand(), config.startCommand(), config.canaryCommand(), plan, config.topCommand(), config.dashboardCommand(), config.explainCommand(), config.auditCommand()}
 }
 
-// newCommand returns a command that is run with a connection, within the time that its flags give it. run may be nil if the
-// caller sets RunE.
+// newCommand returns a command that is run with a connection, within the time that its flags give
+// it. run may be nil if the caller sets RunE.
 func (c Config) newCommand(use, short, long string, args cobra.PositionalArgs, run func(context.Context, *cobra.Command, *connection, []string) error) (*cobra.Command, *Target) {
 	target := &Target{}
 	command := &cobra.Command{
@@ -276,7 +276,8 @@ which members are of a version that lacks it. It may be named without "-controll
 	return command
 }
 
-// explain returns who looks after a namespace, or an object where the text is TYPE/NAME.
+// explain returns who runs the controllers of a namespace, or of an object if the text is
+// TYPE/NAME.
 func (c Config) explain(r *status.Reading, conn *connection, text, namespace string) (Explanation, error) {
 	word, name, object := strings.Cut(text, "/")
 	if !object {

@@ -10,10 +10,11 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status"
 )
 
-// completeTimeout is how long somebody who has pressed the tab key is kept waiting for an API server.
+// completeTimeout is how long somebody who has pressed the tab key waits for an API server.
 const completeTimeout = 2 * time.Second
 
-// completeMembers completes a first argument with the names of live members. Whatever goes wrong, it completes nothing.
+// completeMembers completes a first argument with the names of live members; on any error, with
+// nothing.
 func (c Config) completeMembers(target *Target) cobra.CompletionFunc {
 	complete := c.completeFlag(target, func(r *status.Reading) []string {
 		var names []string
@@ -32,8 +33,8 @@ func (c Config) completeMembers(target *Target) cobra.CompletionFunc {
 	}
 }
 
-// completeFlag completes the value of a flag with names that the Leases tell of. Whatever goes wrong,
-// it completes nothing.
+// completeFlag completes the value of a flag with names from the Leases; on any error, with
+// nothing.
 func (c Config) completeFlag(target *Target, names func(*status.Reading) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		conn, err := c.open(*target)

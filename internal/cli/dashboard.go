@@ -26,9 +26,9 @@ import (
 
 const (
 	defaultAddress = "127.0.0.1:0"
-	// syncInterval is how often it is asked whether the Leases are there.
+	// syncInterval is how often to check whether the Leases have been listed.
 	syncInterval = 50 * time.Millisecond
-	// headerTimeout is how long a browser may take to say what it wants.
+	// headerTimeout is how long a browser may take to send its request's header.
 	headerTimeout = 10 * time.Second
 )
 
@@ -75,7 +75,8 @@ func checkAddress(address string, others bool) error {
 	}
 }
 
-// serveDashboard serves the page until ctx ends, and says where once there is something to see.
+// serveDashboard serves the page until ctx ends, and prints its address once there is something to
+// see.
 func (c *connection) serveDashboard(ctx context.Context, address string, others bool, say func(url string)) error {
 	_, observer, err := c.observer(ctx)
 	if err != nil || observer == nil {
@@ -118,7 +119,7 @@ func (c *connection) serveDashboard(ctx context.Context, address string, others 
 	return nil
 }
 
-// awaitSync returns true once the observer has listed the Leases, or false if ctx ends before.
+// awaitSync returns true once the observer has listed the Leases, or false if ctx ends first.
 func (c *connection) awaitSync(ctx context.Context, observer *election.Observer) bool {
 	ticker := c.clock.NewTicker(syncInterval)
 	defer ticker.Stop()
@@ -132,8 +133,8 @@ func (c *connection) awaitSync(ctx context.Context, observer *election.Observer)
 	return true
 }
 
-// loopbackOnly refuses requests for any other name than this machine's own: a page on the web whose name somebody has resolve to
-// 127.0.0.1 could read the answers in the visitor's browser.
+// loopbackOnly refuses requests for any name other than this machine's own: otherwise a page on the
+// web could let its name resolve to 127.0.0.1 and read the answers in the visitor's browser.
 func loopbackOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -148,7 +149,7 @@ func loopbackOnly(next http.Handler) http.Handler {
 	})
 }
 
-// watched is a page's source that is no member, and knows what the Leases say.
+// watched is a page's source outside of any member, which knows only the Leases.
 type watched struct {
 	fleet    string
 	observer *election.Observer
@@ -178,7 +179,7 @@ func (watched) Ready() error { return nil }
 // Assignment implements page.Source.
 func (s watched) Assignment() assignment.Assignment {
 	leases, now := s.Observed()
-	assigned, _ := status.Observed(s.fleet, leases, now).Assignment() // the zero one where there is none
+	assigned, _ := status.Observed(s.fleet, leases, now).Assignment() // the zero one if there is none
 	return assigned
 }
 

@@ -15,7 +15,7 @@ func addFile(command *cobra.Command, file *string) {
 	command.Flags().StringVarP(file, "filename", "f", "", "The edited plan, as 'flotilla plan show -o document' prints it; - for the standard input.")
 }
 
-// maxDocument is as much as fits on a Lease, and much more.
+// maxDocument is far more than fits on a Lease.
 const maxDocument = 4 << 20
 
 // readDocument reads a plan from the file that a flag names.

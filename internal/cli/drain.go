@@ -96,15 +96,16 @@ func oneMember(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// draining is what a drain does.
+// draining is the effect of a drain.
 type draining struct {
 	member string
 	// state is the member's, as in MemberView; held is how many shards it holds.
 	state string
 	held  int
-	// already is since when it is drained, if it was before.
+	// already is the time since which it is drained, if it was drained before.
 	already string
-	// others has for each ring that the member serves those that will have its shards; keeps are the rings without any.
+	// others has, for each ring that the member serves, the members that will get its shards; keeps
+	// are the rings without any.
 	others map[string][]string
 	keeps  []string
 }
@@ -132,7 +133,7 @@ func (d draining) tell(cmd *cobra.Command, dryRun bool) {
 	fmt.Fprintf(out, "It holds %s\n", status.Plural(d.held, "shard"))
 }
 
-// drainOf works out what draining the member does. The error says why it is not to be done.
+// drainOf computes the effect of draining the member. The error says why it must not be drained.
 func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 	lease, err := memberLease(r, name)
 	if err != nil {
@@ -171,7 +172,7 @@ func drainOf(r *status.Reading, name string, force bool) (draining, error) {
 	return d, nil
 }
 
-// memberLease returns the Lease of a member. The error names those that there are.
+// memberLease returns the Lease of a member. The error names the existing members.
 func memberLease(r *status.Reading, name string) (*coordinationv1.Lease, error) {
 	if name != "" && isMember(r, name) {
 		return r.Lease(election.MemberLease(r.Fleet, name)).Lease, nil
@@ -192,7 +193,7 @@ func isMember(r *status.Reading, name string) bool {
 	return slices.ContainsFunc(status.Members(r), func(m status.MemberView) bool { return m.Name == name })
 }
 
-// heldBy returns how many shards a member holds, of whatever plan.
+// heldBy returns how many shards a member holds, of any plan.
 func heldBy(r *status.Reading, name string) int {
 	for _, m := range status.Members(r) {
 		if m.Name == name {
@@ -207,9 +208,9 @@ func (c *connection) setDrain(ctx context.Context, name, value string, decide fu
 	return c.annotate(ctx, election.MemberLease(c.target.Fleet, name), leaseapi.DrainAnnotation, value, decide)
 }
 
-// annotate writes an annotation on a Lease; an empty value removes it. decide is asked with every reading that a write is
-// computed from, and says whether there is anything to write: the Lease must be there then. Holders renew every other second,
-// so conflicts are ordinary.
+// annotate writes an annotation on a Lease; an empty value removes it. It calls decide with every
+// reading that it computes a write from; decide reports whether there is anything to write, and
+// then the Lease must exist. Holders renew every other second, so conflicts are ordinary.
 func (c *connection) annotate(ctx context.Context, name, key, value string, decide func(*status.Reading) (bool, error)) error {
 	var last error
 	for range maxTries {
@@ -268,7 +269,8 @@ func empty(member string) waiting {
 	}
 }
 
-// emptied returns nil if the member holds no shards, and else how many; it wraps errNever if waiting is of no use.
+// emptied returns nil if the member holds no shards, and otherwise how many; it wraps errNever if
+// waiting cannot help.
 func emptied(r *status.Reading, name string) error {
 	lease, err := memberLease(r, name)
 	if err != nil {

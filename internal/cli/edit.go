@@ -15,17 +15,17 @@ import (
 
 // Edit is a change of plan that has passed every check.
 type Edit struct {
-	// From is the plan in force, zero if there is none; Next is to replace it.
+	// From is the plan in force, zero if there is none; Next should replace it.
 	From, Next shard.Plan
-	// Changes is what Next does, without the homes of Kept shards.
+	// Changes is what Next changes, without the homes of Kept shards.
 	Changes []shard.Change
 	// Replaces says why the plan on the Lease could not be used, if so.
 	Replaces string
-	// Kept are the shards that were given their holders as homes, so that they stay where they are.
+	// Kept are the shards that get their holders as homes, so that they stay where they are.
 	Kept     []shard.ID
 	Warnings []string
 	// vouches is set if the Lease does not keep the last good plan: members that start may wait for
-	// an operator's word.
+	// an operator's confirmation.
 	vouches bool
 }
 
@@ -34,14 +34,14 @@ func (e Edit) Same() bool {
 	return e.Replaces == "" && !e.vouches && e.From.Digest() == e.Next.Digest()
 }
 
-// ErrChanged says that an edited plan was not read from the one in force.
+// ErrChanged says that an edited plan was not based on the one in force.
 var ErrChanged = errors.New("somebody has changed the plan since: read it again with 'flotilla plan show -o document'")
 
-// errCanary says who changes the canary of a plan.
+// errCanary says which command changes the canary of a plan.
 var errCanary = errors.New("'flotilla canary' begins and ends one")
 
-// ParseDocument reads an edited plan. What Validate would say of it is left to [Prepare], which
-// first fixes names, order and isolated namespaces.
+// ParseDocument reads an edited plan. It leaves Validate's checks to [Prepare], which first fixes
+// names, order and isolated namespaces.
 func ParseDocument(text []byte) (shard.Plan, error) {
 	plan, err := shard.ParsePlan(text)
 	if err != nil && plan.Generation == 0 && len(plan.Rings) == 0 {
@@ -50,8 +50,8 @@ func ParseDocument(text []byte) (shard.Plan, error) {
 	return plan, nil
 }
 
-// Prepare makes the edited plan the successor of the one in force, and returns why it cannot be. check is what the build says
-// of a plan.
+// Prepare makes the edited plan the successor of the one in force. The error says why it cannot be.
+// check returns the build's objections to a plan.
 func Prepare(r *status.Reading, edited shard.Plan, check func(shard.Plan) error) (Edit, error) {
 	e := Edit{From: r.Plan}
 	var err error
@@ -97,7 +97,7 @@ func (e Edit) checked(r *status.Reading, check func(shard.Plan) error) (Edit, er
 	return e, nil
 }
 
-// keepHomes gives the shards that stay their holders as homes where namespaced rings are cut again:
+// keepHomes makes holders the homes of shards that stay where namespaced rings are cut again:
 // without homes, the consistent hashing would move some of them.
 func (e *Edit) keepHomes(r *status.Reading) {
 	holders := r.Holders()
@@ -110,8 +110,8 @@ func (e *Edit) keepHomes(r *status.Reading) {
 	}
 }
 
-// homesKept returns the plan with the holders of those shards of a ring as their homes that were in
-// From, have none yet, and are held by a member that serves the ring.
+// homesKept returns the plan with holders as homes for those shards of a ring that were in From,
+// have no home yet, and are held by a member that serves the ring.
 func (e *Edit) homesKept(r *status.Reading, plan shard.Plan, ring string, holders map[shard.ID]string) shard.Plan {
 	known := leaseapi.ServersOf(r.Known, ring)
 	return assignment.KeepHomes(plan, ring, func(id shard.ID) string {
@@ -132,9 +132,9 @@ func (e Edit) become(r *status.Reading, edited shard.Plan) (Edit, error) {
 	return e, err
 }
 
-// replacement returns the edited plan with a generation that is greater than any that the Leases
-// tell of. Its shards are named as in the last good plan; where the Lease does not keep that, they
-// keep their names, if they have any: which there were, nobody can tell.
+// replacement returns the edited plan with a generation greater than any in the Leases. Its shards
+// are named as in the last good plan. If the Lease does not keep that, they keep their names, if
+// they have any: nobody knows which names were in use.
 func replacement(r *status.Reading, edited shard.Plan) (shard.Plan, error) {
 	latest, witness := int64(0), ""
 	for _, o := range r.Leases() {

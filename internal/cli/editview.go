@@ -10,12 +10,12 @@ import (
 
 // EditView is what 'flotilla plan diff' prints.
 type EditView struct {
-	// From is the generation in force, 0 if there is none, and To the one that would follow; they are the same where nothing
-	// would change.
+	// From is the generation in force, 0 if there is none, and To the one that would follow; they
+	// are the same if nothing would change.
 	From    int64        `json:"from"`
 	To      int64        `json:"to"`
 	Changes []ChangeView `json:"changes"`
-	// Kept are unchanged shards that are given their present holders as homes.
+	// Kept are unchanged shards that get their present holders as homes.
 	Kept     []string `json:"kept,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }

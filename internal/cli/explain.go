@@ -11,27 +11,29 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Says who decided about a shard's owner.
+// Names for what decided a shard's owner.
 const (
 	byPin       = "pin"
 	byHome      = "home"
 	byComputing = "computed here"
 )
 
-// Explanation is what 'flotilla explain' prints: who looks after a namespace, or an object.
+// Explanation is what 'flotilla explain' prints: who runs the controllers of a namespace, or of an
+// object.
 type Explanation struct {
-	// Object is set if somebody has asked for an object.
+	// Object is set if the command was called with an object.
 	Object *ObjectExplained `json:"object,omitempty"`
-	// Namespace is empty of an object that has none.
+	// Namespace is empty for an object without one.
 	Namespace string `json:"namespace,omitempty"`
 	// Hash is where the namespace lies in the keyspace: 0x and 16 digits.
 	Hash       string          `json:"hash,omitempty"`
 	Generation int64           `json:"generation"`
 	Rings      []RingExplained `json:"rings,omitempty"`
-	// Groups are those that decide over the object.
+	// Groups are the groups that decide over the object.
 	Groups []GroupExplained `json:"groups,omitempty"`
-	// Elsewhere are controllers of ranges that decide over an object of no namespace, each for the objects of its range.
-	// Missing are controllers that decide over the object, and are not in the plan.
+	// Elsewhere are controllers of ranges that decide over a cluster-scoped object, each for the
+	// objects of its range. Missing are controllers that decide over the object but are not in the
+	// plan.
 	Elsewhere []string `json:"elsewhere,omitempty"`
 	Missing   []string `json:"missing,omitempty"`
 	Warnings  []string `json:"warnings,omitempty"`
@@ -39,17 +41,17 @@ type Explanation struct {
 	now time.Time
 }
 
-// RingExplained is who looks after the namespace in one namespaced ring.
+// RingExplained says who runs the controllers of the namespace in one namespaced ring.
 type RingExplained struct {
 	Ring        string   `json:"ring"`
 	Controllers []string `json:"controllers"`
-	// Deciding are those of the controllers that decide over objects of the type that somebody has asked for.
+	// Deciding are those of the controllers that decide over objects of the type asked for.
 	Deciding []string `json:"deciding,omitempty"`
 	Shard    string   `json:"shard"`
 	Range    string   `json:"range"`
 	Isolated bool     `json:"isolated,omitempty"`
-	// Owner is the member that is wanted, and OwnerBy says by whom: pin, home, or "computed here" where the plan leaves
-	// it to the consistent hashing.
+	// Owner is the member that should own the shard. OwnerBy says what decides that: pin, home, or
+	// "computed here" if the plan leaves it to the consistent hashing.
 	Owner   string       `json:"owner,omitempty"`
 	OwnerBy string       `json:"ownerBy"`
 	State   status.State `json:"state"`
@@ -58,7 +60,7 @@ type RingExplained struct {
 	Older []status.OlderView `json:"older,omitempty"`
 }
 
-// Explain returns who looks after a namespace. It need not exist.
+// Explain returns who runs the controllers of a namespace, which need not exist.
 func Explain(r *status.Reading, namespace string) (Explanation, error) {
 	if r.Fault != nil {
 		return Explanation{}, r.Problem()

@@ -18,13 +18,14 @@ import (
 type ControllerExplained struct {
 	Controller string `json:"controller"`
 	Generation int64  `json:"generation"`
-	// Ring is that of the plan which has the controller, and Scope its scope; empty if the plan does not have it.
+	// Ring is the plan's ring with the controller, and Scope its scope; empty if the plan does not
+	// have the controller.
 	Ring  string      `json:"ring,omitempty"`
 	Scope shard.Scope `json:"scope,omitempty"`
-	// Shards are those that run it: all of a ring of ranges, or one group.
+	// Shards are the shards that run it: all of a ring of ranges, or one group.
 	Shards []ControllerShard `json:"shards"`
-	// Lacking are the live members whose version cannot run it where the plan has it, Unknown those that do not say what
-	// their version has.
+	// Lacking are the live members whose version cannot run it where the plan has it, Unknown those
+	// that do not say which controllers their version has.
 	Lacking []string `json:"lacking,omitempty"`
 	Unknown []string `json:"unknown,omitempty"`
 	// Knowing are the live members that have it although the plan does not.
@@ -34,14 +35,14 @@ type ControllerExplained struct {
 	now time.Time
 }
 
-// ControllerShard is a shard that the controller is of.
+// ControllerShard is a shard that has the controller.
 type ControllerShard struct {
 	status.ShardView
 	// Lacks is set if the holder says that it runs the shard without the controller.
 	Lacks bool `json:"lacks,omitempty"`
 }
 
-// ExplainController returns who runs a controller. Its name may be without "-controller" at the end.
+// ExplainController returns who runs a controller. Its name may lack "-controller" at the end.
 func ExplainController(r *status.Reading, name string) (ControllerExplained, error) {
 	if r.Fault != nil {
 		return ControllerExplained{}, r.Problem()
@@ -87,7 +88,7 @@ func (e *ControllerExplained) ofMembers(members []election.Member, name string) 
 	}
 }
 
-// similar says which of the names somebody may have meant.
+// similar lists the names that the caller may have meant.
 func similar(names []string, name string) string {
 	word, _, _ := strings.Cut(name, "-")
 	like := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return word == "" || !strings.Contains(n, word) })

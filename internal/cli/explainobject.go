@@ -18,7 +18,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// ObjectExplained is an object that somebody has asked for. It need not exist.
+// ObjectExplained is the object asked for. It need not exist.
 type ObjectExplained struct {
 	// Resource is "<plural>.<group>", or the plural alone for the core group.
 	Resource   string `json:"resource"`
@@ -29,7 +29,7 @@ type ObjectExplained struct {
 // GroupExplained is a group that decides over the object.
 type GroupExplained struct {
 	Ring string `json:"ring"`
-	// Deciding are those of its controllers that decide over objects of this type.
+	// Deciding are the group's controllers that decide over objects of this type.
 	Deciding []string `json:"deciding"`
 	status.ShardView
 }
@@ -42,8 +42,8 @@ type resourceType struct {
 
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
-// resourceTypeOf returns the type that a word means to kubectl: plural, singular, kind or short name, with or without
-// version and group. It asks the API server for all that it serves.
+// resourceTypeOf returns the type that a word means to kubectl: plural, singular, kind or short
+// name, with or without version and group. It asks the API server for everything that it serves.
 func resourceTypeOf(client discovery.DiscoveryInterface, word string) (resourceType, error) {
 	cached := memory.NewMemCacheClient(client)
 	served, err := restmapper.GetAPIGroupResources(cached)
@@ -73,7 +73,7 @@ func resourceTypeOf(client discovery.DiscoveryInterface, word string) (resourceT
 	return resourceType{}, fmt.Errorf("TYPE %q: must be a type that the API server serves, see 'kubectl api-resources': %w", word, err)
 }
 
-// checkObject returns why a text is no TYPE/NAME.
+// checkObject returns why a text is not TYPE/NAME.
 func checkObject(text string) error {
 	word, name, _ := strings.Cut(text, "/")
 	if word == "" || name == "" {
@@ -85,8 +85,9 @@ func checkObject(text string) error {
 	return nil
 }
 
-// ExplainObject returns who looks after an object of this type, by the plan and what the Leases say. namespace is the object's,
-// and does not matter where it has none. deciding returns the controllers that decide over its type.
+// ExplainObject returns who runs the controllers of an object of this type, by the plan and the
+// Leases. namespace is the object's, and ignored for a cluster-scoped type. deciding returns the
+// controllers that decide over its type.
 func ExplainObject(r *status.Reading, of resourceType, namespace, name string, deciding func(schema.GroupResource, bool, shard.Plan) []string) (Explanation, error) {
 	if r.Fault != nil {
 		return Explanation{}, r.Problem()
@@ -122,7 +123,7 @@ func ExplainObject(r *status.Reading, of resourceType, namespace, name string, d
 			e.Groups = append(e.Groups, GroupExplained{Ring: s.Ring, Deciding: here, ShardView: status.ViewShard(r, s, older)})
 		}
 	}
-	// A controller of ranges does not decide over what is in no namespace.
+	// Controllers of ranges do not decide over cluster-scoped objects.
 	for _, ring := range r.Plan.Rings {
 		if namespace == "" {
 			e.Elsewhere, missing = appendSplit(e.Elsewhere, missing, ring.Controllers)

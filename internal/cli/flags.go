@@ -33,23 +33,25 @@ const (
 	maxWait        = 24 * time.Hour
 )
 
-// Config is what the commands are given by the build that they are part of.
+// Config is what the build gives the commands.
 type Config struct {
-	// Check returns why this build could not work by a plan that is valid in itself. Required.
+	// Check returns why this build could not work by a valid plan. Required.
 	Check func(shard.Plan) error
-	// Identities names the controllers behind each identity that controllers of this build have, for 'flotilla audit'. Default:
-	// none are known, and it does not judge which controller wrote.
+	// Identities names the controllers that use each identity of this build's controllers, for
+	// 'flotilla audit'. Default: none are known, and it does not judge which controller wrote.
 	Identities map[string][]string
-	// Deciding returns the controllers that decide over objects of a resource, by the names that they have in the plan, for
-	// 'flotilla explain'. Default: none are known, and it says who looks after the object's namespace alone.
+	// Deciding returns the controllers that decide over objects of a resource, by their names in
+	// the plan, for 'flotilla explain'. Default: none are known, and it explains only the object's
+	// namespace.
 	Deciding func(resource schema.GroupResource, namespaced bool, plan shard.Plan) []string
 	// Limits are the planner's. Default: shard.DefaultLimits().
 	Limits shard.Limits
-	// Connect returns the Leases of a cluster for the flags that were given. Default: by kubeconfig.
+	// Connect returns a client of the cluster that the flags mean. Default: by kubeconfig.
 	Connect func(Target) (kubernetes.Interface, error)
-	// Clock is for what is printed as an age, and for waiting. Default: the real one.
+	// Clock is for ages and for waiting. Default: the real one.
 	Clock clock.WithTicker
-	// Interrupt returns a context that ends when somebody has had enough of what --watch shows. Default: by SIGINT or SIGTERM.
+	// Interrupt returns a context that ends when the user stops --watch. Default: by SIGINT or
+	// SIGTERM.
 	Interrupt func(context.Context) (context.Context, context.CancelFunc)
 }
 
@@ -73,18 +75,19 @@ func (c Config) complete() Config {
 
 // Target says which fleet of which cluster is meant.
 type Target struct {
-	// Kubeconfig is a file; empty for what KUBECONFIG names, ~/.kube/config, or the pod's own credentials. Context is one
-	// in it; empty for the current one.
+	// Kubeconfig is a file; empty for KUBECONFIG, ~/.kube/config, or the pod's own credentials.
+	// Context is one in it; empty for the current one.
 	Kubeconfig, Context string
-	// Overrides are kubectl's other flags, that go before what the kubeconfig says. Its fields for context, namespace and
-	// timeout are not used.
+	// Overrides are kubectl's other flags, which override the kubeconfig. Its fields for context,
+	// namespace and timeout are not used.
 	Overrides clientcmd.ConfigOverrides
 	// Fleet is the fleet's name, Namespace that of its Leases.
 	Fleet, Namespace string
 	// Timeout is for each command without its waiting; over 0 to one hour.
 	Timeout time.Duration
 
-	// namespace is --namespace, which is that of an object if objects is set, and else another name for Namespace.
+	// namespace is --namespace: the namespace of an object if objects is set, and otherwise another
+	// name for Namespace.
 	namespace string
 	objects   bool
 	given     func(flag string) bool // reports whether a flag was given; nil for none
@@ -98,7 +101,7 @@ func (t *Target) addFlags(command *cobra.Command) {
 	fs.StringVar(&t.Namespace, "leader-elect-resource-namespace", metav1.NamespaceSystem, "The namespace of the fleet's Leases, as its members have it.")
 	fs.StringVarP(&t.namespace, "namespace", "n", "", "The same as --leader-elect-resource-namespace.")
 	fs.DurationVar(&t.Timeout, "request-timeout", defaultTimeout, "How long the API server may take, for all requests of the command but those of --wait.")
-	// kubectl's, in its words, but for those above.
+	// kubectl's, in its words, except those above.
 	flags := clientcmd.RecommendedConfigOverrideFlags("")
 	flags.CurrentContext, flags.Timeout, flags.ContextOverrideFlags.Namespace = clientcmd.FlagInfo{}, clientcmd.FlagInfo{}, clientcmd.FlagInfo{}
 	flags.ClusterOverrideFlags.APIServer.ShortName = "s"
@@ -106,13 +109,13 @@ func (t *Target) addFlags(command *cobra.Command) {
 	t.given = fs.Changed
 }
 
-// ofObjects has --namespace be the namespace of the objects that a command is about, and not that of the Leases.
+// ofObjects makes --namespace the namespace of a command's objects, instead of the Leases'.
 func (t *Target) ofObjects(command *cobra.Command) {
 	t.objects = true
 	command.Flags().Lookup("namespace").Usage = `The namespace of the object. Default: that of the kubeconfig's context, else "default".`
 }
 
-// within runs f within the time that requests may take.
+// within runs f within the time for requests.
 func (t *Target) within(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, t.Timeout)
 	defer cancel()
@@ -148,7 +151,7 @@ const aLabel = "a DNS label: up to 63 lower-case letters, digits and hyphens, no
 
 func isLabel(text string) bool { return len(validation.IsDNS1123Label(text)) == 0 }
 
-// loader reads the kubeconfig, once it is asked.
+// loader reads the kubeconfig when it is first used.
 func (t *Target) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = t.Kubeconfig
@@ -157,7 +160,8 @@ func (t *Target) loader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides)
 }
 
-// objectNamespace returns the namespace of an object: the one that was given, or that of the kubeconfig's context.
+// objectNamespace returns the namespace of an object: the one that was given, or that of the
+// kubeconfig's context.
 func (t *Target) objectNamespace() (string, error) {
 	given := t.namespace
 	if given == "" {
@@ -193,8 +197,8 @@ func connect(t Target) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// impersonate has requests be made as somebody else, if flags say so. client-go leaves that out where the credentials are a pod's
-// own: the command would act with all of the pod's rights.
+// impersonate makes requests as another user, if flags say so. client-go leaves that out if the
+// credentials are a pod's own: the command would act with all of the pod's rights.
 func (t *Target) impersonate(config *rest.Config) {
 	if as := t.Overrides.AuthInfo; as.Impersonate != "" || as.ImpersonateUID != "" || len(as.ImpersonateGroups) > 0 {
 		config.Impersonate.UserName, config.Impersonate.UID, config.Impersonate.Groups = as.Impersonate, as.ImpersonateUID, as.ImpersonateGroups
@@ -215,7 +219,7 @@ func (f *form) addListFlag(command *cobra.Command, more ...string) {
 func (f *form) addFlag(command *cobra.Command, more ...string) {
 	f.allowed = append([]string{formTable, formJSON, formYAML}, more...)
 	command.Flags().StringVarP(&f.value, "output", "o", formTable, "The form of the output: "+strings.Join(f.allowed, ", ")+".")
-	_ = command.RegisterFlagCompletionFunc("output", completeOutput(f)) // fails for a flag that there is not
+	_ = command.RegisterFlagCompletionFunc("output", completeOutput(f)) // only for an unknown flag
 }
 
 func (f *form) validate() error {
@@ -229,7 +233,7 @@ func (f *form) validate() error {
 	return nil
 }
 
-// open returns the connection that the flags ask for. Nothing is connected before it is read from.
+// open returns the connection that the flags ask for. It connects when it first reads.
 func (c Config) open(t Target) (*connection, error) {
 	if err := t.validate(); err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ const (
 	formDocument = "document"
 	formWide     = "wide"
 	formName     = "name"
-	// formJSONPath stands before the template; formPath is how it is shown.
+	// formJSONPath precedes the template; formPath is how it is shown.
 	formJSONPath = "jsonpath="
 	formPath     = formJSONPath + "TEMPLATE"
 )
@@ -32,7 +32,7 @@ const (
 // maxCell is how many characters of a text a table shows.
 const maxCell = 80
 
-// print writes a view in the form that was asked for; table writes it for people.
+// print writes a view in the requested form; table writes it for people.
 func print[V any](w io.Writer, form string, view V, table func(io.Writer, V)) error {
 	if template, is := strings.CutPrefix(form, formJSONPath); is {
 		return printPath(w, template, view)
@@ -77,7 +77,7 @@ func parsePath(template string) (*jsonpath.JSONPath, error) {
 	return path, nil
 }
 
-// printPath writes what a JSONPath template takes of a view. The names are those of -o json.
+// printPath writes the result of a JSONPath template for a view, with the names of -o json.
 func printPath(w io.Writer, template string, view any) error {
 	path, err := parsePath(template)
 	if err != nil {
@@ -100,7 +100,7 @@ func printPath(w io.Writer, template string, view any) error {
 // rows writes lines of cells, aligned. Each cell is plain afterwards.
 func rows(w io.Writer, head []string, lines [][]string) { rowsOf(w, maxCell, head, lines) }
 
-// rowsOf is rows with cells of at most so many characters.
+// rowsOf is rows with cells of at most that many characters.
 func rowsOf(w io.Writer, most int, head []string, lines [][]string) {
 	aligned := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, line := range slices.Concat([][]string{head}, lines) {
@@ -110,7 +110,7 @@ func rowsOf(w io.Writer, most int, head []string, lines [][]string) {
 		}
 		fmt.Fprintln(aligned, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
-	_ = aligned.Flush() // the error is the writer's, which nobody could be told of
+	_ = aligned.Flush() // the error is the writer's; nobody could receive it
 }
 
 // cell returns a text that is safe to print within a line: quoted if it is not plain, cut to most characters, and never empty.

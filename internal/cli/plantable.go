@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status"
 )
 
-// tablePlan returns a function that writes a View for people, with all that the plan says; wide also with who holds what to the
-// process.
+// tablePlan returns a function that writes a View for people, with everything in the plan; wide
+// adds holders down to the process.
 func tablePlan(wide bool) func(io.Writer, status.View) {
 	return func(w io.Writer, v status.View) { writePlan(w, v, wide) }
 }
@@ -84,7 +84,7 @@ func tableRing(w io.Writer, v status.View, ring status.RingView, wide bool) {
 	rows(w, head, lines)
 }
 
-// owner returns whom the plan wants.
+// owner returns the owner by the plan.
 func owner(s status.ShardView) string {
 	switch {
 	case s.Pin != "":

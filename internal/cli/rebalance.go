@@ -26,7 +26,8 @@ type RingRebalancing struct {
 	// Skipped says why the ring was left alone, if it was.
 	Skipped string     `json:"skipped,omitempty"`
 	Steps   []StepView `json:"steps,omitempty"`
-	// Moved is the weight that changes its member, Cut that of shards that are new, Total that of the ring, in objects.
+	// Moved is the weight that changes its member, Cut that of new shards, Total that of the ring,
+	// in objects.
 	Moved  int64       `json:"moved"`
 	Cut    int64       `json:"cut"`
 	Total  int64       `json:"total"`
@@ -34,7 +35,7 @@ type RingRebalancing struct {
 	After  BalanceView `json:"after"`
 }
 
-// StepView is what becomes of one shard.
+// StepView is what happens to one shard.
 type StepView struct {
 	Kind   shard.StepKind `json:"kind"`
 	Shard  string         `json:"shard"`
@@ -44,9 +45,9 @@ type StepView struct {
 	Weight int64          `json:"weight"`
 }
 
-// BalanceView is how the weight of a ring lies on its members, in objects.
+// BalanceView is the balance of a ring's weight over its members, in objects.
 type BalanceView struct {
-	// MaxToMean is the weight of the heaviest member to the mean, Bound the least that it can be.
+	// MaxToMean is the ratio of the heaviest member's weight to the mean, Bound its lower bound.
 	MaxToMean float64          `json:"maxToMean"`
 	Bound     float64          `json:"bound"`
 	Members   map[string]int64 `json:"members"`
@@ -58,11 +59,12 @@ func viewBalance(b shard.Balance) BalanceView {
 
 func rounded(x float64) float64 { return math.Round(x*1000) / 1000 }
 
-// errNotCounted says that the planner has nothing to go by.
+// errNotCounted says that the planner has no weights.
 var errNotCounted = errors.New("the weights of the namespaces are not known yet: holders publish it within seconds of taking a shard, and once a minute")
 
-// Rebalance returns what the planner would do now, once for each namespaced ring. The plan may be written as it is; where
-// Edit.Same, nothing is worth doing. The error says that there is nothing to go by.
+// Rebalance returns what the planner would do now, for each namespaced ring. The plan may be
+// written as it is; if Edit.Same is true, nothing is worth doing. The error says that there are no
+// weights.
 func Rebalance(r *status.Reading, limits shard.Limits, check func(shard.Plan) error) (Rebalancing, error) {
 	if r.Fault != nil {
 		return Rebalancing{}, r.Problem()
@@ -107,7 +109,7 @@ func checkAtRest(r *status.Reading) error {
 	return nil
 }
 
-// propose adds what is to be done with one ring. Each proposal is of the same generation: one plan comes of all of them.
+// propose adds the steps for one ring. All proposals have the same generation: they make one plan.
 func (e *Edit) propose(r *status.Reading, ring shard.Ring, limits shard.Limits, v *RingRebalancing) error {
 	if len(v.Members) == 0 {
 		return errors.New("no member serves it")
@@ -174,7 +176,7 @@ func inRing(id string) string {
 	return name
 }
 
-// few returns the names of some neighbours: the first and the last if they are many.
+// few returns the names of some neighbours: only the first and the last if there are many.
 func few(ids []string) string {
 	if n := len(ids); n > 3 {
 		return fmt.Sprintf("%s ... %s (%d)", inRing(ids[0]), inRing(ids[n-1]), n)

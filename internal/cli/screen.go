@@ -19,7 +19,8 @@ type screen struct {
 	colour, links bool
 }
 
-// screenOf returns what is known of the writer. NO_COLOR and TERM=dumb turn colours and links off.
+// screenOf returns what is known about the writer. NO_COLOR and TERM=dumb turn colours and links
+// off.
 func screenOf(w io.Writer) screen {
 	width, height, err := term.TerminalSize(w)
 	if err != nil || width <= 0 {
@@ -32,10 +33,9 @@ func screenOf(w io.Writer) screen {
 	}
 }
 
-// supportsLinks reports whether the terminal that the environment tells of shows links (OSC 8). No
-// terminal can be asked, and some print the address as garbage, so only those get them that are
-// known to support them, unless FORCE_HYPERLINK says otherwise: 0 turns links off, anything else
-// on.
+// supportsLinks reports whether the terminal in the environment shows links (OSC 8). A terminal
+// cannot be asked, and some print the address as garbage, so only terminals known to support links
+// get them, unless FORCE_HYPERLINK says otherwise: 0 turns links off, anything else on.
 func supportsLinks(env func(string) string) bool {
 	name := env("TERM")
 	if env("NO_COLOR") != "" || name == "dumb" {
@@ -63,15 +63,15 @@ func supportsLinks(env func(string) string) bool {
 		slices.Contains(programs, env("TERM_PROGRAM")) || slices.Contains(names, name)
 }
 
-// seeAlso begins a line that names an address and nothing else.
+// seeAlso begins a line with only an address.
 const seeAlso = "  see "
 
-// link is a text that leads to an address where it is clicked.
+// link is a text that opens an address when it is clicked.
 func link(address, text string) string {
 	return "\x1b]8;;" + address + "\x1b\\" + text + "\x1b]8;;\x1b\\"
 }
 
-// isTerminal reports whether somebody watches.
+// isTerminal reports whether the output goes to a terminal.
 func (s screen) isTerminal() bool { return s.width > 0 }
 
 const (
@@ -82,7 +82,8 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// paints are what is coloured: the severity that a line begins with, and states, which stand alone in a cell or begin the last.
+// paints are what is coloured: the severity that a line begins with, and states, which stand alone
+// in a cell or begin the last one.
 var paints = []struct {
 	what *regexp.Regexp
 	with string
@@ -94,8 +95,8 @@ var paints = []struct {
 	{regexp.MustCompile(`(?m)(  )(locked-out|older|waiting|starting|joining|leaving|drained|active \(drained\))(?:  |,|$)`), yellow},
 }
 
-// fit returns a text as it is to be shown: lines cut to the width, coloured, and with links. The
-// text has no escape sequences, but for the links of wrap.
+// fit returns a text as it is shown: lines cut to the width, coloured, and with links. The text has
+// no escape sequences, except the links of wrap.
 func (s screen) fit(text string) string {
 	if s.width > 0 {
 		lines := strings.Split(text, "\n")
@@ -141,8 +142,8 @@ func isFinding(line string) bool {
 	return strings.HasPrefix(line, "Error: ") || strings.HasPrefix(line, "Warning: ") || strings.HasPrefix(line, "Note: ")
 }
 
-// wrap breaks findings and addresses into lines of the width. A link needs no more than one: where
-// it leads is not shown.
+// wrap breaks findings and addresses into lines of the width. A link needs only one: its address is
+// not shown.
 func (s screen) wrap(text string) string {
 	const indent = "  "
 	if s.width <= 2*len(seeAlso) {

@@ -14,20 +14,20 @@ import (
 const (
 	// maxMembers is how many members may be simulated: the placement takes time with the square of them.
 	maxMembers = 256
-	// maxRounds ends a simulation that does not by itself, which would be a bug of the planner.
+	// maxRounds ends a simulation that does not end by itself, which would be a bug of the planner.
 	maxRounds = 1000
 )
 
-// Simulation is what would become of the namespaced rings with another number of members.
+// Simulation is the result for the namespaced rings with another number of members.
 type Simulation struct {
 	Members []string         `json:"members"`
 	Rings   []RingSimulation `json:"rings"`
 }
 
-// RingSimulation is what would become of one ring.
+// RingSimulation is the result for one ring.
 type RingSimulation struct {
 	Ring string `json:"ring"`
-	// Skipped says why there is nothing to say, if so.
+	// Skipped says why there is no result, if so.
 	Skipped string `json:"skipped,omitempty"`
 	// Rounds is how many plans it takes; ShardsBefore and ShardsAfter how many shards there are.
 	Rounds       int `json:"rounds"`
@@ -38,13 +38,14 @@ type RingSimulation struct {
 	Total  int64       `json:"total"`
 	Before BalanceView `json:"before"`
 	After  BalanceView `json:"after"`
-	// Shards is how many each member has in the end.
+	// Shards is how many shards each member has at the end.
 	Shards map[string]int `json:"shards"`
-	// Memory is the heap of each member, in bytes; nil if holders do not say what their shards take.
+	// Memory is the heap of each member, in bytes; nil if holders do not publish what their shards
+	// take.
 	Memory map[string]SimulatedMemory `json:"memory,omitempty"`
 }
 
-// SimulatedMemory is the heap of a member, in bytes; 0 is not known, or none.
+// SimulatedMemory is the heap of a member, in bytes; 0 is unknown, or none.
 type SimulatedMemory struct {
 	// Real is what it uses now, Before what it was estimated to use now, and After what it would.
 	Real   int64 `json:"real,omitempty"`
@@ -52,8 +53,8 @@ type SimulatedMemory struct {
 	After  int64 `json:"after,omitempty"`
 }
 
-// Simulate returns what the planner would do, step by step until nothing is worth doing, if there were that many members: of
-// those that there are the first ones, and then further ones named as a StatefulSet would.
+// Simulate returns what the planner would do, step by step until nothing is worth doing, with that
+// many members: the first of the existing ones, and then further ones named as by a StatefulSet.
 func Simulate(r *status.Reading, members int, limits shard.Limits) (Simulation, error) {
 	if r.Fault != nil {
 		return Simulation{}, r.Problem()
@@ -135,7 +136,8 @@ func simulateRing(r *status.Reading, ring shard.Ring, members []string, limits s
 	return v, nil
 }
 
-// remember adds the heap of each member. A range that is to come takes as much beside its objects as those that there are.
+// remember adds the heap of each member. A new range takes as much besides its objects as the
+// existing ones.
 func (v *RingSimulation) remember(r *status.Reading, weights leaseapi.Weights) {
 	v.Memory = map[string]SimulatedMemory{}
 	var beside int64
@@ -165,8 +167,8 @@ func (v *RingSimulation) remember(r *status.Reading, weights leaseapi.Weights) {
 	}
 }
 
-// ownerAt returns the member that has what lies at a hash. The planner never cuts in a cell, so that a cell's first hash
-// speaks for all of it.
+// ownerAt returns the member that owns a hash. The planner never cuts inside a cell, so a cell's
+// first hash represents all of it.
 func ownerAt(plan shard.Plan, ring string, placement shard.Placement, hash uint64) string {
 	r, _ := plan.Ring(ring)
 	i := slices.IndexFunc(r.Shards, func(s shard.Shard) bool { return s.Range.Contains(hash) })
@@ -177,7 +179,8 @@ func ownerAt(plan shard.Plan, ring string, placement shard.Placement, hash uint6
 	return owner
 }
 
-// futureMembers returns that many names: the first of those that there are, by their numbers, and then the next ones.
+// futureMembers returns that many names: the first of the existing ones, by their numbers, and then
+// the next ones.
 func futureMembers(fleetName string, known []string, n int) []string {
 	names := status.SortNaturally(known)
 	if len(names) >= n {

@@ -18,7 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// change makes one change the next generation of the plan, whatever else is written meanwhile. alter is given a copy.
+// change writes one change as the next generation of the plan, retrying if others write meanwhile.
+// It gives alter a copy.
 func (c *connection) change(ctx context.Context, check func(shard.Plan) error, dryRun bool, alter func(*status.Reading, *shard.Plan) error) (Edit, error) {
 	var e Edit
 	err := c.writeIf(ctx, func(r *status.Reading) (shard.Plan, bool, error) {
@@ -72,7 +73,7 @@ func (c Config) unisolateCommand() *cobra.Command {
 		oneNamespace, func(args []string) func(*status.Reading, *shard.Plan) error { return isolate(args[0], false) })
 }
 
-// isolate has each namespaced ring isolate a namespace, or not.
+// isolate makes each namespaced ring isolate a namespace, or stop isolating it.
 func isolate(namespace string, alone bool) func(*status.Reading, *shard.Plan) error {
 	return func(_ *status.Reading, plan *shard.Plan) error {
 		found := false
@@ -109,7 +110,7 @@ func (c Config) unpinCommand() *cobra.Command {
 		shardAnd(), func(args []string) func(*status.Reading, *shard.Plan) error { return pin(args[0], "") })
 }
 
-// shardAnd wants a shard, and so many more arguments.
+// shardAnd requires a shard and the given further arguments.
 func shardAnd(more ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if want := append([]string{"SHARD"}, more...); len(args) != len(want) {
@@ -152,7 +153,8 @@ func orNobody(names []string) string {
 	return status.Plain(strings.Join(names, ", "))
 }
 
-// shardNamed returns the shard of this name in the plan, to be changed. The error names some that there are.
+// shardNamed returns the shard of this name in the plan, to be changed. The error names some
+// existing ones.
 func shardNamed(plan *shard.Plan, id string) (*shard.Shard, error) {
 	var there []string
 	for i := range plan.Rings {
@@ -203,7 +205,7 @@ file, which the error names.`,
 	return command
 }
 
-// edit has somebody edit the plan, however long that takes, and applies it.
+// edit lets the user edit the plan, however long that takes, and applies it.
 func (c *connection) edit(cmd *cobra.Command, plan shard.Plan, check func(shard.Plan) error) (Edit, error) {
 	document, err := plan.Document()
 	if err != nil {
@@ -228,7 +230,8 @@ func (c *connection) edit(cmd *cobra.Command, plan shard.Plan, check func(shard.
 	return e, os.RemoveAll(dir)
 }
 
-// applyFile applies a document. What a request may take is counted from here, and not from when the editor was opened.
+// applyFile applies a document. The time for requests counts from here, not from the start of the
+// editor.
 func (c *connection) applyFile(cmd *cobra.Command, file string, check func(shard.Plan) error) (Edit, error) {
 	plan, err := readDocument("file", file, nil)
 	if err != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status"
 )
 
-// Statuses that 'flotilla status' ends with, beside 0, all is well, and 1, it failed.
+// Exit statuses of 'flotilla status', besides 0, all is well, and 1, it failed.
 const (
 	StatusErrors   = 2
 	StatusWarnings = 3
 )
 
-// statusAnnotation has the status that the process is to end with, on the root command.
+// statusAnnotation has the exit status of the process, on the root command.
 const statusAnnotation = "flotilla.dev/exit-status"
 
-// ExitStatus returns the status that a process whose command has succeeded is to end with: that of 'flotilla status' says how
-// the fleet is, that of 'flotilla audit' how it was.
+// ExitStatus returns the exit status of a process whose command has succeeded: for 'flotilla
+// status' it says how the fleet is, for 'flotilla audit' how it was.
 func ExitStatus(root *cobra.Command) int {
 	switch root.Annotations[statusAnnotation] {
 	case string(status.Error):
@@ -44,7 +44,7 @@ func setExitStatus(command *cobra.Command, worst status.Severity) {
 	root.Annotations[statusAnnotation] = string(worst)
 }
 
-// lookInterval is how often the Leases are read again while it is to be told whether something lasts.
+// lookInterval is how often to read the Leases again to find out whether something lasts.
 const lookInterval = time.Second
 
 func (c Config) statusCommand() *cobra.Command {
@@ -117,7 +117,7 @@ func memberNames(members []status.MemberView) []string {
 	return names
 }
 
-// printOn is print for what may be a terminal.
+// printOn is print for output that may go to a terminal.
 func printOn[V any](w io.Writer, form string, view V, table func(io.Writer, V)) error {
 	if form != formTable {
 		return print(w, form, view, table)
@@ -128,7 +128,7 @@ func printOn[V any](w io.Writer, form string, view V, table func(io.Writer, V)) 
 	return err
 }
 
-// linked returns what writes a table in full, with links where a terminal shows them.
+// linked returns a function that writes a table in full, with links if a terminal shows them.
 func linked[V any](table func(io.Writer, V)) func(io.Writer, V) {
 	return func(w io.Writer, v V) {
 		var b bytes.Buffer
@@ -137,7 +137,8 @@ func linked[V any](table func(io.Writer, V)) func(io.Writer, V) {
 	}
 }
 
-// settled reads the Leases, and, if again says so, until all that is suspicious has gone or has lasted.
+// settled reads the Leases; if again says so, it keeps reading until everything suspicious has gone
+// or has lasted.
 func (c *connection) settled(ctx context.Context, again bool) (*status.Reading, error) {
 	r, err := c.read(ctx)
 	if err != nil {
@@ -160,7 +161,7 @@ func (c *connection) settled(ctx context.Context, again bool) (*status.Reading, 
 	return r, nil
 }
 
-// watchStatus shows how the fleet is until ctx ends.
+// watchStatus shows the status of the fleet until ctx ends.
 func (c *connection) watchStatus(ctx context.Context, w io.Writer, form string, all bool) error {
 	on := screenOf(w)
 	switch {
@@ -178,7 +179,8 @@ func (c *connection) watchStatus(ctx context.Context, w io.Writer, form string, 
 	return err
 }
 
-// redraw writes a text over what is on the terminal. A text that is too long loses its middle: findings stand at the end.
+// redraw replaces the text on the terminal. A text that is too long loses its middle: findings are
+// at the end.
 func redraw(w io.Writer, on screen, text string) error {
 	// A line that the terminal wraps would be two, and the screen might scroll.
 	lines := strings.Split(strings.TrimRight(on.fit(on.wrap(text)), "\n"), "\n")
@@ -190,7 +192,7 @@ func redraw(w io.Writer, on screen, text string) error {
 	return err
 }
 
-// statusStream writes a whole document whenever anything but ages has changed.
+// statusStream writes a whole document whenever anything except ages has changed.
 type statusStream struct {
 	w    io.Writer
 	form string

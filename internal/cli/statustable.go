@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// fewShards is how many shards a fleet may have for all of them to be shown without being asked for.
+	// fewShards is up to how many shards a fleet's shards are all shown by default.
 	fewShards = 32
-	// mostRows is how many rows of one kind are shown of a greater fleet, most alike how many findings of one kind.
+	// mostRows is how many rows of one kind are shown for a larger fleet, most alike how many
+	// findings of one kind.
 	mostRows  = 20
 	mostAlike = 5
 )
 
-// tableStatus returns a function that writes a View for people: on one screen, unless all is to be shown, or all that is known of
-// each member and shard.
+// tableStatus returns a function that writes a View for people: on one screen, or everything with
+// all, and everything known about each member and shard with wide.
 func tableStatus(all, wide bool) func(io.Writer, status.View) {
 	return func(w io.Writer, v status.View) {
 		var shards []status.ShardView
@@ -149,7 +150,7 @@ func statusMembers(w io.Writer, v status.View, all, wide bool) {
 	}
 }
 
-// megabytes returns a number of bytes for people, or nothing where it is not known.
+// megabytes returns a number of bytes for people, or nothing if it is unknown.
 func megabytes(bytes *int64) string {
 	if bytes == nil {
 		return ""
@@ -157,7 +158,7 @@ func megabytes(bytes *int64) string {
 	return fmt.Sprintf("%.0f MB", float64(*bytes)/1e6)
 }
 
-// limited returns the first of the lines, and how many there are more.
+// limited returns the first of the lines, and a line with the number of the others.
 func limited(lines [][]string, all bool) [][]string {
 	if all || len(lines) <= mostRows {
 		return lines
@@ -165,7 +166,7 @@ func limited(lines [][]string, all bool) [][]string {
 	return append(slices.Clone(lines[:mostRows]), []string{fmt.Sprintf("... %d more (--all)", len(lines)-mostRows)})
 }
 
-// statusRings writes a line a ring.
+// statusRings writes a line for each ring.
 func statusRings(w io.Writer, v status.View) {
 	states := []status.State{status.StateUnowned, status.StateStopped, status.StateLockedOut, status.StateOlder, status.StateWaiting, status.StateStarting}
 	var lines [][]string
@@ -193,7 +194,7 @@ func statusRings(w io.Writer, v status.View) {
 	rows(w, []string{"RING", "MEMBERS", "OBJECTS", "SHARDS", "RUNNING", "NOT RUNNING"}, lines)
 }
 
-// statusShards writes all shards of a small fleet, and of a great one those that something is the matter with.
+// statusShards writes all shards of a small fleet, and those with a problem of a large one.
 func statusShards(w io.Writer, v status.View, shards []status.ShardView, all, wide bool) {
 	every := all || len(shards) <= fewShards
 	var lines [][]string
@@ -233,7 +234,7 @@ func tableOlder(w io.Writer, v status.View) {
 	rows(w, []string{"LEASE", "RANGE", "GENERATION", "HOLDER", "SINCE", "TERM"}, lines)
 }
 
-// tableFindings writes a line a finding, and of many that are alike the first ones.
+// tableFindings writes a line for each finding, and only the first of many similar ones.
 func tableFindings(w io.Writer, findings []status.Finding, all bool) {
 	type likeness struct {
 		severity status.Severity

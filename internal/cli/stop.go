@@ -143,7 +143,8 @@ func stopText(v *status.StopView) string {
 	return stop.String()
 }
 
-// stop writes the stop on the plan's Lease, unless there is one that can be read. It returns what was there before.
+// stop writes the stop on the plan's Lease, unless there is one that can be read. It returns the
+// earlier one.
 func (c *connection) stop(ctx context.Context, stop leaseapi.Stop, dryRun bool) (before *status.StopView, err error) {
 	err = c.annotate(ctx, leaseapi.PlanLease(c.target.Fleet), leaseapi.StopAnnotation, stop.Annotation(), func(r *status.Reading) (bool, error) {
 		if r.PlanLease == nil {
@@ -155,7 +156,7 @@ func (c *connection) stop(ctx context.Context, stop leaseapi.Stop, dryRun bool) 
 	return before, err
 }
 
-// start removes it, whatever it says.
+// start removes the stop, whatever it says.
 func (c *connection) start(ctx context.Context, dryRun bool) (changed bool, err error) {
 	err = c.annotate(ctx, leaseapi.PlanLease(c.target.Fleet), leaseapi.StopAnnotation, "", func(r *status.Reading) (bool, error) {
 		if r.PlanLease == nil {
@@ -167,7 +168,7 @@ func (c *connection) start(ctx context.Context, dryRun bool) (changed bool, err 
 	return changed, err
 }
 
-// see waits, if that was asked for, and says what there is to see then.
+// see waits, if asked to, and then prints the state.
 func (c *connection) see(cmd *cobra.Command, w waiting, within time.Duration) error {
 	if within == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status"
 )
 
-// Top is what 'flotilla top' prints: what the members that are there use and carry.
+// Top is what 'flotilla top' prints: what the present members use and carry.
 type Top struct {
 	Fleet      string `json:"fleet"`
 	Generation int64  `json:"generation,omitempty"`
@@ -22,10 +22,10 @@ type Top struct {
 	Warnings []string            `json:"warnings,omitempty"`
 }
 
-// byName is the order of 'flotilla top' unless it is given another.
+// byName is the default order of 'flotilla top'.
 const byName = "name"
 
-// orders compare two members, the greater one first. Those that do not say come last.
+// orders compare two members, the greater one first. Members without a value come last.
 var orders = map[string]func(a, b status.MemberView) int{
 	byName:    func(status.MemberView, status.MemberView) int { return 0 },
 	"cpu":     func(a, b status.MemberView) int { return descending(a.CPU, b.CPU) },
@@ -130,7 +130,7 @@ func writeTop(w io.Writer, t Top, wide bool) {
 	printWarnings(w, t.Warnings)
 }
 
-// cores returns CPU for people as kubectl top does, in thousandths; nothing where it is not known.
+// cores returns CPU for people as kubectl top does, in thousandths; nothing if it is unknown.
 func cores(n *float64) string {
 	if n == nil {
 		return ""

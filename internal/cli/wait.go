@@ -12,14 +12,15 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// waitInterval is how often the Leases are read while a plan is waited for.
+// waitInterval is how often the Leases are read while waiting for a plan.
 const waitInterval = 500 * time.Millisecond
 
-// errNever says that waiting is of no use.
+// errNever says that waiting cannot help.
 var errNever = errors.New("not waiting any longer")
 
-// pending returns what is still to happen until the fleet runs the plan of this generation: every shard running, and none of
-// an older generation held. It is nil when all has happened. It wraps errNever if it is not going to.
+// pending returns what must still happen until the fleet runs the plan of this generation: every
+// shard running, and none of an older generation held. It is nil when everything has happened, and
+// wraps errNever if it will not happen.
 func pending(r *status.Reading, plan shard.Plan) error {
 	if r.Fault != nil {
 		return r.Problem()
@@ -68,17 +69,19 @@ func some(names []string) string {
 	return status.Plain(text)
 }
 
-// waiting is what is waited for.
+// waiting is something to wait for.
 type waiting struct {
-	// what stands behind "waited 2m0s for".
+	// what follows "waited 2m0s for".
 	what string
-	// done says in words that it is there; only where the caller prints it.
+	// done says in words that it has happened; only if the caller prints it.
 	done string
-	// missing returns nil when it is there, and else what is still missing; an error that wraps errNever ends the waiting.
+	// missing returns nil when it has happened, and otherwise what is still missing; an error that
+	// wraps errNever ends the waiting.
 	missing func(*status.Reading) error
 }
 
-// wait returns when nothing is missing any more. It tells progress whenever what is missing changes.
+// wait returns when nothing is missing any more. It prints progress whenever what is missing
+// changes.
 func (c *connection) wait(ctx context.Context, w waiting, within time.Duration, progress func(string)) error {
 	ticker := c.clock.NewTicker(waitInterval)
 	defer ticker.Stop()

@@ -14,15 +14,16 @@ import (
 )
 
 const (
-	// drawInterval is the least time between two readings of what the watch has brought, drawLatest the most: silence is no
-	// change that a watch brings.
+	// drawInterval is the minimum time between two readings of the watch's changes, drawLatest the
+	// maximum: a watch does not report silence.
 	drawInterval = 250 * time.Millisecond
 	drawLatest   = time.Second
 )
 
-// watch lists and watches the Leases, with one list and one watch, and calls next with a reading of what they are now, the one
-// before, and what has happened between them: at most every drawInterval. It returns nil once ctx has ended, or the error that
-// next returns. A watch that breaks off is begun anew for ever; that the Leases cannot be listed at all is an error.
+// watch lists and watches the Leases, with one list and one watch. It calls next with the current
+// reading, the previous one, and the changes between them, at most every drawInterval. It returns
+// nil once ctx has ended, or the error that next returns. It begins a broken watch again for ever,
+// but returns an error if the Leases cannot be listed at all.
 func (c *connection) watch(ctx context.Context, next func(r, before *status.Reading, happened []status.Event) error) error {
 	r, observer, err := c.observer(ctx)
 	if err != nil || observer == nil {
@@ -34,7 +35,7 @@ func (c *connection) watch(ctx context.Context, next func(r, before *status.Read
 		return true
 	})
 	defer stop()
-	// What the reflector logs would spoil the screen; that nothing comes any more is a finding.
+	// The reflector's logs would spoil the screen; silence is a finding.
 	running, end := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	var all sync.WaitGroup
 	all.Go(func() { observer.Run(running) })
@@ -102,13 +103,14 @@ func (c *connection) observer(ctx context.Context) (*status.Reading, *election.O
 	return r, o, err
 }
 
-// listing has the reflector list and then watch, as kubectl does: to stream the list saves nothing with so few objects.
+// listing makes the reflector list and then watch, as kubectl does: a streaming list saves nothing
+// with so few objects.
 type listing struct{ election.LeaseReader }
 
-// IsWatchListSemanticsUnSupported is what client-go asks a client for.
+// IsWatchListSemanticsUnSupported is the method that client-go looks for in a client.
 func (listing) IsWatchListSemanticsUnSupported() bool { return true }
 
-// errEnded says that nobody wants to see more.
+// errEnded says that the user has stopped the command.
 var errEnded = errors.New("interrupted")
 
 // awaitChange returns after the next change and drawInterval, or after drawLatest.
@@ -130,7 +132,8 @@ func (c *connection) awaitChange(ctx context.Context, changed <-chan struct{}) e
 	return nil
 }
 
-// notebook keeps every change of a Lease until it is taken: readings are made less often, and would show some as one.
+// notebook keeps every change of a Lease until it is taken: readings are less frequent, and would
+// show several as one.
 type notebook struct {
 	mu    sync.Mutex
 	pairs []pair

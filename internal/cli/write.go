@@ -17,16 +17,16 @@ import (
 )
 
 // maxTries is how often a write is computed again after somebody else has written first. The
-// planner renews the plan's Lease every other second, so that one conflict in a while is to be
-// expected, and several in a row are not.
+// planner renews the plan's Lease every other second, so an occasional conflict is expected, and
+// several in a row are not.
 const maxTries = 10
 
-// connection is a fleet and the Leases that it is read from.
+// connection is a fleet and the client that reads its Leases.
 type connection struct {
 	target  Target
 	connect func(Target) (kubernetes.Interface, error)
 	clock   clock.WithTicker
-	client  kubernetes.Interface              // once read from
+	client  kubernetes.Interface              // set by the first read
 	leases  coordinationclient.LeaseInterface // likewise
 }
 
@@ -46,7 +46,8 @@ func (c *connection) read(ctx context.Context) (*status.Reading, error) {
 	return status.Read(c.target.Fleet, list.Items, c.clock.Now()), nil
 }
 
-// write writes the plan on its Lease as that was read. Of a conflict the error is the API server's.
+// write writes the plan on its Lease as it was read. After a conflict, the error is the API
+// server's.
 func (c *connection) write(ctx context.Context, r *status.Reading, plan shard.Plan) error {
 	lease, err := leaseapi.WithPlan(c.target.Fleet, r.PlanLease, plan)
 	if err != nil {
@@ -63,8 +64,8 @@ func (c *connection) write(ctx context.Context, r *status.Reading, plan shard.Pl
 	return nil
 }
 
-// writeIf reads, computes and writes until nobody has written meanwhile. compute returns the plan to write, or false if
-// there is nothing to write.
+// writeIf reads, computes and writes until nobody has written meanwhile. compute returns the plan
+// to write, or false if there is nothing to write.
 func (c *connection) writeIf(ctx context.Context, compute func(*status.Reading) (shard.Plan, bool, error)) error {
 	var last error
 	for range maxTries {
@@ -83,7 +84,7 @@ func (c *connection) writeIf(ctx context.Context, compute func(*status.Reading) 
 	return fmt.Errorf("gave up after %d tries, nothing is changed: %w", maxTries, last)
 }
 
-// apply makes the edited plan the next one and returns what it did.
+// apply makes the edited plan the next one and returns the changes.
 func (c *connection) apply(ctx context.Context, edited shard.Plan, check func(shard.Plan) error, dryRun bool) (Edit, error) {
 	var e Edit
 	err := c.writeIf(ctx, func(r *status.Reading) (shard.Plan, bool, error) {

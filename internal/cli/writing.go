@@ -34,7 +34,7 @@ func checkWait(cmd *cobra.Command, wait time.Duration, dryRun bool) error {
 	}
 }
 
-// finish says what has been written, and waits for it if that was asked for.
+// finish prints what has been written, and waits for it if asked to.
 func finish(cmd *cobra.Command, conn *connection, e Edit, dryRun bool, wait time.Duration) error {
 	out := cmd.OutOrStdout()
 	if e.Same() {

@@ -2,6 +2,6 @@
 
 package faults
 
-// Bare says that a member measures and tells nothing of the fleet: no metrics of its own, no events, no log lines of them, no
-// journal.
+// Bare says that a member does not observe the fleet: no metrics of its own, no events, no log
+// lines for them, no journal.
 const Bare = true

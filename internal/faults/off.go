@@ -38,5 +38,5 @@ const (
 	UnansweredForgotten    = false
 )
 
-// DropEvent reports whether an informer is to pass over the event at hand.
+// DropEvent reports whether an informer should skip the current event.
 func DropEvent() bool { return false }

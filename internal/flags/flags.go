@@ -24,8 +24,8 @@ const (
 	maxHandoffTimeout = 5 * time.Minute
 )
 
-// Environment variables that manifests set, and that an earlier version, which has no such flags,
-// does not mind.
+// Environment variables that manifests set. An earlier version, which has no such flags, ignores
+// them.
 const (
 	NodeVariable = "NODE_NAME"
 	ZoneVariable = "ZONE"
@@ -38,15 +38,15 @@ type Common struct {
 	// Member is this process's name in the fleet, a DNS subdomain. Default: the host name, which in
 	// a pod is the pod's.
 	Member string
-	// Node and Zone are where this process runs, for people; empty if that is not known.
+	// Node and Zone say where this process runs, for people; empty if unknown.
 	Node, Zone string
 	// Shards is the number of equal ranges of namespaces in the fleet's first plan, from 1.
 	Shards int
-	// ReplanInterval is how long the planner waits between changes of plan that the weights of
-	// namespaces ask for; 0 is never, else 10 s to 24 h.
+	// ReplanInterval is the minimum time between changes of plan because of the namespaces'
+	// weights; 0 is never, else 10 s to 24 h.
 	ReplanInterval time.Duration
-	// RebalanceDelay is how long a member must have been there before it is given shards while
-	// others are active; 0 to one hour.
+	// RebalanceDelay is how long a member must have been there before it gets shards while others
+	// are active; 0 to one hour.
 	RebalanceDelay time.Duration
 	// HandoffTimeout bounds the steps of a handoff; 1 s to 5 minutes.
 	HandoffTimeout time.Duration
@@ -66,14 +66,14 @@ func Defaults(name string) Common {
 	}
 }
 
-// Command is what the commands that have the flags differ in.
+// Command is what differs between the commands with these flags.
 type Command struct {
-	// MaxShards is what --shards may be at most.
+	// MaxShards is the maximum of --shards.
 	MaxShards int
 	// Planned is set if 'flotilla plan' knows the controllers.
 	Planned bool
-	// MayGoOn is what --handoff-timeout bounds once a shard is to be handed over, "how long ... may
-	// go on"; by default its controllers, with what they write.
+	// MayGoOn is the text for what --handoff-timeout bounds once a shard is to be handed over, "how
+	// long ... may go on"; by default its controllers, with what they write.
 	MayGoOn string
 }
 

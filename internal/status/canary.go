@@ -12,7 +12,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// CanaryView is the canary of the plan, and how far it is as it should be.
+// CanaryView is the canary of the plan, and how far it is in place.
 type CanaryView struct {
 	Version    string   `json:"version"`
 	Namespaces []string `json:"namespaces,omitempty"`
@@ -21,7 +21,7 @@ type CanaryView struct {
 	Since   *time.Time `json:"since,omitempty"`
 	By      string     `json:"by,omitempty"`
 	Aborted bool       `json:"aborted,omitempty"`
-	// Members are the live ones of the version, Others the live ones of other versions.
+	// Members are the live members of the version, Others those of other versions.
 	Members []string `json:"members,omitempty"`
 	Others  []string `json:"others,omitempty"`
 	// Tried are the shards that it is for, and Kept how many of them members of the version hold.
@@ -46,8 +46,8 @@ func (v *CanaryView) Standing() string {
 	return fmt.Sprintf("%s, %d of %d others with %s of others", text, v.Outside-v.Astray, v.Outside, Plural(len(v.Others), "member"))
 }
 
-// Unfinished returns what is still to happen until everything is where the canary wants it; nil if
-// it is, or the members there are leave no choice.
+// Unfinished returns what must still happen until everything is where the canary wants it; nil if
+// it is, or if the present members leave no choice.
 func (v *CanaryView) Unfinished() error {
 	switch {
 	case len(v.Members) == 0 || len(v.Others) == 0:
@@ -99,12 +99,12 @@ func (r *Reading) Canary() *CanaryView {
 	return v
 }
 
-// knows reports whether a member that was there recently is of the version.
+// knows reports whether a member of the version was there recently.
 func (r *Reading) knows(version string) bool {
 	return slices.ContainsFunc(r.Known, func(m election.Member) bool { return leaseapi.VersionOf(m) == version })
 }
 
-// canary tells of a version that is tried, and of what keeps it from being tried.
+// canary reports that a version is tried, and what keeps it from being tried.
 func (f *finder) canary() {
 	r, v := f.r, f.r.Canary()
 	if v == nil {
@@ -150,11 +150,12 @@ type VersionView struct {
 	// or could not answer, per second. Nil if a member does not say.
 	Requests *float64 `json:"requestsPerSecond,omitempty"`
 	Errors   *float64 `json:"errorsPerSecond,omitempty"`
-	// P50 is the mean of the members' medians of how long an item takes, in seconds, by how many
-	// they had; P99 is that of the slowest member. Nil where nothing was reconciled.
+	// P50 is the mean of the members' medians of the time for an item, in seconds, weighted by
+	// their numbers of items; P99 is that of the slowest member. Nil if nothing was reconciled.
 	P50 *float64 `json:"p50Seconds,omitempty"`
 	P99 *float64 `json:"p99Seconds,omitempty"`
-	// Wait50 and Wait99 are the same of how long it waits before; nil if a member does not say.
+	// Wait50 and Wait99 are the same for the time that an item waits before; nil if a member does
+	// not say.
 	Wait50 *float64 `json:"waitP50Seconds,omitempty"`
 	Wait99 *float64 `json:"waitP99Seconds,omitempty"`
 }
@@ -211,7 +212,7 @@ func (v *VersionView) sum(uses []leaseapi.Use) {
 	}
 }
 
-// sumHealth adds up how controllers of the version fare, if all its members say so.
+// sumHealth adds up the health of the version's controllers, if all its members publish it.
 func (v *VersionView) sumHealth(uses []leaseapi.Use) {
 	var requests, errors, reconciles, wait50, wait99 float64
 	for _, u := range uses {

@@ -13,9 +13,9 @@ type Severity string
 const (
 	// Error: some work is not done, may be done twice, or an operator has to fix something.
 	Error Severity = "error"
-	// Warning: nothing is lost yet, and it is not as it should be.
+	// Warning: nothing is lost yet, but something is not as it should be.
 	Warning Severity = "warning"
-	// Note: as somebody wanted it, and easily forgotten.
+	// Note: intended, and easily forgotten.
 	Note Severity = "note"
 )
 
@@ -23,9 +23,10 @@ const (
 type Kind string
 
 const (
-	// NoLeases: there is no Lease of the fleet at all.
+	// NoLeases: the fleet has no Leases at all.
 	NoLeases Kind = "NoLeases"
-	// NobodyRenews: no member has renewed its Lease for longer than that lasts. What else there is to see is as old.
+	// NobodyRenews: no member has renewed its Lease for longer than the Lease lasts. Everything
+	// else shown is as old.
 	NobodyRenews Kind = "NobodyRenews"
 	// PlanMissing: there is no plan.
 	PlanMissing Kind = "PlanMissing"
@@ -35,8 +36,8 @@ const (
 	PlanPutAside Kind = "PlanPutAside"
 	// PlanRefused: a live member cannot work by the plan, and is left out of the rings.
 	PlanRefused Kind = "PlanRefused"
-	// ControllersLacking: the version of a member does not have controllers of the shards that it holds, so that they run
-	// without them.
+	// ControllersLacking: a member's version does not have some controllers of the shards that it
+	// holds, so that they run without them.
 	ControllersLacking Kind = "ControllersLacking"
 	// MemberUnfit: a live member gets no shards of a ring, because its version can run some controller
 	// only in another scope.
@@ -45,10 +46,10 @@ const (
 	PlannerMissing Kind = "PlannerMissing"
 	// RingUnserved: no live member serves a ring.
 	RingUnserved Kind = "RingUnserved"
-	// PinnedToNobody: shards are pinned to a member that there is not.
+	// PinnedToNobody: shards are pinned to a member that does not exist.
 	PinnedToNobody Kind = "PinnedToNobody"
 	// Unowned: a shard has no unexpired holder, and no older shard covers it. It is an error once
-	// that lasts longer than a handoff does.
+	// it lasts longer than a handoff.
 	Unowned Kind = "Unowned"
 	// TwoHolders: two holders say that they run some of the same controllers on some of the same namespaces.
 	TwoHolders Kind = "TwoHolders"
@@ -58,21 +59,23 @@ const (
 	OlderClaim Kind = "OlderClaim"
 	// UnknownHolder: a Lease names a holder that is not a live member.
 	UnknownHolder Kind = "UnknownHolder"
-	// HandoffStuck: a shard is to change hands and does not.
+	// HandoffStuck: a shard should change hands and does not.
 	HandoffStuck Kind = "HandoffStuck"
-	// NotRunning: a shard is held, nothing is in its way, and its holder does not say that it runs.
+	// NotRunning: a shard is held, nothing stands in its way, and its holder does not say that it
+	// runs.
 	NotRunning Kind = "NotRunning"
-	// Flapping: a shard changes hands over and over.
+	// Flapping: a shard keeps changing hands.
 	Flapping Kind = "Flapping"
-	// LeaseNonsense: fields of a held Lease make no sense, so that others read something else.
+	// LeaseNonsense: fields of a held Lease make no sense, so that readers interpret it
+	// differently.
 	LeaseNonsense Kind = "LeaseNonsense"
-	// MemberDisagrees: a live member works by another plan than the one on the Lease.
+	// MemberDisagrees: a live member works by a plan other than the one on the Lease.
 	MemberDisagrees Kind = "MemberDisagrees"
 	// MemberSilent: a member has stopped renewing without having left.
 	MemberSilent Kind = "MemberSilent"
-	// MemberJoining: a member does not become active.
+	// MemberJoining: a member is still joining.
 	MemberJoining Kind = "MemberJoining"
-	// MemberLeaving: a member does not come to an end of leaving.
+	// MemberLeaving: a member is still leaving.
 	MemberLeaving Kind = "MemberLeaving"
 	// MemberDrained: an operator has drained a member.
 	MemberDrained Kind = "MemberDrained"
@@ -84,18 +87,18 @@ const (
 	WaitingForLeaderLock Kind = "WaitingForLeaderLock"
 	// LeaderLockWithoutHolder: somebody else holds a leader lock and does not renew it.
 	LeaderLockWithoutHolder Kind = "LeaderLockWithoutHolder"
-	// Stopped: an operator has stopped the fleet. It is a warning if that does not come to an end.
+	// Stopped: an operator has stopped the fleet. It is a warning if it does not stop completely.
 	Stopped Kind = "Stopped"
-	// StopUnreadable: somebody has written something else where an operator's stop would be.
+	// StopUnreadable: the annotation that stops the fleet has a value that cannot be read.
 	StopUnreadable Kind = "StopUnreadable"
-	// Canary: a version is tried on some namespaces, or has been aborted. It is a warning where that
-	// is not as it should be.
+	// Canary: a version is tried on some namespaces, or has been aborted. It is a warning if it is
+	// not in place.
 	Canary Kind = "Canary"
-	// DrainedInVain: all live members that serve a ring are drained, so that they serve it all the same.
+	// DrainedInVain: all live members that serve a ring are drained, so they serve it anyway.
 	DrainedInVain Kind = "DrainedInVain"
 )
 
-// kinds are all, in the order in which findings of one severity are shown.
+// kinds are all kinds, in the order in which findings of one severity are shown.
 var kinds = []Kind{
 	NoLeases, NobodyRenews, PlanMissing, PlanUnreadable, LeaderLockWithoutHolder, StopUnreadable, Stopped, WaitingForLeaderLock, TwoHolders, TwoIncarnations, RingUnserved, Unowned, UnknownHolder, OlderClaim, HandoffStuck, NotRunning, Flapping,
 	LeaseNonsense, PlanRefused, MemberUnfit, ControllersLacking, LeaderLocksDiffer, MemberDisagrees, MemberSilent, MemberJoining, MemberLeaving, PlannerMissing, PlanPutAside, PinnedToNobody, DrainedInVain, Canary, MemberDrained,
@@ -111,24 +114,26 @@ const (
 	AboutMember = "member"
 )
 
-// Finding is something that an operator should know of.
+// Finding is something that an operator should know.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Kind     Kind     `json:"kind"`
-	// About is what kind of thing Object names: fleet, plan, ring, shard ("<ring>/<name>"), lease or member.
+	// About is the kind of thing that Object names: fleet, plan, ring, shard ("<ring>/<name>"),
+	// lease or member.
 	About  string `json:"about"`
 	Object string `json:"object"`
 	// Message is one sentence, plain text.
 	Message string `json:"message"`
-	// Since is when it began: by the stamps on Leases where they tell, else when it was first seen here. Nil if neither is known.
+	// Since is when it began: by the timestamps on Leases if they show it, else when it was first
+	// seen here. Nil if neither is known.
 	Since *time.Time `json:"since,omitempty"`
 	// Runbook is the page that says what to do, a path in the project; empty if there is none.
 	Runbook string `json:"runbook,omitempty"`
-	// RunbookURL is where that page is to be read.
+	// RunbookURL is the address of that page.
 	RunbookURL string `json:"runbookURL,omitempty"`
 }
 
-// runbooks are the pages, each named after the alert that leads to it.
+// runbooks are the pages, each named after its alert.
 var runbooks = map[Kind]string{
 	LeaderLockWithoutHolder: page("FlotillaLeaderLockWithoutHolder"),
 	NoLeases:                page("FlotillaDown"),
@@ -148,13 +153,14 @@ var runbooks = map[Kind]string{
 	Flapping:                page("FlotillaMemberFlapping"),
 }
 
-// runbookBase is where the project's pages are to be read; the alerts have the same.
+// runbookBase is the address of the project's pages; the alerts have the same.
 const runbookBase = "https://github.com/flotilla-kube/flotilla/blob/main/"
 
 func page(alert string) string { return "docs/runbooks/" + alert + ".md" }
 
-// Findings returns what is wrong with the fleet, the worst first. Of what one look cannot tell from the ordinary, it speaks
-// only if the reading follows others; see Reading.Following.
+// Findings returns what is wrong with the fleet, the worst first. It reports what a single look
+// cannot distinguish from normal operation only if the reading follows others; see
+// Reading.Following.
 func Findings(r *Reading) []Finding {
 	f := &finder{r: r, older: r.Older()}
 	f.fleet()
@@ -196,8 +202,8 @@ func Worst(findings []Finding) Severity {
 	return slices.MinFunc(findings, compareFindings).Severity
 }
 
-// Warnings returns what is odd about the fleet as a whole, whatever the command: the messages of those findings that are about
-// fleet, plan and rings.
+// Warnings returns what is odd about the fleet as a whole, whatever the command: the messages of
+// the findings about fleet, plan and rings.
 func Warnings(r *Reading) []string { return warningsOf(Findings(r)) }
 
 func warningsOf(findings []Finding) []string {

@@ -13,7 +13,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// settlesAfter is how long a member may take to join or to leave: --rebalance-delay and --handoff-timeout are seconds.
+// settlesAfter is how long a member may take to join or to leave: --rebalance-delay and
+// --handoff-timeout are seconds.
 const settlesAfter = 5 * time.Minute
 
 // finder collects findings about one reading.
@@ -27,7 +28,7 @@ func (f *finder) add(severity Severity, kind Kind, about, object string, since *
 	f.found = append(f.found, Finding{Severity: severity, Kind: kind, About: about, Object: Plain(object), Since: since, Message: fmt.Sprintf(format, args...)})
 }
 
-// fleet looks at whether anybody is there at all.
+// fleet checks whether there are any members.
 func (f *finder) fleet() {
 	r := f.r
 	if len(r.sorted) == 0 {
@@ -41,7 +42,7 @@ func (f *finder) fleet() {
 	}
 }
 
-// plan looks at the plan's Lease.
+// plan checks the plan's Lease.
 func (f *finder) plan() {
 	r := f.r
 	name := leaseapi.PlanLease(r.Fleet)
@@ -66,7 +67,8 @@ func (f *finder) plan() {
 	}
 }
 
-// endOf returns when the holder of a Lease that is not held released it or was to be given up, and how long ago that is.
+// endOf returns when, and how long ago, the holder of a Lease that is not held released it or
+// expired.
 func (r *Reading) endOf(o election.Observation) (since *time.Time, ago time.Duration) {
 	end := o.LastStamp()
 	if !o.Exists || end.IsZero() {
@@ -78,7 +80,7 @@ func (r *Reading) endOf(o election.Observation) (since *time.Time, ago time.Dura
 	return Stamp(end), max(0, r.AsOf.Sub(end))
 }
 
-// forTime returns " for 20s", or nothing if that is not known.
+// forTime returns " for 20s", or nothing if the time is unknown.
 func forTime(d time.Duration) string {
 	if d <= 0 {
 		return ""
@@ -86,12 +88,12 @@ func forTime(d time.Duration) string {
 	return " for " + Short(d)
 }
 
-// planOfMember returns the generation and the digest of the plan that a member works by, as it says.
+// planOfMember returns the generation and the digest of a member's plan, as the member says.
 func planOfMember(m election.Member) (generation, digest string) {
 	return m.Annotations[leaseapi.GenerationAnnotation], m.Annotations[leaseapi.PlanAnnotation]
 }
 
-// members looks at each.
+// members checks each member.
 func (f *finder) members() {
 	r := f.r
 	for _, o := range r.sorted {
@@ -104,7 +106,7 @@ func (f *finder) members() {
 	f.waits()
 }
 
-// leaderLocks looks at whether the live members wait for the same ones.
+// leaderLocks checks whether the live members wait for the same ones.
 func (f *finder) leaderLocks() {
 	by := map[string][]string{}
 	for _, m := range f.r.Roster.Members() {
@@ -150,7 +152,7 @@ func (f *finder) member(name string, o election.Observation) {
 	}
 }
 
-// disagreeing looks at the plan that a live member works by.
+// disagreeing checks a live member's plan.
 func (f *finder) disagreeing(m election.Member) {
 	r := f.r
 	if text := m.Annotations[leaseapi.RefusedAnnotation]; text != "" {
@@ -178,7 +180,7 @@ func orNone(text string) string {
 	return Plain(text)
 }
 
-// parseStamp reads a time that somebody has written in an annotation, nil if it is none.
+// parseStamp reads a time from an annotation; nil if it is not a time.
 func parseStamp(text string) *time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -194,7 +196,7 @@ func sinceText(t *time.Time) string {
 	return " since " + t.Format(time.RFC3339)
 }
 
-// drains looks for drained members that serve a ring all the same.
+// drains looks for drained members that serve a ring anyway.
 func (f *finder) drains() {
 	r := f.r
 	for _, ring := range r.Plan.Rings {
@@ -210,7 +212,7 @@ func (f *finder) drains() {
 	}
 }
 
-// planFindings returns what a plan asks of members that there are not.
+// planFindings returns what a plan needs of members that do not exist.
 func planFindings(r *Reading, plan shard.Plan) []Finding {
 	f := &finder{r: r}
 	for _, ring := range plan.Rings {
@@ -231,7 +233,7 @@ func planFindings(r *Reading, plan shard.Plan) []Finding {
 	return f.found
 }
 
-// withoutDrains returns the members as if none were drained: a drained one comes back.
+// withoutDrains returns the members as if none were drained: a drained member comes back.
 func withoutDrains(members []election.Member) []election.Member {
 	var out []election.Member
 	for _, m := range members {
@@ -242,7 +244,7 @@ func withoutDrains(members []election.Member) []election.Member {
 	return out
 }
 
-// PlanWarnings returns what a plan asks of members that there are not.
+// PlanWarnings returns what a plan needs of members that do not exist.
 func PlanWarnings(r *Reading, plan shard.Plan) []string {
 	var found []string
 	for _, f := range planFindings(r, plan) {

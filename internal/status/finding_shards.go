@@ -11,7 +11,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// shards looks at each shard of the plan.
+// shards checks each shard of the plan.
 func (f *finder) shards() {
 	r := f.r
 	for _, s := range r.Plan.Shards() {
@@ -47,8 +47,8 @@ func severityFor(d time.Duration) Severity {
 	return Warning
 }
 
-// unowned tells of a shard that nobody holds. A handoff leaves it so for milliseconds, a takeover
-// for what a reaction takes.
+// unowned reports a shard that nobody holds. A handoff leaves it unowned for milliseconds, a
+// takeover for the time of a reaction.
 func (f *finder) unowned(id shard.ID, o election.Observation) {
 	r := f.r
 	since, ago := r.endOf(o)
@@ -80,8 +80,8 @@ func (f *finder) unowned(id shard.ID, o election.Observation) {
 	f.add(severity, Unowned, AboutShard, id.String(), since, "shard %s %s: %s", id, is, why)
 }
 
-// waiting tells of a shard that waits for older ones for too long. Its holder has acquired it when
-// that began.
+// waiting reports a shard that waits too long for older ones. Its holder acquired it when that
+// began.
 func (f *finder) waiting(id shard.ID, o election.Observation, blocking []election.Observation) {
 	d := f.r.AsOf.Sub(o.AcquireTime)
 	if o.AcquireTime.IsZero() || d < standsAfter {
@@ -101,7 +101,7 @@ func (f *finder) waiting(id shard.ID, o election.Observation, blocking []electio
 	f.add(severity, HandoffStuck, AboutShard, id.String(), Stamp(o.AcquireTime), "shard %s has been waiting at %s for %s%s, behind %s", id, holderText(o), Short(d), unprepared, behind)
 }
 
-// moving tells of a held shard that is to go to another member.
+// moving reports a held shard that should go to another member.
 func (f *finder) moving(id shard.ID, o election.Observation) {
 	moves, owner := f.r.movesOf(o, id), f.r.owner(id)
 	isAsked := slices.ContainsFunc(moves, func(c condition) bool { return c.what == asked })
@@ -116,7 +116,7 @@ func (f *finder) moving(id shard.ID, o election.Observation) {
 	}
 }
 
-// blockedBy tells of held Leases that cover what a shard of the plan runs.
+// blockedBy reports held Leases that cover what a shard of the plan runs.
 func (f *finder) blockedBy(id shard.ID, o election.Observation, blocking []election.Observation) {
 	for _, b := range blocking {
 		if f.r.IsHeld(b) && leaseapi.SaysRunning(b) {
@@ -126,11 +126,11 @@ func (f *finder) blockedBy(id shard.ID, o election.Observation, blocking []elect
 	}
 }
 
-// claims looks at all held Leases of shards, in the plan or not.
+// claims checks all held Leases of shards, in the plan or not.
 func (f *finder) claims() {
 	r := f.r
 	var running []election.Observation
-	var extents []covered // of running: read once, and compared with all others
+	var extents []covered // of running shards: read once, and compared with all others
 	for _, o := range r.sorted {
 		if !r.isShard(o) {
 			continue
@@ -159,14 +159,14 @@ func (f *finder) claims() {
 	}
 }
 
-// covered is what a Lease says that it covers, and whether that can be read.
+// covered is the extent in a Lease, and whether it can be read.
 type covered struct {
 	shard.Extent
 	legible bool
 }
 
-// overlapping reports whether two Leases cover some of the same. One that does not say what it
-// covers, covers everything.
+// overlapping reports whether two Leases' extents overlap. A Lease without an extent covers
+// everything.
 func overlapping(a, b election.Observation) bool {
 	e, legible := extentOf(b)
 	if !legible {
@@ -179,7 +179,7 @@ func overlapping(a, b election.Observation) bool {
 	return overlaps
 }
 
-// extentOf reads what a shard's Lease says that it covers, and reports whether that can be read.
+// extentOf reads the extent in a shard's Lease, and reports whether it can be read.
 func extentOf(o election.Observation) (shard.Extent, bool) {
 	e := shard.Extent{Controllers: strings.Split(o.Annotations[leaseapi.ControllersAnnotation], ",")}
 	text, ranged := o.Annotations[leaseapi.RangeAnnotation]
@@ -199,7 +199,7 @@ func coverText(o election.Observation) string {
 	return "all namespaces"
 }
 
-// later returns when the second of the two was acquired.
+// later returns when the later of the two was acquired.
 func later(a, b election.Observation) *time.Time {
 	if a.AcquireTime.After(b.AcquireTime) {
 		return Stamp(a.AcquireTime)
@@ -207,8 +207,8 @@ func later(a, b election.Observation) *time.Time {
 	return Stamp(b.AcquireTime)
 }
 
-// holder looks at the holder of a shard's Lease. The Lease of a holder that has died names it until
-// it expires, a little after or before its member's Lease does.
+// holder checks the holder of a shard's Lease. The Lease names a holder that has died until it
+// expires, a little after or before the member's Lease does.
 func (f *finder) holder(o election.Observation) {
 	name := election.MemberOf(o.Holder)
 	member := f.r.Lease(election.MemberLease(f.r.Fleet, name))
@@ -221,7 +221,8 @@ func (f *finder) holder(o election.Observation) {
 	}
 }
 
-// flapping tells of a shard that changes hands over and over, within what has been watched or ever since there is its Lease.
+// flapping reports a shard that keeps changing hands, within the time watched or since its Lease
+// was created.
 func (f *finder) flapping(o election.Observation) {
 	r := f.r
 	if first, watched := r.stands.terms[o.Name]; watched && o.Transitions-first.term >= flapTerms {
@@ -229,7 +230,7 @@ func (f *finder) flapping(o election.Observation) {
 		return
 	}
 	if created := o.Lease.CreationTimestamp.Time; !created.IsZero() && o.Transitions >= flapTerms {
-		// A fleet that is being set up has its first terms in quick succession.
+		// A new fleet has its first terms in quick succession.
 		if age := r.AsOf.Sub(created); age > flapWindow && age/time.Duration(o.Transitions) < flapWindow/flapTerms {
 			f.add(Warning, Flapping, AboutLease, o.Name, Stamp(created), "Lease %s has had %d terms in the %s since it was created", o.Name, o.Transitions, Short(age))
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// versions looks at members whose version does not have all that the plan names: docs/design/skew.md.
+// versions looks for members whose version lacks something in the plan: docs/design/skew.md.
 func (f *finder) versions() {
 	r := f.r
 	lacks, shards := map[string][]string{}, map[string][]string{}

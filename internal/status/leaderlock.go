@@ -8,8 +8,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// LeaderLockView is a Lease of somebody else's, usually the one that a stock
-// kube-controller-manager leads by. The fleet works only while it holds all of its leader locks.
+// LeaderLockView is the Lease of another leader election, usually that of a stock
+// kube-controller-manager. The fleet works only while it holds all of its leader locks.
 type LeaderLockView struct {
 	Lease string `json:"lease"`
 	// Holder is what the Lease says; empty if nobody holds it, or there is no such Lease.
@@ -24,7 +24,7 @@ type LeaderLockView struct {
 	// tell.
 	Silent bool `json:"silent,omitempty"`
 
-	silence time.Duration // since it was renewed; 0 if that is not known
+	silence time.Duration // since it was renewed; 0 if unknown
 }
 
 // elsewhere reports whether somebody else holds the leader lock.
@@ -44,7 +44,7 @@ func (r *Reading) LeaderLocks() []LeaderLockView {
 	for _, name := range names {
 		o, foreign := r.foreign[name]
 		if !foreign {
-			o = r.leases[name] // its name begins as those of the fleet do
+			o = r.leases[name] // its name begins like those of the fleet
 		}
 		l := LeaderLockView{Lease: name, Holder: o.Holder, Held: o.Holder == leaseapi.LeaderLockIdentity(r.Fleet)}
 		if l.Holder != "" {
@@ -67,8 +67,7 @@ func (r *Reading) WaitsFor() *LeaderLockView {
 	return nil
 }
 
-// waits tells of a leader lock that somebody else holds. That is as it should be while that
-// somebody works.
+// waits reports a leader lock that somebody else holds. That is correct while they work.
 func (f *finder) waits() {
 	l := f.r.leaderLock
 	if l == nil {
@@ -76,7 +75,7 @@ func (f *finder) waits() {
 	}
 	if !l.Silent {
 		if f.r.stop.stops() {
-			return // as the finding says that tells of the stop
+			return // as the finding about the stop says
 		}
 		f.add(Note, WaitingForLeaderLock, AboutLease, l.Lease, l.Since,
 			"the fleet waits for its leader lock: Lease %s is held by %s, renewed %s ago, which runs the controllers; the fleet begins when it is released", l.Lease, Plain(l.Holder), Short(l.silence))

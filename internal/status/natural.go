@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// CompareNatural orders names with numbers at their end by those: flotilla-2 before flotilla-10.
+// CompareNatural orders names with numbers at their end by these: flotilla-2 before flotilla-10.
 func CompareNatural(a, b string) int {
 	prefixA, numberA := Ordinal(a)
 	prefixB, numberB := Ordinal(b)
 	return cmp.Or(strings.Compare(prefixA, prefixB), cmp.Compare(numberA, numberB), strings.Compare(a, b))
 }
 
-// Ordinal splits a name such as flotilla-2 into what stands before the last hyphen and the number behind it, -1 if there
-// is none.
+// Ordinal splits a name such as flotilla-2 into the part before the last hyphen and the number
+// after it, -1 if there is none.
 func Ordinal(name string) (prefix string, number int) {
 	i := strings.LastIndexByte(name, '-')
 	if i < 0 {

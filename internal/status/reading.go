@@ -31,7 +31,8 @@ type Reading struct {
 	Fault error
 	// PlanLease is the plan's Lease, nil if there is none.
 	PlanLease *coordinationv1.Lease
-	// Roster has the members that are not silent, Known also those that have been away for a short time.
+	// Roster has the members that are not silent. Known also has those that have been away only
+	// briefly.
 	Roster election.Roster
 	Known  []election.Member
 
@@ -40,7 +41,8 @@ type Reading struct {
 	foreign    map[string]election.Observation // those with other names, among them the leader locks
 	leaderLock *LeaderLockView                 // the first leader lock that somebody else holds; nil if there is none
 	stop       *StopView                       // nil if nothing says that the fleet is stopped
-	// lastRenewal is the latest renewal of any member; judgedByStamps tells whether AsOf is that, or follows from it.
+	// lastRenewal is the latest renewal of any member; judgedByStamps reports whether AsOf is that,
+	// or follows from it.
 	lastRenewal    time.Time
 	judgedByStamps bool
 	stands         standing
@@ -49,8 +51,8 @@ type Reading struct {
 	digest         string // of Plan; computing it takes long
 }
 
-// Read makes a Reading of a list of Leases, among which there may be others than the fleet's. What has expired is judged by the
-// members' own stamps; see the package comment.
+// Read makes a Reading of a list of Leases, which may include Leases outside of the fleet. It
+// judges expiry by the members' own timestamps; see the package comment.
 func Read(fleetName string, leases []coordinationv1.Lease, now time.Time) *Reading {
 	observations := make([]election.Observation, 0, len(leases))
 	for i := range leases {
@@ -63,7 +65,8 @@ func Read(fleetName string, leases []coordinationv1.Lease, now time.Time) *Readi
 	return r
 }
 
-// Observed makes a Reading of what a process has observed of the Leases for a while: what has expired, it has seen itself.
+// Observed makes a Reading of what a process has observed of the Leases for a while: it has seen
+// expiries itself.
 func Observed(fleetName string, observations []election.Observation, now time.Time) *Reading {
 	r := newReading(fleetName, observations, now)
 	r.AsOf, r.lastRenewal = now, r.latest()
@@ -98,7 +101,7 @@ func newReading(fleetName string, observations []election.Observation, now time.
 	return r
 }
 
-// complete works out plan and members, as of AsOf.
+// complete computes plan and members, as of AsOf.
 func (r *Reading) complete() {
 	if o := r.Lease(leaseapi.PlanLease(r.Fleet)); o.Exists {
 		r.PlanLease = o.Lease
@@ -115,17 +118,18 @@ func (r *Reading) complete() {
 	}
 }
 
-// Assignment returns which member should own which shard, as the members compute it; the zero one, by
-// which nobody should own any, with an error where there is no plan that can be read and placed.
+// Assignment returns which member should own which shard, as the members compute it. If there is no
+// plan that can be read and placed, it returns the zero Assignment, without owners, and an error.
 func (r *Reading) Assignment() (assignment.Assignment, error) { return r.assigned, r.unassigned }
 
-// owner returns the member that the members want for a shard, as computed here; empty if there is none.
+// owner returns the member that should own a shard, as computed here; empty if there is none.
 func (r *Reading) owner(id shard.ID) string { return r.assigned.Owner(id) }
 
 // Leases returns the fleet's Leases, sorted by name. The slice must not be changed.
 func (r *Reading) Leases() []election.Observation { return r.sorted }
 
-// observe takes the writer's stamp for the moment at which the Lease was seen to change; see the package comment.
+// observe uses the writer's timestamp as the moment at which the Lease was seen to change; see the
+// package comment.
 func observe(lease *coordinationv1.Lease, now time.Time) election.Observation {
 	o := election.Observation{Record: election.RecordFrom(lease), Exists: true, Lease: lease}
 	if o.RenewTime.After(now.Add(maxAhead)) {
@@ -133,16 +137,16 @@ func observe(lease *coordinationv1.Lease, now time.Time) election.Observation {
 	}
 	o.Seen, o.HolderSeen = o.RenewTime, o.AcquireTime
 	if o.Seen.IsZero() {
-		o.Seen = time.Unix(0, 0) // zero would mean that nothing is known of it
+		o.Seen = time.Unix(0, 0) // zero would mean unknown
 	}
 	return o
 }
 
-// isShard reports whether a Lease is that of a shard of the fleet. It is what members go by.
+// isShard reports whether a Lease is that of a shard of the fleet, by the same rule as members.
 func (r *Reading) isShard(o election.Observation) bool { return leaseapi.IsShard(r.Fleet, o, r.Lease) }
 
-// latest returns the latest renewal of the members' Leases, or of all if there are none: what others wrote, members' clocks
-// have nothing to do with.
+// latest returns the latest renewal of the members' Leases, or of all if there are none: others'
+// writes are not by members' clocks.
 func (r *Reading) latest() time.Time {
 	var ofMembers, ofAll time.Time
 	for _, o := range r.sorted {
@@ -159,7 +163,7 @@ func (r *Reading) latest() time.Time {
 	return ofMembers
 }
 
-// Lease returns the fleet's Lease of this name, or one that does not exist.
+// Lease returns the fleet's Lease with this name, or one that does not exist.
 func (r *Reading) Lease(name string) election.Observation { return r.leases[name] }
 
 // ShardLease returns the Lease of a shard, or one that does not exist.
@@ -170,7 +174,8 @@ func (r *Reading) ShardLease(id shard.ID) election.Observation {
 // IsHeld reports whether a Lease has a holder that is not silent.
 func (r *Reading) IsHeld(o election.Observation) bool { return o.IsHeld(r.AsOf, 0) }
 
-// Older returns the held Leases of shards that are not in the plan, by name: those of older plan generations.
+// Older returns the held Leases of shards that are not in the plan, by name: those of older plan
+// generations.
 func (r *Reading) Older() []election.Observation {
 	planned := map[string]shard.Extent{}
 	for id, extent := range r.Plan.Extents() {
@@ -182,7 +187,7 @@ func (r *Reading) Older() []election.Observation {
 			continue
 		}
 		extent, named := planned[o.Name]
-		// A Lease that says that it covers something else is from before the plan began anew.
+		// A Lease with another extent is from before the plan was started again.
 		if !named || !leaseapi.CoverOn(o).Same(extent) {
 			found = append(found, o)
 		}
@@ -190,7 +195,7 @@ func (r *Reading) Older() []election.Observation {
 	return found
 }
 
-// Covering returns those Leases that cover some of the extent, without the one of this name.
+// Covering returns the Leases that cover some of the extent, except the one with this name.
 func Covering(leases []election.Observation, name string, e shard.Extent) []election.Observation {
 	var found []election.Observation
 	for _, o := range leases {
@@ -212,13 +217,14 @@ func (r *Reading) Holders() map[shard.ID]string {
 	return holders
 }
 
-// Stayers returns the members that serve the ring and are there to stay, sorted: those that the planner gives shards to.
+// Stayers returns the members that serve the ring and are there to stay, sorted: those that the
+// planner gives shards to.
 func (r *Reading) Stayers(ring shard.Ring) []string {
 	return leaseapi.Stayers(r.Known, r.Roster, ring)
 }
 
-// Weights returns what the ring's namespaces weigh and what members carry beside, as the planner goes by, and the shards
-// whose holders have not said yet what they weigh.
+// Weights returns the weights of the ring's namespaces and of what members carry in addition, as
+// the planner uses them, and the shards whose holders have not published their weights yet.
 func (r *Reading) Weights(ring shard.Ring) (leaseapi.Weights, []shard.ID) {
 	weights, complete := leaseapi.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
 		return r.assigned.Carrier(r.Plan, id)
@@ -235,8 +241,8 @@ func (r *Reading) Weights(ring shard.Ring) (leaseapi.Weights, []shard.ID) {
 	return weights, missing
 }
 
-// WeightsAmong returns what Weights does, as it would be if those were the members: what others carry goes to where the plan
-// has it among them.
+// WeightsAmong returns what Weights would return with these members: what others carry goes to
+// where the plan places it among them.
 func (r *Reading) WeightsAmong(ring shard.Ring, members []string) leaseapi.Weights {
 	weights, _ := leaseapi.WeightsOf(r.Fleet, r.Plan, ring, r.Lease, func(id shard.ID) string {
 		if carrier := r.assigned.Carrier(r.Plan, id); slices.Contains(members, carrier) {
@@ -249,7 +255,7 @@ func (r *Reading) WeightsAmong(ring shard.Ring, members []string) leaseapi.Weigh
 	return weights
 }
 
-// Quiet returns for how long nothing has been renewed, if that is long.
+// Quiet returns how long nothing has been renewed, if that is long.
 func (r *Reading) Quiet() time.Duration {
 	if silence := r.Now.Sub(r.AsOf); !r.AsOf.IsZero() && silence > quietAfter {
 		return silence

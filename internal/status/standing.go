@@ -10,24 +10,27 @@ import (
 )
 
 const (
-	// standsAfter is for how long something must have been seen to stand to be more than a moment of a
+	// standsAfter is how long something must have been seen to last to be more than a moment of a
 	// handoff: these take milliseconds, and a member that has asked without an answer starts again
 	// after twice --handoff-timeout, 10 s by default.
 	standsAfter = 10 * time.Second
-	// stuckAfter is for how long filling caches may take in a large cluster, and with it a step of a handoff.
+	// stuckAfter is how long filling caches, and so a step of a handoff, may take in a large
+	// cluster.
 	stuckAfter = time.Minute
-	// flapWindow is the time within which flapTerms terms of one shard are too many, those of a rolling restart included.
+	// flapWindow is the time within which flapTerms terms of one shard are too many, including
+	// those of a rolling restart.
 	flapWindow = 5 * time.Minute
 	flapTerms  = 6
 )
 
-// standing is what has been seen to stand over several readings. It is not changed once it has been made.
+// standing is what has been seen to last over several readings. It never changes.
 type standing struct {
-	// since has when each condition was first seen, by the clock here, without a break until now.
+	// since is when each condition was first seen, by the clock here, without a break until now.
 	since map[condition]time.Time
 	// terms has the term of each shard's Lease at the beginning of a window.
 	terms map[string]firstTerm
-	// still is since when no renewal of any member has been seen; moved reports whether one ever has.
+	// still is the time since which no renewal of any member has been seen; moved reports whether
+	// one ever has.
 	still time.Time
 	moved bool
 }
@@ -37,7 +40,7 @@ type firstTerm struct {
 	at   time.Time
 }
 
-// condition is something that no stamp on a Lease dates.
+// condition is something that no timestamp on a Lease dates.
 type condition struct {
 	what conditionKind
 	// object is the Lease, term its term; detail is what else must stay the same.
@@ -50,7 +53,7 @@ type conditionKind string
 
 const (
 	asked     conditionKind = "asked"     // another member, the owner, has asked for the Lease
-	idle      conditionKind = "idle"      // a shard is held, and not said to run
+	idle      conditionKind = "idle"      // a shard is held, and its holder does not say that it runs
 	unowned   conditionKind = "unowned"   // a shard is unowned
 	ownerless conditionKind = "ownerless" // the plan's Lease has no holder
 	disagrees conditionKind = "disagrees" // a live member works by another plan
@@ -64,10 +67,10 @@ func (c condition) isQuick() bool {
 	return c.what != misplaced && c.what != unclaimed && c.what != leaving
 }
 
-// Following returns the reading with what an earlier one of the same fleet, made in the same way,
-// adds to it: since when conditions that both show have stood, and for how long nobody has renewed,
-// by the clock here. It changes neither, and before may be nil. A chain of readings in short
-// intervals shows what a single one cannot, such as for how long a request has been unanswered.
+// Following returns the reading, completed by an earlier one of the same fleet made in the same
+// way: since when conditions in both have lasted, and how long nobody has renewed, by the clock
+// here. It changes neither, and before may be nil. A chain of readings at short intervals shows
+// what a single one cannot, such as how long a request has been unanswered.
 func (r *Reading) Following(before *Reading) *Reading {
 	if before == nil {
 		return r
@@ -96,7 +99,7 @@ func (r *Reading) Following(before *Reading) *Reading {
 	return &next
 }
 
-// begin has all that stands stand since now.
+// begin makes all conditions start now.
 func (r *Reading) begin() {
 	r.stands = standing{since: map[condition]time.Time{}, terms: r.firstTerms(), still: r.Now}
 	for _, c := range r.conditions() {
@@ -115,18 +118,18 @@ func (r *Reading) firstTerms() map[string]firstTerm {
 }
 
 // Suspicious reports whether there is something that is either a moment of an ordinary change or a
-// fault, which further readings within the next seconds would tell.
+// fault, which further readings within the next seconds would show.
 func (r *Reading) Suspicious() bool {
 	for c, since := range r.stands.since {
 		if c.isQuick() && r.Now.Sub(since) < standsAfter {
 			return true
 		}
 	}
-	// Clocks may differ: a renewal that is seen decides it.
+	// Clocks may differ: seeing a renewal decides it.
 	return len(r.sorted) > 0 && !r.stands.moved && r.Now.Sub(r.lastRenewal) > standsAfter/2 && r.Now.Sub(r.stands.still) < standsAfter
 }
 
-// stood returns since when a condition has been seen to stand, and for how long; nothing if it does not.
+// stood returns since when and how long a condition has lasted; nothing if it does not exist.
 func (r *Reading) stood(c condition) (since *time.Time, d time.Duration) {
 	at, stands := r.stands.since[c]
 	if !stands {
@@ -135,7 +138,7 @@ func (r *Reading) stood(c condition) (since *time.Time, d time.Duration) {
 	return Stamp(at), r.Now.Sub(at)
 }
 
-// conditions returns all that stand.
+// conditions returns all present conditions.
 func (r *Reading) conditions() []condition {
 	var found []condition
 	if r.Fault != nil {
@@ -170,7 +173,7 @@ func (r *Reading) conditions() []condition {
 	return found
 }
 
-// within reports whether a stamp is not longer ago than d.
+// within reports whether a timestamp is at most d ago.
 func (r *Reading) within(t time.Time, d time.Duration) bool { return r.AsOf.Sub(t) <= d }
 
 func (r *Reading) unownedBy(o election.Observation, id shard.ID) condition {
@@ -181,11 +184,11 @@ func (r *Reading) idleOf(o election.Observation) condition {
 	return condition{what: idle, object: o.Name, term: o.Transitions}
 }
 
-// movesOf returns what there is of a handoff of a held shard.
+// movesOf returns the conditions of a held shard's handoff.
 func (r *Reading) movesOf(o election.Observation, id shard.ID) []condition {
 	owner := r.owner(id)
 	if !r.IsHeld(o) || owner == "" || owner == election.MemberOf(o.Holder) {
-		return nil // a request by anybody but the owner is none
+		return nil // only a request by the owner counts
 	}
 	found := []condition{{what: misplaced, object: o.Name, term: o.Transitions, detail: owner}}
 	if member, live := r.Roster.Get(owner); live && o.NextHolder() == member.Incarnation {
@@ -194,7 +197,7 @@ func (r *Reading) movesOf(o election.Observation, id shard.ID) []condition {
 	return found
 }
 
-// disagreement reports whether a live member works by another plan than the one on the Lease.
+// disagreement reports whether a live member works by a plan other than the one on the Lease.
 func (r *Reading) disagreement(m election.Member) (condition, bool) {
 	generation, digest := planOfMember(m)
 	if generation == "" && m.State == election.MemberJoining || digest == r.digest {

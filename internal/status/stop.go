@@ -9,21 +9,22 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// StopView is a fleet that an operator has stopped, or what of one cannot be read.
+// StopView is a stop by an operator, or why it cannot be read.
 type StopView struct {
-	// Since is when, and By who, as the operator wrote it.
+	// Since is when the operator stopped the fleet, and By who, as the operator wrote it.
 	Since *time.Time `json:"since,omitempty"`
 	By    string     `json:"by,omitempty"`
-	// Fault says why what is written cannot be read: members go on as they did before.
+	// Fault says why the annotation cannot be read: members go on as before.
 	Fault string `json:"fault,omitempty"`
-	// Still are the live members that run nothing for it, Draining those that do not say so yet.
+	// Still are the live members that run nothing because of it, Draining those that do not say so
+	// yet.
 	Still    []string `json:"still,omitempty"`
 	Draining []string `json:"draining,omitempty"`
 
 	stop leaseapi.Stop
 }
 
-// Stop returns by what the fleet is stopped; nil if nothing on its plan's Lease says so.
+// Stop returns the stop of the fleet; nil if there is none on its plan's Lease.
 func (r *Reading) Stop() *StopView {
 	lease := r.Lease(leaseapi.PlanLease(r.Fleet))
 	text, there := lease.Annotations[leaseapi.StopAnnotation]
@@ -49,8 +50,8 @@ func (r *Reading) Stop() *StopView {
 // stops reports whether the members run nothing, or are about to, because the fleet is stopped.
 func (v *StopView) stops() bool { return v != nil && (v.Fault == "" || len(v.Still) > 0) }
 
-// Unfinished returns what is still to happen until a stopped fleet runs nothing and has released
-// its leader locks; nil if all has happened.
+// Unfinished returns what must still happen until a stopped fleet runs nothing and has released its
+// leader locks; nil if everything has happened.
 func (v *StopView) Unfinished(r *Reading) error {
 	var missing []string
 	for _, name := range v.Draining {
@@ -72,7 +73,7 @@ func (v *StopView) Unfinished(r *Reading) error {
 	return nil
 }
 
-// heldBy returns how many shards a member holds, of whatever plan.
+// heldBy returns how many shards a member holds, of any plan.
 func (r *Reading) heldBy(member string) int {
 	n := 0
 	for _, o := range r.sorted {
@@ -102,7 +103,8 @@ func (r *Reading) Leaders() string {
 	return strings.Join(texts, "; ")
 }
 
-// stopped tells of a fleet that an operator has stopped, and of what keeps it from coming to rest.
+// stopped reports that an operator has stopped the fleet, and what keeps it from stopping
+// completely.
 func (f *finder) stopped() {
 	r, v := f.r, f.r.stop
 	name := leaseapi.PlanLease(r.Fleet)
@@ -132,7 +134,7 @@ func (f *finder) stopped() {
 	}
 }
 
-// stoppedSince is a note; a warning if the fleet does not come to rest.
+// stoppedSince is a note; a warning if the fleet does not stop completely.
 func (f *finder) stoppedSince(v *StopView) {
 	r := f.r
 	if err := v.Unfinished(r); err != nil {

@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// Plain quotes a text that has anything in it that would not be printed as one character of a line.
+// Plain quotes a text if it has anything that does not print as one character of a line.
 func Plain(text string) string {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
 	if strings.IndexFunc(text, odd) < 0 {
@@ -18,7 +18,7 @@ func Plain(text string) string {
 	return strconv.QuoteToASCII(text)
 }
 
-// Percent returns a part of one in percent, or nothing where it is not known.
+// Percent returns a part of one in percent, or nothing if it is unknown.
 func Percent(n *float64) string {
 	if n == nil {
 		return ""
@@ -26,8 +26,8 @@ func Percent(n *float64) string {
 	return strconv.FormatFloat(*n*100, 'f', 1, 64) + " %"
 }
 
-// PercentOf returns a part of the whole in percent, or nothing where one of them is not known or
-// there was nothing.
+// PercentOf returns a part of the whole in percent, or nothing if one of them is unknown or the
+// whole is 0.
 func PercentOf(part, whole *float64) string {
 	if part == nil || whole == nil || *whole == 0 {
 		return ""
@@ -44,9 +44,9 @@ func Plural(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun
 }
 
-// Short returns a duration in its two greatest units.
+// Short returns a duration in its two largest units.
 func Short(d time.Duration) string {
-	d = max(d.Round(time.Second), -math.MaxInt64) // the least duration has no opposite
+	d = max(d.Round(time.Second), -math.MaxInt64) // the smallest duration cannot be negated
 	if d < 0 {
 		return "-" + Short(-d)
 	}
@@ -63,7 +63,7 @@ func Short(d time.Duration) string {
 	}
 }
 
-// Stamp returns a time for a view, nil if it is not known.
+// Stamp returns a time for a view, nil if it is unknown.
 func Stamp(t time.Time) *time.Time {
 	if t.IsZero() || t.Year() < 1971 || t.Year() > 9999 {
 		return nil

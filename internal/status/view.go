@@ -11,13 +11,14 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// State says in one word how a shard is.
+// State is the state of a shard in one word.
 type State string
 
 const (
 	// StateRunning: the holder says that it runs the shard.
 	StateRunning State = "running"
-	// StateStarting: the Lease is held, and its holder has not said yet that it runs; that takes a renewal.
+	// StateStarting: the Lease is held, and its holder has not said yet that it runs; that takes a
+	// renewal.
 	StateStarting State = "starting"
 	// StateWaiting: the Lease is held, and a shard of an older generation still runs some of it.
 	StateWaiting State = "waiting"
@@ -28,7 +29,7 @@ const (
 	StateLockedOut State = "locked-out"
 	// StateStopped: nobody holds it, because an operator has stopped the fleet.
 	StateStopped State = "stopped"
-	// StateUnowned: no unexpired holder, neither of this shard nor of an older one that covers it.
+	// StateUnowned: neither this shard nor an older one that covers it has an unexpired holder.
 	StateUnowned State = "unowned"
 )
 
@@ -50,15 +51,15 @@ type View struct {
 	Stop *StopView `json:"stop,omitempty"`
 	// Canary is set if the plan has one.
 	Canary *CanaryView `json:"canary,omitempty"`
-	// Versions are what live members of each version have and do, where the plan has a canary or they
+	// Versions are what live members of each version have and do, if the plan has a canary or they
 	// are of several versions.
 	Versions []VersionView `json:"versions,omitempty"`
-	// Warnings are the messages of those findings that are about the fleet as a whole.
+	// Warnings are the messages of the findings about the fleet as a whole.
 	Warnings []string `json:"warnings,omitempty"`
 	// Findings are what an operator should look at, the worst first.
 	Findings []Finding `json:"findings,omitempty"`
 
-	// Now is when it was read: ages are printed as of it.
+	// Now is when it was read: ages are as of it.
 	Now time.Time `json:"-"`
 }
 
@@ -68,7 +69,7 @@ type RingView struct {
 	Scope       shard.Scope `json:"scope"`
 	Controllers []string    `json:"controllers,omitempty"`
 	Isolate     []string    `json:"isolate,omitempty"`
-	// Members are the live ones that serve the ring.
+	// Members are the live members that serve the ring.
 	Members []string    `json:"members"`
 	Shards  []ShardView `json:"shards"`
 }
@@ -80,17 +81,20 @@ type ShardView struct {
 	Range       string   `json:"range,omitempty"`
 	Group       string   `json:"group,omitempty"`
 	Controllers []string `json:"controllers,omitempty"`
-	// Weight is how many objects there were when the shard was cut; Objects is what its holder has counted last.
+	// Weight is how many objects there were when the shard was cut; Objects is its holder's latest
+	// count.
 	Weight  int64  `json:"weight,omitempty"`
 	Objects *int64 `json:"objects,omitempty"`
-	// Memory is what it was estimated to take of its holder's heap, in bytes.
+	// Memory is the estimate of what it takes of its holder's heap, in bytes.
 	Memory       *int64 `json:"memory,omitempty"`
 	Pin          string `json:"pin,omitempty"`
 	Home         string `json:"home,omitempty"`
 	ColocateWith string `json:"colocateWith,omitempty"`
-	// Owner is the member that the plan wants, by its pin or home; empty where the plan leaves it to the consistent hashing.
+	// Owner is the owner by the plan's pin or home; empty if the plan leaves it to the consistent
+	// hashing.
 	Owner string `json:"owner,omitempty"`
-	// Wanted is the owner as members compute it from plan and roster, computed here; empty if no member serves the ring.
+	// Wanted is the owner as members compute it from plan and roster, computed here; empty if no
+	// member serves the ring.
 	Wanted string `json:"wanted,omitempty"`
 	State  State  `json:"state"`
 	// Unprepared is set while the shard waits and its holder has not prepared everything yet.
@@ -100,9 +104,10 @@ type ShardView struct {
 	Older []string `json:"older,omitempty"`
 }
 
-// Claim is what a Lease says of its holder.
+// Claim is what a Lease says about its holder.
 type Claim struct {
-	// Holder is the member, Incarnation the process start. A holder that is no incarnation of any member has only that.
+	// Holder is the member, Incarnation the process start. A holder that is not an incarnation of a
+	// member has only Holder.
 	Holder      string `json:"holder,omitempty"`
 	Incarnation string `json:"incarnation,omitempty"`
 	// Silent: the holder has not renewed for longer than the Lease's duration.
@@ -120,46 +125,49 @@ type Claim struct {
 type OlderView struct {
 	Lease string `json:"lease"`
 	Range string `json:"range,omitempty"`
-	// Generation is that of the plan that the holder worked by when it wrote.
+	// Generation is the generation of the holder's plan when it wrote.
 	Generation string `json:"generation,omitempty"`
 	Claim
 }
 
-// MemberView is a member, and what it says of itself.
+// MemberView is a member, and what it says about itself.
 type MemberView struct {
 	Name        string `json:"name"`
 	Incarnation string `json:"incarnation,omitempty"`
-	// State is joining, active or leaving, as the member says; or silent, or gone if it has released its Lease.
+	// State is joining, active or leaving, as the member says; or silent, or gone if it has
+	// released its Lease.
 	State string `json:"state"`
-	// Rings are those it serves, "*" for all; Generation is that of the plan that it works by.
+	// Rings are those it serves, "*" for all; Generation is the generation of its plan.
 	Rings      string     `json:"rings"`
 	Generation string     `json:"generation,omitempty"`
 	Since      *time.Time `json:"since,omitempty"`
 	Shards     int        `json:"shards"`
-	// Objects is what it has counted last in the shards that it holds; nil if it has counted none.
+	// Objects is its latest count in the shards that it holds; nil if there is none.
 	Objects *int64 `json:"objects,omitempty"`
-	// Memory is the heap that it said it uses, and Estimated what its shards and all else in the process were estimated to take
-	// of it, in bytes; nil if it does not say, or an estimate of some shard that it holds is missing.
+	// Memory is the heap that it says it uses, and Estimated the estimate of what its shards and
+	// everything else in the process take of it, in bytes; nil if it does not say, or if the
+	// estimate of a shard that it holds is missing.
 	Memory    *int64 `json:"memory,omitempty"`
 	Estimated *int64 `json:"estimatedMemory,omitempty"`
-	// CPU is the mean of what it said it uses of the processors, in cores, over some ten seconds, and Queued how many items it
-	// said wait in its workqueues; nil if it does not say.
+	// CPU is its mean processor use by its own word, in cores, over some ten seconds, and Queued
+	// how many items wait in its workqueues; nil if it does not say.
 	CPU    *float64 `json:"cpu,omitempty"`
 	Queued *int64   `json:"queued,omitempty"`
-	// Share is the part of the keyspace that it holds, from 0 to 1, the mean of all namespaced rings; nil without a plan.
+	// Share is the part of the keyspace that it holds, from 0 to 1, the mean over all namespaced
+	// rings; nil without a plan.
 	Share *float64 `json:"share,omitempty"`
-	// Heartbeat is when it renewed its Lease last; its age is as of the view's AsOf.
+	// Heartbeat is when it last renewed its Lease; its age is as of the view's AsOf.
 	Heartbeat *time.Time `json:"heartbeat,omitempty"`
-	// Version is that of its build; empty if it does not say.
+	// Version is the version of its build; empty if it does not say.
 	Version string `json:"version,omitempty"`
 	// Node and Zone are where it runs; empty if it does not say.
 	Node string `json:"node,omitempty"`
 	Zone string `json:"zone,omitempty"`
-	// Drained: an operator has asked that it gets no shards.
+	// Drained: an operator has drained it, so it gets no shards.
 	Drained bool `json:"drained,omitempty"`
 	// Still: it runs nothing, because an operator has stopped the fleet.
 	Still bool `json:"still,omitempty"`
-	// Digest is that of the plan that it works by.
+	// Digest is the digest of its plan.
 	Digest string `json:"digest,omitempty"`
 	// Refuses is the generation that the member refuses, and why.
 	Refuses string `json:"refuses,omitempty"`
@@ -189,7 +197,7 @@ func Of(r *Reading) View {
 	return v
 }
 
-// Problem returns why there is no plan to work with, and what to do.
+// Problem returns why there is no usable plan, and what to do.
 func (r *Reading) Problem() error {
 	if errors.Is(r.Fault, leaseapi.ErrNoPlan) {
 		return fmt.Errorf("fleet %q has no plan on Lease %s: the first member that starts writes one", r.Fleet, leaseapi.PlanLease(r.Fleet))
@@ -206,7 +214,8 @@ func viewRing(r *Reading, ring shard.Ring, older []election.Observation) RingVie
 	return v
 }
 
-// ViewShard returns what there is to say of a shard of the plan; older are the held Leases that Reading.Older returns.
+// ViewShard returns the view of a shard of the plan; older are the held Leases that Reading.Older
+// returns.
 func ViewShard(r *Reading, s shard.Shard, older []election.Observation) ShardView {
 	o := r.ShardLease(s.ID)
 	extent, _ := r.Plan.Extent(s.ID)
@@ -261,7 +270,7 @@ func (r *Reading) isPrepared(o election.Observation) bool {
 	return r.IsHeld(o) && leaseapi.SaysReady(o)
 }
 
-// ClaimOf returns what a Lease says of its holder.
+// ClaimOf returns what a Lease says about its holder.
 func ClaimOf(r *Reading, o election.Observation) Claim {
 	c := Claim{Term: o.Transitions, NextHolder: o.NextHolder(), Problem: o.Problem}
 	if o.Holder == "" {
@@ -272,7 +281,7 @@ func ClaimOf(r *Reading, o election.Observation) Claim {
 	return c
 }
 
-// Members returns the members that there are Leases of, by name.
+// Members returns the members with a Lease, by name.
 func Members(r *Reading) []MemberView {
 	views, shares := []MemberView{}, sharesOf(r)
 	for _, o := range r.sorted {
@@ -321,8 +330,8 @@ func Members(r *Reading) []MemberView {
 	return views
 }
 
-// sharesOf returns the part of the keyspace that each member holds by the plan's shards, the mean of all namespaced rings; nil if
-// there is no plan.
+// sharesOf returns the part of the keyspace that each member holds by the plan's shards, the mean
+// over all namespaced rings; nil if there is no plan.
 func sharesOf(r *Reading) map[string]float64 {
 	if r.Fault != nil {
 		return nil
@@ -335,7 +344,8 @@ func sharesOf(r *Reading) map[string]float64 {
 	}
 	for _, s := range r.Plan.Shards() {
 		if o := r.ShardLease(s.ID); s.Namespaced() && r.IsHeld(o) {
-			// The difference wraps around to the right width where the range ends with the keyspace, but for all of it.
+			// The difference wraps around to the right width if the range ends with the keyspace,
+			// except for the whole keyspace.
 			width := float64(s.Range.End - s.Range.Start)
 			if s.Range.IsEverything() {
 				width = 1 << 64
@@ -346,7 +356,7 @@ func sharesOf(r *Reading) map[string]float64 {
 	return shares
 }
 
-// count adds what a held shard weighs, and takes.
+// count adds the weight and the memory of a held shard.
 func (v *MemberView) count(o election.Observation) {
 	if memory, published := leaseapi.ShardMemoryOn(o); published && v.Estimated != nil {
 		*v.Estimated += memory.Total()

@@ -12,10 +12,10 @@ import (
 // agentMark begins the part of a User-Agent that a fence adds.
 const agentMark = "flotilla ("
 
-// memberMark is in the User-Agent of what a member sends for its own Lease and those of its shards.
+// memberMark is in the User-Agent of a member's requests for its own Lease and those of its shards.
 const memberMark = "/fleet-member/"
 
-// senderOf returns the name of the member in a User-Agent; empty if it does not say.
+// senderOf returns the name of the member in a User-Agent; empty if there is none.
 func senderOf(agent string) string {
 	_, name, _ := strings.Cut(agent, memberMark)
 	if i := strings.IndexAny(name, "/ "); i >= 0 {
@@ -24,16 +24,16 @@ func senderOf(agent string) string {
 	return strings.Clone(name)
 }
 
-// builtAgent is the form in which client-go tells a binary: its name, version, platform and commit.
+// builtAgent is the form in which client-go names a binary: its name, version, platform and commit.
 var builtAgent = regexp.MustCompile(`^[^/ ]+/[^ ]+ \([^()]*\) kubernetes/[^/ ]+`)
 
-// Identity is the claim that a request says it was made under.
+// Identity is the claim that a request names in its User-Agent.
 type Identity struct {
 	// Member is the incarnation.
 	Member string
 	// Shard is the shard that the controllers belong to.
 	Shard shard.ID
-	// Term of the claim; 0 if the fence was closed.
+	// Term is the term of the claim; 0 if the fence was closed.
 	Term int32
 }
 
@@ -42,10 +42,11 @@ func (i Identity) String() string {
 	return fmt.Sprintf("%s for %s, term %d", i.Member, i.Shard, i.Term)
 }
 
-// ParseAgent returns the identity in a User-Agent, and whether there is one. A User-Agent that has the fence's mark but
-// not what follows it, as when it was cut off, is an error.
+// ParseAgent returns the identity in a User-Agent, and whether there is one. A User-Agent with the
+// fence's mark that does not continue in the right form, for example because it was cut off, is an
+// error.
 func ParseAgent(agent string) (Identity, bool, error) {
-	// A binary of that name begins its User-Agent with "flotilla/".
+	// A binary called flotilla begins its User-Agent with "flotilla/".
 	i := strings.LastIndex(agent, agentMark)
 	if i < 0 || i > 0 && agent[i-1] != ' ' {
 		return Identity{}, false, nil

@@ -16,25 +16,26 @@ import (
 // DefaultRequestTimeout is the API server's default.
 const DefaultRequestTimeout = time.Minute
 
-// Options say what is judged, and by what.
+// Options say what to judge, and by what.
 type Options struct {
 	// Fleet is the fleet's name. Required.
 	Fleet string
-	// Namespace is that of the fleet's Leases. Default: kube-system.
+	// Namespace is the namespace of the fleet's Leases. Default: kube-system.
 	Namespace string
-	// Plan is the one that the fleet followed at the beginning of the log; those that came after it are in the log. Default:
-	// the first one in the log, or what the Leases of its shards say: see ReadPlan.
+	// Plan is the plan that the fleet followed at the beginning of the log; later plans are in the
+	// log. Default: the first plan in the log, or what the Leases of its shards say: see ReadPlan.
 	Plan *shard.Plan
-	// RequestTimeout is the API server's --request-timeout: no request is in flight for longer. Default: DefaultRequestTimeout.
+	// RequestTimeout is the API server's --request-timeout: no request is in flight for longer.
+	// Default: DefaultRequestTimeout.
 	RequestTimeout time.Duration
-	// Controllers names those behind each identity that controllers have. Default: none are known, and the rule on controllers
-	// judges nothing.
+	// Controllers names the controllers that use each identity. Default: none are known, and the
+	// rule on controllers judges nothing.
 	Controllers map[string][]string
 }
 
-// Judge judges a fleet by audit logs, which are parts of one, in any order, such as the files of a log that was rotated. The
-// error is about the options and about reading the logs; what they prove is in the report. It depends on nothing but its
-// arguments.
+// Judge judges a fleet by audit logs. These are parts of one log, in any order, such as the files
+// of a log that was rotated. The error is about the options and about reading the logs; violations
+// are in the report. It depends only on its arguments.
 func Judge(opts Options, logs ...Log) (Report, error) {
 	if opts.Plan != nil {
 		if err := opts.Plan.Validate(); err != nil {
@@ -105,12 +106,12 @@ func newChecker(opts Options) *checker {
 	return c
 }
 
-// begin takes a plan for the first.
+// begin takes a plan as the first.
 func (c *checker) begin(plan shard.Plan) {
 	c.plan, c.plans = plan, []planned{{plan: plan, digest: plan.Digest()}}
 }
 
-// judgeLeases holds the writes of each shard's Lease against each other.
+// judgeLeases compares the writes of each shard's Lease with each other.
 func (c *checker) judgeLeases() {
 	for id, h := range c.histories {
 		h.sort()
@@ -128,7 +129,7 @@ func (c *checker) judgeLeases() {
 	}
 }
 
-// judgeDeletions convicts who deleted the Lease, unless it was retired.
+// judgeDeletions convicts those who deleted the Lease, unless it was retired.
 func (c *checker) judgeDeletions(id shard.ID, h *history) {
 	for _, e := range h.deleted {
 		if h.retiredAt(e.moment(0)) {
@@ -139,7 +140,7 @@ func (c *checker) judgeDeletions(id shard.ID, h *history) {
 	}
 }
 
-// judgeHoles says where the log lacks writes of a Lease, and what they could have been.
+// judgeHoles reports where the log lacks writes of a Lease, and what they could have been.
 func (c *checker) judgeHoles(id shard.ID, h *history) {
 	for i, g := range h.holes {
 		if i == 0 && h.partial {
@@ -154,7 +155,7 @@ func (c *checker) judgeHoles(id shard.ID, h *history) {
 	}
 }
 
-// sort puts everything in the logs' order, or in that of time.
+// sort puts everything in the logs' order, or in order of time.
 func (r *Report) sort() {
 	for _, times := range r.times {
 		slices.SortFunc(times, time.Time.Compare)
@@ -171,26 +172,26 @@ func (r *Report) sort() {
 	}
 }
 
-// checker reads the whole log before it judges by the Leases: the write that began a term may be logged after writes of
-// that term.
+// checker reads the whole log before it judges by the Leases: the write that began a term may be
+// logged after writes of that term.
 type checker struct {
 	fleet string
 	// requestTimeout is the API server's.
 	requestTimeout time.Duration
-	// namespace is that of the fleet's Leases.
+	// namespace is the namespace of the fleet's Leases.
 	namespace   string
 	controllers map[string][]string // by identity
 	plan        shard.Plan          // given up front
-	plans       []planned           // that one, and those of the log, in order
+	plans       []planned           // the given one, and those of the log, in order
 	histories   map[shard.ID]*history
-	// leases are Leases that are named like those of shards and that the plan given up front does not have: whether they are
-	// is known once all has been read.
+	// leases are Leases that are named like those of shards but are not in the plan given up front:
+	// only the whole log shows whether they are shards'.
 	leases     map[shard.ID]*leaseLog
 	planWrites []planWrite
 	facts      map[shard.ID]fact
 	works      map[Identity]*work
-	// leaderLocks are the foreign Leases of the log by name, awaited the names of those
-	// that an incarnation said that it waits for.
+	// leaderLocks are the foreign Leases of the log by name. awaited are the names of those that an
+	// incarnation said it waits for.
 	leaderLocks map[string]*lockLog
 	awaited     map[string][]string
 	// members are the Leases of the fleet's members.
@@ -203,7 +204,7 @@ type checker struct {
 	report Report
 }
 
-// agentPart is what ParseAgent says of a User-Agent.
+// agentPart is ParseAgent's result for a User-Agent.
 type agentPart struct {
 	by     Identity
 	marked bool
@@ -225,7 +226,7 @@ func (c *checker) parse(agent string) agentPart {
 type write struct {
 	event    event // without the object
 	by       Identity
-	identity string // of the controller that sent it
+	identity string // the controller that sent it
 	version  uint64 // 0 if the answer has none
 }
 
@@ -249,7 +250,7 @@ func (c *checker) read(e event) error {
 		c.readLeaderLock(e)
 		c.readMember(e)
 		if e.ObjectRef.Namespace != c.namespace {
-			// Leases of the same names elsewhere are none of the fleet's.
+			// Leases of the same names in other namespaces do not belong to the fleet.
 		} else if e.ObjectRef.Name == leaseapi.PlanLease(c.fleet) {
 			if err := c.readPlanLease(e); err != nil {
 				return err
@@ -266,15 +267,15 @@ func (c *checker) read(e event) error {
 }
 
 // readLost reads a request that arrived and never ended. It may have taken effect at any time until
-// its server would have given it up. Nothing is held against the sender. A lost write of a Lease
-// needs no rule: the next write names the version that it was made on.
+// its server's timeout. The sender is not convicted. A lost write of a Lease needs no rule: the
+// next write names the version that it was made on.
 func (c *checker) readLost(e event) {
 	c.report.Lost++
 	e.Answered = metav1.NewMicroTime(e.Received.Add(c.requestTimeout))
 	c.world.read(e, nil)
 }
 
-// readOther reads what is no write of a shard's Lease.
+// readOther reads requests other than writes of a shard's Lease.
 func (c *checker) readOther(e event) error {
 	part := c.parse(e.UserAgent)
 	if part.marked && part.err == nil {
@@ -316,7 +317,7 @@ func (c *checker) countLease(id shard.ID, e event) bool {
 		return false
 	case e.Verb == "delete":
 		if h := c.histories[id]; h != nil {
-			// Judged when all of the log is read: an answer that retired it may come later.
+			// Judged once the whole log is read: an answer that retired it may come later.
 			h.deletions, h.deleted = append(h.deletions, e.moment(0)), append(h.deleted, e)
 			return false
 		}

@@ -12,21 +12,21 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// cover is what a write of a shard's Lease says that the shard covers.
+// cover is what a shard covers, by a write of its Lease.
 type cover struct {
-	// fleet and id are of the labels.
+	// fleet and id come from the labels.
 	fleet string
 	id    shard.ID
 	// extent is the whole keyspace unless ranged is set, and has no controllers unless named is.
 	extent        shard.Extent
 	ranged, named bool
-	// generation of the plan that the holder works by; 0 if it does not say.
+	// generation of the holder's plan; 0 if it does not say.
 	generation int64
 	// ready is set while the holder waits for the shard's predecessors.
 	ready bool
-	// fault says what cannot be read; empty if all can.
+	// fault says what cannot be read; empty if everything can.
 	fault string
-	// text is all that is above but ready, to tell whether it has changed.
+	// text is everything above except ready, to see whether it has changed.
 	text string
 }
 
@@ -60,7 +60,7 @@ func coverOf(lease *coordinationv1.Lease, term int32) cover {
 	return c
 }
 
-// describe writes an extent for people.
+// describe returns an extent as text for people.
 func describe(e shard.Extent, ranged bool) string {
 	what := "a group"
 	if ranged {
@@ -69,12 +69,12 @@ func describe(e shard.Extent, ranged bool) string {
 	return what + " of " + strings.Join(e.Controllers, ",")
 }
 
-// fact is what is known of what a shard covers.
+// fact is what is known about what a shard covers.
 type fact struct {
 	extent shard.Extent
-	// namespaced is set for a range, and not for a group.
+	// namespaced is set for a range, not for a group.
 	namespaced bool
-	// exact is set if the Lease named the controllers; else they are a plan's, or made up.
+	// exact is set if the Lease named the controllers; otherwise they are a plan's, or made up.
 	exact bool
 }
 
@@ -84,8 +84,8 @@ func factOf(p shard.Plan, id shard.ID) (fact, bool) {
 	return fact{extent: extent, namespaced: s.Namespaced()}, known
 }
 
-// fact returns what is known of a claim's shard: what the Lease said in its term, else at any time, else the plan given up
-// front, else a plan in the log.
+// fact returns what is known about a claim's shard: what the Lease said in its term, else at any
+// time, else the plan given up front, else a plan in the log.
 func (c *checker) fact(by Identity) (fact, bool) {
 	if t, ok := c.term(by); ok && t.cover != nil {
 		return t.cover.fact(), true

@@ -8,13 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// lag is how old the caches may be by which an innocent controller deletes. What was a reason at any time within it
-// still is one. Caches have no version that the log knows, so this is the one place where only clocks can tell.
+// lag is the maximum age of the caches by which an innocent controller deletes. A reason at any
+// time within it is still a reason. Caches have no version in the log, so this is the one place
+// where only clocks can decide.
 const lag = 30 * time.Second
 
-// judgeDeletions asks for a reason for every object that the fleet deleted.
+// judgeDeletions looks for a reason for every object that the fleet deleted.
 func (b *bench) judgeDeletions() {
-	// The first request makes a pod terminate; what comes after it does no harm.
+	// The first request makes a pod terminate; later ones do no harm.
 	slices.SortStableFunc(b.deletions, func(x, y deletion) int { return x.at.answered.Compare(y.at.answered) })
 	seen := sets.New[string]()
 	for _, d := range b.deletions {
@@ -57,7 +58,7 @@ func (b *bench) judgeDeletions() {
 	}
 }
 
-// reason returns what may have been the reason for a deletion; empty if there was none.
+// reason returns a possible reason for a deletion; empty if there was none.
 func (b *bench) reason(d deletion, p *pod, o *owner, uid string, i int) string {
 	from := moment{received: d.at.received.Add(-lag), answered: d.at.received.Add(-lag)}
 	switch {
@@ -93,8 +94,8 @@ func (b *bench) reason(d deletion, p *pod, o *owner, uid string, i int) string {
 	}
 }
 
-// namespaceEnded reports whether the namespace may have been asked to go since the owner was made:
-// before that it was another one of the same name.
+// namespaceEnded reports whether somebody may have asked to delete the namespace since the owner
+// was made: an earlier deletion was of another namespace with the same name.
 func (b *bench) namespaceEnded(o *owner, m moment) bool {
 	return slices.ContainsFunc(b.namespaces[o.namespace], func(e ending) bool {
 		return e.maybeBefore(m) && !e.before(o.born)
@@ -161,7 +162,7 @@ func mostLive(pods []*pod, from, to moment) int {
 			steps = append(steps, step{died, -1})
 		}
 	}
-	// Births first: whoever died at the same time may have died later.
+	// Births first: a pod that died at the same time may have died later.
 	slices.SortFunc(steps, func(a, b step) int { return cmp.Or(a.at.Compare(b.at), b.change-a.change) })
 	live, most, inside := 0, 0, false
 	for _, s := range steps {
@@ -196,7 +197,8 @@ func statefulReason(d deletion, p *pod, o *owner, first, i int) string {
 	return ""
 }
 
-// daemonReason wants everything unchanged since the pod was made: then a pod that had its place then has it still.
+// daemonReason requires that everything is unchanged since the pod was made: then a pod that had
+// its place then still has it.
 func (b *bench) daemonReason(d deletion, p *pod, o *owner, i int) string {
 	s := o.states[i]
 	made := moment{received: p.born.received.Add(-lag), answered: p.born.received.Add(-lag)}

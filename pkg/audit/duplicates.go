@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// judgeCreations holds every pod that the fleet created against what its owner wanted.
+// judgeCreations compares every pod that the fleet created with what its owner wanted.
 func (b *bench) judgeCreations() {
 	for _, c := range b.creations {
 		uid := c.pod.owner(c.at.version)
@@ -29,8 +29,8 @@ func (b *bench) judgeCreations() {
 	}
 }
 
-// excused returns the first state that a create at state i may still be due to: that of the last create, or the oldest
-// that the controller may have had before it.
+// excused returns the first state that can still explain a create at state i: that of the last
+// create, or the oldest that the controller may have had before it.
 func excused(c creation, o *owner, i int) int {
 	first := o.acted(i)
 	j, _ := slices.BinarySearchFunc(o.creates, c.at.version, func(m moment, v uint64) int { return cmp.Compare(m.version, v) })
@@ -55,8 +55,8 @@ func (b *bench) judgeNumber(c creation, o *owner, i int) {
 	}
 }
 
-// judgeOrdinal does without counting: pods of a StatefulSet have fixed names, and a number in the middle may be missing
-// while one beyond the end is still there.
+// judgeOrdinal does not count: pods of a StatefulSet have fixed names, and a number in the middle
+// may be missing while one beyond the end still exists.
 func (b *bench) judgeOrdinal(c creation, o *owner, i int) {
 	n, ok := ordinal(o.name, c.pod.name)
 	if !ok {

@@ -13,27 +13,28 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// event is what is kept of an audit.k8s.io/v1 Event while the log is read.
+// event is the part of an audit.k8s.io/v1 Event that is kept while the log is read.
 type event struct {
 	AuditID, RequestURI, Verb, UserAgent string
 	User                                 authnv1.UserInfo
 	ObjectRef                            *auditv1.ObjectReference
 	RequestObject, ResponseObject        json.RawMessage
-	// Received is when the request arrived, Answered when it had been answered.
+	// Received is when the request arrived, Answered when it was answered.
 	Received, Answered metav1.MicroTime
-	code               int32 // of the answer; 0 if nobody was answered
-	// arrival is set if it says that a request arrived, and not how it ended.
+	code               int32 // of the answer; 0 if there was none
+	// arrival is set for a record that a request arrived, not how it ended.
 	arrival bool
-	// level is at which it was logged: at some a request has its object once the server has read it.
+	// level is the level at which it was logged: at some, a request has its object once the server
+	// has read it.
 	level auditv1.Level
 
 	file      string // of the log, empty if it has no name
 	log, line int    // both from 1
-	// binary is what build of which binary sent it; empty for what is not built on client-go.
+	// binary is the build of the binary that sent it; empty for a binary not built on client-go.
 	binary string
 }
 
-// eventOf returns what is kept of an Event, or which of its fields makes it none.
+// eventOf returns what is kept of an Event. The error names the field that makes it invalid.
 func eventOf(a *auditv1.Event) (event, error) {
 	if a.Kind != "Event" || a.APIVersion != auditv1.SchemeGroupVersion.String() {
 		return event{}, fmt.Errorf("kind %q of apiVersion %q: must be an Event of %s", a.Kind, a.APIVersion, auditv1.SchemeGroupVersion)
@@ -62,7 +63,7 @@ func eventOf(a *auditv1.Event) (event, error) {
 	return e, nil
 }
 
-// lean returns the event without what takes room and is not needed any more.
+// lean returns the event without its large parts that are not needed any more.
 func (e event) lean() event {
 	e.RequestObject, e.ResponseObject, e.UserAgent, e.User = nil, nil, "", authnv1.UserInfo{}
 	return e
@@ -82,13 +83,14 @@ func (e event) refused() bool {
 	return e.code >= 400 && e.code < 500
 }
 
-// failed reports whether the request may have changed something or not: nobody was answered, or
-// with a server's error.
+// failed reports whether it is unknown if the request changed something: there was no answer, or a
+// server's error.
 func (e event) failed() bool {
 	return e.code == 0 || e.code >= 500
 }
 
-// namespace returns the namespace that the object belongs to, a Namespace to itself; empty for cluster-scoped objects.
+// namespace returns the namespace of the object, and the name of a Namespace; empty for other
+// cluster-scoped objects.
 func (e event) namespace() string {
 	if e.ObjectRef.Resource == "namespaces" && e.ObjectRef.APIGroup == "" {
 		return e.ObjectRef.Name
@@ -96,7 +98,7 @@ func (e event) namespace() string {
 	return e.ObjectRef.Namespace
 }
 
-// dryRun reports whether the request was told to change nothing.
+// dryRun reports whether the request asked the server to change nothing.
 func (e event) dryRun() bool {
 	if strings.Contains(e.RequestURI, "dryRun=") {
 		return true
@@ -110,7 +112,7 @@ func (e event) dryRun() bool {
 	return json.Unmarshal(e.RequestObject, &options) == nil && len(options.DryRun) > 0
 }
 
-// moment returns when the request took effect, by what its answer says.
+// moment returns when the request took effect, by its answer.
 func (e event) moment(version uint64) moment {
 	return moment{version: version, received: e.Received.Time, answered: e.Answered.Time}
 }
@@ -129,7 +131,7 @@ func (e event) mayChangeObjects() bool {
 	return !e.isEvent() && e.ObjectRef.Resource != "leases" && !e.storesNothing() && !connects && !e.dryRun()
 }
 
-// isEvent reports whether it writes a Kubernetes Event.
+// isEvent reports whether the request writes a Kubernetes Event.
 func (e event) isEvent() bool {
 	return e.ObjectRef.Resource == "events"
 }
@@ -144,8 +146,8 @@ func (e event) storesNothing() bool {
 	}
 }
 
-// version returns the resourceVersion of the object that the write made, and whether the answer has one. The list that
-// answers a deletecollection has that of a read.
+// version returns the resourceVersion of the object that the write made, and whether the answer has
+// one. The list in the answer to a deletecollection has the resourceVersion of a read.
 func (e event) version() (uint64, bool) {
 	if e.ResponseObject == nil || e.Verb == "deletecollection" {
 		return 0, false
@@ -170,7 +172,7 @@ func (e event) lease() (*coordinationv1.Lease, error) {
 	return &lease, nil
 }
 
-// asked returns the Lease in the request; nil if there is none, or the log has not got it.
+// asked returns the Lease in the request; nil if there is none, or the log does not have it.
 func (e event) asked() *coordinationv1.Lease {
 	var lease coordinationv1.Lease
 	if e.RequestObject == nil || json.Unmarshal(e.RequestObject, &lease) != nil {
@@ -182,10 +184,10 @@ func (e event) asked() *coordinationv1.Lease {
 // serviceAccounts begins the name of a controller's own service account.
 const serviceAccounts = "system:serviceaccount:kube-system:"
 
-// credentialExtra is where the API server tells the id of the credential that a request came with.
+// credentialExtra is where the API server records the id of a request's credential.
 const credentialExtra = "authentication.kubernetes.io/credential-id"
 
-// token returns the id of the token that the request came with; empty if there is none, or it is not in the log.
+// token returns the id of the request's token; empty if there is none, or it is not in the log.
 func (e event) token() string {
 	for _, id := range e.User.Extra[credentialExtra] {
 		if strings.HasPrefix(id, "JTI=") {
@@ -195,8 +197,9 @@ func (e event) token() string {
 	return ""
 }
 
-// controller returns the name of the controller that sent the request: its service account, or, where all controllers
-// share one identity, what client-go wrote last into the User-Agent before the fence did.
+// controller returns the name of the controller that sent the request: its service account, or, if
+// all controllers share one identity, what client-go wrote last into the User-Agent before the
+// fence's part.
 func (e event) controller() string {
 	if name, ok := strings.CutPrefix(e.User.Username, serviceAccounts); ok {
 		return name

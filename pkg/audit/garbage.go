@@ -1,10 +1,11 @@
 package audit
 
-// garbageCollector is the controller that deletes what has lost its owners.
+// garbageCollector is the controller that deletes objects that have lost their owners.
 const garbageCollector = "generic-garbage-collector"
 
-// judgeCollected convicts the garbage collector if an owner of what it deleted was there, and nobody had asked for the
-// owner's deletion. The garbage collector asks the API server for every owner before it deletes, so no cache excuses it.
+// judgeCollected convicts the garbage collector if an owner of a deleted object existed, and nobody
+// had asked for the owner's deletion. The garbage collector asks the API server for every owner
+// before it deletes, so no cache excuses it.
 func (b *bench) judgeCollected(d deletion) {
 	t := b.things[d.uid]
 	if len(t.refs) == 0 {
@@ -25,8 +26,8 @@ func (b *bench) judgeCollected(d deletion) {
 	}
 }
 
-// solid reports whether an owner surely was one when m took effect: of the kind, name and namespace
-// that the reference says, made before, and with no deletion asked for.
+// solid reports whether an owner surely was the owner when m took effect: of the kind, name and
+// namespace in the reference, made before, and with no deletion asked for.
 func (b *bench) solid(t *thing, ref reference, owner *thing, m moment) bool {
 	switch {
 	case owner.kind != ref.Kind, owner.name != ref.Name, owner.group != ref.group():

@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// state is what one write made of a shard's Lease.
+// state is a shard's Lease after one write.
 type state struct {
 	version  uint64
 	based    uint64 // the version that the write was made on; 0 if the log does not say
@@ -23,25 +23,25 @@ type state struct {
 	duration time.Duration
 	// The write took effect between these.
 	received, answered time.Time
-	// spec is the fingerprint of the Lease's spec. Only its change is a sign of life: a rival may
-	// write its request on the Lease of a dead holder. aliveReceived and aliveAnswered are of the
-	// last write that changed it.
+	// spec is the fingerprint of the Lease's spec. Only a change of it is a sign of life: a rival
+	// may write its request on the Lease of a dead holder. aliveReceived and aliveAnswered are the
+	// times of the last write that changed it.
 	spec                         uint64
 	aliveReceived, aliveAnswered time.Time
 	cover                        cover
 	// released is set if nobody holds the Lease and it says that the holder of the term gave it
-	// back; freed also if it said so before: what is written after a release does not undo it.
+	// back. freed is also set if it said so before: writes after a release do not undo it.
 	released, freed bool
 	// retired is set if the Lease is retired, see election.RetiredAnnotation.
 	retired bool
 	// beat is the Lease's renewTime in microseconds; 0 if it has none.
 	beat int64
-	// ended are the incarnations that a member's Lease lists as ended, protocol is what it says
+	// ended are the incarnations that a member's Lease lists as ended. protocol is the protocol
 	// that its holder follows.
 	ended    []string
 	protocol int
-	// sender is the member that sent the write, empty if its User-Agent does not say. stranger is
-	// set if the sender is not of the fleet; see memberLog.finish.
+	// sender is the member that sent the write, empty if its User-Agent does not name one. stranger
+	// is set if the sender is not of the fleet; see memberLog.finish.
 	sender   string
 	stranger bool
 	// event is the write itself, for violations.
@@ -51,26 +51,29 @@ type state struct {
 // history is all writes of one Lease.
 type history struct {
 	states []state // by version, once sorted
-	// unknown are writes that ended with a server's error, such as a timeout, by what they asked for. They have no version.
+	// unknown are writes that ended with a server's error, such as a timeout, with what they asked
+	// for. They have no version.
 	unknown []state
-	// unasked are those of them of which the log does not tell what they asked for.
+	// unasked are such writes for which the log does not have what they asked for.
 	unasked []event
-	// holes are where the log lacks a write that somebody made the next one on. partial is set if the first is one of
-	// them: the log begins later than the Lease.
+	// holes are where the log lacks the write that the next one was made on. partial is set if the
+	// first state follows a hole: the log begins later than the Lease.
 	holes   []hole
 	partial bool
-	// deletions of the Lease, deleted are their events. Those in collected were of a retired one.
+	// deletions are deletions of the Lease, and deleted their events. Those in collected were of a
+	// retired Lease.
 	deletions []moment
 	deleted   []event
 	collected []time.Time
 }
 
-// hole lies between two writes of a Lease: the second was made on a version that no write in the log has made.
+// hole lies between two writes of a Lease: the second was made on a version that no write in the
+// log has made.
 type hole struct {
 	before, after state
 }
 
-// inHole reports whether what took effect at a version may have been under what is missing.
+// inHole reports whether a missing state may have been in force at a version.
 func (h *history) inHole(version uint64) bool {
 	return slices.ContainsFunc(h.holes, func(g hole) bool { return g.before.version < version && version < g.after.version })
 }
@@ -81,7 +84,7 @@ func (h *history) holeBefore(version uint64) bool {
 }
 
 // retiredAt reports whether the Lease was, or may have been, retired when somebody deleted it: the
-// garbage collector may be told of a write, and delete the Lease, before the write is answered.
+// garbage collector may see a write, and delete the Lease, before the write is answered.
 func (h *history) retiredAt(gone moment) bool {
 	var last state
 	for _, s := range h.states {
@@ -94,8 +97,8 @@ func (h *history) retiredAt(gone moment) bool {
 	})
 }
 
-// collectedBetween reports whether the Lease was deleted between two writes, after it was retired:
-// by the first of them, perhaps, which need not have been answered by then.
+// collectedBetween reports whether the Lease was deleted between two writes after it was retired,
+// perhaps by the first of them, which may not have been answered by then.
 func (h *history) collectedBetween(before, after state) bool {
 	from := before.answered
 	if before.retired {
@@ -120,7 +123,7 @@ func (h *history) add(e event) error {
 }
 
 // addUnknown records a write that may or may not have taken effect. A request that the server has
-// not read to its end, as when its sender is cut off, has none.
+// not read to its end, for example because its sender was cut off, has none.
 func (h *history) addUnknown(e event) {
 	unread := e.RequestObject == nil && e.Verb != "delete" && (e.level == auditv1.LevelRequest || e.level == auditv1.LevelRequestResponse)
 	if lease := e.asked(); lease != nil {
@@ -130,7 +133,7 @@ func (h *history) addUnknown(e event) {
 	}
 }
 
-// madeBy returns what an event made of the Lease, or would have, without its version.
+// madeBy returns the Lease after an event, or as the event would have left it, without its version.
 func madeBy(lease *coordinationv1.Lease, e event) state {
 	s := stateOf(lease, 0)
 	s.received, s.answered, s.event, s.sender = e.Received.Time, e.Answered.Time, e.lean(), senderOf(e.UserAgent)
@@ -140,7 +143,7 @@ func madeBy(lease *coordinationv1.Lease, e event) state {
 	return s
 }
 
-// stateOf returns what a Lease says, without when it was written.
+// stateOf returns what a Lease says, without the time of its write.
 func stateOf(lease *coordinationv1.Lease, version uint64) state {
 	term := ptr.Deref(lease.Spec.LeaseTransitions, 0)
 	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
@@ -167,7 +170,8 @@ func stateOf(lease *coordinationv1.Lease, version uint64) state {
 	return s
 }
 
-// sort puts the states in order; an update that changed nothing is answered with what was there, and is left out.
+// sort puts the states in order, and drops an update that changed nothing: its answer is the
+// earlier state.
 func (h *history) sort() {
 	slices.SortStableFunc(h.states, func(a, b state) int {
 		return cmp.Or(cmp.Compare(a.version, b.version), a.answered.Compare(b.answered))
@@ -184,9 +188,10 @@ func (h *history) sort() {
 	}
 }
 
-// recover puts in the writes that took effect though their sender was told of an error: a busy server ends a request that
-// its storage carries out. The next write shows that there was one, by the version that it was made on. Without it the
-// sign of life would be taken for a later one, or a release for a renewal.
+// recover inserts writes that took effect although their sender got an error: a busy server ends a
+// request that its storage carries out. The next write shows that there was one, by the version
+// that it was made on. Without it a later time would count as the sign of life, or a release would
+// look like a renewal.
 func (h *history) recover() {
 	var all []state
 	var before state
@@ -204,10 +209,10 @@ func (h *history) recover() {
 	h.states = all
 }
 
-// between returns what took effect between two writes, and whether that is all.
+// between returns what took effect between two writes, and whether that is everything.
 func (h *history) between(before, after state) (hidden []state, whole bool) {
 	for before.version < after.based && after.based < after.version {
-		// What an unknown write was made on has been there too.
+		// The version that an unknown write was made on existed too.
 		version := after.based
 		for _, u := range h.unknown {
 			if before.version < u.based && u.based < version {
@@ -225,8 +230,9 @@ func (h *history) between(before, after state) (hidden []state, whole bool) {
 	return hidden, true
 }
 
-// made returns which unknown write took effect next to a state, and was the last one before another if that is said. Only
-// one of those that were made on the same version can have, and what comes after tells which.
+// made returns the unknown write that took effect next after a state and, with last, was the last
+// one before another state. Only one of those made on the same version can have taken effect, and
+// what follows shows which.
 func (h *history) made(before, after state, last bool) (found state, ok bool) {
 	for _, u := range h.unknown {
 		if u.based != before.version || u.received.After(after.answered) {
@@ -257,14 +263,15 @@ func (h *history) at(version uint64) (state, bool) {
 	return h.states[i], true
 }
 
-// ranOut reports whether the Lease had stood still for its duration when a request arrived.
+// ranOut reports whether the Lease had not changed for its duration when a request arrived.
 func (h *history) ranOut(arrived time.Time) bool {
-	// The order of the versions is that of the answers too: a holder has one request under way at a time.
+	// Versions and answers have the same order: a holder has one request in progress at a time.
 	i, _ := slices.BinarySearchFunc(h.states, arrived, func(s state, t time.Time) int { return s.answered.Compare(t) })
 	return i > 0 && h.states[i-1].aliveAnswered.Add(h.states[i-1].duration).Before(arrived)
 }
 
-// hides reports whether the log lacks writes of the Lease that were in force when a request may have taken effect.
+// hides reports whether the log lacks writes of the Lease that may have been in force when a
+// request took effect.
 func (h *history) hides(m moment) bool {
 	if m.version > 0 {
 		return h.inHole(m.version)
@@ -274,8 +281,8 @@ func (h *history) hides(m moment) bool {
 	})
 }
 
-// terms returns the history's terms in order: runs of states with the same holder and term, without those that have no
-// holder.
+// terms returns the history's terms in order: runs of states with the same holder and term, without
+// runs that have no holder.
 func (h *history) terms() []Term {
 	var terms []Term
 	open := false
@@ -298,7 +305,7 @@ func (h *history) terms() []Term {
 	return terms
 }
 
-// note keeps what a write of the Lease says of the term.
+// note records what a write of the Lease says about the term.
 func (t *Term) note(s state) {
 	if t.cover == nil && s.cover.named && s.cover.fault == "" {
 		t.cover = &s.cover
@@ -311,8 +318,8 @@ func (t *Term) note(s state) {
 	}
 }
 
-// faults returns what is wrong with the Lease's writes by themselves. Of holders that do not renew
-// it by itself, judgeTakings judges when it may change hands.
+// faults returns what is wrong with the Lease's writes by themselves. For holders that do not renew
+// the Lease itself, judgeTakings decides when it may change hands.
 func (h *history) faults(beating func(before, after string) bool) []Violation {
 	var faults []Violation
 	high, held := int32(-1), state{}

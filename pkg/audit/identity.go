@@ -2,7 +2,7 @@ package audit
 
 import "slices"
 
-// judgeController holds the controller that sent a request against those that the Lease named.
+// judgeController compares the controller that sent a request with those that the Lease named.
 func (c *checker) judgeController(w write, f fact) {
 	behind := c.controllers[w.identity]
 	if !f.exact || len(behind) == 0 {

@@ -1,21 +1,22 @@
 package audit
 
-// Judged tells how much the rules about objects had to judge. Zeros mean that they have proved nothing, as with a log
-// that was written without objects.
+// Judged says how much the rules about objects had to judge. Zeros mean that they have proved
+// nothing, as with a log that was written without objects.
 type Judged struct {
-	// Creates are pods that the fleet created for an owner, each held against the number that the owner wanted.
+	// Creates counts pods that the fleet created for an owner, each compared with the number that
+	// the owner wanted.
 	Creates int `json:"podsCreated"`
-	// Deletes are pods of an owner that the fleet deleted, each of which it had to have a reason for.
+	// Deletes counts pods with an owner that the fleet deleted, each of which needed a reason.
 	Deletes int `json:"podsDeleted"`
-	// Collected are objects that the fleet's garbage collector deleted.
+	// Collected counts objects that the fleet's garbage collector deleted.
 	Collected int `json:"collected"`
-	// ReplicaSets, Jobs and EndpointSlices are those that the fleet created for a Deployment, CronJob or Service, each held
-	// against those that there were.
+	// ReplicaSets, Jobs and EndpointSlices count those that the fleet created for a Deployment,
+	// CronJob or Service, each compared with those that existed.
 	ReplicaSets    int `json:"replicaSetsCreated"`
 	Jobs           int `json:"jobsCreated"`
 	EndpointSlices int `json:"endpointSlicesCreated"`
-	// Skipped counts, by reason, what could have been judged if more was known, and what was acquitted because something
-	// could have been the reason. Who is skipped may be guilty.
+	// Skipped counts, by reason, what the log is not enough to judge, and what was acquitted
+	// because there is a possible reason. What is skipped may be a violation.
 	Skipped map[string]int `json:"skipped"`
 }
 
@@ -37,8 +38,8 @@ func (b *bench) sit() {
 // unanswered is why nobody knows what an owner wanted.
 const unanswered = "a write of the owner ended without an answer"
 
-// incomplete returns why what an owner wanted is not known at a moment; empty if it is known. The state in force has the
-// number i.
+// incomplete returns why it is unknown what an owner wanted at a moment; empty if it is known. i is
+// the number of the state in force.
 func (b *bench) incomplete(o *owner, m moment) (i int, reason string) {
 	switch {
 	case o == nil, !o.created:

@@ -9,7 +9,7 @@ const (
 	WrongRange Kind = "wrong range"
 	// WrongScope: a namespaced shard wrote a cluster-scoped object that does not belong to it.
 	WrongScope Kind = "wrong scope"
-	// WrongController: the controller is none of those that the shard's Lease named.
+	// WrongController: the controller is not among those that the shard's Lease named.
 	WrongController Kind = "wrong controller"
 	// NotHolder: the shard's Lease did not name the writer, or not with that term.
 	NotHolder Kind = "not the holder"
@@ -21,8 +21,8 @@ const (
 	Unfenced Kind = "unfenced"
 	// TermReused: a Lease got a new holder without a greater term, or its term went back.
 	TermReused Kind = "term reused"
-	// TakenEarly: a Lease got a new holder before that of the old one had run out; or the
-	// fleet took a leader lock before its holder's time had run out.
+	// TakenEarly: a Lease got a new holder before the old holder's time had run out; or the fleet
+	// took a leader lock before its holder's time had run out.
 	TakenEarly Kind = "taken early"
 	// HolderNotEnded: a shard's Lease was taken from a holder that had neither released it nor
 	// ended.
@@ -30,51 +30,55 @@ const (
 	// WriterEnded: the writer was listed as ended on its member's Lease, and nobody had taken the
 	// shard yet.
 	WriterEnded Kind = "writer had ended"
-	// EndedEarly: an incarnation was listed as ended before its member's Lease had stood still for
-	// its duration.
+	// EndedEarly: an incarnation was listed as ended before its member's Lease had been unchanged
+	// for its duration.
 	EndedEarly Kind = "ended too early"
 	// BeatAfterEnd: an incarnation renewed its member's Lease after it was listed as ended.
 	BeatAfterEnd Kind = "heartbeat after the end"
-	// Overlapping: the Lease went on with a term although another one had begun.
+	// Overlapping: the Lease continued with a term although another one had begun.
 	Overlapping Kind = "overlapping terms"
-	// OverlappingShards: a write was made under the claim of a shard while another shard that covers some of the same was
-	// held by a claim that had begun to work.
+	// OverlappingShards: a write was made under the claim of a shard while another shard with an
+	// overlapping extent was held by a claim that had begun to work.
 	OverlappingShards Kind = "overlapping shards"
-	// WrongLayout: a Lease says that its shard covers what it does not, by its name, the plan, or itself before; or the fleet
-	// wrote a plan that may not follow the last one.
+	// WrongLayout: a Lease gives a wrong extent for its shard, by the shard's name, by the plan or
+	// by what it said before; or the fleet wrote a plan that may not follow the last one.
 	WrongLayout Kind = "wrong layout"
 	// DuplicatePod: a pod was created beyond the number that its owner wanted.
 	DuplicatePod Kind = "duplicate pod"
-	// DuplicateReplicaSet: a ReplicaSet was created for a Deployment that had one of the same template.
+	// DuplicateReplicaSet: a ReplicaSet was created for a Deployment that had one with the same
+	// template.
 	DuplicateReplicaSet Kind = "duplicate ReplicaSet"
-	// DuplicateJob: a Job was created for a time that its CronJob had made one for.
+	// DuplicateJob: a Job was created for a time for which its CronJob had already created one.
 	DuplicateJob Kind = "duplicate Job"
-	// DuplicateSlice: an EndpointSlice was created with an endpoint that another of its Service had.
+	// DuplicateSlice: an EndpointSlice was created with an endpoint that another slice of its
+	// Service had.
 	DuplicateSlice Kind = "duplicate EndpointSlice"
 	// WantedPodDeleted: a pod was deleted that its owner wanted.
 	WantedPodDeleted Kind = "wanted pod deleted"
-	// OwnedDeleted: the garbage collector deleted what had an owner.
+	// OwnedDeleted: the garbage collector deleted an object that had an owner.
 	OwnedDeleted Kind = "owned object deleted"
 	// LeaderLockNotHeld: the member waits for a leader lock, a Lease of somebody else, which did
 	// not name the fleet.
 	LeaderLockNotHeld Kind = "leader lock not held"
-	// LeaseDeleted: a shard's Lease, or that of the plan, was deleted, by whomever.
+	// LeaseDeleted: somebody deleted a shard's Lease, or the plan's.
 	LeaseDeleted Kind = "Lease deleted"
 )
 
-// Why something is undecided.
+// Reasons why something is undecided.
 const (
-	// LeaseHole: a write of a shard's Lease was made on a version that no write in the log has made; or a write was made under
-	// a claim while the Lease said something that is not in the log.
+	// LeaseHole: a write of a shard's Lease was made on a version that no write in the log has
+	// made; or a write was made under a claim while the Lease's content is not in the log.
 	LeaseHole Kind = "hole in the Lease's history"
-	// LeaseUnanswered: a write of a shard's Lease ended without an answer, and the log does not have what it asked for.
+	// LeaseUnanswered: a write of a shard's Lease ended without an answer, and the log does not
+	// have what it asked for.
 	LeaseUnanswered Kind = "Lease write without an answer"
 	// EndUnknown: the log lacks a write of a member's Lease that may have listed a holder as ended.
 	EndUnknown Kind = "end of the holder not known"
-	// LongFlight: a write was under way when its term ended, and for longer than the API server lets a request be.
+	// LongFlight: a write was in progress when its term ended, and for longer than the API server
+	// allows.
 	LongFlight Kind = "in flight for too long"
-	// LateFlight: a write arrived after the Lease had run out, by when its sender must have stopped, and took effect after the
-	// next holder had begun.
+	// LateFlight: a write arrived after the Lease had run out, when its sender should have stopped,
+	// and took effect after the next holder had begun.
 	LateFlight Kind = "in flight from after the end"
 )
 

@@ -5,20 +5,23 @@ import (
 	"time"
 )
 
-// Flight is a write that arrived before the Lease write that ended its term was answered, and took effect after it.
+// Flight is a write that arrived before the Lease write that ended its term was answered, and took
+// effect after it.
 type Flight struct {
 	Identity
-	// Log and Line are which of the logs, and which of its lines, both from 1. File is the log's name, if it has one.
+	// Log and Line are the numbers of the log and of the line in it, both from 1. File is the log's
+	// name, if it has one.
 	Log, Line int
 	File      string
 	// Verb and URI of the request.
 	Verb, URI string
-	// Version at which it took effect, 0 if its answer has none: then it may have been in time. Ended is that of the Lease
-	// write that ended the term.
+	// Version is the version at which it took effect, 0 if its answer has none: then it may have
+	// been in time. Ended is the version of the Lease write that ended the term.
 	Version, Ended uint64
 	// After is how long after the end of the term it was answered.
 	After time.Duration
-	// Released is set if the term ended by a release. A holder stops its work before that, and cancels its requests.
+	// Released is set if the term ended by a release. Before a release, a holder stops its work and
+	// cancels its requests.
 	Released bool
 }
 
@@ -28,8 +31,9 @@ func (f Flight) String() string {
 		where(f.File, f.Log, f.Line), f.Identity, f.Verb, f.URI, f.Version, f.Ended, f.After)
 }
 
-// onTheWire reports whether the request was under way when the term ended. One that was answered before that was not, so
-// that a version which says otherwise is of a clock that is wrong, and no excuse.
+// onTheWire reports whether the request was in progress when the term ended. A request that was
+// answered before that was not: a version that says otherwise means that a clock is wrong, and does
+// not excuse it.
 func (t Term) onTheWire(e event) bool {
 	return !t.Ended.IsZero() && !e.Received.After(t.Ended) && !e.Answered.Time.Before(t.end.received)
 }
@@ -41,12 +45,13 @@ func (w write) flight(t Term) Flight {
 	}
 }
 
-// requestOverrun is how long beyond its --request-timeout an API server may take to answer that it has passed.
+// requestOverrun is how long beyond its --request-timeout an API server may take to answer that the
+// request timed out.
 const requestOverrun = 5 * time.Second
 
-// fly lists a write that was under way when its term ended. The API server ends every request at its --request-timeout, and a
-// holder has stopped before its Lease has run out: what is beyond either is undecided, as servers, networks and clocks that
-// stood still may have caused it.
+// fly lists a write that was in progress when its term ended. The API server ends every request at
+// its --request-timeout, and a holder has stopped before its Lease has run out. A write beyond
+// either is undecided, since servers, networks and suspended clocks may have caused it.
 func (c *checker) fly(e event, f Flight, late bool) {
 	c.report.InFlight = append(c.report.InFlight, f)
 	c.report.Flying++
@@ -60,7 +65,7 @@ func (c *checker) fly(e event, f Flight, late bool) {
 	}
 }
 
-// judgeRefusal counts what was refused after the term had ended.
+// judgeRefusal counts requests that were refused after the term had ended.
 func (c *checker) judgeRefusal(w write) {
 	if t, ok := c.term(w.by); ok && !t.Ended.IsZero() && w.event.Received.After(t.Ended) {
 		c.report.DeniedLate[w.event.code]++

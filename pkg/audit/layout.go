@@ -9,14 +9,15 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// unnamed stands for the controllers of a plan that was read from Leases which do not name them.
+// unnamed stands for the controllers of a plan that was read from Leases that do not name them.
 const unnamed = "unnamed"
 
-// ReadPlan returns the plan that a fleet began with: the first on the plan's Lease, or, where the log has none, what the fleet's
-// members wrote on the Leases of its shards, by the least plan generation that they name. Controllers that the Leases do not
-// name have made-up names. It is an error if there are no such Leases, if they do not make up a whole keyspace, or if a shard
-// has changed. It takes the members at their word: a range that is wrong on the Lease is wrong here, so give Judge the plan
-// that was meant where there is one.
+// ReadPlan returns the plan that a fleet began with: the first on the plan's Lease. If the log has
+// none, it uses what the fleet's members wrote on the Leases of its shards, at the lowest plan
+// generation that they name, with made-up names for controllers that the Leases do not name. It
+// returns an error if there are no such Leases, if they do not make up a whole keyspace, or if a
+// shard has changed. It believes the members: a range that is wrong on the Lease is wrong here, so
+// give Judge the intended plan if you have it.
 func ReadPlan(opts Options, logs ...Log) (shard.Plan, error) {
 	opts.Plan = nil
 	c := newChecker(opts)
@@ -57,7 +58,7 @@ func (c *checker) firstPlan() (shard.Plan, error) {
 	return plan, nil
 }
 
-// readCover adds what a Lease says that its shard covers, if it is a shard's of the fleet.
+// readCover adds a shard's extent by its Lease, if the shard belongs to the fleet.
 func readCover(fleetName string, id shard.ID, v cover, found map[shard.ID]cover) error {
 	switch known, again := found[id]; {
 	case v.fleet != fleetName || v.id != id:

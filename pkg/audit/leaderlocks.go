@@ -11,23 +11,23 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// lockLog is all writes of a Lease that is none of the fleet's own.
+// lockLog is all writes of a Lease that does not belong to the fleet.
 type lockLog struct {
 	history
 	holds []lockHold // by the fleet, in order; see finish
 }
 
-// lockHold is a time in which the Lease named the fleet.
+// lockHold is a time during which the Lease named the fleet.
 type lockHold struct {
 	first state
 	ended bool
 	end   moment // of the write that ended it; without a version for a deletion
 }
 
-// covers reports whether a write may have taken effect in that time.
+// covers reports whether a write may have taken effect during that time.
 func (h lockHold) covers(d moment) bool {
 	if d.version > 0 && d.version < h.first.version && d.received.After(h.first.answered) {
-		d.version = 0 // It changed nothing: that is the version of an earlier write.
+		d.version = 0 // The write changed nothing: the version is that of an earlier write.
 	}
 	switch {
 	case d.version > 0 && d.version < h.first.version, d.version == 0 && d.answered.Before(h.first.received):
@@ -41,13 +41,13 @@ func (h lockHold) covers(d moment) bool {
 	}
 }
 
-// onTheWire reports whether a write that the time does not cover was under way when it ended.
+// onTheWire reports whether a write that the hold does not cover was in progress when it ended.
 func (h lockHold) onTheWire(d moment) bool {
 	return h.ended && !d.received.After(h.end.answered) && !d.answered.Before(h.end.received)
 }
 
-// readLeaderLock keeps a write of a foreign Lease, and what members say of the leader locks that
-// they wait for.
+// readLeaderLock keeps a write of a foreign Lease, and the leader locks that members say they wait
+// for.
 func (c *checker) readLeaderLock(e event) {
 	name := e.ObjectRef.Name
 	switch {
@@ -61,7 +61,7 @@ func (c *checker) readLeaderLock(e event) {
 		}
 		leaderLocks := leaderLocksOf(e, lease)
 		c.named.Insert(leaderLocks...)
-		// Who writes the Lease again after its deletion does not know them.
+		// A client that creates the Lease again after a deletion does not know them.
 		if holder := *lease.Spec.HolderIdentity; len(leaderLocks) > 0 || c.awaited[holder] == nil {
 			c.awaited[holder] = leaderLocks
 		}
@@ -98,7 +98,7 @@ func (l *lockLog) read(e event) {
 	case e.Verb == "delete":
 		l.deletions = append(l.deletions, e.moment(0))
 	default:
-		// What cannot be read is no leader lock: its holder is told nowhere else.
+		// A Lease that cannot be read is not a leader lock: nothing else names its holder.
 		_ = l.add(e)
 	}
 }
@@ -151,8 +151,8 @@ func (l *lockLog) deletedBetween(since time.Time, create moment) moment {
 	return create
 }
 
-// judgeLeaderLockLeases convicts the fleet of each time that it took a leader lock from somebody
-// whose hold had not run out.
+// judgeLeaderLockLeases convicts the fleet of each time that it took a leader lock from a holder
+// whose time had not run out.
 func (c *checker) judgeLeaderLockLeases() {
 	identity := leaseapi.LeaderLockIdentity(c.fleet)
 	for name, l := range c.leaderLocks {
@@ -172,7 +172,7 @@ func (c *checker) judgeLeaderLockLeases() {
 }
 
 // judgeLeaderLocks convicts a write by a member that waits for leader locks if one of them did not
-// name the fleet when it took effect.
+// name the fleet when the write took effect.
 func (c *checker) judgeLeaderLocks(w write) {
 	for _, name := range c.awaited[w.by.Member] {
 		l, d := c.leaderLocks[name], w.event.moment(w.version)

@@ -10,11 +10,11 @@ import (
 // leaseLog is the writes of a Lease that may be a shard's.
 type leaseLog struct {
 	history
-	events []event // without their answers; with what they asked for where that is all that is known
+	events []event // without their answers; with the request if only that is known
 	err    error   // the first in reading them
 }
 
-// shardOfLease returns the shard whose Lease has this name, if there is such a shard.
+// shardOfLease returns the shard whose Lease has this name, if there is one.
 func (c *checker) shardOfLease(name string) (shard.ID, bool) {
 	rest, ok := strings.CutPrefix(name, c.fleet+"-")
 	ring, part, cut := strings.Cut(rest, "-")
@@ -43,8 +43,8 @@ func (c *checker) keepLease(id shard.ID, e event) {
 	l.events = append(l.events, e)
 }
 
-// findShards sorts out the Leases of shards that the plan given up front does not have: those that another plan has, and
-// those that name the fleet and their controllers. Others are anybody's.
+// findShards finds the shards' Leases that are not in the plan given up front: those in another
+// plan, and those that name the fleet and their controllers. All others do not belong to the fleet.
 func (c *checker) findShards() error {
 	for _, p := range c.plans {
 		for _, s := range p.plan.Shards() {
@@ -73,8 +73,7 @@ func (c *checker) findShards() error {
 	return nil
 }
 
-// ours reports whether the Lease said that it is the fleet's, in whatever words its labels are
-// wrong.
+// ours reports whether the Lease said that it is the fleet's, even if its labels are wrong.
 func (l *leaseLog) ours(fleetName string) bool {
 	for i := range l.states {
 		if v := &l.states[i].cover; v.fleet == fleetName && v.named {

@@ -17,17 +17,17 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// Log is an audit log, or a part of one: a JSON object on each line.
+// Log is an audit log, or a part of one, with a JSON object on each line.
 type Log struct {
 	// Name is for messages; empty for none.
 	Name string
 	io.Reader
 }
 
-// readLogs calls f for each event of the logs that says how a request ended, and last for those
-// that arrived and never ended, if the logs tell of them. It returns the number of lines, and
-// whether the last one of a log is incomplete, as when it is being written; such a line is left
-// out.
+// readLogs calls f for each event of the logs that records the end of a request, and last for
+// requests that arrived and never ended, if the logs have those. It returns the number of lines,
+// and whether the last line of a log is incomplete, as while it is being written; it skips such a
+// line.
 func readLogs(logs []Log, f func(event) error) (lines int, cut bool, err error) {
 	a := arrivals{open: map[string]event{}, ended: sets.New[string]()}
 	for i, log := range logs {
@@ -48,16 +48,16 @@ func readLogs(logs []Log, f func(event) error) (lines int, cut bool, err error) 
 	return lines, cut, nil
 }
 
-// arrivals has the requests that may have changed objects and of which the logs do not say, so far,
-// how they ended, by their audit IDs.
+// arrivals has, by audit ID, the requests that may have changed objects and whose end the logs have
+// not shown so far.
 type arrivals struct {
 	open map[string]event
-	// ended are those whose end was read, and that arrived before their part of the log began:
+	// ended are requests whose end was read, and that arrived before their part of the log began:
 	// parts may come in any order, so the arrival may be read later.
 	ended sets.Set[string]
 }
 
-// add records an event of a part of the log that began at a time.
+// add records an event of a part of the log that began at the time began.
 func (a *arrivals) add(e event, began time.Time) {
 	switch {
 	case e.arrival && a.ended.Has(e.AuditID):
@@ -110,7 +110,7 @@ func (l Log) read(number int, a *arrivals, f func(event) error) (lines int, cut 
 	}
 }
 
-// readLine calls f with the event of a line. Stages of watches are left out.
+// readLine calls f with the event of a line. It skips stages of watches.
 func readLine(line []byte, f func(event) error) error {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil

@@ -9,12 +9,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// What stands on the Leases of a fleet that has one heartbeat a member.
+// The annotations on Leases of a fleet with one heartbeat for each member.
 const (
 	// endedAnnotation lists, on a member's Lease, the incarnations of the member that have ended.
 	endedAnnotation = "flotilla.dev/ended"
 	// protocolAnnotation is the protocol that the holder of a member's Lease follows; without it,
-	// that of renewed shards.
+	// holders renew their shards' Leases.
 	protocolAnnotation = "flotilla.dev/protocol"
 	// releasedAnnotation is, on a shard's Lease without a holder, the term whose holder released
 	// it.
@@ -33,7 +33,7 @@ type memberLog struct {
 	name string
 	// beats are the heartbeats of each incarnation, in order.
 	beats map[string][]state
-	// ends has, for each incarnation that was ever listed as ended, the first write that listed it.
+	// ends has the first write that listed an incarnation as ended, for each that was ever listed.
 	ends map[string]end
 	// follows is the protocol of each incarnation that the Lease named.
 	follows map[string]int
@@ -42,9 +42,9 @@ type memberLog struct {
 // end is the write of a member's Lease that first listed an incarnation as ended.
 type end struct {
 	state
-	// own is set if the incarnation listed itself: all that it did had returned.
+	// own is set if the incarnation listed itself: everything that it did had returned.
 	own bool
-	// still is the write from which on the Lease had shown no sign of life, and named nobody else;
+	// still is the write since which the Lease had shown no sign of life, and named nobody else;
 	// nil if the log begins later.
 	still *state
 }
@@ -67,8 +67,8 @@ func (m members) finish(fleets func(event) bool) {
 	}
 }
 
-// beating reports whether the incarnation follows the protocol of one heartbeat a member. One that
-// no Lease in the log names does what the others do: a fleet has one protocol.
+// beating reports whether the incarnation follows the protocol with one heartbeat for each member.
+// An incarnation that no Lease in the log names follows the others': a fleet has one protocol.
 func (m members) beating(incarnation string) bool {
 	if election.MemberOf(incarnation) == "" {
 		return false
@@ -86,7 +86,7 @@ func (m members) beating(incarnation string) bool {
 	return false
 }
 
-// end returns how an incarnation ended, if the log tells.
+// end returns how an incarnation ended, if the log shows it.
 func (m members) end(incarnation string) (end, bool) {
 	l := m.of(incarnation)
 	if l == nil {
@@ -96,7 +96,7 @@ func (m members) end(incarnation string) (end, bool) {
 	return e, ended
 }
 
-// lastBeat returns the last heartbeat of an incarnation that was made before a version.
+// lastBeat returns the last heartbeat of an incarnation before a version.
 func (m members) lastBeat(incarnation string, version uint64) (state, bool) {
 	l := m.of(incarnation)
 	if l == nil {
@@ -105,7 +105,7 @@ func (m members) lastBeat(incarnation string, version uint64) (state, bool) {
 	return lastOf(l.beats[incarnation], func(s state) int { return cmp.Compare(s.version, version) })
 }
 
-// lastOf returns the last of the states that compares as less: they are in order.
+// lastOf returns the last of the ordered states for which compare is negative.
 func lastOf(states []state, compare func(state) int) (state, bool) {
 	i, _ := slices.BinarySearchFunc(states, 0, func(s state, _ int) int { return compare(s) })
 	if i == 0 {
@@ -115,27 +115,27 @@ func lastOf(states []state, compare func(state) int) (state, bool) {
 }
 
 // ranOut reports whether an incarnation had sent no heartbeat for its Lease's duration when a
-// request arrived, as far as the log tells.
+// request arrived, as far as the log shows.
 func (m members) ranOut(incarnation string, arrived time.Time) bool {
 	l := m.of(incarnation)
 	if l == nil {
 		return false
 	}
-	// The order of the versions is that of the answers too: a member has one heartbeat under way at
-	// a time.
+	// Versions and answers have the same order: a member has one heartbeat in progress at a time.
 	beat, known := lastOf(l.beats[incarnation], func(s state) int { return s.answered.Compare(arrived) })
 	if !known || !beat.answered.Add(beat.lasts()).Before(arrived) {
 		return false
 	}
-	// There may have been others in what the log lacks.
+	// The log may lack others.
 	return !slices.ContainsFunc(l.holes, func(g hole) bool {
 		return g.before.version >= beat.version && g.before.received.Before(arrived) && !g.after.answered.Add(beat.lasts()).Before(arrived)
 	})
 }
 
 // lives reports whether an incarnation had not ended at a version, and whether the log is enough to
-// tell. That it had ended is known from who listed it; that it had not only if another write of its
-// member's Lease follows without a gap: a server that is killed does not log what it has stored.
+// decide. That it had ended is known from the write that listed it. That it had not is known only
+// if another write of its member's Lease follows without a gap: a server that is killed does not
+// log what it has stored.
 func (m members) lives(incarnation string, version uint64) (lives, known bool) {
 	l := m.of(incarnation)
 	if l == nil {
@@ -148,7 +148,7 @@ func (m members) lives(incarnation string, version uint64) (lives, known bool) {
 	if next == 0 || next == len(l.states) {
 		return false, false
 	}
-	// What is missing before it was named for the last time did not list it.
+	// Writes missing before it was named for the last time did not list it.
 	var named uint64
 	for _, s := range slices.Backward(l.states[:next]) {
 		if s.holder == incarnation {
@@ -159,7 +159,7 @@ func (m members) lives(incarnation string, version uint64) (lives, known bool) {
 	return true, !slices.ContainsFunc(l.holes, func(g hole) bool { return g.before.version >= named && g.before.version < version })
 }
 
-// livesAt is lives for a moment that may have no version, and is not after the incarnation's end.
+// livesAt is lives for a moment that may have no version and is not after the incarnation's end.
 func (m members) livesAt(incarnation string, at moment) (lives, known bool) {
 	l := m.of(incarnation)
 	if at.version > 0 || l == nil {
@@ -177,8 +177,8 @@ func (s state) lasts() time.Duration {
 	return min(max(s.duration, election.MinDuration), election.MaxDuration)
 }
 
-// finish puts the writes in order, and finds out which of them are heartbeats, and which end
-// somebody.
+// finish puts the writes in order, and finds out which of them are heartbeats, and which end an
+// incarnation.
 func (l *memberLog) finish(fleets func(event) bool) {
 	l.sort()
 	l.beats, l.ends, l.follows = map[string][]state{}, map[string]end{}, map[string]int{}
@@ -188,7 +188,7 @@ func (l *memberLog) finish(fleets func(event) bool) {
 		if l.isBeat(i) {
 			l.beats[s.holder] = append(l.beats[s.holder], *s)
 		}
-		// Who writes a Lease again that was deleted knows nothing of its holder.
+		// A client that creates a deleted Lease again knows nothing about its holder.
 		if restored := s.event.Verb == "create" && s.sender != l.name; s.holder != "" && !restored {
 			l.follows[s.holder] = max(l.follows[s.holder], s.protocol)
 		}
@@ -201,22 +201,23 @@ func (l *memberLog) finish(fleets func(event) bool) {
 }
 
 // isBeat reports whether a write is a heartbeat of the holder that it names: the member itself
-// acquired the Lease, or changed its renewTime. What a rival or an operator writes is none.
+// acquired the Lease, or changed its renewTime. Writes of a rival or an operator are not
+// heartbeats.
 func (l *memberLog) isBeat(i int) bool {
 	s := l.states[i]
 	if s.stranger || election.MemberOf(s.holder) != l.name || s.sender != "" && s.sender != l.name {
 		return false
 	}
 	if i == 0 || s.event.Verb == "create" {
-		return s.event.Verb == "create" && s.sender != "" // anybody may write it again for the holder
+		return s.event.Verb == "create" && s.sender != "" // anybody may create it again for the holder
 	}
 	before := l.states[i-1]
 	return s.holder != before.holder || s.beat != before.beat
 }
 
-// endAt returns the end of an incarnation that the write number i lists first. Where no User-Agent
-// says which member sent it, a release is told from a strike by the time that the Lease had stood
-// still.
+// endAt returns the end of an incarnation that write number i lists first. If no User-Agent names
+// the member that sent it, the time since the Lease's last change distinguishes a release from a
+// strike.
 func (l *memberLog) endAt(i int, incarnation string) end {
 	s := l.states[i]
 	e := end{state: s, still: l.stillSince(i, incarnation)}
@@ -230,12 +231,12 @@ func (l *memberLog) endAt(i int, incarnation string) end {
 	return e
 }
 
-// stood returns how long the Lease had stood still at the end of an incarnation.
+// stood returns how long the Lease had been unchanged at the end of an incarnation.
 func (e end) stood() time.Duration { return e.answered.Sub(e.still.received) }
 
-// stillSince returns the last write before number i after which the Lease stood still, for who
-// lists the incarnation: it named another holder, was created, or was renewed by this one. What
-// strangers write is no sign of life.
+// stillSince returns the last write before number i after which the Lease was unchanged, as seen by
+// the member that lists the incarnation: it named another holder, was created, or was renewed by
+// this one. Writes of strangers are not signs of life.
 func (l *memberLog) stillSince(i int, incarnation string) *state {
 	for j := i - 1; j >= 0; j-- {
 		s := &l.states[j]
@@ -250,7 +251,8 @@ func (l *memberLog) stillSince(i int, incarnation string) *state {
 	return nil
 }
 
-// readMember keeps a write of a member's Lease. What cannot be read is left out: it leaves a hole.
+// readMember keeps a write of a member's Lease. It skips one that cannot be read, which leaves a
+// hole.
 func (c *checker) readMember(e event) {
 	name, ok := strings.CutPrefix(e.ObjectRef.Name, election.MemberLease(c.fleet, ""))
 	if !ok || e.ObjectRef.Namespace != c.namespace || e.refused() {
@@ -267,7 +269,7 @@ func (c *checker) readMember(e event) {
 	}
 }
 
-// judgeMembers holds the writes of members' Leases against each other.
+// judgeMembers compares the writes of members' Leases with each other.
 func (c *checker) judgeMembers() {
 	c.members.finish(c.ours)
 	for _, name := range sortedKeys(c.members) {
@@ -279,8 +281,8 @@ func (c *checker) judgeMembers() {
 	}
 }
 
-// judgeEnd convicts who listed an incarnation whose Lease had not stood still, and an incarnation
-// that went on after it.
+// judgeEnd convicts a member that listed an incarnation whose Lease was still changing, and an
+// incarnation that went on after its end.
 func (c *checker) judgeEnd(l *memberLog, incarnation string, e end) {
 	c.report.Ended++
 	if e.still != nil && !e.own {
@@ -301,7 +303,7 @@ func (c *checker) judgeEnd(l *memberLog, incarnation string, e end) {
 	}
 }
 
-// bySomebody says for people that the fleet is not who wrote it; empty if it is.
+// bySomebody says for people that the writer is not of the fleet; empty if it is.
 func (s state) bySomebody() string {
 	if s.stranger {
 		return " by somebody outside the fleet"
@@ -309,7 +311,7 @@ func (s state) bySomebody() string {
 	return ""
 }
 
-// judgeMemberHoles says where the log lacks writes of a member's Lease that may have ended the
+// judgeMemberHoles reports where the log lacks writes of a member's Lease that may have ended the
 // incarnation that it named.
 func (c *checker) judgeMemberHoles(l *memberLog) {
 	for i, g := range l.holes {

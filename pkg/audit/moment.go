@@ -2,14 +2,15 @@ package audit
 
 import "time"
 
-// moment is when a request took effect: at a version where the answer tells it, else between arrival and answer.
+// moment is when a request took effect: at a version if the answer has one, else between arrival
+// and answer.
 type moment struct {
 	version            uint64 // 0 if the answer has none
 	received, answered time.Time
 }
 
-// before reports whether m surely took effect before o. Versions decide; clocks do where one of
-// them has no version.
+// before reports whether m surely took effect before o. Versions decide; clocks do if one of the
+// moments has no version.
 func (m moment) before(o moment) bool {
 	if m.version > 0 && o.version > 0 {
 		return m.version < o.version

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// nodeState is what one write made of a node.
+// nodeState is a node after one write.
 type nodeState struct {
 	moment
 	// evicts is set while a taint makes pods leave, or the node is being deleted.
 	evicts bool
-	// placement is the fingerprint of all that a DaemonSet places its pods by.
+	// placement is the fingerprint of everything that decides where a DaemonSet places its pods.
 	placement uint64
 	created   bool
 }
@@ -21,7 +21,8 @@ type node struct {
 	ended  []ending
 }
 
-// tolerated are the taints that all pods of a DaemonSet tolerate, or that come and go with the node's health.
+// tolerated are the taints that all pods of a DaemonSet tolerate, or that come and go with the
+// node's health.
 var tolerated = []string{
 	"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/disk-pressure",
 	"node.kubernetes.io/memory-pressure", "node.kubernetes.io/pid-pressure", "node.kubernetes.io/unschedulable",
@@ -53,8 +54,9 @@ func (n *node) sort() {
 	slices.SortStableFunc(n.states, func(a, b nodeState) int { return cmp.Compare(a.version, b.version) })
 }
 
-// between returns the states that were in force at any time from one moment to the other: all from the last that surely
-// was there before the first, or from the node's creation. It returns none if the log does not know.
+// between returns the states in force at any time between two moments: from the last one that
+// surely existed before the first moment, or from the node's creation. It returns none if the log
+// does not show them.
 func (n *node) between(from, to moment) []nodeState {
 	first, last := -1, -1
 	for i, s := range n.states {

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// object is what is read of the object in an answer, of whatever kind.
+// object is what is read of the object in an answer, of any kind.
 type object struct {
 	Kind     string          `json:"kind"`
 	Metadata metadata        `json:"metadata"`
 	Spec     json.RawMessage `json:"spec"`
 	Status   json.RawMessage `json:"status"`
 	slice
-	// Details are of a Status, and say what was deleted.
+	// Details come from a Status, and say what was deleted.
 	Details struct {
 		UID string `json:"uid"`
 	} `json:"details"`
-	// Items are of a list, as a deletecollection answers.
+	// Items come from a list, the answer to a deletecollection.
 	Items []struct {
 		Metadata metadata `json:"metadata"`
 	} `json:"items"`
@@ -65,7 +65,7 @@ func (m metadata) controller() string {
 	return ""
 }
 
-// readObject returns the object of an answer, and whether it has one that can be read.
+// readObject returns the object in an answer, and whether there is one that can be read.
 func readObject(raw json.RawMessage) (object, bool) {
 	var o object
 	if len(raw) == 0 || !decode(raw, &o) {
@@ -74,7 +74,7 @@ func readObject(raw json.RawMessage) (object, bool) {
 	return o, true
 }
 
-// decode fills in what fits: somebody's own resource may use the same field names for something else.
+// decode fills in what fits: a custom resource may use the same field names for something else.
 func decode(raw json.RawMessage, into any) bool {
 	err := json.Unmarshal(raw, into)
 	var mismatch *json.UnmarshalTypeError
@@ -90,8 +90,8 @@ func (o object) version() uint64 {
 	return version
 }
 
-// whole reports whether the answer is the object itself, and not its metadata alone, its scale, or
-// a word of success.
+// whole reports whether the answer is the object itself, not only its metadata, its scale, or a
+// Status.
 func (o object) whole() bool {
 	switch o.Kind {
 	case "Status", "PartialObjectMetadata", "Scale", "Table", "":
@@ -101,7 +101,7 @@ func (o object) whole() bool {
 	}
 }
 
-// fingerprint of anything that can be written as JSON, to tell whether it has changed.
+// fingerprint of anything that can be written as JSON, to see whether it has changed.
 func fingerprint(values ...any) uint64 {
 	h := fnv.New64a()
 	// Errors cannot occur: all values were read from JSON.

@@ -6,17 +6,20 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Overlap is two terms of one shard that were in force at the same time: the second began before the first had been
-// released or had run out, or the first went on after the second had begun. Or it is two terms of two shards that cover
-// some of the same and were worked at the same time: the second wrote before the first had been released or had run out.
+// Overlap is two terms of one shard that were in force at the same time: the second began before
+// the first had been released or had run out, or the first went on after the second had begun. Or
+// it is two terms of two shards with overlapping extents that worked at the same time: the second
+// wrote before the first had been released or had run out.
 type Overlap struct {
-	// Shard is the first term's; Other is the second's, the same for two terms of one.
+	// Shard is the first term's; Other is the second's, the same for two terms of one shard.
 	Shard, Other  shard.ID
 	First, Second Term
-	// Version that shows it: that of the second term's first write of the Lease, or of the first's that went on. For two
-	// shards that of the first write of an object, 0 if its answer had none.
+	// Version is the version that shows it: that of the second term's first write of the Lease, or
+	// of the first's that went on. For two shards it is the version of the first write of an
+	// object, 0 if its answer had none.
 	Version uint64
-	// For is how long, by the API server's clock. For two shards it is until the last write of the one or the other.
+	// For is how long, by the API server's clock. For two shards it is until the last write of
+	// either.
 	For time.Duration
 }
 
@@ -26,9 +29,10 @@ type claimKey struct {
 	term   int32
 }
 
-// overlaps returns the pairs of terms that overlap, and a violation for each that went on after another had begun: that
-// is an order of versions, and no clock has a part in it. That a term was taken early, by the clock, is among the faults.
-// early are the versions that took the Lease from who had one heartbeat for all.
+// overlaps returns the pairs of terms that overlap, and a violation for each that went on after
+// another had begun: that is an order of versions, and does not depend on clocks. A term taken
+// early, by the clock, is among the faults. early are the versions that took the Lease from a
+// holder with one heartbeat for all.
 func (h *history) overlaps(id shard.ID, terms []Term, early map[uint64]bool) (overlaps []Overlap, resumed []Violation) {
 	seen := map[claimKey]int{} // the number of the term's last run
 	for i, t := range terms {

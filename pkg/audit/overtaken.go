@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// objectKey names an object, whatever part of it is written.
+// objectKey names an object, whichever part of it is written.
 type objectKey struct{ group, resource, namespace, name string }
 
 func (e event) key() objectKey {
 	return objectKey{e.ObjectRef.APIGroup, e.ObjectRef.Resource, e.ObjectRef.Namespace, e.ObjectRef.Name}
 }
 
-// reached is when an object was known to have come to a version: the answer was on its way.
+// reached is when an object was known to be at a version: the answer was on its way.
 type reached struct {
 	version uint64
 	at      time.Time
 }
 
-// overtaken tells which failed updates stored nothing: those for a version of the object that another write, answered before
-// they arrived, had replaced. The API server refuses them as conflicts, if it comes to answer at all.
+// overtaken finds failed updates that stored nothing: those for a version of the object that
+// another write, answered before they arrived, had replaced. The API server refuses them as
+// conflicts, if it answers at all.
 type overtaken map[objectKey][]reached
 
 func newOvertaken(writes []write) overtaken {

@@ -10,17 +10,17 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Where a DaemonSet counts the changes of its pods' template, and how pods say which one they are of.
+// Where a DaemonSet counts the changes of its pods' template, and how pods name theirs.
 const (
 	templateGenerationAnnotation = "deprecated.daemonset.template.generation"
 	templateGenerationLabel      = "pod-template-generation"
 	revisionLabel                = "controller-revision-hash"
 )
 
-// ownerState is what one write made of an object that owns pods.
+// ownerState is an object that owns pods after one write.
 type ownerState struct {
 	moment
-	// generation is 0 where the answer has none, and is filled in from the state before.
+	// generation is 0 if the answer has none, and is filled in from the state before.
 	generation int64
 	// observed is the generation that the controller said it has seen; 0 if the kind does not say.
 	observed int64
@@ -29,7 +29,8 @@ type ownerState struct {
 	// revision is the StatefulSet's update revision, template the DaemonSet's template generation.
 	revision, template string
 	deleting           bool
-	// scaled is set for answers that have the number of pods alone, bare for those that have not even that; whole for others.
+	// scaled is set for answers with only the number of pods, bare for those without even that;
+	// whole for others.
 	scaled, bare, whole bool
 }
 
@@ -38,11 +39,11 @@ type owner struct {
 	*thing
 	states []ownerState
 	pods   []*pod // that it ever owned
-	// creates are the pods made in its name, by version.
+	// creates are the pods created for it, by version.
 	creates []moment
 }
 
-// ownsPods tells the resources whose pods are judged.
+// ownsPods reports whether a resource is one whose pods are judged.
 func ownsPods(group, resource string) bool {
 	switch resource {
 	case "replicasets", "statefulsets", "daemonsets":
@@ -141,7 +142,7 @@ func (o *owner) at(version uint64) int {
 	return i - 1
 }
 
-// since returns the number of the state that was in force at a time before state i, or 0.
+// since returns the number of the state in force at a time before state i, or 0.
 func (o *owner) since(i int, t time.Time) int {
 	for i > 0 && !o.states[i].answered.Before(t) {
 		i--
@@ -149,16 +150,16 @@ func (o *owner) since(i int, t time.Time) int {
 	return max(i, 0)
 }
 
-// blurred reports whether a write of the owner of which nobody knows the outcome may have changed what was in force from state
-// first on: none that a whole state up to that one shows the outcome of.
+// blurred reports whether a write of the owner with an unknown outcome may have changed what was in
+// force from state first on: a write whose outcome no whole state shows.
 func (o *owner) blurred(vague []vagueWrite, first int, m moment) bool {
 	return slices.ContainsFunc(vague, func(u vagueWrite) bool {
 		return u.maybeBefore(m) && !slices.ContainsFunc(o.states[:first+1], func(s ownerState) bool { return s.whole && u.settledBy(s.received) })
 	})
 }
 
-// acted returns the first state before i that the controller may still have acted by at state i: it said by its status
-// which generation it had seen. Kinds that do not say may have acted by any.
+// acted returns the first state before i by which the controller may still have acted at state i:
+// its status said which generation it had seen. Kinds that do not say may have acted by any.
 func (o *owner) acted(i int) int {
 	first := i
 	for first > 0 && o.states[first-1].generation >= o.states[i].observed {
@@ -170,7 +171,7 @@ func (o *owner) acted(i int) int {
 	return first
 }
 
-// mostDesired and leastDesired are of the states from number first to number last.
+// mostDesired and leastDesired are over the states from number first to number last.
 func (o *owner) mostDesired(first, last int) int32 {
 	most := o.states[first].start + o.states[first].desired
 	for _, s := range o.states[first : last+1] {

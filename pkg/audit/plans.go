@@ -10,7 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// planned is a plan that was on the plan's Lease from a version on. The one given up front has version 0.
+// planned is a plan that was on the plan's Lease from a version on. The plan given up front has
+// version 0.
 type planned struct {
 	version uint64
 	plan    shard.Plan
@@ -24,11 +25,11 @@ type planWrite struct {
 	document string
 	based    uint64 // the version that it was made on
 	event    event
-	// unknown is set if nobody knows whether it took effect; version is then the least that it can have.
+	// unknown is set if it is unknown whether it took effect; version is then the lowest possible.
 	unknown bool
 }
 
-// readPlanLease keeps what is written on the plan's Lease.
+// readPlanLease keeps writes of the plan's Lease.
 func (c *checker) readPlanLease(e event) error {
 	switch {
 	case e.refused():
@@ -66,8 +67,9 @@ func planWriteOf(e event) (planWrite, error) {
 	return w, nil
 }
 
-// readPlans puts the plans of the log in order. What nobody could follow is left out, and is a violation if the fleet has
-// written it: other writers are refused, and the last good plan stays.
+// readPlans puts the plans of the log in order. It skips plans that nobody could follow; such a
+// plan is a violation if the fleet wrote it: members refuse those of others, and keep the last good
+// plan.
 func (c *checker) readPlans() {
 	slices.SortStableFunc(c.planWrites, func(a, b planWrite) int { return cmp.Compare(a.version, b.version) })
 	last := ""
@@ -93,14 +95,15 @@ func (c *checker) readPlans() {
 	}
 }
 
-// tookEffect reports whether a plan that was written without an answer came to be in force: the next write was made on a
-// version that nobody else has made, or a shard's Lease names its generation, which no other write has.
+// tookEffect reports whether a plan that was written without an answer came into force: the next
+// write was made on a version that nobody else has made, or a shard's Lease names its generation,
+// which no other write has.
 func (c *checker) tookEffect(w planWrite, plan shard.Plan) bool {
 	var others []uint64
 	for _, other := range c.planWrites {
 		if p, err := shard.ParsePlan([]byte(other.document)); !other.unknown {
 			if others = append(others, other.version); err == nil && p.Generation == plan.Generation {
-				return false // who wrote it again was answered
+				return false // whoever wrote it again was answered
 			}
 		}
 	}
@@ -125,8 +128,8 @@ func (c *checker) tookEffect(w planWrite, plan shard.Plan) bool {
 	return false
 }
 
-// adopt adds a plan, or returns why it may not follow the last one. A plan that was there before may be put back, when
-// another one in its place was refused.
+// adopt adds a plan, or returns why it may not follow the last one. An earlier plan may be restored
+// after another one was refused.
 func (c *checker) adopt(p planned) error {
 	n := len(c.plans)
 	if n == 0 {
@@ -143,7 +146,7 @@ func (c *checker) adopt(p planned) error {
 	}
 	for i := range c.plans {
 		known := &c.plans[i]
-		// Of the plan given up front only the shards count, and not what people want.
+		// For the plan given up front only the shards count, not pins and the like.
 		same := known.logged && known.digest == p.digest || !known.logged && sameExtents(known.plan, p.plan)
 		if known.plan.Generation != p.plan.Generation || !same {
 			continue
@@ -157,7 +160,7 @@ func (c *checker) adopt(p planned) error {
 	return fmt.Errorf("generation %d: must be greater than %d, as it differs", p.plan.Generation, current.plan.Generation)
 }
 
-// changedShard returns a shard that is in both plans and does not cover the same.
+// changedShard returns a shard that is in both plans with different extents.
 func changedShard(before, after shard.Plan) (shard.ID, bool) {
 	old := before.Extents()
 	for _, s := range after.Shards() {
@@ -178,7 +181,8 @@ func sameExtents(a, b shard.Plan) bool {
 	})
 }
 
-// checkLayout holds what a shard's Lease says that the shard covers against its name, the plans, and what it said before.
+// checkLayout compares a shard's extent by its Lease with its name, the plans, and what the Lease
+// said before.
 func (c *checker) checkLayout(id shard.ID, h *history) {
 	var first *cover
 	last := ""
@@ -198,7 +202,8 @@ func (c *checker) checkLayout(id shard.ID, h *history) {
 	}
 }
 
-// layoutFault returns what is wrong with what the Lease says; first is what it said when it first named its controllers.
+// layoutFault returns what is wrong with the Lease's content; first is its content when it first
+// named its controllers.
 func (c *checker) layoutFault(id shard.ID, s *state, first *cover) string {
 	v := &s.cover
 	if v.fault != "" {

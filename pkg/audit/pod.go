@@ -10,7 +10,7 @@ import (
 type pod struct {
 	*thing
 	owned []ownership
-	node  string // empty as long as it has none
+	node  string // empty while it has none
 }
 
 // ownership is who controls a pod from a version on; nobody if the UID is empty.
@@ -43,7 +43,8 @@ func (p *pod) live(m moment) bool {
 	return !slices.ContainsFunc(p.ended, func(e ending) bool { return e.maybeBefore(m) })
 }
 
-// died returns when at the latest the pod was no longer live, and whether it is known to have died at all.
+// died returns the latest time at which the pod stopped being live, and whether it is known to have
+// died at all.
 func (p *pod) died() (at time.Time, ended bool) {
 	for _, e := range p.ended {
 		if e.sure && (!ended || e.answered.Before(at)) {

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Rate returns how many writes a second an incarnation made within the given time before a moment, by the API server's
-// clock: those that carry its name and were not refused, without Events. A chaos run counts only if whom it hit was at
-// work, so it asks this of its victim at the time of the fault.
+// Rate returns how many writes a second an incarnation made within the given time before a moment,
+// by the API server's clock: those that carry its name and were not refused, without Events. A
+// chaos round counts only if its victim was working, so it checks the victim's rate at the time of
+// the fault.
 func (r Report) Rate(incarnation string, at time.Time, within time.Duration) float64 {
 	if within <= 0 {
 		return 0

@@ -13,8 +13,8 @@ import (
 // Violation is one breach of a rule.
 type Violation struct {
 	Kind Kind `json:"kind"`
-	// Log and Line are which of the logs, and which of its lines, both from 1. File is the log's name, if it has one. AuditID
-	// is what stands on the line.
+	// Log and Line are the numbers of the log and of the line in it, both from 1. File is the log's
+	// name, if it has one. AuditID is the audit ID on the line.
 	File    string `json:"file,omitempty"`
 	Log     int    `json:"log"`
 	Line    int    `json:"line"`
@@ -22,7 +22,7 @@ type Violation struct {
 	// Verb and URI of the request.
 	Verb string `json:"verb"`
 	URI  string `json:"uri"`
-	// Time at which the request was answered.
+	// Time is when the request was answered.
 	Time time.Time `json:"time"`
 	// Detail says in words what was expected and what was found.
 	Detail string `json:"detail"`
@@ -57,26 +57,26 @@ type Term struct {
 	// Holder is the incarnation, Term the number.
 	Holder string
 	Term   int32
-	// Began and Ended are when the Lease writes were answered that began and ended it. Ended is
-	// zero for a term that the log does not see end. Where the holder has one heartbeat for all, a
-	// write of its member's Lease may be what ended it.
+	// Began and Ended are when the Lease writes that began and ended it were answered. Ended is
+	// zero for a term whose end the log does not show. If the holder has one heartbeat for all, a
+	// write of its member's Lease may have ended it.
 	Began, Ended time.Time
-	// Released is set if the holder gave the Lease back, or that of its member, and it was not
-	// taken from it.
+	// Released is set if the holder gave back the Lease, or its member's Lease, instead of losing
+	// it.
 	Released bool
 
 	first, last state // its first and last write
-	// earlier is set if the log begins with the term, which had begun before.
+	// earlier is set if the term had begun before the log.
 	earlier bool
 	end     state // the write that ended it
 	// beating is set if the holder has one heartbeat for all that it holds: beat is its last one in
 	// the term or before, if beats is set. struck is set if the term ended with the write that
-	// listed the holder as ended, and taken is the write by which the shard's Lease stopped to name
-	// it.
+	// listed the holder as ended, and taken is the write after which the shard's Lease no longer
+	// named it.
 	beating, beats, struck bool
 	beat, taken            state
-	// cover is what the Lease said in the term, nil if it named no controllers. waited is set once it said that the holder
-	// was ready and waited for others, ran is when it no longer said so.
+	// cover is what the Lease said in the term, nil if it named no controllers. waited is set once
+	// it said that the holder was ready and waited for others, ran is when it stopped saying so.
 	cover  *cover
 	waited bool
 	ran    time.Time
@@ -95,87 +95,93 @@ type TermWrites struct {
 	First, Last time.Time
 }
 
-// Counts tells what the log had.
+// Counts says what the log had.
 type Counts struct {
-	// Lines of the log.
+	// Lines is the number of lines of the log.
 	Lines int `json:"lines"`
-	// ByVersion and ByTime are the writes that carry the fence's part, by how they were joined with their Lease.
+	// ByVersion and ByTime are the writes that carry the fence's part, by how they were matched
+	// with their Lease.
 	ByVersion int `json:"byVersion"`
 	ByTime    int `json:"byTime"`
-	// Late are those whose Lease, or whose member's, had run out and had not been taken by anybody.
+	// Late are those whose Lease, or whose member's Lease, had run out but had not been taken by
+	// anybody.
 	Late int `json:"late"`
-	// Flying are the writes in flight, FlyingReleased those of them whose term had ended by a release.
+	// Flying are the writes in flight, FlyingReleased those of them whose term ended by a release.
 	Flying         int `json:"inFlight"`
 	FlyingReleased int `json:"inFlightAfterRelease"`
 	// Partial are the shards' Leases that are older than the log.
 	Partial int `json:"partial"`
-	// Refused, Events and StoreNothing carry the fence's part too and are not judged by the Lease. Refused are all that
-	// were, late or not.
+	// Refused, Events and StoreNothing carry the fence's part too but are not judged by the Lease.
+	// Refused are all refused requests, late or not.
 	Refused      int `json:"refused"`
 	Events       int `json:"events"`
 	StoreNothing int `json:"storeNothing"`
-	// FleetOwn are the fleet's own requests, which carry no such part.
+	// FleetOwn are the fleet's own requests, which do not carry the fence's part.
 	FleetOwn int `json:"fleetOwn"`
-	// Unnamed are requests without such a part that may be the fleet's or those of a stock controller manager of the same
-	// build, as neither sent them with a token of its own.
+	// Unnamed are requests without the fence's part that may come from the fleet or from a stock
+	// controller manager of the same build, as neither sent them with a token of its own.
 	Unnamed int `json:"unnamed"`
-	// Volumes are requests for PersistentVolumes that were held against the range by the volume's claim; VolumesUnknown those
-	// of whose volume the log does not tell the claim.
+	// Volumes are requests for PersistentVolumes, compared with the range by the volume's claim;
+	// VolumesUnknown those for which the log does not show the volume's claim.
 	Volumes        int `json:"volumes"`
 	VolumesUnknown int `json:"volumesUnknown"`
-	// ByController are requests whose controller was held against those that the Lease named.
+	// ByController are requests whose controller was compared with those that the Lease named.
 	ByController int `json:"byController"`
-	// AgainstLeaderLock are writes that were held against a leader lock, for each leader lock once.
+	// AgainstLeaderLock are comparisons of a write with a leader lock, one for each leader lock.
 	AgainstLeaderLock int `json:"againstLeaderLock"`
-	// PlansRefused are plans that somebody else than the fleet wrote and that could not follow the one in force.
+	// PlansRefused are plans that somebody outside the fleet wrote and that could not follow the
+	// one in force.
 	PlansRefused int `json:"plansRefused"`
-	// Ended are incarnations that were listed as ended, each held against its heartbeats. Taken are
-	// the times that somebody took a shard from a holder, each held against the end of that:
-	// releases do not count. Both are of fleets that have one heartbeat a member.
+	// Ended are incarnations that were listed as ended, each compared with its heartbeats. Taken
+	// are the times that somebody took a shard from a holder without a release, each compared with
+	// the end of that holder. Both are for fleets with one heartbeat for each member.
 	Ended int `json:"ended"`
 	Taken int `json:"taken"`
-	// LeaseUnknown are writes of shards' Leases that ended with a server's error, so that nobody knows whether they took
-	// effect. They are left out, but for those that a later write was made on: look at them before you believe a violation
-	// that is near to one.
+	// LeaseUnknown are writes of shards' Leases that ended with a server's error, so that it is
+	// unknown whether they took effect. They are left out, except those that a later write was made
+	// on: look at them before you believe a nearby violation.
 	LeaseUnknown int `json:"leaseUnknown"`
-	// Lost are writes of objects that arrived and never ended, as when their server was killed. The
-	// log shows them only if its policy keeps the stage RequestReceived.
+	// Lost are writes of objects that arrived and never ended, for example because their server was
+	// killed. The log shows them only if its policy keeps the stage RequestReceived.
 	Lost int `json:"lost"`
 }
 
-// Report is what a log says of a fleet.
+// Report is what a log shows about a fleet.
 type Report struct {
 	Counts
-	// Cut is set if the log's last line was incomplete, and left out.
+	// Cut is set if the log's last line was incomplete and so left out.
 	Cut bool
-	// Plans is how many plans were in force, one after the other, with that given up front.
+	// Plans is how many plans were in force, one after the other, including the one given up front.
 	Plans int
-	// Writes by shard and incarnation.
+	// Writes counts writes by shard and incarnation.
 	Writes map[shard.ID]map[string]int
-	// Namespaces lists for each namespace who wrote in it for namespaced shards, in order of the first write.
+	// Namespaces lists for each namespace who wrote in it for namespaced shards, in order of the
+	// first write.
 	Namespaces map[string][]TermWrites
 	// Terms are the terms of each shard, in order.
 	Terms map[shard.ID][]Term
-	// Overlaps are pairs of terms of one shard that were in force at the same time, and of two shards that cover some of
-	// the same and were worked at the same time, in order. There is a violation for each of them too.
+	// Overlaps are pairs of terms of one shard that were in force at the same time, and of two
+	// shards with overlapping extents that worked at the same time, in order. Each is also a
+	// violation.
 	Overlaps []Overlap
-	// InFlight are writes that were already on the wire when their term ended, in the logs' order. They are no violations.
+	// InFlight are writes that were already on the wire when their term ended, in the logs' order.
+	// They are not violations.
 	InFlight []Flight
-	// DeniedLate counts requests that came after their term had ended and were refused, by the code of the answer. A
-	// fence in the API server answers 403.
+	// DeniedLate counts requests that came after their term had ended and were refused, by the code
+	// of the answer. A fence in the API server answers 403.
 	DeniedLate map[int32]int
-	// Objects tells how much the rules about objects had to judge.
+	// Objects says how much the rules about objects had to judge.
 	Objects Judged
-	// Violations, in the logs' order.
+	// Violations are in the logs' order.
 	Violations []Violation
-	// Undecided is what can neither be convicted nor acquitted, in the logs' order.
+	// Undecided is what the log can neither prove nor rule out as a violation, in the logs' order.
 	Undecided []Violation
 
 	times map[string][]time.Time // of each incarnation's writes, sorted
 	tale  tale                   // of the shards
 }
 
-// Unwritten returns those of the namespaces in which no namespaced shard has written anything, sorted.
+// Unwritten returns the namespaces in which no namespaced shard has written anything, sorted.
 func (r Report) Unwritten(namespaces []string) []string {
 	var none []string
 	for _, namespace := range namespaces {
@@ -187,9 +193,10 @@ func (r Report) Unwritten(namespaces []string) []string {
 	return none
 }
 
-// Gaps returns how long shards went without a holder between two terms, by whether the first was released or ran out,
-// each sorted: from the answer to the last write of the one to the answer to the first of the next. Where the Lease ran
-// out, this counts from its last renewal, or from the member's last heartbeat.
+// Gaps returns how long shards were without a holder between two terms, by whether the first was
+// released or ran out, each sorted. A gap goes from the answer to the first term's last write to
+// the answer to the next term's first. If the Lease ran out, it counts from its last renewal, or
+// from the member's last heartbeat.
 func (r Report) Gaps() (released, expired []time.Duration) {
 	for _, terms := range r.Terms {
 		for i, next := range terms[min(1, len(terms)):] {
@@ -205,7 +212,7 @@ func (r Report) Gaps() (released, expired []time.Duration) {
 	return released, expired
 }
 
-// stamp is a time as it stands in the log.
+// stamp is a time in the log's format.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return "the end of the log"
@@ -221,8 +228,9 @@ func (r Report) Err() error {
 	return fmt.Errorf("the audit log has %d violations:\n%s", len(r.Violations), some(texts(r.Violations), "\n"))
 }
 
-// Undisturbed returns nil if the log has nothing in it that only a fault of servers, network or clocks explains: no write
-// came after its Lease had run out, none was under way when its term ended, and nothing is undecided.
+// Undisturbed returns nil if nothing in the log needs a fault of servers, network or clocks to
+// explain it: no write came after its Lease had run out, none was in progress when its term ended,
+// and nothing is undecided.
 func (r Report) Undisturbed() error {
 	var errs []error
 	if r.Late > 0 {

@@ -15,7 +15,7 @@ type work struct {
 	term   Term
 	fact   fact
 	writes []done // by the time of their answers, once sorted
-	// version is the least of them that has one.
+	// version is the write with the lowest version.
 	version done
 }
 
@@ -52,8 +52,8 @@ func (k *work) begunBefore(d done) bool {
 	return surely(k.writes[0]) || k.version.moment.version > 0 && surely(k.version)
 }
 
-// judgeOverlaps convicts every pair of terms of two shards that cover some of the same and were worked at the same time: of
-// two, the later one may not write before the other has been released or has run out.
+// judgeOverlaps convicts every pair of terms of two shards with overlapping extents that worked at
+// the same time: the later one may not write before the other has been released or has run out.
 func (c *checker) judgeOverlaps() {
 	var all []*work
 	for _, k := range c.works {
@@ -108,9 +108,9 @@ func (c *checker) judgePair(a, b *work) {
 }
 
 // intrusions returns the writes of k that took effect while the other's claim was in force and had
-// begun to work, in order. What was on the wire when the other one began, by a claim that had run
-// out, is in flight. perhaps are writes of which the log does not tell whether the other's was in
-// force.
+// begun to work, in order. Writes by a claim that had run out, on the wire when the other one
+// began, are in flight. perhaps are writes for which the log does not show whether the other's
+// claim was in force.
 func (c *checker) intrusions(k, other *work) (all, perhaps []done) {
 	for _, d := range k.writes {
 		if !other.begunBefore(d) {
@@ -135,8 +135,8 @@ func (c *checker) intrusions(k, other *work) (all, perhaps []done) {
 	return all, perhaps
 }
 
-// inForce reports whether the term surely was in force when d took effect: nobody could have seen it
-// end, or run out where Leases do that. known is false if the log lacks who ended its holder.
+// inForce reports whether the term surely was in force when d took effect: nobody could have seen
+// it end, or run out if it can. known is false if the log lacks the end of its holder.
 func (c *checker) inForce(k *work, d done) (force, known bool) {
 	h, t := c.histories[k.by.Shard], k.term
 	if !t.Ended.IsZero() && d.received.After(t.Ended) {
@@ -165,7 +165,7 @@ func (c *checker) inForce(k *work, d done) (force, known bool) {
 	}
 }
 
-// common writes for people what is in both extents.
+// common returns as text for people what is in both extents.
 func common(a, b shard.Extent) string {
 	e := intersection(a, b)
 	return fmt.Sprintf("%s of %s", e.Range, strings.Join(e.Controllers, ","))

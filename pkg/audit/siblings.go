@@ -14,15 +14,15 @@ const (
 	managerLabel        = "endpointslice.kubernetes.io/managed-by"
 )
 
-// siblingKey names what an owner wants one of at the most: a ReplicaSet of one template, a Job of one time. EndpointSlices of
-// one form there may be several, but not with the same endpoint.
+// siblingKey names something of which an owner wants at most one: a ReplicaSet for a template, a
+// Job for a time. There may be several EndpointSlices of one form, but not with the same endpoint.
 type siblingKey struct {
 	resource, owner string
 	form            string // the time of a Job
 	print           uint64 // of the template, or of the Service, address type and ports
 }
 
-// sibling is a creation of such an object, by whomever.
+// sibling is a creation of such an object, by anybody.
 type sibling struct {
 	event event
 	by    *Identity
@@ -31,7 +31,7 @@ type sibling struct {
 	uid   string
 }
 
-// cronState is what one write made of a CronJob.
+// cronState is a CronJob after one write.
 type cronState struct {
 	moment
 	last time.Time // for which it has made a Job
@@ -100,7 +100,8 @@ func (w *world) writeCronJob(o object, by *Identity, m moment) {
 	w.crons[o.Metadata.UID] = append(w.crons[o.Metadata.UID], s)
 }
 
-// writeSlice keeps the endpoints, and returns the fingerprint of all else that tells slices apart.
+// writeSlice keeps the endpoints, and returns the fingerprint of everything else that distinguishes
+// slices.
 func (w *world) writeSlice(o object, m moment) uint64 {
 	s := w.slices[o.Metadata.UID]
 	if s == nil {
@@ -119,7 +120,7 @@ func (w *world) writeSlice(o object, m moment) uint64 {
 	return fingerprint(o.Metadata.Labels[serviceLabel], o.Metadata.Labels[managerLabel], o.AddressType, o.Ports)
 }
 
-// at returns the endpoints that a slice had at a moment; none if that is not known.
+// at returns the endpoints that a slice had at a moment; none if they are unknown.
 func (s *endpoints) at(m moment) (last endpointsState, known bool) {
 	for _, state := range s.states {
 		if state.version <= m.version {
@@ -142,7 +143,7 @@ func (w *world) sortSiblings() {
 	}
 }
 
-// judgeSiblings convicts the fleet of what it created although there was one like it.
+// judgeSiblings convicts the fleet of creating an object although there was one like it.
 func (b *bench) judgeSiblings() {
 	for key, all := range b.siblings {
 		for i, s := range all {
@@ -173,7 +174,7 @@ func (b *bench) judgeSiblings() {
 	}
 }
 
-// doubles reports whether an object surely was there, of the same owner, when one like it was made.
+// doubles reports whether an object of the same owner surely existed when one like it was made.
 func (b *bench) doubles(key siblingKey, other, made sibling) bool {
 	switch {
 	case !other.at.before(made.at), endedMaybeBefore(other.thing.ended, made.at), !ownedBy(other.thing, key.owner):
@@ -190,13 +191,14 @@ func (b *bench) doubles(key siblingKey, other, made sibling) bool {
 	return slices.ContainsFunc(has.all, func(each uint64) bool { return slices.Contains(had.all, each) })
 }
 
-// ownedBy reports whether a thing has the owner by the last that is known of it.
+// ownedBy reports whether a thing has the owner, by the last known state.
 func ownedBy(t *thing, uid string) bool {
 	return slices.ContainsFunc(t.refs, func(r reference) bool { return r.UID == uid && r.Controller })
 }
 
-// judgeJob convicts a second Job of a CronJob for one time, if the CronJob said by then that it had made the first. Names keep
-// two from being there at once: the first has been deleted. What the same claim wrote a moment before its cache may not have.
+// judgeJob convicts a second Job of a CronJob for one time, if the CronJob said by then that it had
+// made the first. Names keep two from existing at once: the first has been deleted. A cache may
+// lack what the same claim wrote a moment before.
 func (b *bench) judgeJob(key siblingKey, before []sibling, s sibling) {
 	due, err := time.Parse(time.RFC3339, key.form)
 	if err != nil || len(before) == 0 {
@@ -218,7 +220,7 @@ func (b *bench) judgeJob(key siblingKey, before []sibling, s sibling) {
 	}
 }
 
-// endpoint is what of an endpoint tells it from others.
+// endpoint is what distinguishes an endpoint from others.
 type endpoint struct {
 	Addresses []string `json:"addresses"`
 	Hostname  string   `json:"hostname"`

@@ -11,19 +11,19 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// strangers is what is known of requests without the fence's part, and of how to tell those of members among them: whatever
-// the binary is called, its build has sent requests with the part, or written members' Leases; and members publish the ids of
-// their tokens there.
+// strangers is what is known about requests without the fence's part, and how to recognise those of
+// members. Whatever the binary is called, its build has sent requests with the part, or written
+// members' Leases; and members publish the ids of their tokens there.
 type strangers struct {
 	unmarked []unmarked
-	// own counts, by binary, requests that nobody has to answer for.
+	// own counts, by binary, requests that need no claim.
 	own map[string]int
-	// binaries have sent what only a member sends.
+	// binaries are those that have sent what only a member sends.
 	binaries sets.Set[string]
 	// published are the ids of tokens on members' Leases, named the leader locks that members wait
 	// for.
 	published, named sets.Set[string]
-	// others are the incarnations of other fleets' members: they have marks and Leases of their own.
+	// others are the incarnations of other fleets' members, which have their own marks and Leases.
 	others sets.Set[string]
 }
 
@@ -49,8 +49,8 @@ func (c *checker) readUnmarked(e event) {
 	}
 }
 
-// isOwn reports whether a member may write it under no claim: the fleet's Leases, and the service accounts of controllers.
-// Leader locks are known once all has been read.
+// isOwn reports whether a member may write the object without a claim: the fleet's Leases, and the
+// service accounts of controllers. Leader locks are known once everything has been read.
 func (c *checker) isOwn(e event) bool {
 	r := e.ObjectRef
 	switch r.Resource {
@@ -63,8 +63,9 @@ func (c *checker) isOwn(e event) bool {
 	}
 }
 
-// ofAnotherFleet reports whether a Lease says that it is another fleet's, of another name or in another namespace: one build may
-// serve several. It keeps who holds it, and which leader locks that one waits for.
+// ofAnotherFleet reports whether a Lease says that it belongs to another fleet, of another name or
+// in another namespace: one build may serve several. It records the holder, and which leader locks
+// the holder waits for.
 func (c *checker) ofAnotherFleet(e event) bool {
 	lease, err := e.lease()
 	if err != nil {
@@ -83,7 +84,7 @@ func (c *checker) ofAnotherFleet(e event) bool {
 	return true
 }
 
-// forgetOthers leaves out what other fleets did.
+// forgetOthers drops the requests of other fleets.
 func (c *checker) forgetOthers() {
 	c.writes = slices.DeleteFunc(c.writes, func(w write) bool { return c.others.Has(w.by.Member) })
 	w := c.world
@@ -98,7 +99,7 @@ func (c *checker) forgetOthers() {
 	}
 }
 
-// judgeStrangers convicts members of what they wrote outside of any shard, and counts their requests.
+// judgeStrangers convicts members of writes outside of any shard, and counts their requests.
 func (c *checker) judgeStrangers() {
 	twins := c.twins()
 	for binary, n := range c.own {
@@ -125,8 +126,8 @@ func (c *checker) judgeStrangers() {
 	}
 }
 
-// twins returns the binaries of members by which somebody else held a leader lock as well: a stock
-// controller manager of the same name, version and commit. Their tokens tell them apart.
+// twins returns the members' binaries with which somebody else held a leader lock as well: a stock
+// controller manager of the same name, version and commit. Their tokens distinguish them.
 func (c *checker) twins() sets.Set[string] {
 	twins := sets.New[string]()
 	for name := range c.named {

@@ -16,7 +16,7 @@ import (
 
 // Succession is two holders, one after the other, of what both of their shards cover.
 type Succession struct {
-	// Predecessor and Successor are the shards, Before and After who held them. The shard is the
+	// Predecessor and Successor are the shards, Before and After their holders. The shard is the
 	// same for a handoff or a takeover.
 	Predecessor, Successor shard.ID
 	Before, After          string
@@ -25,15 +25,15 @@ type Succession struct {
 	// Planned is set if the predecessor's Lease was released, and did not run out.
 	Planned bool
 	// Ended is when it was released, or its holder last renewed before it ran out. Began is when
-	// the successor no longer waited; zero if there is none up to the end of the log, and then
+	// the successor stopped waiting; zero if there is none by the end of the log, and then
 	// Successor and After are empty.
 	Ended, Began time.Time
-	// LastWrite and FirstWrite are the last under the predecessor and the first under the
-	// successor, of what both cover; zero if there are none, and always where no log was read.
+	// LastWrite is the last write under the predecessor and FirstWrite the first under the
+	// successor, of what both cover; zero if there are none, and always without a log.
 	LastWrite, FirstWrite time.Time
 }
 
-// Gap returns how long nobody ran what passed on.
+// Gap returns how long nobody ran what both cover.
 func (s Succession) Gap() time.Duration {
 	if s.Began.IsZero() {
 		return 0
@@ -42,7 +42,7 @@ func (s Succession) Gap() time.Duration {
 }
 
 // Silence returns how long nobody wrote, from the last write under the predecessor to the first
-// under the successor; false if there is not both. It is long also where there is nothing to do.
+// under the successor; false unless there are both. It is also long if there is nothing to do.
 func (s Succession) Silence() (time.Duration, bool) {
 	if s.LastWrite.IsZero() || s.FirstWrite.IsZero() {
 		return 0, false
@@ -55,8 +55,9 @@ func (r Report) Successions() []Succession {
 	return slices.DeleteFunc(r.tale.successions(), func(s Succession) bool { return s.Began.IsZero() || s.Predecessor == s.Successor })
 }
 
-// Interruptions returns the times in which nobody ran what somebody had run before: between two
-// holders of one shard or of two, and until the end of the log. A holder that waits does not run.
+// Interruptions returns the times during which nobody ran something that had run before: between
+// two holders of one shard or of two, and until the end of the log. A holder that waits does not
+// run.
 func (r Report) Interruptions() []Succession {
 	return slices.DeleteFunc(r.tale.successions(), func(s Succession) bool { return !s.Began.IsZero() && s.Gap() == 0 })
 }
@@ -68,9 +69,9 @@ type Sighting struct {
 }
 
 // Successions returns what passed from one shard to another while the Leases of a fleet were
-// watched, from every change that was seen. It knows of no writes. Where members have one heartbeat
-// for all that they hold, it needs the Leases of members too: those of shards do not tell when
-// their holders died.
+// watched, from every change that was seen. It does not know about writes. If members have one
+// heartbeat for all that they hold, it needs the Leases of members too: those of shards do not show
+// when their holders died.
 func Successions(fleetName string, sightings []Sighting) []Succession {
 	histories, heartbeats := map[shard.ID]*history{}, members{}
 	var t tale
@@ -109,7 +110,8 @@ func Successions(fleetName string, sightings []Sighting) []Succession {
 	return Report{tale: t}.Successions()
 }
 
-// successions returns every pair of holders that followed each other on some cell, and every last one that has gone.
+// successions returns every pair of holders that followed each other on some cell, and every last
+// holder that has gone.
 func (t tale) successions() []Succession {
 	type pair struct{ last, next *held }
 	seen := map[pair]bool{}
@@ -146,7 +148,8 @@ func (t tale) successions() []Succession {
 	return all
 }
 
-// within returns when the first or the last of the writes in a range was answered; those of no namespace count for all.
+// within returns when the first or the last write in a range was answered; writes outside of
+// namespaces count for all ranges.
 func within(writes []done, r shard.Range, last bool) time.Time {
 	var at time.Time
 	for _, d := range writes {

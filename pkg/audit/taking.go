@@ -7,9 +7,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// judgeTakings convicts who took the shard's Lease before it was free, where a fleet has one
-// heartbeat a member: then a Lease that stands still is its holder's all the same. It returns the
-// versions that did.
+// judgeTakings convicts those who took the shard's Lease before it was free, in a fleet with one
+// heartbeat for each member: there a Lease that does not change still belongs to its holder. It
+// returns the versions of such writes.
 func (c *checker) judgeTakings(id shard.ID, h *history) map[uint64]bool {
 	early := map[uint64]bool{}
 	for i := 1; i < len(h.states); i++ {
@@ -33,14 +33,14 @@ func (c *checker) judgeTakings(id shard.ID, h *history) map[uint64]bool {
 	return early
 }
 
-// beating reports whether who holds a Lease, or who takes it, has one heartbeat for all: either
-// makes the rules stricter.
+// beating reports whether the Lease's old or new holder has one heartbeat for all: either makes the
+// rules stricter.
 func (c *checker) beating(before, after string) bool {
 	return c.members.beating(after) || c.members.beating(before)
 }
 
-// fault returns what is wrong with the write number i, by which another holder took a shard's
-// Lease; no kind if nothing is.
+// fault returns what is wrong with write number i, by which another holder took a shard's Lease; no
+// kind if nothing is wrong.
 func (c *checker) fault(h *history, i int) (kind Kind, format string, args []any) {
 	before, s := h.states[i-1], h.states[i]
 	early := func(since time.Time, what string) (Kind, string, []any) {
@@ -89,16 +89,16 @@ func (h *history) deletedSince(before, created state) (gone moment, known bool) 
 	return gone, known
 }
 
-// aliveSince returns when the write arrived that made the Lease's spec what it is in the state
-// number i; false if that may have been before the log begins.
+// aliveSince returns when the write arrived that gave the Lease its spec in state number i; false
+// if that may have been before the log begins.
 func (h *history) aliveSince(i int) (time.Time, bool) {
 	first := h.states[0]
 	begun := first.event.Verb == "create" || h.states[i].aliveReceived.After(first.received)
 	return h.states[i].aliveReceived, begun
 }
 
-// settle finds out, for the terms of a shard whose holders have one heartbeat for all, when they
-// ended: a term ends also with the write that lists its holder as ended.
+// settle finds out when the terms of a shard ended whose holders have one heartbeat for all: a term
+// also ends with the write that lists its holder as ended.
 func (m members) settle(terms []Term) {
 	for i := range terms {
 		if t := &terms[i]; m.beating(t.Holder) {
@@ -130,8 +130,8 @@ func (t Term) over(version uint64) bool {
 	return t.struck && version >= t.end.version
 }
 
-// stopped returns when the holder of a term that was not released surely ran for the last time:
-// with its last sign of life, or until it lost the Lease.
+// stopped returns when the holder of a term that was not released surely ran for the last time: at
+// its last sign of life, or when it lost the Lease.
 func (t Term) stopped() time.Time {
 	at := t.beat.answered
 	switch {
@@ -139,7 +139,7 @@ func (t Term) stopped() time.Time {
 		return t.last.aliveAnswered
 	case t.Ended.IsZero(), t.beats && t.beat.received.Add(t.beat.lasts()).Before(t.Ended):
 	case t.struck && !t.beats:
-		at = t.Ended.Add(-t.end.lasts()) // the Lease had stood still for that long
+		at = t.Ended.Add(-t.end.lasts()) // the Lease had been unchanged for that long
 	default:
 		return t.Ended
 	}
@@ -150,7 +150,7 @@ func (t Term) stopped() time.Time {
 }
 
 // expiry returns when a term that nobody has ended had run out, by the last sign of life; zero if
-// the log does not tell.
+// the log does not show it.
 func (t Term) expiry() time.Time {
 	switch {
 	case !t.beating:
@@ -162,7 +162,7 @@ func (t Term) expiry() time.Time {
 	}
 }
 
-// overtook returns by how much a term began before the one before it, which was not released, had
+// overtook returns by how much a term began before the previous one, which was not released, had
 // run out.
 func (t Term) overtook(before Term) time.Duration {
 	if before.beating {

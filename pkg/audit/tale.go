@@ -15,20 +15,20 @@ type tale struct {
 	end   time.Time // of what is known
 }
 
-// held is a term as it counts for who owned what.
+// held is a term in the history of ownership.
 type held struct {
 	shard  shard.ID
 	extent shard.Extent
 	term   Term
-	// owned is when the holder began to run, and until when it did; until is zero if it still does.
-	// free is when others could run: later than until where the Lease ran out, zero where the
-	// holder has to be listed as ended and is not.
+	// owned is when the holder began to run, and until is when it stopped; zero if it still runs.
+	// free is when others could run: later than until if the Lease ran out, zero if the holder must
+	// be listed as ended and is not.
 	owned, until, free time.Time
 	planned            bool // was released
 	writes             []done
 }
 
-// tell returns who owned what, as the log has it.
+// tell returns who owned what and when, by the log.
 func (c *checker) tell() tale {
 	t := tale{end: c.last}
 	for id, terms := range c.report.Terms {
@@ -61,7 +61,7 @@ func (t *tale) settle() {
 		case !h.term.Ended.IsZero():
 			h.until, h.free = h.term.stopped(), h.term.Ended
 		case h.term.beating && !expiry.IsZero() && expiry.Before(t.end):
-			h.until = h.term.stopped() // and nobody else may run before the holder is listed as ended
+			h.until = h.term.stopped() // but nobody else may run before the holder is listed as ended
 		case !h.term.beating && expiry.Before(t.end):
 			h.until, h.free = h.term.stopped(), expiry
 		}
@@ -75,7 +75,7 @@ func (t *tale) settle() {
 }
 
 // ran returns when a holder began to run: at once, or when all its predecessors were free, or when
-// its Lease said that it no longer waits. A write proves that it had begun before.
+// its Lease stopped saying that it waits. A write proves that it had begun before.
 func (t *tale) ran(h *held) time.Time {
 	at := h.term.Began
 	for again := true; again && !at.IsZero(); {
@@ -109,7 +109,7 @@ func (h *held) precedes(other *held) bool {
 	return h.term.Began.Before(other.term.Began)
 }
 
-// generation is that of the plan by which the Lease was taken.
+// generation is the generation of the plan by which the Lease was taken.
 func (h *held) generation() int64 {
 	if h.term.cover == nil {
 		return 0
@@ -122,13 +122,14 @@ func (h *held) runs() bool {
 	return !h.owned.IsZero() && (h.until.IsZero() || h.owned.Before(h.until))
 }
 
-// cell is a part of what is covered that no shard divides, with its holders in the order in which they ran.
+// cell is a part of the extents that no shard divides, with its holders in the order in which they
+// ran.
 type cell struct {
 	extent shard.Extent
 	holds  []*held
 }
 
-// cells cuts what is covered into parts. Controllers that the same shards run go together.
+// cells cuts the extents into parts. Controllers that the same shards run go together.
 func (t *tale) cells() []cell {
 	together := map[string][]string{} // controllers by the shards that run them
 	for name, ids := range t.runners() {

@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 )
 
-// WriteText writes the verdict for people: what was judged, how long shards went without a holder, and at the end what
-// was wrong.
+// WriteText writes the verdict for people: what was judged, how long shards were without a holder,
+// and at the end what was wrong.
 func (v Verdict) WriteText(out io.Writer) error {
 	w := bufio.NewWriter(out)
 	c := v.Counts

@@ -6,15 +6,17 @@ import "time"
 type thing struct {
 	place
 	kind string
-	// born is the write that created it, where created is set: the log may begin later.
+	// born is the write that created it, if created is set: the log may begin later.
 	born    moment
 	created bool
-	// refs are its owners by the last write that told, which was at version told.
+	// refs are its owners by the last write that showed them, at version told.
 	refs []reference
 	told uint64
-	// alive is when a write arrived that was answered with the object, which was not deleted or finished then.
+	// alive is when a write arrived whose answer had the object, not deleted or finished at that
+	// time.
 	alive time.Time
-	// ended are the moments from which it was, or may have been, deleted or asked to be; for pods also finished.
+	// ended are the moments at which it was, or may have been, deleted or asked to be deleted; for
+	// pods also finished.
 	ended []ending
 }
 
@@ -26,25 +28,28 @@ type vagueWrite struct {
 	owner string
 }
 
-// settledBy reports whether a whole answer that a request arriving at a time got shows what the write has done, if anything:
-// a server carries out late, at the most by the lag of caches, what it could not answer.
+// settledBy reports whether a whole answer to a request that arrived at a time shows the effect of
+// the write, if any: a server carries out late, at most by the lag of caches, what it could not
+// answer.
 func (u vagueWrite) settledBy(arrived time.Time) bool { return arrived.After(u.answered.Add(lag)) }
 
-// aliveAfter reports whether the object was seen alive so long after a write without an answer that it cannot have ended it.
+// aliveAfter reports whether the object was seen alive so long after a write without an answer that
+// the write cannot have ended it.
 func (t *thing) aliveAfter(m moment) bool { return vagueWrite{moment: m}.settledBy(t.alive) }
 
-// place is where objects are found: a name may be used by one after the other. An empty name means all.
+// place is where objects are found: several may use a name, one after the other. An empty name
+// means all.
 type place struct {
 	group, resource, namespace, name string
 }
 
-// collection returns the place of all objects beside this one.
+// collection returns the place of all objects next to this one.
 func (p place) collection() place {
 	p.name = ""
 	return p
 }
 
-// ending is a moment; sure unless nobody knows whether it took effect.
+// ending is a moment; sure unless it is unknown whether it took effect.
 type ending struct {
 	moment
 	sure bool

@@ -7,35 +7,35 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Gap is the time that a shard had no holder between two terms.
+// Gap is the time during which a shard had no holder between two terms.
 type Gap struct {
 	// Before and After are the incarnations on both sides, which may be the same.
 	Before, After string
-	// From is when the term's last write was answered: the release, or the last renewal, or
-	// heartbeat, of what then ran out. To is when the next term's first was.
+	// From is when the first term's last write was answered: the release, or the last renewal or
+	// heartbeat of what then ran out. To is when the next term's first write was answered.
 	From, To time.Time
 	// Planned is set if the Lease was released, and did not run out.
 	Planned bool
 }
 
-// Duration returns how long it took.
+// Duration returns the length of the gap.
 func (g Gap) Duration() time.Duration { return g.To.Sub(g.From) }
 
-// Unowned is how long one shard went without a holder.
+// Unowned is how long one shard was without a holder.
 type Unowned struct {
 	// Gaps between terms, in order.
 	Gaps []Gap
-	// Moves counts those that another incarnation ended.
+	// Moves counts the gaps that another incarnation ended.
 	Moves int
-	// P50, P99 and Worst are of the planned gaps, WorstUnplanned is of the others, which count from the last renewal; 0 if
-	// there are none. The percentiles are of the nearest rank.
+	// P50, P99 and Worst are for the planned gaps, WorstUnplanned for the others, which count from
+	// the last renewal; 0 if there are none. The percentiles are by nearest rank.
 	P50, P99, Worst, WorstUnplanned time.Duration
 	// Vacant is when the shard was given back for good, or its holder listed as ended; zero if it
 	// has a holder at the end of the log, or never had one.
 	Vacant time.Time
 }
 
-// Unowned returns for each shard how long it went without a holder.
+// Unowned returns for each shard how long it was without a holder.
 func (r Report) Unowned() map[shard.ID]Unowned {
 	all := map[shard.ID]Unowned{}
 	for id, terms := range r.Terms {
@@ -69,7 +69,8 @@ func unowned(terms []Term) Unowned {
 	return u
 }
 
-// Percentile returns the least of sorted durations that p percent of them do not exceed; 0 if there are none.
+// Percentile returns the smallest of the sorted durations that p percent of them do not exceed; 0
+// if there are none.
 func Percentile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
 		return 0

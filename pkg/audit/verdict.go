@@ -9,11 +9,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Verdict is a report in a form to be written as JSON, or as text by its WriteText.
+// Verdict is a report that can be written as JSON, or as text by WriteText.
 type Verdict struct {
 	// Clean is set if there is no violation.
 	Clean bool `json:"clean"`
-	// Judged is how many writes of shards were held against a Lease. With none, Clean means nothing.
+	// Judged is how many writes of shards were compared with a Lease. If it is 0, Clean means
+	// nothing.
 	Judged     int            `json:"judgedWrites"`
 	Counts     Counts         `json:"counts"`
 	Cut        bool           `json:"cut"`
@@ -25,7 +26,8 @@ type Verdict struct {
 	DeniedLate map[string]int `json:"deniedLate"`
 	Objects    Judged         `json:"objects"`
 	Shards     []ShardEntry   `json:"shards"`
-	// Plans were in force, one after the other. Successions are what passed from shard to shard by their changes.
+	// Plans is how many plans were in force, one after the other. Successions are what passed from
+	// shard to shard by their changes.
 	Plans       int               `json:"plans"`
 	Successions []SuccessionEntry `json:"successions"`
 }
@@ -45,7 +47,7 @@ type SuccessionEntry struct {
 	Silence *float64 `json:"silenceSeconds,omitempty"`
 }
 
-// ShardEntry is what a verdict says of one shard. Times are in seconds.
+// ShardEntry is a verdict's entry for one shard. Times are in seconds.
 type ShardEntry struct {
 	Shard          string         `json:"shard"`
 	Terms          int            `json:"terms"`
@@ -56,7 +58,7 @@ type ShardEntry struct {
 	P99            float64        `json:"plannedP99Seconds"`
 	Worst          float64        `json:"plannedWorstSeconds"`
 	WorstUnplanned float64        `json:"unplannedWorstSeconds"`
-	// Vacant is since when the shard has had no holder; missing if it has one.
+	// Vacant is the time since which the shard has had no holder; missing if it has one.
 	Vacant string `json:"vacantSince,omitempty"`
 }
 
@@ -93,7 +95,7 @@ type FlightEntry struct {
 	Released bool    `json:"released"`
 }
 
-// Verdict returns the report as one.
+// Verdict returns the report as a Verdict.
 func (r Report) Verdict() Verdict {
 	v := Verdict{
 		Clean: len(r.Violations) == 0, Counts: r.Counts, Cut: r.Cut,
@@ -165,7 +167,7 @@ func shardEntry(id shard.ID, r Report, u Unowned) ShardEntry {
 // claim names a term for people.
 func (t Term) claim() string { return t.Holder + ", term " + strconv.Itoa(int(t.Term)) }
 
-// rounded writes seconds as a duration that is short enough to read.
+// rounded returns seconds as a duration that is short enough to read.
 func rounded(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(100 * time.Microsecond).String()
 }

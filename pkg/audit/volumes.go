@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// expander is the identity of the one controller with a range that writes PersistentVolumes: those of claims in its range.
+// expander is the identity of the one controller with a range that writes PersistentVolumes: those
+// of claims in its range.
 const expander = "expand-controller"
 
-// volumeState is what one write made of a PersistentVolume.
+// volumeState is a PersistentVolume after one write.
 type volumeState struct {
 	moment
 	namespace string // of the claim that it is bound to; empty if there is none
@@ -24,7 +25,8 @@ func readVolumeState(o object, at moment) volumeState {
 	return volumeState{moment: at, namespace: spec.ClaimRef.Namespace}
 }
 
-// judgeVolume holds a write of a PersistentVolume against the range by the claim that the volume is bound to.
+// judgeVolume compares a write of a PersistentVolume with the range, by the claim that the volume
+// is bound to.
 func (c *checker) judgeVolume(f fact, w write) {
 	e, name := w.event, w.event.ObjectRef.Name
 	if len(c.controllers[w.identity]) > 0 && w.identity != expander {
@@ -44,7 +46,8 @@ func (c *checker) judgeVolume(f fact, w write) {
 	c.report.Volumes++
 }
 
-// volume returns what a PersistentVolume was when a request took effect, as far as the log tells.
+// volume returns the state of a PersistentVolume when a request took effect, as far as the log
+// shows.
 func (w *world) volume(name string, m moment) (found volumeState, known bool) {
 	for _, s := range w.volumes[name] {
 		if s.maybeBefore(m) || s.moment == m {

@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// world is what the log tells of the objects that a fleet's controllers work on: of all their owners and deletions, of
-// pods who had them and until when they lived, of those that own pods how many they wanted. It keeps metadata alone.
+// world is what the log shows about the objects that a fleet's controllers work on: the owners and
+// deletions of all, the owners and lifetimes of pods, and how many pods their owners wanted. It
+// keeps only metadata.
 type world struct {
 	things     map[string]*thing // by UID
 	pods       map[string]*pod   // by UID
@@ -22,16 +23,17 @@ type world struct {
 	siblings   map[siblingKey][]sibling
 	// gone are deletions whose answer does not say which objects they were of.
 	gone map[place][]ending
-	// vague are writes of which nobody knows whether they took effect, or what they made; of pods only creates, by their
-	// collection.
+	// vague are writes with an unknown outcome; for pods only creates, by their collection.
 	vague map[place][]vagueWrite
-	// dropped are API groups of which a custom resource definition was deleted: their objects go without a request.
+	// dropped are API groups whose custom resource definition was deleted: their objects go without
+	// a request.
 	dropped sets.Set[string]
 
 	creations []creation
 	deletions []deletion
 	strings   map[string]string
-	// told is when an answer first had a version: a write that is answered with it later has changed nothing.
+	// told is when an answer first had a version: a later write answered with it has changed
+	// nothing.
 	told map[uint64]time.Time
 }
 
@@ -51,7 +53,7 @@ type deletion struct {
 	uid   string
 	// collector is set if the garbage collector asked for it.
 	collector bool
-	// The pod as the answer had it; labels alone that tell its template.
+	// The pod as the answer had it; only the labels that show its template.
 	whole              bool
 	state              podState
 	revision, template string
@@ -67,7 +69,8 @@ func newWorld() *world {
 	}
 }
 
-// read takes in a mutating request of anybody. by is the claim it was made under; nil if it was not a fleet's shard.
+// read records anybody's mutating request. by is the claim it was made under; nil if none of the
+// fleet's shards made it.
 func (w *world) read(e event, by *Identity) {
 	if !e.mayChangeObjects() {
 		return
@@ -98,7 +101,7 @@ func (w *world) place(e event) place {
 	r := e.ObjectRef
 	at := place{group: w.intern(r.APIGroup), resource: w.intern(r.Resource), namespace: w.intern(r.Namespace), name: r.Name}
 	if at.resource == "namespaces" && at.group == "" {
-		at.namespace = "" // the API server says that a Namespace lies in itself
+		at.namespace = "" // the API server puts a Namespace into itself
 	}
 	return at
 }
@@ -156,12 +159,12 @@ func (w *world) write(e event, by *Identity, at place, o object) {
 	}
 }
 
-// describe keeps kind and owners, where the answer has them.
+// describe keeps kind and owners, if the answer has them.
 func (w *world) describe(t *thing, o object) {
 	if o.whole() {
 		t.kind = w.intern(o.Kind)
 	}
-	// Two API servers need not log in the order of the versions.
+	// Two API servers may log in another order than that of the versions.
 	if (o.whole() || o.Kind == "PartialObjectMetadata") && o.version() >= t.told {
 		t.refs, t.told = o.Metadata.OwnerReferences, o.version()
 		for i := range t.refs {
@@ -254,8 +257,8 @@ func (w *world) remove(e event, by *Identity, at place, o object, sure bool) {
 	w.deletions = append(w.deletions, d)
 }
 
-// removeMany takes in a deletecollection. What its answer lists is gone; what may be gone beside that is not listed only
-// if it failed.
+// removeMany records a deletecollection. What its answer lists is gone; more may be gone only if it
+// failed.
 func (w *world) removeMany(e event, at place, o object, sure bool) {
 	end := ending{moment: e.moment(0), sure: sure}
 	if !sure || e.ResponseObject == nil || o.Kind == "Status" || o.Kind == "" {
@@ -274,7 +277,7 @@ func (w *world) removeMany(e event, at place, o object, sure bool) {
 	}
 }
 
-// writeUnknown takes in a create or change whose outcome the log does not tell.
+// writeUnknown records a create or change whose outcome the log does not show.
 func (w *world) writeUnknown(e event, at place, sure bool) {
 	m := e.moment(0)
 	u := vagueWrite{moment: m}

@@ -7,7 +7,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// judgeWrites holds every request that carries a claim against what its shard covers, and against its Lease.
+// judgeWrites compares every request that carries a claim with what its shard covers, and with its
+// Lease.
 func (c *checker) judgeWrites() {
 	overtaken := newOvertaken(c.writes)
 	for _, w := range c.writes {
@@ -49,7 +50,7 @@ func (c *checker) judgeRange(f fact, w write) {
 	}
 }
 
-// judge holds a write against the Lease and the leader locks, and counts it.
+// judge compares a write with the Lease and the leader locks, and counts it.
 func (c *checker) judge(w write, f fact) {
 	c.judgeLeaderLocks(w)
 	if term, ok := c.term(w.by); !ok {
@@ -67,7 +68,7 @@ func (c *checker) judge(w write, f fact) {
 	}
 }
 
-// term returns the term that an identity speaks of.
+// term returns the term that an identity names.
 func (c *checker) term(by Identity) (Term, bool) {
 	for _, t := range c.report.Terms[by.Shard] {
 		if t.Holder == by.Member && t.Term == by.Term {
@@ -92,7 +93,7 @@ func (c *checker) judgeTerm(w write, t Term) bool {
 			}
 			return false
 		}
-		// It may have taken effect before the end of the term, or after it.
+		// The write may have taken effect before the end of the term, or after it.
 		if w.version == 0 && t.onTheWire(w.event) {
 			c.fly(w.event, w.flight(t), false)
 		}
@@ -128,13 +129,14 @@ func (c *checker) ranOut(by Identity, arrived time.Time) bool {
 	return c.histories[by.Shard].ranOut(arrived)
 }
 
-// convictEnded convicts a write of somebody who was listed as ended, while the shard's Lease went
-// on naming it.
+// convictEnded convicts a write of a holder that was listed as ended while the shard's Lease still
+// named it.
 func (c *checker) convictEnded(w write, t Term) {
 	c.convict(w.event, WriterEnded, "%s: the writer was listed as ended%s at version %d, at %s", w.by, t.end.bySomebody(), t.end.version, stamp(t.end.answered))
 }
 
-// convictUnlessHidden convicts a write of somebody whom the Lease did not name, unless what it said then is not in the log.
+// convictUnlessHidden convicts a write of somebody that the Lease did not name, unless the Lease's
+// content at that time is not in the log.
 func (c *checker) convictUnlessHidden(w write, format string, args ...any) {
 	if h := c.histories[w.by.Shard]; h != nil && h.hides(w.event.moment(w.version)) {
 		c.doubt(w.event, LeaseHole, format, args...)

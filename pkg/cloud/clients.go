@@ -25,17 +25,17 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// configs returns configurations of clients by the names of their users, as a builder of
-// client-go's.
+// configs returns configurations of clients by the names of their users, like a client builder of
+// client-go.
 type configs func(name string) (*rest.Config, error)
 
-// Config returns the configuration of a client of that name.
+// Config returns the configuration of a client with that name.
 func (c configs) Config(name string) (*rest.Config, error) { return c(name) }
 
 // ConfigOrDie is Config, and ends the process with an error.
 func (c configs) ConfigOrDie(name string) *rest.Config { return orDie(c.Config(name)) }
 
-// Client returns a client of that name.
+// Client returns a client with that name.
 func (c configs) Client(name string) (kubernetes.Interface, error) {
 	config, err := c.Config(name)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c configs) Client(name string) (kubernetes.Interface, error) {
 // ClientOrDie is Client, and ends the process with an error.
 func (c configs) ClientOrDie(name string) kubernetes.Interface { return orDie(c.Client(name)) }
 
-// DiscoveryClient returns a client that asks what there is.
+// DiscoveryClient returns a discovery client.
 func (c configs) DiscoveryClient(name string) (discovery.DiscoveryInterface, error) {
 	config, err := c.Config(name)
 	if err != nil {
@@ -120,7 +120,7 @@ func (m *manager) configFor(s *flotilla.Shard) (*config.CompletedConfig, configs
 	return c.Complete(), builder, nil
 }
 
-// contextFor returns what upstream's CreateControllerContext does, for a shard.
+// contextFor returns for a shard what upstream's CreateControllerContext returns.
 func (m *manager) contextFor(
 	ctx context.Context, s *flotilla.Shard, builder configs,
 ) (genericcontrollermanager.ControllerContext, error) {
@@ -144,7 +144,7 @@ func (m *manager) contextFor(
 	}, nil
 }
 
-// running are the shards that are run here. The zero value has none.
+// running are the shards that run here. The zero value has none.
 type running struct {
 	mu     sync.Mutex
 	shards []owner
@@ -172,7 +172,7 @@ type anyFence struct {
 	next    http.RoundTripper
 }
 
-// WrappedRoundTripper lets client-go find the transport that is behind.
+// WrappedRoundTripper lets client-go find the transport behind this one.
 func (f anyFence) WrappedRoundTripper() http.RoundTripper { return f.next }
 
 // RoundTrip implements http.RoundTripper.

@@ -18,11 +18,11 @@ import (
 )
 
 // NewCommand returns the command of a cloud controller manager that is a member of a fleet. It
-// takes what app.NewCloudControllerManagerCommand takes. namespaced names further controllers that
-// run once on each range of namespaces, see [Controllers].
+// takes the same arguments as app.NewCloudControllerManagerCommand. namespaced names further
+// controllers that run once on each range of namespaces, see [Controllers].
 //
 // The command has upstream's flags, a section "fleet", and additionalFlags. It runs until stop is
-// closed or the process is told to end by SIGTERM or SIGINT, and hands its shards over then. With
+// closed or the process gets SIGTERM or SIGINT, and then hands its shards over. With
 // --leader-elect=false it does what upstream's does: this process runs everything, by itself.
 func NewCommand(
 	o *options.CloudControllerManagerOptions, initializer app.InitCloudFunc,
@@ -79,7 +79,7 @@ of namespaces, whose Services it gives load balancers, and some controllers of n
 	return command
 }
 
-// addFlags gives the command its flags, in named sections, the fleet's first.
+// addFlags adds the command's flags, in named sections, the fleet's first.
 func addFlags(
 	command *cobra.Command, fleet *fleetOptions, logging *logs.Options, upstream,
 	additional cliflag.NamedFlagSets,

@@ -19,24 +19,25 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// Controllers are those of a cloud controller manager. Config, Cloud and Constructors are required.
+// Controllers are the controllers of a cloud controller manager. Config, Cloud and Constructors are
+// required.
 type Controllers struct {
 	// Config is upstream's, as its options return it.
 	Config *config.CompletedConfig
-	// Cloud is the provider's, one for the process.
+	// Cloud is the provider's cloud, one for the process.
 	Cloud cloudprovider.Interface
-	// Constructors by the names of the controllers, such as app.DefaultInitFuncConstructors. Those
-	// that Config's --controllers leaves out are not added.
+	// Constructors are by the names of the controllers, such as app.DefaultInitFuncConstructors.
+	// Those that Config's --controllers excludes are not added.
 	Constructors map[string]app.ControllerInitFuncConstructor
-	// Namespaced are the names of controllers of namespaced objects, beside service-lb-controller:
+	// Namespaced are the names of controllers of namespaced objects, besides service-lb-controller:
 	// one instance runs on each range. All others run once in the fleet. See docs/library.md for
-	// what must be true of one. Default: none.
+	// the requirements on such a controller. Default: none.
 	Namespaced []string
 }
 
-// Add adds the controllers to a fleet, which must have been made with Config's Kubeconfig and not
-// run yet. The cloud is initialized when the first of them runs here; what it starts should end
-// with ctx, which should outlast the fleet's Run. The error names what is missing.
+// Add adds the controllers to a fleet, which must have been made with Config's Kubeconfig and must
+// not run yet. The cloud is initialized when the first controller runs here; what it starts should
+// end with ctx, which should outlast the fleet's Run. The error names what is missing.
 func Add(ctx context.Context, f *flotilla.Fleet, c Controllers) error {
 	if c.Config == nil || c.Cloud == nil {
 		return errors.New("cloud: Controllers.Config and Controllers.Cloud are required")
@@ -95,7 +96,7 @@ func newManager(ctx context.Context, c Controllers) *manager {
 }
 
 // build asks for the informers of upstream's own controllers, which are then filled before the
-// shard is owned. The controller itself is made in Run: upstream's InitFuncs start what they make.
+// shard is owned. Run makes the controller itself: upstream's InitFuncs start what they make.
 func (m *manager) build(s *flotilla.Shard, name string) flotilla.Runnable {
 	switch name {
 	case names.ServiceLBController:
@@ -144,7 +145,7 @@ func (w *work) start(ctx context.Context) error {
 	case !started:
 		logger.Info("Skipped the controller: the cloud does not support it, or flags say so")
 	}
-	// Those that the constructor has asked for, beside build's.
+	// Starts informers that the constructor has asked for, in addition to build's.
 	w.shard.Informers().StartWithContext(ctx)
 	m.Config.SharedInformers.Start(m.ctx.Done())
 	close(asked.InformersStarted)

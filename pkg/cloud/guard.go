@@ -13,15 +13,15 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
-// owner is what a guard needs of a flotilla.Shard.
+// owner is the part of a flotilla.Shard that a guard needs.
 type owner interface {
 	String() string
 	Closed() <-chan struct{}
 	Wrap(http.RoundTripper) http.RoundTripper
 }
 
-// guard lets calls to the cloud begin only while a shard is run and owned, and knows which are
-// under way. A new guard refuses all. Its methods may be called concurrently, run once.
+// guard lets calls to the cloud begin only while a shard runs and is owned, and knows which calls
+// are in progress. A new guard refuses all. Its methods may be called concurrently, run once.
 type guard struct {
 	shard owner
 	// value is put into the context of every call, for Transport and ShardOf.
@@ -33,8 +33,8 @@ type guard struct {
 	calls   sync.WaitGroup  // Add under mu, and only while running is there
 }
 
-// run lets calls begin until ctx ends. Then it returns, once all that have begun have returned.
-// work is called meanwhile; its error ends the guard as well.
+// run lets calls begin until ctx ends. Then it returns, once all calls that have begun have
+// returned. Meanwhile it calls work, whose error ends the guard as well.
 func (g *guard) run(ctx context.Context, work func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -65,9 +65,9 @@ func (g *guard) run(ctx context.Context, work func(context.Context) error) error
 
 func (g *guard) refusal() error { return &fence.RefusedError{Shard: g.shard.String()} }
 
-// enter begins a call. The context that it returns ends with that of the caller, with the exception
-// of the end of the shard's work: a call that has begun may be finished, until no write passes any
-// more. leave must be called when the call has returned.
+// enter begins a call. The returned context ends with the caller's, but not with the end of the
+// shard's work: a call that has begun may finish, until no write passes any more. leave must be
+// called when the call has returned.
 func (g *guard) enter(ctx context.Context) (call context.Context, leave func(), err error) {
 	g.mu.Lock()
 	running, owned := g.running, g.owned
@@ -110,7 +110,7 @@ func passes(shard owner) error {
 
 var probe, _ = http.NewRequest(http.MethodPost, "http://fence.invalid/", nil)
 
-// nowhere answers requests that are not to be sent.
+// nowhere answers requests that must not be sent.
 type nowhere struct{}
 
 func (nowhere) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -10,8 +10,7 @@ import (
 
 // guarded is a provider's cloud as the controllers of one shard see it: each call passes the guard.
 //
-// Errors of the cloud are handed on as they are, because upstream compares some of them by
-// identity.
+// It returns the cloud's errors unchanged, because upstream compares some of them by identity.
 type guarded struct {
 	cloud cloudprovider.Interface
 	guard *guard
@@ -19,9 +18,9 @@ type guarded struct {
 
 var _ cloudprovider.Interface = guarded{}
 
-// Unwrap returns the provider's own cloud from the one that a controller's constructor is given,
-// for what is not in cloudprovider.Interface. Calls to it are not guarded. They are fenced by
-// [Transport], if they pass on the context that the constructor's InitFunc is given.
+// Unwrap returns the provider's own cloud from the one that a controller's constructor receives,
+// for methods that are not in cloudprovider.Interface. Calls to it are not guarded. [Transport]
+// fences them if they pass on the context that the constructor's InitFunc receives.
 func Unwrap(cloud cloudprovider.Interface) cloudprovider.Interface {
 	if g, is := cloud.(guarded); is {
 		return g.cloud
@@ -84,7 +83,7 @@ func (b guardedBalancer) GetLoadBalancer(
 	return status, exists, err
 }
 
-// GetLoadBalancerName is a computation, and cannot return an error: it passes always.
+// GetLoadBalancerName only computes, and cannot return an error: it always passes.
 func (b guardedBalancer) GetLoadBalancerName(
 	ctx context.Context, cluster string, service *v1.Service,
 ) string {

@@ -27,7 +27,7 @@ const (
 	noLeaderLock = "none"
 )
 
-// common is what is this command's own about the flags that all members have.
+// common is what is specific to this command in the flags that all members have.
 var common = flags.Command{
 	MaxShards: shard.MaxShards,
 	MayGoOn:   "how long calls to the cloud may go on once a shard is to be handed over",
@@ -55,8 +55,8 @@ func (o *fleetOptions) addFlags(fs *pflag.FlagSet) {
 	)
 }
 
-// validate returns all faults of the fleet's options and of those of upstream's that a fleet gives
-// a meaning of its own, each with the flag's name.
+// validate returns all faults of the fleet's options, and of upstream's options that have a special
+// meaning in a fleet, each with the flag's name.
 func (o *fleetOptions) validate(c *config.Config) error {
 	errs := o.Common.Validate(common)
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -99,7 +99,7 @@ func timing(c *config.Config) election.Timing {
 	}
 }
 
-// options returns those of the fleet that the flags ask for.
+// options returns the fleet's options that the flags ask for.
 func (o *fleetOptions) options(c *config.Config) flotilla.Options {
 	leaderLocks := o.leaderLocks
 	switch {

@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// apiServerPatience is how long the API server is waited for, as upstream does.
+	// apiServerPatience is how long to wait for the API server, as upstream does.
 	apiServerPatience = 10 * time.Second
-	// electionTolerance is how long after the end of a lease duration upstream's health check fails
-	// that a leader has not renewed.
+	// electionTolerance is how long after the end of a lease duration upstream's health check
+	// reports that a leader has not renewed.
 	electionTolerance = 20 * time.Second
 )
 
-// run runs the process until ctx ends. It returns after everything that it started has ended, but
-// for event recording and what the provider has started.
+// run runs the process until ctx ends. It returns after everything that it started has ended,
+// except event recording and what the provider has started.
 func run(ctx context.Context, o flotilla.Options, c Controllers) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting", "version", version.Get(), "member", o.Member, "fleet", o.Fleet)
@@ -42,7 +42,7 @@ func run(ctx context.Context, o flotilla.Options, c Controllers) error {
 	if err != nil {
 		return err
 	}
-	// What the provider has started works for controllers until the last of them has returned.
+	// The provider's goroutines work for controllers until the last of them has returned.
 	process, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	if err := Add(process, fleet, c); err != nil {
@@ -110,7 +110,7 @@ func serve(c Controllers, fleet *flotilla.Fleet, stop <-chan struct{}) (<-chan s
 	return stopped, err
 }
 
-// routes are upstream's, and /livez and /readyz beside /healthz.
+// routes are upstream's, with /livez and /readyz in addition to /healthz.
 func routes(c Controllers, fleet *flotilla.Fleet) http.Handler {
 	renewing := healthz.NamedCheck("leaderElection", func(*http.Request) error {
 		if member := fleet.Member(); member != nil {

@@ -12,31 +12,31 @@ import (
 // shardKey is the key of a call's shard in its context.
 type shardKey struct{}
 
-// ShardOf returns the shard that a call to the cloud is made for; false where ctx does not come
-// from such a call. A provider that does not speak HTTP gives the cloud the shard's Term to
+// ShardOf returns the shard that a call to the cloud is made for; false if ctx does not come from
+// such a call. A provider that does not use HTTP should send the shard's Term to the cloud, to
 // compare.
 func ShardOf(ctx context.Context) (*flotilla.Shard, bool) {
 	s, is := ctx.Value(shardKey{}).(*flotilla.Shard)
 	return s, is && s != nil
 }
 
-// ErrNoShard is the error of a write through a [Transport] whose context comes from no call to the
-// cloud.
+// ErrNoShard is the error of a write through a [Transport] whose context does not come from a call
+// to the cloud.
 var ErrNoShard = errors.New(
 	"the context of the request names no shard: pass on the context of the call to the cloud, " +
 		"and use a client without cloud.Transport for what is outside of calls",
 )
 
 // Transport fences the requests that a provider sends to its cloud. Requests other than GET, HEAD
-// and OPTIONS are sent only while the shard that the call was made for is owned, and cut off when
-// it no longer is; the error is [fence.ErrRefused]. The shard is found in the request's context,
-// which must come from the call: a write without one is refused with [ErrNoShard], rather than sent
-// without a fence.
+// and OPTIONS are sent only while the shard of the call is owned, and cut off when it stops being
+// owned; the error is [fence.ErrRefused]. Transport finds the shard in the request's context, which
+// must come from the call: it refuses a write without one with [ErrNoShard], instead of sending it
+// unfenced.
 //
 // The User-Agent of every request ends with " flotilla (member=…; shard=…; term=…)".
 //
-// It goes next to the wire: below retries, and below a client-side limit of the rate. One may serve
-// all shards of a process.
+// Put it next to the wire: below retries, and below a client-side limit of the rate. One Transport
+// may serve all shards of a process.
 func Transport(rt http.RoundTripper) http.RoundTripper {
 	if rt == nil {
 		rt = http.DefaultTransport
@@ -46,7 +46,7 @@ func Transport(rt http.RoundTripper) http.RoundTripper {
 
 type fenced struct{ next http.RoundTripper }
 
-// WrappedRoundTripper returns the transport that is behind.
+// WrappedRoundTripper returns the transport behind this one.
 func (t fenced) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.

@@ -21,26 +21,26 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
-// clientBuilder gives one controller of one shard its clients: the identity from
-// the process's builder, the shard's fence beneath it, and a rate limit that the
-// controller's instances in all shards of the process share.
+// clientBuilder gives one controller of one shard its clients: the identity from the process's
+// builder, the shard's fence beneath it, and a rate limit that the controller's instances in all
+// shards of the process share.
 //
 // It implements upstream's clientbuilder.ControllerClientBuilder.
 type clientBuilder struct {
 	base  clientbuilder.ControllerClientBuilder
 	fence transport.WrapperFunc
-	// seeing is between the controller and all else; nil for none.
+	// seeing lies between the controller and all other wrappers; nil for none.
 	seeing     transport.WrapperFunc
 	controller string
-	// collect is as in Spec.
+	// collect is Spec.Collect.
 	collect garbage.Part
 	limits  *limits
-	// resources is the process's; nil has each discovery client read everything each time.
+	// resources is the process's cache; with nil, each discovery client reads everything each time.
 	resources *resources.Cache
 	// shards is the number of shards in the ring of the shard.
 	shards int
-	// closed, once closed, lets requests through the rate limit at once: they are
-	// about to be refused, and must not hold up a controller that is to return.
+	// closed, once closed, lets requests through the rate limit at once: they are about to be
+	// refused, and must not delay a controller that should return.
 	closed <-chan struct{}
 }
 
@@ -51,15 +51,15 @@ func (b clientBuilder) Config(name string) (*rest.Config, error) {
 	return b.config(name, catalogue.ViaConfig)
 }
 
-// config returns the configuration for a client that the controller asks for by a method.
+// config returns the configuration for a client that the controller asks for by the method via.
 func (b clientBuilder) config(name string, via catalogue.Via) (*rest.Config, error) {
 	config, err := b.base.Config(name)
 	if err != nil {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
-	// The fence goes innermost, next to the wire: what lies above it may take its
-	// time, such as the minting of a token, and the claim may end meanwhile.
+	// The fence goes innermost, next to the wire: layers above it, such as the minting of a token,
+	// may take time, and the claim may end meanwhile.
 	config.WrapTransport = transport.Wrappers(b.fence, counted(via), config.WrapTransport, b.seeing)
 	if limiter := b.limits.limiter(limitedName(b.controller, b.collect), name, config, b.shards); limiter != nil {
 		config.RateLimiter = workLimiter{openLimiter{limiter, b.closed}, b.limits.turn(limitedName(b.controller, b.collect), name)}
@@ -69,8 +69,8 @@ func (b clientBuilder) config(name string, via catalogue.Via) (*rest.Config, err
 	return config, nil
 }
 
-// counted returns what counts the requests of a client. Discovery fails wherever an aggregated API
-// is down, whatever a controller does.
+// counted returns what counts the requests of a client, except discovery's: discovery fails
+// wherever an aggregated API is down, whatever a controller does.
 func counted(via catalogue.Via) transport.WrapperFunc {
 	if via == catalogue.ViaDiscovery {
 		return nil
@@ -104,9 +104,8 @@ func clientFor(config *rest.Config) (kubernetes.Interface, error) {
 // ClientOrDie implements clientbuilder.ControllerClientBuilder.
 func (b clientBuilder) ClientOrDie(name string) kubernetes.Interface { return orDie(b.Client(name)) }
 
-// DiscoveryClient implements clientbuilder.ControllerClientBuilder. Discovery asks
-// rarely and much at once, so it has the limits that upstream gives it, apart from
-// the controller's.
+// DiscoveryClient implements clientbuilder.ControllerClientBuilder. Discovery asks rarely and much
+// at once, so it has the limits that upstream gives it, separate from the controller's.
 func (b clientBuilder) DiscoveryClient(name string) (discovery.DiscoveryInterface, error) {
 	config, err := b.discoveryConfig(name)
 	if err != nil {
@@ -132,26 +131,27 @@ func (b clientBuilder) DiscoveryClientOrDie(name string) discovery.DiscoveryInte
 	return orDie(b.DiscoveryClient(name))
 }
 
-// identities gives every controller the identity of its service account: one builder
-// for all shards, which mints one token an identity and process. Upstream's looks for
-// the service account whenever a client is built, hundreds of times when a member
-// takes several shards; here that is done once, and again whenever a token is minted.
+// identities gives every controller the identity of its service account, with one builder for all
+// shards, which mints one token for each identity in a process. Upstream's looks for the service
+// account whenever a client is built, hundreds of times when a member takes several shards; here
+// that happens once, and again whenever a token is minted.
 type identities struct {
 	clientbuilder.ControllerClientBuilder
 	mu     sync.Mutex
 	byName map[string]*identity
 }
 
-// identity is one of them, with what its clients are configured from once that is known. Shards that are built at the same time
-// wait for it: each would look for the service account, and create it, beside the others.
+// identity is one identity, with the configuration of its clients once that is known. Shards that
+// are built at the same time wait for it: otherwise each would look for the service account, and
+// create it.
 type identity struct {
 	mu     sync.Mutex
 	config *rest.Config
 }
 
 func newIdentities(kubeconfig *rest.Config, p *published) (*identities, error) {
-	// A few requests an identity, and every controller of a starting shard waits for
-	// them: behind the process's own rate limit a member's first shards took 15 s.
+	// Each identity sends few requests, and every controller of a starting shard waits for them:
+	// behind the process's own rate limit a member's first shards took 15 s.
 	c := rest.CopyConfig(kubeconfig)
 	c.QPS = -1
 	client, err := kubernetes.NewForConfig(c)
@@ -164,7 +164,7 @@ func newIdentities(kubeconfig *rest.Config, p *published) (*identities, error) {
 	}, nil
 }
 
-// Config implements clientbuilder.ControllerClientBuilder; the only method that
+// Config implements clientbuilder.ControllerClientBuilder, and is the only method that
 // clientBuilder uses. The result must not be changed.
 func (b *identities) Config(name string) (*rest.Config, error) {
 	b.mu.Lock()
@@ -187,8 +187,8 @@ func (b *identities) Config(name string) (*rest.Config, error) {
 	return config, nil
 }
 
-// orDie panics with a buildError. Upstream's builders end the process here; in a
-// fleet that would take the other shards down, so Build recovers it.
+// orDie panics with a buildError. Upstream's builders end the process here; in a fleet that would
+// take the other shards down, so Build recovers it.
 func orDie[T any](value T, err error) T {
 	if err != nil {
 		panic(buildError{err})
@@ -198,7 +198,7 @@ func orDie[T any](value T, err error) T {
 
 type buildError struct{ error }
 
-// openLimiter is a limiter that no longer limits once closed is.
+// openLimiter is a limiter that stops limiting once closed is closed.
 type openLimiter struct {
 	flowcontrol.RateLimiter
 	closed <-chan struct{}

@@ -16,15 +16,16 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// rangeCollectors is the name of the garbage collectors of ranges among limits. The one of the cluster, and the one of the
-// whole, run once and limit themselves.
+// rangeCollectors is the name, in limits, of the garbage collectors of ranges. A collector of the
+// cluster or of the whole runs once and limits itself.
 const rangeCollectors = names.GarbageCollectorController + " of ranges"
 
 // collectorIdentity is upstream's (cmd/kube-controller-manager/app/core.go: newGarbageCollectorController).
 const collectorIdentity = "generic-garbage-collector"
 
 // Collects returns the part of the graph of owners that the garbage collector of a shard has, zero
-// for the whole or for none; and the shard's controllers, as a plan has them, by upstream's names.
+// for the whole or for none; and the shard's controllers by upstream's names, given those in a
+// plan.
 func Collects(s shard.Shard, controllers []string) (garbage.Part, []string) {
 	controllers = slices.Clone(controllers)
 	if i := slices.Index(controllers, catalogue.ClusterCollector); i >= 0 {
@@ -37,7 +38,7 @@ func Collects(s shard.Shard, controllers []string) (garbage.Part, []string) {
 	return 0, controllers
 }
 
-// limited returns the names of the controllers among limits.
+// limited returns the names of the controllers in limits.
 func (s Spec) limited() []string {
 	limited := make([]string, 0, len(s.Controllers))
 	for _, name := range s.Controllers {
@@ -53,7 +54,7 @@ func limitedName(controller string, collect garbage.Part) string {
 	return controller
 }
 
-// informersOf returns what makes the informers of the instance's garbage collector.
+// informersOf returns a function that makes the informers of the instance's garbage collector.
 func (p *Process) informersOf(i *Instance, spec Spec) func(settle func(context.Context) error) informerfactory.InformerFactory {
 	all := i.informers.ObjectOrMetadata()
 	if spec.Collect == garbage.OfCluster {
@@ -68,7 +69,8 @@ func (p *Process) informersOf(i *Instance, spec Spec) func(settle func(context.C
 	}
 }
 
-// collectorOf returns the constructor of the garbage collector of a part. But for the client it does what upstream's does.
+// collectorOf returns the constructor of the garbage collector of a part. Except for the client it
+// does what upstream's does.
 func (p *Process) collectorOf(spec Spec) func(context.Context, app.ControllerContext) (app.Controller, error) {
 	return func(ctx context.Context, c app.ControllerContext) (app.Controller, error) {
 		if !c.ComponentConfig.GarbageCollectorController.EnableGarbageCollector {
@@ -102,7 +104,7 @@ func (p *Process) collectorOf(spec Spec) func(context.Context, app.ControllerCon
 	}
 }
 
-// withMonitors returns the constructor of the storage version migrator with monitors of its own.
+// withMonitors returns the constructor of the storage version migrator with its own monitors.
 func (i *Instance) withMonitors(build func(context.Context, app.ControllerContext) (app.Controller, error)) func(context.Context, app.ControllerContext) (app.Controller, error) {
 	return func(ctx context.Context, c app.ControllerContext) (app.Controller, error) {
 		if !c.ComponentConfig.GarbageCollectorController.EnableGarbageCollector {

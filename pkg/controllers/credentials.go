@@ -18,22 +18,22 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// Publish is told each token that is minted for a controller, before it is first used. The token is not used if it
-// returns an error.
+// Publish receives each token that is minted for a controller, before its first use. If it returns
+// an error, the token is not used.
 type Publish func(ctx context.Context, c election.Credential) error
 
-// PublishCredentials has each token that is minted from now on published. Call it before Build. Without service-account
-// credentials nothing is minted.
+// PublishCredentials publishes each token that is minted from now on. Call it before Build. Without
+// service-account credentials nothing is minted.
 func (p *Process) PublishCredentials(publish Publish) {
 	p.published.hook.Store(&publish)
 }
 
-// published passes the tokens that are minted through a hook.
+// published passes minted tokens through a hook.
 type published struct {
 	hook atomic.Pointer[Publish]
 }
 
-// wrap returns a client that hands out no token before the hook has taken it.
+// wrap returns a client that hands out a token only after the hook has accepted it.
 func (p *published) wrap(core v1core.CoreV1Interface) v1core.CoreV1Interface {
 	return publishedCore{core, p}
 }
@@ -53,7 +53,7 @@ type publishedAccounts struct {
 	published *published
 }
 
-// CreateToken implements v1core.ServiceAccountExpansion. Whoever asked tries again when it fails.
+// CreateToken implements v1core.ServiceAccountExpansion. The caller tries again when it fails.
 func (a publishedAccounts) CreateToken(ctx context.Context, name string, request *authenticationv1.TokenRequest, opts metav1.CreateOptions) (*authenticationv1.TokenRequest, error) {
 	answer, err := a.ServiceAccountInterface.CreateToken(ctx, name, request, opts)
 	hook := a.published.hook.Load()
@@ -77,8 +77,8 @@ func (a publishedAccounts) CreateToken(ctx context.Context, name string, request
 
 var errNoID = errors.New("the token has no id")
 
-// credentialOf reads the id of a token that has just been minted, and how long it lives. It trusts the token: it came from the
-// API server, which is who will hold it against the id.
+// credentialOf reads the id and the lifetime of a token that has just been minted. It trusts the
+// token: it came from the API server, which will compare the id with it.
 func credentialOf(token string) (election.Credential, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -11,11 +11,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// newClientset returns a clientset whose requests for events wait for the rate limit in turn.
+// newClientset returns a clientset whose requests for events take turns at the rate limit.
 //
-// Upstream's controllers send events with the client that they work with, from one goroutine a controller: where the limit is the
-// bound, one event passes for as many requests as there are workers. A goroutine in each shard would take a multiple of that from
-// the work, and so would one beside the few workers of a shard that does all of the work.
+// Upstream's controllers send events with the client that they work with, from one goroutine for
+// each controller: when the limit is reached, one event passes for as many requests as there are
+// workers. A goroutine in each shard would take a multiple of that from the work, and so would one
+// goroutine next to the few workers of a shard that does all of the work.
 func newClientset(config *rest.Config, limiter eventLimiter) (kubernetes.Interface, error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -34,7 +35,8 @@ func newClientset(config *rest.Config, limiter eventLimiter) (kubernetes.Interfa
 	return clientset{all, coreClient{all.CoreV1(), events}}, nil
 }
 
-// clientset is a clientset with another client for events of the core group; no controller of upstream's sends others.
+// clientset is a clientset with another client for events of the core group; upstream's controllers
+// send no others.
 type clientset struct {
 	kubernetes.Interface
 	core corev1client.CoreV1Interface
@@ -53,27 +55,29 @@ func (c coreClient) Events(namespace string) corev1client.EventInterface {
 	return c.events.Events(namespace)
 }
 
-// workPerEvent is how many requests of a controller's work pass its limit for each event, where both wait for it: upstream's default
-// of workers, each of which waits with one request at least, where one goroutine waits with an event. A shard may have fewer workers.
+// workPerEvent is how many requests of a controller's work pass its limit for each event, while
+// both wait for it: upstream's default number of workers, each of which waits with at least one
+// request, while one goroutine waits with an event. A shard may have fewer workers.
 const workPerEvent = 5
 
-// turn is that of the events of one client of a controller, over all shards of the process.
+// turn is the turn of the events of one client of a controller, over all shards of the process.
 type turn struct {
 	// taken is full while an event waits.
 	taken chan struct{}
-	// waiting is how many requests of the work wait for the limit, and passed how many have got through since the last event.
+	// waiting is how many requests of the work wait for the limit, and passed how many have passed
+	// since the last event.
 	waiting, passed atomic.Int32
-	// moved is told of each that has got through.
+	// moved receives a value for each request that has passed.
 	moved chan struct{}
 }
 
 func newTurn() *turn { return &turn{taken: make(chan struct{}, 1), moved: make(chan struct{}, 1)} }
 
-// isDue reports whether so much work is ahead of an event, or was, that it may wait for the limit
+// isDue reports whether so much work is or was ahead of an event that it may wait for the limit
 // like anything else.
 func (t *turn) isDue() bool { return t.waiting.Load()+t.passed.Load() >= workPerEvent }
 
-// workLimiter is the limiter of what is no event.
+// workLimiter is the limiter of requests other than events.
 type workLimiter struct {
 	openLimiter
 	turn *turn
@@ -94,8 +98,8 @@ func (l workLimiter) Wait(ctx context.Context) error {
 	return err
 }
 
-// eventLimiter is the limiter of events: one waits at a time, of all that have the same turn, and until it is due it takes only what
-// nobody else wants. Once closed is, nothing waits.
+// eventLimiter is the limiter of events. Of all that share a turn one waits at a time, and until it
+// is due it takes only what nobody else wants. Once closed is closed, nothing waits.
 type eventLimiter struct {
 	openLimiter
 	turn *turn
@@ -111,7 +115,8 @@ func (l eventLimiter) Wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer l.turn.passed.Store(0)
-	// As long as it takes to save up one request, if nobody else sends any; in bounds, for the flags allow any rate.
+	// The time to save up one request if nobody else sends any; bounded, since the flags allow any
+	// rate.
 	seconds := min(max(1/float64(l.QPS()), 0.001), 1)
 	again := time.NewTicker(time.Duration(seconds * float64(time.Second)))
 	defer again.Stop()

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/server/mux"
 )
 
-// Endpoints are the health checks and debug handlers of all controllers of a
-// process. They come and go with the shards. Methods may be called concurrently.
+// Endpoints are the health checks and debug handlers of all controllers of a process. They come and
+// go with the shards. Methods may be called concurrently.
 type Endpoints struct {
 	always []healthz.HealthChecker
 
@@ -22,15 +22,15 @@ type Endpoints struct {
 	handler atomic.Pointer[mux.PathRecorderMux]
 }
 
-// NewEndpoints returns endpoints that always have the checks given.
+// NewEndpoints returns endpoints that always have the given checks.
 func NewEndpoints(always ...healthz.HealthChecker) *Endpoints {
 	e := &Endpoints{always: always, checks: map[string][]healthz.HealthChecker{}, debug: map[string]http.Handler{}}
 	e.rebuildLocked()
 	return e
 }
 
-// AddChecks adds checks under a key, such as a shard's name, and replaces those
-// that were there.
+// AddChecks adds checks under a key, such as a shard's name, in place of earlier ones under that
+// key.
 func (e *Endpoints) AddChecks(key string, checks []healthz.HealthChecker) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,7 +64,7 @@ func (e *Endpoints) Healthz() http.Handler {
 	})
 }
 
-// rebuildLocked makes a new handler: upstream's cannot forget a check.
+// rebuildLocked makes a new handler: upstream's cannot remove a check.
 func (e *Endpoints) rebuildLocked() {
 	m := mux.NewPathRecorderMux("healthz")
 	healthz.InstallHandler(m, e.allLocked()...)
@@ -90,7 +90,7 @@ func (e *Endpoints) AddDebug(name string, h http.Handler) {
 	e.debug[name] = http.StripPrefix(debugPrefix+name, h)
 }
 
-// RemoveDebug takes a debug handler away.
+// RemoveDebug removes a debug handler.
 func (e *Endpoints) RemoveDebug(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -34,34 +34,35 @@ import (
 
 // Spec says what an instance runs, on what, and how.
 type Spec struct {
-	// ID is the shard's. The zero ID is for a process that is not sharded: then
-	// health checks and debug handlers have upstream's names.
+	// ID is the shard's ID. The zero ID is for a process that is not sharded: then health checks
+	// and debug handlers have upstream's names.
 	ID shard.ID
-	// Range is the part of the keyspace whose namespaces the instance sees.
-	// Everything for groups of cluster-scoped controllers.
+	// Range is the part of the keyspace whose namespaces the instance sees. Everything for groups
+	// of cluster-scoped controllers.
 	Range shard.Range
-	// Controllers are upstream's names. Disabled ones are passed over.
+	// Controllers are upstream's names. Disabled ones are skipped.
 	Controllers []string
-	// Collect is the part of the graph of owners that the garbage collector has, if it is among
-	// Controllers: garbage.OfRange with one in each range, beside one with garbage.OfCluster.
-	// Zero for the whole.
+	// Collect is the part of the graph of owners for the garbage collector, if it is among
+	// Controllers: garbage.OfRange, with one collector in each range, or garbage.OfCluster, with
+	// one in the fleet. Zero for the whole.
 	Collect garbage.Part
-	// Share divides each controller's workers: how many shards of the ring a member
-	// is expected to hold. Below 2 the workers are those of the flags.
+	// Share divides each controller's workers: how many shards of the ring a member is expected to
+	// hold. Below 2 the flags' number of workers applies.
 	Share int
-	// Shards is the number of shards in the ring; below 2 the instance is all there is.
-	// It divides the limits of requests where the fleet shares them ([Process.ShareLimits]).
+	// Shards is the number of shards in the ring; below 2 the instance is the only one. It divides
+	// the limits of requests if the fleet shares them ([Process.ShareLimits]).
 	Shards int
-	// Unheld is the time, by [Process.Clock], since which nobody has been able to write on
-	// what the instance covers. Caches of the process that were filled later need not be
-	// checked. Zero if not known.
+	// Unheld is the time, by [Process.Clock], since which nobody has been able to write in the
+	// instance's extent. Caches of the process that were filled later need no check. Zero if
+	// unknown.
 	Unheld time.Time
 	// Fence wraps the transport of every client of the instance; nil for none.
 	Fence transport.WrapperFunc
-	// Closed is closed when the fence lets nothing pass any more; nil for never. It
-	// frees controllers that wait for their rate limit.
+	// Closed is closed when the fence lets nothing pass any more; nil for never. It frees
+	// controllers that wait for their rate limit.
 	Closed <-chan struct{}
-	// Running is called by Run once the controllers run and all caches are full; nil for nobody.
+	// Running is called by Run once the controllers run and all caches are full; nil to call
+	// nothing.
 	Running func()
 	// ShutdownTimeout is how long Run waits for controllers to return before it returns
 	// [ErrShutdownTimeout]. It is for a process that then ends; 0, no limit, for shards.
@@ -72,8 +73,7 @@ type Spec struct {
 // Spec.ShutdownTimeout. They still run.
 var ErrShutdownTimeout = errors.New("controller shutdown timeout reached")
 
-// Instance is one shard's controllers in this process. Either call Run, once, or
-// Close.
+// Instance is one shard's controllers in this process. Call either Run, once, or Close.
 type Instance struct {
 	id      shard.ID
 	collect garbage.Part
@@ -87,24 +87,23 @@ type Instance struct {
 	idle        sets.Set[string]
 	running     func()
 	shutdown    time.Duration
-	// count counts the instance among those that share the limits of requests, until
-	// what it returns is called.
+	// count counts the instance among those that share the limits of requests, until discount is
+	// called.
 	count func() (discount func())
 	// start waits until a controller may begin, or ctx ends.
 	start func(ctx context.Context)
-	// late builds the controllers that may not be built before the claim is held.
+	// late builds the controllers that must not be built before the claim is held.
 	late      func() error
 	started   chan struct{}
 	endpoints *Endpoints
 	debug     []string
-	// ctx is what constructors were given, cancel ends what they tied to it.
+	// ctx is the context for constructors; cancel ends what they tied to it.
 	ctx    context.Context // Lives exactly as long as the instance.
 	cancel context.CancelFunc
 }
 
-// Build makes the instance. It returns an error, and leaves nothing behind, when a
-// controller cannot be built. ctx is for the construction and the logger; it may not
-// end before Run does.
+// Build makes the instance. It returns an error, and leaves nothing behind, if a controller cannot
+// be built. ctx is for the construction and the logger; it must not end before Run does.
 func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 	if spec.Fence == nil {
 		spec.Fence = transport.Wrappers()
@@ -146,14 +145,14 @@ func (p *Process) Build(ctx context.Context, spec Spec) (*Instance, error) {
 	i.queues.Do(func() { err = p.buildControllers(ctx, i, spec) })
 	if err != nil {
 		i.Close()
-		i.Forget() // nothing of it has run, and the caller gets nothing to forget
+		i.Forget() // nothing of it has run, and the caller gets nothing to call Forget on
 		return nil, err
 	}
 	return i, nil
 }
 
-// reachable fails when the API server does not answer, before anything is built that
-// would have to be given up again.
+// reachable fails if the API server does not answer, before anything is built that would have to be
+// given up again.
 func (p *Process) reachable() error {
 	if _, err := p.config.Client.Discovery().ServerVersion(); err != nil {
 		return fmt.Errorf("reaching the API server: %w", err)
@@ -213,7 +212,7 @@ func (p *Process) buildControllers(ctx context.Context, i *Instance, spec Spec) 
 	return nil
 }
 
-// buildController builds one controller, unless it is one that needs special handling.
+// buildController builds one controller, unless that needs special handling.
 func (p *Process) buildController(ctx context.Context, i *Instance, spec Spec, name string) error {
 	d := app.NewControllerDescriptors()[name]
 	if d.RequiresSpecialHandling() {
@@ -238,7 +237,7 @@ func (p *Process) buildController(ctx context.Context, i *Instance, spec Spec, n
 	return nil
 }
 
-// recovered makes an error of what orDie and exiting panicked with.
+// recovered turns what orDie and exiting panicked with into an error.
 func recovered(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -251,10 +250,10 @@ func recovered(err *error) {
 	}
 }
 
-// exiting is what upstream code panics with that would end the process through klog. The
-// namespace controller's constructor does when discovery fails, which in the stock
-// controller manager can only be at its start; here it would take all other shards of the
-// process down. Where nobody recovers from it, it still ends the process.
+// exiting is the panic value of upstream code that would otherwise end the process through klog.
+// The namespace controller's constructor does that when discovery fails, which in the stock
+// controller manager can only happen at its start; here it would take all other shards of the
+// process down. If nobody recovers from it, it still ends the process.
 type exiting int
 
 func init() {
@@ -269,7 +268,7 @@ func (p *Process) fenced(i *Instance, base clientbuilder.ControllerClientBuilder
 	return b
 }
 
-// add takes a controller in; nil is one that declined.
+// add adds a controller; nil means that its constructor declined.
 func (i *Instance) add(c app.Controller) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -288,13 +287,13 @@ func (i *Instance) index(wanted []string) error {
 	return nil
 }
 
-// graphQueue is what the garbage collector's graph is built from
+// graphQueue is the queue from which the garbage collector builds its graph
 // (garbagecollector/graph_builder.go: NewDependencyGraphBuilder). One worker takes its items in
-// their order, and each is an event of its own.
+// order, and each is a separate event.
 const graphQueue = "garbage_collector_graph_changes"
 
 // buildGraph gives the context what the garbage collector is built from. of returns its informers,
-// which settle tells when the graph is complete.
+// given settle, which returns when the graph is complete.
 func (i *Instance) buildGraph(ctx context.Context, root clientbuilder.ControllerClientBuilder, of func(settle func(context.Context) error) informerfactory.InformerFactory) error {
 	gc := i.context.ComponentConfig.GarbageCollectorController
 	if !gc.EnableGarbageCollector {
@@ -315,13 +314,12 @@ func (i *Instance) buildGraph(ctx context.Context, root clientbuilder.Controller
 	settle := func(ctx context.Context) error { return i.queues.Settle(ctx, graphQueue) }
 	i.context.GraphBuilder = garbagecollector.NewDependencyGraphBuilder(
 		ctx, client, i.context.RESTMapper, ignored, of(settle), i.started)
-	// Without the queue nobody could tell when the graph is complete: better to have no garbage
+	// Without the queue nobody could say when the graph is complete: better to have no garbage
 	// collector.
 	return settle(ctx)
 }
 
-// mount puts the controllers' health checks and debug handlers on the process's
-// endpoints.
+// mount puts the controllers' health checks and debug handlers on the process's endpoints.
 func (i *Instance) mount() {
 	var checks []healthz.HealthChecker
 	for _, c := range i.controllers {
@@ -345,8 +343,8 @@ func (i *Instance) mount() {
 	i.endpoints.AddChecks(i.id.String(), checks)
 }
 
-// debugNames are the names of a controller's debug handler: with its shard, and
-// upstream's where there is no other instance in the fleet.
+// debugNames are the names of a controller's debug handler: with its shard, and also upstream's if
+// there is no other instance in the fleet.
 func (i *Instance) debugNames(controller string) []string {
 	paths := []string{i.endpointName(controller)}
 	if i.collect == garbage.OfRange && controller == names.GarbageCollectorController {
@@ -358,8 +356,7 @@ func (i *Instance) debugNames(controller string) []string {
 	return paths
 }
 
-// endpointName is the controller's name with its shard, or alone where there is
-// no sharding.
+// endpointName is the controller's name with its shard, or alone without sharding.
 func (i *Instance) endpointName(controller string) string {
 	if i.id == (shard.ID{}) {
 		return controller
@@ -367,9 +364,9 @@ func (i *Instance) endpointName(controller string) string {
 	return controller + "@" + i.id.String()
 }
 
-// Controllers returns the names of the controllers that the instance runs, in the
-// order in which they were built. Those that may not be built before the claim is held
-// are there from when Run has built them.
+// Controllers returns the names of the controllers that the instance runs, in the order in which
+// they were built. Those that must not be built before the claim is held appear once Run has built
+// them.
 func (i *Instance) Controllers() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -386,9 +383,9 @@ func (i *Instance) Weigh() map[string]int64 { return i.informers.Weights() }
 // Informers returns the instance's informers, for metrics and readiness.
 func (i *Instance) Informers() *informer.Factory { return i.informers }
 
-// Warm fills the instance's caches and returns when they are full; they stay fresh
-// until Run or Close. The controllers are told nothing of it before Run, so their queues
-// stay empty however long it lasts. The error says that ctx ended before.
+// Warm fills the instance's caches and returns when they are full; they stay fresh until Run or
+// Close. The controllers get no events before Run, so their queues stay empty however long it
+// lasts. The error says that ctx ended first.
 func (i *Instance) Warm(ctx context.Context) error {
 	if err := i.informers.Warm(ctx); err != nil {
 		return fmt.Errorf("filling the caches of %s: %w", i.id, err)
@@ -396,8 +393,8 @@ func (i *Instance) Warm(ctx context.Context) error {
 	return nil
 }
 
-// CatchUp returns once the caches, filled by Warm, have seen the writes, all of which must
-// be known; see fence.Writes. The error says what they have not seen when ctx ended.
+// CatchUp returns once the caches, filled by Warm, have seen the writes, all of which must be
+// known; see fence.Writes. The error says what they had not seen when ctx ended.
 func (i *Instance) CatchUp(ctx context.Context, writes fence.Writes) error {
 	marks := map[schema.GroupResource]informer.Mark{}
 	for resource, last := range writes.GroupResources() {
@@ -406,13 +403,13 @@ func (i *Instance) CatchUp(ctx context.Context, writes fence.Writes) error {
 	return i.informers.CatchUp(ctx, marks)
 }
 
-// Refresh returns once the caches, filled by Warm, have seen all that was written before
-// the call. The error says which had not when ctx ended.
+// Refresh returns once the caches, filled by Warm, have seen everything that was written before the
+// call. The error says which had not when ctx ended.
 func (i *Instance) Refresh(ctx context.Context) error { return i.informers.Refresh(ctx) }
 
-// Run runs the controllers until ctx ends, and returns when all of them have
-// returned and nothing of the instance is left. The error is [ErrShutdownTimeout] if some
-// have not, or says that one could not be built; nothing has run then.
+// Run runs the controllers until ctx ends, and returns when all of them have returned and nothing
+// of the instance is left. The error is [ErrShutdownTimeout] if some have not returned, or says
+// that one could not be built; then nothing has run.
 func (i *Instance) Run(ctx context.Context) error {
 	defer i.count()()
 	if err := i.late(); err != nil {
@@ -426,7 +423,7 @@ func (i *Instance) Run(ctx context.Context) error {
 		}
 	}()
 	i.mount()
-	// The informers go on until the last controller has returned.
+	// The informers keep running until the last controller has returned.
 	i.informers.StartWithContext(context.WithoutCancel(ctx))
 	close(i.started)
 	defer i.announce(ctx)()
@@ -437,23 +434,22 @@ func (i *Instance) Run(ctx context.Context) error {
 	if stopped = app.RunControllers(ctx, i.context, i.grouped(), app.ControllerStartJitter, i.shutdown); !stopped {
 		return ErrShutdownTimeout
 	}
-	<-ctx.Done() // also when every controller has found that it has nothing to do
+	<-ctx.Done() // even if every controller returns because it has nothing to do
 	return nil
 }
 
-// Forget gives up what the instance's caches hold. Call it when the fence has closed: some
-// goroutines outlive their controller, and might act on finding nothing. It does nothing before Run
-// or Close has returned, nor where Run has left controllers behind.
+// Forget empties the instance's caches. Call it when the fence has closed: some goroutines outlive
+// their controller, and might act on finding nothing. It does nothing before Run or Close has
+// returned, nor if Run has left controllers behind.
 func (i *Instance) Forget() { i.informers.Forget() }
 
-// Close cleans up an instance that is not to be run. Upstream's controllers end
-// what they started in their constructors only in Run, so each is run with a context
-// that has ended.
+// Close cleans up an instance that will not be run. Upstream's controllers end what they started in
+// their constructors only in Run, so Close runs each with a context that has ended.
 func (i *Instance) Close() {
 	ended, cancel := context.WithCancel(klog.NewContext(i.ctx, klog.LoggerWithName(klog.FromContext(i.ctx), "close")))
 	cancel()
 	defer i.cleanup()
-	close(i.started) // the garbage collector waits for this even when it is to end
+	close(i.started) // the garbage collector waits for this even when it should end
 	if len(i.controllers) > 0 {
 		app.RunControllers(ended, i.context, i.controllers, app.ControllerStartJitter, 0)
 	}
@@ -487,7 +483,7 @@ func shareOf(all kubectrlmgrconfig.KubeControllerManagerConfiguration, spec Spec
 	return c
 }
 
-// divide rounds up, and leaves alone what is not positive: it means something else.
+// divide rounds up, and does not change a number that is not positive: that means something else.
 func divide(n int32, by int) int32 {
 	if n <= 0 || by < 2 {
 		return n

@@ -13,21 +13,20 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// limits holds the rate limiters of the controllers that may run in several shards
-// of the process: those of namespaced rings. All methods but share may be called concurrently.
+// limits holds the rate limiters of the controllers that may run in several shards of the process:
+// those of namespaced rings. All methods except share may be called concurrently.
 type limits struct {
-	// multiplier of the flags' QPS and burst, by controller, where upstream raises
-	// them; a controller that is not in it runs once, and its clients limit
-	// themselves.
+	// multiplier of the flags' QPS and burst, by controller, where upstream raises them. A
+	// controller that is not in it runs once, and its clients limit themselves.
 	multiplier map[string]multiplier
-	// shared tells that the limits are the fleet's, and not each member's.
+	// shared says that the limits are the fleet's, not each member's.
 	shared bool
 
 	mu       sync.Mutex
 	limiters map[limiterKey]flowcontrol.RateLimiter
-	// turns are those in which events wait for a limiter.
+	// turns are the turns in which events wait for a limiter.
 	turns map[limiterKey]*turn
-	// parts are the process's of the limits, by controller; none unless they are shared.
+	// parts are the process's parts of the limits, by controller; empty unless they are shared.
 	parts map[string]*part
 }
 
@@ -45,8 +44,8 @@ func (m multiplier) of(config *rest.Config) (qps float32, burst int) {
 	return qps * m.qps, int(float32(burst) * m.burst)
 }
 
-// ownLimiter returns what a client of a controller that runs once limits itself to, with what
-// upstream raises it by; nil for no limit. Clients that are built from one config share it.
+// ownLimiter returns the limit of a client whose controller runs once, with upstream's multiplier;
+// nil for no limit. Clients that are built from one config share it.
 func ownLimiter(controller, name string, via catalogue.Via, config *rest.Config) flowcontrol.RateLimiter {
 	if config.QPS < 0 {
 		return nil
@@ -61,18 +60,18 @@ func ownLimiter(controller, name string, via catalogue.Via, config *rest.Config)
 	return flowcontrol.NewTokenBucketRateLimiter(m.of(config))
 }
 
-// limiterKey names what has a limit of its own, as upstream: a controller may have several clients.
+// limiterKey names what has its own limit, as in upstream: a controller may have several clients.
 type limiterKey struct{ controller, client string }
 
 func newLimits(m map[string]multiplier) *limits {
 	return &limits{multiplier: m, limiters: map[limiterKey]flowcontrol.RateLimiter{}, turns: map[limiterKey]*turn{}, parts: map[string]*part{}}
 }
 
-// share makes the limits the fleet's. It may not be called later than any other method.
+// share makes the limits the fleet's. It must be called before any other method.
 func (l *limits) share() { l.shared = true }
 
-// limiter returns what the controller's clients of this name share, or nil where
-// the client's own limit from config is the right one. shards is as in Spec.
+// limiter returns the limiter that the controller's clients of this name share, or nil if the
+// client's own limit from config is right. shards is as in Spec.
 func (l *limits) limiter(controller, name string, config *rest.Config, shards int) flowcontrol.RateLimiter {
 	m, several := l.multiplier[controller]
 	if !several || config.QPS < 0 {
@@ -95,7 +94,8 @@ func (l *limits) limiter(controller, name string, config *rest.Config, shards in
 	return l.limiters[key]
 }
 
-// turn returns that in which the events of the controller's clients of this name wait for their limiter.
+// turn returns the turn in which the events of the controller's clients of this name wait for their
+// limiter.
 func (l *limits) turn(controller, name string) *turn {
 	key := limiterKey{controller, name}
 	l.mu.Lock()
@@ -106,8 +106,8 @@ func (l *limits) turn(controller, name string) *turn {
 	return l.turns[key]
 }
 
-// count counts one more running shard of a ring of so many, for each of the controllers,
-// until discount is called, once.
+// count counts one more running shard, of a ring of that many, for each of the controllers, until
+// discount is called, once.
 func (l *limits) count(controllers []string, shards int) (discount func()) {
 	l.add(controllers, shards, 1)
 	return func() { l.add(controllers, shards, -1) }
@@ -126,7 +126,8 @@ func (l *limits) add(controllers []string, shards, n int) {
 	}
 }
 
-// setPart has n more shards of a ring of so many run the controller, and its limiters follow. The caller holds mu.
+// setPart records that n more shards, of a ring of that many, run the controller, and adjusts its
+// limiters. The caller holds mu.
 func (l *limits) setPart(controller string, shards, n int) {
 	shards = max(shards, 1)
 	p := l.parts[controller]
@@ -151,16 +152,17 @@ func (l *limits) setPart(controller string, shards, n int) {
 	}
 }
 
-// part is the process's of the limits of one controller.
+// part is the process's part of the limits of one controller.
 type part struct {
-	// shards is the number of shards in the ring that was seen last, running how many run here, by the number in their
-	// ring: while a plan takes effect, shards of the old ring run beside those of the new one.
+	// shards is the number of shards in the ring that was seen last. running is how many run here,
+	// by the number in their ring: while a plan takes effect, shards of the old ring run beside
+	// those of the new one.
 	shards  int
 	running map[int]int
 }
 
-// size is above 0, lest anything wait for ever: where nothing runs it is one shard's, for what is being built and what
-// is late. And it is at most 1, also while a plan takes effect.
+// size is above 0, so that nothing waits for ever: if nothing runs it is one shard's, for what is
+// being built and what is late. It is at most 1, even while a plan takes effect.
 func (p *part) size() float64 {
 	size := 0.0
 	for shards, n := range p.running {
@@ -172,15 +174,15 @@ func (p *part) size() float64 {
 	return min(size, 1)
 }
 
-// sharedLimiter lets a part of a rate through that may change at any time, also for those
-// who wait already. They wait in turn, and only the first of them has a reservation: one
-// keeps the pace at which it was made, and hundreds may wait.
+// sharedLimiter allows a part of a rate that may change at any time, also for those who wait
+// already. They wait in turn, and only the first of them has a reservation: a reservation keeps the
+// pace at which it was made, and hundreds may wait.
 //
 // It implements flowcontrol.RateLimiter.
 type sharedLimiter struct {
 	qps, burst float64 // the whole
 	limiter    *rate.Limiter
-	// turn is full while somebody is the first; senders get in by the order of their coming.
+	// turn is full while somebody is first; senders get in by the order in which they come.
 	turn chan struct{}
 
 	mu      sync.Mutex
@@ -196,13 +198,14 @@ func newSharedLimiter(qps float32, burst int, part float64) *sharedLimiter {
 	return l
 }
 
-// of returns a part of the limit. The burst is rounded up, for without one nothing would ever pass.
+// of returns a part of the limit. It rounds the burst up, since without one nothing would ever
+// pass.
 func (l *sharedLimiter) of(part float64) (rate.Limit, int) {
-	const inexact = 1e-6 // what is a whole number but for the arithmetic is one
+	const inexact = 1e-6 // tolerance of the arithmetic for whole numbers
 	return rate.Limit(l.qps * part), max(1, int(math.Ceil(l.burst*part-inexact)))
 }
 
-// set changes the part. What has been saved up stays, as far as the burst allows.
+// set changes the part. Saved-up requests stay, as far as the burst allows.
 func (l *sharedLimiter) set(part float64) {
 	limit, burst := l.of(part)
 	l.mu.Lock()

@@ -2,20 +2,22 @@ package controllers
 
 import "runtime/metrics"
 
-// What things take of the heap that hold no objects, in bytes: measured, see docs/design/plan.md.
+// What takes heap without holding objects, in bytes: measured, see docs/design/plan.md.
 const (
 	processBytes = 13_000_000
-	// rangeBytes and groupBytes are of all controllers of a range, and of those of a group.
+	// rangeBytes is for all controllers of a range, groupBytes for those of a group.
 	rangeBytes, groupBytes = 3_700_000, 500_000
-	// nodeBytes is what the garbage collector keeps of an object in its graph, beside the object.
+	// nodeBytes is what the garbage collector keeps of an object in its graph, in addition to the
+	// object.
 	nodeBytes = 700
 )
 
-// Load is an estimate of what an instance takes of the heap, in bytes.
+// Load is an estimate of the heap that an instance takes, in bytes.
 type Load struct {
-	// Namespaces is of what is cached for the instance alone, by namespace.
+	// Namespaces is the size of what is cached for the instance alone, by namespace.
 	Namespaces map[string]int64
-	// Shared is of all else that is cached for it, Fixed of what it takes without any object.
+	// Shared is the size of everything else that is cached for it, Fixed what it takes without
+	// objects.
 	Shared, Fixed int64
 }
 
@@ -32,11 +34,13 @@ func (i *Instance) Load() (Load, bool) {
 	return load, there
 }
 
-// Memory returns what the process takes of the heap: what was in use when garbage was last collected, and an estimate of what
-// of it is no shard's, in bytes. It goes through the keys of some caches.
+// Memory returns the process's heap in bytes: live is what was in use after the last garbage
+// collection, and beside an estimate of the part of it that belongs to no shard. It goes through
+// the keys of some caches.
 func (p *Process) Memory() (live, beside int64) { return LiveHeap(), processBytes + p.pool.Load() }
 
-// LiveHeap returns what of this process's heap was in use when garbage was last collected, in bytes.
+// LiveHeap returns how much of this process's heap was in use after the last garbage collection, in
+// bytes.
 func LiveHeap() int64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)

@@ -32,8 +32,8 @@ import (
 // manager is the name under which upstream's metrics know the controller manager.
 const manager = "kube-controller-manager"
 
-// Process is what all shards of one process share. Make one with [NewProcess].
-// Build may be called concurrently.
+// Process is what all shards of one process share. Make one with [NewProcess]. Build may be called
+// concurrently.
 type Process struct {
 	config *config.CompletedConfig
 	// root has the process's own identity, identities those of the controllers.
@@ -43,23 +43,22 @@ type Process struct {
 	limits     *limits
 	pool       *informer.Pool
 	mapper     *restmapper.DeferredDiscoveryRESTMapper
-	// resources are what all discovery clients of the process have been told last.
+	// resources are the latest discovery answers, for all discovery clients of the process.
 	resources resources.Cache
-	// scopes are asked for once a garbage collector has a part of the graph.
+	// scopes are read once a garbage collector has a part of the graph.
 	scopes    *garbage.Scopes
 	metrics   *controllersmetrics.ControllerManagerMetrics
 	endpoints *Endpoints
 	clock     election.Clock
-	// began is when the process did, by clock.
+	// began is the start of the process, by clock.
 	began time.Time
-	// left are controllers that others run, idle those that are built and do not run.
+	// left are controllers that others run, idle those that are built but do not run.
 	left, idle sets.Set[string]
 }
 
-// NewProcess returns the shared part of all shards of this process. It reads the
-// files that the controllers will need, and fails with the flag and the file's name
-// where one cannot be used, rather than when a shard is first taken over. It does
-// not contact the API server.
+// NewProcess returns what all shards of this process share. It reads the files that the controllers
+// will need, and fails with the flag and the file's name if one cannot be used, instead of failing
+// when a shard is first taken over. It does not contact the API server.
 func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, error) {
 	if _, _, err := signing(c.ComponentConfig); err != nil {
 		return nil, err
@@ -101,9 +100,8 @@ func NewProcess(c *config.CompletedConfig, endpoints *Endpoints) (*Process, erro
 }
 
 func (p *Process) newPool() error {
-	// Informers of many shards start at once, and each only once in a while: a
-	// client-side limit would make a shard's start take minutes. The API server's
-	// priority and fairness limits them.
+	// Informers of many shards start at once, and each only rarely: a client-side limit would make
+	// a shard's start take minutes. The API server's priority and fairness limits them.
 	read := func(name string) (*rest.Config, error) {
 		c, err := p.root.Config(name)
 		if err != nil {
@@ -137,7 +135,7 @@ func (p *Process) newPool() error {
 
 // Run keeps what the shards share fresh until ctx ends.
 func (p *Process) Run(ctx context.Context) {
-	// As upstream: resources that are added to the server are found within 30 s.
+	// As in upstream, resources that are added to the server are found within 30 s.
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		p.mapper.Reset()
 		if !p.scopes.Known() {
@@ -152,27 +150,28 @@ func (p *Process) Run(ctx context.Context) {
 // Pool returns the informers that the process's shards share, for metrics.
 func (p *Process) Pool() *informer.Pool { return p.pool }
 
-// Clock returns the clock by which [Spec.Unheld] is.
+// Clock returns the clock that [Spec.Unheld] uses.
 func (p *Process) Clock() election.Clock { return p.clock }
 
-// Leave has the process not run these controllers, though its flags enable them. Call it before anything is built.
+// Leave makes the process not run these controllers, even if its flags enable them. Call it before
+// anything is built.
 func (p *Process) Leave(controllers []string) { p.left = sets.New(controllers...) }
 
-// Idle has the process build these controllers, so that their caches are filled, and not run them. Call
-// it before anything is built.
+// Idle makes the process build these controllers, so that their caches are filled, but not run
+// them. Call it before anything is built.
 func (p *Process) Idle(controllers []string) { p.idle = sets.New(controllers...) }
 
-// ShareLimits has the limits that the flags set for a controller's requests be the fleet's: of a controller of a namespaced
-// ring, the process has the part of them that its running shards are of the ring. Without it each process has them whole.
-// Call it before anything is built.
+// ShareLimits makes the flags' limits for a controller's requests apply to the fleet: for a
+// controller of a namespaced ring, the process has the same part of them as its running shards are
+// of the ring. Without it each process has them whole. Call it before anything is built.
 func (p *Process) ShareLimits() { p.limits.share() }
 
-// Runs returns those of the controllers named that this process would run: enabled
-// by --controllers, and with their feature gates on. The order is kept. Some of them
-// may still decline when they are built, where other flags say so.
+// Runs returns those of the named controllers that this process would run: enabled by
+// --controllers, and with their feature gates on. It keeps the order. Some of them may still
+// decline when they are built, depending on other flags.
 //
-// As upstream, it runs serviceaccount-token whatever --controllers says, if it has the key to sign
-// tokens.
+// Like upstream, it runs serviceaccount-token whatever --controllers says, if it has the key to
+// sign tokens.
 func (p *Process) Runs(controllers []string) []string {
 	descriptors := app.NewControllerDescriptors()
 	enabled := app.ControllerContext{ComponentConfig: p.config.ComponentConfig}
@@ -188,9 +187,9 @@ func (p *Process) Runs(controllers []string) []string {
 	return runs
 }
 
-// startDelay returns how long a controller is to wait before it begins: until
-// --controller-start-interval, with upstream's jitter, has passed since the process began. So it is
-// for those that begin as the process does, and takes nothing from a handoff.
+// startDelay returns how long a controller should wait before it begins: until
+// --controller-start-interval, with upstream's jitter, has passed since the process began. So it
+// affects controllers that begin with the process, and does not delay a handoff.
 func (p *Process) startDelay() time.Duration {
 	interval := p.config.ComponentConfig.Generic.ControllerStartInterval.Duration
 	if interval <= 0 {
@@ -199,13 +198,13 @@ func (p *Process) startDelay() time.Duration {
 	return max(0, wait.Jitter(interval, app.ControllerStartJitter)-p.clock.Now().Sub(p.began))
 }
 
-// resyncPeriod is upstream's: between one and two times --min-resync-period, so that
-// informers do not resync in step.
+// resyncPeriod is upstream's: between one and two times --min-resync-period, so that informers do
+// not resync in step.
 func (p *Process) resyncPeriod() time.Duration {
 	return time.Duration(float64(p.config.ComponentConfig.Generic.MinResyncPeriod.Nanoseconds()) * (rand.Float64() + 1))
 }
 
-// namespaced tells the scope of a resource that is not built in.
+// namespaced returns the scope of a resource that is not built in.
 func (p *Process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 	gvk, err := p.mapper.KindFor(gvr)
 	if err != nil {
@@ -218,15 +217,15 @@ func (p *Process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// sharedLimits returns the controllers that may run in several shards of a process,
-// with what upstream multiplies the flags' rate by.
+// sharedLimits returns the controllers that may run in several shards of a process, with upstream's
+// multipliers of the flags' rate.
 func sharedLimits() map[string]multiplier {
 	shared := map[string]multiplier{}
 	for _, name := range catalogue.Namespaced() {
 		shared[name] = multiplier{qps: 1, burst: 1}
 	}
-	// Upstream raises the limits in the configuration that it gets for this
-	// controller, which a limiter that is already there would defeat.
+	// Upstream raises the limits in the configuration that it gets for this controller, which has
+	// no effect if there is a limiter already.
 	shared[names.NamespaceController] = multiplier{qps: 20, burst: 100}
 	shared[rangeCollectors] = multiplier{qps: 2, burst: 1}
 	return shared

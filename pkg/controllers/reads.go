@@ -14,9 +14,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
-// trim drops what no controller reads before objects are cached: of whole objects what upstream drops too, of metadata all
-// that neither the garbage collector, nor the storage version migrator, nor the quota controller reads. None of them writes
-// back what it has cached as metadata.
+// trim drops what no controller reads before objects are cached: from whole objects the same as
+// upstream, from metadata everything that neither the garbage collector, nor the storage version
+// migrator, nor the quota controller reads. None of them writes back what it has cached as
+// metadata.
 func trim(obj any) (any, error) {
 	if partial, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		partial.ObjectMeta = identified(&partial.ObjectMeta)
@@ -28,9 +29,10 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// identified returns what is read of an object's metadata: its identity, which the graph's nodes are made of, its owners, and
-// whether and how it is being deleted (garbagecollector/graph_builder.go: identityFromEvent, processGraphChanges and
-// deletionStartsWithFinalizer); its version (storageversionmigrator/storageversionmigrator.go:309). Quota counts.
+// identified returns what controllers read of an object's metadata: its identity, for the graph's
+// nodes, its owners, and whether and how it is being deleted (garbagecollector/graph_builder.go:
+// identityFromEvent, processGraphChanges and deletionStartsWithFinalizer); its version
+// (storageversionmigrator/storageversionmigrator.go:309). Quota only counts.
 func identified(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion,
@@ -38,12 +40,13 @@ func identified(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
-// slimCopies returns what makes slim copies, for the controllers whose row in the catalogue says so.
+// slimCopies returns the functions that make slim copies, for the controllers whose row in the
+// catalogue says so.
 func slimCopies() map[schema.GroupVersionResource]func(any) any {
 	return map[schema.GroupVersionResource]func(any) any{slim.Pods: slim.Pod, slim.Nodes: slim.Node}
 }
 
-// contextOf returns the context for a controller: its informers hold no more than it reads.
+// contextOf returns the context for a controller, whose informers hold only what it reads.
 func (i *Instance) contextOf(name string) (app.ControllerContext, error) {
 	row, _ := catalogue.Lookup(name)
 	c := i.context
@@ -74,7 +77,8 @@ func (i *Instance) contextOf(name string) (app.ControllerContext, error) {
 	return c, nil
 }
 
-// buildOrder sorts controllers by name, those last that are to see what the others have asked for.
+// buildOrder sorts controllers by name, and puts last those that need to see what the others have
+// asked for.
 func buildOrder(controllers []string) []string {
 	last := func(name string) int {
 		if row, _ := catalogue.Lookup(name); slices.Contains(row.Needs, catalogue.NeedOneCache) {

@@ -11,8 +11,8 @@ import (
 )
 
 // Upstream's controllers report every item that fails to utilruntime.HandleError, which lets one a
-// millisecond pass in the whole process. When a shard goes, what is left in its queues fails at
-// once, and would hold up all other shards as well.
+// millisecond pass in the whole process. When a shard goes, the rest of its queues fails at once,
+// and would delay all other shards as well.
 func init() {
 	// The first one logs, and counts stack frames to find its caller.
 	for i, handle := range utilruntime.ErrorHandlers[1:] {
@@ -20,7 +20,7 @@ func init() {
 	}
 }
 
-// unlessFenced passes errors on that are not the fence's.
+// unlessFenced passes on errors that are not the fence's.
 func unlessFenced(handle utilruntime.ErrorHandler) utilruntime.ErrorHandler {
 	return func(ctx context.Context, err error, msg string, keysAndValues ...any) {
 		if !isFenced(err) {
@@ -29,7 +29,7 @@ func unlessFenced(handle utilruntime.ErrorHandler) utilruntime.ErrorHandler {
 	}
 }
 
-// isFenced reports whether an error is the fence's, or quotes one that is.
+// isFenced reports whether an error is the fence's, or quotes one of these.
 func isFenced(err error) bool {
 	return errors.Is(err, fence.ErrRefused) || err != nil && strings.Contains(err.Error(), fence.ErrRefused.Error())
 }

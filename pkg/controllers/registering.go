@@ -10,13 +10,13 @@ import (
 
 // The stock controller manager builds each controller once. A process of a fleet builds one for
 // each shard, and a constructor that registers its metrics every time would log an error from the
-// second one on.
+// second time on.
 func init() {
 	legacyregistry.Register = registerOnce(legacyregistry.Register)
 }
 
-// registerOnce has it be no error that a metric is in the registry already. That another one of its
-// name is there stays an error.
+// registerOnce ignores the error that the same metric is in the registry already. Another metric of
+// its name is still an error.
 func registerOnce(register func(metrics.Registerable) error) func(metrics.Registerable) error {
 	return func(m metrics.Registerable) error {
 		err := register(m)

@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// announce calls running once all caches are full, at once if they are: then the controllers have nothing more to wait for. What
-// it returns waits for that or the end of ctx.
+// announce calls running once all caches are full, at once if they are: then the controllers have
+// nothing more to wait for. wait returns after that, or after the end of ctx.
 func (i *Instance) announce(ctx context.Context) (wait func()) {
 	if i.informers.HasSynced() {
 		i.running()
@@ -20,7 +20,7 @@ func (i *Instance) announce(ctx context.Context) (wait func()) {
 	}
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		// Not all that there will ever be: controllers that follow discovery add informers while they run.
+		// There may be more later: controllers that follow discovery add informers while they run.
 		if result := i.informers.WaitForCacheSyncWithContext(ctx); result.Err == nil {
 			i.running()
 		}
@@ -28,8 +28,8 @@ func (i *Instance) announce(ctx context.Context) (wait func()) {
 	return waiting.Wait
 }
 
-// grouped returns the controllers such that each begins when it may, and queues which it makes when
-// it runs count for the shard, too.
+// grouped wraps the controllers so that each begins when it may, and queues that it makes when it
+// runs count for the shard, too.
 func (i *Instance) grouped() []app.Controller {
 	all := make([]app.Controller, 0, len(i.controllers))
 	for _, c := range i.controllers {
@@ -47,8 +47,9 @@ type groupedController struct {
 	start  func(context.Context)
 }
 
-// idle is a controller that does nothing. As when an instance is closed, it is run in the end with a
-// context that has ended: only so does it end what its constructor has started.
+// idle is a controller that does nothing. At the end it runs the controller with a context that has
+// ended, as when an instance is closed: only so does the controller end what its constructor
+// started.
 type idle struct{ app.Controller }
 
 // Run implements app.Controller.
@@ -57,8 +58,8 @@ func (c idle) Run(ctx context.Context) {
 	c.Controller.Run(ctx)
 }
 
-// Run implements app.Controller. A controller whose context has ended before it may begin is run
-// all the same: only so does it end what its constructor has started.
+// Run implements app.Controller. It runs the controller even if its context ends before it may
+// begin: only so does the controller end what its constructor started.
 func (c groupedController) Run(ctx context.Context) {
 	c.start(ctx)
 	c.queues.Do(func() { c.Controller.Run(ctx) })

@@ -12,17 +12,17 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/answer"
 )
 
-// seeingLimit is the longest that an update waits to be seen. A watch event takes a few milliseconds; where one takes much longer,
-// workers must not stand still for it.
+// seeingLimit is the longest that an update waits to be seen. A watch event takes a few
+// milliseconds; if one takes much longer, workers must not stop for it.
 const seeingLimit = 50 * time.Millisecond
 
-// seeing has updates return when the shard's cache has seen them, or after seeingLimit. It is for
+// seeing makes updates return when the shard's cache has seen them, or after seeingLimit. It is for
 // controllers whose row in the catalogue says AwaitUpdates.
 //
-// Such a controller updates status at the end of a sync and begins the next one of the same object
+// Such a controller updates status at the end of a sync and begins the next sync of the same object
 // from the cache. Between the two lies the rest of the queue. A shard's queue is short: the next
-// sync would begin before the cache has seen the update of the last one, and send the same old
-// version again, which is a conflict, a request and its part of the rate limit for nothing.
+// sync would begin before the cache has seen the last update, and send the same old version again,
+// which causes a conflict and wastes a request and its part of the rate limit.
 //
 // see is informer.Factory.See.
 func seeing(see func(context.Context, schema.GroupResource, string) error) transport.WrapperFunc {
@@ -36,7 +36,7 @@ type seeingTransport struct {
 
 var _ utilnet.RoundTripperWrapper = seeingTransport{}
 
-// WrappedRoundTripper lets client-go find the transport that is behind.
+// WrappedRoundTripper lets client-go find the transport behind this one.
 func (t seeingTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.

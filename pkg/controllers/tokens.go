@@ -16,9 +16,8 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// tokensController is upstream's serviceaccount-token controller. Upstream does not
-// export the constructor that takes a client builder, so this is the one controller
-// that is put together here.
+// tokensController is upstream's serviceaccount-token controller. Upstream does not export the
+// constructor that takes a client builder, so this is the one controller that is put together here.
 type tokensController struct {
 	*serviceaccountcontroller.TokensController
 	workers int
@@ -30,8 +29,8 @@ func (c tokensController) Name() string { return names.ServiceAccountTokenContro
 // Run implements app.Controller.
 func (c tokensController) Run(ctx context.Context) { c.TokensController.Run(ctx, c.workers) }
 
-// newTokensController returns nil, as upstream does, where no private key is given.
-// It uses the root identity: the others have none without it.
+// newTokensController returns nil, as upstream does, if no private key is given. It uses the root
+// identity: without this controller the others have none.
 func newTokensController(ctx context.Context, shard app.ControllerContext, root clientbuilder.ControllerClientBuilder) (app.Controller, error) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), names.ServiceAccountTokenController))
 	generator, rootCA, err := signing(shard.ComponentConfig)
@@ -66,8 +65,8 @@ func newTokensController(ctx context.Context, shard app.ControllerContext, root 
 	return tokensController{controller, int(shard.ComponentConfig.SAController.ConcurrentSATokenSyncs)}, nil
 }
 
-// signing reads the files that tokens are signed with. The generator is nil when no
-// key is configured, the CA when no file is.
+// signing reads the files that tokens are signed with. The generator is nil if no key is
+// configured, the CA if no file is.
 func signing(c kubectrlmgrconfig.KubeControllerManagerConfiguration) (serviceaccount.TokenGenerator, []byte, error) {
 	keyFile, caFile := c.SAController.ServiceAccountKeyFile, c.SAController.RootCAFile
 	if keyFile == "" {

@@ -19,22 +19,23 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// checkRanges is the least number by which some namespaces are foreign to each instance.
+// checkRanges is the smallest number of ranges with which each instance finds namespaces that
+// belong to another one.
 const checkRanges = 2
 
-// Check runs the controllers in this process, each namespaced one on both halves of the namespaces,
-// and reports what these do outside of their half through [Shard.Config] and [Shard.Reading]. It
-// does not see the requests of a configuration that a controller has from elsewhere. It is for a
-// test: a cluster, or an API server of envtest, on which nothing else runs the controllers. There
-// are no Leases, and the fleet need not be run, before or after.
+// Check runs the controllers in this process, each namespaced controller once on each half of the
+// namespaces. It reports the requests that they send outside of their half through [Shard.Config]
+// and [Shard.Reading]. It does not see requests of a configuration that a controller got elsewhere.
+// Use it in a test: with a cluster, or an API server of envtest, on which nothing else runs the
+// controllers. Check uses no Leases, and does not need the fleet to run.
 //
-// When all caches are full, Check calls work, which gives the controllers something to do: it makes
-// objects in namespaces of both halves, and returns once the controllers have dealt with them. Then
-// the controllers end, and Check returns. They also end if work or a Build panics or ends its
-// goroutine, as t.Fatal does. What the report does not name is what they have not done while work
+// When all caches are full, Check calls work, which gives the controllers something to do: it
+// creates objects in namespaces of both halves, and returns once the controllers have dealt with
+// them. Then the controllers end, and Check returns. They also end if work or a Build panics or
+// ends its goroutine, as t.Fatal does. The report covers only what the controllers did while work
 // ran.
 //
-// The error is that of work, or says why the controllers could not be built or have ended, or which
+// The error is work's, or says why the controllers could not be built or have ended, or which ones
 // have not returned within Options.HandoffTimeout. There is a report once work was called.
 // Options.Outside receives requests as in Run.
 func (f *Fleet) Check(ctx context.Context, work func(ctx context.Context) error) (*Report, error) {
@@ -66,11 +67,11 @@ type half struct {
 	end context.CancelCauseFunc
 	// owned is set while writes pass.
 	owned atomic.Bool
-	// closed is closed by close.
+	// closed is closed by the method close.
 	closed chan struct{}
 	// running is closed once Run waits for nothing.
 	running chan struct{}
-	// writes counts those that the fence has let pass.
+	// writes counts the writes that the fence has let pass.
 	writes atomic.Int64
 }
 
@@ -124,7 +125,7 @@ func (c *check) run(
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	// What ends the controllers is not what ends work: they return after it.
+	// The end of ctx ends work, but not the controllers: they return after it.
 	controllers, end := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make([]chan struct{}, len(c.halves))
 	for n, h := range c.halves {
@@ -152,8 +153,8 @@ func (c *check) run(
 	return c.report(), err
 }
 
-// prepare builds the controllers and fills their caches: writes are refused, as in a fleet. If that
-// fails, everything that was built is closed.
+// prepare builds the controllers and fills their caches, with writes refused, as in a fleet. If
+// that fails, it closes everything that was built.
 func (c *check) prepare(ctx context.Context) error {
 	prepared := false
 	// Deferred, since a Build may panic or end the goroutine.
@@ -199,8 +200,8 @@ func (c *check) await(ctx context.Context) error {
 	return nil
 }
 
-// finish returns once all has ended, or with an error that names what has not by the time that a
-// fleet refuses its writes.
+// finish returns once everything has ended, or with an error that names what is still running at
+// the time when a fleet would refuse its writes.
 func (c *check) finish(ended []chan struct{}) error {
 	timeout := c.process.options.HandoffTimeout
 	timer := c.process.options.Clock.NewTimer(timeout)
@@ -238,7 +239,7 @@ func (c *check) report() *Report {
 	return r
 }
 
-// work is what a fleet would give.
+// work returns what a fleet would give to the shard.
 func (h *half) work(now time.Time) fleet.Work {
 	return fleet.Work{
 		Shard: h.shard, Controllers: h.controllers, Share: 1, Shards: checkRanges, Unheld: now,
@@ -256,7 +257,7 @@ func (h *half) work(now time.Time) fleet.Work {
 	}
 }
 
-// giveUp ends what was built and not run.
+// giveUp ends what was built but not run.
 func (h *half) giveUp() {
 	if h.instance != nil {
 		h.instance.Close()
@@ -273,7 +274,7 @@ func (h *half) open(ctx context.Context, member string) {
 
 var errChecked = errors.New("the check has ended")
 
-// close stops all writes, those under way too. It is called once.
+// close stops all writes, including those in progress. It is called once.
 func (h *half) close() {
 	h.owned.Store(false)
 	h.end(errChecked)
@@ -287,7 +288,7 @@ type countedWrites struct {
 	next http.RoundTripper
 }
 
-// WrappedRoundTripper lets client-go find the transport that is behind.
+// WrappedRoundTripper lets client-go find the transport behind this one.
 func (t countedWrites) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.

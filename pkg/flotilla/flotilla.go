@@ -22,16 +22,16 @@ const (
 	ClusterRing    = shard.ClusterRing
 )
 
-// Build makes a controller for a shard. An error is tried again after a while, for as long as the
-// shard is this member's. ctx gives it its values, such as a logger; what it builds may not depend
-// on its end.
+// Build makes a controller for a shard. After an error the fleet tries again after a while, for as
+// long as the shard belongs to this member. Build may use the values of ctx, such as a logger; what
+// it builds must not depend on when ctx ends.
 type Build func(ctx context.Context, s *Shard) (Runnable, error)
 
 // Runnable is one controller of one shard.
 type Runnable interface {
-	// Run works until ctx ends, and returns once everything that it has started has ended. If it
-	// returns an error before ctx ends, all controllers of the shard end and are built again after a
-	// while, on this member, which keeps the shard.
+	// Run works until ctx ends, and returns once everything that it started has ended. If it
+	// returns an error before ctx ends, all controllers of the shard end, and are built again after
+	// a while on this member, which keeps the shard.
 	Run(ctx context.Context) error
 }
 
@@ -43,19 +43,19 @@ func (f RunnableFunc) Run(ctx context.Context) error { return f(ctx) }
 
 // Warmer is a Runnable that fills caches of its own before the shard is owned.
 type Warmer interface {
-	// Warm returns when they are full. They stay fresh until Run's context ends or Close is called.
-	// The error says that ctx ended before, or why they cannot be filled.
+	// Warm returns when the caches are full. They stay fresh until Run's context ends or Close is
+	// called. The error says that ctx ended first, or why the caches cannot be filled.
 	Warm(ctx context.Context) error
 }
 
-// Closer is a Runnable that must be told when it is given up without having been run.
+// Closer is a Runnable that needs a call when it is given up without having been run.
 type Closer interface {
-	// Close returns once all that the controller has started has ended.
+	// Close returns once everything that the controller started has ended.
 	Close()
 }
 
-// Fleet is this process's part in a fleet. Say first what it runs, with Namespaced and Singleton or
-// with Shards, then call Run, once. Ready, Live and Member may be called at any time, concurrently.
+// Fleet is this process's part in a fleet. First say what it runs, with Namespaced and Singleton or
+// with Shards; then call Run, once. Ready, Live and Member may be called at any time, concurrently.
 type Fleet struct {
 	options Options
 	config  *rest.Config
@@ -69,7 +69,7 @@ type Fleet struct {
 	ran bool
 }
 
-// controller is one that was added.
+// controller is a controller that was added.
 type controller struct {
 	name    string
 	scope   shard.Scope
@@ -79,7 +79,7 @@ type controller struct {
 
 // New returns a fleet that does nothing yet, and does not contact the API server. The error names
 // each field that is out of bounds. Clients of the fleet and of its controllers are made from
-// config: its User-Agent is what they begin theirs with, its QPS and Burst limit each controller.
+// config: their User-Agents begin with its User-Agent, and its QPS and Burst limit each controller.
 func New(config *rest.Config, options Options) (*Fleet, error) {
 	if config == nil {
 		return nil, errors.New("flotilla: config is nil")
@@ -96,12 +96,12 @@ func New(config *rest.Config, options Options) (*Fleet, error) {
 }
 
 // Namespaced adds a controller of objects that lie in namespaces. One instance runs on each range.
-// The name, a DNS label, is unique in the fleet. It panics where Singleton does.
+// The name must be a DNS label, unique in the fleet. It panics in the same cases as Singleton.
 func (f *Fleet) Namespaced(name string, build Build) { f.add(name, shard.ScopeNamespaced, build) }
 
-// Singleton adds a controller of which one instance runs in the fleet, on everything: one of
-// cluster-scoped objects. It panics if the name is no DNS label or is taken, if build is nil, or
-// after Prepare or Run: mistakes of the program.
+// Singleton adds a controller of which one instance runs in the fleet, on everything: for example,
+// a controller of cluster-scoped objects. It panics on mistakes of the program: if the name is not
+// a DNS label or is taken, if build is nil, or after Prepare or Run.
 func (f *Fleet) Singleton(name string, build Build) { f.add(name, shard.ScopeCluster, build) }
 
 func (f *Fleet) add(name string, scope shard.Scope, build Build) {
@@ -121,7 +121,7 @@ func (f *Fleet) add(name string, scope shard.Scope, build Build) {
 	f.controllers = append(f.controllers, controller{name, scope, build, limiterOf(f.config)})
 }
 
-// limiterOf returns the limit of one controller's requests in the process; nil for none.
+// limiterOf returns the limit of one controller's requests in the process; nil for no limit.
 func limiterOf(config *rest.Config) flowcontrol.RateLimiter {
 	if config.RateLimiter != nil || config.QPS < 0 {
 		return config.RateLimiter
@@ -136,10 +136,9 @@ func limiterOf(config *rest.Config) flowcontrol.RateLimiter {
 	return flowcontrol.NewTokenBucketRateLimiter(qps, burst)
 }
 
-// Prepare makes the member that Run will run, and contacts no server. A program that does not call
-// it leaves that to Run; one that does can hand the member to others before anything happens. ctx
-// is for the logger. What Prepare starts ends with Run: call Run even to give up, with a context
-// that has ended.
+// Prepare makes the member that Run will run, and contacts no server. Call it if others need the
+// member before anything happens; otherwise Run does it. ctx is for the logger. What Prepare starts
+// ends with Run, so call Run even to give up, with a context that has ended.
 func (f *Fleet) Prepare(ctx context.Context) (*fleet.Member, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +157,7 @@ func (f *Fleet) Prepare(ctx context.Context) (*fleet.Member, error) {
 	return member, nil
 }
 
-// toRun returns what the program has said that the fleet runs.
+// toRun returns what the program asked the fleet to run.
 func (f *Fleet) toRun() (Shards, error) {
 	switch {
 	case f.shards != nil && len(f.controllers) > 0:
@@ -177,8 +176,8 @@ func (f *Fleet) toRun() (Shards, error) {
 }
 
 // Run runs the controllers of the shards that the fleet gives to this member, until ctx ends. Then
-// it hands them over and returns nil. The error says why the process cannot be a member any more:
-// it should end and be restarted.
+// it hands them over and returns nil. The error says why the process can no longer be a member: end
+// it and start it again.
 func (f *Fleet) Run(ctx context.Context) error {
 	if f.Member() == nil {
 		if _, err := f.Prepare(ctx); err != nil {
@@ -192,7 +191,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return f.member.Run(ctx)
 }
 
-// begin reports whether Run has not been called before.
+// begin reports whether this is the first call of Run.
 func (f *Fleet) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -201,8 +200,8 @@ func (f *Fleet) begin() bool {
 	return first
 }
 
-// Ready returns nil once the member has what the fleet has given to it, for a readiness probe. What
-// it returns otherwise says what is missing.
+// Ready is for a readiness probe. It returns nil once the member runs what the fleet has given to
+// it, and otherwise an error that says what is missing.
 func (f *Fleet) Ready() error {
 	if m := f.Member(); m != nil {
 		return m.Ready()
@@ -210,8 +209,8 @@ func (f *Fleet) Ready() error {
 	return errNotRun
 }
 
-// Live returns nil while the member's loops turn, for a liveness probe. Before Prepare and Run it
-// is nil.
+// Live is for a liveness probe. It returns nil while the member's loops turn, and before Prepare
+// and Run.
 func (f *Fleet) Live() error {
 	if m := f.Member(); m != nil {
 		return m.Live()
@@ -221,7 +220,7 @@ func (f *Fleet) Live() error {
 
 var errNotRun = errors.New("the fleet has not been run yet")
 
-// Member returns what the process knows of itself and of the fleet; nil before Prepare and Run.
+// Member returns what the process knows about itself and the fleet; nil before Prepare and Run.
 func (f *Fleet) Member() *fleet.Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,8 +21,8 @@ type instance struct {
 	work      fleet.Work
 	informers *informer.Factory
 	runnables []named
-	// warm is set once the caches have been filled. The calls of one instance come one after the
-	// other.
+	// warm is set once the caches have been filled. The methods of one instance are never called
+	// concurrently.
 	warm bool
 }
 
@@ -73,7 +73,7 @@ func (p *process) build(ctx context.Context, work fleet.Work) (fleet.Instance, e
 func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 	kind, err := p.mapper.KindFor(gvr)
 	if err != nil {
-		p.mapper.Reset() // a kind that was added since
+		p.mapper.Reset() // the kind may be new
 		if kind, err = p.mapper.KindFor(gvr); err != nil {
 			return false, err
 		}
@@ -85,8 +85,8 @@ func (p *process) namespaced(gvr schema.GroupVersionResource) (bool, error) {
 	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// Warm implements fleet.Instance. The informers and the caches of the controllers' own are filled
-// at the same time.
+// Warm implements fleet.Instance. It fills the informers and the controllers' own caches at the
+// same time.
 func (i *instance) Warm(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -125,8 +125,8 @@ func (i *instance) Refresh(ctx context.Context) error {
 	return i.informers.Refresh(ctx)
 }
 
-// Run implements fleet.Instance. The informers go on until the last controller has returned. Where
-// nothing was prepared, the caches are filled first: a shard does not run before that.
+// Run implements fleet.Instance. The informers keep running until the last controller has returned.
+// If nothing was prepared, Run fills the caches first: a shard does not run before that.
 func (i *instance) Run(ctx context.Context) error {
 	if !i.warm {
 		if err := i.Warm(ctx); err != nil {
@@ -156,7 +156,7 @@ func (i *instance) Run(ctx context.Context) error {
 			i.work.Running()
 		}
 	})
-	<-ctx.Done() // also when every controller has found that it has nothing to do
+	<-ctx.Done() // even if every controller returns because it has nothing to do
 	running.Wait()
 	return errors.Join(errs...)
 }

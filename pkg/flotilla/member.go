@@ -52,7 +52,7 @@ func (f *Fleet) newMember(
 	})
 }
 
-// configure returns the configuration of the member, which observes nothing yet.
+// configure returns the configuration of the member, still without anything that observes events.
 func (f *Fleet) configure(shards Shards, leases fleet.Leases) fleet.Config {
 	o := f.options
 	return fleet.Config{
@@ -82,8 +82,8 @@ func (f *Fleet) configure(shards Shards, leases fleet.Leases) fleet.Config {
 	}
 }
 
-// events returns what sends the fleet's events, and what ends it: nothing where the program has its
-// own.
+// events returns the recorder of the fleet's events, and a function that ends it, which does
+// nothing for a recorder of the program's own.
 func (f *Fleet) events(client kubernetes.Interface) (sent record.EventRecorder, end func()) {
 	o := f.options
 	if o.Events != nil {

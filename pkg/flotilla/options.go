@@ -27,11 +27,11 @@ const (
 	DefaultHandoffs        = fleet.DefaultHandoffs
 )
 
-// Never as Options.ReplanInterval, RebalanceDelay or LeaderLockDelay stands for no such interval or
+// Never, as Options.ReplanInterval, RebalanceDelay or LeaderLockDelay, means no such interval or
 // delay.
 const Never time.Duration = -1
 
-// OrNever returns d, or Never for 0: for flags by which 0 is no such interval or delay.
+// OrNever returns d, or Never for 0. It is for flags whose 0 means no interval or delay.
 func OrNever(d time.Duration) time.Duration {
 	if d == 0 {
 		return Never
@@ -39,90 +39,92 @@ func OrNever(d time.Duration) time.Duration {
 	return d
 }
 
-// Options say which fleet a process belongs to, and how it does. Fields without a default are
-// required. All members should have the same, but for Member, Node and Zone.
+// Options say which fleet a process belongs to, and how. Fields without a default are required. All
+// members should have the same values, except for Member, Node and Zone.
 type Options struct {
 	// Fleet is the fleet's name, a DNS label: the first part of the names of all its Leases.
 	Fleet string
-	// Namespace is where the Leases are.
+	// Namespace is the namespace of the Leases.
 	Namespace string
-	// Member is this process's name, unique in the fleet, a DNS subdomain: a pod's name. A pod
-	// that keeps its name over a restart, as in a StatefulSet, gets its shards back.
+	// Member is the name of this process, a DNS subdomain, unique in the fleet: a pod's name, for
+	// example. A pod that keeps its name over a restart, as in a StatefulSet, gets its shards back.
 	Member string
-	// Ranges is how many ranges the namespaces are divided into when the fleet begins, default
-	// DefaultRanges: a few times as many as there will be members, at most [shard.MaxShards]. A fleet
-	// that has a plan goes on by that.
+	// Ranges is the number of ranges into which a new fleet divides the namespaces, at most
+	// [shard.MaxShards]. Use a few times as many as there will be members. A fleet that has a plan
+	// keeps its plan. Default: DefaultRanges.
 	Ranges int
-	// Version is the program's, such as "v1.2.3". While members differ in the controllers that they
-	// have, the newest decides what becomes of them: a new one begins once all members have it.
+	// Version is the program's version, such as "v1.2.3". While members differ in the controllers
+	// that they have, the newest member decides about those: a new controller begins once all
+	// members have it.
 	Version string
-	// Node and Zone are where the process runs, for people. Default: not said.
+	// Node and Zone say where the process runs, for people who read the status. Default: not said.
 	Node, Zone string
-	// Rings are the names of the rings of the plan that this member serves: members of one fleet may
-	// serve different ones. Default: all.
+	// Rings are the names of the plan's rings that this member serves. Members of one fleet may
+	// serve different rings. Default: all.
 	Rings []string
-	// LeaderLocks are Leases in Namespace that the fleet holds while it runs anything. The Lease of
-	// the leader election that the program had before keeps the old leader and the fleet apart, in
-	// both directions. Default: none.
+	// LeaderLocks are Leases in Namespace that the fleet must hold to run anything. Name the Lease
+	// that the program used for leader election before: it keeps the old leader and the fleet
+	// apart, in both directions. Default: none.
 	LeaderLocks []string
-	// LeaderLockDelay is how long nobody else must have held a leader lock before the fleet begins.
-	// A leader on client-go that releases its Lease while its controllers are still ending needs as
-	// long as that takes; one on controller-runtime releases it afterwards. Default
+	// LeaderLockDelay is how long a leader lock must be without another holder before the fleet
+	// begins. A leader on client-go that releases its Lease while its controllers are still ending
+	// needs as long as they take; a leader on controller-runtime releases it afterwards. Default:
 	// DefaultLeaderLockDelay.
 	LeaderLockDelay time.Duration
-	// Timing of all claims. Default: [election.DefaultTiming], that of Kubernetes' own components.
+	// Timing is the timing of all claims. Default: [election.DefaultTiming], the timing of
+	// Kubernetes' own components.
 	Timing election.Timing
-	// HandoffTimeout is how long a controller may go on writing when its shard is to be handed
-	// over. Default DefaultHandoffTimeout.
+	// HandoffTimeout is how long a controller may keep writing after its shard is to be handed
+	// over. Default: DefaultHandoffTimeout.
 	HandoffTimeout time.Duration
-	// Handoffs is how many shards this member prepares to take over from others at a time, 1 to
-	// [shard.MaxShards]: what it prepares is in memory twice in the fleet meanwhile. Default
-	// DefaultHandoffs.
+	// Handoffs is how many shards this member prepares at a time to take over from others, 1 to
+	// [shard.MaxShards]. While it prepares a shard, the shard's objects are in memory twice in the
+	// fleet. Default: DefaultHandoffs.
 	Handoffs int
-	// ShutdownTimeout is how long controllers may take to return once their writes are refused, while
-	// the member leaves: then Exit is called, and others wait until the Lease of the shard expires.
-	// Default, and most: Timing.LeaseDuration. It must not be negative.
+	// ShutdownTimeout is how long controllers may take to return once their writes are refused,
+	// while the member leaves. After that Exit is called, and others wait until the Lease of the
+	// shard expires. It must not be negative. Default and maximum: Timing.LeaseDuration.
 	ShutdownTimeout time.Duration
-	// RebalanceDelay is how long a new member waits for its shards, so that they do not move each
-	// time a member restarts that does not live long. Default DefaultRebalanceDelay.
+	// RebalanceDelay is how long a new member waits for its shards, so that shards do not move each
+	// time a short-lived member starts. Default: DefaultRebalanceDelay.
 	RebalanceDelay time.Duration
-	// ReplanInterval is the least time between two changes of the ranges that are made because some
-	// weigh more than others.
-	// Default DefaultReplanInterval.
+	// ReplanInterval is the minimum time between two changes of the ranges that even out their
+	// weights. Default: DefaultReplanInterval.
 	ReplanInterval time.Duration
-	// Standby has the member keep the caches warm of shards that it would own if their owner
+	// Standby makes the member keep warm the caches of shards that it would own if their owner
 	// failed: takeovers are faster, and every object is in memory twice.
 	Standby bool
 	// Enforced reports whether the API server refuses credentials that are marked as fenced on a
-	// member's Lease: that of deploy/fence does. It must be safe for concurrent use and must not
-	// block. It is for a program whose controllers have credentials of their own, each of which it
-	// names by [fleet.Member.PublishCredential] before it is used. Default: it does not.
+	// member's Lease, as it does with deploy/fence. It must be safe for concurrent use and must not
+	// block. It is for a program whose controllers have their own credentials and that calls
+	// [fleet.Member.PublishCredential] for each before using it. Default: always false.
 	Enforced func() bool
-	// FenceDelay is how long after the credentials of a dead member are marked its shards are run
-	// elsewhere, where that is Enforced: every API server must have seen the mark. It is at most
-	// HandoffTimeout, since a member that leaves waits for it, too. Default: 0.
+	// FenceDelay applies where credentials are Enforced: it is the time from marking a dead
+	// member's credentials until its shards run elsewhere. Within it every API server must have
+	// seen the mark. It is at most HandoffTimeout, since a member that leaves waits for it, too.
+	// Default: 0.
 	FenceDelay time.Duration
-	// Memory and Use return what the member says on its Lease of the memory and of what else the
-	// process uses, for 'flotilla status'. They are called every ten seconds, from one goroutine, and
-	// may take a while. Default: it says nothing.
+	// Memory and Use return what the member writes on its Lease for 'flotilla status': its memory,
+	// and its use of other resources. They are called every ten seconds, from one goroutine, and
+	// may take a while. Default: the member writes neither.
 	Memory func() leaseapi.Memory
 	Use    func() leaseapi.Use
-	// Registerer is where the metrics of the fleet go, MetricPrefix the first part of their names.
-	// Default: they go nowhere; "flotilla".
+	// Registerer receives the fleet's metrics; nil drops them. MetricPrefix begins their names;
+	// default "flotilla".
 	Registerer   prometheus.Registerer
 	MetricPrefix string
-	// MetricStability, DisabledMetrics and NativeHistograms have the metrics look like those of the
+	// MetricStability, DisabledMetrics and NativeHistograms make the metrics look like those of the
 	// rest of a program, as in [metrics.Options]. Default: no stability, all metrics, classic
-	// histograms alone.
+	// histograms only.
 	MetricStability  string
 	DisabledMetrics  []string
 	NativeHistograms bool
-	// Events takes the Kubernetes events on the fleet's Leases. It should not log them as well: each
-	// is a log line anyway. Default: one of the fleet's own.
+	// Events receives the Kubernetes events on the fleet's Leases. It should not log them: the
+	// fleet logs each one anyway. Default: a recorder of the fleet's own.
 	Events record.EventRecorder
-	// Outside receives each request that a namespaced controller makes outside of its range through
-	// [Shard.Config] or [Shard.Reading], on the goroutine that makes it. It must not block. It is for
-	// tests: see docs/library.md. Default: none.
+	// Outside receives each request that a namespaced controller sends outside of its range through
+	// [Shard.Config] or [Shard.Reading], on the goroutine that sends it. It must not block. It is
+	// for tests: see docs/library.md. Default: none.
 	Outside func(Access)
 	// Observe receives what happens to the member's shards, in addition to the log and Kubernetes
 	// events on their Leases. It must not block. Default: none.
@@ -130,7 +132,8 @@ type Options struct {
 	// Clock measures claims. Default: the machine's.
 	Clock election.Clock
 	// Exit ends the process at once. It is called when a controller has not returned by the time
-	// that others may take its shard. Default: it logs the reason and ends the process with status 1.
+	// that others may take its shard. Default: it logs the reason and ends the process with status
+	// 1.
 	Exit func(reason string)
 }
 
@@ -218,5 +221,5 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 func exit(reason string) {
 	klog.Background().Error(errors.New(reason), "Ending the process")
 	klog.FlushAndExit(klog.ExitFlushTimeout, 1)
-	os.Exit(1) // should somebody have replaced klog's
+	os.Exit(1) // in case somebody has replaced klog's
 }

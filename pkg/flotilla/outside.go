@@ -11,27 +11,28 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Access is a request that a namespaced controller has made outside of the range of its shard.
+// Access is a request that a namespaced controller sent outside of the range of its shard.
 type Access struct {
-	// Controller and Shard have made it.
+	// Controller and Shard are those that sent it.
 	Controller string
 	Shard      shard.ID
-	// Method is HTTP's, Path that of the request.
+	// Method is the HTTP method, Path the path of the request.
 	Method, Path string
-	// Verb is the API's: get, list, watch, create, update, patch, delete or deletecollection.
+	// Verb is the API's verb: get, list, watch, create, update, patch, delete or deletecollection.
 	Verb string
-	// Resource is what it is about, Subresource a part of it, such as "status"; empty for the whole.
+	// Resource is the resource of the request, Subresource a part of it, such as "status"; empty
+	// for the whole.
 	Resource    schema.GroupVersionResource
 	Subresource string
-	// Namespace that the request is about; empty for one of all namespaces, or of an object that lies
-	// in none.
+	// Namespace is the namespace of the request; empty for a request for all namespaces, or for an
+	// object that lies in none.
 	Namespace string
 }
 
 // Writes reports whether the request could change anything.
 func (a Access) Writes() bool { return !fence.IsRead(a.Method) }
 
-// watched tells Options.Outside of what the requests through rt are about.
+// watched reports the requests through rt to Options.Outside.
 func (s *Shard) watched(rt http.RoundTripper) http.RoundTripper {
 	if !s.isWatched() {
 		return rt
@@ -39,7 +40,7 @@ func (s *Shard) watched(rt http.RoundTripper) http.RoundTripper {
 	return watchedTransport{s, rt}
 }
 
-// isWatched reports whether anybody is told of anything: usually nobody is.
+// isWatched reports whether anything receives these reports: usually nothing does.
 func (s *Shard) isWatched() bool {
 	return s.process.options.Outside != nil && s.work.Shard.Namespaced()
 }
@@ -49,7 +50,7 @@ type watchedTransport struct {
 	next  http.RoundTripper
 }
 
-// WrappedRoundTripper lets client-go find the transport that is behind.
+// WrappedRoundTripper lets client-go find the transport behind this one.
 func (t watchedTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
@@ -64,7 +65,7 @@ func (t watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(req)
 }
 
-// watchedReading is watched but for what informers of the process read: they belong to no shard.
+// watchedReading is watched without the reads of the process's informers, which belong to no shard.
 func (s *Shard) watchedReading(rt http.RoundTripper) http.RoundTripper {
 	if !s.isWatched() {
 		return rt
@@ -74,7 +75,7 @@ func (s *Shard) watchedReading(rt http.RoundTripper) http.RoundTripper {
 
 type exceptInformers struct{ next, watched http.RoundTripper }
 
-// WrappedRoundTripper lets client-go find the transport that is behind.
+// WrappedRoundTripper lets client-go find the transport behind this one.
 func (t exceptInformers) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
@@ -85,14 +86,14 @@ func (t exceptInformers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.watched.RoundTrip(req)
 }
 
-// target is what a request to the API is about.
+// target is the object or objects of a request to the API.
 type target struct {
 	resource    schema.GroupVersionResource
 	subresource string
-	// namespace is that of the objects, empty for those of all namespaces and of none. A Namespace is
-	// about itself.
+	// namespace is the namespace of the objects; empty for all namespaces, and for cluster-scoped
+	// objects. The namespace of a Namespace is its own name.
 	namespace string
-	// name is that of the one object; empty for several.
+	// name is the name of a single object; empty for several.
 	name string
 }
 
@@ -121,11 +122,10 @@ func (t target) verb(req *http.Request) string {
 	return "list"
 }
 
-// targetOf is false for a path that is about no objects: discovery, reviews of rights, and the
-// like.
+// targetOf returns false for a path without objects, such as discovery or a review of rights.
 func targetOf(path string) (t target, is bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	// A server behind a path of its own: what comes before is not the API's.
+	// A server may be behind a path of its own: what comes before is not the API's.
 	for len(parts) > 0 && parts[0] != "api" && parts[0] != "apis" {
 		parts = parts[1:]
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// process is what the shards of controllers that were added one by one share.
+// process is what the shards share when controllers were added one by one.
 type process struct {
 	*Fleet
 	pool   *informer.Pool
@@ -37,11 +37,11 @@ func (f *Fleet) oneByOne() (Shards, error) {
 	return Shards{Plan: plan, Catalogue: f.catalogue(), Build: p.build, Informers: p.pool}, nil
 }
 
-// connect makes what informers read with.
+// connect makes the clients that informers read with.
 func (p *process) connect() error {
 	c := rest.CopyConfig(p.config)
-	// Informers of many shards start at once, and each only once in a while: a limit here would make
-	// a handoff take minutes. The API server's priority and fairness limits them.
+	// Informers of many shards start at once, and each only rarely: a limit here would make a
+	// handoff take minutes. The API server's priority and fairness limits them.
 	c.QPS, c.RateLimiter = -1, nil
 	client, err := kubernetes.NewForConfig(c)
 	if err != nil {
@@ -66,8 +66,8 @@ func (p *process) connect() error {
 	return err
 }
 
-// plan returns the plan of a fleet that has none: equal ranges for the namespaced controllers, and
-// a group for each of the others.
+// plan returns the first plan of a fleet: equal ranges for the namespaced controllers, and a group
+// for each of the others.
 func (f *Fleet) plan() (shard.Plan, error) {
 	ranges, err := shard.EqualShards(NamespacesRing, f.options.Ranges)
 	if err != nil {
@@ -96,7 +96,7 @@ func (f *Fleet) plan() (shard.Plan, error) {
 	return plan, plan.Validate()
 }
 
-// catalogue is what this build knows of controllers.
+// catalogue returns the controllers that this build knows.
 func (f *Fleet) catalogue() skew.Build {
 	b := skew.Build{
 		Version: f.options.Version,

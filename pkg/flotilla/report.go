@@ -17,42 +17,42 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// The sections of the guide that a report points to.
+// The sections of the guide that a report refers to.
 const (
 	musts = "docs/library.md#what-must-be-true-of-your-controller"
 	steps = "docs/library.md#from-one-leader-to-a-fleet-in-ten-steps"
 	holds = "docs/library.md#what-a-shards-informers-hold"
 )
 
-// Report is what [Fleet.Check] has found.
+// Report is the result of [Fleet.Check].
 type Report struct {
 	// Findings are the requests outside of the ranges, writes first.
 	Findings []Finding
-	// Idle are the ranges on which the controllers have written nothing at all. About these the report
-	// says nothing: give them work, in namespaces that they own.
+	// Idle are the ranges in which the controllers have written nothing at all. The report says
+	// nothing about them: give the controllers work, in namespaces of these ranges.
 	Idle []shard.ID
 }
 
-// Finding is one kind of request that a controller has made outside of its range. Requests for
-// cluster-scoped objects are among them if they write.
+// Finding is one kind of request that a controller sent outside of its range. Requests for
+// cluster-scoped objects count only if they write.
 type Finding struct {
-	// Access is the first of the requests.
+	// Access is the first such request.
 	Access
-	// Count is how many there were, on both ranges.
+	// Count is the number of such requests, on both ranges together.
 	Count int
-	// Caller is the function that has made them and where it is, the first that is not of a client
-	// library. Empty if there is none, as for an informer.
+	// Caller is the function that sent them and its place in the source: the innermost one outside
+	// of client libraries. Empty if there is none, as for an informer.
 	Caller string
-	// Informer reports whether the requests fill an informer that is the controller's own.
+	// Informer reports whether the requests fill an informer of the controller's own.
 	Informer bool
 	// ClusterScoped reports whether the objects lie in no namespace.
 	ClusterScoped bool
 }
 
-// Err returns nil if the report has nothing against running the controllers as a fleet: no findings
-// that are not allowed, and work for both ranges. allowed may be nil; it is asked about each
-// finding, and returns true for those that you have looked at, such as a Secret that is read from
-// another namespace on purpose.
+// Err returns nil if nothing in the report speaks against running the controllers as a fleet: no
+// findings that are not allowed, and work for both ranges. allowed may be nil; it is called for
+// each finding, and returns true for those that you have looked at, such as a Secret that is read
+// from another namespace on purpose.
 func (r *Report) Err(allowed func(Finding) bool) error {
 	left := Report{Idle: r.Idle}
 	for _, f := range r.Findings {
@@ -114,7 +114,7 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s %s %s, %s%s", f.Controller, f.Verb, what, where, times, by)
 }
 
-// Advice says what to change, and in another line where that is explained.
+// Advice says what to change, and on another line where to read about it.
 func (f Finding) Advice() string {
 	lease := f.Resource.Group == "coordination.k8s.io" && f.Resource.Resource == "leases"
 	advice, see := "", musts
@@ -138,7 +138,7 @@ func (f Finding) Advice() string {
 	return advice + "\nSee " + see
 }
 
-// notes collects what a check finds. Its methods may be called concurrently.
+// notes collects the findings of a check. Its methods may be called concurrently.
 type notes struct {
 	logger     klog.Logger
 	namespaced func(schema.GroupVersionResource) (bool, error)
@@ -148,7 +148,7 @@ type notes struct {
 	order []*Finding
 }
 
-// noteKey is what makes requests of one kind.
+// noteKey is what requests of one kind have in common.
 type noteKey struct {
 	controller, verb, subresource, namespace, caller string
 
@@ -161,7 +161,7 @@ func newNotes(
 	return &notes{logger: logger, namespaced: namespaced, found: map[noteKey]*Finding{}}
 }
 
-// note records a request, from the goroutine that makes it.
+// note records a request. It must be called from the goroutine that sends it.
 func (n *notes) note(a Access) {
 	clusterScoped := false
 	if a.Namespace == "" {
@@ -170,7 +170,7 @@ func (n *notes) note(a Access) {
 			n.logger.Info("Could not find out whether a kind is namespaced, taking it for one",
 				"resource", a.Resource, "err", err)
 		}
-		// Namespaces are divided as well.
+		// Namespaces are divided between ranges as well.
 		clusterScoped = err == nil && !is && a.Resource.GroupResource() != namespaces
 	}
 	if clusterScoped && !a.Writes() || isEventOfNoNamespace(a) {
@@ -191,15 +191,16 @@ func (n *notes) note(a Access) {
 
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
-// isEventOfNoNamespace reports whether a request records an event about a cluster-scoped object:
-// these lie in the namespace default, and two owners do no harm there.
+// isEventOfNoNamespace reports whether a request records an event about a cluster-scoped object.
+// Such events lie in the namespace default, where two writers do no harm.
 func isEventOfNoNamespace(a Access) bool {
 	group := a.Resource.Group
 	return a.Resource.Resource == "events" && (group == "" || group == "events.k8s.io") &&
 		a.Namespace == "default" && (a.Method == http.MethodPost || a.Method == http.MethodPatch)
 }
 
-// findings returns what was found, writes first, and otherwise by controller and in order.
+// findings returns the findings: writes first, then sorted by controller and the order in which
+// they came.
 func (n *notes) findings() []Finding {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -219,8 +220,7 @@ func (n *notes) findings() []Finding {
 	return all
 }
 
-// clients are what lies between a controller and the wire: the beginnings of their functions'
-// names.
+// clients are the beginnings of the names of functions that lie between a controller and the wire.
 var clients = []string{
 	"runtime.", "net/http.", "k8s.io/client-go/", "k8s.io/apimachinery/",
 	"sigs.k8s.io/controller-runtime/",
@@ -228,10 +228,10 @@ var clients = []string{
 	"github.com/flotilla-kube/flotilla/pkg/manager.",
 }
 
-// callers are the functions on this goroutine's stack, the innermost first.
+// callers returns the functions on this goroutine's stack, the innermost first.
 func callers() iter.Seq[runtime.Frame] {
 	var pcs [64]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])]) // without this and who asks
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])]) // skips itself and its caller
 	return func(yield func(runtime.Frame) bool) {
 		for more := true; more; {
 			var frame runtime.Frame
@@ -242,8 +242,8 @@ func callers() iter.Seq[runtime.Frame] {
 	}
 }
 
-// callerOf returns the function that makes a request on this goroutine, and whether it is made for
-// an informer, whose goroutines begin in client-go.
+// callerOf returns the function that sends a request on this goroutine, and whether an informer
+// sends it: the goroutines of informers begin in client-go.
 func callerOf() (caller string, informs bool) {
 	for frame := range callers() {
 		if strings.HasPrefix(frame.Function, "k8s.io/client-go/tools/cache.(*Reflector)") {
@@ -258,7 +258,7 @@ func callerOf() (caller string, informs bool) {
 	return caller, false
 }
 
-// isForThePool reports whether an informer of the process makes a request on this goroutine.
+// isForThePool reports whether an informer of the process sends a request on this goroutine.
 func isForThePool() bool {
 	for frame := range callers() {
 		if strings.HasPrefix(frame.Function, "github.com/flotilla-kube/flotilla/pkg/informer.") {

@@ -27,11 +27,11 @@ func (s *Shard) ID() shard.ID { return s.work.Shard.ID }
 // String returns the shard's name, such as "namespaces/03".
 func (s *Shard) String() string { return s.ID().String() }
 
-// Controller is the name that the controller was added by.
+// Controller returns the name under which the controller was added.
 func (s *Shard) Controller() string { return s.controller.name }
 
-// Owns reports whether the objects of a namespace are this shard's. All are a singleton's, those of
-// no namespace included; these are no range's.
+// Owns reports whether this shard owns the objects of a namespace. A singleton owns all objects,
+// cluster-scoped ones included; a range owns no cluster-scoped ones.
 func (s *Shard) Owns(namespace string) bool {
 	if !s.work.Shard.Namespaced() {
 		return true
@@ -39,21 +39,22 @@ func (s *Shard) Owns(namespace string) bool {
 	return namespace != "" && s.work.Shard.Range.ContainsNamespace(namespace)
 }
 
-// Term counts the owners of the shard. It is 0 before the shard is owned, and once no write passes
-// any more. A store that remembers the highest term it has seen can refuse an owner that is behind.
+// Term counts the owners of the shard. It is 0 before the shard is owned, and after its last write
+// may pass. A store that remembers the highest term it has seen can refuse an owner that is behind.
 func (s *Shard) Term() int32 { return s.work.Term() }
 
-// Closed is closed when no write passes any more, for good.
+// Closed returns a channel that is closed when no write passes any more, for good.
 func (s *Shard) Closed() <-chan struct{} { return s.work.Closed }
 
-// Config returns a configuration whose clients are fenced: what could change anything is refused
-// with an error that is [fence.ErrRefused] unless the shard is owned, and cut off when it no
-// longer is. Reads pass. Their requests share the limit of the controller in this process. The
-// configuration is the caller's to change, but for WrapTransport, to which it may add.
+// Config returns a configuration whose clients are fenced. While the shard is not owned, the fence
+// refuses anything that could be a write, with an error that is [fence.ErrRefused]; when the shard
+// stops being owned, it cuts off writes in progress. Reads pass. Requests share the limit of the
+// controller in this process. The caller may change the configuration, but may only add to
+// WrapTransport.
 func (s *Shard) Config() *rest.Config {
 	c := rest.CopyConfig(s.process.config)
-	// The fence goes innermost, next to the wire: what lies above it may take its time, and the claim
-	// may end meanwhile.
+	// The fence goes innermost, next to the wire: layers above it may take time, and the claim may
+	// end meanwhile.
 	c.WrapTransport = transport.Wrappers(s.Wrap, c.WrapTransport, s.watched)
 	c.RateLimiter = s.controller.limiter
 	if c.RateLimiter == nil {
@@ -62,10 +63,10 @@ func (s *Shard) Config() *rest.Config {
 	return c
 }
 
-// Reading returns a configuration of the process, not of the shard: its clients can read and
-// nothing else, at no limit, also after the shard. It is for the ListerWatchers of informers, which
-// are shared by the shards of a process: see [informer.Factory.Custom]. The configuration is the
-// caller's to change, but for WrapTransport, to which it may add.
+// Reading returns a configuration that belongs to the process, not to the shard: its clients can
+// only read, without a limit, and outlive the shard. It is for the ListerWatchers of informers,
+// which the shards of a process share: see [informer.Factory.Custom]. The caller may change the
+// configuration, but may only add to WrapTransport.
 func (s *Shard) Reading() *rest.Config {
 	c := rest.CopyConfig(s.process.config)
 	c.QPS, c.RateLimiter = -1, nil
@@ -74,21 +75,21 @@ func (s *Shard) Reading() *rest.Config {
 	return c
 }
 
-// Wrap fences a transport to anything else that the controller writes to over HTTP: a cloud, for
-// example. GET, HEAD and OPTIONS pass before the shard is owned; every other request only while it
-// is.
+// Wrap fences a transport to anything else that the controller writes to over HTTP, such as a
+// cloud. GET, HEAD and OPTIONS pass even before the shard is owned; every other request passes only
+// while it is owned.
 func (s *Shard) Wrap(rt http.RoundTripper) http.RoundTripper { return s.work.Fence(rt) }
 
-// Informers returns the shard's informers. They hold objects of its range, all that there are for a
-// singleton, and of cluster-scoped kinds all objects; of Namespaces those of its range. Ask for
-// each in Build and add the handlers there. The fleet starts and ends them: Start and Shutdown are
-// not needed. Informers that are asked for in Run begin with Start.
+// Informers returns the shard's informers. Those of a range hold its objects, the Namespaces in it,
+// and all objects of other cluster-scoped kinds; those of a singleton hold all objects. Ask for
+// each informer in Build and add the handlers there. The fleet starts and ends them: you need
+// neither Start nor Shutdown. Only informers first asked for in Run need Start.
 func (s *Shard) Informers() *informer.Factory { return s.informers }
 
-// readOnly refuses what could change anything.
+// readOnly refuses everything that could be a write.
 type readOnly struct{ next http.RoundTripper }
 
-// WrappedRoundTripper lets client-go find the transport that is behind.
+// WrappedRoundTripper lets client-go find the transport behind this one.
 func (t readOnly) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.

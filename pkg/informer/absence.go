@@ -9,10 +9,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// absence is whether the API server has a resource that is not built in, by its last answer to a
-// list or watch. Informers of one that it does not have try again and again; whoever waits for all
-// informers of a factory does not wait for them. Methods may be called concurrently, and on nil,
-// which is a resource that is always there.
+// absence records whether the API server has a resource that is not built in, by its last answer to
+// a list or watch. Informers of an absent resource keep trying; nobody who waits for all informers
+// of a factory waits for them. Methods may be called concurrently, and on nil, which stands for a
+// resource that is always there.
 type absence struct {
 	mu sync.Mutex
 	// noted is closed while the resource is absent.
@@ -34,8 +34,8 @@ func (p *Pool) absenceOf(gvr schema.GroupVersionResource) *absence {
 	return a
 }
 
-// note records what a request was answered with. Errors other than that there is no such resource
-// say nothing.
+// note records the answer to a request. Errors count only if they say that there is no such
+// resource.
 func (a *absence) note(err error) {
 	if a == nil || err != nil && !apierrors.IsNotFound(err) {
 		return
@@ -56,7 +56,7 @@ func (a *absence) note(err error) {
 	}
 }
 
-// done is closed while the resource is absent; what it returns is for one wait.
+// done returns a channel that is closed while the resource is absent; call it again for each wait.
 func (a *absence) done() <-chan struct{} {
 	if a == nil {
 		return nil

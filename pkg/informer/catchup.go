@@ -13,16 +13,16 @@ import (
 
 // Mark is a point that a cache must have passed: the last write to a resource.
 type Mark struct {
-	// Version that the cache must have reached; empty for any.
+	// Version is the version that the cache must have reached; empty for any.
 	Version string
-	// Gone are objects that it must not hold any more.
+	// Gone are objects that the cache must not hold any more.
 	Gone []types.UID
 }
 
-// CatchUp returns once every cache of the factory that is being filled has passed the mark of its resource. Resources
-// without a cache are passed over. Marks must be writes within the factory's range, since nothing else moves its caches
-// on. A cache that holds nothing has nothing to see where the API server does not have its resource.
-// The error names a cache that had not passed its mark when ctx ended.
+// CatchUp returns once every cache of the factory that is being filled has passed the mark of its
+// resource. It skips resources without a cache. Marks must be writes within the factory's range:
+// nothing else moves its caches on. An empty cache counts as caught up if the API server does not
+// have its resource. The error names a cache that had not passed its mark when ctx ended.
 func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Mark) error {
 	for _, e := range f.filling() {
 		mark, written := marks[e.resource.GroupResource()]
@@ -30,7 +30,8 @@ func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Ma
 			continue
 		}
 		if e.narrow != "" {
-			// The write may be of an object that is not in the part, and then nothing moves its cache on.
+			// The write may be to an object outside of the part, and then nothing moves the cache
+			// on.
 			if err := f.refresh(ctx, e, f.pool.now()); err != nil {
 				return err
 			}
@@ -44,9 +45,9 @@ func (f *Factory) CatchUp(ctx context.Context, marks map[schema.GroupResource]Ma
 	return nil
 }
 
-// See returns once the factory's caches of a resource are at a version, which must be that of a write within its range. A
-// resource without a cache, and caches of a part of it, are passed over. The error is ctx's; it is counted where ctx's time was
-// up.
+// See returns once the factory's caches of a resource are at a version, which must be the version
+// of a write within the factory's range. It skips resources without a cache, and caches of a part
+// of a resource. The error is ctx's; [Pool.Unseen] counts it if ctx's deadline has passed.
 func (f *Factory) See(ctx context.Context, resource schema.GroupResource, version string) error {
 	for _, e := range f.filling() {
 		if e.resource.GroupResource() != resource || e.narrow != "" {
@@ -69,7 +70,7 @@ func passed(e *entry, mark Mark) bool {
 	return reached(e.LastSyncResourceVersion(), mark.Version) && !holdsAny(e, mark.Gone)
 }
 
-// reached reports whether a cache at version has seen the write that was answered with mark.
+// reached reports whether a cache at version has seen the write whose answer had the version mark.
 func reached(version, mark string) bool {
 	if mark == "" {
 		return true

@@ -20,23 +20,22 @@ import (
 // unstructuredType is the type of the objects of [Factory.Dynamic].
 var unstructuredType = reflect.TypeFor[*unstructured.Unstructured]()
 
-// Resource is a resource whose objects are of a Go type that client-go's clientset does not have,
-// and how they are read.
+// Resource is a resource whose objects have a Go type that client-go's clientset lacks, and a way
+// to read them.
 type Resource struct {
 	// GVR names the resource. Required.
 	GVR schema.GroupVersionResource
-	// Scope is [meta.RESTScopeNameNamespace] or [meta.RESTScopeNameRoot]. Empty means what the
-	// factory's [ScopeFunc] says. [PoolConfig.Resources] must have it.
+	// Scope is [meta.RESTScopeNameNamespace] or [meta.RESTScopeNameRoot]. Empty means: ask the
+	// factory's [ScopeFunc]. Required in [PoolConfig.Resources].
 	Scope meta.RESTScopeName
-	// Object is an example of the type, a pointer; nothing in it counts but the type, and, of an
-	// unstructured object, its kind. Required.
+	// Object is an example of the type, a pointer. Only its type counts, and the kind of an
+	// unstructured object. Required.
 	Object runtime.Object
 	// ListerWatcher reads all objects of the resource, in all namespaces, from the API server that
-	// the pool's clients read. Others read through it, too, for longer than the factory lives: a
-	// client of a single shard, which is refused once that has gone, will not do. It must pass the
-	// options on as they are, or shards read more than
-	// they keep, and must not add selectors: what is cached is shared with others who ask for the
-	// same resource and type. Required.
+	// the pool's clients read. Other shards read through it, too, for longer than the factory
+	// lives, so the client of a single shard will not do: it is refused once the shard has gone. It
+	// must pass the options on unchanged, or shards read more than they keep, and must not add
+	// selectors: the cache is shared with all who ask for the same resource and type. Required.
 	ListerWatcher cache.ListerWatcher
 }
 
@@ -84,10 +83,10 @@ func isGeneric(typ reflect.Type) bool {
 }
 
 // Dynamic returns the factory's informer for *unstructured.Unstructured objects of any resource,
-// built in or not. The informer follows and shares only with those of its own form. The error says
-// that the pool has no Dynamic client, or that the scope of the resource is not known: without it
-// nobody can tell whether objects belong to the range. A resource that the API server does not
-// have, yet or any more, is no error: see the package comment.
+// built in or not. It follows and shares only informers of unstructured objects. The error says
+// that the pool has no Dynamic client, or that the resource's scope is unknown: without it nobody
+// can say whether objects belong to the range. A resource that the API server does not have, yet or
+// any more, is not an error: see the package comment.
 func (f *Factory) Dynamic(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	client := f.pool.config.Dynamic
 	if client == nil {
@@ -104,9 +103,9 @@ func (f *Factory) Dynamic(gvr schema.GroupVersionResource) (informers.GenericInf
 }
 
 // Metadata returns the factory's informer for the metadata of any resource's objects, built in or
-// not. Handlers and listers are given *metav1.PartialObjectMetadata always, also while the informer
-// follows one of whole objects: it makes the metadata of those as they come. The error says that
-// the scope of the resource is not known, as of [Factory.Dynamic].
+// not. Handlers and listers always get *metav1.PartialObjectMetadata, even while the informer
+// follows one of whole objects: it then makes metadata of those as they come. The error says that
+// the resource's scope is unknown, as with [Factory.Dynamic].
 func (f *Factory) Metadata(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	namespaced, err := f.scopeOf(gvr, "")
 	if err != nil {
@@ -117,11 +116,11 @@ func (f *Factory) Metadata(gvr schema.GroupVersionResource) (informers.GenericIn
 	return f.metadataOf(key, namespaced), nil
 }
 
-// Custom returns the factory's informer for typed objects of any resource, such as one of a scheme
-// of the caller's own. All who ask the pool for the same resource and type share what is cached, or
-// read together, and it is read with the ListerWatcher of one of them. Of a type of client-go's
-// clientset it is the informer that InformerFor returns. The error names the field of r that is
-// wrong, or says that the scope of the resource is not known, or is another one.
+// Custom returns the factory's informer for typed objects of any resource, such as a type in a
+// scheme of the caller's own. All who ask the pool for the same resource and type share one cache,
+// or read together, with the ListerWatcher of one of them. For a type of client-go's clientset,
+// Custom returns the same informer as InformerFor. The error names the field of r that is wrong, or
+// says that the resource's scope is unknown or differs.
 func (f *Factory) Custom(r Resource) (cache.SharedIndexInformer, error) {
 	if err := r.validate(); err != nil {
 		return nil, fmt.Errorf("custom informer: %w", err)
@@ -138,14 +137,14 @@ func (f *Factory) Custom(r Resource) (cache.SharedIndexInformer, error) {
 	read := f.pool.observed(key, custom{cache.ToListerWatcherWithContext(r.ListerWatcher)},
 		watchlist.DoesClientNotSupportWatchListSemantics(r.ListerWatcher))
 	if isGeneric(typ) {
-		typ = nil // WaitForCacheSync could not tell them apart
+		typ = nil // WaitForCacheSync could not distinguish them
 	}
 	return f.informer(key, typ, namespaced, read, r.Object), nil
 }
 
-// scopeOf returns whether a resource is namespaced: as the table of built-in kinds has it, or else
-// the factory's ScopeFunc. What the caller says, unless it is empty, must be the same where that is
-// known, and is believed where it is not.
+// scopeOf returns whether a resource is namespaced, from the table of built-in kinds or else from
+// the factory's ScopeFunc. A scope that the caller gives must agree with these; it is believed
+// where they do not know.
 func (f *Factory) scopeOf(gvr schema.GroupVersionResource, said meta.RESTScopeName) (namespaced bool, err error) {
 	namespaced, err = f.namespaced(gvr)
 	claims := said == meta.RESTScopeNameNamespace
@@ -173,7 +172,7 @@ func (f *Factory) metadataOf(key sharedKey, namespaced bool) informers.GenericIn
 	return genericOf(key.resource, f.informer(key, nil, namespaced, read, &metav1.PartialObjectMetadata{}))
 }
 
-// readsMetadata returns how to read the metadata of a resource's objects.
+// readsMetadata returns a reader of the metadata of a resource's objects.
 func (p *Pool) readsMetadata(key sharedKey) reader {
 	return p.observed(key, metadataResource{p.config.Metadata.Resource(key.resource)}, false)
 }
@@ -192,11 +191,12 @@ var errNoStreams = errors.New("the client knows no lists in the form of watches"
 type observedResource struct {
 	reader
 	absence *absence
-	// listsOnly says that the client, a fake one, knows no lists in the form of watches.
+	// listsOnly says that the client, a fake, does not know lists in the form of watches.
 	listsOnly bool
 }
 
-// observed returns read for an informer of key. What is built in is always there.
+// observed returns read for an informer of key, and records absence. A built-in resource is always
+// there.
 func (p *Pool) observed(key sharedKey, read reader, listsOnly bool) reader {
 	a := p.absenceOf(key.resource)
 	if a == nil && !listsOnly {

@@ -7,14 +7,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ending is the clock of a Reflector: no pause by it outlasts ctx.
+// ending is the clock of a Reflector: with it, no pause outlasts ctx.
 //
 // A Reflector that is refused a list in the form of a watch pauses before the next attempt, for up
-// to a minute, without asking whether it has to end meanwhile (reflector.go: watchList). Whoever
-// waits for a shard's informers to end would wait for that.
+// to a minute, without checking whether it should end (reflector.go: watchList). Anyone who waits
+// for a shard's informers to end would wait for that.
 type ending struct {
 	clock.RealClock
-	ctx context.Context // that of the Reflector's run
+	ctx context.Context // the context of the Reflector's run
 }
 
 // After implements clock.Clock.

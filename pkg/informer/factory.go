@@ -24,7 +24,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// namespaces is the one kind that is cluster-scoped and filtered all the same.
+// namespaces is the only cluster-scoped kind that is filtered.
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
 // Factory is one shard's informers. It implements informers.SharedInformerFactory for the types of
@@ -35,47 +35,45 @@ type Factory struct {
 	within shard.Range
 	// scope reports whether a resource that is not built in is namespaced.
 	scope ScopeFunc
-	// past is what its caches must have seen.
+	// past is what the factory's caches must have seen.
 	past past
 
 	mu        sync.Mutex
 	informers map[sharedKey]*entry
 	shutdown  bool
 	forgotten bool
-	// running is one for each informer that was started.
+	// running counts the informers that were started.
 	running sync.WaitGroup
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
-// ScopeFunc reports whether a resource is namespaced. Built-in resources are not
-// asked for.
+// ScopeFunc reports whether a resource is namespaced. It is not called for built-in resources.
 type ScopeFunc func(schema.GroupVersionResource) (namespaced bool, err error)
 
 // entry is one informer of a factory.
 type entry struct {
 	cache.SharedIndexInformer
-	// given is the informer as controllers have it.
+	// given is the informer as controllers see it.
 	given    *given
 	resource schema.GroupVersionResource
-	// key and read are what the informer is and how it reads.
+	// key names the informer, and read is how it reads.
 	key  sharedKey
 	read reader
-	// absence is of the resource; nil for one that is always there.
+	// absence is the absence of the resource; nil if it is always there.
 	absence *absence
-	// narrow is the field selector of what the informer holds, empty for all of the resource.
+	// narrow is the field selector of what the informer holds; empty for the whole resource.
 	narrow string
 	typ    reflect.Type
-	// keep is what the informer keeps, nil for everything.
+	// keep decides which objects the informer keeps; nil keeps everything.
 	keep func(obj any) bool
-	// leader is the shared informer that an informer of the factory's own follows at the time; nil
-	// for none.
+	// leader is the shared informer that this informer follows at the moment; nil for none.
 	leader atomic.Pointer[shared]
-	// close gives up what the informer holds of the pool, and forget what it holds of objects.
+	// close gives the pool's informer back, and forget gives up the objects.
 	close  func() error
 	forget func()
-	// filling tells that the cache is being filled, started that Run was called, which also
-	// tells handlers.
+	// filling says that the cache is being filled, started that Run was called, which also sends
+	// events to handlers.
 	filling, started bool
 }
 
@@ -87,8 +85,8 @@ func (e *entry) cache() *Informer {
 	return e.SharedIndexInformer.(*Informer)
 }
 
-// reads returns the shared informer that holds what the entry's does, in the same version; nil for
-// one that reads by itself.
+// reads returns the shared informer that holds the same objects at the same version; nil for an
+// informer that reads by itself.
 func (e *entry) reads() *shared {
 	if v, ok := e.SharedIndexInformer.(*view); ok {
 		return v.shared
@@ -96,8 +94,8 @@ func (e *entry) reads() *shared {
 	return e.leader.Load()
 }
 
-// checker reports whether the cache is full and, once the informer has been started, whether its
-// handlers have been told so.
+// checker returns what is done once the cache is full and, if the informer was started, its
+// handlers have received what there is.
 func (e *entry) checker() cache.DoneChecker {
 	if e.given.hasStarted() {
 		return e.given.HasSyncedChecker()
@@ -105,8 +103,8 @@ func (e *entry) checker() cache.DoneChecker {
 	return e.HasSyncedChecker()
 }
 
-// warm fills the cache of an informer that need not be run for that. trust is what then shows that
-// it is filled; nil for other informers.
+// warm fills the cache of an informer that need not run for that. trust then shows that the cache
+// is fresh; nil for other informers.
 func (e *entry) warm(ctx context.Context) (trust func(ctx context.Context)) {
 	if v, shared := e.SharedIndexInformer.(*view); shared {
 		v.warm(ctx)
@@ -115,7 +113,7 @@ func (e *entry) warm(ctx context.Context) (trust func(ctx context.Context)) {
 	return nil
 }
 
-// wake lets handlers of an informer that is held be told.
+// wake lets a held informer send events to its handlers.
 func (e *entry) wake() {
 	if own, ok := e.SharedIndexInformer.(*Informer); ok {
 		own.resume()
@@ -124,11 +122,10 @@ func (e *entry) wake() {
 
 var _ informers.SharedInformerFactory = &Factory{}
 
-// NewFactory returns a factory of informers for the part of the cluster that lies
-// in r. scope is asked for the scope of resources that are not built in; nil means
-// that none will be asked for. unheld is since when, by the pool's clock, nobody whose
-// writes count has been able to write, up to now: what the process has listed after that
-// is new enough for the factory. Zero means that this is not known.
+// NewFactory returns a factory of informers for the part of the cluster that lies in r. It calls
+// scope for resources that are not built in; nil means that nobody will ask for any. unheld is the
+// time, by the pool's clock, from which nobody whose writes count could write: anything that the
+// process has listed after it is new enough for the factory. Zero means unknown.
 func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc, unheld time.Time) *Factory {
 	if scope == nil {
 		scope = func(gvr schema.GroupVersionResource) (bool, error) {
@@ -143,25 +140,25 @@ func (p *Pool) NewFactory(r shard.Range, scope ScopeFunc, unheld time.Time) *Fac
 	return f
 }
 
-// Advance has informers that are asked for from now on sync with what is at least as new as this call,
-// and not as the factory. Call it when what was asked for before is about to catch up with an earlier
-// holder: what that has written since the factory was made counts for the others as well.
+// Advance makes informers that are asked for from now on sync only with a state at least as new as
+// this call, instead of the factory's creation. Call it before catching up with an earlier holder:
+// the writes of that holder since the factory was made count for later informers as well.
 func (f *Factory) Advance() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.past = past{until: f.pool.now()}
 }
 
-// InformerFor returns the factory's informer for objects of obj's type, which must
-// be a type of client-go's clientset, or of [PoolConfig.Resources]; it panics for others. newFunc
-// is not called: its informer would list the world. The informers that client-go's accessors ask
-// for differ in nothing but the type.
+// InformerFor returns the factory's informer for objects of obj's type, which must be a type of
+// client-go's clientset or of [PoolConfig.Resources]; it panics for others. It does not call
+// newFunc, whose informer would list everything. The informers that client-go's accessors ask for
+// differ only in the type.
 func (f *Factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	if k, ok := f.pool.kinds.byType[reflect.TypeOf(obj)]; ok {
 		return f.typed(k)
 	}
-	// What follows are programming errors. client-go's interface has no way to return them, and an
-	// informer that stays empty would hide them.
+	// Anything else is a programming error. client-go's interface has no way to return it, and an
+	// informer that stays empty would hide it.
 	r, ok := f.pool.registered[reflect.TypeOf(obj)]
 	if !ok {
 		panic(fmt.Sprintf("shard informers: %T is neither a type of client-go's clientset "+
@@ -176,7 +173,7 @@ func (f *Factory) InformerFor(obj runtime.Object, _ internalinterfaces.NewInform
 }
 
 // ForResource implements informers.SharedInformerFactory for every built-in kind, and for the
-// resources of [PoolConfig.Resources]. The error says that the resource is none of these.
+// resources of [PoolConfig.Resources]. The error says that the resource is neither.
 func (f *Factory) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	if k, ok := f.pool.kinds.byResource[gvr]; ok {
 		return genericOf(gvr, f.typed(k)), nil
@@ -197,13 +194,13 @@ func (f *Factory) typed(k kind) cache.SharedIndexInformer {
 	return f.informer(sharedKey{resource: k.Resource}, k.Type, k.Namespaced, f.pool.kinds.typed(k), k.newObject())
 }
 
-// metadata returns an informer for the metadata of a resource's objects. Where it follows one of
-// whole objects, it holds these.
+// metadata returns an informer for the metadata of a resource's objects. Where it follows an
+// informer of whole objects, it holds these.
 func (f *Factory) metadata(gvr schema.GroupVersionResource) informers.GenericInformer {
 	namespaced, err := f.namespaced(gvr)
 	if err != nil {
-		// A resource that has gone since it was discovered: its list fails too, and
-		// the filter is right for either scope but for Namespace objects.
+		// The resource has gone since it was discovered. Its list fails too, and the filter is
+		// right for either scope, except for Namespace objects.
 		namespaced = true
 	}
 	return f.metadataOf(sharedKey{resource: gvr, metadata: true}, namespaced)
@@ -226,8 +223,8 @@ func (f *Factory) informer(key sharedKey, typ reflect.Type, namespaced bool, rea
 	e := &entry{}
 	switch {
 	case f.shutdown:
-		// Who asks is about to stop. It gets an informer that stays empty: nobody
-		// would give back one of the pool's.
+		// The caller is about to stop. It gets an informer that stays empty: nobody would give back
+		// one of the pool's.
 		e.SharedIndexInformer, e.close, e.forget = newInformer(config{example: example}), func() error { return nil }, func() {}
 	case f.within.IsEverything() || !namespaced && key.resource != namespaces:
 		v := newView(f.pool.acquire(key, read, example, f.past), f.past)
@@ -261,8 +258,8 @@ func (f *Factory) namespacesIn(all *view, example runtime.Object, follows func(*
 	})
 }
 
-// ranged has a namespaced resource's objects in the range: from an informer of the process that holds them all, or by reading
-// the range.
+// ranged holds a namespaced resource's objects in the range: from an informer of the process that
+// holds all objects, or by reading the range.
 func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, follows func(*shared)) *Informer {
 	from := following{
 		pool: f.pool, keys: append(key.supersets(), key), read: f.reads(key, read, example, f.keepsObject, nil), past: f.past,
@@ -282,8 +279,9 @@ func (f *Factory) ranged(key sharedKey, read reader, example runtime.Object, fol
 	})
 }
 
-// reads reads the range by itself where the API server filters, and together with the other ranges of the process where it does
-// not, or where the process reads all of the resource anyway, for slim copies. picks is as in [config].
+// reads reads the range by itself if the API server filters. If it does not, or if the process
+// reads the whole resource anyway for slim copies, it reads together with the other ranges of the
+// process. picks is as in [config].
 func (f *Factory) reads(
 	key sharedKey, read reader, example runtime.Object, keep func(obj any) bool, picks func() func(obj any) bool,
 ) source {
@@ -339,9 +337,8 @@ func (f *Factory) keeps(obj any, key func(metav1.Object) string) bool {
 // Start implements informers.SharedInformerFactory.
 func (f *Factory) Start(stopCh <-chan struct{}) { f.StartWithContext(wait.ContextForChannel(stopCh)) }
 
-// StartWithContext starts the informers that have been asked for and do not run
-// yet, and tells the handlers of those that were warm what there is. They end with
-// ctx, or with Shutdown.
+// StartWithContext starts the informers that have been asked for and do not run yet, and sends what
+// there is to the handlers of warm ones. They end with ctx, or with Shutdown.
 func (f *Factory) StartWithContext(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -357,11 +354,11 @@ func (f *Factory) StartWithContext(ctx context.Context) {
 	}
 }
 
-// Warm fills the caches of the informers that have been asked for, and returns when
-// they have synced. It does not wait for those of resources that are not built in and that the API
-// server does not have: these are tried again, and fill when it does. No handler is told anything
-// before StartWithContext, however long that is, and nothing is kept for them: they then start from the cache as it is. The
-// error says that ctx ended before. The caches are kept fresh until Shutdown.
+// Warm fills the caches of the informers that have been asked for, and returns when they have
+// synced. It does not wait for resources that are not built in and that the API server does not
+// have: their informers keep trying. Handlers get no events before StartWithContext, however long
+// that is, and none are kept for them: they then start from the cache as it is. The error says that
+// ctx ended first. The caches stay fresh until Shutdown.
 func (f *Factory) Warm(ctx context.Context) error {
 	f.mu.Lock()
 	if f.shutdown {
@@ -391,12 +388,14 @@ func (f *Factory) runLocked(ctx context.Context, e *entry) {
 		return
 	}
 	e.filling, e.started = true, true
-	// At once, so that ranges which start at the same time wait for it and do not read by themselves.
+	// At once, so that ranges that start at the same time wait for this reading instead of reading
+	// by themselves.
 	e.warm(ctx)
 	f.goLocked(ctx, e.RunWithContext)
 }
 
-// goLocked calls run, with a context that ends with ctx or the factory, which must not have been shut down.
+// goLocked calls run with a context that ends with ctx or the factory, which must not have been
+// shut down.
 func (f *Factory) goLocked(ctx context.Context, run func(context.Context)) {
 	f.running.Go(func() {
 		runCtx, cancel := context.WithCancel(ctx)
@@ -406,9 +405,9 @@ func (f *Factory) goLocked(ctx context.Context, run func(context.Context)) {
 	})
 }
 
-// Shutdown ends all informers of the factory that it does not share, gives back
-// those that it does, and returns once nothing of the factory runs any more. It may
-// be called more than once. Unlike client-go's, it needs no context to end first.
+// Shutdown ends all informers that the factory does not share, gives back the shared ones, and
+// returns once nothing of the factory runs any more. It may be called more than once. Unlike
+// client-go's, it does not need a context to end first.
 func (f *Factory) Shutdown() {
 	f.mu.Lock()
 	f.shutdown = true
@@ -428,10 +427,10 @@ func (f *Factory) Shutdown() {
 	}
 }
 
-// Forget gives up what the factory's caches hold, after Shutdown. Call it when nothing that reads
-// from them can do harm any more: it finds nothing then. Who keeps a lister all the same, as
-// upstream's metrics do with those of the first instance in a process, keeps no objects alive. It
-// may be called more than once.
+// Forget empties the factory's caches, after Shutdown. Call it when code that still reads from them
+// can do no harm: it finds nothing then. A lister that somebody keeps, as upstream's metrics keep
+// those of the first instance in a process, then keeps no objects alive. It may be called more than
+// once.
 func (f *Factory) Forget() {
 	f.mu.Lock()
 	var entries []*entry
@@ -451,8 +450,8 @@ func (f *Factory) WaitForCacheSync(stopCh <-chan struct{}) map[reflect.Type]bool
 }
 
 // WaitForCacheSyncWithContext waits until all informers that are started or being filled have
-// synced, metadata informers included, or ctx ends. The handlers of those that are started have
-// been told what there is then.
+// synced, metadata informers included, or ctx ends. By then the handlers of the started ones have
+// received what there is.
 func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
 	entries := f.filling()
 	checkers := make([]cache.DoneChecker, 0, len(entries))
@@ -493,8 +492,7 @@ func (f *Factory) filling() []*entry {
 	return filling
 }
 
-// Objects returns how many objects the factory's caches hold, by resource; shared
-// ones are not counted.
+// Objects returns how many objects the factory's caches hold, by resource, without shared caches.
 func (f *Factory) Objects() map[schema.GroupVersionResource]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -507,9 +505,9 @@ func (f *Factory) Objects() map[schema.GroupVersionResource]int {
 	return objects
 }
 
-// Weights returns how many objects the factory's caches hold, by namespace; shared ones are not counted, and what is cached
-// in several forms, such as whole and by its metadata, counts once. It is nil once the factory has
-// been shut down.
+// Weights returns how many objects the factory's caches hold, by namespace, without shared caches.
+// What is cached in several forms, such as whole and as metadata, counts once. It is nil once the
+// factory has been shut down.
 func (f *Factory) Weights() map[string]int64 {
 	weights := f.weigh()
 	f.mu.Lock()
@@ -539,7 +537,7 @@ func (f *Factory) weigh() map[string]int64 {
 }
 
 // countOnce returns how many objects of one resource there are by namespace, by the form that has
-// most: others hold a part, or have not been filled.
+// most: the others hold a part, or are not filled yet.
 func countOnce(forms []cache.Indexer) map[string]int64 {
 	counts := map[string]int64{}
 	for _, indexer := range forms {
@@ -553,8 +551,8 @@ func countOnce(forms []cache.Indexer) map[string]int64 {
 	return counts
 }
 
-// InformerName implements informers.SharedInformerFactory. Shard informers have no
-// name: client-go wants names to be unique in a process, and shards come and go.
+// InformerName implements informers.SharedInformerFactory. Shard informers have no name: client-go
+// wants names to be unique in a process, and shards come and go.
 func (f *Factory) InformerName() *cache.InformerName { return nil }
 
 // generic is an informer with the lister that fits it.

@@ -15,16 +15,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// gatherPatience is how long a reading waits for more ranges before it lists. Those that a member begins with, or that fall to it
-// together, come within that time.
+// gatherPatience is how long a reading waits for more ranges before it lists. Ranges that a member
+// gets together, at its start or later, come within that time.
 const gatherPatience = 50 * time.Millisecond
 
-// feed reads all of a resource that the API server does not filter by range, once for all ranges of the process: each of them
-// would be sent everything. It stores nothing; what is outside the ranges is dropped as it comes.
+// feed reads a whole resource that the API server does not filter by range, once for all ranges of
+// the process: the server would send everything to each of them. It stores nothing, and drops what
+// is outside the ranges as it comes.
 //
-// Ranges that come together share a reading from its list on. Those that come later have one of their own, which lists after the
-// one before has, and then go over to the oldest one. Those that have followed, or read alone, go
-// on from where they are: a reading of such ranges lists nothing.
+// Ranges that come together share one reading, from its list on. Ranges that come later get a
+// reading of their own, which lists after the previous one has, and later go over to the oldest
+// reading. Ranges that followed another informer or read alone before continue from their version:
+// a reading of such ranges lists nothing.
 type feed struct {
 	pool    *Pool
 	key     sharedKey
@@ -33,29 +35,31 @@ type feed struct {
 	// filters is closed once the server has been found to filter.
 	filters chan struct{}
 	over    sync.Once
-	// users is guarded by pool.mu; the last one ends what runs.
+	// users is guarded by pool.mu; when it falls to 0, the feed ends.
 	users   int
 	running sync.WaitGroup
 
-	// mu makes one step of what a reading is sent, for all of its ranges, and of a change of theirs. It is taken before those of
-	// their informers.
+	// mu makes each event of a reading one step for all of its ranges, and guards changes of the
+	// ranges. It is taken before the mutexes of their informers.
 	mu sync.Mutex
-	// readings are those that have ranges, the oldest first. Only the first one takes ranges over, so none goes over twice.
+	// readings are the readings that have ranges, the oldest first. Only the first one takes ranges
+	// over, so no range goes over twice.
 	readings []*reading
 }
 
-// portion is a range's portion of a feed, or that of slim copies of everything; feed.mu guards it.
+// portion is what a range takes of a feed, or what slim copies of everything take; feed.mu guards
+// it.
 type portion struct {
 	into    *sink
 	reading *reading
-	// slim makes slim copies for one that holds all of the resource, slim; nil for a range. listed
-	// and asked are called after each list of it, and before each that it may be filled from, with
-	// the version that is asked for; nil for nothing.
+	// slim makes slim copies, in a portion of the whole resource; nil for a range. listed is called
+	// after each list of the resource, and asked before each request for a list, with the version
+	// asked for; nil for nothing.
 	slim   func(obj any) any
 	listed func()
 	asked  func(version string)
-	// since is the version of what it holds where its reading has not come that far yet; empty otherwise. An informer never goes
-	// back in time.
+	// since is the version of the portion while its reading has not come that far; empty otherwise.
+	// An informer never goes back in time.
 	since string
 }
 
@@ -68,8 +72,9 @@ func (p *portion) takes(version string) bool {
 	return true
 }
 
-// readTogether fills mine.into from what the process reads of all of the resource. It returns when ctx has ended or when the
-// ranges part, as the API server has been found to filter; nothing is passed on after that. lost says that it was about to list.
+// readTogether fills mine.into from what the process reads of the whole resource. It returns when
+// ctx has ended, or when the ranges part because the API server has been found to filter; it passes
+// nothing on after that. lost says that it was about to list.
 func (p *Pool) readTogether(ctx context.Context, key sharedKey, read reader, mine *portion) (lost bool) {
 	f := p.enter(key, read, mine.into.i.example)
 	defer p.leave(f)
@@ -108,7 +113,7 @@ func (p *Pool) leave(f *feed) {
 	}
 }
 
-// retire has a feed take no more ranges.
+// retire makes a feed take no more ranges.
 func (p *Pool) retire(f *feed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +127,7 @@ func (p *Pool) retireLocked(f *feed) {
 }
 
 // join adds a range to the newest reading if that has not begun, or else to a new one. Ranges that
-// go on from where they are and those that have to list do not share one.
+// continue from their version and ranges that must list do not share one.
 func (f *feed) join(p *portion) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,13 +151,14 @@ func (f *feed) join(p *portion) {
 	}
 }
 
-// quit takes a range out, and reports whether its reading was about to list. Nothing is passed on
-// to it after that.
+// quit takes a range out, and reports whether its reading was about to list. Nothing is passed to
+// the range after that.
 func (f *feed) quit(p *portion) (lost bool) {
 	if p.slim == nil {
 		defer f.reconsider()
 	} else {
-		// It may have left to list again, and be back at once: the ranges need not part for that.
+		// The range may have left to list again, and be back at once: the others need not part for
+		// that.
 		defer time.AfterFunc(gatherPatience, f.reconsider)
 	}
 	f.mu.Lock()
@@ -167,7 +173,7 @@ func (f *feed) quit(p *portion) (lost bool) {
 	return p.reading.lost || p.reading.listing
 }
 
-// part has all ranges leave: the server has been found to filter.
+// part makes all ranges leave, because the server has been found to filter.
 func (f *feed) part() {
 	f.over.Do(func() {
 		f.pool.retire(f) // or those that leave could come back to it
@@ -175,7 +181,7 @@ func (f *feed) part() {
 	})
 }
 
-// beginLocked begins a reading, which lists, if it does, once the one before has.
+// beginLocked begins a reading. If it lists, it does so once the previous one has.
 func (f *feed) beginLocked(before *reading, resumes bool) *reading {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &reading{feed: f, ctx: ctx, stop: cancel, resumes: resumes, portions: map[*portion]struct{}{}, synced: make(chan struct{})}
@@ -189,26 +195,28 @@ func (f *feed) endLocked(r *reading) {
 	f.readings = slices.DeleteFunc(f.readings, func(other *reading) bool { return other == r })
 }
 
-// reading is one list and watch of all of a resource. It implements cache.ReflectorStore; feed.mu guards it.
+// reading is one list and watch of a whole resource. It implements cache.ReflectorStore; feed.mu
+// guards it.
 type reading struct {
 	feed     *feed
 	ctx      context.Context
 	stop     context.CancelFunc
 	synced   chan struct{}
 	portions map[*portion]struct{}
-	// resumes says that its ranges go on from where they are. Otherwise they have to list.
+	// resumes says that its ranges continue from their versions. Otherwise they must list.
 	resumes bool
-	// began says that it has begun to read, listing that a list is under way: that has nothing for
-	// ranges which come later.
+	// began says that it has begun to read. listing says that a list is in progress, which has
+	// nothing for ranges that come later.
 	began, listing bool
-	// lost says that it was about to list when the server had come to filter.
+	// lost says that it was about to list when the server was found to filter.
 	lost bool
-	// asking says that it asks in the background whether the server filters.
+	// asking says that it is asking in the background whether the server filters.
 	asking bool
-	// version is what it has come to, passed counts the steps to there.
+	// version is the version it has reached, passed counts its steps.
 	version string
 	passed  int
-	// older is the reading that the ranges shall go over to, and had is what that had passed when this one first saw it.
+	// older is the reading that the ranges will go over to, and had is that reading's count of
+	// steps when this one first saw it.
 	older *reading
 	had   int
 }
@@ -241,7 +249,7 @@ func (r *reading) run(before *reading) {
 	all.run(r.ctx, r, from)
 }
 
-// resume begins to read where the range is that is the least far.
+// resume begins to read at the version of the range that is furthest behind.
 func (r *reading) resume() (from string) {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
@@ -288,9 +296,10 @@ func (r *reading) listWatch() cache.ListerWatcher {
 	}
 }
 
-// begin is called before each request. It returns what is taken of a list: what is in one of the present ranges, whole, and of
-// all else a slim copy where there is somebody for it; and what counts the rest, see discardedLocked. The error is ctx's; where
-// the server has come to filter and nobody needs everything, it returns with that only.
+// begin is called before each request. take keeps of a list what is in one of the present ranges,
+// whole, and makes a slim copy of everything else if anybody needs it. discarded counts the rest,
+// see discardedLocked. The error is ctx's; if the server has been found to filter and nobody needs
+// everything, begin returns only with that error.
 func (r *reading) begin(ctx context.Context, list bool) (take taking, discarded *atomic.Int64, err error) {
 	f := r.feed
 	mode, known := f.pool.prober.mode(ctx, f.key, f.read)
@@ -315,8 +324,8 @@ func (r *reading) begin(ctx context.Context, list bool) (take taking, discarded 
 	return r.takesLocked(), r.discardedLocked(), nil
 }
 
-// discardedLocked returns what counts objects and events that nobody keeps; nil where there is somebody for whom the server
-// has to send everything.
+// discardedLocked returns the counter of objects and events that nobody keeps; nil if somebody
+// needs everything that the server sends.
 func (r *reading) discardedLocked() *atomic.Int64 {
 	for p := range r.portions {
 		if p.slim != nil || p.into.i.picks != nil {
@@ -326,7 +335,7 @@ func (r *reading) discardedLocked() *atomic.Int64 {
 	return &r.feed.pool.discarded
 }
 
-// noteAsked says that a list is about to be sent, of what there is at version or later.
+// noteAsked records that a list is about to be requested, at version or later.
 func (r *reading) noteAsked(version string) {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
@@ -337,7 +346,7 @@ func (r *reading) noteAsked(version string) {
 	}
 }
 
-// takesLocked returns what the portions there are take of a list.
+// takesLocked returns what the current portions take of a list.
 func (r *reading) takesLocked() taking {
 	var slim func(any) any
 	parts := make([]func(obj any) bool, 0, len(r.portions))
@@ -368,8 +377,8 @@ func (r *reading) setLost(lost bool) {
 	r.lost = lost
 }
 
-// askAgain asks until the API server has said whether it filters, as nobody knows so far. A watch
-// that has begun without that would go on without it for minutes.
+// askAgain asks until the API server has said whether it filters. A watch that began without the
+// answer would go on without it for minutes.
 func (r *reading) askAgain() {
 	timer := time.NewTimer(probeAgain)
 	defer timer.Stop()
@@ -398,7 +407,7 @@ func (r *reading) Update(obj any) error { return r.change(obj, (*sink).upsert) }
 // Delete implements cache.ReflectorStore.
 func (r *reading) Delete(obj any) error { return r.change(obj, (*sink).Delete) }
 
-// change passes an event on; to those that it is not for, as a bookmark.
+// change passes an event on to the ranges that it belongs to, and to the others as a bookmark.
 func (r *reading) change(obj any, step func(into *sink, obj any) error) error {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
@@ -496,8 +505,8 @@ func (r *reading) transformed(obj any) (any, error) {
 	return obj, nil
 }
 
-// passLocked has all portions take the step to version, unless it is none for them: the ranges first, whose objects slim copies
-// are not made of.
+// passLocked makes all portions take the step to version unless they have it already. The ranges
+// come first: slim copies are not made of objects that a range stores.
 func (r *reading) passLocked(version string, step func(p *portion) error) error {
 	if r.passed++; version != "" {
 		r.version = version
@@ -514,8 +523,8 @@ func (r *reading) passLocked(version string, step func(p *portion) error) error 
 	return errors.Join(errs...)
 }
 
-// mergeLocked has ranges go over to the oldest reading where that is sent all events of the ranges there are, has been found to go
-// on since theirs has listed, and has not seen more than theirs.
+// mergeLocked moves ranges to the oldest reading, if that receives all events of these ranges, has
+// passed on something since their reading listed, and has not seen more than theirs.
 func (f *feed) mergeLocked() {
 	if len(f.readings) < 2 {
 		return

@@ -4,12 +4,13 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// follow makes into, a sink of another informer, hold what its filter lets through of what i holds, and passes on every change
-// of i from then on. It refuses, with false, where i has not synced, has been deserted, or has seen less than the other
-// informer: that must never go back in time. Nobody else may use into until unfollow, or until i has been deserted.
+// follow makes into, a sink of another informer, hold what its filter lets through of what i holds,
+// and passes on every change of i from then on. It returns false if i has not synced, has been
+// deserted, or has seen less than the other informer, which must never go back in time. Nobody else
+// may use into until unfollow, or until i has been deserted.
 //
-// Changes are passed on under the mutex of i. So locks are taken from an informer to those that follow it, which never form a
-// circle, and both are always at the same version.
+// Changes are passed on under the mutex of i. So locks are taken from an informer to its followers,
+// which never form a circle, and both are always at the same version.
 func (i *Informer) follow(into *sink) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -31,7 +32,7 @@ func (i *Informer) unfollow(into *sink) {
 	delete(i.followers, into)
 }
 
-// confirm has the informer behind into sync, if it still follows: what it holds has been found to be new enough.
+// confirm makes the informer behind into sync, if it still follows: what it holds is new enough.
 func (i *Informer) confirm(into *sink) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -57,7 +58,7 @@ func (i *Informer) desertLocked() {
 	close(i.deserted)
 }
 
-// passOnLocked has all followers take the step that this informer has taken.
+// passOnLocked makes all followers take the step that this informer has taken.
 func (i *Informer) passOnLocked(step func(into *sink) error) {
 	for into := range i.followers {
 		if err := step(into); err != nil {

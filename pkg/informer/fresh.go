@@ -13,46 +13,50 @@ import (
 )
 
 const (
-	// firstPage is how many objects are listed to see the present version: enough for most kinds to be listed whole.
+	// firstPage is how many objects a request lists to see the current version: enough to list most
+	// kinds whole.
 	firstPage = 100
 	// listPatience is how long the metadata of all objects of a kind may take to be listed.
 	listPatience = time.Minute
-	// passPatience is how long the cache of a busy resource may take to pass the present version, before all of it is listed.
+	// passPatience is how long the cache of a busy resource may take to pass the current version,
+	// before all of the resource is listed.
 	passPatience = 50 * time.Millisecond
 )
 
-// moment is a point in the order of what happens in a process. Clocks do not tell what came first of two things that are near.
+// moment is a point in the order of what happens in a process. Clocks cannot order two things that
+// are close together.
 type moment int64
 
 // past is what a cache must have seen before it is used.
 type past struct {
-	// until is the moment before which everything that was written has to have been seen: when the factory was made, which is
-	// after the claim was acquired or the preparation begun, and so after what an earlier holder wrote.
+	// until is the moment before which every write must have been seen: the creation of the
+	// factory. That is after the claim was acquired or the preparation began, and so after the
+	// writes of an earlier holder.
 	until moment
-	// unheld is since when, by the pool's clock, there was nothing to be seen before until, because nobody could write it; zero
-	// if that is not known.
+	// unheld is the time, by the pool's clock, from which nobody could write before until, so that
+	// there was nothing to see; zero if it is unknown.
 	unheld time.Time
 }
 
-// freshness is what is known of how new a cache is, and finds it out.
+// freshness is what is known about how new a cache is, and the checks that find it out.
 type freshness struct {
-	// asked is when the last list of the present was sent that the cache was filled from; nil if it
-	// was filled by following. sent is when the one was sent that is under way; nil if that need
-	// not be of the present.
+	// asked is when the last list of the current state was sent that filled the cache; nil if the
+	// cache was filled by following. sent is when the list in progress was sent; nil if it need not
+	// be of the current state.
 	asked, sent atomic.Pointer[asked]
 	// leader is the informer that this one follows; nil for none.
 	leader atomic.Pointer[shared]
 
 	mu sync.Mutex
-	// proven is the last moment of which it is known that all changes before have been seen.
+	// proven is the last moment before which all changes are known to have been seen.
 	proven moment
-	// check is under way; nil for none.
+	// check is the check in progress; nil for none.
 	check *check
 	// ended says that there will be no more checks.
 	ended bool
-	// checking is one for each check under way.
+	// checking counts the checks in progress.
 	checking sync.WaitGroup
-	// restart has the informer list again; nil where it does not read. listing says that it will
+	// restart makes the informer list again; nil while it does not read. listing says that it will
 	// list, or does.
 	restart context.CancelFunc
 	listing bool
@@ -69,14 +73,14 @@ func (a *asked) shows(p past) bool {
 	return a != nil && (a.moment >= p.until || !p.unheld.IsZero() && a.time.After(p.unheld))
 }
 
-// check is one look at the present, for all who wait.
+// check is one look at the current state, for all who wait.
 type check struct {
 	began moment
 	done  chan struct{}
 	err   error
 }
 
-// noteAsked says that a list is about to be sent, of what there is at version or later.
+// noteAsked records that a list is about to be requested, at version or later.
 func (s *shared) noteAsked(version string) {
 	if version == "" || version == "0" { // see current
 		s.known.sent.Store(&asked{s.pool.now(), s.pool.config.Clock.Now()})
@@ -85,7 +89,7 @@ func (s *shared) noteAsked(version string) {
 	}
 }
 
-// noteListed says that the cache has been filled from that list.
+// noteListed records that the cache has been filled from that list.
 func (s *shared) noteListed() {
 	if sent := s.known.sent.Load(); sent != nil {
 		s.known.asked.Store(sent)
@@ -95,7 +99,7 @@ func (s *shared) noteListed() {
 	s.known.listing = false
 }
 
-// rereading is read as a source that lists again when it is told to.
+// rereading returns read as a source that can be made to list again.
 func (s *shared) rereading(read source) source {
 	return func(ctx context.Context, into *sink) {
 		for ctx.Err() == nil {
@@ -115,8 +119,8 @@ func (k *freshness) reads(restart context.CancelFunc, lists bool) {
 	k.restart, k.listing = restart, lists
 }
 
-// readAnew has the informer list again, unless it does so already. What it holds is served
-// meanwhile.
+// readAnew makes the informer list again, unless it does so already. Meanwhile it serves what it
+// holds.
 func (s *shared) readAnew() {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
@@ -126,9 +130,9 @@ func (s *shared) readAnew() {
 	}
 }
 
-// awaitFresh returns nil once the cache, which must have synced, has seen all of a past. It has the
-// informer list again where that takes long: its watch may have stalled. It does not give up before
-// ctx ends, or the informer.
+// awaitFresh returns nil once the cache, which must have synced, has seen all of a past. If that
+// takes long, it makes the informer list again: its watch may have stalled. It gives up only when
+// ctx or the informer ends.
 func (s *shared) awaitFresh(ctx context.Context, p past) error {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: freshPatience}
 	for {
@@ -145,7 +149,7 @@ func (s *shared) awaitFresh(ctx context.Context, p past) error {
 			return err
 		}
 		switch logger := klog.FromContext(ctx); {
-		case err == nil: // It is about to go over to another one.
+		case err == nil: // It is about to go over to another informer.
 		case errors.Is(err, errBehind):
 			logger.Info("A cache that shards of the process share has not been found to be of the present, and is read again", "resource", s.key.resource, "err", err)
 			from.readAnew()
@@ -171,16 +175,16 @@ func (s *shared) root() *shared {
 	}
 }
 
-// abreast reports whether an informer that follows another one has come as far. One that is being
-// deserted may not have.
+// abreast reports whether a following informer is as far as the one that it follows. One that is
+// being deserted may not be.
 func abreast(i, lead *Informer) bool {
-	to := lead.LastSyncResourceVersion() // Asked first: both move at the same time.
+	to := lead.LastSyncResourceVersion() // Asked first, since both move at the same time.
 	at := i.LastSyncResourceVersion()
 	return i == lead || at == to || reached(at, to)
 }
 
-// fresh returns nil once the cache, which must have synced, has seen all of a past. The error says why that could not be found
-// out, or that it had not by the time that a check may take.
+// fresh returns nil once the cache, which must have synced, has seen all of a past. The error says
+// why that could not be found out, or that the cache had not seen it within the time of a check.
 func (s *shared) fresh(ctx context.Context, p past) error {
 	for {
 		c, err := s.join(p)
@@ -198,7 +202,8 @@ func (s *shared) fresh(ctx context.Context, p past) error {
 	}
 }
 
-// join returns the check that is under way, or begins one. It returns none where the answer is known already.
+// join returns the check in progress, or begins one. It returns none if the answer is known
+// already.
 func (s *shared) join(p past) (*check, error) {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
@@ -227,7 +232,7 @@ func (s *shared) join(p past) (*check, error) {
 	return c, nil
 }
 
-// endChecks returns when no check is under way, and there will be none.
+// endChecks prevents new checks, and returns when none is in progress.
 func (s *shared) endChecks() {
 	s.known.mu.Lock()
 	s.known.ended = true

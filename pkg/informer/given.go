@@ -10,23 +10,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// toldPatience is how long an informer waits for handlers that do not return before it says that it
-// has synced all the same.
+// toldPatience is how long an informer waits for handlers that do not return before it reports that
+// it has synced anyway.
 const toldPatience = time.Minute
 
 // given is an informer as a factory gives it to controllers. It has synced once its cache has, and
-// the handlers that were added before it was started have returned from what they were told there
-// is.
+// the handlers that were added before its start have processed the objects of the first list.
 //
-// Controllers that act on what their handlers have gathered wait for no more than that their
-// informers have synced. Stock's do so while their handlers are told of the first list. A cache
-// that is full before the start would have synced at once, with handlers that have heard of nothing
-// yet.
+// Controllers that act on what their handlers have gathered wait only until their informers have
+// synced. Stock's do so while their handlers receive the first list. A cache that is full before
+// the start would have synced at once, with handlers that have received nothing yet.
 type given struct {
 	cache.SharedIndexInformer
 
 	mu sync.Mutex
-	// started says that handlers which come from now on are not waited for.
+	// started says that later handlers are not waited for.
 	started  bool
 	handlers []cache.ResourceEventHandlerRegistration
 	told     chan struct{}
@@ -36,7 +34,8 @@ func newGiven(i cache.SharedIndexInformer) *given {
 	return &given{SharedIndexInformer: i, told: make(chan struct{})}
 }
 
-// start returns what waits for the handlers, for the caller to run; nil for all but the first call.
+// start returns a function that waits for the handlers, for the caller to run; nil for all but the
+// first call.
 func (g *given) start() func(context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,7 +57,7 @@ func (g *given) hasStarted() bool {
 	return g.started
 }
 
-// await has the informer sync, unless ctx ends before.
+// await makes the informer sync, unless ctx ends first.
 func (g *given) await(ctx context.Context, handlers []cache.DoneChecker) {
 	if !cache.WaitFor(ctx, "", g.SharedIndexInformer.HasSyncedChecker()) {
 		return
@@ -129,8 +128,8 @@ type givenDone struct{ g *given }
 func (d givenDone) Name() string          { return d.g.SharedIndexInformer.HasSyncedChecker().Name() }
 func (d givenDone) Done() <-chan struct{} { return d.g.told }
 
-// Filled returns what is done once an informer's cache is full, though its handlers may not have been
-// told yet. The informer must be a factory's.
+// Filled returns a checker that is done once an informer's cache is full, even if its handlers have
+// not received what there is. The informer must be a factory's.
 func Filled(i cache.SharedIndexInformer) cache.DoneChecker {
 	if g, ok := i.(*given); ok {
 		i = g.SharedIndexInformer

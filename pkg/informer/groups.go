@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/informers/storagemigration"
 )
 
-// The typed accessors of informers.SharedInformerFactory, one an API group. They
-// are client-go's; each asks the factory for its informer.
+// The typed accessors of informers.SharedInformerFactory, one for each API group. They are
+// client-go's; each asks the factory for its informer.
 
 // Admissionregistration implements informers.SharedInformerFactory.
 func (f *Factory) Admissionregistration() admissionregistration.Interface {

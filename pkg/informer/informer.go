@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// minimumResync is the shortest period after which a handler is told of every
-// object again, as in client-go.
+// minimumResync is the shortest period after which a handler receives every object again, as in
+// client-go.
 const minimumResync = time.Second
 
 var (
@@ -26,44 +26,44 @@ var (
 	errNoHandler = errors.New("watch error handlers are not supported by shard informers")
 )
 
-// source fills an informer until ctx ends. It returns only after all of its
-// goroutines have.
+// source fills an informer until ctx ends. It returns only after all of its goroutines have
+// returned.
 type source func(ctx context.Context, into *sink)
 
-// Informer is a cache.SharedIndexInformer that keeps what its filter lets
-// through. All methods may be called concurrently.
+// Informer is a cache.SharedIndexInformer that keeps what its filter lets through. All methods may
+// be called concurrently.
 type Informer struct {
 	example runtime.Object
 	keep    func(obj any) bool // nil keeps everything
-	// picks returns, for one list, what keep keeps and what the list needs beside it, of an informer that picks objects of all
-	// that there are; nil for others.
+	// picks returns, for one list, a filter that lets through what keep keeps and what the list
+	// needs besides; nil for an informer that does not pick from all objects.
 	picks   func() func(obj any) bool
 	source  source
 	resync  time.Duration
 	indexer cache.Indexer
-	// shed makes of an object that it was given by the informer which it followed what it keeps
-	// when it reads; nil for the object.
+	// shed reduces an object received from a followed informer to what this informer keeps when it
+	// reads; nil keeps the whole object.
 	shed func(obj any) any
-	// strict says that it keeps no more of such an object even while it follows.
+	// strict says that it reduces such an object even while it follows.
 	strict bool
 
 	synced chan struct{}
 
-	// mu makes one step of a change of the store, its notifications, and the
-	// joining of handlers.
+	// mu makes one step of a change of the store, its notifications, and the joining of handlers.
 	mu        sync.Mutex
 	listeners map[*listener]struct{}
 	transform cache.TransformFunc
 	detector  cache.MutationDetector
-	// lastRV is what the source has read up to. moved is closed when it has read on; nil while nobody waits for that.
+	// lastRV is the version up to which the source has read. moved is closed when it has read on;
+	// nil while nobody waits for that.
 	lastRV  string
 	moved   chan struct{}
 	started bool
 	stopped bool
-	// held keeps handlers dormant until resume, also those that are added meanwhile.
+	// held keeps handlers dormant until resume, including those added meanwhile.
 	held bool
-	// followers are the sinks of informers that are told of every change. isDeserted says that there will be no more, and
-	// deserted is closed then.
+	// followers are the sinks of informers that receive every change. isDeserted says that there
+	// will be no more of them, and deserted is closed then.
 	followers  map[*sink]struct{}
 	isDeserted bool
 	deserted   chan struct{}
@@ -78,14 +78,15 @@ type config struct {
 	source  source
 	// keep decides by the object (never a tombstone); nil keeps all.
 	keep func(obj any) bool
-	// picks is called before each list that the informer is filled from, or each page of one, and returns what is gathered of
-	// it. Nil for what keep keeps; keep must not go by what is stored then.
+	// picks is called before each list that fills the informer, or each page of one, and returns
+	// the filter of what is gathered; keep must then not depend on what is stored. Nil for keep
+	// itself.
 	picks     func() func(obj any) bool
 	resync    time.Duration
 	transform cache.TransformFunc
 	shed      func(obj any) any
 	strict    bool
-	// held informers tell handlers nothing before resume.
+	// held informers send no events to handlers before resume.
 	held bool
 }
 
@@ -120,8 +121,8 @@ func (i *Informer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler,
 	return i.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &resync})
 }
 
-// AddEventHandlerWithOptions implements cache.SharedInformer. Unlike client-go's,
-// each handler's resync period is its own: it is not rounded to those of others.
+// AddEventHandlerWithOptions implements cache.SharedInformer. Unlike in client-go, each handler has
+// its own resync period: it is not rounded to those of others.
 func (i *Informer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	l, err := i.add(h, o, false)
 	if err != nil {
@@ -130,8 +131,8 @@ func (i *Informer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o ca
 	return l, nil
 }
 
-// add adds a handler. A dormant one is told nothing before it is woken, and nothing is kept for it: it is then told what
-// the store holds, like a handler that comes late.
+// add adds a handler. A dormant one gets no events before it is woken, and none are kept for it: it
+// then receives what the store holds, like a handler that comes late.
 func (i *Informer) add(h cache.ResourceEventHandler, o cache.HandlerOptions, dormant bool) (*listener, error) {
 	resync := ptr.Deref(o.ResyncPeriod, i.resync)
 	if resync > 0 && resync < minimumResync {
@@ -151,7 +152,7 @@ func (i *Informer) add(h cache.ResourceEventHandler, o cache.HandlerOptions, dor
 	return l, nil
 }
 
-// joinLocked tells l what there is, if anything is known yet.
+// joinLocked sends l what there is, if anything is known yet.
 func (i *Informer) joinLocked(l *listener) {
 	if !i.started {
 		return
@@ -175,7 +176,7 @@ func (i *Informer) wake(l *listener) {
 	}
 }
 
-// resume wakes all handlers of an informer that was held, and holds no further ones.
+// resume wakes all handlers of a held informer, and holds no later ones.
 func (i *Informer) resume() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -189,7 +190,7 @@ func (i *Informer) resume() {
 	}
 }
 
-// resyncListener tells l of every object again.
+// resyncListener sends every object to l again.
 func (i *Informer) resyncListener(l *listener) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -201,8 +202,8 @@ func (i *Informer) resyncListener(l *listener) {
 	}
 }
 
-// RemoveEventHandler implements cache.SharedInformer. It does not wait for a call
-// of the handler that is under way; cache.ShutDownEventHandler does.
+// RemoveEventHandler implements cache.SharedInformer. It does not wait for a call of the handler
+// that is in progress; cache.ShutDownEventHandler does.
 func (i *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
 	l, ok := handle.(*listener)
 	if !ok {
@@ -220,8 +221,8 @@ func (i *Informer) Run(stopCh <-chan struct{}) {
 	i.RunWithContext(wait.ContextForChannel(stopCh))
 }
 
-// RunWithContext fills the informer until ctx ends, and returns after every
-// goroutine of it has, deliveries to handlers included. An informer runs once.
+// RunWithContext fills the informer until ctx ends, and returns after all of its goroutines have
+// ended, including deliveries to handlers. An informer runs once.
 func (i *Informer) RunWithContext(ctx context.Context) {
 	if !i.start() {
 		klog.FromContext(ctx).Info("Informer was started twice, ignored", "type", fmt.Sprintf("%T", i.example))
@@ -304,10 +305,11 @@ func (i *Informer) LastSyncResourceVersion() string {
 	return i.lastRV
 }
 
-// await returns once ok does, which is asked now and whenever the source has read on. The error is ctx's.
+// await returns once ok returns true. It calls ok at once, and whenever the source has read on. The
+// error is ctx's.
 func (i *Informer) await(ctx context.Context, ok func() bool) error {
 	for {
-		moved := i.next() // before asking, lest a move between the two be missed
+		moved := i.next() // before ok, so that no move between the two is missed
 		if ok() {
 			return nil
 		}
@@ -319,7 +321,7 @@ func (i *Informer) await(ctx context.Context, ok func() bool) error {
 	}
 }
 
-// next returns what is closed when the source has read on.
+// next returns a channel that is closed when the source has read on.
 func (i *Informer) next() <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -329,7 +331,7 @@ func (i *Informer) next() <-chan struct{} {
 	return i.moved
 }
 
-// movedLocked tells whoever waits that the source has read on.
+// movedLocked wakes everyone who waits for the source to read on.
 func (i *Informer) movedLocked() {
 	if i.moved != nil {
 		close(i.moved)
@@ -344,7 +346,7 @@ func (i *Informer) IsStopped() bool {
 	return i.stopped
 }
 
-// SetTransform implements cache.SharedInformer. Nil leaves the pool's in place.
+// SetTransform implements cache.SharedInformer. Nil leaves the pool's transform in place.
 func (i *Informer) SetTransform(f cache.TransformFunc) error {
 	if f == nil {
 		return nil
@@ -366,8 +368,8 @@ func (i *Informer) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithCo
 	return errNoHandler
 }
 
-// GetController implements cache.SharedInformer: what is returned tells the
-// state of the informer and cannot run it.
+// GetController implements cache.SharedInformer. The result reports the state of the informer and
+// cannot run it.
 func (i *Informer) GetController() cache.Controller { return state{i} }
 
 // done is the informer as a cache.DoneChecker.
@@ -385,7 +387,7 @@ func (s state) HasSynced() bool                     { return s.i.HasSynced() }
 func (s state) HasSyncedChecker() cache.DoneChecker { return s.i.HasSyncedChecker() }
 func (s state) LastSyncResourceVersion() string     { return s.i.LastSyncResourceVersion() }
 
-// sameVersion tells a notification that only repeats what is known.
+// sameVersion reports whether a notification only repeats what is known.
 func sameVersion(a, b any) bool {
 	x, err := meta.Accessor(a)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// kind is what a factory must know of a built-in type to list and watch it.
+// kind is what a factory must know about a built-in type to list and watch it.
 type kind struct {
 	Resource   schema.GroupVersionResource
 	Namespaced bool
@@ -35,9 +35,9 @@ type kinds struct {
 	clients    map[schema.GroupVersion]rest.Interface
 }
 
-// newKinds reads the table off the clientset's own method sets, so that no list
-// of types has to be kept: the method Pods(namespace string) of CoreV1() tells
-// that pods are namespaced, and its Get and List name the types.
+// newKinds reads the table off the clientset's own method sets, so that no list of types has to be
+// maintained: the method Pods(namespace string) of CoreV1() shows that pods are namespaced, and its
+// Get and List name the types.
 func newKinds(client kubernetes.Interface) (*kinds, error) {
 	k := &kinds{
 		byType:     map[reflect.Type]kind{},

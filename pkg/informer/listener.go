@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// notification is one call of a handler that is still to be made.
+// notification is a pending call of a handler.
 type notification struct {
 	kind    notificationKind
 	old     any
@@ -25,31 +25,29 @@ const (
 	deleted
 )
 
-// listener delivers notifications to one handler, in order. It owns a goroutine
-// only while there is something to deliver. It implements
-// cache.ResourceEventHandlerRegistration.
+// listener delivers notifications to one handler, in order. It has a goroutine only while there is
+// something to deliver. It implements cache.ResourceEventHandlerRegistration.
 type listener struct {
 	name    string
 	handler cache.ResourceEventHandler
 	logger  klog.Logger
-	// resync is the period after which the handler is told of every object
-	// again; 0 for never.
+	// resync is the period after which the handler receives every object again; 0 for never.
 	resync time.Duration
-	// dormant keeps the informer from telling it anything. The informer's mu guards it.
+	// dormant keeps the informer from sending it anything. The informer's mu guards it.
 	dormant bool
 
 	mu      sync.Mutex
 	queue   []notification
 	running bool
 	closed  bool
-	// initial counts notifications of the initial list that are queued or being
-	// delivered; upstream says that the informer has synced.
+	// initial counts notifications of the initial list that are queued or being delivered; upstream
+	// says that the informer has synced.
 	initial  int
 	upstream bool
 	timer    *time.Timer
 
 	synced chan struct{}
-	// finished is closed once the listener is closed and no delivery is under way.
+	// finished is closed once the listener is closed and no delivery is in progress.
 	finished chan struct{}
 }
 
@@ -100,13 +98,12 @@ func (l *listener) deliver() {
 			if batch[i].initial {
 				l.initialDelivered()
 			}
-			batch[i] = notification{} // let the objects go
+			batch[i] = notification{} // releases the objects
 		}
 	}
 }
 
-// take returns all that is queued, or false after having declared the delivery
-// goroutine gone.
+// take returns all that is queued, or marks the delivery goroutine as ended and returns false.
 func (l *listener) take() ([]notification, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,8 +139,8 @@ func (l *listener) initialDelivered() {
 	l.checkSyncedLocked()
 }
 
-// upstreamSynced says that the informer has synced and that every notification
-// of its initial list has been enqueued.
+// upstreamSynced records that the informer has synced and that every notification of its initial
+// list has been enqueued.
 func (l *listener) upstreamSynced() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +159,8 @@ func (l *listener) checkSyncedLocked() {
 	}
 }
 
-// close stops deliveries. A call of the handler that is under way is not waited
-// for; wait on finished for that.
+// close stops deliveries. It does not wait for a call of the handler that is in progress; wait on
+// finished for that.
 func (l *listener) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

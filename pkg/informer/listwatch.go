@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// reader lists and watches one resource in all namespaces. The methods set
-// neither options nor filters of their own.
+// reader lists and watches one resource in all namespaces. The methods set neither options nor
+// filters of their own.
 type reader interface {
 	List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
@@ -66,21 +66,23 @@ func (r dynamicResource) List(ctx context.Context, options metav1.ListOptions) (
 	return r.ResourceInterface.List(ctx, options)
 }
 
-// rangeListWatch lists and watches one shard's part of a resource with the server's help, and drops the rest, should that be
-// refused, before it is gathered.
+// rangeListWatch lists and watches one shard's part of a resource with the server's help. If the
+// server does not filter, it drops the rest before it is gathered.
 type rangeListWatch struct {
 	reader
 	selector string
 	// honoured reports whether the server filters by selector.
 	honoured func(ctx context.Context) bool
-	// stop ends what reads. It is called when all would have to be listed without the server's help; ranges read together then.
+	// stop ends the reading. It is called when everything would have to be listed without the
+	// server's help; ranges read together then.
 	stop func()
 	keep func(obj any) bool
-	// lists is called before each request of a list; nil for nothing.
+	// lists is called before each request for a list; nil for nothing.
 	lists func()
-	// picks is for an informer that picks objects of all that there are; see config.
+	// picks is for an informer that picks from all objects; see config.
 	picks func() func(obj any) bool
-	// discarded counts objects and events that the client dropped though the server could have left them out.
+	// discarded counts objects and events that the client dropped and the server could have left
+	// out.
 	discarded *atomic.Int64
 }
 
@@ -112,7 +114,7 @@ func (lw *rangeListWatch) noteList() {
 	}
 }
 
-// giveUp ends what reads, and returns the error of its context.
+// giveUp ends the reading, and returns the error of its context.
 func (lw *rangeListWatch) giveUp(ctx context.Context) error {
 	if ctx.Err() == nil {
 		lw.stop()
@@ -121,8 +123,8 @@ func (lw *rangeListWatch) giveUp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// current makes of a list that may be as old as the server's cache happens to be one of the present state: a shard's new
-// holder must see what the last one wrote, which may have asked another server.
+// current turns a list that may be as old as the server's cache into a list of the current state: a
+// shard's new holder must see what the last one wrote, which may have used another server.
 func current(options metav1.ListOptions) metav1.ListOptions {
 	if options.ResourceVersion == "0" {
 		options.ResourceVersion = ""
@@ -130,14 +132,15 @@ func current(options metav1.ListOptions) metav1.ListOptions {
 	return options
 }
 
-// taking says what is made of an object as it arrives, and whether it is for us at all. It may be
-// called concurrently.
+// taking returns what becomes of an object as it arrives, and whether it is for us at all. It may
+// be called concurrently.
 type taking func(obj any) (taken any, ok bool)
 
-// only takes what keep keeps, as it is.
+// only takes what keep keeps, unchanged.
 func only(keep func(any) bool) taking { return func(obj any) (any, bool) { return obj, keep(obj) } }
 
-// filterList keeps list's metadata, resource version and continue token included. discarded counts what is dropped; nil for not.
+// filterList keeps the list's metadata, including resource version and continue token. discarded
+// counts what is dropped; nil counts nothing.
 func filterList(list runtime.Object, take taking, discarded *atomic.Int64) error {
 	var kept []runtime.Object
 	dropped, changed := int64(0), false
@@ -178,7 +181,7 @@ func (lw *rangeListWatch) WatchWithContext(ctx context.Context, options metav1.L
 	switch {
 	case err == nil && lw.picks != nil && streams(options):
 		return newFilteredWatch(w, only(lw.picks()), nil, true), nil
-	case err != nil || honoured || lw.picks != nil: // Of single events the store picks: it has seen those before.
+	case err != nil || honoured || lw.picks != nil: // the store picks single events
 		return w, err
 	}
 	return newFilteredWatch(w, only(lw.keep), lw.discarded, false), nil
@@ -194,32 +197,32 @@ func (lw *rangeListWatch) Watch(options metav1.ListOptions) (watch.Interface, er
 	return lw.WatchWithContext(context.Background(), options)
 }
 
-// streams tells a watch that is a list too.
+// streams reports whether a watch is also a list.
 func streams(options metav1.ListOptions) bool {
 	return options.SendInitialEvents != nil && *options.SendInitialEvents
 }
 
-// filteredWatch takes object events as they arrive, or only those of the list that a watch begins with, and drops those that are
-// not for us.
-// Bookmarks and errors pass, or a streaming list would never end.
+// filteredWatch takes object events as they arrive, or only those of the list that a watch begins
+// with, and drops those that are not for us. Bookmarks and errors pass, or a streaming list would
+// never end.
 //
-// apimachinery's watch.Filter is not used: its goroutine blocks for ever when the
-// reader stops while an event is on its way.
+// apimachinery's watch.Filter is not used: its goroutine blocks for ever when the reader stops
+// while an event is on its way.
 type filteredWatch struct {
 	incoming watch.Interface
 	result   chan watch.Event
 	stop     context.CancelFunc
 }
 
-// FilterWatch returns a watch of what take makes of the objects of another one; those of which it
-// makes nothing are left out. Bookmarks and errors pass as they are. Unlike apimachinery's
+// FilterWatch returns a watch of what take makes of the objects of another one, without those for
+// which take returns false. Bookmarks and errors pass unchanged. Unlike apimachinery's
 // watch.Filter, it leaves no goroutine behind when it is stopped.
 func FilterWatch(w watch.Interface, take func(obj any) (taken any, ok bool)) watch.Interface {
 	return newFilteredWatch(w, take, nil, false)
 }
 
-// newFilteredWatch begins one. discarded counts what it drops; nil for not. listOnly says that it takes what comes after the list
-// as it is.
+// newFilteredWatch begins a filteredWatch. discarded counts what it drops; nil counts nothing.
+// listOnly says that everything after the list passes unchanged.
 func newFilteredWatch(incoming watch.Interface, take taking, discarded *atomic.Int64, listOnly bool) *filteredWatch {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &filteredWatch{incoming: incoming, result: make(chan watch.Event), stop: cancel}
@@ -250,7 +253,7 @@ func (w *filteredWatch) run(ctx context.Context, take taking, discarded *atomic.
 		select {
 		case w.result <- event:
 		case <-ctx.Done():
-			// Stop has been called: nobody reads any more. Let the source end.
+			// After Stop nobody reads any more. Let the source end.
 			for range w.incoming.ResultChan() {
 			}
 			return
@@ -258,7 +261,7 @@ func (w *filteredWatch) run(ctx context.Context, take taking, discarded *atomic.
 	}
 }
 
-// endsList tells the bookmark after which a watch goes on from the list that it began with.
+// endsList reports whether a bookmark ends the list that a watch began with.
 func endsList(bookmark runtime.Object) bool {
 	accessor, err := meta.Accessor(bookmark)
 	return err == nil && accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"

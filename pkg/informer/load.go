@@ -14,30 +14,30 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// sampled is how many objects of a cache are measured to know what all of them take.
+// sampled is how many objects of a cache are measured to estimate the size of all.
 const sampled = 48
 
-// sampling orders keys by chance.
+// sampling puts keys into a random order.
 var sampling = maphash.MakeSeed()
 
 // Load is an estimate of the memory that the caches of a factory take.
 type Load struct {
-	// Namespaces has the bytes of what the factory has to itself, by namespace; under the empty name
-	// is what lies in none.
+	// Namespaces has the bytes of what only this factory caches, by namespace; cluster-scoped
+	// objects are under the empty name.
 	Namespaces map[string]int64
-	// Shared has the bytes of the factory's part of what factories of everything share: what is
-	// cached once for two of them counts one half in each. It is 0 for a range. What ranges share
-	// counts for no factory: see [Pool.Load].
+	// Shared has the bytes of the factory's part of what factories of everything share: a cache of
+	// two of them counts one half in each. It is 0 for a range. What ranges share counts for no
+	// factory: see [Pool.Load].
 	Shared int64
-	// Objects is how many objects there are in these caches; what is cached in several forms counts once.
+	// Objects is how many objects these caches hold; an object cached in several forms counts once.
 	Objects int64
 }
 
-// Load returns what the factory's caches take. It counts their keys, and measures a few objects of each.
-// What a range and others of the process hold together counts as though the range held it alone, and
-// slim copies count as such though the process may have the objects whole: so the sum over a process
-// is a little too high, and what a factory takes does not depend on what else the process has. It is
-// false once the factory has been shut down.
+// Load returns an estimate of what the factory's caches take: it counts their keys, and measures a
+// few objects of each. What a range holds together with other ranges counts as if the range held it
+// alone, and slim copies count as such even if the process has the objects whole. So the sum over a
+// process is a little too high, but a factory's load does not depend on what else the process has.
+// It returns false once the factory has been shut down.
 func (f *Factory) Load() (Load, bool) {
 	load := Load{Namespaces: map[string]int64{}}
 	f.mu.Lock()
@@ -47,7 +47,7 @@ func (f *Factory) Load() (Load, bool) {
 	for key, e := range informers {
 		_, own := e.SharedIndexInformer.(*Informer)
 		if !own && !f.within.IsEverything() || own && key.resource == namespaces {
-			continue // what ranges share, and Namespaces, which are those of the process's one informer
+			continue // shared by ranges, or Namespaces, which come from the process's one informer
 		}
 		counts, mean := f.pool.measure(key, e.cache().indexer)
 		total := int64(0)
@@ -67,13 +67,13 @@ func (f *Factory) Load() (Load, bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return load, !f.shutdown // Else its caches may have been emptied meanwhile.
+	return load, !f.shutdown // Otherwise its caches may have been emptied meanwhile.
 }
 
 // Range returns the part of the cluster that the factory's caches hold.
 func (f *Factory) Range() shard.Range { return f.within }
 
-// Load returns the bytes of the shared caches that only ranges use, about.
+// Load returns roughly the bytes of the shared caches that only ranges use.
 func (p *Pool) Load() int64 {
 	p.mu.Lock()
 	all := slices.Collect(maps.Values(p.shared))
@@ -106,8 +106,8 @@ func (p *Pool) sharers(key sharedKey) int {
 	return n
 }
 
-// measure returns how many objects a cache has, by namespace, and how many bytes one takes on average,
-// with its place in the cache.
+// measure returns how many objects a cache has, by namespace, and how many bytes one takes on
+// average, including its place in the cache.
 func (p *Pool) measure(key sharedKey, indexer cache.Indexer) (counts map[string]int64, mean float64) {
 	keys := indexer.ListKeys()
 	counts = map[string]int64{}
@@ -137,28 +137,28 @@ func (p *Pool) measure(key sharedKey, indexer cache.Indexer) (counts map[string]
 	return counts, float64(bytes)/float64(measured) + slotSize + float64(allocated(int64(names/len(keys))))
 }
 
-// ownSize returns what an object takes that is in the cache of an informer with this key, or 0 if the
-// object is another informer's.
+// ownSize returns the size of an object in the cache of an informer with this key, or 0 if the
+// object belongs to another informer.
 func (p *Pool) ownSize(key sharedKey, obj any) int64 {
 	_, isMetadata := obj.(*metav1.PartialObjectMetadata)
 	switch {
 	case key.metadata && !isMetadata:
-		return 0 // that of the one that it follows
+		return 0 // it belongs to the followed informer
 	case key.slim:
 		return sizeOf(p.config.Slim[key.resource](obj)) // A range may share it whole.
 	}
 	return sizeOf(obj)
 }
 
-// drawn is a key and the number that it has drawn.
+// drawn is a key and its random number.
 type drawn struct {
 	number uint64
 	key    string
 }
 
-// draw adds a key to those with the lowest numbers, of which there are at most so many as are sampled.
-// A key has the same number each time, so the same objects are measured as long as they exist, and
-// what is estimated does not waver.
+// draw adds a key to those with the lowest numbers, at most sampled of them. A key has the same
+// number each time, so the same objects are measured as long as they exist, and the estimate does
+// not waver.
 func draw(lowest []drawn, d drawn) []drawn {
 	if len(lowest) == sampled && d.number >= lowest[sampled-1].number {
 		return lowest

@@ -18,18 +18,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Narrowed is a factory for a controller that reads only a part of some kinds, which a field selector names: those it
-// caches apart from all others of the kind, and nothing of the rest reaches the process. It implements
-// informers.SharedInformerFactory; all else is the factory's own.
+// Narrowed is a factory for a controller that reads only a part of some kinds, given by field
+// selectors. It caches these parts apart from the rest of the kinds, and the rest does not reach
+// the process. It implements informers.SharedInformerFactory; everything else is the factory's own.
 type Narrowed struct {
 	*Factory
 	selectors map[schema.GroupVersionResource]string
 }
 
-// Narrowed returns the factory narrowed by field selectors. Those of one kind with the same selector share an informer,
-// others do not. The error says which selector cannot be used: only kinds of the core group can be narrowed, Namespaces
-// not, and only by the fields metadata.name and metadata.namespace, and a Secret's type. These never change in an object's
-// life, so an object never leaves the part.
+// Narrowed returns the factory narrowed by field selectors. Only uses of one kind with the same
+// selector share an informer. The error says which selector cannot be used: only kinds of the core
+// group other than Namespaces can be narrowed, and only by the fields metadata.name and
+// metadata.namespace, and a Secret's type. These never change in an object's life, so an object
+// never leaves the part.
 func (f *Factory) Narrowed(selectors map[schema.GroupVersionResource]string) (*Narrowed, error) {
 	n := &Narrowed{Factory: f, selectors: make(map[schema.GroupVersionResource]string, len(selectors))}
 	for gvr, text := range selectors {
@@ -80,7 +81,7 @@ func (n *Narrowed) part(k kind, narrow string) cache.SharedIndexInformer {
 	return n.informer(sharedKey{resource: k.Resource, narrow: narrow}, k.Type, k.Namespaced, read, k.newObject())
 }
 
-// part reads what a field selector names.
+// part reads the objects that a field selector names.
 type part struct {
 	reader
 	selector string
@@ -98,9 +99,9 @@ func (p part) Watch(ctx context.Context, options metav1.ListOptions) (watch.Inte
 	return p.reader.Watch(ctx, options)
 }
 
-// selects returns what an informer of this key holds of what the server sends, nil for everything. The server has been
-// asked for the same: this is for one that does not know the field, and for a resource whose scope
-// has changed.
+// selects returns the filter for what the server sends to an informer of this key; nil keeps
+// everything. The server was asked for the same: the filter is for a server that does not know the
+// field, and for a resource whose scope has changed.
 func (k sharedKey) selects() func(obj any) bool {
 	if k.root {
 		return hasNoNamespace
@@ -108,7 +109,7 @@ func (k sharedKey) selects() func(obj any) bool {
 	if k.narrow == "" {
 		return nil
 	}
-	selector := fields.ParseSelectorOrDie(k.narrow) // Narrowed has seen it.
+	selector := fields.ParseSelectorOrDie(k.narrow) // Narrowed has checked it.
 	return func(obj any) bool {
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = tombstone.Obj
@@ -138,7 +139,7 @@ func both(a, b func(any) bool) func(any) bool {
 	}
 }
 
-// fieldsOf returns the fields that parts are named by.
+// fieldsOf returns the fields that select parts.
 func fieldsOf(obj any) fields.Set {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {

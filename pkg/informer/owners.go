@@ -16,36 +16,37 @@ import (
 )
 
 const (
-	// ownersPatience is how long those that have synced wait for the others, which may be owners of
-	// theirs. It is well below the 30 s after which the garbage collector begins without those that
-	// have not synced (garbagecollector.go: Run).
+	// ownersPatience is how long synced kinds wait for the others, which may own some of their
+	// objects. It is well below the 30 s after which the garbage collector begins without kinds
+	// that have not synced (garbagecollector.go: Run).
 	ownersPatience = 10 * time.Second
 	// dependentsPatience is how long deletions that depend on dependents wait for kinds that cannot
-	// be read, in which there may be some: as long as the garbage collector waits for them with
-	// stock.
+	// be read, and may have some: as long as the garbage collector waits for them in stock.
 	dependentsPatience = 30 * time.Second
-	// settlePatience is how long a graph may take to grow before the log says so.
+	// settlePatience is how long a graph may take to grow before a log line says so.
 	settlePatience = time.Minute
 )
 
-// OwnersFirst is an ObjectOrMetadata for the garbage collector. It tells handlers of what there is at the start kind by kind,
-// owners before what they own, and makes sure that nothing is decided by a graph that lacks
-// dependents.
+// OwnersFirst is an ObjectOrMetadata for the garbage collector. At the start its handlers receive
+// what there is kind by kind, owners before what they own. It makes sure that nothing is decided by
+// a graph that lacks dependents.
 //
-// The garbage collector asks the API server for each owner that it first hears of from a dependent, and for that owner's own
-// owners, under its client's limit (graph_builder.go: addDependentToOwners); what is to be collected waits behind that. With stock,
-// where all kinds are listed at the same time, the long list of pods comes last. Here pods are often cached already, and
-// ReplicaSets are only then listed by their metadata: each of them would be asked for.
+// The garbage collector asks the API server for each owner that it first learns of from a
+// dependent, and for that owner's own owners, under its client's limit (graph_builder.go:
+// addDependentToOwners); collection waits behind that. In stock, where all kinds are listed at the
+// same time, the long list of pods comes last. Here pods are often cached already, while
+// ReplicaSets are only then listed by their metadata: the collector would ask for each of them.
 //
-// The handlers of informers that are asked for before a Start belong together. They are told once all of these have synced, or
-// after 10 s of those that have; the rest follow as they sync. Who owns whom is read from the objects, once. Where kinds own
-// each other in a circle, one of them is told first all the same. What comes later has no order.
+// The handlers of informers that are asked for before a Start belong together. They receive objects
+// once all of these informers have synced, or after 10 s from those that have; the rest follow as
+// they sync. Who owns whom is read from the objects, once. Where kinds own each other in a circle,
+// one of them comes first anyway. Later events have no order.
 //
-// The garbage collector's handlers only put what they are told into a queue, from which one worker
-// builds the graph. So a controller has synced only when the worker has dealt with what its
-// handlers were told: then garbage is collected. Deletions that depend on dependents are withheld
-// from the handlers longer where a kind cannot be read, for 30 s at most, and whenever kinds are
-// added later. See withheld.
+// The garbage collector's handlers only put events into a queue, from which one worker builds the
+// graph. So a controller has synced only when the worker has processed what its handlers received;
+// then garbage is collected. Deletions that depend on dependents are withheld from the handlers
+// longer where a kind cannot be read, for 30 s at most, and whenever kinds are added later. See
+// withheld.
 type OwnersFirst struct {
 	ObjectOrMetadata
 
@@ -53,20 +54,20 @@ type OwnersFirst struct {
 	withheld withheld
 
 	mu sync.Mutex
-	// asked are those whose handlers nobody has been set to tell.
+	// asked are the turns that have no goroutine yet to give them.
 	asked []*turn
 }
 
 // OwnersFirst returns o for the garbage collector. settle returns once the graph contains
-// everything that the handlers had been told when it was called, or returns the cause of its
+// everything that the handlers had received when it was called, or returns the cause of its
 // context's end.
 func (o ObjectOrMetadata) OwnersFirst(settle func(context.Context) error) *OwnersFirst {
 	return &OwnersFirst{ObjectOrMetadata: o, settle: settle}
 }
 
-// ForResource returns an informer for any resource, as ObjectOrMetadata does. Its handlers are told nothing before the next
-// Start. Its controller has synced once they have been told what there is, and the graph contains
-// it.
+// ForResource returns an informer for any resource, as ObjectOrMetadata does. Its handlers receive
+// nothing before the next Start. Its controller has synced once they have received what there is,
+// and the graph contains it.
 func (o *OwnersFirst) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	i, err := o.ObjectOrMetadata.ForResource(gvr)
 	if err != nil {
@@ -79,7 +80,8 @@ func (o *OwnersFirst) ForResource(gvr schema.GroupVersionResource) (informers.Ge
 	return &generic{informer: t, lister: func(cache.Indexer) cache.GenericLister { return i.Lister() }}, nil
 }
 
-// Start starts the factory's informers that do not run yet, and has the handlers told of those that were asked for.
+// Start starts the factory's informers that do not run yet, and begins to send events to the
+// handlers that were added since the last Start.
 func (o *OwnersFirst) Start(stopCh <-chan struct{}) {
 	o.ObjectOrMetadata.Start(stopCh)
 	o.mu.Lock()
@@ -94,7 +96,8 @@ func (o *OwnersFirst) Start(stopCh <-chan struct{}) {
 	}
 }
 
-// alongside calls run, which ends with stopCh or the factory. It returns false when the factory has ended.
+// alongside calls run, which ends with stopCh or the factory. It returns false when the factory has
+// ended.
 func (f *Factory) alongside(stopCh <-chan struct{}, run func(ctx context.Context)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,8 +108,8 @@ func (f *Factory) alongside(stopCh <-chan struct{}, run func(ctx context.Context
 	return true
 }
 
-// tell gives handlers their turns. release ends the withholding for them, and is not called when
-// ctx ends before.
+// tell gives handlers their turns. release ends the withholding for them; it is not called if ctx
+// ends first.
 func (o *OwnersFirst) tell(ctx context.Context, turns []*turn, release func()) {
 	patience, cancel := context.WithTimeout(ctx, dependentsPatience)
 	defer cancel()
@@ -139,8 +142,8 @@ func (o *OwnersFirst) tell(ctx context.Context, turns []*turn, release func()) {
 	o.tellLate(ctx, patience, late, release)
 }
 
-// tellLate gives handlers their turns as their informers sync, and calls release when all have been
-// told, or when patience ends.
+// tellLate gives handlers their turns as their informers sync. It calls release when all handlers
+// have received what there is, or when patience ends.
 func (o *OwnersFirst) tellLate(ctx, patience context.Context, late []*turn, release func()) {
 	var telling sync.WaitGroup
 	told := make([]cache.DoneChecker, 0, len(late))
@@ -171,8 +174,8 @@ func (o *OwnersFirst) tellOne(ctx context.Context, t *turn) {
 	close(t.told)
 }
 
-// settled returns true once the graph contains everything that the handlers have been told; false
-// when ctx has ended before.
+// settled returns true once the graph contains everything that the handlers have received; false
+// when ctx ended first.
 func (o *OwnersFirst) settled(ctx context.Context) bool {
 	for began := time.Now(); ; {
 		patience, cancel := context.WithTimeout(ctx, settlePatience)
@@ -191,8 +194,8 @@ func (o *OwnersFirst) settled(ctx context.Context) bool {
 	}
 }
 
-// awaitOwners returns true when all kinds have synced, or after ownersPatience; false when ctx has
-// ended before.
+// awaitOwners returns true when all kinds have synced, or after ownersPatience; false when ctx
+// ended first.
 func awaitOwners(ctx context.Context, turns []*turn) bool {
 	patience, cancel := context.WithTimeout(ctx, ownersPatience)
 	defer cancel()
@@ -219,7 +222,7 @@ func unsynced(turns []*turn) []string {
 	return resources
 }
 
-// ownersFirst sorts kinds so that each comes after those whose objects own some of its.
+// ownersFirst sorts kinds so that each comes after those that own some of its objects.
 func ownersFirst(turns []*turn) []*turn {
 	owned := map[types.UID][]*turn{} // the kinds that have dependents of an owner
 	for _, t := range turns {

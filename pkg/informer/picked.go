@@ -9,18 +9,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Picking returns o for a controller that goes through all resources, and of the namespaced ones needs few objects: those
-// that pick returns true for. Of these alone it caches anything. It reads the metadata of all objects all the same, and shares
-// that with the ranges and groups of the process that read it, or whole objects, too. Call it on a factory of everything.
+// Picking returns o for a controller that goes through all resources and needs only a few objects
+// of the namespaced ones: those for which pick returns true. It caches only these. It still reads
+// the metadata of all objects, and shares that reading with the ranges and groups of the process
+// that read metadata or whole objects, too. Call it on a factory of everything.
 //
-// An object that has been picked stays until it is deleted, whatever pick says of it later: handlers are told of a deletion
-// only when there is one. pick is called under locks of the informers. It must not block, nor keep or change the object.
+// A picked object stays until it is deleted, whatever pick says of it later: handlers receive a
+// deletion only when there is one. pick is called under locks of the informers. It must not block,
+// nor keep or change the object.
 func (o ObjectOrMetadata) Picking(pick func(obj metav1.Object) bool) ObjectOrMetadata {
 	o.pick = pick
 	return o
 }
 
-// picked returns an informer for what pick picks of a namespaced resource, and for all of another one.
+// picked returns an informer for what pick picks of a namespaced resource, and for all of another
+// one.
 func (f *Factory) picked(gvr schema.GroupVersionResource, pick func(metav1.Object) bool) informers.GenericInformer {
 	if namespaced, err := f.namespaced(gvr); err == nil && !namespaced {
 		return f.metadata(gvr)
@@ -71,8 +74,8 @@ func (f *Factory) newPicked(key sharedKey, read reader, pick func(metav1.Object)
 	return e
 }
 
-// remembering returns keep for one list. If that comes as a watch, objects change before it is complete and stored: of what has
-// been gathered, all changes are let through.
+// remembering returns keep for one list. If the list comes as a watch, objects can change before it
+// is complete and stored: it lets through all changes to what has been gathered.
 func remembering(keep func(any) bool) func(obj any) bool {
 	gathered := map[types.UID]struct{}{}
 	return func(obj any) bool {
@@ -91,7 +94,7 @@ func remembering(keep func(any) bool) func(obj any) bool {
 	}
 }
 
-// picks reports whether an object is picked, or has been before.
+// picks reports whether an object is picked now, or was before.
 func picks(cached cache.Indexer, pick func(metav1.Object) bool, obj any) bool {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj

@@ -21,91 +21,91 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// PoolConfig is what a Pool reads with and how.
+// PoolConfig says what a Pool reads with, and how.
 type PoolConfig struct {
-	// Client reads typed objects. It must be a real clientset: the pool uses the
-	// REST clients behind it.
+	// Client reads typed objects. It must be a real clientset: the pool uses the REST clients
+	// behind it.
 	Client kubernetes.Interface
-	// Metadata reads object metadata. Informers of other forms ask it, too, what there is, to see
-	// whether what they hold is of the present; see [Factory.Refresh].
+	// Metadata reads object metadata. Informers of other forms also use it, to check whether what
+	// they hold is current; see [Factory.Refresh].
 	Metadata metadata.Interface
-	// Dynamic reads unstructured objects, for [Factory.Dynamic]. Nil means that nobody asks for
-	// these.
+	// Dynamic reads unstructured objects, for [Factory.Dynamic]. Nil if nobody asks for these.
 	Dynamic dynamic.Interface
-	// Resources are those whose types [Factory.InformerFor] and [Factory.ForResource] know beside
-	// the types of client-go's clientset. Each must have a Scope and a type of its own, which does
-	// not stand for several resources. Others can be asked for with [Factory.Custom].
+	// Resources are those whose types [Factory.InformerFor] and [Factory.ForResource] know in
+	// addition to client-go's clientset. Each must have a Scope and a type of its own, used by no
+	// other resource. Use [Factory.Custom] for other resources.
 	Resources []Resource
-	// Resync returns the resync period of a new informer, for handlers that do not
-	// ask for one of their own; it is called once an informer, so that informers
-	// need not resync in step. Nil means no resync.
+	// Resync returns the resync period of a new informer, for handlers that do not ask for one of
+	// their own. It is called once for each informer, so that informers need not resync in step.
+	// Nil means no resync.
 	Resync func() time.Duration
 	// Transform is applied to every object before it is stored; nil for none.
 	Transform cache.TransformFunc
 	// Slim makes slim copies of the objects of a resource, which hold what some controllers read of
-	// them; see [Factory.Slimmed]. Each function returns a new object, leaves the one that it is
-	// given as it is, and makes nothing else of a copy than the copy. It is given what the API server sent, and Transform is
-	// applied to the copy; or it is given what Transform has returned. So it must not read what Transform changes.
+	// them; see [Factory.Slimmed]. Each function returns a new object, does not change the given
+	// one, and makes nothing else of a copy than the copy. It receives either what the API server
+	// sent, and Transform is applied to the copy, or what Transform has returned. So it must not
+	// read what Transform changes.
 	Slim map[schema.GroupVersionResource]func(obj any) any
-	// Clock tells how old a probe's answer is, and what came before a list. What [Pool.NewFactory] is given is by this
-	// clock, so whoever gives it something must use the same one. Nil means the real clock.
+	// Clock measures how old a probe's answer is, and what came before a list. The time given to
+	// [Pool.NewFactory] must be by the same clock. Nil means the real clock.
 	Clock Clock
 }
 
-// Clock is what a Pool knows of time. The clocks of k8s.io/utils/clock satisfy it.
+// Clock is what a Pool needs of a clock. The clocks of k8s.io/utils/clock satisfy it.
 type Clock interface{ Now() time.Time }
 
-// Pool holds the informers that all shards of a process share, each as long as
-// some factory uses it, and what factories need in common. Methods may be called
-// concurrently.
+// Pool holds the informers that all shards of a process share, each as long as some factory uses
+// it, and what factories need in common. Methods may be called concurrently.
 type Pool struct {
 	config PoolConfig
 	kinds  *kinds
 	// registered are the resources of the config by type.
 	registered map[reflect.Type]Resource
 	prober     *prober
-	// discarded counts objects and events that clients dropped because they were
-	// outside the range, and nobody in the process had to look at them.
+	// discarded counts objects and events that clients dropped because they were outside the range
+	// and nobody in the process needed them.
 	discarded atomic.Int64
 	moments   atomic.Int64
-	// unseen counts updates that no cache had seen in the time that See was given.
+	// unseen counts updates that no cache had seen within the time given to See.
 	unseen atomic.Int64
 
 	mu     sync.Mutex
 	shared map[sharedKey]*shared
 	// factories are those that have not been shut down.
 	factories map[*Factory]struct{}
-	// waiting are called when an informer of the key begins to run.
+	// waiting are functions to call when an informer of the key begins to run.
 	waiting map[sharedKey]map[*func()]struct{}
 	// followers counts informers that follow another one.
 	followers map[schema.GroupVersionResource]int
 	// feeds are what ranges read together.
 	feeds map[sharedKey]*feed
-	// absences are of the resources that are not built in, as far as somebody has read them.
+	// absences are those of the resources that are not built in, as far as somebody has read them.
 	absences map[schema.GroupVersionResource]*absence
 }
 
-// sharedKey names an informer of the pool: a resource, whole or metadata only, all of it or the part that a field
-// selector names, whole or slim copies, and the type of its objects.
+// sharedKey names an informer of the pool: a resource, whole objects or only metadata, all of it or
+// the part that a field selector names, whole or slim copies, and the type of its objects.
 type sharedKey struct {
 	resource schema.GroupVersionResource
 	metadata bool
 	narrow   string
 	slim     bool
-	// picked says that a controller has picked objects by a function of its own. Such informers are a factory's own.
+	// picked says that a controller picks objects with a function of its own. Such informers belong
+	// to one factory.
 	picked bool
-	// object is the type of the objects where it is not that of the clientset, nor metadata.
+	// object is the type of the objects if it is neither that of the clientset nor metadata.
 	object reflect.Type
 	// strict says that metadata is never a whole object.
 	strict bool
-	// root says that the resource was found to be cluster-scoped: objects with a namespace, of one
-	// that has come to be namespaced, are refused. Only of resources that are not built in.
+	// root says that the resource was found to be cluster-scoped: objects with a namespace, of a
+	// resource that has become namespaced, are refused. Only for resources that are not built in.
 	root bool
 }
 
-// supersets are the keys of informers that hold whatever one with key k may hold, beside k. They are in an order that goes one
-// way, from parts and metadata over slim copies to all of whole objects, so informers never follow each other in a circle.
-// Those of objects of another type have none.
+// supersets are the keys of informers that hold everything that one with key k may hold, without k.
+// Their order goes one way, from parts and metadata over slim copies to all whole objects, so
+// informers never follow each other in a circle. Keys of other types of objects have none.
 func (k sharedKey) supersets() []sharedKey {
 	var keys []sharedKey
 	if k.picked {
@@ -126,7 +126,7 @@ func (k sharedKey) supersets() []sharedKey {
 	return keys
 }
 
-// unpicked is the key of an informer that holds all of what one with key k picks from.
+// unpicked is the key of an informer that holds everything that one with key k picks from.
 func (k sharedKey) unpicked() sharedKey {
 	k.picked = false
 	return k
@@ -162,15 +162,15 @@ func NewPool(c PoolConfig) (*Pool, error) {
 // Modes returns who filters, for each resource that a shard has listed.
 func (p *Pool) Modes() map[schema.GroupVersionResource]Mode { return p.prober.snapshot() }
 
-// Discarded returns how many objects and events have been dropped by this process
-// because the API server sent them though they were outside the range. It does not count those that it had to send: to
-// an informer that picks of all objects those which it needs.
+// Discarded returns how many objects and events this process has dropped because the API server
+// sent them although they were outside the range. It does not count what the server had to send to
+// an informer that picks from all objects.
 func (p *Pool) Discarded() int64 { return p.discarded.Load() }
 
 // Unseen returns how many updates a shard's cache had not seen in time; see [Factory.See].
 func (p *Pool) Unseen() int64 { return p.unseen.Load() }
 
-// Resources returns the resources whose informers are shared at present.
+// Resources returns the resources whose informers are shared at the moment.
 func (p *Pool) Resources() []schema.GroupVersionResource {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,8 +181,8 @@ func (p *Pool) Resources() []schema.GroupVersionResource {
 	return resources
 }
 
-// Followed returns how many informers follow another one of the process at present, instead of reading from the API server, for
-// each resource of which there are any.
+// Followed returns how many informers currently follow another one of the process instead of
+// reading from the API server, for each resource that has any.
 func (p *Pool) Followed() map[schema.GroupVersionResource]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,7 +200,8 @@ func (p *Pool) count(gvr schema.GroupVersionResource, change int) {
 // now returns a moment that is later than all before.
 func (p *Pool) now() moment { return moment(p.moments.Add(1)) }
 
-// lead returns the informer to follow: the first of keys that is used, runs and has synced, or else that runs; nil for none.
+// lead returns the informer to follow: the first of keys that is used, runs and has synced, or else
+// that runs; nil for none.
 func (p *Pool) lead(keys []sharedKey) *shared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,7 +221,8 @@ func (p *Pool) lead(keys []sharedKey) *shared {
 	return filling
 }
 
-// whenRun calls f, which must not block, if one of keys runs, and whenever another one begins to, until stop.
+// whenRun calls f, which must not block, if an informer of keys runs, and whenever another one
+// begins to, until stop.
 func (p *Pool) whenRun(keys []sharedKey, f func()) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -245,18 +247,18 @@ func (p *Pool) whenRun(keys []sharedKey, f func()) (stop func()) {
 	}
 }
 
-// shared is one informer of the pool and who uses it. Informers that follow it are no users.
+// shared is one informer of the pool and its users. Informers that follow it are not users.
 type shared struct {
 	*Informer
 	pool *Pool
 	key  sharedKey
-	// known is how new what it holds is known to be.
+	// known is what is known about how new its objects are.
 	known freshness
-	// users and running are guarded by pool.mu; the informer leaves the pool when its users fall to 0.
+	// users and running are guarded by pool.mu; the informer leaves the pool when users falls to 0.
 	users   int
 	running bool
-	// readers are users, and those that have released it and may still read what it holds; guarded
-	// by pool.mu.
+	// readers counts users, and those that have released it but may still read what it holds;
+	// guarded by pool.mu.
 	readers int
 
 	start sync.Once
@@ -265,9 +267,9 @@ type shared struct {
 	ended chan struct{}
 }
 
-// acquire returns the pool's informer for key, which is not started yet if nobody
-// has. Each acquire needs one release, and one forget after that. past is the acquirer's; only the
-// first one's counts.
+// acquire returns the pool's informer for key, which is not started yet if nobody has started it.
+// Each acquire needs one release, and one forget after that. past is the acquirer's; only the first
+// one's counts.
 func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past past) *shared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,9 +306,8 @@ func (p *Pool) acquire(key sharedKey, read reader, example runtime.Object, past 
 	return s
 }
 
-// run starts the informer unless it has been. The context that ends it is the
-// pool's: one shard's end must not stop what others use. Only the logger is taken
-// from ctx.
+// run starts the informer unless it runs already. The pool's context ends it: one shard's end must
+// not stop what others use. Only the logger is taken from ctx.
 func (s *shared) run(ctx context.Context) {
 	s.start.Do(func() {
 		s.pool.begin(s)
@@ -318,7 +319,7 @@ func (s *shared) run(ctx context.Context) {
 	})
 }
 
-// begin says that s runs.
+// begin records that s runs.
 func (p *Pool) begin(s *shared) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -328,8 +329,8 @@ func (p *Pool) begin(s *shared) {
 	}
 }
 
-// release gives up one use, and ends the informer with the last one. It returns
-// after the informer has ended. Those that follow it go on by themselves, and are not waited for.
+// release gives up one use, and the last one ends the informer. It returns after the informer has
+// ended. Its followers go on by themselves, and are not waited for.
 func (s *shared) release() {
 	s.pool.mu.Lock()
 	s.users--
@@ -348,7 +349,8 @@ func (s *shared) release() {
 	s.endChecks()
 }
 
-// forget gives up one use of what it holds, after release, and empties it with the last one.
+// forget, called after release, gives up one use of what the informer holds, and the last one
+// empties it.
 func (s *shared) forget() {
 	s.pool.mu.Lock()
 	s.readers--

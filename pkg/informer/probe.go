@@ -18,19 +18,18 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// probeFor is how long an answer of the server is believed. A watch lasts for
-// minutes, so each reconnect asks again, and the many informers of a starting
-// process ask once.
+// probeFor is how long an answer of the server is believed. A watch lasts for minutes, so each
+// reconnect asks again, and the many informers of a starting process ask once.
 const probeFor = 30 * time.Second
 
 const (
-	// probeAgain is how long a probe that failed is not repeated: an API server that has just
-	// started refuses for a moment.
+	// probeAgain is how long a failed probe is not repeated: an API server that has just started
+	// refuses for a moment.
 	probeAgain = time.Second
 	// probeSelector is a valid selector that costs the server little.
 	probeSelector = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x0000000000000001')"
-	// probeNobody names no object, so that a server that knows no shards sends none either: from its cache it would send all,
-	// Secrets with their data, whatever the limit.
+	// probeNobody names no object, so that a server without shard selectors sends none either. From
+	// its cache it would send all, Secrets with their data, whatever the limit.
 	probeNobody = "metadata.name=flotilla-probe"
 )
 
@@ -44,16 +43,16 @@ const (
 	ClientSide Mode = "client"
 )
 
-// prober finds out, resource by resource, whether the API server honours
-// shardSelector. Only the answer to a list says so (metadata.shardInfo): a server
-// that does not know the parameter ignores it, and a watch never tells.
+// prober finds out, for each resource, whether the API server honours shardSelector. Only the
+// answer to a list says so (metadata.shardInfo): a server that does not know the parameter ignores
+// it, and a watch never shows it.
 //
-// The list of a resource that is not built in need not say so either, though the server filters it:
-// that of a custom resource does not. So its reader is asked for half of the objects, and for the
-// other half: who ignores the selector sends the same object first for both, since lists are in the
-// order of names. That needs an object. While there is none, or no such resource, pods answer for it,
-// if we may list those. An answer that is wrong because objects come and go meanwhile costs requests,
-// no more.
+// The list of a resource that is not built in need not say so either, even if the server filters
+// it: a custom resource's list does not. So the prober asks its reader for one object of each half
+// of the keyspace: a server that ignores the selector sends the same object first for both, since
+// lists are in the order of names. That needs an object. While there is none, or no such resource,
+// it asks about pods instead, if it may list those. An answer that is wrong because objects come
+// and go meanwhile only costs requests.
 type prober struct {
 	kinds *kinds
 	clock Clock
@@ -63,8 +62,8 @@ type prober struct {
 	modes   map[probed]Mode
 }
 
-// probed is what answers are of: a resource and, where it is not read by the clientset, what it is
-// read as, since a reader may not pass the selector on.
+// probed is what an answer is about: a resource and, where the clientset does not read it, the type
+// it is read as, since a reader may not pass the selector on.
 type probed struct {
 	resource schema.GroupVersionResource
 	object   reflect.Type
@@ -74,12 +73,12 @@ var podsResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 var keyspaceHalves = []shard.Range{{End: 1 << 63}, {Start: 1 << 63}}
 
-// answer is what the server said of one resource.
+// answer is what the server said about one resource.
 type answer struct {
-	// turn is held while asking, so that one request serves all who wait. It is a
-	// channel because who waits may have to stop.
+	// turn is held while asking, so that one request serves all who wait. It is a channel because a
+	// waiter may have to stop.
 	turn chan struct{}
-	// mode is what it said last; ClientSide until it has.
+	// mode is the server's last answer; ClientSide until there is one.
 	mode Mode
 	// known says that the server has answered at all.
 	known bool
@@ -90,15 +89,16 @@ func newProber(k *kinds, c Clock) *prober {
 	return &prober{kinds: k, clock: c, answers: map[probed]*answer{}, modes: map[probed]Mode{}}
 }
 
-// honoured reports whether the server filters what key reads, by its last answer. One that cannot
-// be asked has not changed its mind; before its first answer the client filters, which is always right.
+// honoured reports whether the server filters what key reads, by its last answer. If the server
+// cannot be asked, the last answer holds; before the first answer the client filters, which is
+// always right.
 func (p *prober) honoured(ctx context.Context, key sharedKey, read reader) bool {
 	mode, _ := p.mode(ctx, key, read)
 	return mode == ServerSide
 }
 
-// mode returns who filters what key reads by read, and whether that is known from an answer of the
-// server. What is built in is asked for by the clientset, whatever it is read with.
+// mode returns who filters what key reads by read, and whether the server has answered that. For a
+// built-in resource it asks with the clientset, whatever reads it.
 func (p *prober) mode(ctx context.Context, key sharedKey, read reader) (mode Mode, known bool) {
 	if entry, ok := p.kinds.byResource[key.resource]; ok && key.object == nil {
 		return p.modeOf(ctx, key.probed(), func(ctx context.Context) (Mode, error) { return p.ask(ctx, entry) })
@@ -108,7 +108,7 @@ func (p *prober) mode(ctx context.Context, key sharedKey, read reader) (mode Mod
 
 func (k sharedKey) probed() probed { return probed{k.resource, k.object} }
 
-// modeOf returns the answer to ask, or the last one if that is not old.
+// modeOf asks and returns the answer, or returns the last one if that is not old.
 func (p *prober) modeOf(
 	ctx context.Context, of probed, ask func(context.Context) (Mode, error),
 ) (mode Mode, known bool) {
@@ -124,14 +124,14 @@ func (p *prober) modeOf(
 	}
 	asked, err := ask(ctx)
 	if ctx.Err() != nil {
-		// Who asked has given up, which says nothing about the server.
+		// The caller has given up, which says nothing about the server.
 		return ClientSide, false
 	}
 	p.note(ctx, of, a, asked, err)
 	return a.mode, a.known
 }
 
-// note takes an answer of the server, or the lack of one, into a, whose turn the caller holds.
+// note records an answer of the server, or the lack of one, in a, whose turn the caller holds.
 func (p *prober) note(ctx context.Context, of probed, a *answer, asked Mode, err error) {
 	logger, now := klog.FromContext(ctx).WithValues("resource", of.resource), p.clock.Now()
 	if err != nil {
@@ -225,15 +225,15 @@ func (p *prober) answerFor(of probed) *answer {
 	return a
 }
 
-// last returns who filters what key reads, as far as it was asked for.
+// last returns who filters what key reads, by the last answer.
 func (p *prober) last(key sharedKey) Mode {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.modes[key.probed()]
 }
 
-// snapshot returns who filters, for every resource that was asked for. Where that depends on how it
-// is read, it is the client.
+// snapshot returns who filters, for every resource that was asked about. If that depends on how the
+// resource is read, it is the client.
 func (p *prober) snapshot() map[schema.GroupVersionResource]Mode {
 	p.mu.Lock()
 	defer p.mu.Unlock()

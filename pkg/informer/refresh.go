@@ -20,28 +20,29 @@ import (
 )
 
 const (
-	// refreshAtOnce is how many resources are listed at a time to see whether their caches are fresh.
+	// refreshAtOnce is how many resources are listed at a time to see whether their caches are
+	// fresh.
 	refreshAtOnce = 8
-	// refreshPeriod is how soon it is looked again whether a cache is, at first. A watch event takes a few milliseconds.
+	// refreshPeriod is the first pause before checking a cache again. A watch event takes a few
+	// milliseconds.
 	refreshPeriod = 2 * time.Millisecond
 	// pageSize is how many objects are listed at a time.
 	pageSize = 1000
-	// changesTimeout is how long a watch for what has changed is asked for. API servers send a
-	// bookmark two seconds before a watch times out, and none to one that is shorter.
-	// changesPatience is how long it may take in all.
+	// changesTimeout is the timeout of a watch for changes. API servers send a bookmark two seconds
+	// before a watch times out, and none to a shorter watch. changesPatience is how long it may
+	// take in all.
 	changesTimeout  = 3 * time.Second
 	changesPatience = 4 * time.Second
 )
 
 // Refresh returns once every cache of the factory that is being filled has seen all changes that
-// were made before the call. It is for a cache of whose past nothing is known, such as that of a
-// standby. It asks the API server what there is, for each resource. About a cache that the process
-// shares, and those that follow it, it asks once for all callers that come at one time. The type
-// present in this package says what an answer costs and relies on. A cache that the process shares
-// lists again where it is found to be behind for long. A resource that is not built in and that the
-// API server does not have has no objects: a cache of it that was never filled is passed over, and
-// another one must be empty. The error says which resource could not be listed, or which cache was
-// not fresh when ctx ended.
+// were made before the call. Use it for a cache whose past is unknown, such as a standby's. It asks
+// the API server what there is, for each resource. For a cache that the process shares, and those
+// that follow it, it asks once for all callers that come at one time. See the type present in this
+// package for the cost of an answer and what it relies on. A shared cache that stays behind lists
+// again. A resource that is not built in and that the API server does not have has no objects:
+// Refresh skips its cache if that was never filled, and otherwise it must be empty. The error says
+// which resource could not be listed, or which cache was not fresh when ctx ended.
 func (f *Factory) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -66,7 +67,7 @@ func (f *Factory) Refresh(ctx context.Context) error {
 	return <-first
 }
 
-// refresh returns once the cache of e has seen all changes that were made before until.
+// refresh returns once the cache of e has seen all changes made before until.
 func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
 	absent, err := e.absence.awaitSynced(ctx, done{e.cache()})
 	switch {
@@ -87,7 +88,7 @@ func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
 		case err != nil && (ctx.Err() != nil || e.cache() == from.Informer):
 			return fmt.Errorf("the cache of %s has not been found to be of the present: %w", e.resource.GroupResource(), err)
 		}
-		select { // It is about to go over to another one, or to read by itself.
+		select { // It is about to go over to another informer, or to read by itself.
 		case <-time.After(refreshPeriod):
 		case <-ctx.Done():
 		}
@@ -103,34 +104,36 @@ func (f *Factory) refreshAlone(ctx context.Context, e *entry) error {
 	return f.pool.upToDate(ctx, comparison{resource: e.resource, options: options, keep: e.keep, cached: e})
 }
 
-// comparison is of one cache with what there is.
+// comparison compares one cache with what there is.
 type comparison struct {
 	resource schema.GroupVersionResource
-	// options and keep, of what is listed, say what the cache holds; nil keeps everything.
+	// options and keep describe the part of the list that the cache holds; a nil keep keeps
+	// everything.
 	options  metav1.ListOptions
 	keep     func(any) bool
 	cached   cached
 	patience comparisonPatience
 }
 
-// comparisonPatience bounds the steps of a comparison: the first page, what else has to be found
-// out, and the wait for the cache. 0 means as long as the caller has.
+// comparisonPatience bounds the steps of a comparison: the first page, the further requests, and
+// the wait for the cache. 0 means as long as the caller has.
 type comparisonPatience struct{ look, complete, seen time.Duration }
 
-// sharedPatience is for the caches that the process shares, which many wait for at once.
+// sharedPatience is for the caches that the process shares, for which many wait at once.
 var sharedPatience = comparisonPatience{look: freshPatience, complete: listPatience, seen: freshPatience}
 
 var (
-	// errBehind says that a cache has not come, in time, to what was there when a comparison began.
+	// errBehind says that a cache did not reach, in time, the state at the beginning of a
+	// comparison.
 	errBehind = errors.New("has not seen all that is there")
-	// errGone says that a cache holds objects of what the API server does not have. To list it again
-	// would not help.
+	// errGone says that a cache holds objects of a resource that the API server does not have.
+	// Listing it again would not help.
 	errGone = errors.New("holds objects of a resource that the API server does not have")
 )
 
-// upToDate returns nil once the cache, which must have synced, has seen all that was written before
-// the call. The error is errBehind or errGone, with that of the context that ended, or says that the
-// API server has not answered.
+// upToDate returns nil once the cache, which must have synced, has seen everything that was written
+// before the call. The error is errBehind or errGone, with the error of the context that ended, or
+// says that the API server has not answered.
 func (p *Pool) upToDate(ctx context.Context, c comparison) error {
 	first, cancel := bounded(ctx, c.patience.look)
 	defer cancel()
@@ -156,7 +159,7 @@ func (p *Pool) upToDate(ctx context.Context, c comparison) error {
 	}
 }
 
-// bounded returns ctx, bounded by a patience other than 0.
+// bounded returns ctx, bounded by patience unless that is 0.
 func bounded(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
 	if patience == 0 {
 		return ctx, func() {}
@@ -164,51 +167,51 @@ func bounded(ctx context.Context, patience time.Duration) (context.Context, cont
 	return context.WithTimeout(ctx, patience)
 }
 
-// present is what a resource had when it was looked at. A cache has seen all of it when it has
-// reached a version that is high enough, or holds just what was listed.
+// present is the state of a resource when it was looked at. A cache has seen all of it when it has
+// reached a high enough version, or holds exactly what was listed.
 //
 // # What it relies on
 //
-//   - A list without a resource version is of the present, also its first page: it has everything that was written before the
-//     request, and its version is at least that of each such write.
-//   - Who watches from a version is sent all changes after it, in their order. A bookmark says that all up to its version have
-//     been sent.
-//   - A cache at a version has been sent all changes up to it.
-//   - What is not built in, and an API server says it does not have, has no objects.
+//   - A list without a resource version is current, and so is its first page: it has everything
+//     written before the request, and its version is at least that of each such write.
+//   - A watch from a version receives all changes after it, in order. A bookmark says that
+//     everything up to its version has been sent.
+//   - A cache at a version has received all changes up to it.
+//   - A resource that is not built in, and that an API server says it does not have, has no
+//     objects.
 //
-// So a cache that has reached the version of the list has seen everything. One of a resource in
-// which nothing happens does not reach it: versions count the writes to all resources, and the
-// cache's own bookmarks come a minute apart. Then all of the resource is listed, if it is small; or
-// else a short watch from the cache's version tells which change was the last one before the list's
-// version: it ends with a bookmark, which the server sends two seconds before the time is up. The
-// bookmark has to have come as far as the list, since another server, or a slow one, may have
-// answered. Where the watch does not tell, all is listed after all.
+// So a cache that has reached the version of the list has seen everything. The cache of a quiet
+// resource does not reach it: versions count the writes to all resources, and the cache's own
+// bookmarks come a minute apart. Then all of the resource is listed, if it is small. Otherwise a
+// short watch from the cache's version finds the last change before the list's version: it ends
+// with a bookmark, which the server sends two seconds before the timeout. The bookmark must have
+// reached the list's version, since another server, or a slow one, may have answered. If the watch
+// does not answer, everything is listed after all.
 //
 // # What it costs
 //
-// A page of the metadata of 100 objects, and where that is not all and the cache does not pass,
-// another one of 1,000; or else a watch that takes one to two seconds, of the metadata of what has
-// changed. Metadata has the managed fields, which are most of a Pod: so the list of all would be as
-// large as two thirds of the Pods. What is listed is listed page by page, and of each page only
-// UIDs and versions are kept.
+// One page of the metadata of 100 objects. If that is not all and the cache does not pass, another
+// page of 1,000, or a watch of one to two seconds for the metadata of what has changed. Metadata
+// includes the managed fields, which are most of a Pod: a list of all would be two thirds as large
+// as the Pods. Lists come page by page, and only UIDs and versions of each page are kept.
 type present struct {
 	content
 	// gone says that the API server does not have the resource: there is nothing.
 	gone bool
-	// version is that of the list, and enough the one that a cache needs to have reached: the same,
+	// version is that of the list. enough is the version that a cache must have reached: the same,
 	// or that of the last change before.
 	version, enough string
-	// list lists the next page, of at most so many objects.
+	// list lists the next page, with at most limit objects.
 	list func(ctx context.Context, limit int64) error
-	// watch watches the same from a version on.
+	// watch watches the same objects from a version on.
 	watch func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
-	// more is where the next page begins; empty once all of it has been listed. remaining is how
-	// many objects those pages have as far as the server tells; nil if it does not.
+	// more is where the next page begins; empty once everything has been listed. remaining is how
+	// many objects those pages have, if the server says; nil if it does not.
 	more      string
 	remaining *int64
 }
 
-// whole reports whether all of it has been listed.
+// whole reports whether everything has been listed.
 func (p *present) whole() bool { return p.more == "" }
 
 // look lists the first page of the metadata of what keep lets through; nil for everything.
@@ -242,7 +245,7 @@ func (p *Pool) look(
 	return l, l.list(ctx, limit)
 }
 
-// complete finds out as much as it takes to say whether the cache, which must have synced, has seen
+// complete finds out enough to decide whether the cache, which must have synced, has seen
 // everything.
 func (p *present) complete(ctx context.Context, cached cached) error {
 	if p.whole() || p.seenWithin(ctx, passPatience, cached) {
@@ -259,8 +262,8 @@ func (p *present) complete(ctx context.Context, cached cached) error {
 	return p.listRest(ctx, cached)
 }
 
-// watchChanges finds out the last change before the version of the list, by a watch from that of a
-// cache. It reports whether it has.
+// watchChanges looks for the last change before the version of the list, with a watch from a
+// cache's version. It reports whether it has found it.
 func (p *present) watchChanges(ctx context.Context, from string) bool {
 	if !reached(from, "1") {
 		return false // From there, a watch would begin with all objects.
@@ -302,7 +305,8 @@ func (p *present) watchChanges(ctx context.Context, from string) bool {
 	}
 }
 
-// listRest lists the other pages, until the cache has come as far as the list by its own version: then they do not matter.
+// listRest lists the other pages, until the cache reaches the version of the list by itself: then
+// they do not matter.
 func (p *present) listRest(ctx context.Context, cached cached) error {
 	for !p.whole() && !p.reachedBy(cached) {
 		if err := p.list(ctx, pageSize); err != nil {
@@ -312,8 +316,8 @@ func (p *present) listRest(ctx context.Context, cached cached) error {
 	return nil
 }
 
-// seenBy returns nil once the cache has come as far as it needs to by its own version, or holds
-// what was listed. The error says that ctx ended before.
+// seenBy returns nil once the cache has reached the version it needs by itself, or holds what was
+// listed. The error says that ctx ended first.
 func (p *present) seenBy(ctx context.Context, cached cached) error {
 	backoff := wait.Backoff{Duration: refreshPeriod, Factor: 1.5, Steps: 10, Cap: 25 * refreshPeriod}
 	for {
@@ -339,18 +343,17 @@ func (p *present) reachedBy(cached cached) bool {
 	return !p.gone && reached(cached.LastSyncResourceVersion(), p.enough)
 }
 
-// cached is what is held against the present.
+// cached is what is compared with the present.
 type cached interface {
 	LastSyncResourceVersion() string
 	GetStore() cache.Store
 }
 
-// content is what is listed: versions by UID.
+// content is what was listed: versions by UID.
 type content map[types.UID]string
 
-// heldBy reports whether a cache holds what is listed and nothing else. A cache that has come as
-// far as the list by its own version need not be asked: this is for resources in which nothing
-// happens.
+// heldBy reports whether a cache holds exactly what was listed. It need not be called for a cache
+// that has reached the version of the list by itself: it is for resources in which nothing happens.
 func (listed content) heldBy(cached []any) bool {
 	for _, obj := range cached {
 		accessor, err := meta.Accessor(obj)

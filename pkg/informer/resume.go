@@ -27,9 +27,8 @@ type reflection struct {
 	name, description string
 }
 
-// run fills into until ctx ends. Where from is not empty, into holds what there was at that
-// version: run watches from there and lists nothing, unless the server does not know that version
-// any more.
+// run fills into until ctx ends. If from is not empty, into holds the objects at that version: run
+// watches from there and lists nothing, unless the server does not know that version any more.
 func (r reflection) run(ctx context.Context, into store, from string) {
 	lw := r.lw
 	if from != "" {
@@ -39,7 +38,8 @@ func (r reflection) run(ctx context.Context, into store, from string) {
 		Name: r.name, TypeDescription: r.description, Clock: ending{ctx: ctx},
 	})
 	if from != "" {
-		// Once without the Reflector's pause: a list that turns out to be needed is needed at once.
+		// The first time without the Reflector's pause: a list that turns out to be needed is
+		// needed at once.
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
 			cache.DefaultWatchErrorHandler(ctx, reflector, err)
 		}
@@ -52,9 +52,9 @@ func (r reflection) run(ctx context.Context, into store, from string) {
 // errResumes makes a Reflector ask for a list that is not a watch.
 var errResumes = errors.New("there is nothing to list: the store is the list")
 
-// resuming answers the first list by itself, with nothing but the version from, so that a
-// Reflector's first watch begins there. A list in the form of a watch is refused before, and asked
-// for as a list then.
+// resuming answers the first list by itself, with only the version from, so that a Reflector's
+// first watch begins there. It refuses a list in the form of a watch first, so that the Reflector
+// asks for it as a list.
 func resuming(lw cache.ListerWatcherWithContext, from string) *cache.ListWatch {
 	var listed atomic.Bool
 	return &cache.ListWatch{
@@ -73,7 +73,7 @@ func resuming(lw cache.ListerWatcherWithContext, from string) *cache.ListWatch {
 	}
 }
 
-// resumed is a store that holds already what the first list stands for.
+// resumed is a store that already holds what the first list stands for.
 type resumed struct {
 	store
 	listed bool
@@ -88,9 +88,9 @@ func (r *resumed) Replace(list []any, version string) error {
 	return r.store.Replace(list, version)
 }
 
-// place returns the version from which a source can go on, which is the one that the store is at.
-// It is empty where the source has to list: before the informer has synced, and where the server
-// has said that it does not know that version any more.
+// place returns the version from which a source can continue: the store's. It is empty if the
+// source must list: before the informer has synced, and when the server has said that it does not
+// know that version any more.
 func (s *sink) place() string {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
@@ -100,8 +100,8 @@ func (s *sink) place() string {
 	return s.i.lastRV
 }
 
-// shed has an informer of metadata or of slim copies keep nothing else of the whole objects that it
-// was given while it followed.
+// shed reduces the whole objects that an informer of metadata or slim copies received while it
+// followed to what the informer keeps.
 func (s *sink) shed() {
 	if s.i.shed == nil {
 		return
@@ -118,7 +118,7 @@ func (s *sink) shed() {
 	}
 }
 
-// sheds returns what an informer of key keeps of a whole object; nil for all of it.
+// sheds returns what reduces a whole object to what an informer of key keeps; nil for all of it.
 func (p *Pool) sheds(key sharedKey) func(obj any) any {
 	switch {
 	case key.metadata:

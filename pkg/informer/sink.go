@@ -10,17 +10,17 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/faults"
 )
 
-// sink is where a source puts what it reads: it filters, stores and notifies.
-// It implements cache.ReflectorStore, so a Reflector can be a source; calls must
-// not be concurrent with each other, nor with those of another sink of the informer.
+// sink is where a source puts what it reads: it filters, stores and notifies. It implements
+// cache.ReflectorStore, so a Reflector can be a source; calls must not be concurrent with each
+// other, nor with those of another sink of the informer.
 type sink struct {
 	i *Informer
-	// outside counts objects that the filter dropped; nil for not.
+	// outside counts objects that the filter dropped; nil counts nothing.
 	outside *atomic.Int64
-	// stored says that objects come from another informer's store, and have been transformed for it.
+	// stored says that objects come from another informer's store, already transformed.
 	stored bool
-	// lost says that its source has lost its place, and has to list. Only the source sets it; a list
-	// ends it, with the informer's mutex held.
+	// lost says that its source cannot continue and must list. Only the source sets it; a list
+	// clears it, with the informer's mutex held.
 	lost bool
 	// listed is called after each list, before the first one syncs the informer; nil for nothing.
 	// The informer's mutex is held.
@@ -38,8 +38,8 @@ func (s *sink) Add(obj any) error { return s.upsert(obj) }
 // Update stores an object that the source calls changed.
 func (s *sink) Update(obj any) error { return s.upsert(obj) }
 
-// upsert goes by what the store knows, not by what the source calls the event: a
-// watch that starts over repeats objects as added.
+// upsert goes by what the store holds, not by the source's kind of event: a watch that starts over
+// repeats objects as added.
 func (s *sink) upsert(obj any) error {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
@@ -97,8 +97,8 @@ func (s *sink) Delete(obj any) error {
 	return nil
 }
 
-// Replace makes the store hold the objects of list that the filter lets through,
-// and nothing else. The first one syncs the informer.
+// Replace makes the store hold exactly the objects of list that the filter lets through. The first
+// call syncs the informer.
 func (s *sink) Replace(list []any, rv string) error {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *sink) Replace(list []any, rv string) error {
 	return nil
 }
 
-// replace does so for a list that need not be of the present.
+// replace does so for a list that need not be current.
 func (s *sink) replace(list []any, rv string) error {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *sink) replaceLocked(list []any, rv string) error {
 		if _, ok := keys[key]; ok {
 			continue
 		}
-		// The deletion itself was missed: the last state known is all there is.
+		// The deletion itself was missed: the last known state is all there is.
 		if old, exists, err := s.i.indexer.GetByKey(key); err == nil && exists {
 			notifications = append(notifications, notification{kind: deleted, old: cache.DeletedFinalStateUnknown{Key: key, Obj: old}})
 		}
@@ -172,8 +172,8 @@ func (s *sink) replaceLocked(list []any, rv string) error {
 	return nil
 }
 
-// exchange puts obj in the place of another copy of the same version, here and in those that follow. Nobody is
-// told: nothing has changed.
+// exchange replaces another copy of the same version by obj, here and in the followers. No handler
+// is notified: nothing has changed.
 func (s *sink) exchange(obj any) error {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
@@ -205,11 +205,11 @@ func (s *sink) Bookmark(rv string) error {
 	return nil
 }
 
-// Transformer implements cache.TransformingStore, so that the copy that a
-// Reflector keeps during a streaming list is trimmed too.
+// Transformer implements cache.TransformingStore, so that the copy that a Reflector keeps during a
+// streaming list is trimmed too.
 func (s *sink) Transformer() cache.TransformFunc { return s.i.transform }
 
-// synced says that the store holds what there was when its factory was made, or something newer.
+// synced records that the store is at least as new as its factory.
 func (s *sink) synced() {
 	s.i.mu.Lock()
 	defer s.i.mu.Unlock()
@@ -228,11 +228,10 @@ func (s *sink) syncedLocked() {
 	}
 }
 
-// passedLocked records that the source has read up to rv, also where the object
-// that carried it was not for us: controllers that wait to see their own write
-// wait for it.
+// passedLocked records that the source has read up to rv, even if the object with that version was
+// not for us: controllers that wait to see their own write wait for it.
 func (s *sink) passedLocked(rv string) {
-	defer s.i.movedLocked() // also where an object without a version is gone
+	defer s.i.movedLocked() // even if a deleted object has no version
 	if rv == "" {
 		return
 	}
@@ -242,7 +241,7 @@ func (s *sink) passedLocked(rv string) {
 	}
 }
 
-// passLocked does so, and passes it on.
+// passLocked is passedLocked, and passes the version on to followers.
 func (s *sink) passLocked(rv string) {
 	s.passedLocked(rv)
 	s.i.passOnLocked(func(into *sink) error { return into.Bookmark(rv) })

@@ -7,19 +7,18 @@ import (
 )
 
 const (
-	// slotSize is what an object takes in the maps of a cache beside itself and its key: a slot of
-	// the items, and one of each of some two indexes, which have room for a third more.
+	// slotSize is what an object takes in the maps of a cache in addition to itself and its key: a
+	// slot of the items, and one in each of about two indexes, with a third of spare room.
 	slotSize = 128
 	// deepest ends a walk through something that contains itself, which API objects do not.
 	deepest = 64
 )
 
-// sizeOf returns about how many bytes of the heap are in use because of obj, with all that it
-// points to. It knows how Go allocates, so it holds for any type. What two objects share counts in
-// both.
+// sizeOf returns roughly how many bytes of the heap an object uses, with everything that it points
+// to. It knows how Go allocates, so it works for any type. What two objects share counts in both.
 func sizeOf(obj any) int64 { return heapOf(reflect.ValueOf(obj), deepest) }
 
-// heapOf returns what v refers to, without v itself.
+// heapOf returns the size of what v refers to, without v itself.
 func heapOf(v reflect.Value, depth int) int64 {
 	if depth == 0 {
 		return 0
@@ -27,7 +26,7 @@ func heapOf(v reflect.Value, depth int) int64 {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() || v.Type() == reflect.TypeFor[*time.Location]() {
-			return 0 // Locations are the process's.
+			return 0 // Locations belong to the process.
 		}
 		return allocated(int64(v.Type().Elem().Size())) + heapOf(v.Elem(), depth-1)
 	case reflect.Interface:
@@ -68,8 +67,8 @@ func elementsOf(v reflect.Value, depth int) int64 {
 	return size
 }
 
-// mapOf counts a map as Go's runtime lays it out: up to 8 entries in a group, more in tables that are
-// at most seven eighths full.
+// mapOf counts a map as Go's runtime lays it out: up to 8 entries in a group, more in tables that
+// are at most seven eighths full.
 func mapOf(v reflect.Value, depth int) int64 {
 	if v.IsNil() {
 		return 0
@@ -89,8 +88,8 @@ func mapOf(v reflect.Value, depth int) int64 {
 	return size
 }
 
-// allocated returns what the allocator gives for n bytes: it has classes of sizes, which differ by 16
-// bytes at first and by an eighth later. Small things without pointers share one block.
+// allocated returns the size that the allocator uses for n bytes: it has size classes, 16 bytes
+// apart at first and an eighth apart later. Small things without pointers share one block.
 func allocated(n int64) int64 {
 	step := int64(8)
 	switch {

@@ -20,17 +20,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Slimmed is a factory for a controller that reads little of each object of some resources. What it
-// gets are slim copies, which [PoolConfig.Slim] makes, or the whole objects where the process has
-// these cached. It implements informers.SharedInformerFactory; all else is the factory's own.
+// Slimmed is a factory for a controller that reads little of each object of some resources. The
+// controller gets slim copies, made by [PoolConfig.Slim], or the whole objects if the process
+// caches them. It implements informers.SharedInformerFactory; everything else is the factory's own.
 type Slimmed struct {
 	*Factory
 	resources map[schema.GroupVersionResource]bool
 }
 
-// Slimmed returns the factory with slim copies of the resources. A range's own informers, of namespaced
-// resources, hold whole objects all the same: others of the range read them. The error names a resource of which no slim
-// copies can be made.
+// Slimmed returns the factory with slim copies of the resources. A range's own informers, of
+// namespaced resources, still hold whole objects: others of the range read them. The error names a
+// resource for which [PoolConfig.Slim] has no function.
 func (f *Factory) Slimmed(resources ...schema.GroupVersionResource) (*Slimmed, error) {
 	s := &Slimmed{Factory: f, resources: make(map[schema.GroupVersionResource]bool, len(resources))}
 	for _, gvr := range resources {
@@ -70,7 +70,8 @@ func (s *Slimmed) slim(k kind) cache.SharedIndexInformer {
 	return s.informer(sharedKey{resource: k.Resource, slim: true}, k.Type, k.Namespaced, s.pool.kinds.typed(k), k.newObject())
 }
 
-// slims reads all of the resource for an informer of slim copies. What ranges read, too, it reads together with them.
+// slims reads the whole resource for an informer of slim copies, together with the ranges that read
+// it, too.
 func (s *shared) slims(read reader, example runtime.Object) source {
 	if k, known := s.pool.kinds.byResource[s.key.resource]; known && !k.Namespaced {
 		return reflected(slimming(s.everything(read), s.pool.config.Slim[s.key.resource]), example, s.key.resource.String())
@@ -107,8 +108,8 @@ func slimming(lw cache.ListerWatcher, slim func(any) any) cache.ListerWatcher {
 	}
 }
 
-// carries reports whether the process reads all of a resource, for slim copies, in a way that the
-// informer of a range can take part in without one more list of everything.
+// carries reports whether the process reads a whole resource, for slim copies, in a way that a
+// range's informer can join without another list of everything.
 func (p *Pool) carries(key sharedKey, into *sink) bool {
 	p.mu.Lock()
 	f := p.feeds[key]
@@ -124,17 +125,17 @@ func (p *Pool) carries(key sharedKey, into *sink) bool {
 		case resumes && r.carriesLocked() && cache.IsDone(r):
 			return true
 		case !resumes && !r.resumes:
-			return !r.began && r.carriesLocked() // the newest one, which takes it in
+			return !r.began && r.carriesLocked() // the newest one, which admits it
 		}
 	}
 	return false
 }
 
-// whenCarried calls found, which must not block, once into has synced and could go over to what the
-// process reads of all of the resource, unless ctx ends before. It waits while lists says that into is
-// being listed: its place may be one that the server does not know any more, and whoever goes on from
-// there lists everything. The caller calls the returned function after ctx has ended; nothing is called
-// after it has returned.
+// whenCarried calls found, which must not block, once into has synced and could join what the
+// process reads of the whole resource, unless ctx ends first. It waits while lists returns true,
+// that is, while into is being listed: the server may not know into's version any more, and
+// continuing from it would list everything. The caller calls the returned function after ctx has
+// ended; nothing is called after that has returned.
 func (p *Pool) whenCarried(ctx context.Context, key sharedKey, into *sink, lists func() bool, found func()) (ended func()) {
 	var looking sync.WaitGroup
 	keys := []sharedKey{{resource: key.resource, slim: true}}
@@ -171,7 +172,7 @@ func (p *Pool) awaitCarried(ctx context.Context, keys []sharedKey, key sharedKey
 	return true
 }
 
-// carries reports whether somebody needs all of the resource.
+// carries reports whether somebody needs the whole resource.
 func (f *feed) carries() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,15 +188,16 @@ func (r *reading) carriesLocked() bool {
 	return false
 }
 
-// reconsider has the ranges part where the server filters and nobody needs all of the resource any more.
+// reconsider makes the ranges part if the server filters and nobody needs the whole resource any
+// more.
 func (f *feed) reconsider() {
 	if f.pool.prober.last(f.key) == ServerSide && !f.carries() {
 		f.part()
 	}
 }
 
-// formLocked returns an object that has been read as a portion stores it: of what a range has
-// stored, the same object, and of all else a slim copy.
+// formLocked returns an object that was read as a portion stores it: the same object if a range has
+// stored it, and a slim copy otherwise.
 func (f *feed) formLocked(p *portion, obj any) any {
 	if p.slim == nil {
 		return obj
@@ -211,8 +213,7 @@ func (f *feed) formLocked(p *portion, obj any) any {
 	return p.slim(obj)
 }
 
-// shareLocked has those that hold slim copies hold an object that a range has stored instead of
-// their copy of it.
+// shareLocked replaces slim copies of an object by the object itself, which a range has stored.
 func (f *feed) shareLocked(obj any) error {
 	var errs []error
 	for p := range f.portionsLocked(true) {
@@ -221,15 +222,15 @@ func (f *feed) shareLocked(obj any) error {
 	return errors.Join(errs...)
 }
 
-// shareAllLocked has them hold what they would store now of all that a range has stored.
+// shareAllLocked does so for everything that a range has stored.
 func (f *feed) shareAllLocked(r *portion) {
 	for p := range f.portionsLocked(true) {
 		f.exchangeLocked(p, r)
 	}
 }
 
-// exchangeLocked has p, which holds slim copies, hold what it would store now of all that from has
-// stored.
+// exchangeLocked makes p, which holds slim copies, hold what it would store now of everything that
+// from has stored.
 func (f *feed) exchangeLocked(p, from *portion) {
 	for _, obj := range from.into.i.indexer.List() {
 		if err := p.into.exchange(f.formLocked(p, obj)); err != nil {
@@ -238,7 +239,7 @@ func (f *feed) exchangeLocked(p, from *portion) {
 	}
 }
 
-// portionsLocked goes through the ranges, or through those that hold slim copies of everything.
+// portionsLocked iterates over the ranges, or over the portions with slim copies of everything.
 func (f *feed) portionsLocked(slim bool) func(yield func(*portion) bool) {
 	return func(yield func(*portion) bool) {
 		for _, r := range f.readings {

@@ -13,53 +13,59 @@ import (
 )
 
 const (
-	// fillPatience is how long an informer that has nothing yet waits for another one that is being filled, instead of reading
-	// its own part. Reading both at once makes both slower and the process hold everything twice: two cores need more
-	// than 15 s for 50,000 pods. Longer would delay a shard that nobody holds beside an informer that is stuck.
+	// fillPatience is how long an empty informer waits for another one that is being filled,
+	// instead of reading its own part. Reading both at once makes both slower, and the process
+	// holds everything twice: two cores need more than 15 s for 50,000 pods. A longer wait beside a
+	// stuck informer would delay a shard that nobody holds.
 	fillPatience = time.Minute
-	// freshPatience is how long what is followed may take to be shown to be of the present. A watch that is alive takes
-	// milliseconds; one that is not may take a minute to be found out.
+	// freshPatience is how long a followed informer may take to be shown to be current. A live
+	// watch takes milliseconds; a dead one may take a minute to be noticed.
 	freshPatience = 5 * time.Second
-	// attachPatience is how long an informer that has stopped reading waits for the other one to have seen as much.
+	// attachPatience is how long an informer that has stopped reading waits for the other one to
+	// have seen as much.
 	attachPatience = time.Second
-	// attachPause is how long it reads after that was in vain, lest it lists again and again beside a slow watch.
+	// attachPause is how long it reads after waiting in vain, so that it does not list again and
+	// again beside a slow watch.
 	attachPause = 30 * time.Second
 )
 
-// lookAgain is the pace at which it is looked whether another informer has caught up. That of a busy resource has within
-// milliseconds, that of a quiet one with the server's next bookmark, within a minute or two.
+// lookAgain is the pace of checks whether another informer has caught up. For a busy resource that
+// takes milliseconds, for a quiet one until the server's next bookmark, a minute or two.
 func lookAgain() *wait.Backoff {
 	return &wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: 9, Cap: time.Second}
 }
 
-// reflected reads from the API server, from where the informer is if it has been filled.
+// reflected reads from the API server, from the informer's version if it has been filled.
 func reflected(lw cache.ListerWatcher, example runtime.Object, description string) source {
 	from := reflection{lw: lw, example: example, name: "shard-informer", description: description}
 	return func(ctx context.Context, into *sink) { from.run(ctx, into, into.place()) }
 }
 
-// following fills an informer from another one of the process where there is one that holds a superset, and by reading where
-// there is none. What it is filled with is never older than what it held, and it syncs only with what has seen its past.
+// following fills an informer from another one of the process that holds a superset, and by reading
+// if there is none. It never goes back to an older state, and syncs only with a state that has seen
+// the informer's past.
 type following struct {
 	pool *Pool
-	// keys are the informers of the pool that will do, the best one first.
+	// keys are the pool's informers that it can follow, the best one first.
 	keys []sharedKey
-	// lead is the one to follow where it is known, and held, for as long as this one runs; read is nil then.
+	// lead is the informer to follow if it is known; it is held for as long as this one runs, and
+	// read is nil.
 	lead *shared
 	read source
 	past past
-	// follows is told which informer is followed, and nil when none is any more; nil for nobody.
+	// follows receives the informer that is followed, and nil when there is none any more; nil to
+	// call nothing.
 	follows func(*shared)
-	// outside counts objects that the filter drops of what is read; nil for not.
+	// outside counts the objects read that the filter drops; nil counts nothing.
 	outside *atomic.Int64
 }
 
 // follower is one run of following.
 type follower struct {
 	following
-	// reads and passed are where it puts what it reads and what another informer passes on.
+	// reads is where it puts what it reads, and passed where another informer passes its changes.
 	reads, passed *sink
-	// patient is how long it waits for another informer to be filled.
+	// patient is until when it waits for another informer to be filled.
 	patient time.Time
 	// pause is when it may try to follow again.
 	pause time.Time
@@ -95,7 +101,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// awaitLead returns the informer to follow, synced, or nil where it is better to read.
+// awaitLead returns the synced informer to follow, or nil if it is better to read.
 func (f *follower) awaitLead(ctx context.Context) *shared {
 	lead := f.findLead()
 	if lead == nil || lead.HasSynced() {
@@ -128,7 +134,7 @@ func (f *follower) findLead() *shared {
 // has reports whether the informer has been filled by a source that it may have to wait for again.
 func (f *follower) has() bool { return f.reads.i.HasSynced() }
 
-// attach follows lead once that has seen as much as this informer. It gives up when that takes long.
+// attach follows lead once that has seen as much as this informer. It gives up if that takes long.
 func (f *follower) attach(ctx context.Context, lead *shared) bool {
 	if f.read != nil {
 		var cancel context.CancelFunc
@@ -149,8 +155,8 @@ func (f *follower) attach(ctx context.Context, lead *shared) bool {
 	return true
 }
 
-// stay follows lead until ctx ends or nobody else uses lead any more. It returns false when lead has not been shown to be of
-// the present.
+// stay follows lead until ctx ends or nobody else uses lead any more. It returns false if lead has
+// not been shown to be current.
 func (f *follower) stay(ctx context.Context, lead *shared) bool {
 	defer lead.unfollow(f.passed)
 	f.pool.count(lead.key.resource, 1)
@@ -169,7 +175,7 @@ func (f *follower) stay(ctx context.Context, lead *shared) bool {
 	return true
 }
 
-// refresh syncs the informer once what it follows has seen its past.
+// refresh syncs the informer once the informer it follows has seen its past.
 func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	if f.read == nil {
 		return lead.awaitFresh(ctx, f.past) == nil && lead.confirm(f.passed)
@@ -193,7 +199,7 @@ func (f *follower) refresh(ctx context.Context, lead *shared) bool {
 	}
 }
 
-// readAlone reads, from where the informer is, until ctx ends or there is an informer to follow
+// readAlone reads, from the informer's version, until ctx ends or there is an informer to follow
 // that has seen as much as this one.
 func (f *follower) readAlone(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -212,8 +218,9 @@ func (f *follower) readAlone(ctx context.Context) {
 	looking.Wait()
 }
 
-// isOvertaken returns true once there is an informer to follow, and false when there is none any more or ctx has ended. An
-// informer that has begun to read syncs by that: to give it up for something of unknown age could go on for ever.
+// isOvertaken returns true once there is an informer to follow, and false when there is none any
+// more or ctx has ended. An informer that has begun to read syncs by reading: giving that up for
+// something of unknown age could go on for ever.
 func (f *follower) isOvertaken(ctx context.Context) bool {
 	if !cache.WaitFor(ctx, "", done{f.reads.i}) {
 		return false

@@ -17,16 +17,16 @@ type turn struct {
 	cache.SharedIndexInformer
 	resource schema.GroupVersionResource
 	withheld *withheld
-	// told is closed when the handlers have been told what there is, and the graph contains it.
+	// told is closed when the handlers have received what there is, and the graph contains it.
 	told chan struct{}
 
 	mu sync.Mutex
-	// came says that the turn has come, and waiting are those that have been added before.
+	// came says that the turn has come, and waiting are the handlers that were added before.
 	came    bool
 	waiting []waiting
 }
 
-// waiting is a handler that is to be added.
+// waiting is a handler to be added.
 type waiting struct {
 	handler cache.ResourceEventHandler
 	options cache.HandlerOptions
@@ -43,7 +43,7 @@ func (t *turn) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, res
 }
 
 // AddEventHandlerWithOptions implements cache.SharedInformer. The registration of a handler that
-// waits for its turn can be asked whether it has synced, and cannot be removed; it goes with the
+// waits for its turn reports whether it has synced, but cannot be removed; it goes with the
 // factory.
 func (t *turn) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	t.mu.Lock()
@@ -56,8 +56,8 @@ func (t *turn) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.
 	return state{t}, nil
 }
 
-// tell adds the handlers and returns true when they have been told what there is; false when ctx
-// has ended before.
+// tell adds the handlers and returns true when they have received what there is; false when ctx
+// ended first.
 func (t *turn) tell(ctx context.Context) bool {
 	checkers, err := t.come()
 	if err != nil {
@@ -67,7 +67,7 @@ func (t *turn) tell(ctx context.Context) bool {
 	return cache.WaitFor(ctx, "", checkers...)
 }
 
-// come adds the handlers, and returns what tells that they have been told what there is.
+// come adds the handlers, and returns checkers that are done when they have received what there is.
 func (t *turn) come() ([]cache.DoneChecker, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,7 +93,7 @@ func (t *turn) each(f func(obj metav1.Object)) {
 	}
 }
 
-// HasSynced implements cache.SharedInformer: the handlers have been told, too.
+// HasSynced implements cache.SharedInformer: the handlers have received what there is, too.
 func (t *turn) HasSynced() bool { return cache.IsDone(t.HasSyncedChecker()) }
 
 // HasSyncedChecker implements cache.SharedInformer.

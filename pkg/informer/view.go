@@ -14,18 +14,16 @@ import (
 
 var errNotOwned = errors.New("the informer is shared by all shards of the process")
 
-// view is what one shard has of an informer that it shares. It implements
-// cache.SharedIndexInformer; handlers that were added through it go when it is
-// closed.
+// view is one shard's view of an informer that it shares. It implements cache.SharedIndexInformer;
+// closing it removes the handlers that were added through it.
 //
-// The informer behind it may long run when a shard's controllers are built. Their
-// handlers are told nothing before the view is started all the same: constructors add
-// handlers before they have finished what those need. Nor is anything kept for them
-// meanwhile; they are told what there is then.
+// The informer behind it may have run for long when a shard's controllers are built. Still, their
+// handlers receive nothing before the view is started: constructors add handlers before they have
+// finished what those need. No events are kept for them meanwhile; they then receive what there is.
 //
-// Nor is what it holds trusted because it has synced, which may be long ago, and its watch
-// may have stalled: a view has synced, and its handlers are told, once it is known that
-// the informer has seen the factory's past.
+// Nor does the view trust the informer because it has synced: that may be long ago, and its watch
+// may have stalled. A view has synced, and its handlers receive objects, once the informer is known
+// to have seen the factory's past.
 type view struct {
 	shared *shared
 	past   past
@@ -34,7 +32,7 @@ type view struct {
 
 	mu      sync.Mutex
 	handles map[*listener]struct{}
-	// trusting says that somebody finds that out.
+	// trusting says that a call of trust is in progress.
 	trusting bool
 	started  bool
 	closed   bool
@@ -44,8 +42,7 @@ func newView(s *shared, p past) *view {
 	return &view{shared: s, past: p, trusted: make(chan struct{}), handles: map[*listener]struct{}{}}
 }
 
-// close removes the shard's handlers, waits for their last calls, and gives the
-// informer back.
+// close removes the shard's handlers, waits for their last calls, and gives the informer back.
 func (v *view) close() error {
 	v.mu.Lock()
 	if v.closed {
@@ -102,15 +99,15 @@ func (v *view) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration)
 // Run implements cache.SharedInformer; see RunWithContext.
 func (v *view) Run(stopCh <-chan struct{}) { v.RunWithContext(wait.ContextForChannel(stopCh)) }
 
-// RunWithContext sees to it that the informer runs, tells the shard's handlers what
-// there is, and returns when ctx ends.
+// RunWithContext makes sure that the informer runs, sends what there is to the shard's handlers,
+// and returns when ctx ends.
 func (v *view) RunWithContext(ctx context.Context) {
 	v.start(ctx)
 	v.trust(ctx)
 	<-ctx.Done()
 }
 
-// warm has the informer run without telling the shard's handlers anything.
+// warm makes the informer run without sending the shard's handlers anything.
 func (v *view) warm(ctx context.Context) { v.shared.run(ctx) }
 
 // start is the first part of RunWithContext.
@@ -124,8 +121,8 @@ func (v *view) start(ctx context.Context) {
 	}
 }
 
-// trust finds out whether the informer has seen the factory's past, unless another call does. It
-// returns when it has, or ctx ends.
+// trust finds out whether the informer has seen the factory's past, unless another call is doing
+// that. It returns when the informer has, or ctx ends.
 func (v *view) trust(ctx context.Context) {
 	v.mu.Lock()
 	trusting := v.trusting
@@ -148,8 +145,8 @@ func (v *view) wakeLocked() {
 	}
 }
 
-// AddIndexers implements cache.SharedIndexInformer. An index that is there already
-// is left: another shard's instance of the same controller has added it.
+// AddIndexers implements cache.SharedIndexInformer. It leaves existing indexes: another shard's
+// instance of the same controller has added them.
 func (v *view) AddIndexers(indexers cache.Indexers) error {
 	if v.IsStopped() {
 		return errStopped
@@ -204,15 +201,15 @@ type trusted struct{ v *view }
 func (t trusted) Name() string          { return "Shared " + done{t.v.shared.Informer}.Name() }
 func (t trusted) Done() <-chan struct{} { return t.v.trusted }
 
-// indexersMu guards the indexes of shared indexers: it makes one step of looking which ones
-// there are and adding the others.
+// indexersMu guards the indexes of shared indexers: it makes one step of checking which exist and
+// adding the others.
 var indexersMu sync.Mutex
 
 // sharedIndexer lets several instances of a controller add the same indexes.
 type sharedIndexer struct{ cache.Indexer }
 
-// GetIndexers implements cache.Indexer. It returns a copy: client-go's is the map that
-// AddIndexers writes to, perhaps for another shard while the caller reads.
+// GetIndexers implements cache.Indexer. It returns a copy: client-go's is the map that AddIndexers
+// writes to, perhaps for another shard while the caller reads.
 func (s sharedIndexer) GetIndexers() cache.Indexers {
 	indexersMu.Lock()
 	defer indexersMu.Unlock()

@@ -10,19 +10,20 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// withheld keeps from the garbage collector, while its graph is incomplete, the deletions that it
-// decides by the dependents in the graph: those of owners that are to be orphaned, and those that
-// wait for their dependents to go first (graph_builder.go: processTransitions). A dependent that is
-// missing there is neither orphaned nor waited for, and is collected once its owner is gone.
+// withheld withholds from the garbage collector, while its graph is incomplete, the deletions that
+// it decides by the dependents in the graph: those of owners whose dependents are to be orphaned,
+// and those that wait for their dependents to go first (graph_builder.go: processTransitions). A
+// dependent missing there is neither orphaned nor waited for, and is collected once its owner is
+// gone.
 //
-// Notifications of one object keep their order: those that follow one that is withheld are withheld
-// too. The zero value withholds nothing. All methods may be called concurrently.
+// Notifications of one object keep their order: those that follow a withheld one are withheld too.
+// The zero value withholds nothing. All methods may be called concurrently.
 type withheld struct {
 	mu sync.RWMutex
 	// incomplete counts the reasons to withhold.
 	incomplete int
 	calls      []func()
-	// objects are those of calls.
+	// objects are the objects of calls.
 	objects map[types.UID]struct{}
 }
 
@@ -35,8 +36,7 @@ func (w *withheld) hold() (release func()) {
 	return sync.OnceFunc(w.release)
 }
 
-// release makes the calls that have been withheld, in the order of their coming, when nobody holds
-// any more.
+// release makes the withheld calls, in the order in which they came, when nobody holds any more.
 func (w *withheld) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +72,7 @@ func (w *withheld) pass(obj any, call func()) {
 	w.calls = append(w.calls, call)
 }
 
-// passes makes the call and returns true where nothing is withheld.
+// passes makes the call and returns true if nothing is withheld.
 func (w *withheld) passes(call func()) bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -98,7 +98,7 @@ func decidesByDependents(obj any) (types.UID, bool) {
 	})
 }
 
-// withholding is a handler that is told through withheld.
+// withholding is a handler that gets its calls through withheld.
 type withholding struct {
 	cache.ResourceEventHandler
 	through *withheld

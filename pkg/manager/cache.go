@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// shardCache is controller-runtime's cache over the informers of a shard. What it is asked of a
-// namespace that is not the shard's, it asks the API server.
+// shardCache is controller-runtime's cache over the informers of a shard. For objects in namespaces
+// that are not the shard's, it asks the API server.
 type shardCache struct {
 	cache.Cache
 	m    *shardManager
@@ -31,11 +31,11 @@ type shardCache struct {
 	mapper     meta.RESTMapper
 	codecs     serializer.CodecFactory
 	paramCodec runtime.ParameterCodec
-	// reading and http are what informers read with. They are the process's: informers are shared, and
-	// may outlive the shard.
+	// reading and http are what informers read with. They belong to the process: informers are
+	// shared, and may outlive the shard.
 	reading *rest.Config
 	http    *http.Client
-	// options have the selectors of what the Manager wants to see.
+	// options have the selectors that the Manager was given.
 	options cache.Options
 }
 
@@ -90,8 +90,8 @@ func (c *shardCache) List(
 	return c.Cache.List(ctx, list, opts...)
 }
 
-// getLive asks the API server. It finds what the Manager's selectors would let it find in a cache,
-// and leaves obj alone if it finds nothing.
+// getLive asks the API server. It applies the Manager's selectors as a cache would, and leaves obj
+// alone if it finds nothing.
 func (c *shardCache) getLive(
 	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
 ) error {
@@ -133,7 +133,8 @@ func (c *shardCache) listLive(
 	return meta.SetList(list, slices.DeleteFunc(items, foreign))
 }
 
-// selectionFor returns the kind of an object, or of those in a list, and what is selected of it.
+// selectionFor returns the kind of an object, or of the objects in a list, and the Manager's
+// selection of that kind.
 func (c *shardCache) selectionFor(obj runtime.Object) (schema.GroupVersionKind, selection, error) {
 	gvk, err := apiutil.GVKForObject(obj, c.scheme)
 	if err != nil {
@@ -146,7 +147,8 @@ func (c *shardCache) selectionFor(obj runtime.Object) (schema.GroupVersionKind, 
 	return gvk, s, err
 }
 
-// isForeign reports whether an object cannot be in the cache because of the shard's range.
+// isForeign reports whether an object cannot be in the cache because it is outside of the shard's
+// range.
 func (c *shardCache) isForeign(key client.ObjectKey, obj client.Object) (bool, error) {
 	if key.Namespace != "" {
 		return !c.m.shard.Owns(key.Namespace), nil
@@ -159,8 +161,8 @@ func (c *shardCache) isForeign(key client.ObjectKey, obj client.Object) (bool, e
 	return isNamespace && !c.m.shard.Owns(key.Name), nil
 }
 
-// WaitForCacheSync implements cache.Informers. It returns true as well when the Manager is to end:
-// a Manager that waits for its caches otherwise never does.
+// WaitForCacheSync implements cache.Informers. It also returns true when the Manager is ending:
+// otherwise a Manager that waits for its caches would never end.
 func (c *shardCache) WaitForCacheSync(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
-// deferringManager is a shard's Manager as it is set up: a runnable that would wait for leader
+// deferringManager is a shard's Manager during its setup: a runnable that would wait for leader
 // election waits for the claim.
 type deferringManager struct {
 	manager.Manager
@@ -32,10 +32,11 @@ func (d *deferringManager) Add(r manager.Runnable) error {
 	return d.Manager.Add(d.m.untilOwned(r))
 }
 
-// Elected implements manager.Manager: it is closed once the shard is owned.
+// Elected implements manager.Manager: the channel is closed once the shard is owned.
 func (d *deferringManager) Elected() <-chan struct{} { return d.m.owned }
 
-// GetWebhookServer implements manager.Manager. It cannot return an error, so misuse does.
+// GetWebhookServer implements manager.Manager. It cannot return an error, so using what it returns
+// causes one.
 func (d *deferringManager) GetWebhookServer() webhook.Server {
 	if d.webhooks == nil {
 		d.webhooks = &noWebhooks{mux: http.NewServeMux()}
@@ -57,8 +58,8 @@ type deferred struct {
 	warm chan struct{}
 }
 
-// untilOwned returns r as one that is started once the shard is owned. It is warmed up before, if
-// it can be.
+// untilOwned returns a runnable that starts r once the shard is owned. It warms r up before, if r
+// can be warmed up.
 func (m *shardManager) untilOwned(r manager.Runnable) deferred {
 	d := deferred{Runnable: r, m: m, warm: make(chan struct{})}
 	m.mu.Lock()
@@ -67,7 +68,7 @@ func (m *shardManager) untilOwned(r manager.Runnable) deferred {
 	return d
 }
 
-// Warmup is what the Manager calls once the caches are full, as it does of controllers.
+// Warmup is called by the Manager once the caches are full, as for controllers.
 func (d deferred) Warmup(ctx context.Context) error {
 	if w, ok := d.Runnable.(interface{ Warmup(context.Context) error }); ok {
 		if err := w.Warmup(ctx); err != nil {
@@ -81,8 +82,8 @@ func (d deferred) Warmup(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (d deferred) NeedLeaderElection() bool { return true }
 
-// Start implements manager.Runnable. Workers begin with a queue that holds all there is, as
-// those of a controller do that is not warmed up.
+// Start implements manager.Runnable. Workers begin with a queue that holds every object, like those
+// of a controller that was not warmed up.
 func (d deferred) Start(ctx context.Context) error {
 	select {
 	case <-d.m.owned:

@@ -7,7 +7,7 @@ import (
 )
 
 // namedIndexer has the indexes of one controller: another one may index the same cache by the same
-// field, and by something else.
+// field, with another function.
 type namedIndexer struct {
 	cache.Indexer
 	owner string
@@ -21,10 +21,10 @@ func (n namedIndexer) name(index string) string {
 	return n.prefix() + index
 }
 
-// prefix has a character that no controller's name has, so no name is another one's beginning.
+// prefix ends with a character that no controller's name has, so no prefix begins another one.
 func (n namedIndexer) prefix() string { return n.owner + "/" }
 
-// named returns the indexers by their names in the cache, which has an index of namespaces.
+// named returns the indexers under their names in the cache, which also has an index of namespaces.
 func (n namedIndexer) named(indexers cache.Indexers) cache.Indexers {
 	named := make(cache.Indexers, len(indexers))
 	for index, f := range indexers {

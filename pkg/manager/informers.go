@@ -16,9 +16,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
-// newInformer is what controller-runtime makes its informers with: of typed and unstructured
-// objects and of metadata. It does not read with the ListerWatcher that it is given, which ends
-// with the shard.
+// newInformer makes controller-runtime's informers: of typed and unstructured objects and of
+// metadata. It does not read with the ListerWatcher that it is given, because that one ends with
+// the shard.
 func (c *shardCache) newInformer(
 	_ toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, _ toolscache.Indexers,
 ) toolscache.SharedIndexInformer {
@@ -60,8 +60,8 @@ func (c *shardCache) informerFor(obj runtime.Object) (toolscache.SharedIndexInfo
 	})
 }
 
-// failed is an informer that could not be made. controller-runtime sets a transform, nil if it has
-// none, before anything else, and returns the error.
+// failed is an informer that could not be made. controller-runtime first sets a transform, nil if
+// it has none, and returns the error.
 type failed struct {
 	toolscache.SharedIndexInformer
 	err error
@@ -73,18 +73,18 @@ func (f failed) SetTransform(toolscache.TransformFunc) error { return f.err }
 // GetIndexer implements cache.SharedIndexInformer.
 func (f failed) GetIndexer() toolscache.Indexer { return nil }
 
-// shardInformer is an informer of the shard as controller-runtime has it.
+// shardInformer is a shard's informer in the form that controller-runtime uses.
 //
-// It has synced once its cache is full, though handlers are told nothing before the shard is owned.
-// So have its handlers until then, with nothing that they are to be told: a source that waits for
-// them would not be warm before. After that they have once they were told what there is.
+// It has synced once its cache is full, although handlers get no events before the shard is owned.
+// Until then its handlers count as synced, too: otherwise a source that waits for them would never
+// be warm. After that they have synced once they have received what there is.
 type shardInformer struct {
 	toolscache.SharedIndexInformer
 	m       *shardManager
 	resync  time.Duration
 	full    toolscache.DoneChecker
 	indexer namedIndexer
-	// selection is what handlers are told of, and what is found here.
+	// selection limits the objects that handlers receive and that this informer finds.
 	selection selection
 
 	mu            sync.Mutex
@@ -114,8 +114,9 @@ func (i *shardInformer) Run(stopCh <-chan struct{}) {
 	i.RunWithContext(wait.ContextForChannel(stopCh))
 }
 
-// RunWithContext fills the cache, and once the shard is owned tells handlers. The informer is the
-// shard's and goes on when ctx ends; what has been added here is told nothing any more then.
+// RunWithContext fills the cache, and sends events to handlers once the shard is owned. The
+// informer belongs to the shard and goes on when ctx ends; handlers added here then get nothing any
+// more.
 func (i *shardInformer) RunWithContext(ctx context.Context) {
 	factory := i.m.shard.Informers()
 	if i.m.isOwned() {
@@ -127,19 +128,19 @@ func (i *shardInformer) RunWithContext(ctx context.Context) {
 	i.stop()
 }
 
-// stop removes the handlers, and returns when their last calls have.
+// stop removes the handlers, and returns when their last calls have returned.
 func (i *shardInformer) stop() {
 	i.mu.Lock()
 	i.stopped = true
 	registrations := slices.Collect(maps.Keys(i.registrations))
 	i.mu.Unlock()
 	for _, r := range registrations {
-		// The error says that it has been removed.
+		// The error only says that it has been removed.
 		_ = toolscache.ShutDownEventHandler(i.SharedIndexInformer, r.ResourceEventHandlerRegistration)
 	}
 }
 
-// handlers are the handlers that must be told before workers begin.
+// handlers returns the handlers that must have received what there is before workers begin.
 func (i *shardInformer) handlers() []toolscache.DoneChecker {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -209,7 +210,7 @@ func (i *shardInformer) IsStopped() bool {
 	return i.stopped || i.SharedIndexInformer.IsStopped()
 }
 
-// SetTransform implements cache.SharedInformer. Options with a transform have been refused.
+// SetTransform implements cache.SharedInformer. Options with a transform were refused before.
 func (i *shardInformer) SetTransform(toolscache.TransformFunc) error { return nil }
 
 // AddIndexers implements cache.SharedIndexInformer.

@@ -19,14 +19,14 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// Setup adds controllers, indexes and whatever else to the Manager of a shard. It is called once
-// for each shard, before the shard is owned, perhaps for several shards at once.
+// Setup adds controllers, indexes and anything else to the Manager of a shard. It is called once
+// for each shard, before the shard is owned, perhaps for several shards concurrently.
 type Setup func(mgr manager.Manager) error
 
-// Build returns what runs the controllers of setup on a shard, for flotilla.Fleet's Namespaced or
-// Singleton. scheme is as in manager.Options. The Managers of one controller have one RESTMapper
-// together, within its limit of requests. What Build returns may be given to several controllers
-// and fleets: each has its own.
+// Build returns a function that runs the controllers of setup on a shard, for flotilla.Fleet's
+// Namespaced or Singleton. scheme is as in manager.Options. The Managers of one controller share
+// one RESTMapper, within the controller's limit of requests. The result may be given to several
+// controllers and fleets: each has its own RESTMapper.
 func Build(scheme *runtime.Scheme, setup Setup) flotilla.Build {
 	shared := &mappers{}
 	return func(ctx context.Context, s *flotilla.Shard) (flotilla.Runnable, error) {
@@ -36,27 +36,27 @@ func Build(scheme *runtime.Scheme, setup Setup) flotilla.Build {
 	}
 }
 
-// Options returns the options of a shard's Manager, for [New], which takes care of its cache. The
-// logger is controller-runtime's with the shard's name.
+// Options returns the options of a shard's Manager, for [New], which provides its cache. The logger
+// is controller-runtime's with the shard's name.
 func Options(s *flotilla.Shard, scheme *runtime.Scheme) manager.Options {
 	return manager.Options{
 		Scheme:  scheme,
 		Logger:  log.Log.WithValues("shard", s.String()),
 		Metrics: metricsserver.Options{BindAddress: "0"},
-		// The fence bounds how long a handover may take.
+		// The fence bounds how long a handoff may take.
 		GracefulShutdownTimeout: ptr.To(time.Duration(-1)),
 		Controller: config.Controller{
-			// There is a controller of each name on each shard.
+			// Each shard has a controller of the same name.
 			SkipNameValidation: ptr.To(true),
 			EnableWarmup:       ptr.To(true),
 		},
 	}
 }
 
-// New makes a Manager of a shard with options that were changed after [Options], and has setup set
-// it up. What ctx carries, such as a logger, its runnables find in their contexts, unless options
-// have a BaseContext. The error is setup's, or names an option that a shard's Manager cannot have;
-// see the package comment.
+// New makes a Manager of a shard from [Options], which the caller may have changed, and calls setup
+// with it. Its runnables find the values of ctx, such as a logger, in their contexts, unless
+// options have a BaseContext. The error is setup's, or names an option that a shard's Manager
+// cannot have; see the package comment.
 func New(
 	ctx context.Context, s *flotilla.Shard, options manager.Options, setup Setup,
 ) (flotilla.Runnable, error) {
@@ -73,7 +73,7 @@ func New(
 		return nil, fmt.Errorf("manager of shard %s: %w", s, err)
 	}
 	m.inner = inner
-	// Sees to it that the caches have been filled once Warm returns, whatever setup adds.
+	// Makes sure that the caches are full once Warm returns, whatever setup adds.
 	nothing := manager.RunnableFunc(func(context.Context) error { return nil })
 	if err := inner.Add(m.untilOwned(nothing)); err != nil {
 		return nil, fmt.Errorf("manager of shard %s: %w", s, err)
@@ -133,10 +133,10 @@ func check(o manager.Options) error {
 	return errors.Join(errs...)
 }
 
-// valueOf says which namespaces an option has.
+// valueOf returns the namespaces of an option as text.
 func valueOf(namespaces map[string]cache.Config) string {
 	return fmt.Sprintf("is %q and ", slices.Sorted(maps.Keys(namespaces)))
 }
 
-// off reports whether an address of a server says that there is to be none.
+// off reports whether a server's address says that there is no server.
 func off(address string) bool { return address == "" || address == "0" }

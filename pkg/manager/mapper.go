@@ -13,16 +13,16 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// mappers has a RESTMapper for the Managers of a controller, one for each API server. What they
-// discover is the same for all shards, and a mapper goes on discovering what is new. It discovers
-// within the controller's limit: a kind that is missing is looked for each time somebody asks. So
-// controllers that are built by one function, also those of two fleets, have one each.
+// mappers has a RESTMapper for the Managers of a controller, one for each API server. All shards
+// discover the same, and a mapper keeps discovering what is new. It discovers within the
+// controller's limit: each request for a missing kind looks for it again. So every controller has
+// its own mapper, even if one function builds several controllers, or controllers of two fleets.
 type mappers struct {
 	mu  sync.Mutex
 	all map[mapperKey]meta.RESTMapper
 }
 
-// mapperKey has the limit of a controller, nil if it has none.
+// mapperKey has the limit of a controller; nil for none.
 type mapperKey struct {
 	host    string
 	limiter flowcontrol.RateLimiter
@@ -37,7 +37,7 @@ func (m *mappers) of(s *flotilla.Shard) func(*rest.Config, *http.Client) (meta.R
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		key := mapperKey{config.Host, config.RateLimiter}
-		// A limiter of the adopter's own may be of any type.
+		// A limiter of the program's own may be of any type.
 		comparable := reflect.ValueOf(&key.limiter).Elem().Comparable()
 		if comparable {
 			if made, is := m.all[key]; is {

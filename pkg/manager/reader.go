@@ -16,7 +16,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
-// reads returns an example of obj's kind and form, and what reads all such objects.
+// reads returns an example of obj's kind and form, and a reader of all such objects.
 func (c *shardCache) reads(
 	obj runtime.Object, gvk schema.GroupVersionKind, gvr schema.GroupVersionResource,
 ) (example runtime.Object, reads toolscache.ListerWatcher, err error) {
@@ -74,8 +74,8 @@ func (c *shardCache) typed(gvk schema.GroupVersionKind, gvr schema.GroupVersionR
 	}, nil
 }
 
-// metadataOf reads metadata, and says of each object what kind it is of, as controller-runtime's
-// informers do: the answers do not.
+// metadataOf reads metadata and sets each object's kind, as controller-runtime's informers do: the
+// API server's answers lack it.
 func metadataOf(resource metadata.Getter, gvk schema.GroupVersionKind) toolscache.ListerWatcher {
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -13,22 +13,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// selection is what a Manager wants to see of a kind. The shard's cache, which others share, holds
-// the whole kind all the same: so it is caught up with when the shard is handed over, whatever the
-// last writes were to.
+// selection is the part of a kind that a Manager wants to see. The shard's cache, which others
+// share, still holds the whole kind: a handoff can then wait until the cache has seen the last
+// writes, whichever objects they changed.
 type selection struct {
 	label labels.Selector
 	field fields.Selector
 }
 
-// The fields that are known of every object. What other fields select is known to the API server.
+// The fields that every object has. Only the API server knows other fields.
 const (
 	nameField      = "metadata.name"
 	namespaceField = "metadata.namespace"
 )
 
-// selectionOf returns that of a kind in options, by controller-runtime's rules: what ByObject does
-// not say, the defaults do.
+// selectionOf returns the selection of a kind in options, by controller-runtime's rules: the
+// defaults apply where ByObject says nothing.
 func selectionOf(
 	o cache.Options, scheme *runtime.Scheme, gvk schema.GroupVersionKind,
 ) (selection, error) {
@@ -51,12 +51,12 @@ func selectionOf(
 	return s, nil
 }
 
-// isAll reports whether it selects everything.
+// isAll reports whether the selection has every object.
 func (s selection) isAll() bool {
 	return (s.label == nil || s.label.Empty()) && (s.field == nil || s.field.Empty())
 }
 
-// has reports whether an object is selected, or what is left of one that was deleted.
+// has reports whether the selection has an object, or a deleted object's tombstone.
 func (s selection) has(obj any) bool {
 	if d, is := obj.(toolscache.DeletedFinalStateUnknown); is {
 		obj = d.Obj
@@ -70,7 +70,7 @@ func (s selection) has(obj any) bool {
 		(s.field == nil || s.field.Matches(at))
 }
 
-// checkField returns an error if the selector cannot be applied by the process.
+// checkField returns an error if the process cannot apply the selector.
 func checkField(s fields.Selector) error {
 	if s == nil {
 		return nil
@@ -86,13 +86,13 @@ func checkField(s fields.Selector) error {
 	return nil
 }
 
-// selectedIndexer has the selected objects of a cache.
+// selectedIndexer has a cache's selected objects.
 type selectedIndexer struct {
 	toolscache.Indexer
 	selection selection
 }
 
-// of returns those of objs that are selected.
+// of returns the selected objects among objs.
 func (i selectedIndexer) of(objs []any) []any {
 	var selected []any
 	for _, o := range objs {
@@ -103,7 +103,7 @@ func (i selectedIndexer) of(objs []any) []any {
 	return selected
 }
 
-// keys returns those of keys whose objects are selected.
+// keys returns the keys whose objects are selected.
 func (i selectedIndexer) keys(keys []string) []string {
 	var selected []string
 	for _, key := range keys {

@@ -14,32 +14,32 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/flotilla"
 )
 
-// errEnded is of a Manager that has ended by itself, without an error.
+// errEnded is the error of a Manager that has ended by itself, without an error.
 var errEnded = errors.New("the manager has ended by itself")
 
 // shardManager is the Manager of one shard as a controller of the fleet.
 //
 // The Manager is started once, by Warm or else by Run, and goes on until Run's context ends or
-// Close is called. What must not work before the shard is owned is held back; see deferred.
+// Close is called. Runnables that must not work before the shard is owned wait; see deferred.
 type shardManager struct {
 	shard *flotilla.Shard
 	inner manager.Manager
 
-	// ctx is the Manager's, ended by stop.
+	// ctx is the Manager's context; stop ends it.
 	ctx  context.Context
 	stop context.CancelFunc
-	// begin starts the Manager, or sees to it that it is never started.
+	// begin starts the Manager, or makes sure that it never starts.
 	begin sync.Once
-	// ended is closed once the Manager has, with err.
+	// ended is closed once the Manager has ended, with err.
 	ended chan struct{}
 	err   error
 	// owned is closed by Run.
 	owned chan struct{}
 
 	mu sync.Mutex
-	// warmups are closed once what each stands for is warm.
+	// warmups has a channel for each runnable with a warmup, closed once the runnable is warm.
 	warmups []<-chan struct{}
-	// informers are those that the Manager has asked for.
+	// informers are the informers that the Manager has asked for.
 	informers []*shardInformer
 }
 
@@ -64,8 +64,8 @@ func (m *shardManager) start() {
 	})
 }
 
-// Warm implements flotilla.Warmer: it starts the Manager, and returns once the caches are full of
-// all kinds that its controllers watch.
+// Warm implements flotilla.Warmer: it starts the Manager, and returns once the caches of all kinds
+// that its controllers watch are full.
 func (m *shardManager) Warm(ctx context.Context) error {
 	m.start()
 	m.mu.Lock()
@@ -88,8 +88,8 @@ func (m *shardManager) Run(ctx context.Context) error {
 	defer m.stop()
 	m.start()
 	close(m.owned)
-	// Those that were asked for since the fleet has started the others, and did not see yet that the
-	// shard is owned.
+	// Starts informers that were asked for after the fleet started the others, before the Manager
+	// saw that the shard is owned.
 	m.shard.Informers().StartWithContext(context.WithoutCancel(ctx))
 	select {
 	case <-ctx.Done():
@@ -101,7 +101,7 @@ func (m *shardManager) Run(ctx context.Context) error {
 	}
 }
 
-// failure is why the Manager has ended before it was told to.
+// failure returns why the Manager ended before it was asked to.
 func (m *shardManager) failure() error {
 	if m.err == nil {
 		return errEnded
@@ -126,12 +126,12 @@ func (m *shardManager) isOwned() bool {
 	}
 }
 
-// toldPatience is how long handlers may take for what they are told at the start.
+// toldPatience is how long handlers may take to process the objects they receive at the start.
 const toldPatience = time.Minute
 
-// told returns once the handlers that have been added so far were told what there is, or with the
-// error of ctx. Handlers that have not returned after toldPatience are named in the log and not
-// waited for: they get what they are to be told, but a reconciler may run before.
+// told returns once the handlers added so far have received what there is, or with the error of
+// ctx. It does not wait for handlers longer than toldPatience, but names them in the log: they
+// still receive everything, but a reconciler may run before.
 func (m *shardManager) told(ctx context.Context) error {
 	m.mu.Lock()
 	informers := m.informers

@@ -9,8 +9,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/informer"
 )
 
-// stateDrained is the state under which a member is counted that an operator has drained, whatever
-// it says of itself.
+// stateDrained is the state in which a member counts that an operator has drained, whatever state
+// its Lease says.
 const stateDrained = "drained"
 
 // Describe implements prometheus.Collector.
@@ -41,7 +41,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// samples are where the samples of families go, if these have a description.
+// samples is where the samples of families with a description go.
 type samples struct {
 	descs map[*family]*prometheus.Desc
 	ch    chan<- prometheus.Metric
@@ -129,7 +129,7 @@ func collectFleet(out samples, source *Source) {
 	}
 }
 
-// filteredByProcess is the label of resources of which ranges follow an informer of everything.
+// filteredByProcess is the label of resources whose ranges follow an informer of everything.
 const filteredByProcess = "process"
 
 func collectInformers(out samples, informers Informers) {

@@ -28,13 +28,13 @@ const (
 	resultFailed   = "failed"
 )
 
-// Requests that are not those of a claim.
+// Requests other than those of a claim.
 const (
 	actionWrite = "write"
 	actionMark  = "mark"
 	// actionStrike lists a dead member as ended, see election.EventStruck.
 	actionStrike = "strike"
-	// actionRetire empties the Lease of a shard that is no more, see fleet.EventRetired.
+	// actionRetire empties the Lease of a shard that no longer exists, see fleet.EventRetired.
 	actionRetire = "retire"
 )
 
@@ -43,8 +43,8 @@ const (
 	phaseRelease fleet.HandoffPhase = "release"
 )
 
-// Count counts what happens to the member: it is for fleet.Config.Observe. It does not block, and
-// it may be called before Register.
+// Count counts what happens to the member; use it as fleet.Config.Observe. It does not block, and
+// may be called before Register.
 func (m *Metrics) Count(e fleet.Event) {
 	if e.Type == fleet.EventWriteRefused {
 		m.refusedWrites.WithLabelValues(e.ID.Ring, string(e.Reason)).Inc()
@@ -98,7 +98,7 @@ func (m *Metrics) countShard(e fleet.Event) {
 	}
 }
 
-// countAcquisition counts one that has come to its end.
+// countAcquisition counts an acquisition that is complete.
 func (m *Metrics) countAcquisition(e fleet.Event) {
 	a := e.Acquisition
 	m.acquisitions.WithLabelValues(e.ID.Ring, string(a.How), string(a.Reason), string(e.Type)).Inc()
@@ -169,15 +169,15 @@ func (m *Metrics) kindOf(e fleet.Event) string {
 	}
 }
 
-// causes are why shards come in each way.
+// causes are the reasons for each way in which a shard is acquired.
 var causes = map[fleet.How][]fleet.Reason{
 	fleet.HowHandoff:  {fleet.ReasonRebalance, fleet.ReasonLeaving, fleet.ReasonPlan},
 	fleet.HowTakeover: {fleet.ReasonExpired},
 	fleet.HowVacant:   {fleet.ReasonNew, fleet.ReasonReleased},
 }
 
-// zero has the counters and histograms there that an alert may wait for: an increase from nothing
-// to 1 is none to Prometheus.
+// zero creates the counters and histograms that an alert may wait for: to Prometheus, a series that
+// begins with 1 has not increased.
 func (m *Metrics) zero(member *fleet.Member) {
 	for _, result := range []string{string(fleet.EventFenced), string(fleet.EventFenceRefused)} {
 		m.marks.WithLabelValues(result)

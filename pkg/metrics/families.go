@@ -4,18 +4,18 @@ import "slices"
 
 // A Family is one metric, with all the series that it may have.
 type Family struct {
-	// Name is the whole name, prefix included.
+	// Name is the whole name, including the prefix.
 	Name string
 	// Kind is gauge, counter or histogram.
 	Kind string
 	// Help says what a value means.
 	Help string
-	// Labels are those of its series.
+	// Labels are the labels of its series.
 	Labels []string
 }
 
-// Families returns what a member has, whether or not it has series at the moment, for those who
-// generate a page or a dashboard or hold one against it.
+// Families returns all families of a member, whether or not they have series at the moment. Use it
+// to generate a page or a dashboard, or to check one.
 func (m *Metrics) Families() []Family {
 	all := make([]Family, 0, len(families))
 	for _, f := range families {
@@ -32,8 +32,7 @@ type family struct {
 	labels           []string
 }
 
-// families are all definitions, in the order of this file. Nothing changes them after
-// initialisation.
+// families are all definitions, in the order of this file. They do not change after initialisation.
 var families []*family
 
 func define(name, kind, help string, labels ...string) *family {
@@ -57,7 +56,7 @@ const (
 	histogram = "histogram"
 )
 
-// What has a state: it is read from the member.
+// State: read from the member.
 var (
 	shardOwned = read("shard_owned", gauge,
 		"1 if this member holds a valid claim on the shard, else 0.", "ring", "shard")
@@ -130,7 +129,7 @@ var (
 			"out of what it caches whole.", "filtered_by")
 )
 
-// What happens: it is counted.
+// Events: counted as they happen.
 var (
 	transitionsOf = define("shard_transitions_total", counter,
 		"Claims of this member that began (acquired) or ended, by the reason they ended for, "+
@@ -165,8 +164,8 @@ var (
 			"them.", "kind", "action")
 )
 
-// Buckets reach from a request in the same rack to a takeover, whose time is the lease duration
-// (15 s by default) and more.
+// Buckets range from a request in the same rack to a takeover, which takes the lease duration (15 s
+// by default) or longer.
 var (
 	requestBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	moveBuckets    = append(slices.Clone(requestBuckets), 15, 20, 30, 60, 120, 300)

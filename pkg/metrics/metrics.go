@@ -15,42 +15,42 @@ import (
 )
 
 // DefaultPrefix begins the names of all families unless Options say otherwise. The alerts and the
-// dashboard of deploy/monitoring are for it.
+// dashboard of deploy/monitoring expect it.
 const DefaultPrefix = "flotilla"
 
-// Options say how the metrics of a member are to look.
+// Options say what the metrics of a member look like.
 type Options struct {
 	// Fleet is the name of the fleet, as in fleet.Config. Required.
 	Fleet string
-	// Prefix begins the name of each family, and an underscore follows it. Letters, digits and
-	// underscores are allowed; it begins with a letter, and ends with a letter or a digit. Default:
+	// Prefix begins the name of each family, followed by an underscore. It consists of letters,
+	// digits and underscores, begins with a letter, and ends with a letter or a digit. Default:
 	// DefaultPrefix.
 	Prefix string
-	// Stability is put before the help texts in brackets, as Kubernetes' components have it: ALPHA
-	// makes "[ALPHA] Shards of the ring". Default: nothing.
+	// Stability is put in brackets before the help texts, as in Kubernetes' components: ALPHA makes
+	// "[ALPHA] Shards of the ring". Default: nothing.
 	Stability string
-	// Disabled are families that are left out, by their whole names. Names of no family are ignored:
-	// a flag for all metrics of a process may be passed on.
+	// Disabled are families to leave out, by their whole names. Unknown names are ignored, so a
+	// flag for all metrics of a process can be passed on.
 	Disabled []string
-	// NativeHistograms has histograms exposed as native ones too, to those who ask for protobuf, with
-	// the resolution of Kubernetes' components. The classic buckets stay.
+	// NativeHistograms exposes histograms as native ones as well, to scrapers that ask for
+	// protobuf, with the resolution of Kubernetes' components. The classic buckets stay.
 	NativeHistograms bool
 }
 
-// Source is what is asked when the metrics are read.
+// Source is where the metrics read their values from.
 type Source struct {
-	// Member is the member that the metrics are of. Required.
+	// Member is the member whose metrics these are. Required.
 	Member *fleet.Member
-	// Informers are those that the shards of the process share. Without them there are no series of
-	// the families informer_*.
+	// Informers are the informers that the shards of the process share. Without them the families
+	// informer_* have no series.
 	Informers Informers
 	// Enforced reports whether the API server refuses the credentials of fenced members, as in
 	// fleet.Config. It must be safe for concurrent use and must not block. Default: never.
 	Enforced func() bool
 }
 
-// Informers are what the metrics read of informers; *informer.Pool is one. The methods must be safe
-// for concurrent use.
+// Informers are what the metrics read about informers; *informer.Pool implements it. The methods
+// must be safe for concurrent use.
 type Informers interface {
 	Discarded() int64
 	Unseen() int64
@@ -58,11 +58,11 @@ type Informers interface {
 	Followed() map[schema.GroupVersionResource]int
 }
 
-// Metrics are those of one member, for the whole of its life. All methods are safe for concurrent
+// Metrics are the metrics of one member, for its whole life. All methods are safe for concurrent
 // use.
 //
-// It is a prometheus.Collector, so that a registry can be asked to unregister it. Register is the
-// way to register it: without a source there are no states.
+// It is a prometheus.Collector so that a registry can unregister it. Register it with Register:
+// without a source it has no states.
 type Metrics struct {
 	options Options
 	source  atomic.Pointer[Source]
@@ -78,7 +78,7 @@ type Metrics struct {
 	requestTime                       *prometheus.HistogramVec
 }
 
-// New returns the metrics of a member that is still to be made. The error names the option that
+// New returns the metrics of a member that does not exist yet. The error names the option that
 // cannot be used.
 func New(o Options) (*Metrics, error) {
 	if o.Fleet == "" {
@@ -111,13 +111,13 @@ func New(o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// prefixes are narrower than what Prometheus takes for a name: colons are for recording rules, and
+// prefixes is narrower than what Prometheus allows in a name: colons are for recording rules, and
 // names outside of ASCII have to be quoted in queries.
 var prefixes = regexp.MustCompile(`^[a-zA-Z]([a-zA-Z0-9_]*[a-zA-Z0-9])?$`)
 
-// Register has the registerer collect the metrics, and what source says at each scrape. Call it
-// once, after the member is made and before it runs. It fails if there is no member, if the metrics
-// have a source already, or if the registerer does not take them; then nothing is registered.
+// Register registers the metrics with the registerer; each scrape then reads source. Call it once,
+// after the member is made and before it runs. It fails, and registers nothing, if there is no
+// member, if the metrics have a source already, or if the registerer refuses them.
 func (m *Metrics) Register(to prometheus.Registerer, source Source) error {
 	if source.Member == nil {
 		return m.refusal(errors.New("the source has no Member"))
@@ -136,8 +136,8 @@ func (m *Metrics) Register(to prometheus.Registerer, source Source) error {
 	return nil
 }
 
-// refusal says which metrics were not registered. Two members with one prefix in one registry are
-// the usual reason, and the registry's error names neither.
+// refusal says which metrics were not registered. The usual cause is two members with one prefix in
+// one registry, and the registry's error names neither.
 func (m *Metrics) refusal(err error) error {
 	return fmt.Errorf("registering the metrics of fleet %s with the prefix %q: %w",
 		m.options.Fleet, m.options.Prefix, err)
@@ -154,14 +154,14 @@ func (m *Metrics) help(f *family) string {
 
 func (m *Metrics) isDisabled(name string) bool { return slices.Contains(m.options.Disabled, name) }
 
-// counters returns the counters of a family. A disabled one counts, and nobody reads it.
+// counters returns the counters of a family. A disabled family still counts, but is not registered.
 func (m *Metrics) counters(f *family) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.name(f), Help: m.help(f)}, f.labels)
 	m.expose(f, v)
 	return v
 }
 
-// Native histograms are as component-base makes them.
+// The settings of native histograms in component-base.
 const (
 	nativeFactor  = 1.1
 	nativeBuckets = 160

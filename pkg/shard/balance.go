@@ -7,17 +7,16 @@ import (
 	"strings"
 )
 
-// HomesOf returns where each shard of the ring belongs when all of the members
-// are there: with its pin if that is among them, else with its home if that is,
-// else with the group that it goes beside, else by consistent hashing, as Homes
-// has it for all shards of the ring. A ring without pins, homes and groups
-// beside others is placed exactly as by Homes. The error is that of Homes, or
+// HomesOf returns where each shard of the ring belongs when all of the members are there: with its
+// pin if that is among them, else with its home if that is, else with the group named by its
+// ColocateWith, else by consistent hashing, as in Homes for all shards of the ring. A ring without
+// pins, homes and ColocateWith is placed exactly as by Homes. The error is that of Homes, or says
 // that there is no such ring.
 func (p Plan) HomesOf(ring string, members []string) (Placement, error) {
 	return (*Circles)(nil).HomesOf(p, ring, members)
 }
 
-// HomesOf is [Plan.HomesOf], by what is kept.
+// HomesOf is [Plan.HomesOf], with the kept circles.
 func (cs *Circles) HomesOf(p Plan, ring string, members []string) (Placement, error) {
 	r, found := p.Ring(ring)
 	if !found {
@@ -54,8 +53,8 @@ func (cs *Circles) HomesOf(p Plan, ring string, members []string) (Placement, er
 	return out, nil
 }
 
-// homeAmong returns the shard's pin, or else its home, if that is among the
-// sorted members, and otherwise nothing.
+// homeAmong returns the shard's pin, or else its home, if that is among the sorted members, and
+// otherwise nothing.
 func (s Shard) homeAmong(members []string) string {
 	for _, name := range []string{s.Pin, s.Home} {
 		if name != "" && contains(members, name) {
@@ -70,16 +69,15 @@ func (s Shard) colocatesWith(other Shard) bool {
 	return s.ColocateWith != "" && s.ColocateWith == other.Group
 }
 
-// Balance is how the weight of a ring lies on its members, together with what
-// they carry beside it, in objects.
+// Balance is how the weight of a ring, and what members carry in addition to it, is distributed
+// over the members, in objects.
 type Balance struct {
-	// Members is the weight of each member, those without any included.
+	// Members is the weight of each member, including those without any.
 	Members map[string]int64
-	// Max and Mean are the greatest and the mean of them.
+	// Max and Mean are the maximum and the mean of Members.
 	Max, Mean float64
-	// Bound is a lower bound of what Max/Mean can be however the ring is cut
-	// between the cells of the census: 1, or more where some cells, or what some
-	// member carries, are too heavy to be shared out evenly.
+	// Bound is a lower bound of Max/Mean for any cut of the ring between the cells of the census:
+	// 1, or more if some cells, or what some member carries, are too heavy to be shared out evenly.
 	Bound float64
 }
 
@@ -91,9 +89,8 @@ func (b Balance) Ratio() float64 {
 	return b.Max / b.Mean
 }
 
-// BalanceOf returns how the weights lie on the members when every
-// shard of the ring is where HomesOf has it. If there is no such ring or
-// HomesOf refuses the members, only what they carry lies anywhere.
+// BalanceOf returns the balance when every shard of the ring is where HomesOf places it. If there
+// is no such ring, or HomesOf refuses the members, the balance has only what they carry.
 func BalanceOf(plan Plan, ring string, weights Weights, members []string) Balance {
 	r, _ := plan.Ring(ring)
 	homes, _ := plan.HomesOf(ring, members)
@@ -120,9 +117,9 @@ func BalanceOf(plan Plan, ring string, weights Weights, members []string) Balanc
 	return b
 }
 
-// leastMax returns a lower bound of the weight of the heaviest of n members. Of
-// the n*k+1 heaviest cells some member has k+1, and so at least the weight of
-// the last k+1 of them; with k = 0 that is the heaviest cell.
+// leastMax returns a lower bound of the weight of the heaviest of n members. Of the n*k+1 heaviest
+// cells some member has k+1, and so at least the weight of the last k+1 of them; with k = 0 that is
+// the heaviest cell.
 func leastMax(census Census, n int) int64 {
 	weights := make([]int64, 0, len(census))
 	for _, cell := range census {

@@ -13,31 +13,30 @@ import (
 )
 
 const (
-	// MaxCanaryNamespaces is how many namespaces a canary may name: each has a shard of its own in
+	// MaxCanaryNamespaces is how many namespaces a canary may name: each gets its own shard in
 	// every namespaced ring.
 	MaxCanaryNamespaces = 64
 	maxVersion          = 64
 	maxBy               = 256
 )
 
-// Canary is a version of the program that is tried on a part of the namespaces. As long as members
-// of this version and of others are there, those of this version get the shards of the canary and
-// nothing else, and the others all the rest: see Plan.SettleVersions. The plan has it until an
-// operator promotes the version, so the restriction survives every restart.
+// Canary is a version of the program that is tried on a part of the namespaces. While there are
+// both members of this version and others, those of this version get the canary's shards and
+// nothing else, and the others get all the rest: see Plan.SettleVersions. The plan keeps the canary
+// until an operator promotes the version, so the restriction survives every restart.
 type Canary struct {
-	// Version is the one that is tried, as its members publish it: "v1.38.0".
+	// Version is the version that is tried, as its members publish it: "v1.38.0".
 	Version string `json:"version"`
-	// Namespaces are those that it is tried on, sorted. Each has a shard of its own in every
+	// Namespaces are the namespaces that it is tried on, sorted. Each has its own shard in every
 	// namespaced ring.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// Ranges are parts of the keyspace that it is tried on. No shard lies in and outside of one.
+	// Ranges are parts of the keyspace that it is tried on. No shard lies partly inside one.
 	Ranges []Range `json:"ranges,omitempty"`
-	// Since is when an operator began it, or aborted it, by the operator's clock, as RFC 3339 has
-	// it.
+	// Since is when an operator began or aborted it, by the operator's clock, in RFC 3339 format.
 	Since string `json:"since,omitempty"`
-	// By is who says that they did; empty if nobody does.
+	// By is the name that the operator gave; empty if none.
 	By string `json:"by,omitempty"`
-	// Aborted leaves the version's members without any shard, as long as others are there.
+	// Aborted leaves the version's members without any shard while there are others.
 	Aborted bool `json:"aborted,omitempty"`
 }
 
@@ -62,7 +61,7 @@ func (c *Canary) line() string {
 	return fmt.Sprintf("canary %s by %q since %s\n", c, c.By, c.Since)
 }
 
-// Equal reports whether both are the same, or both nil.
+// Equal reports whether both are equal, or both nil.
 func (c *Canary) Equal(other *Canary) bool { return c.line() == other.line() }
 
 // parts returns the parts of the keyspace that the canary is for.
@@ -77,19 +76,19 @@ func (c *Canary) parts() []Range {
 	return parts
 }
 
-// Tries reports whether the canary's version is tried on the shard. It is false for groups, where
-// there is no canary, and where that has been aborted.
+// Tries reports whether the canary's version is tried on the shard. It is false for groups, which
+// have no canary, and for an aborted canary.
 func (p Plan) Tries(s Shard) bool {
 	return p.Canary != nil && !p.Canary.Aborted && s.Namespaced() &&
 		slices.ContainsFunc(p.Canary.parts(), func(part Range) bool { return part.covers(s.Range) })
 }
 
-// covers reports whether all of the other range lies in this one.
+// covers reports whether the other range lies completely in this one.
 func (r Range) covers(other Range) bool {
 	return r.Start <= other.Start && (r.End == 0 || other.End != 0 && other.End <= r.End)
 }
 
-// canary checks the plan's canary, whose parts no shard may straddle.
+// canary checks the plan's canary. No shard may lie partly inside one of its parts.
 func (v *planValidator) canary(path *field.Path, p Plan) {
 	c := p.Canary
 	if c == nil {
@@ -144,7 +143,7 @@ func (v *planValidator) text(path *field.Path, text string, most int) {
 	}
 }
 
-// cutForCanary cuts the shards of a namespaced ring at the bounds of the canary's parts. The parts
+// cutForCanary cuts the shards of a namespaced ring at the bounds of the canary's parts. The pieces
 // of a shard have no name, and keep its pin and home.
 func (c *Canary) cutForCanary(shards []Shard) []Shard {
 	if c == nil || c.Aborted {
@@ -165,17 +164,17 @@ func (c *Canary) cutForCanary(shards []Shard) []Shard {
 	return shards
 }
 
-// SettleVersions is SettleRing for a plan with a canary. tried are those of the members that are of
-// the canary's version. While there are such members and others,
+// SettleVersions is SettleRing for a plan with a canary. tried are the members of the canary's
+// version. While there are both tried members and others,
 //
 //   - the shards that the canary is for are settled among the tried members;
 //   - all other shards, and all groups, are settled among the others.
 //
-// What a shard's home says counts within these bounds; its home is taken for a member that is away
-// where it is not among the members that may have it. So a shard that goes to a tried member stays
-// with it as long as it stays even among those, and everything is at home again once the canary is
-// aborted. Where all members are tried, or none is, every shard is settled among all of them: a
-// shard with an owner matters more than the owner's version.
+// A shard's home counts within these bounds: a home that is not among the members that may have the
+// shard is treated as a member that is away. So a shard that goes to a tried member stays with it
+// while those are evenly loaded, and every shard goes home once the canary is aborted. If all
+// members are tried, or none is, every shard is settled among all of them: a shard with an owner
+// matters more than the owner's version.
 //
 // It is pure and stable as SettleRing is: each of the two sets of shards is settled by itself,
 // among members that the other set does not have.
@@ -201,8 +200,8 @@ func (p Plan) SettleVersions(
 	return placementOf(owners)
 }
 
-// divide returns those of the members that are tried, and the others; none and all of them where
-// the canary does not divide them.
+// divide returns the tried members and the others; none and all of them if the canary does not
+// divide them.
 func (p Plan) divide(members, tried []string) (trying, others []string) {
 	for _, m := range members {
 		if slices.Contains(tried, m) {
@@ -217,8 +216,8 @@ func (p Plan) divide(members, tried []string) (trying, others []string) {
 	return trying, others
 }
 
-// MembersOfGroups returns those of the members that may get what the plan's canary is not for, such
-// as groups: see SettleVersions.
+// MembersOfGroups returns the members that may get what the plan's canary is not for, such as
+// groups: see SettleVersions.
 func (p Plan) MembersOfGroups(members, tried []string) []string {
 	_, others := p.divide(members, tried)
 	return others
@@ -235,8 +234,8 @@ func (p Placement) of(r Ring) Placement {
 	return placementOf(owners)
 }
 
-// Promoted returns the plan without its canary. What the canary was for stays with its holder: it
-// gets that as its home, and does not go back to the member that had it before.
+// Promoted returns the plan without its canary. The canary's shards stay with their holders, which
+// become their homes: they do not go back to the members that had them before.
 func (p Plan) Promoted(holder func(ID) string) Plan {
 	next := p.WithShards(func(s *Shard) {
 		if name := holder(s.ID); p.Tries(*s) && name != "" {
@@ -247,10 +246,10 @@ func (p Plan) Promoted(holder func(ID) string) Plan {
 	return next
 }
 
-// PartOfShare returns a part of the ring's keyspace that has about that share, over 0 to 1, of the
-// census' weight, and the share that it has: the nearest of those that begin where a shard does. It
-// does not contain the hashes that are to stay without, and ends with a shard where that is as
-// near. It returns false where none comes within half of the share.
+// PartOfShare returns a part of the ring's keyspace that has about share, over 0 to 1, of the
+// census' weight, and its actual share: the nearest among the parts that begin where a shard does.
+// The part does not contain the hashes in without, and ends with a shard if that is as near. It
+// returns false if no part comes within half of the share.
 func (r Ring) PartOfShare(c Census, share float64, without ...uint64) (part Range, has float64, found bool) {
 	total := float64(c.Total())
 	starts := make([]uint64, 0, len(r.Shards))
@@ -268,7 +267,7 @@ func (r Ring) PartOfShare(c Census, share float64, without ...uint64) (part Rang
 			if j+1 < len(within) {
 				end = within[j+1].Hash
 			}
-			// The end of a shard between the two cells cuts nothing.
+			// A shard that ends between the two cells cuts nothing.
 			for len(ends) > 0 && ends[0] <= cell.Hash {
 				ends = ends[1:]
 			}

@@ -6,14 +6,12 @@ import (
 	"sort"
 )
 
-// MaxCellWeight is the greatest weight, in objects, that one cell of a census
-// may have; what is more counts as this. Up to 4 million cells of it add up
-// without overflow.
+// MaxCellWeight is the maximum weight, in objects, of one cell of a census; a greater weight counts
+// as this one. Up to 4 million such cells add up without overflow.
 const MaxCellWeight int64 = 1 << 40
 
-// Cell is a stretch of the keyspace, from its hash up to that of the next cell
-// of its census, and what lies there. The planner cuts ranges between cells
-// and never in one.
+// Cell is a stretch of the keyspace, from its hash up to that of the next cell of its census, and
+// what lies there. The planner cuts ranges between cells and never inside one.
 type Cell struct {
 	// Hash is where the cell begins: the hash of its first namespace.
 	Hash uint64
@@ -23,15 +21,14 @@ type Cell struct {
 	Namespaces int
 }
 
-// Census is how the objects of the namespaces lie in the keyspace: cells in
-// strictly ascending order of their hashes. Holders publish one for each shard
-// on its Lease, and whoever plans merges them. It is not to be changed once it
-// is shared.
+// Census is the distribution of the namespaces' objects over the keyspace: cells in strictly
+// ascending order of their hashes. Each holder publishes its shard's census on the shard's Lease,
+// and the planner merges them. It must not be changed once it is shared.
 type Census []Cell
 
-// NewCensus returns a census with a cell for each namespace, given how many
-// objects each has. Namespaces of one hash share a cell. Weights below 0 count
-// as 0, and above MaxCellWeight as that.
+// NewCensus returns a census with a cell for each namespace, given how many objects each has.
+// Namespaces with one hash share a cell. Weights below 0 count as 0, and those above MaxCellWeight
+// as MaxCellWeight.
 func NewCensus(weights map[string]int64) Census {
 	cells := make(Census, 0, len(weights))
 	for name, weight := range weights {
@@ -40,25 +37,25 @@ func NewCensus(weights map[string]int64) Census {
 	return cells.joined()
 }
 
-// Weights is what the planner goes by for one ring, in objects.
+// Weights is what the planner knows about the weights for one ring, in objects.
 type Weights struct {
-	// Census is that of the whole ring, merged from those of its shards.
+	// Census is the census of the whole ring, merged from those of its shards.
 	Census Census
-	// Carried is what each member carries beside the ring and keeps: groups of
-	// cluster-scoped controllers, and shards of other rings. A member that is not
-	// in it carries nothing that is known; each weighs 0 to MaxCellWeight.
+	// Carried is what each member carries in addition to the ring and keeps: groups of
+	// cluster-scoped controllers, and shards of other rings. Each weighs 0 to MaxCellWeight; a
+	// member without an entry counts as 0.
 	Carried map[string]int64
-	// Groups is what each shard of other rings weighs, as far as that is known, 0 to MaxCellWeight
-	// each. The planner writes it into the plan, and goes by Carried.
+	// Groups is the known weight of each shard of other rings, 0 to MaxCellWeight each. The planner
+	// writes it into the plan, but decides by Carried.
 	Groups map[ID]int64
 }
 
-// carriedBy returns what the member carries, within its bounds.
+// carriedBy returns what the member carries, clamped to the allowed range.
 func (w Weights) carriedBy(member string) int64 { return clampWeight(w.Carried[member]) }
 
 func clampWeight(w int64) int64 { return min(max(w, 0), MaxCellWeight) }
 
-// joined sorts the cells in place and adds up those of one hash.
+// joined sorts the cells in place and adds up those with one hash.
 func (c Census) joined() Census {
 	slices.SortFunc(c, func(a, b Cell) int { return cmp.Compare(a.Hash, b.Hash) })
 	out := c[:0]
@@ -73,8 +70,7 @@ func (c Census) joined() Census {
 	return out
 }
 
-// Merge returns one census out of those of several shards. Cells of one hash
-// are added up.
+// Merge returns one census made of those of several shards. It adds up cells with one hash.
 func Merge(parts ...Census) Census {
 	return slices.Concat(parts...).joined()
 }
@@ -88,9 +84,8 @@ func (c Census) Total() int64 {
 	return total
 }
 
-// Within returns the cells that begin in the range. Those of a shard's own
-// census lie in its range as a whole; of a cell that begins before the range
-// and stretches into it, nothing is counted.
+// Within returns the cells that begin in the range. All cells of a shard's own census lie in its
+// range; a cell that begins before the range and stretches into it does not count.
 func (c Census) Within(r Range) Census {
 	from := sort.Search(len(c), func(i int) bool { return c[i].Hash >= r.Start })
 	to := len(c)
@@ -100,18 +95,17 @@ func (c Census) Within(r Range) Census {
 	return slices.Clip(c[from:max(from, to)])
 }
 
-// Compact returns a census of the same weight with at most that many cells (at
-// least 1), of about equal weight: none is heavier than twice an equal share,
-// about, unless it is one namespace. What was a cell heavier than the share
-// stays a cell of its own, so that its neighbours can be cut away from it.
+// Compact returns a census of the same weight with at most that many cells (at least 1), of about
+// equal weight: only a cell of a single namespace is heavier than about twice an equal share. A
+// cell that is heavier than the share stays a cell of its own, so that ranges can be cut around it.
 func (c Census) Compact(most int) Census {
 	most = max(most, 1)
 	if len(c) <= most {
 		return slices.Clone(c)
 	}
 	total := c.Total()
-	// With a share of 2*total/(most-1) the cells suffice, since any two
-	// neighbours together weigh more than the share. Less may do.
+	// With a share of 2*total/(most-1) there are few enough cells, since any two neighbours
+	// together weigh more than the share. A smaller share may do.
 	low, high := total/int64(most), total
 	if most > 1 {
 		high = min(total, total/int64(most-1)*2+2)
@@ -138,7 +132,7 @@ func (c Census) packs(share int64, most int) bool {
 	return cells <= most
 }
 
-// pack joins neighbours as long as together they do not exceed the share.
+// pack joins neighbours while together they do not exceed the share.
 func (c Census) pack(share int64) Census {
 	var out Census
 	for _, cell := range c {

@@ -7,16 +7,15 @@ import (
 )
 
 const (
-	// MaxCells is how many cells ParseCensus accepts. One shard's census should
-	// have far fewer: 64 cells take about 2 KiB of its Lease.
+	// MaxCells is how many cells ParseCensus accepts. One shard's census should have far fewer: 64
+	// cells take about 2 KiB of its Lease.
 	MaxCells = 1024
 	// maxCellNamespaces is how many namespaces ParseCensus accepts in one cell.
 	maxCellNamespaces = 1 << 30
 )
 
-// String returns the cells as hash:weight:namespaces joined by commas, the hash
-// as 16 lower-case hexadecimal digits and the others in decimal. An empty
-// census is an empty string.
+// String returns the cells as hash:weight:namespaces joined by commas, the hash as 16 lower-case
+// hexadecimal digits and the others in decimal. An empty census is an empty string.
 func (c Census) String() string {
 	var b strings.Builder
 	for i, cell := range c {
@@ -28,9 +27,8 @@ func (c Census) String() string {
 	return b.String()
 }
 
-// ParseCensus is the inverse of String, and accepts nothing that String does
-// not return for a census of at most MaxCells cells. The error names the cell
-// at fault, its value and what is allowed.
+// ParseCensus is the inverse of String, and accepts only what String returns for a census of at
+// most MaxCells cells. The error names the cell at fault, its value and what is allowed.
 func ParseCensus(s string) (Census, error) {
 	if s == "" {
 		return nil, nil
@@ -72,7 +70,7 @@ func parseCell(s string) (Cell, error) {
 	return Cell{Hash: hash, Weight: weight, Namespaces: int(namespaces)}, nil
 }
 
-// parseCount reads a decimal number as fmt writes it: no sign, no zeros before.
+// parseCount reads a decimal number as fmt writes it: no sign, no leading zeros.
 func parseCount(s string, least, most int64) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != s || n < least || n > most {

@@ -6,10 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// CheckSuccessor returns all reasons, in one error, why next may not replace
-// current: it is not valid, its generation is not greater, or a shard has the
-// ID of one of current's that covers something else. A shard is never changed;
-// what changes gets a new ID.
+// CheckSuccessor returns all reasons, in one error, why next may not replace current: it is not
+// valid, its generation is not greater, or a shard has the ID of a current one and covers something
+// else. A shard is never changed; what changes gets a new ID.
 func CheckSuccessor(current, next Plan) error {
 	if err := next.Validate(); err != nil {
 		return err

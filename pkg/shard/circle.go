@@ -7,7 +7,7 @@ import (
 	"github.com/buraksezer/consistent"
 )
 
-// circle is a ring of the library's, with what is on it.
+// circle is a ring of the consistent-hashing library, with what is on it.
 type circle struct {
 	shards  []ID     // sorted
 	members []string // sorted
@@ -15,8 +15,8 @@ type circle struct {
 	points  *points
 }
 
-// drawCircle puts members and shards, both sorted, on a circle. The load and the hash are arguments for
-// the tests, which force collisions and panics by them.
+// drawCircle puts members and shards, both sorted, on a circle. Tests pass other loads and hashes
+// to force collisions and panics.
 func drawCircle(shards []ID, members []string, load float64, sum func([]byte) uint64) (c *circle, err error) {
 	defer recovered(shards, members, &err)
 	onCircle := make([]consistent.Member, 0, len(members))
@@ -36,17 +36,17 @@ func drawCircle(shards []ID, members []string, load float64, sum func([]byte) ui
 	return c, nil
 }
 
-// recovered turns a panic of the library into an error: it panics if it finds no room for a partition.
-// With a load of 1 or more there always is room: members*ceil(shards/members*load) is at least the
-// number of shards, also where members outnumber shards, so the partitions need no padding. What is
-// left is a member that lost all of its points to others by collisions.
+// recovered turns a panic of the library into an error: the library panics if it finds no room for
+// a partition. With a load of 1 or more there always is room: members*ceil(shards/members*load) is
+// at least the number of shards, even if there are more members than shards, so the partitions need
+// no padding. The remaining cause is a member that lost all of its points to others by collisions.
 func recovered(shards []ID, members []string, err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("placing %d shards on %d members: %v", len(shards), len(members), r)
 	}
 }
 
-// become brings the circle to another roster, sorted and not empty.
+// become changes the circle to another roster, sorted and not empty.
 func (c *circle) become(members []string) (err error) {
 	defer recovered(c.shards, members, &err)
 	c.points.adding = true
@@ -72,7 +72,7 @@ func (c *circle) placement() Placement {
 	return p
 }
 
-// without returns those of the sorted names that are not among the sorted others.
+// without returns the sorted names that are not among the sorted others.
 func without(names, others []string) (left []string) {
 	for _, name := range names {
 		if _, found := slices.BinarySearch(others, name); !found {
@@ -82,8 +82,8 @@ func without(names, others []string) (left []string) {
 	return left
 }
 
-// points hashes for a circle, and notices where points of two members collide: then the circle depends
-// on the order in which they came.
+// points hashes for a circle, and notices when points of two members collide: then the circle
+// depends on the order in which they came.
 type points struct {
 	hasher
 	adding, collided bool
@@ -104,24 +104,24 @@ func (p *points) Sum64(key []byte) uint64 {
 	return sum
 }
 
-// Circles are the rings that were drawn last, to be changed into the next one by the members that have
-// come and gone since: the library sorts all points after each member that it is given, so a ring of a
-// hundred members that is drawn from nothing costs a hundred sorts, and one member more or less one.
-// What is placed does not depend on them. The zero value is ready to use, and nil keeps nothing. It is
-// not safe for concurrent use.
+// Circles keeps the rings that were drawn last, to change one into the next by the members that
+// have come and gone since. The library sorts all points after each member that it is given, so
+// drawing a ring of a hundred members from nothing costs a hundred sorts, and adding or removing
+// one member costs one. Placements do not depend on what is kept. The zero value is ready to use,
+// and nil keeps nothing. It is not safe for concurrent use.
 type Circles struct {
 	last []*circle // the latest first
 }
 
-// keptCircles are enough for the rings of a plan and of the next one.
+// keptCircles is enough for the rings of a plan and of the next one.
 const keptCircles = 8
 
-// stepCost is how many members a circle can be drawn with in the time in which one comes to it or
-// leaves it: after each such step the library deals out all shards again.
+// stepCost is how many members a new circle can be drawn with in the time that it takes to add or
+// remove one: after each such step the library deals out all shards again.
 const stepCost = 3
 
-// take returns a circle with these shards and members, made of one that was used before, and nil if
-// none will do. It is the caller's, until it is given to keep.
+// take returns a circle with these shards and members, made from a kept one, or nil if none will
+// do. It belongs to the caller until it is given to keep.
 func (cs *Circles) take(shards []ID, members []string) *circle {
 	if cs == nil {
 		return nil

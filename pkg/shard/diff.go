@@ -14,17 +14,15 @@ const (
 	ChangeRingAdded ChangeKind = "ring added"
 	// ChangeRingRemoved is a ring that only the first plan has.
 	ChangeRingRemoved ChangeKind = "ring removed"
-	// ChangeCanary is another canary, or one that begins or ends.
+	// ChangeCanary is a canary that begins, ends or differs.
 	ChangeCanary ChangeKind = "canary"
 	// ChangeController is a controller that runs elsewhere, starts or ends.
 	ChangeController ChangeKind = "controller"
-	// ChangeIsolate is a ring that isolates other namespaces.
+	// ChangeIsolate is a ring that isolates other namespaces than before.
 	ChangeIsolate ChangeKind = "isolate"
-	// ChangeShardAdded is a shard that only the second plan has, and that
-	// therefore starts.
+	// ChangeShardAdded is a shard that only the second plan has, and that therefore starts.
 	ChangeShardAdded ChangeKind = "shard added"
-	// ChangeShardRemoved is a shard that only the first plan has, and that
-	// therefore stops.
+	// ChangeShardRemoved is a shard that only the first plan has, and that therefore stops.
 	ChangeShardRemoved ChangeKind = "shard removed"
 	// ChangeShardMoved is a shard of both plans with another pin or home.
 	ChangeShardMoved ChangeKind = "shard moved"
@@ -33,16 +31,16 @@ const (
 // Change is one difference between two plans.
 type Change struct {
 	Kind ChangeKind
-	// Ring is the ring it is about. For a controller that is the ring it goes
-	// to, or the one it was in if it ends.
+	// Ring is the ring concerned. For a controller it is the ring it goes to, or the one it leaves
+	// if it ends.
 	Ring string
-	// ID is the shard it is about, or zero.
+	// ID is the shard concerned, or zero.
 	ID ID
-	// Controller is the controller it is about, or empty.
+	// Controller is the controller concerned, or empty.
 	Controller string
-	// Canary is the version of the canary it is about, or empty.
+	// Canary is the version of the canary concerned, or empty.
 	Canary string
-	// Text is what there is to know beside the kind and the name.
+	// Text has the details of the change, beyond the kind and the name.
 	Text string
 }
 
@@ -61,9 +59,8 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s %s: %s", c.Kind, name, c.Text)
 }
 
-// Diff returns what differs in plan b from plan a: the canary, then rings, then
-// controllers, then isolated namespaces, then shards, each by name. Generations
-// and weights do not count.
+// Diff returns how plan b differs from plan a: the canary, then rings, then controllers, then
+// isolated namespaces, then shards, each by name. Generations and weights do not count.
 func Diff(a, b Plan) []Change {
 	return slices.Concat(diffCanary(a, b), diffRings(a, b), diffControllers(a, b), diffIsolate(a, b), diffShards(a, b))
 }
@@ -165,8 +162,8 @@ func diffIsolate(a, b Plan) []Change {
 	return out
 }
 
-// diffShards compares shards by ID: those of one ID cover the same, or
-// CheckSuccessor refuses the plan.
+// diffShards compares shards by ID: shards with one ID cover the same, or CheckSuccessor refuses
+// the plan.
 func diffShards(a, b Plan) []Change {
 	var out []Change
 	for _, s := range b.Shards() {

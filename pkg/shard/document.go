@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Document returns the plan as JSON with a line for each shard, for people to
-// read and edit. ParsePlan is its inverse.
+// Document returns the plan as JSON with a line for each shard, for people to read and edit.
+// ParsePlan is its inverse.
 func (p Plan) Document() (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "{\n  \"generation\": %d,\n", p.Generation)
@@ -49,9 +49,8 @@ func comma(i int) string {
 	return ","
 }
 
-// ParsePlan reads a plan from JSON, or from what Packed returns. It refuses
-// unknown fields, which could change what the plan means, text after the plan,
-// and what Validate refuses.
+// ParsePlan reads a plan from JSON, or from what Packed returns. It refuses unknown fields, which
+// could change what the plan means, text after the plan, and what Validate refuses.
 func ParsePlan(text []byte) (Plan, error) {
 	var p Plan
 	var err error
@@ -66,8 +65,7 @@ func ParsePlan(text []byte) (Plan, error) {
 	return p, p.Validate()
 }
 
-// parseStrictly reads the one JSON value that the text must be, without fields
-// that are not known.
+// parseStrictly reads the one JSON value that the text must be, and refuses unknown fields.
 func parseStrictly(text []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// part is a shard in the making: a range, and where it will belong.
+// part is a shard in the making: a range, and its future home.
 type part struct {
 	cells    Census
 	rng      Range
@@ -22,8 +22,8 @@ type part struct {
 // stays reports whether the part's home stays.
 func (p part) stays() bool { return p.pinned || p.resting }
 
-// cutCost is the weight that must stop if the part is cut, merged or both: none
-// if it is new in this draft.
+// cutCost is the weight that must stop if the part is cut, merged or both: none if it is new in
+// this draft.
 func (p part) cutCost() int64 {
 	if p.old < 0 {
 		return 0
@@ -111,7 +111,7 @@ func (d *draft) newPart(rng Range, cells Census, home int) part {
 	return p
 }
 
-// add counts the part where it is (sign +1), or no more (-1).
+// add counts the part at its home (sign +1), or stops counting it (-1).
 func (d *draft) add(p part, sign int64) {
 	if p.home < 0 {
 		return
@@ -123,11 +123,10 @@ func (d *draft) add(p part, sign int64) {
 	}
 }
 
-// fairLevel returns the mean weight of the members, but for those that have a
-// lump beyond it: such members, and their lumps, are left out of the mean. A
-// lump is a cell, or all that stays with one member for good. What only rests
-// there counts for the mean: as long as it is there, others would shuffle what
-// they are to get of it.
+// fairLevel returns the mean weight of the members, leaving out members that have a lump beyond it,
+// and their lumps. A lump is a cell, or everything that stays with one member for good. Weight that
+// only rests with a member counts for the mean: without it, others would shuffle what they are to
+// get of it.
 func (d *draft) fairLevel() float64 {
 	var lumps []int64
 	for _, p := range d.parts {
@@ -152,8 +151,8 @@ func (d *draft) fairLevel() float64 {
 	return float64(rest) / float64(n)
 }
 
-// fair returns how much weight is the member's due: the level, or its heaviest
-// lump if that is more.
+// fair returns the member's fair share of the weight: the level, or its heaviest lump if that is
+// more.
 func (d *draft) fair(member int) float64 {
 	lump := d.held[member]
 	for _, p := range d.parts {
@@ -164,8 +163,8 @@ func (d *draft) fair(member int) float64 {
 	return max(d.level, float64(lump))
 }
 
-// move gives cells [from, to) of the i-th part to the member, as a part of
-// their own if they are not all.
+// move gives cells [from, to) of the i-th part to the member, as a separate part if they are not
+// all.
 func (d *draft) move(i, from, to, member int) {
 	p := d.parts[i]
 	d.add(p, -1)
@@ -198,7 +197,7 @@ func (d *draft) move(i, from, to, member int) {
 	d.parts = slices.Replace(d.parts, i, i+1, parts...)
 }
 
-// spent returns what the draft moves and cuts, as Proposal has it.
+// spent returns what the draft moves and cuts, as in Proposal.
 func (d *draft) spent() (moved, cut int64) {
 	for _, p := range d.parts {
 		if p.old >= 0 {
@@ -230,15 +229,15 @@ func (d *draft) madeOf(p part) []int {
 	return of
 }
 
-// snapshot returns a function that takes the draft back to what it is now.
+// snapshot returns a function that restores the draft to its current state.
 func (d *draft) snapshot() func() {
 	parts, loads, held, counts := slices.Clone(d.parts), slices.Clone(d.loads), slices.Clone(d.held), slices.Clone(d.counts)
 	return func() { d.parts, d.loads, d.held, d.counts = parts, loads, held, counts }
 }
 
-// afford does one step under the budget of a round, and takes it back and
-// returns false if that exceeds it. The first step may exceed it, and what it
-// cuts may then still be dealt out, since it stops anyway.
+// afford does one step under the budget of a round. If that exceeds the budget, it undoes the step
+// and returns false. The first step may exceed it, and what it cuts may then still be dealt out,
+// since it stops anyway.
 func (d *draft) afford(step func()) bool {
 	back := d.snapshot()
 	step()

@@ -4,8 +4,7 @@ import (
 	"math"
 )
 
-// candidate is a way to take weight from one member and give it to another:
-// cells [from, to) of the i-th part.
+// candidate is a way to move weight from one member to another: cells [from, to) of the i-th part.
 type candidate struct {
 	part, from, to int
 	member         int
@@ -13,8 +12,8 @@ type candidate struct {
 	score          float64
 }
 
-// balance moves weight from members that have too much, as long as some has
-// more than Limits.Trigger allows and there is something to be gained.
+// balance moves weight from members that have too much, while some member has more than
+// Limits.Trigger allows and there is something to gain.
 func (d *draft) balance() {
 	stuck, hot := make([]bool, len(d.members)), make([]bool, len(d.members))
 	for range 4 * (d.most + len(d.parts)) {
@@ -35,16 +34,15 @@ func (d *draft) balance() {
 // take does what the candidate says.
 func (d *draft) take(c candidate) { d.move(c.part, c.from, c.to, c.member) }
 
-// startBudget begins a round: what is spent already does not count.
+// startBudget begins a round: what was spent before does not count.
 func (d *draft) startBudget() {
 	moved, cut := d.spent()
 	d.spent0 = moved + cut
 }
 
-// giver returns the member furthest above its goal, or -1 if all that are not
-// stuck are there. Nothing is begun unless a member is beyond the trigger; one
-// that is comes down to its fair share, others to the target. After a change of
-// roster only those beyond the trigger give.
+// giver returns the member furthest above its goal, or -1 if none but stuck ones are above theirs.
+// Nothing is begun unless a member is beyond the trigger; such a member comes down to its fair
+// share, others to the target. After a change of roster only members beyond the trigger give.
 func (d *draft) giver(stuck, hot []bool) int {
 	giver, most := -1, 0.0
 	for m, load := range d.loads {
@@ -68,15 +66,15 @@ func (d *draft) giver(stuck, hot []bool) int {
 	return giver
 }
 
-// triggers reports whether a load calls for action. Beside a lump that is
-// beyond the level anyway, half the distance from target to trigger is allowed.
+// triggers reports whether a load calls for action. Next to a lump that is beyond the level anyway,
+// half the distance from target to trigger is allowed.
 func (d *draft) triggers(load, fair float64) bool {
 	slack := d.level * (d.limits.Trigger - d.limits.Target) / 2
 	return load > max(d.level*d.limits.Trigger, fair+slack) && load-fair >= float64(d.limits.MinWeight)
 }
 
-// gain is the least weight worth moving: a quarter of the least imbalance that
-// is acted on, or any at all for a member that has nothing.
+// gain is the least weight worth moving: a quarter of the smallest imbalance that is acted on, or
+// any weight at all for a member that has nothing.
 func (d *draft) gain() float64 {
 	if d.joining {
 		return 1
@@ -84,9 +82,8 @@ func (d *draft) gain() float64 {
 	return max(1, float64(d.limits.MinWeight)/4, d.level*(d.limits.Trigger-d.limits.Target)/4)
 }
 
-// bestFrom returns the best way to take weight from the member: if possible
-// one that takes at least a quarter of what there is to be taken, since each
-// takes up one of the shards that a member may have.
+// bestFrom returns the best way to take weight from the member: if possible one that takes at least
+// a quarter of what is to be taken, since each uses one of the shards that a member may have.
 func (d *draft) bestFrom(giver int) (candidate, bool) {
 	best := candidate{}
 	for _, share := range []float64{0.25, 0} {
@@ -102,9 +99,9 @@ func (d *draft) bestFrom(giver int) (candidate, bool) {
 	return best, best.score > 0
 }
 
-// aims returns what a step should bring the two loads to. A giver is brought as
-// far below its fair share as it may be above it before something is done:
-// it has grown more than others, and will most likely grow on.
+// aims returns the loads that a step should reach. A giver comes down as far below its fair share
+// as it may be above it without action: it has grown more than others, and will most likely keep
+// growing.
 func (d *draft) aims(giver int) (low, high float64) {
 	spare := d.level * min(d.limits.Trigger-1, 0.5)
 	if d.frugal {
@@ -113,9 +110,8 @@ func (d *draft) aims(giver int) (low, high float64) {
 	return d.fair(giver) - spare, d.level + spare/4
 }
 
-// between looks for a better way than best to take at least so much weight from
-// giver to taker, such that afterwards neither has more than giver has now,
-// less the gain.
+// between looks for a better way than best to move at least share of weight from giver to taker,
+// such that afterwards neither has more than giver has at the beginning, less the gain.
 func (d *draft) between(giver, taker int, share float64, best *candidate) {
 	if d.counts[taker] >= d.limits.MostShardsPerMember {
 		return
@@ -149,8 +145,8 @@ func (d *draft) between(giver, taker int, share float64, best *candidate) {
 	}
 }
 
-// cuts returns the part as a whole, and the ways to cut off a piece at either
-// end whose weight is the nearest to what is wanted, below and above.
+// cuts returns the part as a whole, and the ways to cut off a piece at either end with the nearest
+// weight below and above the wanted one.
 func (d *draft) cuts(i int, want float64) []candidate {
 	p := d.parts[i]
 	n := len(p.cells)

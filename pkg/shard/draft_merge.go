@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// tidy merges neighbours: any when there are clearly more shards than wanted,
-// which is half way to the most, and those that cost little when there are more
-// than wanted and something changes anyway. Apart from the latter, neighbours
-// of different homes are merged only when there are more than the most.
+// tidy merges neighbours. It merges any when there are clearly more shards than wanted (half way to
+// the most), and cheap ones when there are more than wanted and something changes anyway. Except
+// for cheap ones, it merges neighbours of different homes only when there are more than the most.
 func (d *draft) tidy() {
 	wanted := d.limits.ShardsPerMember * len(d.members)
 	clearly := (wanted + d.most) / 2
@@ -31,9 +30,8 @@ func (d *draft) tidy() {
 	}
 }
 
-// mergeBest merges the two neighbours that cost least, and returns false if
-// none cost at most the limit or the budget does not allow it. For upTo see
-// bestMerge.
+// mergeBest merges the two neighbours that cost least. It returns false if none cost at most the
+// limit, or if the budget does not allow it. For upTo see bestMerge.
 func (d *draft) mergeBest(limit int64, upTo float64) bool {
 	if d.freshOnly {
 		limit = 0
@@ -42,7 +40,7 @@ func (d *draft) mergeBest(limit int64, upTo float64) bool {
 	return found && best.cost <= limit && d.afford(func() { d.merge(best) })
 }
 
-// merging is a way to make one part of the i-th and the next.
+// merging is a way to merge the i-th part with the next one.
 type merging struct {
 	i    int
 	home int   // where the part will be
@@ -50,10 +48,9 @@ type merging struct {
 	load int64 // what that member then has, if some of it moves
 }
 
-// bestMerge returns what costs least, of neighbours with one home and of those
-// others by which no member that gains weight comes to have more than upTo; of
-// equals, what leaves the one that gains with least. If leaver is not -1, the
-// number of its parts must fall.
+// bestMerge returns the merging that costs least, among neighbours with one home and among others
+// after which no member that gains weight has more than upTo. Of equals, it returns the one that
+// leaves the gaining member with least. If leaver is not -1, the number of its parts must fall.
 func (d *draft) bestMerge(upTo float64, leaver int) (best merging, found bool) {
 	consider := func(i int, p, q part) { // p goes to q
 		if p.whole || q.whole || leaver >= 0 && p.home != leaver || q.home < 0 && p.home >= 0 {
@@ -79,10 +76,9 @@ func (d *draft) bestMerge(upTo float64, leaver int) (best merging, found bool) {
 	return best, found
 }
 
-// withRoom looks for a way to take weight from the giver after a place has been
-// made for it: a member has fewer shards by one that it merges or swaps, or the
-// ring by one. It does that and the best step then, or nothing and returns
-// false.
+// withRoom looks for a way to take weight from the giver after making room: a member merges or
+// swaps away one shard, or the ring has one fewer. It does that and then the best step, or nothing
+// and returns false.
 func (d *draft) withRoom(giver int) bool {
 	if len(d.parts) >= d.most {
 		if m, found := d.bestMerge(d.level, -1); found && d.tryFirst(giver, func() { d.merge(m) }) {
@@ -107,9 +103,8 @@ func (d *draft) withRoom(giver int) bool {
 	return false
 }
 
-// tryFirst does what is to be done first and then the best step from the giver,
-// if there is one then, both together make the ring more even, and the budget
-// allows both.
+// tryFirst does first and then the best step from the giver. It keeps both only if there is such a
+// step, both together make the ring more even, and the budget allows both.
 func (d *draft) tryFirst(giver int, first func()) bool {
 	back, before, heaviest := d.snapshot(), d.unevenness(), slices.Max(d.loads)
 	first()
@@ -125,7 +120,7 @@ func (d *draft) tryFirst(giver int, first func()) bool {
 	})
 }
 
-// unevenness is how far the members are from their fair shares, all together.
+// unevenness is how far the members are from their fair shares, summed up.
 func (d *draft) unevenness() float64 {
 	sum := 0.0
 	for m, load := range d.loads {
@@ -134,8 +129,8 @@ func (d *draft) unevenness() float64 {
 	return sum
 }
 
-// lightest returns the lightest part of the member that may move, and who has
-// the fewest parts and so might have it.
+// lightest returns the lightest part of the member that may move, and the member with the fewest
+// parts, which could take it.
 func (d *draft) lightest(member int) (best, to int, found bool) {
 	best = -1
 	for i, p := range d.parts {

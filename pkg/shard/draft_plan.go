@@ -4,8 +4,7 @@ import (
 	"slices"
 )
 
-// plan returns the current plan with the ring as drafted, at the next
-// generation.
+// plan returns the current plan with the ring as drafted, at the next generation.
 func (d *draft) plan() Plan {
 	next := Plan{Generation: d.current.Generation + 1, Canary: d.current.Canary, Rings: slices.Clone(d.current.Rings)}
 	taken := map[string]bool{}
@@ -32,7 +31,7 @@ func (d *draft) plan() Plan {
 // weighs reports whether there is enough for weights to mean anything; see Limits.MinWeight.
 func (d *draft) weighs() bool { return d.total >= d.limits.MinWeight }
 
-// weighOthers writes into the plan what the shards of other rings weigh.
+// weighOthers writes the weights of other rings' shards into the plan.
 func (d *draft) weighOthers(plan Plan) {
 	for i, other := range plan.Rings {
 		if other.Name == d.ring.Name {
@@ -63,7 +62,7 @@ func (d *draft) shardOf(p part) Shard {
 	return s
 }
 
-// steps returns what becomes of the shards in the plan, which is d.plan's.
+// steps returns what happens to the shards in the plan, which is d.plan's.
 func (d *draft) steps(plan Plan) []Step {
 	r, _ := plan.Ring(d.ring.Name)
 	var steps []Step

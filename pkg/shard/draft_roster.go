@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// placeStrays gives the shards whose home is gone another one, those of
-// the heaviest cells first: where HomesOf has it if there is room, else wherever there is most,
-// cut to size if need be.
+// placeStrays gives new homes to the shards whose home is gone, those of the heaviest cells first:
+// where HomesOf places them if there is room, else where there is most room, cut to size if
+// necessary.
 func (d *draft) placeStrays() {
 	queue := d.takeStrays()
 	for len(queue) > 0 {
@@ -39,15 +39,14 @@ func (d *draft) placeStrays() {
 	}
 }
 
-// stray is a part without a home: where it begins, and where HomesOf has it.
+// stray is a part without a home: where it begins, and where HomesOf places it.
 type stray struct {
 	start uint64
 	hash  int
 }
 
-// takeStrays takes the shards whose home is gone from where HomesOf has them.
-// If there would be no place for pieces of them, it merges neighbours that
-// weigh next to nothing.
+// takeStrays takes the shards whose home is gone from the members where HomesOf places them. If
+// there would be no place for pieces of them, it merges neighbours that weigh next to nothing.
 func (d *draft) takeStrays() []stray {
 	var queue []stray
 	for _, i := range d.strays {
@@ -81,8 +80,7 @@ func (d *draft) room(member int) float64 {
 	return d.level*d.limits.Target - float64(d.loads[member])
 }
 
-// roomiest returns the member with the most room, if possible one that may have
-// more shards.
+// roomiest returns the member with the most room, if possible one that may have more shards.
 func (d *draft) roomiest() int {
 	best := 0
 	full := func(m int) int { return min(1, d.counts[m]/d.limits.MostShardsPerMember) }
@@ -94,9 +92,8 @@ func (d *draft) roomiest() int {
 	return best
 }
 
-// fit returns which cells of the part to take into that much room: all if they
-// fit, else those at one end that leave least of it, if they are worth a shard,
-// or if none are, those that exceed it least.
+// fit returns which cells of the part fit into that much room: all of them, or those at one end
+// that fill it best, if they are worth a shard. If none are, it returns those that exceed it least.
 func (d *draft) fit(i int, room float64) (from, to int) {
 	p := d.parts[i]
 	best := candidate{to: len(p.cells), weight: p.weight}
@@ -112,9 +109,9 @@ func (d *draft) fit(i int, room float64) (from, to int) {
 	return best.from, best.to
 }
 
-// welcome gives each member that has no shard its fair share, whatever the
-// budget: from whomever it costs least. Who carries so much that the others would
-// not be relieved by as much as is acted on gets none.
+// welcome gives each member without a shard its fair share, whatever the budget, from the members
+// where it costs least. A member gets none if it carries so much that it would relieve the others
+// by less than the smallest imbalance that is acted on.
 func (d *draft) welcome() {
 	d.joining = true
 	defer func() { d.joining = false }()
@@ -141,8 +138,8 @@ func (d *draft) welcome() {
 	}
 }
 
-// seat gives the member the lightest shard of whoever has most of them, unless it would have more
-// than the limit then.
+// seat gives the member the lightest shard of the member with the most shards, unless it would then
+// have more than the limit.
 func (d *draft) seat(member int, limit int64) bool {
 	giver := 0
 	for m, n := range d.counts {
@@ -163,8 +160,8 @@ func (d *draft) seat(member int, limit int64) bool {
 	return true
 }
 
-// evenCounts moves shards until no two members differ by more than one, as far
-// as pins allow.
+// evenCounts moves shards until no two members' counts differ by more than one, as far as pins
+// allow.
 func (d *draft) evenCounts() {
 	for range d.parts {
 		least := 0

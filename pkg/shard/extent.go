@@ -4,23 +4,22 @@ import (
 	"slices"
 )
 
-// Extent is what a shard covers: its controllers, each on all namespaces of its
-// range. A group of cluster-scoped controllers has the whole keyspace. At no
-// time may two members run shards whose extents overlap.
+// Extent is what a shard covers: its controllers, each on all namespaces of its range. A group of
+// cluster-scoped controllers has the whole keyspace. Two members must never run shards with
+// overlapping extents at the same time.
 type Extent struct {
 	Range       Range
 	Controllers []string
 }
 
-// Overlaps reports whether some controller is in both extents, and some
-// namespace in both ranges.
+// Overlaps reports whether the extents share a controller and their ranges share a part of the
+// keyspace.
 func (e Extent) Overlaps(other Extent) bool {
 	return e.Range.Overlaps(other.Range) &&
 		slices.ContainsFunc(e.Controllers, func(c string) bool { return slices.Contains(other.Controllers, c) })
 }
 
-// Equal reports whether both extents are the same, in whatever order their
-// controllers are listed.
+// Equal reports whether both extents are equal; the order of controllers does not matter.
 func (e Extent) Equal(other Extent) bool {
 	return e.Range == other.Range && joinSorted(e.Controllers) == joinSorted(other.Controllers)
 }

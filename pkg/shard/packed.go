@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// MaxPacked is how many bytes Packed may return: an object of the API has
-	// room for a plan twice, and for what else there is.
+	// MaxPacked is how many bytes Packed may return: an object of the API has room for a plan
+	// twice, and for its other contents.
 	MaxPacked = 96 << 10
-	// maxUnpacked bounds what a packed plan may become: three times the longest.
+	// maxUnpacked bounds the size of an unpacked plan: three times the longest.
 	maxUnpacked = 4 << 20
 
 	packedPrefix = "gzip:"
 )
 
-// packedPlan is what Packed compresses: the plan, with pins and homes given as
-// indexes of Members, in decimal digits.
+// packedPlan is what Packed compresses: the plan, with pins and homes given as indexes of Members,
+// in decimal digits.
 type packedPlan struct {
 	Members []string `json:"members,omitempty"`
 	Plan    Plan     `json:"plan"`
 }
 
-// Packed returns the plan as text that is a fraction of Document's, for
-// machines. ParsePlan is its inverse. The error is that the text would be longer
-// than MaxPacked: names that long, and that different, do not fit on a Lease.
+// Packed returns the plan as text for machines, a fraction as long as Document's. ParsePlan is its
+// inverse. The error says that the text would be longer than MaxPacked: so many long, different
+// names do not fit on a Lease.
 func (p Plan) Packed() (string, error) {
 	var out packedPlan
 	for _, s := range p.Shards() {
@@ -58,7 +58,7 @@ func (p Plan) Packed() (string, error) {
 	return packed, nil
 }
 
-// packText compresses, in letters that may stand anywhere.
+// packText compresses to letters that may stand anywhere.
 func packText(data []byte) (string, error) {
 	var b strings.Builder
 	b.WriteString(packedPrefix)

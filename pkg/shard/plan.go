@@ -8,12 +8,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Plan is the list of all rings and shards of a fleet at one plan generation.
-// Its lookups read it as it is: call Validate first. It must not be changed
-// once it is shared.
+// Plan is the list of all rings and shards of a fleet at one plan generation. Its lookups do not
+// check it: call Validate first. It must not be changed once it is shared.
 type Plan struct {
-	// Generation is the version of the plan, 1 or more. A plan that replaces
-	// another has a greater one.
+	// Generation is the version of the plan, 1 or more. A plan that replaces another has a greater
+	// one.
 	Generation int64 `json:"generation"`
 	// Canary is the version that an operator tries on some namespaces; nil for none.
 	Canary *Canary `json:"canary,omitempty"`
@@ -21,7 +20,7 @@ type Plan struct {
 	Rings []Ring `json:"rings"`
 }
 
-// Ring returns the ring of this name, and whether there is one.
+// Ring returns the ring with this name, and whether there is one.
 func (p Plan) Ring(name string) (Ring, bool) {
 	i := slices.IndexFunc(p.Rings, func(r Ring) bool { return r.Name == name })
 	if i < 0 {
@@ -30,14 +29,13 @@ func (p Plan) Ring(name string) (Ring, bool) {
 	return p.Rings[i], true
 }
 
-// Shard returns the shard of this ID, and whether there is one.
+// Shard returns the shard with this ID, and whether there is one.
 func (p Plan) Shard(id ID) (Shard, bool) {
 	return p.find(id.Ring, func(s Shard) bool { return s.ID == id })
 }
 
-// ShardFor returns the shard of a namespaced ring in which the namespace of
-// this name lies. It returns false if there is no such ring, or it is a
-// cluster ring.
+// ShardFor returns the shard of a namespaced ring in which this namespace lies. It returns false if
+// there is no such ring, or if it is a cluster ring.
 func (p Plan) ShardFor(ring, namespace string) (Shard, bool) {
 	hash := Hash(namespace)
 	return p.find(ring, func(s Shard) bool { return s.Namespaced() && s.Range.Contains(hash) })
@@ -62,8 +60,8 @@ func (p Plan) Shards() []Shard {
 	return shards
 }
 
-// WithShards returns the plan after change was called with each of its shards. The plan itself stays
-// as it is; change must not write to a shard's lists.
+// WithShards returns the plan after calling change with each of its shards. The plan itself does
+// not change; change must not write to a shard's lists.
 func (p Plan) WithShards(change func(*Shard)) Plan {
 	p.Rings = slices.Clone(p.Rings)
 	for i, r := range p.Rings {
@@ -75,9 +73,8 @@ func (p Plan) WithShards(change func(*Shard)) Plan {
 	return p
 }
 
-// ControllersOf returns the sorted names of the controllers that the shard
-// runs: its ring's, or its own if it is a group. It returns nothing for an ID
-// that is not in the plan.
+// ControllersOf returns the sorted names of the controllers that the shard runs: its ring's, or its
+// own if it is a group. It returns nothing for an ID that is not in the plan.
 func (p Plan) ControllersOf(id ID) []string {
 	s, found := p.Shard(id)
 	if !found || !s.Namespaced() {
@@ -87,11 +84,10 @@ func (p Plan) ControllersOf(id ID) []string {
 	return slices.Clone(r.Controllers)
 }
 
-// Digest returns 16 hexadecimal digits that are the same for two valid plans
-// with the same rings, shards, ranges, groups, controllers, pins, homes, weights
-// and canary, in whatever order they are listed, and differ otherwise, as far as
-// 64 bits can tell. The generation does not enter: two plans of one generation
-// must have one digest, and two generations of one digest differ in nothing.
+// Digest returns 16 hexadecimal digits. They are the same for two valid plans with the same rings,
+// shards, ranges, groups, controllers, pins, homes, weights and canary, in any order, and differ
+// otherwise, as far as 64 bits can distinguish. The generation does not enter: two plans of one
+// generation must have one digest, and two generations with one digest differ in nothing else.
 func (p Plan) Digest() string {
 	var lines []string
 	if p.Canary != nil {

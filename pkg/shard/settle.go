@@ -10,13 +10,13 @@ import (
 )
 
 // Homes returns where each shard belongs when all of the members are there: on the ring, with the
-// loads made even. Give it all members that the fleet has had recently, those that are away
-// included, so that shards find their way back after a restart. Errors are those of Place.
+// loads made even. Give it all members that the fleet has had recently, including those that are
+// away, so that shards find their way back after a restart. Errors are those of Place.
 func Homes(shards []ID, members []string) (Placement, error) {
 	return (*Circles)(nil).homes(shards, members)
 }
 
-// homes is Homes.
+// homes is Homes, with the kept circles.
 func (cs *Circles) homes(shards []ID, members []string) (Placement, error) {
 	ring, err := cs.place(shards, members)
 	if err != nil {
@@ -29,21 +29,24 @@ func (cs *Circles) homes(shards []ID, members []string) (Placement, error) {
 	return settle(shards, members, ring, nil), nil
 }
 
-// Settle decides which member should own which shard, given who holds them now. While every shard's home is among the
-// members, all go home. Otherwise some member is away, and what one of the others holds stays where it is: if it is at home
-// always, and else as far as every member then has its fair share, which is shards/members rounded down, or up for as many
-// members as it takes. Shards that nobody of them holds, and those that a member has too many of, go home if their home has
-// room, else to a member that has. So homes that are uneven by count, because somebody weighed, cost no trips.
+// Settle decides which member should own which shard, given the holders. While every shard's home
+// is among the members, all shards go home. Otherwise some member is away, and a shard that another
+// member holds stays there: always if it is at home, and else as long as each member has at most
+// its fair share, which is shards/members rounded down, or up for as many members as necessary.
+// Shards without a holder among the members, and those that a member has too many of, go home if
+// their home has room, else to a member that has. So homes that are uneven by count, because the
+// planner weighed shards, cause no moves.
 //
-// home says where each shard belongs when all members are there: see Homes. What a member has too many of, it gives up
-// beginning with what belongs to another member that is there. Holders that are not among members do not count.
+// home says where each shard belongs when all members are there: see Homes. A member with too many
+// shards first gives up those that belong to another member that is there. Holders that are not
+// among members do not count.
 //
 // It is a pure function of the sets, and stable: when some of the shards that it wants moved have
-// moved, it wants the others moved to where it wanted them before. So members that carry a
-// placement out one shard after the other, and place again after each, agree all the while. Why
-// placement does not simply follow the ring: since a ring's loads are bounded, it moves shards of
-// other members too whenever one comes or goes, 2.3 to 2.9 trips a shard in a rolling restart of 3
-// to 10 members. With Settle it is 2 for each: away and back.
+// moved, it still wants the others moved to the same places. So members that carry out a placement
+// one shard after the other, and place again after each, agree throughout. Placement does not
+// simply follow the ring because of the ring's bounded loads: it would move shards of other members
+// too whenever one comes or goes, 2.3 to 2.9 moves a shard in a rolling restart of 3 to 10 members.
+// With Settle it is 2 for each: away and back.
 //
 // Without members the placement is empty.
 func Settle(shards []ID, members []string, home Placement, holders map[ID]string) Placement {
@@ -58,7 +61,7 @@ func Settle(shards []ID, members []string, home Placement, holders map[ID]string
 	return settle(shards, members, home, holders)
 }
 
-// settle is Settle for sorted sets, when somebody is away.
+// settle is Settle for sorted sets, when some member is away.
 func settle(shards []ID, members []string, home Placement, holders map[ID]string) Placement {
 	held := make(map[string][]ID, len(members))
 	for _, m := range members {
@@ -111,7 +114,8 @@ func settle(shards []ID, members []string, home Placement, holders map[ID]string
 		}
 	}
 	for _, id := range homeless {
-		// Whoever has room and ranks first with this shard: an order that does not depend on how many have moved already.
+		// The member that has room and ranks first with this shard: an order that does not depend
+		// on how many shards have moved already.
 		place(id, slices.MaxFunc(members, func(a, b string) int {
 			return cmp.Or(cmp.Compare(min(room[a], 1), min(room[b], 1)), cmp.Compare(affinity(id, a), affinity(id, b)))
 		}))
@@ -123,7 +127,7 @@ func settle(shards []ID, members []string, home Placement, holders map[ID]string
 	return p
 }
 
-// among reports whether every one of the shards, and no other, has a home among members.
+// among reports whether the placement has exactly these shards, each with a home among members.
 func (p Placement) among(shards []ID, members []string) bool {
 	for _, id := range shards {
 		if owner, placed := p.owners[id]; !placed || !contains(members, owner) {
@@ -133,7 +137,8 @@ func (p Placement) among(shards []ID, members []string) bool {
 	return len(p.owners) == len(shards)
 }
 
-// quotas returns each member's fair share. Those that hold most get the larger ones, so that as little as possible moves.
+// quotas returns each member's fair share. The members that hold most get the larger shares, so
+// that as little as possible moves.
 func quotas(shards int, members []string, held map[string][]ID) map[string]int {
 	least, larger := shards/len(members), shards%len(members)
 	order := slices.Clone(members)

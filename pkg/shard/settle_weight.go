@@ -5,31 +5,30 @@ import (
 	"slices"
 )
 
-// mostSettled is the greatest weight that a shard counts with when it is settled: sums of thousands
-// of them, times thousands of members, do not overflow.
+// mostSettled is the maximum weight with which a shard counts in settling: sums of thousands of
+// them, times thousands of members, do not overflow.
 const mostSettled int64 = 1 << 32
 
-// settleByWeight is Settle, when somebody is away, for shards that have weights: it keeps what each
-// member carries even, instead of how many shards each has. beside is what members carry of other
-// rings; both are in objects. Members and shards are sorted.
+// settleByWeight is Settle, when some member is away, for shards that have weights: it evens out
+// what each member carries, instead of how many shards each has. beside is what members carry of
+// other rings; both are in objects. Members and shards are sorted.
 //
 // A shard whose home is among the members goes there. The others are dealt out by weight, up to a
-// level: what each of the k members with the least would have if all of these shards could be
-// shared out evenly. A member that has more than the level from its home shards and from beside
-// gets none.
+// level: the load of each of the k members with the least, if all of these shards could be shared
+// out evenly. A member that has more than the level from its home shards and from beside gets none.
 //
-//   - A member keeps of them what it holds, the heaviest first, as long as it then has at most the
-//     level and (k-1)/k of the heaviest of them.
+//   - A member keeps those of them that it holds, the heaviest first, as long as it then has at
+//     most the level and (k-1)/k of the heaviest of them.
 //   - The rest is dealt out, the heaviest first. Each goes to the member with the highest affinity
 //     that has at most the level less 1/k of the shard's weight. There always is one: else the k
 //     members together would have more than there is without this shard.
 //
 // It is stable as Settle is. The level and the heaviest weight do not depend on who holds what. A
 // member that has been given some of its shards keeps them, for with all of them it has no more
-// than the first bound allows. And a member that was full for a shard before is not less full; one
-// that was not full before still takes the shard, though it has been given lighter ones that came
-// later: the last of these found it at the level less its own part, with this shard already in it.
-// All is reckoned in whole numbers, so members on different machines agree.
+// than the first bound allows. And a member that was full for a shard before is not less full. A
+// member that was not full before still takes the shard, even if it has been given lighter ones
+// that came later: the last of these found it at the level less its own part, with this shard
+// already in it. All arithmetic is in whole numbers, so members on different machines agree.
 func settleByWeight(
 	shards []ID, members []string, home Placement, holders map[ID]string, weight func(ID) int64, beside map[string]int64,
 ) Placement {
@@ -79,7 +78,7 @@ func settleByWeight(
 	return placementOf(owners)
 }
 
-// waterLevel returns how many members the strays are shared out among, k, and k times the level.
+// waterLevel returns among how many members the strays are shared out, k, and k times the level.
 func waterLevel(members []string, carries map[string]int64, strays []ID, weight func(ID) int64) (k, levels int64) {
 	loads := make([]int64, 0, len(members))
 	for _, m := range members {
@@ -98,9 +97,9 @@ func waterLevel(members []string, carries map[string]int64, strays []ID, weight 
 	return k, levels
 }
 
-// weigher returns what each shard of the ring counts with when they are settled, by the weights in
-// the plan. Shards without one, as an operator may have added, count as the mean of the others. It
-// returns nil where fewer than half of them have weights: then shards are counted.
+// weigher returns the weight of each shard of the ring in settling, from the weights in the plan.
+// Shards without a weight, such as those that an operator added, count as the mean of the others.
+// It returns nil if fewer than half of them have weights: then shards are counted.
 func (r Ring) weigher() func(ID) int64 {
 	weights := make(map[ID]int64, len(r.Shards))
 	sum := int64(0)

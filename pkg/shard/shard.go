@@ -12,17 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// reservedRings may not name a ring: the Leases <fleet>-member-<pod> and
-// <fleet>-plan belong to the members and the plan.
+// reservedRings may not name a ring: the Leases <fleet>-member-<pod> and <fleet>-plan belong to the
+// members and the plan.
 var reservedRings = []string{"member", "plan"}
 
-// ID names a shard. The Lease <fleet>-<ring>-<shard> is made of it, so a
-// shard that changes gets a new ID, and an ID once used never means anything
-// else.
+// ID names a shard, and its Lease, <fleet>-<ring>-<shard>. A shard that changes gets a new ID, and
+// an ID once used never means anything else.
 type ID struct {
-	// Ring is the name of the shard's ring: a DNS label without a hyphen, and
-	// neither "member" nor "plan". Without the hyphen no two IDs yield the
-	// same Lease name.
+	// Ring is the name of the shard's ring: a DNS label without a hyphen, and neither "member" nor
+	// "plan". Without the hyphen no two IDs yield the same Lease name.
 	Ring string
 	// Name is the name of the shard, unique in its ring: a DNS label.
 	Name string
@@ -31,15 +29,15 @@ type ID struct {
 // String returns "ring/name".
 func (id ID) String() string { return id.Ring + "/" + id.Name }
 
-// Compare orders IDs by ring, then by name, both bytewise. It returns -1, 0 or
-// +1 as cmp.Compare does.
+// Compare orders IDs by ring, then by name, both bytewise. It returns -1, 0 or +1 as cmp.Compare
+// does.
 func (id ID) Compare(other ID) int {
 	return cmp.Or(cmp.Compare(id.Ring, other.Ring), cmp.Compare(id.Name, other.Name))
 }
 
-// validate returns an error that names each part at fault, its value and what
-// is allowed. It is not exported, as a Shard would have it and seem to be
-// checked by it: ParseID and Plan.Validate are for others.
+// validate returns an error that names each part at fault, its value and what is allowed. It is not
+// exported, because an exported method would be promoted to Shard, which it does not check: use
+// ParseID or Plan.Validate.
 func (id ID) validate() error {
 	var faults []error
 	for _, msg := range checkRingName(id.Ring) {
@@ -62,8 +60,8 @@ func checkRingName(name string) []string {
 	return msgs
 }
 
-// ParseID is the inverse of String, and accepts only valid IDs. The error
-// names the part at fault, its value and what is allowed.
+// ParseID is the inverse of String, and accepts only valid IDs. The error names the part at fault,
+// its value and what is allowed.
 func ParseID(s string) (ID, error) {
 	ring, name, found := strings.Cut(s, "/")
 	if !found {
@@ -76,42 +74,37 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// Shard is the unit of claim and handoff: either a range of namespaces or a
-// named group of cluster-scoped controllers, never both.
+// Shard is the unit of claim and handoff: either a range of namespaces or a named group of
+// cluster-scoped controllers, never both.
 type Shard struct {
 	ID
-	// Range is the shard's part of the keyspace, where it is namespaced. Its
-	// zero value is the whole keyspace; in a shard with a Group it is zero and
-	// means nothing.
+	// Range is the part of the keyspace of a namespaced shard. Its zero value is the whole
+	// keyspace; in a shard with a Group it is zero and means nothing.
 	Range Range
-	// Group is the name of the group of cluster-scoped controllers that the
-	// shard is, a DNS label; empty where the shard is a range.
+	// Group is the name of the shard's group of cluster-scoped controllers, a DNS label; empty if
+	// the shard is a range.
 	Group string
-	// Controllers are the names of the group's controllers, sorted; empty where
-	// the shard is a range, since that runs every controller of its ring.
+	// Controllers are the names of the group's controllers, sorted; empty if the shard is a range,
+	// which runs every controller of its ring.
 	Controllers []string
-	// Pin is the member on which an operator wants the shard, and Home the one
-	// on which whoever balances the ring has put it; empty leaves it to the
-	// consistent hashing. Both are preferences: while that member is away, another
-	// one has the shard.
+	// Pin is the member on which an operator wants the shard, and Home the one on which the planner
+	// has put it; empty leaves it to the consistent hashing. Both are preferences: while that
+	// member is away, another one has the shard.
 	Pin, Home string
-	// ColocateWith is the group of the same ring whose member this group goes to where
-	// neither Pin nor Home says otherwise, because both read the same objects;
-	// empty leaves it to the consistent hashing. Groups that are bound so stay
-	// where they are held, together or not: see Plan.SettleRing.
+	// ColocateWith is the group of the same ring whose member this group goes to unless Pin or Home
+	// says otherwise, because both read the same objects; empty leaves it to the consistent
+	// hashing. Such groups stay where they are held, together or not: see Plan.SettleRing.
 	ColocateWith string
-	// Weight is what the shard weighed when the planner last changed the plan, in
-	// objects; 0 if nobody has weighed. While a member is away, its shards are
-	// dealt out by it: see Plan.SettleRing.
+	// Weight is the shard's weight when the planner last changed the plan, in objects; 0 if it is
+	// unknown. While a member is away, its shards are dealt out by weight: see Plan.SettleRing.
 	Weight int64
 }
 
-// PreferredMember returns the member that the shard is to be on: Pin, else Home, else
-// none.
+// PreferredMember returns the member that the shard should be on: Pin, else Home, else none.
 func (s Shard) PreferredMember() string { return cmp.Or(s.Pin, s.Home) }
 
-// Namespaced reports whether the shard is a range of namespaces, and not a
-// group of cluster-scoped controllers.
+// Namespaced reports whether the shard is a range of namespaces, not a group of cluster-scoped
+// controllers.
 func (s Shard) Namespaced() bool { return s.Group == "" }
 
 // shardJSON is a Shard as JSON, where exactly one of Range and Group is set.
@@ -127,8 +120,8 @@ type shardJSON struct {
 	Weight       int64    `json:"weight,omitempty"`
 }
 
-// MarshalJSON writes the range of a namespaced shard even where it is the zero
-// value, the whole keyspace, and leaves it out of a group's shard.
+// MarshalJSON writes the range of a namespaced shard even if it is the zero value, the whole
+// keyspace, and leaves it out of a group's shard.
 func (s Shard) MarshalJSON() ([]byte, error) {
 	out := shardJSON{Ring: s.Ring, Name: s.Name, Group: s.Group, Controllers: s.Controllers, Pin: s.Pin, Home: s.Home, ColocateWith: s.ColocateWith, Weight: s.Weight}
 	if s.Namespaced() {
@@ -139,9 +132,8 @@ func (s Shard) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON refuses a shard that has neither range nor group, or both: a
-// range left out must not come to mean the whole keyspace. It refuses unknown
-// fields, which could change what the shard means.
+// UnmarshalJSON refuses a shard that has neither range nor group, or both: a missing range must not
+// mean the whole keyspace. It refuses unknown fields, which could change what the shard means.
 func (s *Shard) UnmarshalJSON(data []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()

@@ -6,32 +6,29 @@ import (
 	"slices"
 )
 
-// SettleRing decides which member should own which shard of the ring, as Settle
-// does, but by weight and but for bound groups.
+// SettleRing decides which member should own which shard of the ring, as Settle does, but by weight
+// and with exceptions for groups with ColocateWith.
 //
-// While a member is away, its shards are dealt out so that what each of the
-// others carries stays even: by the weights that the planner has written into
-// the plan, with what members have beside the ring, in objects. Where fewer than
-// half of the ring's shards have a weight, shards are counted. Weights come from
-// the plan alone, so all members go by the same ones, and they stand still while
-// shards move. A shard whose home is among the members goes there, whoever holds
-// it; of the others each member keeps what it has as far as its load is even.
+// While a member is away, its shards are dealt out so that what each of the others carries stays
+// even: by the weights that the planner has written into the plan, with what members carry in
+// addition to the ring, in objects. If fewer than half of the ring's shards have a weight, shards
+// are counted. Weights come from the plan alone, so all members use the same ones, and they do not
+// change while shards move. A shard whose home is among the members goes there, whoever holds it;
+// of the others each member keeps what it has as far as its load is even.
 //
-// Groups that are bound to each other by ColocateWith read the most, and what they keep
-// in memory is worth the most, so they stay where they are held. One leaves its member only
+// Groups that are bound to each other by ColocateWith read the most, and have the most in memory,
+// so they stay where they are held. A bound group leaves its member only
 //
-//   - for its pin, or that of the group beside which it goes, while that is among
-//     the members;
-//   - when its holder is not among the members any more. It goes then to its
-//     home if that is there, else to the groups that it is bound to, else to the
-//     first of newest that is among the members.
+//   - for its pin, or that of the group that it goes with, while that is among the members;
+//   - when its holder is not among the members any more. It goes then to its home if that is there,
+//     else to the groups that it is bound to, else to the first of newest that is among the
+//     members.
 //
-// Neither count nor a member that comes back moves it. newest are members that
-// are there, those that came last first: in a rolling restart one that has been
-// restarted already.
+// Neither count nor a member that comes back moves it. newest are members that are there, the
+// latest first: in a rolling restart one that has been restarted already.
 //
-// Like Settle it is a pure function, and stable while moves are carried out. The
-// others are placed with regard to where the bound groups are.
+// Like Settle it is a pure function, and stable while moves are carried out. The others are placed
+// with regard to where the bound groups are.
 func (p Plan) SettleRing(ring string, members []string, home Placement, holders map[ID]string, newest []string, beside map[string]int64) Placement {
 	r, _ := p.Ring(ring)
 	members = sortedUnique(members, cmp.Compare[string])
@@ -39,7 +36,7 @@ func (p Plan) SettleRing(ring string, members []string, home Placement, holders 
 	if len(seats) == 0 || len(members) == 0 {
 		return r.settle(members, home, holders, beside)
 	}
-	// To Settle they are at home already.
+	// Settle sees them as being at home already.
 	holders, owners := maps.Clone(holders), maps.Clone(home.owners)
 	if holders == nil {
 		holders = map[ID]string{}
@@ -73,8 +70,8 @@ func placementOf(owners map[ID]string) Placement {
 	return p
 }
 
-// Stays reports whether the shard is a group that is bound to another of the ring
-// by ColocateWith, and so stays where it is held; see Plan.SettleRing.
+// Stays reports whether the shard is a group that is bound to another of the ring by ColocateWith,
+// and so stays where it is held; see Plan.SettleRing.
 func (r Ring) Stays(id ID) bool {
 	i := slices.IndexFunc(r.Shards, func(s Shard) bool { return s.ID == id })
 	return i >= 0 && slices.ContainsFunc(r.Shards, func(s Shard) bool {
@@ -82,8 +79,8 @@ func (r Ring) Stays(id ID) bool {
 	})
 }
 
-// seats returns where each of the ring's groups is to be that are bound to each
-// other by ColocateWith.
+// seats returns the members for those of the ring's groups that are bound to each other by
+// ColocateWith.
 func (r Ring) seats(members []string, holders map[ID]string, newest []string) map[ID]string {
 	seats := map[ID]string{}
 	if !slices.ContainsFunc(r.Shards, func(s Shard) bool { return s.ColocateWith != "" }) {
@@ -119,8 +116,8 @@ func (r Ring) seats(members []string, holders map[ID]string, newest []string) ma
 	return seats
 }
 
-// seat returns the member that the group stays with or goes to of its own:
-// none if that is for others to say.
+// seat returns the member that the group stays with or goes to by itself: none if other groups
+// decide.
 func (s Shard) seat(members []string, holders map[ID]string) string {
 	for _, name := range []string{s.Pin, holders[s.ID], s.Home} {
 		if name != "" && contains(members, name) {
@@ -130,7 +127,7 @@ func (s Shard) seat(members []string, holders map[ID]string) string {
 	return ""
 }
 
-// newcomer returns the first of newest that is among the members, or any.
+// newcomer returns the first of newest that is among the members, or any member.
 func newcomer(id ID, members, newest []string) string {
 	for _, name := range newest {
 		if contains(members, name) {

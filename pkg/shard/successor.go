@@ -9,25 +9,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Successor returns the plan that follows p and says what the edited one does.
-// It is for plans that people write: the edited plan's generation is ignored,
-// and so are the names of its shards where they would be wrong.
+// Successor returns the plan that follows p and does what the edited plan says. It is for plans
+// that people write: it ignores the edited plan's generation, and the names of its shards if they
+// would be wrong.
 //
 //   - The generation is p's plus 1.
-//   - A shard that covers what a shard of p's ring of that name covers keeps
-//     that one's ID, whatever it is called, and so need not stop.
-//   - Another shard keeps its name if it has a valid one that p does not use,
-//     and that is not of the kind given here; else it gets a new one:
-//     g<generation>-<nn>, or <group>-g<generation> if it is a group.
-//   - Each namespace to be isolated that has no shard of its own is cut out of
-//     the shard in which it lies; the parts keep its pin and home. So is each
-//     namespace and range of a canary that is not aborted.
-//   - Lists are sorted: controllers, isolated namespaces, and the shards of
-//     namespaced rings by their ranges.
+//   - A shard that covers the same as a shard of p's ring of that name keeps that shard's ID,
+//     whatever its own name, and so need not stop.
+//   - Another shard keeps its name if the name is valid, not used in p, and not of the generated
+//     kind; else it gets a new one: g<generation>-<nn>, or <group>-g<generation> if it is a group.
+//   - Each namespace to be isolated that has no shard of its own is cut out of the shard in which
+//     it lies; the parts keep its pin and home. So is each namespace and range of a canary that is
+//     not aborted.
+//   - Lists are sorted: controllers, isolated namespaces, and the shards of namespaced rings by
+//     their ranges.
 //
-// Which names were in use before p, it cannot know: an operator must not give a
-// shard a name that has meant something else. The result has passed
-// CheckSuccessor.
+// It cannot know the names that were in use before p: an operator must not give a shard a name that
+// has meant something else. The result has passed CheckSuccessor.
 func (p Plan) Successor(edited Plan) (Plan, error) {
 	next := Plan{Generation: p.Generation + 1, Canary: edited.Canary}
 	if n := len(edited.Shards()); n > MaxShards {
@@ -57,8 +55,7 @@ func sortedCopy(names []string) []string {
 	return slices.Sorted(slices.Values(names))
 }
 
-// cutOut cuts the hash of each namespace out of the shard in which it lies. The
-// parts have no name.
+// cutOut cuts the hash of each namespace out of the shard in which it lies. The parts have no name.
 func cutOut(shards []Shard, namespaces []string) []Shard {
 	for _, name := range namespaces {
 		hash := Hash(name)
@@ -78,8 +75,8 @@ func cutOut(shards []Shard, namespaces []string) []Shard {
 	return shards
 }
 
-// cutRange cuts a range into what is before the hash, the hash, and what is
-// after it, without those that would be empty.
+// cutRange cuts a range into the parts before the hash, of the hash, and after it, without empty
+// ones.
 func cutRange(r Range, hash uint64) []Range {
 	var parts []Range
 	alone := onlyHash(hash)
@@ -93,8 +90,8 @@ func cutRange(r Range, hash uint64) []Range {
 	return parts
 }
 
-// nameShards gives each shard of the ring the ID of p's shard that covers the
-// same, or else keeps a name that is new, or else gives it one.
+// nameShards gives each shard of the ring the ID of p's shard that covers the same. Otherwise the
+// shard keeps a name that is new, or gets one.
 func (p Plan) nameShards(r *Ring, generation int64) {
 	taken, kept := map[string]bool{}, make([]bool, len(r.Shards))
 	old, _ := p.Ring(r.Name)
@@ -122,8 +119,8 @@ func (p Plan) nameShards(r *Ring, generation int64) {
 	}
 }
 
-// sameExtent reports whether the shard s of ring a and the shard t of ring b
-// are the same group, or both ranges, and cover the same.
+// sameExtent reports whether the shard s of ring a and the shard t of ring b are the same group, or
+// both ranges, and cover the same.
 func sameExtent(a Ring, s Shard, b Ring, t Shard) bool {
 	if s.Group != t.Group {
 		return false
@@ -134,8 +131,7 @@ func sameExtent(a Ring, s Shard, b Ring, t Shard) bool {
 	return joinSorted(s.Controllers) == joinSorted(t.Controllers)
 }
 
-// newName returns a name for a shard that is new in this generation, and takes
-// it.
+// newName returns a name for a shard that is new in this generation, and marks it as taken.
 func newName(s Shard, generation int64, taken map[string]bool) string {
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("g%d-%02d", generation, i)
@@ -153,8 +149,8 @@ func newName(s Shard, generation int64, taken map[string]bool) string {
 	}
 }
 
-// isGivenName reports whether newName could give this name to some range or
-// group. People may not: it would mean something else in that generation.
+// isGivenName reports whether newName could give this name to some range or group. People may not
+// use such names: they would mean something else in that generation.
 func isGivenName(name string) bool {
 	for _, part := range strings.Split(name, "-") {
 		if digits, found := strings.CutPrefix(part, "g"); found && digits != "" && strings.Trim(digits, "0123456789") == "" {

@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate returns all faults of the plan in one error, each with the path of
-// the field, its value and what is allowed, or nil. What a valid plan
-// guarantees is in the package comment.
+// Validate returns all faults of the plan in one error, each with the path of the field, its value
+// and what is allowed, or nil. The package comment says what a valid plan guarantees.
 func (p Plan) Validate() error {
 	v := planValidator{rings: sets.New[string](), groups: sets.New[string](), controllers: map[string]string{}}
 	if p.Generation < 1 {
@@ -33,7 +32,7 @@ func (p Plan) Validate() error {
 	return v.faults.ToAggregate()
 }
 
-// planValidator gathers faults, and what must be unique in the whole plan.
+// planValidator gathers faults, and the names that must be unique in the whole plan.
 type planValidator struct {
 	faults        field.ErrorList
 	rings, groups sets.Set[string]
@@ -98,8 +97,7 @@ func (v *planValidator) member(path *field.Path, name string) {
 	}
 }
 
-// isolate checks a sorted list of namespaces, each of which has a shard of its
-// own among the ring's.
+// isolate checks a sorted list of namespaces, each of which needs its own shard in the ring.
 func (v *planValidator) isolate(path *field.Path, r Ring) {
 	for i, name := range r.Isolate {
 		at := path.Index(i)
@@ -119,8 +117,8 @@ func (v *planValidator) isolate(path *field.Path, r Ring) {
 // onlyHash returns the range of one hash.
 func onlyHash(hash uint64) Range { return Range{Start: hash, End: hash + 1} }
 
-// controllerNames checks a sorted list of controllers, none of which may be
-// listed anywhere else in the plan.
+// controllerNames checks a sorted list of controllers, none of which may be listed anywhere else in
+// the plan.
 func (v *planValidator) controllerNames(path *field.Path, names []string) {
 	for i, name := range names {
 		at := path.Index(i)
@@ -162,8 +160,8 @@ func (v *planValidator) clusterRing(path *field.Path, r Ring) {
 	}
 }
 
-// colocateWith checks the group that s goes with, if there is one. It may not go with another
-// itself: which one is where would then depend on the order in which it is asked.
+// colocateWith checks the group that s goes with, if there is one. That group may not go with
+// another one itself: places would then depend on the order of evaluation.
 func (v *planValidator) colocateWith(path *field.Path, r Ring, s Shard) {
 	if s.ColocateWith == "" {
 		return
@@ -206,7 +204,7 @@ func (v *planValidator) namespacedRing(path *field.Path, r Ring) {
 
 // cover checks that the valid ranges of the shards cover the keyspace exactly.
 func (v *planValidator) cover(path *field.Path, shards []Shard) {
-	// Indexes, so that faults carry the place in the plan.
+	// Indexes, so that faults name the place in the plan.
 	order := make([]int, len(shards))
 	for i := range order {
 		order[i] = i
@@ -214,8 +212,7 @@ func (v *planValidator) cover(path *field.Path, shards []Shard) {
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(shards[a].Range.Start, shards[b].Range.Start)
 	})
-	// Up to here the keyspace is covered, by the shard at index last; end is 0
-	// once all is.
+	// The keyspace is covered up to end, by the shard at index last; end is 0 once all is.
 	end, done, last := uint64(0), false, -1
 	for _, i := range order {
 		r := shards[i].Range

@@ -43,7 +43,8 @@ func requireAlone(t *testing.T, w *world) {
 	})
 }
 
-// TestPage has a fleet of three, of which one is suspended and drained, so that its shards are asked for and not released.
+// TestPage has a fleet of three with one member suspended and drained, so that its shards are asked
+// for and not released.
 func TestPage(t *testing.T) {
 	w := newWorld(t)
 	t.Run("alone", func(t *testing.T) { requireAlone(t, w) })

@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestTakeoversAreBounded: what a dead member held must be held again in time, on this machine; what
-// moves in a fault for everybody is not judged, nor what was in no plan meanwhile.
+// TestTakeoversAreBounded: what a dead member held must be held again in time, on this machine. It
+// does not judge moves during a fault for everybody, nor shards that were temporarily in no plan.
 func TestTakeoversAreBounded(t *testing.T) {
 	timing := testOptions(t).timing
 	after := func(d time.Duration) []*harness.Event { return []*harness.Event{leaseLine(t, d, 11, "b_1", 2)} }

@@ -83,7 +83,7 @@ func TestSignals(t *testing.T) {
 }
 
 // TestAdopt: a plan that was changed and put back is followed by Lease and by namespace; shards in
-// no plan may keep the name of a dead holder, and not that of a live one.
+// no plan may keep the name of a dead holder, but not that of a live one.
 func TestAdopt(t *testing.T) {
 	first, err := catalogue.DefaultPlan(2)
 	if err != nil {

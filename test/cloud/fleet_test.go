@@ -55,7 +55,7 @@ func TestAMemberIsKilled(t *testing.T) {
 	w.judge(t)
 }
 
-// TestBesideAStockLeader starts a fleet beside a stock leader, and a stock replica beside the
+// TestBesideAStockLeader starts a fleet next to a stock leader, and a stock replica next to the
 // fleet.
 func TestBesideAStockLeader(t *testing.T) {
 	t.Parallel()

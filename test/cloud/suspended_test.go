@@ -74,10 +74,10 @@ func (t napTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // TestASuspendedMemberIsFenced suspends a member between the two requests by which it makes a load
-// balancer: it has found none. Meanwhile another member makes it. With the fence in the provider's
-// transport the first member makes no second one when it wakes up; without, the judge convicts it.
-// The provider's requests outlive the context of their call, so nothing else stops them, and the
-// process is not ended.
+// balancer: it has found none. Another member then makes it. With the fence in the provider's
+// transport the first member makes no second one when it wakes up; without the fence, the judge
+// convicts it. The provider's requests outlive the context of their call, so nothing else stops
+// them, and the process is not ended.
 func TestASuspendedMemberIsFenced(t *testing.T) {
 	t.Parallel()
 	for _, fenced := range []bool{true, false} {

@@ -103,7 +103,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestDockerfileGo holds the version of Go in the Dockerfile against that of go.mod.
+// TestDockerfileGo compares the version of Go in the Dockerfile with that in go.mod.
 func TestDockerfileGo(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, root+"/go.mod"))
 	if version == nil {

@@ -201,7 +201,7 @@ func TestInstallKeepsFlags(t *testing.T) {
 	}
 }
 
-// TestPauseImage: the image that a reader is told to run is the one that kubeadm's nodes have.
+// TestPauseImage: the image that the page tells a reader to run is the one on kubeadm's nodes.
 func TestPauseImage(t *testing.T) {
 	text := readFile(t, filepath.Join(root, "docs/install.md"))
 	images := regexp.MustCompile(`registry\.k8s\.io/pause:\S+`).FindAllString(text, -1)

@@ -162,7 +162,7 @@ func withoutStandardLabels(x any) {
 	}
 }
 
-// TestChartFlags has flags in the place of the chart's, and beside them.
+// TestChartFlags sets flags in place of the chart's, and in addition to them.
 func TestChartFlags(t *testing.T) {
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	text := "flags: {profiling: true, kube-api-burst: 1000000, cluster-cidr: 10.0.0.0/8}\nleaderLocks: [none]\nreplicas: 5\n"

@@ -36,7 +36,8 @@ var paths = []string{
 	"/debug/flags/v", graphOfStock, "/nonsense",
 }
 
-// TestEndpoints compares the secure port of a member with that of the stock controller manager, and reads what is on it.
+// TestEndpoints compares the secure port of a member with that of the stock controller manager, and
+// reads its pages.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)

@@ -25,11 +25,11 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestGarbageInParts has a fleet's plan be changed from the garbage collector in parts to one of
-// everything, as fleets of earlier builds have it, and back. Garbage is collected before, in
-// between, and after, and by a fleet of which a member was killed. A member that starts goes by the
-// plan that there is. Each write must have been made by the holder of a shard that has the garbage
-// collector, and in its range.
+// TestGarbageInParts changes a fleet's plan from a garbage collector in parts to one of everything,
+// as fleets of earlier builds have it, and back. Garbage is collected before, in between, and
+// after, also by a fleet with a killed member. A member that starts follows the present plan. Each
+// write must have been made by the holder of a shard that has the garbage collector, and in its
+// range.
 func TestGarbageInParts(t *testing.T) {
 	t.Parallel()
 	plane := harness.StartPlane(t, controlplane.Options{AuditObjects: true})

@@ -35,10 +35,11 @@ const (
 	mostFree = 2 * leaseDuration / 3
 )
 
-// TestStockToFleetAndBack moves a cluster under load from stock to a fleet that waits for the stock leader's Lease, and back.
-// First the stock replica does not release its Lease when it ends, as is the default: the fleet waits until it has expired,
-// unless the operator clears it once the process has gone. Then two replicas do, again and again. The audit log tells
-// whether anybody wrote who did not hold the Lease, and how long nobody did.
+// TestStockToFleetAndBack moves a cluster under load from stock to a fleet that waits for the stock
+// leader's Lease, and back. First the stock replica does not release its Lease when it ends, as is
+// the default: the fleet waits until the Lease has expired, unless the operator clears it once the
+// process has gone. Then two replicas alternate. The audit log shows whether anybody wrote without
+// holding the Lease, and how long nobody wrote.
 func TestStockToFleetAndBack(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease)

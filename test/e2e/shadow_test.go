@@ -78,7 +78,8 @@ func (s shadowed) finish(t *testing.T) string {
 	return report
 }
 
-// TestShadow runs shadows beside a stock leader that works, and asks the audit log what they have sent.
+// TestShadow runs shadows next to a working stock leader, and checks the audit log for their
+// requests.
 func TestShadow(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease)
@@ -285,9 +286,9 @@ func (m *migration) requireUnseen(t *testing.T, names ...string) {
 	}
 }
 
-// TestShadowOfAFleet has shadows beside a fleet of one: of a fleet of one, of the first of four, which
-// has the groups, and of the second. They go by the fleet's plan, and have the fewer objects the less
-// they stand for.
+// TestShadowOfAFleet runs shadows next to a fleet of one: of a fleet of one, of the first of four,
+// which has the groups, and of the second. They use the fleet's plan, and cache the fewer objects
+// the smaller their part is.
 func TestShadowOfAFleet(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)

@@ -23,11 +23,11 @@ import (
 
 var stops = flag.Int("stops", 1, "how many times TestStopAndStart stops the fleet and starts it again")
 
-// TestStopAndStart has an operator stop a fleet under load beside which a stock replica waits: that
-// leads and works while all members stay. A member that is started meanwhile stands by as well.
-// Once the replica has ended, 'flotilla start' has the fleet work again. The audit log tells
+// TestStopAndStart lets an operator stop a fleet under load while a stock replica waits: the
+// replica leads and works while all members stay. A member that is started then stands by as well.
+// Once the replica has ended, 'flotilla start' lets the fleet work again. The audit log shows
 // whether anybody wrote without the leader lock, and how long it took from the command to the first
-// write of the stock replica. With -stops all of that but the restarts is done again.
+// write of the stock replica. With -stops the test repeats all of that except the restarts.
 func TestStopAndStart(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease)

@@ -61,10 +61,10 @@ func (m *migration) holdsNothing(t *testing.T) {
 	}
 }
 
-// TestSwappedImage swaps the binary on one node of a control plane where another has a stock
-// leader. The member runs nothing until that has gone, and then a stock replica that is started
-// beside it never leads; until all members are killed at once: then it leads when the fleet's Lease
-// has expired, and a fleet that is started again waits.
+// TestSwappedImage swaps the binary on one node of a control plane where another node has a stock
+// leader. The member runs nothing until that leader has gone, and a stock replica that is then
+// started next to it never leads. When all members are killed at once, the replica leads once the
+// fleet's Lease has expired, and a fleet that is started again waits.
 func TestSwappedImage(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t, stockLease, stockTimings...)

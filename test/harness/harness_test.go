@@ -57,7 +57,8 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestAwaitGivesEachLookItsOwnTime has a condition that hangs: it is told to stop, and the error is its own.
+// TestAwaitGivesEachLookItsOwnTime has a condition that hangs: its context ends, and Await returns
+// the condition's own error.
 func TestAwaitGivesEachLookItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

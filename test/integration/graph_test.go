@@ -43,11 +43,11 @@ const (
 	clearings       = 30 // requests, of at most a minute each
 )
 
-// TestNothingIsDecidedByAnIncompleteGraph deletes owners while nobody collects garbage, or one that
-// is about to end does, and has a garbage collector begin with that: one that starts with empty
-// caches, and one whose caches were filled beside the last one. What is to be orphaned must be
-// left, and owners that wait for their dependents must go after them. With -graph-stock it prints
-// what becomes of the same with a stock controller manager, which makes no such promise.
+// TestNothingIsDecidedByAnIncompleteGraph deletes owners while no garbage collector runs, or one
+// that is about to end, and then starts a collector: one with empty caches, and one whose caches
+// were filled while the last one ran. Objects to be orphaned must be left, and owners that wait for
+// their dependents must go after them. With -graph-stock it prints the result with a stock
+// controller manager, which makes no such promise.
 func TestNothingIsDecidedByAnIncompleteGraph(t *testing.T) {
 	g := newGraph(t, *graphObjects)
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground} {

@@ -243,8 +243,9 @@ func TestOneWatchOfPods(t *testing.T) {
 	}
 }
 
-// TestFollowersSeeWhatWasWrittenBefore begins ranges beside a group whose cache was filled long ago, and whose watch is cut and
-// held back half of the time: what was written before a range began is there when it is full.
+// TestFollowersSeeWhatWasWrittenBefore starts ranges next to a group whose cache was filled long
+// ago, and whose watch is cut and delayed half of the time: what was written before a range started
+// is in its cache when that is full.
 func TestFollowersSeeWhatWasWrittenBefore(t *testing.T) {
 	writer := newPodWriter(t)
 	random := newRandom(t)

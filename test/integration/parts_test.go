@@ -121,8 +121,8 @@ func TestCollectorsOfParts(t *testing.T) {
 	}
 }
 
-// TestMigrationHasAllObjects: beside a garbage collector that has a part of the graph, a migration writes each object all the
-// same.
+// TestMigrationHasAllObjects: a migration writes every object, even with a garbage collector that
+// has only a part of the graph.
 func TestMigrationHasAllObjects(t *testing.T) {
 	const objects = 30
 	client, err := kubernetes.NewForConfig(unlimited())

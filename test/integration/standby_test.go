@@ -9,9 +9,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// TestStandbyIsCheap tells what a standby of an idle shard costs: everything but workers and queues that fill. It also
-// tells how long the steps of a handoff take, on a real API server: building, filling caches, and holding them against
-// the present.
+// TestStandbyIsCheap measures the cost of a standby of an idle shard: everything except workers and
+// queues that fill. It also measures the steps of a handoff on a real API server: building, filling
+// caches, and comparing them with the present state.
 func TestStandbyIsCheap(t *testing.T) {
 	const (
 		more          = 7

@@ -40,7 +40,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestCommand resolves what is run, by whom it is called, and with what.
+// TestCommand resolves a container's program, its arguments and its environment.
 func TestCommand(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "bin"), 0o755); err != nil {

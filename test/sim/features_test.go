@@ -178,7 +178,8 @@ func (k *work) Load() (fleet.Load, bool) {
 	return load, true
 }
 
-// TestDelaysAreLongEnough holds that what the fleet is told to wait for is longer than the models take, by any clock.
+// TestDelaysAreLongEnough checks that the fleet's configured delays are longer than the models
+// take, by any clock.
 func TestDelaysAreLongEnough(t *testing.T) {
 	for name, delay := range map[string][2]time.Duration{
 		"leader-lock": {lockDelay, longestLinger}, "fence": {fenceDelay, longestMarkLag},

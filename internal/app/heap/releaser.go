@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// Quiet is how long nothing must have come or gone.
+	// Quiet is how long nothing may have come or gone before a release.
 	Quiet = 10 * time.Second
-	// Apart is the least time between two releases, and the longest that restlessness puts one off.
+	// Apart is the minimum time between two releases, and the longest that changes can delay one.
 	Apart = time.Minute
 )
 
-// Releaser gives memory back. Its methods are safe for concurrent use.
+// Releaser returns free memory to the system. Its methods are safe for concurrent use.
 type Releaser struct {
 	clock   election.Clock
 	release func()
@@ -33,7 +33,7 @@ func NewReleaser(clock election.Clock, release func()) *Releaser {
 	return &Releaser{clock: clock, release: release, stirred: make(chan struct{}, 1)}
 }
 
-// Stir says that something large has come or gone. It does not block.
+// Stir records that something large has come or gone. It does not block.
 func (r *Releaser) Stir() {
 	select {
 	case r.stirred <- struct{}{}:
@@ -41,7 +41,8 @@ func (r *Releaser) Stir() {
 	}
 }
 
-// Observe stirs when an event of the fleet means that caches have been filled or left. It does not block.
+// Observe calls Stir when an event of the fleet means that caches have been filled or left. It does
+// not block.
 func (r *Releaser) Observe(e fleet.Event) {
 	switch e.Type {
 	case fleet.EventPrepared, fleet.EventRunning, election.EventEnded, election.EventReturned, fleet.EventForgotten:
@@ -49,7 +50,7 @@ func (r *Releaser) Observe(e fleet.Event) {
 	}
 }
 
-// Run gives memory back until ctx ends.
+// Run releases memory until ctx ends.
 func (r *Releaser) Run(ctx context.Context) {
 	var last time.Time
 	for {
@@ -67,7 +68,7 @@ func (r *Releaser) Run(ctx context.Context) {
 	}
 }
 
-// settle returns when memory is to be given back, and reports whether that is so: it is not when ctx has ended.
+// settle waits until memory should be released, and returns true; false when ctx has ended.
 func (r *Releaser) settle(ctx context.Context, last time.Time) bool {
 	first := r.clock.Now()
 	stirred := first
@@ -89,8 +90,8 @@ func (r *Releaser) settle(ctx context.Context, last time.Time) bool {
 	}
 }
 
-// due returns when memory is to be given back if first and stirred are when something first and last came or went since it was
-// given back, at last; zero if it never was.
+// due returns when memory should be released. first and stirred are when something first and last
+// came or went since the last release, at last; zero if there was none.
 func due(first, stirred, last time.Time) time.Time {
 	at := stirred.Add(Quiet)
 	if latest := first.Add(Apart); at.After(latest) {

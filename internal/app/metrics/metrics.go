@@ -14,8 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Stability begins the help texts of a member's metrics, as those of the other families of /metrics
-// have it.
+// Stability begins the help texts of a member's metrics, as in the other families of /metrics.
 const Stability = string(k8smetrics.ALPHA)
 
 // component is the name under which leader_election_master_status says whether a member holds
@@ -29,7 +28,7 @@ type Master struct {
 	status *k8smetrics.GaugeVec
 }
 
-// NewMaster returns the metric of a member that is still to be made.
+// NewMaster returns the metric of a member that does not exist yet.
 func NewMaster() *Master {
 	return &Master{status: k8smetrics.NewGaugeVec(&k8smetrics.GaugeOpts{
 		Name: "leader_election_master_status", StabilityLevel: k8smetrics.ALPHA,
@@ -39,12 +38,12 @@ func NewMaster() *Master {
 	}, []string{"name"})}
 }
 
-// Register puts the metric on /metrics, once a process and before the member runs.
+// Register puts the metric on /metrics. Call it once in a process, before the member runs.
 func (m *Master) Register(member *fleet.Member) { m.register(legacyregistry.Register, member) }
 
 func (m *Master) register(with func(k8smetrics.Registerable) error, member *fleet.Member) {
-	// client-go's elector registers this gauge under the same name when it is linked
-	// in, and does not export it. Dashboards know it, so the fleet sets it.
+	// client-go's elector registers this gauge under the same name when it is linked in, and does
+	// not export it. Dashboards know it, so the fleet sets it.
 	var already prometheus.AlreadyRegisteredError
 	if err := with(m.status); errors.As(err, &already) {
 		if existing, ok := already.ExistingCollector.(*k8smetrics.GaugeVec); ok {
@@ -55,8 +54,8 @@ func (m *Master) register(with func(k8smetrics.Registerable) error, member *flee
 	m.member.Store(member)
 }
 
-// Observe follows what happens, and takes the series of shards away that this process has nothing
-// to do with any longer, those of their queues included. It does not block.
+// Observe follows events, and removes the series of shards that this process has nothing to do with
+// any more, including those of their queues. It does not block.
 func (m *Master) Observe(e fleet.Event) {
 	if e.ID == (shard.ID{}) {
 		return
@@ -72,7 +71,7 @@ func (m *Master) Observe(e fleet.Event) {
 	}
 }
 
-// holds says whether a Lease is held, and so whether this member holds anything.
+// holds records whether a Lease is held, and so whether this member holds anything.
 func (m *Master) holds(lease string, held float64) {
 	member := m.member.Load()
 	if member == nil { // not registered

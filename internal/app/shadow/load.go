@@ -12,19 +12,19 @@ import (
 	"sync/atomic"
 )
 
-// maxRead bounds the kinds of reads that are counted apart; all others count as one.
+// maxRead bounds the kinds of reads that are counted separately; all others count as one.
 const maxRead = 1000
 
-// Read is what was read of one resource by one verb.
+// Read counts the reads of one resource by one verb.
 type Read struct {
 	Verb     string `json:"verb"`
 	Resource string `json:"resource"`
-	// Requests were answered, Refused of them with 403. Open are the watches that go on.
+	// Requests were answered, Refused of them with 403. Open are the watches in progress.
 	Requests int64 `json:"requests"`
 	Refused  int64 `json:"refused,omitempty"`
 	Open     int64 `json:"open,omitempty"`
-	// Bytes are those of answers' bodies; Events what watches have brought, bookmarks and what a watch
-	// begins with included.
+	// Bytes are those of answers' bodies. Events are those of watches, including bookmarks and the
+	// objects that a watch begins with.
 	Bytes  int64 `json:"bytes"`
 	Events int64 `json:"events,omitempty"`
 }
@@ -105,12 +105,12 @@ func (f *followed) Close() error {
 	return f.ReadCloser.Close()
 }
 
-// framesOf returns what counts the events in the pieces of a watch's body.
+// framesOf returns a function that counts the events in the pieces of a watch's body.
 func framesOf(contentType string) func([]byte) int64 {
 	if !strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf") {
 		return func(p []byte) int64 { return int64(bytes.Count(p, []byte{'\n'})) }
 	}
-	// Each is preceded by its length in four bytes.
+	// Each event is preceded by its length in four bytes.
 	var length []byte
 	var left uint32
 	return func(p []byte) (n int64) {
@@ -162,7 +162,8 @@ func total(all []Read) (sum Read) {
 	return sum
 }
 
-// RefusedReads names what the API server does not let the shadow fill caches from: "list secrets".
+// RefusedReads names the reads for caches that the API server refuses to the shadow: "list
+// secrets".
 func (s *Shadow) RefusedReads() []string {
 	var all []string
 	for _, read := range s.load.list() {

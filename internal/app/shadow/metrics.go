@@ -37,7 +37,7 @@ var (
 	missing      = define("missing_rights", gauge, "Kinds of requests that a member would make and may not.")
 )
 
-// Families returns all metrics of a shadow, for those who hold a page against them.
+// Families returns all metrics of a shadow, to compare a page with them.
 func Families() []Family { return families }
 
 // collector reads the metrics when it is asked.
@@ -47,12 +47,13 @@ type collector struct {
 	full   func() bool
 }
 
-// Register puts the metrics on /metrics, once a process. full reports whether the caches are full.
+// Register puts the metrics on /metrics. Call it once in a process. full reports whether the caches
+// are full.
 func (s *Shadow) Register(full func() bool) {
 	legacyregistry.CustomMustRegister(&collector{shadow: s, full: full})
 }
 
-// RegisterWith puts them into another registry.
+// RegisterWith puts the metrics into another registry.
 func (s *Shadow) RegisterWith(registry k8smetrics.KubeRegistry, full func() bool) {
 	registry.CustomMustRegister(&collector{shadow: s, full: full})
 }
@@ -74,7 +75,7 @@ func (c *collector) CollectWithStability(ch chan<- k8smetrics.Metric) {
 		full = 1
 	}
 	send(isFull, k8smetrics.GaugeValue, full)
-	// Without the client, which operators find in the report.
+	// Without the client, which the report shows.
 	type labels struct{ verb, resource string }
 	sums := map[labels]Write{}
 	all, _, _ := c.shadow.writes.list()

@@ -13,7 +13,7 @@ import (
 // MaxMembers bounds the fleet that a shadow imagines.
 const MaxMembers = 256
 
-// Part is which member of how many a shadow stands for. The zero Part is no shadow. It is a
+// Part says which member of how many a shadow stands for. The zero Part is no shadow. It is a
 // pflag.Value.
 type Part struct {
 	// Index counts from 1.
@@ -23,7 +23,7 @@ type Part struct {
 // Whole is the Part of a fleet of one.
 const Whole = "1/1"
 
-// Enabled reports whether there is to be a shadow.
+// Enabled reports whether the process is a shadow.
 func (p *Part) Enabled() bool { return p.Members > 0 }
 
 // String implements pflag.Value.
@@ -49,7 +49,7 @@ func (p *Part) Set(text string) error {
 	return nil
 }
 
-// names are those of the imagined members: what the pods of the manifests' StatefulSet are called.
+// names are the names of the imagined members: those of the pods in the manifests' StatefulSet.
 func (p *Part) names(fleetName string) []string {
 	names := make([]string, 0, p.Members)
 	for i := range p.Members {
@@ -58,7 +58,7 @@ func (p *Part) names(fleetName string) []string {
 	return names
 }
 
-// Assignment is a shard that a shadow has, and how it is to be built.
+// Assignment is a shard that a shadow has, and how to build it.
 type Assignment struct {
 	Shard       shard.Shard
 	Controllers []string
@@ -66,8 +66,8 @@ type Assignment struct {
 	Share, Shards int
 }
 
-// Assign returns what the member would own if a fleet of so many came up now, under the plan, and
-// nobody held anything; of these rings only, all if none are given.
+// Assign returns what the member would own if a fleet of that many members started now, under the
+// plan, and nobody held anything; of these rings only, all if none are given.
 func (p *Part) Assign(fleetName string, plan shard.Plan, rings []string) ([]Assignment, error) {
 	names := p.names(fleetName)
 	wanted, err := assignment.Afresh(fleetName, plan, names)

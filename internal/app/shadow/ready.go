@@ -12,7 +12,8 @@ type ready struct {
 	read Read
 }
 
-// at returns the first moment at which it was told of full caches, zero if there was none.
+// at returns the first moment at which full was true, zero if it never was, and what had been read
+// by then.
 func (r *ready) at(full bool, now time.Time, read Read) (time.Time, Read) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status"
 )
 
-// Member is what the process knows of itself.
+// Member is what the process knows about itself.
 type Member struct {
 	Version string `json:"version"`
 	Fleet   string `json:"fleet"`
-	// Shadow is which member of how many it stands for.
+	// Shadow says which member of how many it stands for.
 	Shadow string `json:"shadow"`
 	// Plan says where the plan comes from.
 	Plan string `json:"plan"`
@@ -25,24 +25,25 @@ type Member struct {
 	// Ready is set once all caches are full; NotReady says why they are not.
 	Ready    bool   `json:"ready"`
 	NotReady string `json:"notReady,omitempty"`
-	// NotRun are controllers that fill caches and do not run, and Ignored flags that mean nothing here.
+	// NotRun are controllers that fill caches and do not run, and Ignored are flags without a
+	// meaning here.
 	NotRun  []string `json:"notRun,omitempty"`
 	Ignored []string `json:"ignored,omitempty"`
 	Memory  Memory   `json:"memory"`
-	// Leaked are writes that the fence had to refuse; 0, or there is a bug in this package.
+	// Leaked are writes that the fence had to refuse; anything but 0 is a bug in this package.
 	Leaked int64 `json:"leaked"`
 }
 
-// Memory is what the process takes, in bytes; 0 where that is not known.
+// Memory is the memory of the process, in bytes; 0 if unknown.
 type Memory struct {
 	Live         int64 `json:"live"`
 	Resident     int64 `json:"resident"`
 	ResidentPeak int64 `json:"residentPeak"`
-	// Objects are those cached, each once a shard.
+	// Objects counts the cached objects, each once for each shard.
 	Objects int64 `json:"objects"`
 }
 
-// Steady is how much came since the caches were full, by the second.
+// Steady is what has come since the caches were full, per second.
 type Steady struct {
 	// Since is how long ago that was, in seconds; 0 if they are not.
 	Since  float64 `json:"since"`
@@ -50,10 +51,10 @@ type Steady struct {
 	Bytes  float64 `json:"bytes"`
 }
 
-// Report is what a shadow has to say.
+// Report is a shadow's report.
 type Report struct {
 	Member
-	// Seconds are how long it has been there, ToReady how long it took to fill its caches.
+	// Seconds is how long the shadow has run, ToReady how long it took to fill its caches.
 	Seconds float64 `json:"seconds"`
 	ToReady float64 `json:"toReady,omitempty"`
 	// Reads is the sum of all reads, and Steady its rate.
@@ -64,8 +65,8 @@ type Report struct {
 	Lasting int     `json:"lasting"`
 	Objects int     `json:"objects"`
 	Writes  []Write `json:"writes"`
-	// Events about objects were refused too; Uncounted are attempts on objects or of kinds that
-	// there was no room to follow.
+	// Events about objects were refused too; Uncounted are attempts on objects or of kinds beyond
+	// the bounds.
 	Events    int64  `json:"events"`
 	Uncounted int64  `json:"uncounted,omitempty"`
 	ByRead    []Read `json:"byRead"`
@@ -79,12 +80,12 @@ type Reporter struct {
 	ready  ready
 }
 
-// NewReporter begins to count the time. member is asked for each report.
+// NewReporter starts measuring the time. It calls member for each report.
 func NewReporter(s *Shadow, member func() Member) *Reporter {
 	return &Reporter{shadow: s, member: member, began: s.now()}
 }
 
-// Report returns what there is to say now.
+// Report returns the current report.
 func (r *Reporter) Report() Report {
 	report := Report{Member: r.member(), ByRead: r.shadow.load.list(), Rights: r.shadow.rights.list()}
 	report.Reads = total(report.ByRead)
@@ -124,7 +125,7 @@ func (r *Reporter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Most lines of each table; JSON has all.
+// Maximum lines of each table; JSON has all.
 const (
 	mostWrites = 40
 	mostRights = 40

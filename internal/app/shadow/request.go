@@ -13,20 +13,20 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/answer"
 )
 
-// Kind is what requests have in common that count together.
+// Kind is what requests that count together have in common.
 type Kind struct {
 	// Client is the name that upstream gives the client, the end of its User-Agent; with
 	// --use-service-account-credentials, a controller's service account.
 	Client string `json:"client"`
-	// Verb is the API's verb, or the method in lower case where the path is no resource's.
+	// Verb is the API's verb, or the method in lower case if the path is not a resource's.
 	Verb string `json:"verb"`
-	// Group, Resource and Subresource are the resource's; Resource is the path where there is none.
+	// Group, Resource and Subresource are the resource's; Resource is the path if there is none.
 	Group       string `json:"group,omitempty"`
 	Resource    string `json:"resource"`
 	Subresource string `json:"subresource,omitempty"`
 }
 
-// Name is the resource as kubectl has it: pods/eviction, deployments.apps/status.
+// Name is the resource as kubectl writes it: pods/eviction, deployments.apps/status.
 func (k Kind) Name() string {
 	name := k.Resource
 	if k.Group != "" {
@@ -38,13 +38,13 @@ func (k Kind) Name() string {
 	return name
 }
 
-// request is one, as far as it matters here.
+// request is the part of a request that matters here.
 type request struct {
 	Kind
-	// path is set where the path is no resource's.
+	// path is set if the path is not a resource's.
 	path bool
-	// namespace and name are the object's; empty for all. Without a name, a created object's is in
-	// the body.
+	// namespace and name are the object's; empty for all. If name is empty, a created object's name
+	// is in the body.
 	namespace, name string
 }
 
@@ -61,8 +61,7 @@ var resolver = &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("apis"
 // maxPath bounds what is kept of a path.
 const maxPath = 100
 
-// requestOf reads a request as the API server does. prefix is what the server's address has before
-// its paths.
+// requestOf reads a request as the API server does. prefix is the path in the server's address.
 func requestOf(req *http.Request, prefix string) request {
 	r := request{Kind: Kind{Client: clientOf(req.Header.Get("User-Agent")), Verb: strings.ToLower(req.Method)}}
 	if r.Verb == "" {
@@ -94,7 +93,7 @@ func clientOf(agent string) string {
 	return client
 }
 
-// acting are the subresources by which a GET acts.
+// acting are the subresources through which a GET acts.
 var acting = []string{"exec", "attach", "portforward", "proxy"}
 
 // reads reports whether a request cannot change anything.
@@ -107,11 +106,11 @@ func reads(req *http.Request, r request) bool {
 	return !upgrades(req) && !r.acts()
 }
 
-// acts reports whether the request is for something by which a GET acts.
+// acts reports whether the request is for something through which a GET acts.
 func (r request) acts() bool { return r.Verb == "proxy" || slices.Contains(acting, r.Subresource) }
 
-// upgrades reports whether a request asks for another protocol on its connection, by which anything
-// could be sent.
+// upgrades reports whether a request asks for another protocol on its connection, through which
+// anything could be sent.
 func upgrades(req *http.Request) bool {
 	for name := range req.Header {
 		if strings.EqualFold(name, "Upgrade") {
@@ -126,11 +125,11 @@ func (r request) isEvent() bool {
 	return r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 }
 
-// maxBody is how much of a body is looked at, in bytes.
+// maxBody is how much of a body is read, in bytes.
 const maxBody = 256 << 10
 
-// nameOf returns the name of the object that a request to create one has in its body; with a star at
-// the end if the server is to complete it.
+// nameOf returns the name of the object in the body of a create request; with a star at the end if
+// the server completes it.
 func nameOf(req *http.Request) string {
 	if req.Body == nil {
 		return ""

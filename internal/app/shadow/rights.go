@@ -16,10 +16,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxRights bounds the kinds of requests whose right is asked for.
+// maxRights bounds the kinds of requests whose rights are checked.
 const maxRights = 2000
 
-// Right is what an identity would need.
+// Right is a right that an identity would need.
 type Right struct {
 	// User is the identity; empty for the shadow's own.
 	User string `json:"user,omitempty"`
@@ -27,7 +27,7 @@ type Right struct {
 	// Namespace and Object are those of the first request of the kind; Namespace is empty for all.
 	Namespace string `json:"namespace,omitempty"`
 	Object    string `json:"object,omitempty"`
-	// Why is what the authorizer says.
+	// Why is the authorizer's reason.
 	Why string `json:"why,omitempty"`
 }
 
@@ -37,10 +37,11 @@ type rights struct {
 	known   map[Kind]bool
 	pending []request
 	wake    chan struct{}
-	// allowed are how many questions were answered with yes, missing those that were with no.
+	// allowed is how many questions were answered with yes, missing those that were answered with
+	// no.
 	allowed int
 	missing []Right
-	// beyond are kinds past the bound, failure why questions are not answered.
+	// beyond is the number of kinds past the bound, failure why questions are not answered.
 	beyond  int
 	failure string
 }
@@ -49,7 +50,7 @@ func newRights() *rights {
 	return &rights{known: map[Kind]bool{}, wake: make(chan struct{}, 1)}
 }
 
-// see has the right to a request asked for, once a kind.
+// see asks about the right to a request, once for each kind.
 func (r *rights) see(req request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +64,7 @@ func (r *rights) see(req request) {
 	r.known[req.Kind] = true
 	req.name = strings.TrimSuffix(req.name, "*")
 	if req.Verb == "create" && req.Subresource == "" {
-		req.name = "" // RBAC does not know it
+		req.name = "" // RBAC does not use it
 	}
 	r.pending = append(r.pending, req)
 	select {
@@ -81,10 +82,10 @@ func (r *rights) next() (request, bool) {
 	return r.pending[0], true
 }
 
-// Asking says whose rights are asked for.
+// Asking says whose rights to ask about.
 type Asking struct {
 	Client authorizationclient.AuthorizationV1Interface
-	// User is whom the process's own requests are asked for; empty for the shadow itself.
+	// User is the user for the process's own requests; empty for the shadow itself.
 	User string
 	// Account returns the service account of a client, "system:serviceaccount:<namespace>:<name>";
 	// empty for the process's own identity.
@@ -95,10 +96,10 @@ type Asking struct {
 	Mints bool
 }
 
-// member is the client of what is asked for a member, which a shadow does not do.
+// member is the client of the requests that a member sends and a shadow does not.
 const member = "fleet-member"
 
-// needed are the requests of a member that a shadow does not make.
+// needed are the requests of a member that a shadow does not send.
 func (a Asking) needed() []request {
 	var all []request
 	need := func(verb, group, resource, subresource, namespace string) {
@@ -122,8 +123,8 @@ const (
 	askAgain   = 10 * time.Second
 )
 
-// Ask asks for the rights to all kinds of requests that there are, until ctx ends. Where questions
-// are not answered it tries again, and the report says so.
+// Ask asks about the rights to all kinds of requests, until ctx ends. If questions are not answered
+// it tries again, and the report says so.
 func (s *Shadow) Ask(ctx context.Context, a Asking) {
 	for _, req := range a.needed() {
 		s.rights.see(req)
@@ -156,7 +157,7 @@ func (s *Shadow) Ask(ctx context.Context, a Asking) {
 	}
 }
 
-// answered takes the first question's answer, and reports whether it is a failure that is new.
+// answered records the first question's answer, and reports whether it is a new failure.
 func (r *rights) answered(right Right, status authorizationv1.SubjectAccessReviewStatus, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,13 +230,14 @@ func groupsOf(user string) []string {
 	return groups
 }
 
-// Rights is what was found out about rights.
+// Rights is the result of asking about rights.
 type Rights struct {
-	// Allowed are how many questions were answered with yes, Missing those that were with no.
+	// Allowed is how many questions were answered with yes, Missing those that were answered with
+	// no.
 	Allowed int     `json:"allowed"`
 	Missing []Right `json:"missing"`
-	// Unanswered are questions that have no answer yet, or none at all, and Failure is why the last one
-	// had none.
+	// Unanswered is how many questions have no answer yet, or none at all, and Failure is why the
+	// last one had none.
 	Unanswered int    `json:"unanswered"`
 	Failure    string `json:"failure,omitempty"`
 }
@@ -247,7 +249,7 @@ func (r *rights) list() Rights {
 	slices.SortFunc(all.Missing, func(a, b Right) int {
 		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.Verb, b.Verb), a.Kind.compare(b.Kind))
 	})
-	// Several clients of one identity lack the same.
+	// Several clients of one identity lack the same rights.
 	all.Missing = slices.CompactFunc(all.Missing, func(a, b Right) bool {
 		return a.User == b.User && a.Name() == b.Name() && a.Verb == b.Verb
 	})

@@ -14,7 +14,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// Shadow stands between a process's clients and the API server. All methods are safe for concurrent use.
+// Shadow stands between a process's clients and the API server. All methods are safe for concurrent
+// use.
 type Shadow struct {
 	prefix string
 	now    func() time.Time
@@ -23,7 +24,8 @@ type Shadow struct {
 	rights *rights
 }
 
-// New returns a Shadow for a server whose address has this path, empty for most. now is the time.
+// New returns a Shadow for a server with this path in its address, empty for most. now returns the
+// time.
 func New(prefix string, now func() time.Time) *Shadow {
 	return &Shadow{
 		prefix: strings.TrimSuffix(prefix, "/"), now: now,
@@ -31,8 +33,8 @@ func New(prefix string, now func() time.Time) *Shadow {
 	}
 }
 
-// Wrap lets reads through and answers everything else. It belongs innermost into every client of the
-// process, but for that of Questions.
+// Wrap lets reads through and answers everything else. It belongs innermost in every client of the
+// process, except the one for questions.
 func (s *Shadow) Wrap(next http.RoundTripper) http.RoundTripper { return &reader{s, next} }
 
 type reader struct {
@@ -42,7 +44,7 @@ type reader struct {
 
 var _ utilnet.RoundTripperWrapper = &reader{}
 
-// WrappedRoundTripper lets client-go find the transport that is behind.
+// WrappedRoundTripper lets client-go find the transport behind this one.
 func (t *reader) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
@@ -62,9 +64,9 @@ func (t *reader) RoundTrip(req *http.Request) (*http.Response, error) {
 // ErrRefused is the error of a request for another protocol.
 var ErrRefused = errors.New("refused in this process by --shadow")
 
-// refuse counts a request and answers it as RBAC would: a client that gets an answer does not send
-// again by itself, as it may when a connection fails. Clients that want another protocol look for an
-// error and not at the answer.
+// refuse counts a request and answers it as RBAC would: a client that gets an answer does not retry
+// by itself, as it may when a connection fails. Clients that want another protocol look for an
+// error, not at the answer.
 func (s *Shadow) refuse(req *http.Request, r request) (*http.Response, error) {
 	if r.name == "" && r.Verb == "create" {
 		r.name = nameOf(req)
@@ -86,7 +88,7 @@ func refusal(req *http.Request, message string) *http.Response {
 		Status:   metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden, Message: message,
 	})
 	if err != nil {
-		panic(err) // There is nothing in it that cannot be written.
+		panic(err) // Everything in it can be encoded.
 	}
 	return &http.Response{
 		Status: "403 Forbidden", StatusCode: http.StatusForbidden, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -101,8 +103,8 @@ const (
 	reviews     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 )
 
-// WrapQuestions lets questions about rights through and nothing else, not even reads. It is for the
-// client of Ask alone.
+// WrapQuestions lets only questions about rights through, not even reads. It is only for the client
+// of Ask.
 func (s *Shadow) WrapQuestions(next http.RoundTripper) http.RoundTripper {
 	return &asker{s, next}
 }
@@ -114,7 +116,7 @@ type asker struct {
 
 var _ utilnet.RoundTripperWrapper = &asker{}
 
-// WrappedRoundTripper lets client-go find the transport that is behind.
+// WrappedRoundTripper lets client-go find the transport behind this one.
 func (t *asker) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.

@@ -11,25 +11,26 @@ import (
 )
 
 const (
-	// LastingAfter is after what time a controller that tries again wants what nobody else has done.
+	// LastingAfter is the time after which a controller that still tries wants something that
+	// nobody else has done.
 	LastingAfter = 30 * time.Second
-	// maxKinds bounds the kinds of writes that are counted apart, and maxObjects the objects, of all
-	// kinds, whose attempts are followed: about 5 MB.
+	// maxKinds bounds the kinds of writes that are counted separately, and maxObjects the objects,
+	// of all kinds, whose attempts are followed: about 5 MB.
 	maxKinds   = 1000
 	maxObjects = 50_000
 	// maxExamples is how many objects of each kind are named.
 	maxExamples = 3
 )
 
-// Write is what controllers would have written of one kind.
+// Write is one kind of write that controllers would have sent.
 type Write struct {
 	Kind
-	// Objects are how many there were, Lasting how many of these were tried again LastingAfter after
-	// the first attempt of a series. Attempts are all requests.
+	// Objects is how many objects there were, Lasting how many of these were tried again
+	// LastingAfter after the first attempt of a series. Attempts are all requests.
 	Objects  int   `json:"objects"`
 	Lasting  int   `json:"lasting"`
 	Attempts int64 `json:"attempts"`
-	// Examples name the first objects that are lasting; the first of all where none is.
+	// Examples name the first lasting objects, or the first of all if there are none.
 	Examples []string `json:"examples,omitempty"`
 }
 
@@ -39,27 +40,27 @@ type writes struct {
 	byKind  map[Kind]*Write
 	objects map[uint64]*attempts
 	events  int64
-	// uncounted are attempts that are beyond the bounds.
+	// uncounted are attempts beyond the bounds.
 	uncounted int64
-	// swept is when place was last looked for.
+	// swept is when sweep last ran.
 	swept time.Time
 }
 
-// attempts are the latest series of those on one object.
+// attempts is the latest series of attempts on one object.
 type attempts struct {
 	first, last time.Time
 	lasting     bool
 }
 
 // isOver reports whether an attempt now begins another series. A controller that fails waits about
-// as long as it has tried, and at most twice that; after a longer pause the attempt is about
-// something else, such as a second race with the leader.
+// as long as it has tried, and at most twice that; after a longer pause the attempt has another
+// cause, such as a second race with the leader.
 func (a *attempts) isOver(now time.Time) bool {
 	return now.Sub(a.last) > 2*a.last.Sub(a.first)+LastingAfter
 }
 
-// sweep makes room by forgetting the objects whose series is over and was short. It costs a look at
-// all of them, and so is done only once in LastingAfter.
+// sweep makes room by forgetting the objects whose series is over and was short. It looks at all of
+// them, and so runs only once in LastingAfter.
 func (w *writes) sweep(now time.Time) {
 	if now.Sub(w.swept) < LastingAfter {
 		return
@@ -135,7 +136,7 @@ func keyOf(r request) uint64 {
 	return d.Sum64()
 }
 
-// list returns what has been counted: what lasts first, then what was most.
+// list returns what has been counted: lasting writes first, then the most frequent.
 func (w *writes) list() (all []Write, events, uncounted int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,11 +15,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// maxFindings is how many findings a document has at most: in a fleet whose Leases somebody has spoilt there may be one for each
-// pair of them.
+// maxFindings is the maximum number of findings in a document: a fleet with spoilt Leases may have
+// one for each pair of them.
 const maxFindings = 100
 
-// Document is everything that the page shows. Its parts that the operator's commands print too have the same names there.
+// Document is everything that the page shows. Parts that the operator's commands print too have the
+// same names there.
 type Document struct {
 	Fleet string `json:"fleet"`
 	// Now is when the document was made, by the wall clock of the member that made it, which is Self.
@@ -29,24 +30,24 @@ type Document struct {
 	Note string `json:"note,omitempty"`
 	// Plan is nil while the member has none.
 	Plan *Plan `json:"plan,omitempty"`
-	// Findings are the worst ones, FindingsLeftOut is how many there are beside them.
+	// Findings are the worst ones, FindingsLeftOut is the number of the others.
 	Findings        []status.Finding `json:"findings"`
 	FindingsLeftOut int              `json:"findingsLeftOut,omitempty"`
 	Members         []Member         `json:"members"`
-	// Canary is set if the plan has one. Versions are what members of each version have and do,
-	// where the plan has a canary or members are of several versions.
+	// Canary is set if the plan has one. Versions are what members of each version have and do, if
+	// the plan has a canary or members are of several versions.
 	Canary   *status.CanaryView   `json:"canary,omitempty"`
 	Versions []status.VersionView `json:"versions,omitempty"`
 	Rings    []Ring               `json:"rings"`
 	// Older are the held Leases of shards that are not in the plan.
 	Older []status.OlderView `json:"older"`
-	// Transitions are what the member has observed to happen, the latest first.
+	// Transitions are the events that the member has observed, the latest first.
 	Transitions []Transition `json:"transitions"`
 }
 
 // Self is the member that made the document.
 type Self struct {
-	// Member is empty where somebody has made it of the Leases who is no member.
+	// Member is empty if the document was made from the Leases, outside of any member.
 	Member      string `json:"member"`
 	Incarnation string `json:"incarnation,omitempty"`
 	Version     string `json:"version"`
@@ -63,11 +64,11 @@ type LeaderLock struct {
 	Held bool `json:"held"`
 }
 
-// Plan is the plan that the member works by, and what of a change is pending.
+// Plan is the plan that the member works by, and the pending parts of a change.
 type Plan struct {
 	Generation int64  `json:"generation"`
 	Digest     string `json:"digest"`
-	// OnLease is the generation of the plan on the plan's Lease, where that is another one.
+	// OnLease is the generation of the plan on the plan's Lease, if that is another one.
 	OnLease int64 `json:"onLease,omitempty"`
 	// Unreadable says why the plan on the Lease cannot be read, Refused why the member does not work by it.
 	Unreadable string `json:"unreadable,omitempty"`
@@ -81,7 +82,8 @@ type Plan struct {
 // Ring is a ring of the plan.
 type Ring struct {
 	status.RingView
-	// Hash is the digest of the ring's placement as this member computes it; members that agree have the same.
+	// Hash is the digest of the ring's placement as this member computes it; members that agree
+	// have the same.
 	Hash   string  `json:"hash,omitempty"`
 	Shards []Shard `json:"shards"`
 }
@@ -89,10 +91,12 @@ type Ring struct {
 // Shard is a shard of the plan.
 type Shard struct {
 	status.ShardView
-	// MovingTo is the member that is wanted, where another one holds the shard; Asked tells whether it has asked for it.
+	// MovingTo is the member that should hold the shard while another one does; Asked reports
+	// whether it has asked for it.
 	MovingTo string `json:"movingTo,omitempty"`
 	Asked    bool   `json:"asked,omitempty"`
-	// HeldSeconds is how long ago the term began, by the holder's stamp; nil if nobody holds the shard.
+	// HeldSeconds is how long ago the term began, by the holder's timestamp; nil if nobody holds
+	// the shard.
 	HeldSeconds *float64 `json:"heldSeconds,omitempty"`
 }
 
@@ -118,11 +122,12 @@ type Transition struct {
 	To         string       `json:"to,omitempty"`
 	Term       int32        `json:"term,omitempty"`
 	// GapSeconds of a handoff is how long the old holder had been unable to write when the new one
-	// held the shard. Of a takeover it is how long nothing had been heard of the old holder.
+	// held the shard. Of a takeover it is how long the old holder had been silent.
 	GapSeconds *float64 `json:"gapSeconds,omitempty"`
 }
 
-// Source is what the page asks of a member; *fleet.Member is one. All methods must be safe for concurrent use.
+// Source is what the page reads from a member; *fleet.Member is one. All methods must be safe for
+// concurrent use.
 type Source interface {
 	Incarnation() string
 	Observed() (leases []election.Observation, now time.Time)
@@ -133,7 +138,7 @@ type Source interface {
 	Journal() []fleet.JournalEntry
 }
 
-// empty is a document that has no null where a list belongs.
+// empty is a document that has no null in place of a list.
 func empty(fleetName string, self Self, now time.Time) Document {
 	if self.LeaderLocks == nil {
 		self.LeaderLocks = []LeaderLock{}
@@ -144,8 +149,8 @@ func empty(fleetName string, self Self, now time.Time) Document {
 	}
 }
 
-// newDocument makes the document of a member. before is the last reading, nil if that is too long ago to follow it; wall is the
-// time for people.
+// newDocument makes the document of a member. before is the last reading, nil if it is too old to
+// follow; wall is the time for people.
 func newDocument(c Config, leaderLocks []string, source Source, before *status.Reading, wall time.Time) (Document, *status.Reading) {
 	observations, now := source.Observed()
 	r := status.Observed(c.Fleet, observations, now).Following(before)
@@ -284,7 +289,8 @@ func newTransition(t fleet.JournalEntry, now time.Time) Transition {
 	return out
 }
 
-// seconds returns a duration with one digit after the point, never below zero: clocks of different machines may differ.
+// seconds returns a duration with one digit after the point, never below zero: clocks of different
+// machines may differ.
 func seconds(d time.Duration) float64 { return max(0, math.Round(d.Seconds()*10)/10) }
 
 // nameOf returns the part of a shard's name behind its ring.

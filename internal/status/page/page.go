@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// follows is within what time two documents must be made for the second one to know of the first for how long something
-	// stands: in between it could have been otherwise.
+	// follows is the maximum time between two documents for the second one to know how long
+	// something has lasted: within a longer time it could have changed and come back.
 	follows = 30 * time.Second
-	// maxRefresh is the longest time between two loads that may be asked for, in seconds.
+	// maxRefresh is the longest refresh interval that may be asked for, in seconds.
 	maxRefresh = 3600
 )
 
-// Config says whose page it is. All fields are required, but for Member.
+// Config says whose page it is. All fields are required, except Member.
 type Config struct {
-	// Fleet is the fleet's name, Member this member's; empty for a page that no member makes, but somebody who reads the Leases.
+	// Fleet is the fleet's name. Member is this member's; empty for a page made outside of any
+	// member, from the Leases.
 	Fleet, Member string
-	// Version is what makes the page.
+	// Version is the version of the program that makes the page.
 	Version string
 }
 
@@ -48,14 +49,14 @@ func New(c Config) *Page {
 	return &Page{config: c, note: "This process has only just started and has not joined the fleet yet."}
 }
 
-// Say has the page say why there is no fleet to show.
+// Say makes the page say why there is no fleet to show.
 func (p *Page) Say(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.note = note
 }
 
-// Show has the page show a member, from now on. leaderLocks are the foreign Leases that it holds
+// Show makes the page show a member, from now on. leaderLocks are the foreign Leases that it holds
 // with the others.
 func (p *Page) Show(source Source, leaderLocks []string) {
 	p.mu.Lock()
@@ -63,7 +64,7 @@ func (p *Page) Show(source Source, leaderLocks []string) {
 	p.source, p.leaderLocks, p.note = source, leaderLocks, ""
 }
 
-// Document returns what there is to show now.
+// Document returns the current document.
 func (p *Page) Document() Document {
 	wall := time.Now()
 	p.mu.Lock()
@@ -84,8 +85,8 @@ func (p *Page) Document() Document {
 	return d
 }
 
-// ServeHTTP answers GET and HEAD: with JSON for ?format=json or where Accept names application/json before text/html, else with
-// HTML, which reloads itself every so many seconds for ?refresh=SECONDS.
+// ServeHTTP answers GET and HEAD: with JSON for ?format=json or if Accept names application/json
+// before text/html, else with HTML, which reloads itself at intervals with ?refresh=SECONDS.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -143,8 +144,8 @@ func parse(r *http.Request) (asJSON bool, refresh int, err error) {
 	return asJSON, refresh, nil
 }
 
-// prefersJSON reports whether JSON is named, and HTML is not named before it. Quality values are
-// ignored but for 0.
+// prefersJSON reports whether JSON is named, and HTML is not named before it. It ignores quality
+// values except 0.
 func prefersJSON(accept []string) bool {
 	for _, item := range strings.Split(strings.Join(accept, ","), ",") {
 		name, params, err := mime.ParseMediaType(item)

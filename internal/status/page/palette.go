@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	// colours is how many fills the style sheet has, patterns in how many ways each is filled. Beyond that members look alike,
-	// but for their tags.
+	// colours is how many fills the style sheet has, patterns how many patterns each fill can have.
+	// Beyond these, members look alike, except for their tags.
 	colours  = 8
 	patterns = 3
 	slots    = colours * patterns
 )
 
-// palette gives each member a slot: a colour, a pattern and a letter. Members keep theirs while the set of members stays
-// the same, and nearly all of them when it changes; every member's page gives the same ones.
+// palette gives each member a slot: a colour, a pattern and a letter. Members keep theirs while the
+// set of members stays the same, and nearly all of them when it changes; every member's page uses
+// the same ones.
 type palette map[string]int
 
 // newPalette has a slot for every member that the document names.
@@ -46,7 +47,7 @@ func newPalette(d Document) palette {
 	return p
 }
 
-// wanted is the slot that a name would have in a fleet of its own.
+// wanted is the slot of a name in a fleet of its own.
 func wanted(name string) int {
 	if _, ordinal := status.Ordinal(name); ordinal >= 0 && ordinal < slots {
 		return ordinal

@@ -9,7 +9,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// The picture of a ring, in units of the view box: the band of the holders, within it that of who is to hold next.
+// The picture of a ring, in units of the view box: the band of the holders, and within it that of
+// the next holders.
 const (
 	centre                 = 200.0
 	outerRadius            = 158.0
@@ -17,7 +18,8 @@ const (
 	nextOuter, nextInner   = 104.0, 92.0
 	labelRadius, tagRadius = 173.0, 133.0
 
-	// minLabel is how long an arc must be to bear a label; narrow is the angle below which arcs are not set apart.
+	// minLabel is how long an arc must be to have a label; narrow is the angle below which arcs are
+	// not separated.
 	minLabel = 17.0
 	narrow   = 0.06
 	// maxLabel is the longest name that fits beside the ring.
@@ -36,7 +38,7 @@ type picture struct {
 // arc is a shard in the picture.
 type arc struct {
 	Shard Shard
-	// Path is the part of the holders' band, Next that of the band of who is to hold next.
+	// Path is the part of the holders' band, Next that of the next holders' band.
 	Path, Next string
 	// TagX, TagY and LabelX, LabelY are where the texts go, Anchor how the label is aligned. Wide
 	// reports whether there is room.
@@ -45,7 +47,8 @@ type arc struct {
 	Wide, Labelled, Thin       bool
 }
 
-// newPicture returns the picture of a ring of namespaces. Shards whose range cannot be read are not in it.
+// newPicture returns the picture of a ring of namespaces. It leaves out shards whose range cannot
+// be read.
 func newPicture(ring Ring) picture {
 	p := picture{Ring: ring}
 	holders := map[string]int{}

@@ -24,15 +24,15 @@ var css string
 
 var (
 	page = template.Must(template.New("page").Funcs(functions).Parse(source))
-	// policy lets a browser apply the page's style sheet, told by its hash, and nothing else: no script, no image, no frame,
-	// no form, no connection.
+	// policy lets a browser apply only the page's style sheet, identified by its hash: no script,
+	// no image, no frame, no form, no connection.
 	policy = "default-src 'none'; style-src '" + styleHash() + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 // sheet is the style sheet as the template writes it.
 func sheet() template.CSS { return template.CSS(css) }
 
-// styleHash is taken of a page, so that it is the hash of what browsers get.
+// styleHash is computed from a page, so that it is the hash of what browsers receive.
 func styleHash() string {
 	var b bytes.Buffer
 	if err := render(&b, empty("", Self{}, time.Time{}), 0); err != nil {
@@ -66,7 +66,7 @@ type drawn struct {
 // counts are for the page's head.
 type counts struct{ Live, Shards, Running, Moving, Unowned int }
 
-// who is a member, or whoever else a Lease names, as the template draws it.
+// who is a member, or another holder that a Lease names, as the template draws it.
 type who struct {
 	Name, Tag       string
 	Colour, Pattern int
@@ -79,7 +79,8 @@ func (c content) Who(name string) who {
 	return who{Name: name, Tag: c.Palette.tag(name), Colour: c.Palette.colour(name), Pattern: c.Palette.pattern(name), Known: known}
 }
 
-// Show returns a member as it is shown in text. There are few members, and each is on the page hundreds of times.
+// Show returns a member as it is shown in text. There are few members, and each is on the page
+// hundreds of times.
 func (c content) Show(name string) (template.HTML, error) {
 	if shown, ok := c.shown[name]; ok {
 		return shown, nil
@@ -92,7 +93,7 @@ func (c content) Show(name string) (template.HTML, error) {
 	return c.shown[name], nil
 }
 
-// render writes a document as HTML, that loads itself anew after so many seconds; 0 is never.
+// render writes a document as HTML that reloads itself every refresh seconds; 0 is never.
 func render(w io.Writer, d Document, refresh int) error {
 	c := content{Document: d, Refresh: refresh, Palette: newPalette(d), shown: map[string]template.HTML{}}
 	for _, m := range d.Members {
@@ -140,10 +141,11 @@ var functions = template.FuncMap{
 	"pair":      func(c content, p picture) drawn { return drawn{c, p} },
 }
 
-// longest is what is shown of what is longer, since nobody knows how long ago it was.
+// longest is shown for anything longer, since nobody knows how long ago it was.
 const longest = 100 * 365 * 24 * time.Hour
 
-// age returns seconds for people: tenths where they count, else as the operator's commands print them.
+// age returns seconds for people: tenths where they matter, else as the operator's commands print
+// them.
 func age(seconds any) string {
 	var s float64
 	switch v := seconds.(type) {
@@ -161,7 +163,7 @@ func age(seconds any) string {
 	return status.Short(time.Duration(min(s, longest.Seconds()) * float64(time.Second)))
 }
 
-// gap returns how long a shard was without a holder, in milliseconds where these count.
+// gap returns how long a shard was without a holder, in milliseconds where these matter.
 func gap(seconds *float64) string {
 	if seconds == nil {
 		return ""
@@ -175,7 +177,8 @@ func gap(seconds *float64) string {
 	return age(*seconds)
 }
 
-// clip bounds a text that anybody may have written, so that it fits on the page; the JSON has all of it.
+// clip limits a text that anybody may have written, so that it fits on the page; the JSON has all
+// of it.
 func clip(text string) string {
 	const most = 300
 	if runes := []rune(text); len(runes) > most {
@@ -184,7 +187,7 @@ func clip(text string) string {
 	return status.Plain(text)
 }
 
-// megabytes returns a number of bytes for people, or nothing where it is not known.
+// megabytes returns a number of bytes for people, or nothing if it is unknown.
 func megabytes(bytes *int64) string {
 	if bytes == nil {
 		return ""
@@ -192,7 +195,7 @@ func megabytes(bytes *int64) string {
 	return fmt.Sprintf("%.0f MB", float64(*bytes)/1e6)
 }
 
-// cores returns CPU for people, or nothing where it is not known.
+// cores returns CPU for people, or nothing if it is unknown.
 func cores(n *float64) string {
 	if n == nil {
 		return ""
@@ -233,7 +236,7 @@ func mood(state any) string {
 	}
 }
 
-// title is what there is to say of a shard in the picture.
+// title is the text about a shard in the picture.
 func title(s Shard) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %s\n", s.Shard, s.Range)

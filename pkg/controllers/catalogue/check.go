@@ -12,9 +12,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// CheckPlan returns why this build could not work by a plan that is valid in itself: a controller that the catalogue does not
-// have, one whose scope, or EarlierScope, is not the ring's, or one that is in no ring, so that
-// nobody would run it. The garbage collector may be in parts: see [ClusterCollector]. All faults are in one error, each with the path of the field, its value and
+// CheckPlan returns why this build could not work by a valid plan: a controller that the catalogue
+// does not have, a controller in a ring whose scope is neither its Scope nor its EarlierScope, or a
+// controller in no ring, so that nobody would run it. The garbage collector may be in parts: see
+// [ClusterCollector]. All faults are in one error, each with the path of the field, its value and
 // what is allowed.
 func CheckPlan(plan shard.Plan) error {
 	faults := partFaults(plan)
@@ -55,8 +56,9 @@ func CheckPlan(plan shard.Plan) error {
 	return faults.ToAggregate()
 }
 
-// CheckParts returns what is wrong with where a plan has the parts of the garbage collector. It is for members, whose builds may
-// know other controllers than the one that the plan is of: [Build] says what theirs knows.
+// CheckParts returns what is wrong with the parts of the garbage collector in a plan. It is for
+// members, whose builds may know other controllers than the build that wrote the plan: [Build]
+// returns what this one knows.
 func CheckParts(plan shard.Plan) error { return partFaults(plan).ToAggregate() }
 
 func partFaults(plan shard.Plan) validation.ErrorList {

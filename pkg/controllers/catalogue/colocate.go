@@ -2,8 +2,8 @@ package catalogue
 
 // ColocateWith returns the group on whose member this group is best run too, because both read the
 // same heavy objects and a process reads and caches them once; empty for most. The groups stay
-// shards of their own: one may be moved without the other. Groups that are bound so stay where they
-// are held, see [shard.Plan.SettleRing]: their controllers forget what matters.
+// separate shards: one may be moved without the other. They stay where they are held, see
+// [shard.Plan.SettleRing]: their controllers forget what matters.
 func ColocateWith(group string) string {
 	switch group {
 	case GroupVolumes, // all pods too

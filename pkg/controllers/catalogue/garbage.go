@@ -6,20 +6,22 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
-// ClusterCollector is the name in a plan of the garbage collector's part of the cluster, in a group. The garbage collector's own
-// name in a ring of scope namespaced stands for the parts of its ranges then; in a group it stands for the whole. A plan lists
-// each controller once, so the two parts need two names. To flags it is the garbage collector.
+// ClusterCollector is the name, in a group of a plan, of the garbage collector's part of the
+// cluster. The garbage collector's own name then stands for the parts of the ranges, in a ring of
+// scope namespaced; in a group it stands for the whole. A plan lists each controller once, so the
+// two parts need two names. To flags it is the garbage collector.
 const ClusterCollector = "cluster-" + names.GarbageCollectorController
 
-// controllersOfRanges returns the controllers of a ring of ranges whose plan has the garbage collector in
-// parts, sorted.
+// controllersOfRanges returns the controllers of a ring of ranges whose plan has the garbage
+// collector in parts, sorted.
 func controllersOfRanges() []string {
 	controllers := append(Namespaced(), names.GarbageCollectorController)
 	slices.Sort(controllers)
 	return controllers
 }
 
-// controllersOfGroup returns the controllers of a group whose plan has the garbage collector in parts, sorted.
+// controllersOfGroup returns the controllers of a group whose plan has the garbage collector in
+// parts, sorted.
 func controllersOfGroup(group string) []string {
 	controllers := Group(group)
 	if i := slices.Index(controllers, names.GarbageCollectorController); i >= 0 {
@@ -29,8 +31,9 @@ func controllersOfGroup(group string) []string {
 	return controllers
 }
 
-// collectorFault returns what is wrong with where a plan has the parts of the garbage collector; empty for nothing. ofRanges
-// says that a ring of scope namespaced has it, ofCluster that a group has its part of the cluster.
+// collectorFault returns what is wrong with the parts of the garbage collector in a plan; empty for
+// nothing. ofRanges says that a ring of scope namespaced has it, ofCluster that a group has its
+// part of the cluster.
 func collectorFault(ofRanges, ofCluster bool) string {
 	switch {
 	case ofRanges && !ofCluster:

@@ -6,7 +6,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
-// Identities returns, for each identity of controllers, those that use it: a service account may be shared by several.
+// Identities returns, for each identity of controllers, the controllers that use it: several may
+// share a service account.
 func Identities() map[string][]string {
 	all := map[string][]string{}
 	for _, row := range All() {

@@ -9,10 +9,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Deciding returns the controllers that decide over objects of a resource, sorted: those that write or delete
-// them, and those whose reconciles are about them. What the namespace controller does to all that is in a
-// namespace which is being deleted is left out. Every object has the garbage collector, under the name that
-// the plan gives to the part of it that collects such objects.
+// Deciding returns the controllers that decide over objects of a resource, sorted: those that write
+// or delete them, and those whose reconciles are about them. It leaves out the namespace
+// controller's deletion of everything in a namespace that is being deleted. Every object has the
+// garbage collector, under the plan's name for the part that collects such objects.
 func Deciding(resource schema.GroupResource, namespaced bool, plan shard.Plan) []string {
 	deciding := []string{names.GarbageCollectorController}
 	if !namespaced && inGroup(plan, ClusterCollector) {
@@ -63,7 +63,8 @@ var (
 	inStorage      = resource("storage.k8s.io")
 )
 
-// objects has, for each controller but the garbage collector, the resources whose objects it decides over.
+// objects has the resources whose objects each controller decides over, without the garbage
+// collector.
 var objects = map[string][]schema.GroupResource{
 	names.BootstrapSignerController:                          inCore("configmaps", "secrets"),
 	names.CertificateSigningRequestApprovingController:       inCertificates("certificatesigningrequests"),

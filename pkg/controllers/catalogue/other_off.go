@@ -2,8 +2,8 @@
 
 package catalogue
 
-// otherRows returns the rows as the version has them that this build is to seem to be: this one.
+// otherRows returns the rows of the version that this build poses as: its own.
 func otherRows(rows []Row) []Row { return rows }
 
-// otherVersion is the same for the version.
+// otherVersion does so for the version.
 func otherVersion(version string) string { return version }

@@ -10,12 +10,12 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
-// Variable names the version that a build with the tag "planted" is to seem to be: for fleets of
-// several versions without several versions of upstream. Empty is the one that it is.
+// Variable names the version that a build with the tag "planted" poses as: for fleets of several
+// versions without several versions of upstream. Empty means its own version.
 const Variable = "FLOTILLA_CATALOGUE"
 
-// The versions. Earlier lacks two controllers, one of ranges and one of a group, and has the pod
-// garbage collector in ranges alone. Later has two others no more.
+// The versions. Earlier lacks two controllers, one of ranges and one of a group, and can run the
+// pod garbage collector only in ranges. Later lacks two others.
 const (
 	Earlier = "earlier"
 	Later   = "later"
@@ -23,7 +23,7 @@ const (
 
 var (
 	seems = os.Getenv(Variable)
-	// begun are those that Earlier lacks, ended those that Later does.
+	// begun are the controllers that Earlier lacks, ended those that Later lacks.
 	begun = []string{names.TTLAfterFinishedController, names.ClusterRoleAggregationController}
 	ended = []string{names.RootCACertificatePublisherController, names.TTLController}
 )

@@ -2,15 +2,15 @@ package catalogue
 
 import "k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
-// Picture is what a controller keeps in memory of what there is, apart from listers and
-// queue keys, and decides by. A source is a name and where upstream has it.
+// Picture is the state that a controller keeps in memory about the cluster and decides by, apart
+// from listers and queue keys. A source is a name and its place in upstream.
 type Picture struct {
-	// Keeps says what that is, and who fills it.
+	// Keeps says what the state is, and who fills it.
 	Keeps string
-	// Waits says what Run waits for before it decides anything by it.
+	// Waits says what Run waits for before it decides anything by the state.
 	Waits string
-	// Missing says what a decision costs where something is still missing, and why
-	// nothing is, here and in stock.
+	// Missing says what a decision costs if something is still missing, and why nothing is, here
+	// and in stock.
 	Missing string
 }
 

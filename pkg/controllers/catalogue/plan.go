@@ -10,12 +10,11 @@ const (
 	ClusterRing    = shard.ClusterRing
 )
 
-// DefaultPlan returns the plan of a fleet that has been given no other: ring
-// "namespaces" with all namespaced controllers on shards equal ranges, and ring
-// "cluster" with one shard for each group of cluster-scoped controllers, those that
-// read the same objects beside each other. The garbage collector is in parts, one for each range
-// and one for the cluster. The plan contains disabled controllers too: each member's flags say
-// whether they run. The error names what is out of bounds.
+// DefaultPlan returns the first plan of a fleet: ring "namespaces" with all namespaced controllers
+// on shards equal ranges, and ring "cluster" with one shard for each group of cluster-scoped
+// controllers, with ColocateWith for those that read the same objects. The garbage collector is in
+// parts, one for each range and one for the cluster. The plan contains disabled controllers too:
+// each member's flags say whether they run. The error names what is out of bounds.
 func DefaultPlan(shards int) (shard.Plan, error) {
 	ranges, err := shard.EqualShards(NamespacesRing, shards)
 	if err != nil {

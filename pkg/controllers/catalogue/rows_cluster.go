@@ -25,7 +25,7 @@ func clusterRows() []Row {
 	return rows
 }
 
-// slimPods is for controllers that read of Pods what slim copies have.
+// slimPods is for controllers that read no more of Pods than slim copies have.
 func slimPods() []schema.GroupVersionResource { return []schema.GroupVersionResource{slim.Pods} }
 
 func nodes() []Row {

@@ -8,8 +8,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
-// namespacedRows are in the order of upstream's registration, grouped by what they
-// are about.
+// namespacedRows are in the order of upstream's registration, grouped by subject.
 func namespacedRows() []Row {
 	rows := workloads()
 	rows = append(rows, services()...)
@@ -22,7 +21,7 @@ func namespacedRows() []Row {
 	return rows
 }
 
-// slimNodes is for controllers that read of Nodes what slim copies have.
+// slimNodes is for controllers that read no more of Nodes than slim copies have.
 func slimNodes() []schema.GroupVersionResource { return []schema.GroupVersionResource{slim.Nodes} }
 
 func workloads() []Row {
@@ -145,7 +144,8 @@ func namespaces() []Row {
 		Clients: []Client{client("resourcequota-controller"), discovery("resourcequota-controller")},
 		workers: func(c *Config) *int32 { return &c.ResourceQuotaController.ConcurrentResourceQuotaSyncs },
 		Needs:   []Need{NeedOneCache},
-		// Measured by content (quota/v1/evaluator/core) and filtered by it (quota/v1/install/update_filter.go); the rest is counted.
+		// The controller measures these by content (quota/v1/evaluator/core) and filters by it
+		// (quota/v1/install/update_filter.go); it counts the rest.
 		Casts: []schema.GroupResource{
 			{Resource: "pods"}, {Resource: "services"}, {Resource: "persistentvolumeclaims"}, {Group: "resource.k8s.io", Resource: "resourceclaims"},
 		},

@@ -7,9 +7,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// Build returns what this build, of the given version, knows of controllers: what a fleet needs while
-// its members are of different versions. Where the garbage collector is, whole or in parts, is for
-// operators to say.
+// Build returns what this build, of the given version, knows about controllers: a fleet needs it
+// while its members are of different versions. Operators decide whether the garbage collector is
+// whole or in parts.
 func Build(version string) skew.Build {
 	b := skew.Build{
 		Version:      otherVersion(version),

@@ -17,30 +17,32 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// RangeClient returns the client of a range's collector: it refuses to write what lies outside of the range. A collector
-// does so for the owner of a kind that has just become known, and turns out to be cluster-scoped: that one is the cluster's.
-// in reports whether a namespace lies in the range.
+// RangeClient returns the client of a range's collector: it refuses to write objects outside of the
+// range. A collector tries that for an owner whose kind has just become known and turns out to be
+// cluster-scoped: such an owner belongs to the cluster's collector. in reports whether a namespace
+// lies in the range.
 func RangeClient(c metadata.Interface, in func(namespace string) bool) metadata.Interface {
 	return client{c, func(r resource) metadata.ResourceInterface { return rangeResource{r, in} }}
 }
 
-// ClusterClient returns the client of the cluster's collector, which does not see what depends on namespaced objects. It
-// deletes one that has an owner which waits for its dependents as upstream does if there are any: in the foreground, so that
-// they go first. Where such an owner is namespaced itself it leaves the object to the range, whose collector sees circles.
+// ClusterClient returns the client of the cluster's collector, which does not see what depends on
+// namespaced objects. It deletes an object with an owner that waits for its dependents as upstream
+// does if the object has dependents: in the foreground, so that they go first. If such an owner is
+// namespaced, it leaves the object to the range, whose collector sees circles.
 //
 // A cluster-scoped object that names an owner of a namespaced kind is read without owners, so the
-// collector never decides about it. mapper must be the collector's own, so that both agree which
+// collector never decides about it. mapper must be the collector's own, so that both agree on which
 // kinds are namespaced.
 func ClusterClient(c metadata.Interface, mapper meta.RESTMapper) metadata.Interface {
 	waiting := lru.New(waitingOwners)
 	return client{c, func(r resource) metadata.ResourceInterface { return clusterResource{r, mapper, waiting} }}
 }
 
-// waitingOwners is of how many owners that wait is remembered that they do. The collector looks at all owners of an object
-// just before it deletes it, so a few for each of its workers are enough.
+// waitingOwners is how many waiting owners are remembered as such. The collector looks at all
+// owners of an object just before it deletes it, so a few for each of its workers are enough.
 const waitingOwners = 4096
 
-// client hands out clients of resources that are wrapped.
+// client hands out wrapped clients of resources.
 type client struct {
 	metadata.Interface
 	wrap func(resource) metadata.ResourceInterface
@@ -73,10 +75,10 @@ type resource struct {
 // Get implements metadata.ResourceInterface. An object that is being deleted has no owners here.
 //
 // Upstream looks at the owners of an object only if its graph says that nobody has deleted the
-// object yet (garbagecollector.go: attemptToDeleteItem). But a graph that has heard of an object
-// from a dependent alone does not know, and then a reference of the object to itself may go, for
-// which stock waits.
-// So the client says what the graph will: there is nothing to decide by owners.
+// object yet (garbagecollector.go: attemptToDeleteItem). But a graph that knows an object only from
+// a dependent cannot say so, and then the collector may remove a reference of the object to itself,
+// for which stock waits. So the client says what the graph will say: there is nothing to decide by
+// owners.
 func (r resource) Get(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
 	obj, err := r.ResourceInterface.Get(ctx, name, options, subresources...)
 	if err == nil && obj.DeletionTimestamp != nil {
@@ -92,9 +94,10 @@ func withoutOwners(obj *metav1.PartialObjectMetadata) *metav1.PartialObjectMetad
 	return &without
 }
 
-// Patch implements metadata.ResourceInterface. Custom resources know no strategic merge patches. Upstream then replaces the
-// owner references by those that its graph has (garbagecollector/patch.go: unblockOwnerReferencesJSONMergePatch); they lack
-// the other part's here. So the patch is applied to the object as it is.
+// Patch implements metadata.ResourceInterface. Custom resources do not support strategic merge
+// patches. Upstream then replaces the owner references by those in its graph
+// (garbagecollector/patch.go: unblockOwnerReferencesJSONMergePatch), which lacks the other part's
+// here. So Patch applies the strategic patch to the object as it is.
 func (r resource) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
 	patched, err := r.ResourceInterface.Patch(ctx, name, pt, data, options, subresources...)
 	if pt != types.StrategicMergePatchType || !errors.IsUnsupportedMediaType(err) {
@@ -111,8 +114,8 @@ func (r resource) Patch(ctx context.Context, name string, pt types.PatchType, da
 	return r.ResourceInterface.Patch(ctx, name, types.MergePatchType, merge, options, subresources...)
 }
 
-// mergePatch returns the JSON merge patch that does to an object's owner references what a strategic one would. It fails with
-// a conflict if that is for another object of the name.
+// mergePatch returns the JSON merge patch that does the same to an object's owner references as a
+// strategic one. It fails with a conflict if the patch is for another object of the same name.
 func mergePatch(live *metav1.PartialObjectMetadata, strategic []byte) ([]byte, error) {
 	before, err := json.Marshal(live)
 	if err != nil {
@@ -139,7 +142,7 @@ func mergePatch(live *metav1.PartialObjectMetadata, strategic []byte) ([]byte, e
 	return json.Marshal(merge)
 }
 
-// rangeResource is a resource as a range's collector has it.
+// rangeResource is a resource as a range's collector sees it.
 type rangeResource struct {
 	resource
 	in func(namespace string) bool
@@ -168,11 +171,11 @@ func (r rangeResource) Patch(ctx context.Context, name string, pt types.PatchTyp
 	return r.resource.Patch(ctx, name, pt, data, options, subresources...)
 }
 
-// clusterResource is a resource as the cluster's collector has it.
+// clusterResource is a resource as the cluster's collector sees it.
 type clusterResource struct {
 	resource
 	mapper meta.RESTMapper
-	// waiting has where owners are that were waiting for their dependents, by UID.
+	// waiting has, by UID, the places of owners that were waiting for their dependents.
 	waiting *lru.Cache
 }
 
@@ -180,7 +183,7 @@ type clusterResource struct {
 // namespaced kind has no owners here.
 //
 // Upstream refuses to decide about such an object if it knows that the object is cluster-scoped. A
-// graph that has heard of it from a namespaced dependent alone has it in the dependent's namespace
+// graph that knows it only from a namespaced dependent has it in the dependent's namespace
 // (graph_builder.go: addDependentToOwners). Upstream then looks for the owner there, finds none,
 // and deletes the object, or removes the reference (garbagecollector.go: isDangling).
 func (r clusterResource) Get(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
@@ -197,15 +200,15 @@ func (r clusterResource) Get(ctx context.Context, name string, options metav1.Ge
 	return obj, nil
 }
 
-// namesNamespaced reports whether a reference is to a namespaced kind. One to an unknown kind is
-// not: upstream looks at its owner again until the kind is known, or the owner known to be absent.
+// namesNamespaced reports whether a reference is to a namespaced kind; false for an unknown kind:
+// upstream looks at its owner again until the kind is known, or the owner is known to be absent.
 func (r clusterResource) namesNamespaced(ref metav1.OwnerReference) bool {
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	mapping, err := r.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	return err == nil && mapping.Scope.Name() == meta.RESTScopeNameNamespace
 }
 
-// owner is where an owner is.
+// owner is the place of an owner.
 type owner struct {
 	gvr             schema.GroupVersionResource
 	namespace, name string
@@ -215,8 +218,9 @@ func waits(obj *metav1.PartialObjectMetadata) bool {
 	return obj.DeletionTimestamp != nil && slices.Contains(obj.Finalizers, metav1.FinalizerDeleteDependents)
 }
 
-// Delete implements metadata.ResourceInterface. Where an owner waits, upstream deletes what has dependents in the foreground,
-// whatever finalizers it has. Here the collector sees no dependents, and chooses a policy by the finalizers, so that does not count.
+// Delete implements metadata.ResourceInterface. If an owner waits, upstream deletes an object with
+// dependents in the foreground, whatever its finalizers. Here the collector sees no dependents, and
+// would choose a policy by the finalizers, so its choice does not count.
 func (r clusterResource) Delete(ctx context.Context, name string, options metav1.DeleteOptions, subresources ...string) error {
 	if r.namespace == "" || r.waiting.Len() == 0 {
 		return r.resource.Delete(ctx, name, options, subresources...)
@@ -239,7 +243,7 @@ func (r clusterResource) Delete(ctx context.Context, name string, options metav1
 	return r.resource.Delete(ctx, name, options, subresources...)
 }
 
-// waitingOwners returns those owners of an object that wait for their dependents now.
+// waitingOwners returns the owners of an object that wait for their dependents now.
 func (r clusterResource) waitingOwners(ctx context.Context, item *metav1.PartialObjectMetadata) ([]owner, error) {
 	var waiting []owner
 	for _, ref := range item.OwnerReferences {

@@ -13,36 +13,37 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
-// SyncPeriod is how often upstream asks which resources there are, and how long it waits for their informers at the start
-// (cmd/kube-controller-manager/app/core.go: garbageCollectorController.Run).
+// SyncPeriod is how often upstream asks which resources exist, and how long it waits for their
+// informers at the start (cmd/kube-controller-manager/app/core.go: garbageCollectorController.Run).
 const SyncPeriod = 30 * time.Second
 
-// Config is what a collector is made of. All fields are required.
+// Config is the configuration of a collector. All fields are required.
 type Config struct {
-	// Name is the controller's.
+	// Name is the controller's name.
 	Name string
-	// Client writes events, Metadata all else: see [RangeClient] and [ClusterClient].
+	// Client writes events, Metadata everything else: see [RangeClient] and [ClusterClient].
 	Client   kubernetes.Interface
 	Metadata metadata.Interface
-	// Discovery says which resources there are. Mapper must not use it.
+	// Discovery says which resources exist. Mapper must not use it.
 	Discovery discovery.ServerResourcesInterface
 	Mapper    meta.ResettableRESTMapper
 	// Graph is built on [Informers].
 	Graph *garbagecollector.GraphBuilder
-	// Workers is how many objects are looked at, and how many are orphaned, at a time.
+	// Workers is how many objects are looked at, and how many are orphaned, concurrently.
 	Workers int
-	// Period is SyncPeriod, but in tests.
+	// Period is SyncPeriod, except in tests.
 	Period time.Duration
 }
 
-// Collector is upstream's garbage collector on one part of the graph. Upstream's constructor makes its client itself, so this
-// is put together here as it is there.
+// Collector is upstream's garbage collector on one part of the graph. Upstream's constructor makes
+// its own client, so this package puts the collector together in the same way.
 type Collector struct {
 	*garbagecollector.GarbageCollector
 	config Config
 }
 
-// New returns a collector that has not begun. ctx is for its events, and may not end before Run does.
+// New returns a collector that has not begun. ctx is for its events, and must not end before Run
+// does.
 func New(ctx context.Context, c Config) (*Collector, error) {
 	collector, err := garbagecollector.NewComposedGarbageCollector(ctx, c.Client, c.Metadata, c.Mapper, c.Graph)
 	if err != nil {
@@ -54,7 +55,7 @@ func New(ctx context.Context, c Config) (*Collector, error) {
 // Name returns the controller's name.
 func (c *Collector) Name() string { return c.config.Name }
 
-// Run collects until ctx ends, and returns when all that it started has.
+// Run collects until ctx ends, and returns when everything that it started has ended.
 func (c *Collector) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { c.GarbageCollector.Run(ctx, c.config.Workers, c.config.Period) })

@@ -18,14 +18,15 @@ const (
 	OfCluster
 )
 
-// cut takes the other part of the graph off what a collector is told.
+// cut removes the other part of the graph from the events that a collector receives.
 type cut struct {
 	part   Part
 	scopes *Scopes
 }
 
-// has reports whether a reference belongs to the part. One to a kind of which nobody knows yet belongs to both: whoever has it
-// asks the API server before it acts, and both come to the same.
+// has reports whether a reference belongs to the part. A reference to a kind that is not known yet
+// belongs to both: each collector asks the API server before it acts, and both come to the same
+// result.
 func (c cut) has(ref metav1.OwnerReference) bool {
 	switch c.scopes.Of(ref) {
 	case Namespaced:
@@ -37,8 +38,8 @@ func (c cut) has(ref metav1.OwnerReference) bool {
 	}
 }
 
-// concerns reports whether an object is a node of the part: for a range each namespaced object, for the cluster each
-// cluster-scoped one, and those with an owner in the part.
+// concerns reports whether an object is a node of the part: for a range each namespaced object, for
+// the cluster each cluster-scoped one, and those with an owner in the part.
 func (c cut) concerns(obj metav1.Object) bool {
 	if c.part == OfRange {
 		return obj.GetNamespace() != ""
@@ -46,10 +47,12 @@ func (c cut) concerns(obj metav1.Object) bool {
 	return obj.GetNamespace() == "" || slices.ContainsFunc(obj.GetOwnerReferences(), c.has)
 }
 
-// tell returns what a collector is told of an object, which stays as it is. It is nil for one that is no node of any range.
+// tell returns the object as a collector receives it, and does not change obj. It is nil for an
+// object that is not a node of any range.
 //
-// For the cluster, namespaced objects have no finalizers of the garbage collector: their own dependents are in their range, so
-// the cluster's collector would find none, take the finalizer off, and let them go before these.
+// For the cluster, namespaced objects have no finalizers of the garbage collector: their own
+// dependents are in their range, so the cluster's collector would find none, remove the finalizer,
+// and let them go before these.
 func (c cut) tell(obj any) any {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		if tombstone.Obj = c.tell(tombstone.Obj); tombstone.Obj == nil {
@@ -59,7 +62,7 @@ func (c cut) tell(obj any) any {
 	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return obj // upstream says that it cannot use it
+		return obj // upstream reports that it cannot use it
 	}
 	if accessor.GetNamespace() == "" {
 		if c.part == OfRange {

@@ -11,15 +11,16 @@ import (
 	"k8s.io/controller-manager/pkg/informerfactory"
 )
 
-// Pick returns what the cluster's collector needs of namespaced objects: those with an owner that is, or may be,
-// cluster-scoped.
+// Pick returns a function that picks the namespaced objects that the cluster's collector needs:
+// those with an owner that is, or may be, cluster-scoped.
 func Pick(scopes *Scopes) func(obj metav1.Object) bool { return cut{OfCluster, scopes}.concerns }
 
-// Informers returns informers that tell their handlers of one part of the graph. For [OfRange], all must hold the range's
-// namespaced objects; nothing is asked of it for cluster-scoped kinds, whose informers have synced and never tell of anything.
-// For [OfCluster] it must hold cluster-scoped objects and those that [Pick] picks; it may hold more.
+// Informers returns informers that send their handlers events of one part of the graph. For
+// [OfRange], all must hold the range's namespaced objects; it is not asked for cluster-scoped
+// kinds, whose informers have synced and never send events. For [OfCluster] it must hold
+// cluster-scoped objects and those that [Pick] picks; it may hold more.
 //
-// Caches are not cut: who asks them for an object gets it as it is.
+// Caches are not cut: an object from a cache is complete.
 func Informers(part Part, scopes *Scopes, all informerfactory.InformerFactory) informerfactory.InformerFactory {
 	return cutInformers{all, cut{part, scopes}}
 }
@@ -50,7 +51,7 @@ type generic struct {
 // Informer implements informers.GenericInformer.
 func (g generic) Informer() cache.SharedIndexInformer { return g.informer }
 
-// cutInformer tells its handlers of one part of the graph.
+// cutInformer sends its handlers events of one part of the graph.
 type cutInformer struct {
 	cache.SharedIndexInformer
 	cut cut
@@ -71,7 +72,7 @@ func (i cutInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o 
 	return i.SharedIndexInformer.AddEventHandlerWithOptions(cutHandler{h, i.cut}, o)
 }
 
-// cutHandler is told of one part of the graph.
+// cutHandler receives events of one part of the graph.
 type cutHandler struct {
 	cache.ResourceEventHandler
 	cut cut
@@ -98,7 +99,7 @@ func (h cutHandler) OnDelete(obj any) {
 	}
 }
 
-// silent returns an informer that is empty, has synced and never tells of anything.
+// silent returns an informer that is empty, has synced and never sends events.
 func silent(gvr schema.GroupVersionResource) informers.GenericInformer {
 	return silentGeneric{newSilent(gvr), gvr}
 }
@@ -165,7 +166,7 @@ func (i silentInformer) HasSyncedChecker() cache.DoneChecker { return always{i.r
 // LastSyncResourceVersion implements cache.SharedInformer, and cache.Controller.
 func (i silentInformer) LastSyncResourceVersion() string { return "" }
 
-// always is done.
+// always is always done.
 type always struct{ resource schema.GroupVersionResource }
 
 // Name implements cache.DoneChecker.

@@ -23,32 +23,34 @@ import (
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
-// monitorsPeriod is how often is looked which resources are being migrated.
+// monitorsPeriod is how often the monitors check which resources are being migrated.
 const monitorsPeriod = 5 * time.Second
 
-// MonitorsConfig is what monitors are made of. All fields are required.
+// MonitorsConfig is the configuration of monitors. All fields are required.
 type MonitorsConfig struct {
-	// Client is for events, of which there are none, Metadata reads.
+	// Client is for events, of which there are none, and Metadata reads.
 	Client   kubernetes.Interface
 	Metadata metadata.Interface
-	// Discovery says which resources there are. Mapper must not use it.
+	// Discovery says which resources exist. Mapper must not use it.
 	Discovery discovery.ServerResourcesInterface
 	Mapper    meta.ResettableRESTMapper
-	// Migrations are all there are.
+	// Migrations lists all migrations.
 	Migrations svmlisters.StorageVersionMigrationLister
-	// Transform is applied to what is cached; it may take off all but name, namespace, UID and version.
+	// Transform is applied to what is cached; it may remove all but name, namespace, UID and
+	// version.
 	Transform cache.TransformFunc
 }
 
-// Monitors are what the storage version migrator reads, which upstream has read from the garbage collector's graph builder:
-// this is one without a graph. It reads all objects of the resources that are being migrated, for as long as they are. A
-// garbage collector that has a part of them would have it report success too early.
+// Monitors are what the storage version migrator reads from. Upstream gives it the garbage
+// collector's graph builder; this is one without a graph. It reads all objects of the resources
+// that are being migrated, for as long as they are. With a garbage collector that has only a part
+// of them, the migrator would report success too early.
 type Monitors struct {
 	collector *garbagecollector.GarbageCollector
 	migrated  migrated
 }
 
-// NewMonitors returns monitors that read nothing before Run. ctx may not end before Run does.
+// NewMonitors returns monitors that read nothing before Run. ctx must not end before Run does.
 func NewMonitors(ctx context.Context, c MonitorsConfig) (*Monitors, error) {
 	graph := garbagecollector.NewDependencyGraphBuilder(ctx, c.Metadata, c.Mapper, nil, monitored{c.Metadata, c.Transform}, closed)
 	collector, err := garbagecollector.NewComposedGarbageCollector(ctx, c.Client, c.Metadata, c.Mapper, graph)
@@ -58,15 +60,15 @@ func NewMonitors(ctx context.Context, c MonitorsConfig) (*Monitors, error) {
 	return &Monitors{collector, migrated{c.Discovery, c.Migrations}}, nil
 }
 
-// Graph returns what the storage version migrator asks for monitors.
+// Graph returns the graph builder that the storage version migrator asks for monitors.
 func (m *Monitors) Graph() *garbagecollector.GraphBuilder {
 	return m.collector.GetDependencyGraphBuilder()
 }
 
-// Run reads until ctx ends, and returns when all that it started has.
+// Run reads until ctx ends, and returns when everything that it started has ended.
 func (m *Monitors) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { m.collector.Run(ctx, 0, SyncPeriod) }) // Nobody works; its graph stays empty.
+	running.Go(func() { m.collector.Run(ctx, 0, SyncPeriod) }) // no workers: its graph stays empty
 	running.Go(func() { m.collector.Sync(ctx, m.migrated, monitorsPeriod) })
 	running.Wait()
 }
@@ -77,7 +79,7 @@ type migrated struct {
 	migrations svmlisters.StorageVersionMigrationLister
 }
 
-// always there, as upstream takes an empty answer for none at all, and changes nothing.
+// always there, since upstream takes an empty answer for none at all, and changes nothing.
 var migrations = schema.GroupVersionResource{Group: svmv1.GroupName, Version: "v1", Resource: "storageversionmigrations"}
 
 // ServerPreferredResources implements discovery.ServerResourcesInterface.
@@ -115,7 +117,8 @@ func (m migrated) pending() ([]metav1.GroupResource, error) {
 	return pending, nil
 }
 
-// monitored makes informers that read while their controller runs, which the graph builder starts and ends, and tell nobody.
+// monitored makes informers that read while their controller runs, which the graph builder starts
+// and ends. They have no handlers.
 type monitored struct {
 	metadata  metadata.Interface
 	transform cache.TransformFunc

@@ -19,12 +19,13 @@ const (
 	Unknown Scope = iota
 	// Namespaced objects lie in a namespace.
 	Namespaced
-	// Cluster is the scope of objects that lie in none.
+	// Cluster is the scope of objects without a namespace.
 	Cluster
 )
 
-// Scopes knows the scope of every kind that the API server had when it was last asked. It never blocks, because informers ask
-// it under their locks. Make one with [NewScopes]. All methods may be called concurrently.
+// Scopes knows the scope of every kind that the API server had when it was last asked. It never
+// blocks, because informers call it under their locks. Make one with [NewScopes]. All methods may
+// be called concurrently.
 type Scopes struct {
 	discover discovery.ServerResourcesInterface
 	known    atomic.Pointer[scopes]
@@ -55,8 +56,8 @@ func (s *Scopes) OfResource(gvr schema.GroupVersionResource) Scope {
 // Known reports whether a Refresh has succeeded.
 func (s *Scopes) Known() bool { return len(s.known.Load().kinds) > 0 }
 
-// Refresh asks the API server for all kinds. What it knew of groups that do not answer stays; the error is nil then. Otherwise
-// it says that nothing was answered, and nothing changes.
+// Refresh asks the API server for all kinds. For groups that do not answer, what was known stays,
+// and the error is nil. An error says that nothing was answered, and nothing has changed.
 func (s *Scopes) Refresh() error {
 	_, lists, err := s.discover.ServerGroupsAndResources()
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)

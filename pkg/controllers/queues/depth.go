@@ -13,8 +13,8 @@ var queued atomic.Int64
 // Queued returns how many items wait in all queues of the process: the sum of workqueue_depth.
 func Queued() int64 { return queued.Load() }
 
-// depthPart is how many items are in one queue; the gauge has those of all queues of a name. An item that leaves the queue is
-// worked on from then on.
+// depthPart is how many items are in one queue; the gauge has the items of all queues of a name. An
+// item that leaves the queue is in work from then on.
 type depthPart struct {
 	gauge k8smetrics.GaugeMetric
 	work  *work

@@ -7,14 +7,14 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Done is how much work all queues of the process have had done since it began. It only grows.
+// Done is the work of all queues of the process since it began. It only grows.
 type Done struct {
 	// Retries is how many items were put back, after an error or to be looked at again.
 	Retries int64
-	// Took counts the items that were processed, by how long that took: those of index i at most
-	// [TookAtMost](i), and longer than what is before.
+	// Took counts the processed items by how long that took: index i has those of at most
+	// [TookAtMost](i), and longer than index i-1.
 	Took [len(tookBounds) + 1]int64
-	// Waited counts them likewise by how long they had waited in their queue.
+	// Waited counts them in the same way by how long they had waited in their queue.
 	Waited [len(tookBounds) + 1]int64
 }
 
@@ -23,8 +23,8 @@ var tookBounds = [...]float64{
 	.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 50, 100,
 }
 
-// TookAtMost returns the upper bound of an index of Done.Took and Done.Waited, in seconds; of the
-// last one, which has none, the lower.
+// TookAtMost returns the upper bound of an index of Done.Took and Done.Waited, in seconds. The last
+// index has no upper bound: for it, the lower one.
 func TookAtMost(i int) float64 { return tookBounds[min(i, len(tookBounds)-1)] }
 
 var (
@@ -47,7 +47,7 @@ func bucketOf(seconds float64) int {
 	return i
 }
 
-// waiting observes how long an item has waited, for the process as a whole too.
+// waiting observes how long an item has waited, also for the process as a whole.
 type waiting struct{ workqueue.HistogramMetric }
 
 // Observe implements workqueue.HistogramMetric.

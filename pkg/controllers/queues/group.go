@@ -34,14 +34,14 @@ type Group struct {
 	parts []part
 }
 
-// part is what a queue adds to a gauge that it shares with others.
+// part is a queue's contribution to a gauge that it shares with others.
 type part interface {
 	// drop takes it out, for good.
 	drop()
 }
 
-// NewGroup returns a group without queues. An empty ring stands for a process that is not sharded: then its queues have no
-// series but upstream's.
+// NewGroup returns a group without queues. An empty ring stands for a process that is not sharded:
+// its queues have only upstream's series.
 func NewGroup(ring, shard string) *Group {
 	registerShards()
 	if ring == "" {
@@ -50,7 +50,7 @@ func NewGroup(ring, shard string) *Group {
 	return &Group{waited: waited.WithLabelValues(ring, shard), worked: worked.WithLabelValues(ring, shard)}
 }
 
-// Do calls f. Queues that it makes, on this goroutine, belong to the group.
+// Do calls f. Queues that f makes, on this goroutine, belong to the group.
 func (g *Group) Do(f func()) {
 	id := goroutine()
 	groups.set(id, g)
@@ -58,8 +58,8 @@ func (g *Group) Do(f func()) {
 	f()
 }
 
-// Close takes what is left in the group's queues out of the gauges that they share with those of other shards. Call it once
-// the controllers have returned: the queues do not count from then on.
+// Close removes the rest of the group's queues from the gauges that they share with other shards.
+// Call it once the controllers have returned: from then on the queues do not count.
 func (g *Group) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -70,9 +70,9 @@ func (g *Group) Close() {
 }
 
 // Settle returns once every item that the group's queue of this name held when Settle was called,
-// waiting or being processed, has been processed. The queue must be one that a single worker
-// processes in the order of the items' coming. The error says that the group has no such queue, or
-// is the cause of ctx's end.
+// waiting or being processed, has been processed. A single worker must process the queue, in the
+// order in which items came. The error says that the group has no such queue, or is the cause of
+// ctx's end.
 func (g *Group) Settle(ctx context.Context, name string) error {
 	w := works.get(name, g)
 	if w == nil {
@@ -92,16 +92,17 @@ func (g *Group) add(p part) {
 	g.parts = append(g.parts, p)
 }
 
-// Forget removes the series of a shard with which this process has nothing to do any more.
+// Forget removes the series of a shard that this process has nothing to do with any more.
 func Forget(ring, shard string) {
 	labels := map[string]string{"ring": ring, "shard": shard}
 	waited.Delete(labels)
 	worked.Delete(labels)
 }
 
-// groups has the group of each goroutine that is within Do. It goes by goroutines, and not by a lock under which instances
-// are built one after the other: constructors ask the API server for its resources, and one that has to wait must not hold up
-// the other shards, nor get the queues that somebody else makes meanwhile.
+// groups has the group of each goroutine that is within Do. It goes by goroutines instead of
+// building instances one after the other under a lock: constructors ask the API server for its
+// resources, and one that has to wait must not delay the other shards, nor get the queues that
+// somebody else makes meanwhile.
 var groups = byGoroutine{of: map[uint64]*Group{}}
 
 type byGoroutine struct {
@@ -129,8 +130,9 @@ func (r *byGoroutine) current() *Group {
 	return r.of[id]
 }
 
-// goroutine returns the number of the calling goroutine, from the first line of its stack: "goroutine 18 [running]:". The
-// HTTP/2 server of the Go project finds it in the same way. 0 if that is not what it looks like.
+// goroutine returns the number of the calling goroutine, from the first line of its stack:
+// "goroutine 18 [running]:". The HTTP/2 server of the Go project finds it in the same way. It
+// returns 0 if the line looks different.
 func goroutine() uint64 {
 	var line [64]byte
 	fields := bytes.Fields(line[:runtime.Stack(line[:], false)])

@@ -37,8 +37,9 @@ var (
 	retries      = stockCounter("retries_total", "Total number of retries handled by workqueue")
 )
 
-// register puts the stock series on /metrics. It waits for the first queue: component-base must have its feature gates by then.
-// Should this package not be the provider, it is never called, and does not get into the way of whoever is.
+// register puts the stock series on /metrics. It waits for the first queue: component-base must
+// have its feature gates by then. If this package is not the provider, it is never called, and does
+// not interfere with the one that is.
 var register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(depth, adds, latency, workDuration, retries)
 	legacyregistry.CustomMustRegister(works)
@@ -48,7 +49,8 @@ var registerShards = sync.OnceFunc(func() { legacyregistry.MustRegister(waited, 
 
 func init() { workqueue.SetProvider(provider{}) }
 
-// provider makes the metrics of a queue, which client-go asks for one after the other on the goroutine that makes the queue.
+// provider makes the metrics of a queue. client-go asks for them one after the other on the
+// goroutine that makes the queue.
 type provider struct{}
 
 var _ workqueue.MetricsProvider = provider{}
@@ -101,7 +103,7 @@ func belong(p part) {
 	}
 }
 
-// both observes in the stock histogram, and in that of the queue's shard if it has one.
+// both observes in the stock histogram, and in the histogram of the queue's shard if it has one.
 func both(stock k8smetrics.ObserverMetric, of func(*Group) k8smetrics.ObserverMetric) workqueue.HistogramMetric {
 	g := groups.current()
 	if g == nil || faults.Bare {
@@ -118,7 +120,7 @@ func (t twice) Observe(v float64) {
 	t.second.Observe(v)
 }
 
-// ending observes what an item took, whose work has ended by that.
+// ending observes how long an item took, and records that its work has ended.
 type ending struct {
 	workqueue.HistogramMetric
 	work *work

@@ -9,21 +9,21 @@ import (
 	k8smetrics "k8s.io/component-base/metrics"
 )
 
-// work is what is being done of the queues of one name in one group, or in none.
+// work is the work in progress of the queues of one name in one group, or in none.
 type work struct {
 	name  string
 	group *Group
 
 	mu sync.Mutex
-	// began has when each item that is worked on left its queue.
+	// began is when each item in work left its queue.
 	began []time.Time
-	// added and ended count the items that have come, and those that have been dealt with.
+	// added counts the items that have come, and ended those that are done.
 	added, ended uint64
-	// settling are those who wait for a number of items to have been dealt with.
+	// settling are the callers that wait for a number of items to be done.
 	settling []settling
 }
 
-// settling is closed once that many items have been dealt with.
+// settling is closed once that many items are done.
 type settling struct {
 	ended uint64
 	done  chan struct{}
@@ -35,7 +35,7 @@ func (w *work) add() {
 	w.added++
 }
 
-// settled returns a channel that is closed once everything that has been added has been dealt with.
+// settled returns a channel that is closed once everything that was added before is done.
 func (w *work) settled() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +48,7 @@ func (w *work) settled() <-chan struct{} {
 	return s.done
 }
 
-// endedLocked records that one more item has been dealt with.
+// endedLocked records that one more item is done.
 func (w *work) endedLocked() {
 	w.ended++
 	w.settling = slices.DeleteFunc(w.settling, func(s settling) bool {
@@ -66,8 +66,8 @@ func (w *work) begin() {
 	w.began = append(w.began, time.Now())
 }
 
-// end records that an item has taken so many seconds. It is the one that began as long ago: which
-// of several did so at the same moment does not matter.
+// end records that an item took that many seconds. It is the item that began that long ago: which
+// of several that began at the same moment does not matter.
 func (w *work) end(seconds float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +88,7 @@ func (w *work) end(seconds float64) {
 // drop implements part.
 func (w *work) drop() { works.forget(w) }
 
-// ages returns for how many seconds everything that is being done has been, together, and the longest of it.
+// ages returns how many seconds all work in progress has taken, together, and the longest of these.
 func (w *work) ages() (all, longest float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +99,7 @@ func (w *work) ages() (all, longest float64) {
 	return all, longest
 }
 
-// works is all work that counts. A name that there was once stays, as a series does.
+// works is all work that counts. A name stays for good, as a series does.
 var works = &workByName{of: map[string]map[*Group]*work{}}
 
 var (
@@ -114,7 +114,8 @@ func description(name, help string) *k8smetrics.Desc {
 	return k8smetrics.NewDesc("workqueue_"+name, help, byName, nil, k8smetrics.BETA, "")
 }
 
-// workByName is the collector of the two families that say how old work is. They are worked out when somebody asks.
+// workByName is the collector of the two families that say how old work is. It computes them on
+// request.
 type workByName struct {
 	k8smetrics.BaseStableCollector
 

@@ -15,15 +15,16 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/fence"
 )
 
-// Result is what became of a request.
+// Result is the outcome of a request.
 type Result string
 
 const (
-	// OK: the API server did what was asked.
+	// OK: the API server did what it was asked to do.
 	OK Result = "ok"
-	// Conflict: somebody else was faster, or the object is not there: status 404, 409, 410 or 412.
+	// Conflict: somebody else was faster, or the object does not exist: status 404, 409, 410 or
+	// 412.
 	Conflict Result = "conflict"
-	// Throttled: the API server asks to come again later: status 429.
+	// Throttled: the API server asked to come again later: status 429.
 	Throttled Result = "throttled"
 	// Refused: the request is not allowed or not valid: any other status of 400 to 499.
 	Refused Result = "refused"
@@ -31,12 +32,13 @@ const (
 	Failed Result = "failed"
 )
 
-// Results are all there are. Nothing changes them after initialisation.
+// Results are all results. They do not change after initialisation.
 var Results = []Result{OK, Conflict, Throttled, Refused, Failed}
 
 // Done is how many requests have been answered since the process began. It only grows.
 type Done struct {
-	// All have an answer, or none will come. Errors of them are Refused or Failed.
+	// All counts the requests that were answered or will never be, Errors those of them that were
+	// Refused or Failed.
 	All, Errors int64
 }
 
@@ -70,8 +72,8 @@ func Answered() Done {
 	return d
 }
 
-// Wrap counts the requests that go through. It fits rest.Config.Wrap, and belongs next to the
-// fence, on its outer side.
+// Wrap counts the requests that pass. It fits rest.Config.Wrap, and belongs next to the fence, on
+// its outer side.
 func Wrap(next http.RoundTripper) http.RoundTripper {
 	register()
 	return counting{next}
@@ -81,7 +83,7 @@ type counting struct{ next http.RoundTripper }
 
 var _ utilnet.RoundTripperWrapper = counting{}
 
-// WrappedRoundTripper lets client-go find the transport that is behind.
+// WrappedRoundTripper lets client-go find the transport behind this one.
 func (t counting) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip implements http.RoundTripper.
@@ -94,10 +96,10 @@ func (t counting) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// resultOf returns what became of a request, and whether it counts.
+// resultOf returns the outcome of a request, and whether it counts.
 func resultOf(ctx context.Context, resp *http.Response, err error) (result Result, counts bool) {
 	if err != nil {
-		// Where its context has a cause, net/http returns that in the place of context.Canceled.
+		// If its context has a cause, net/http returns that instead of context.Canceled.
 		givenUp := errors.Is(err, context.Canceled) || errors.Is(ctx.Err(), context.Canceled)
 		return Failed, !givenUp && !errors.Is(err, fence.ErrRefused)
 	}

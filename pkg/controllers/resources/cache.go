@@ -14,24 +14,24 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Cache is what the clients of a process have been told last. Its zero value knows nothing. It is
-// safe for concurrent use, and must not be copied.
+// Cache holds the latest discovery answers for the clients of a process. Its zero value is empty.
+// It is safe for concurrent use, and must not be copied.
 type Cache struct {
 	all, preferred atomic.Pointer[answer]
 }
 
-// answer is a complete one, and where it came from. It is a value that nobody changes any more.
+// answer is a complete answer and its sources. It never changes.
 type answer struct {
 	groups []*metav1.APIGroup
 	lists  []*metav1.APIResourceList
 	from   []source
 }
 
-// source is a document that was read, and the tag that it had.
+// source is a document that was read, and its tag at that time.
 type source struct{ url, accept, tag string }
 
-// Client returns a client that asks with the credentials and limits of config, and shares the
-// cache with the others.
+// Client returns a client that asks with the credentials and limits of config, and shares the cache
+// with the others.
 func (c *Cache) Client(config *rest.Config) (discovery.DiscoveryInterface, error) {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return noting{rt} })
@@ -46,7 +46,7 @@ func (c *Cache) Client(config *rest.Config) (discovery.DiscoveryInterface, error
 	return &client{DiscoveryClient: plain, web: web, cache: c}, nil
 }
 
-// client has upstream's client but for the methods that the cache answers.
+// client is upstream's client, except for the methods that the cache answers.
 type client struct {
 	*discovery.DiscoveryClient
 	web   *rest.RESTClient
@@ -99,8 +99,8 @@ func (c *client) ServerPreferredNamespacedResourcesWithContext(ctx context.Conte
 	return discovery.FilteredBy(discovery.ResourcePredicateFunc(namespaced), all), err
 }
 
-// known returns what is kept, if the API server says that nothing has changed, and otherwise what
-// it has now.
+// known returns the kept answer if the API server says that nothing has changed, and otherwise the
+// current one.
 func (c *client) known(ctx context.Context, kept *atomic.Pointer[answer],
 	ask func(context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error),
 ) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
@@ -115,7 +115,7 @@ func (c *client) known(ctx context.Context, kept *atomic.Pointer[answer],
 	return groups, lists, err
 }
 
-// clone returns copies that belong to whoever has them.
+// clone returns copies that belong to the caller.
 func clone[T any, P interface {
 	*T
 	DeepCopy() *T
@@ -132,7 +132,7 @@ func (c *client) unchanged(ctx context.Context, a *answer) bool {
 	return !slices.ContainsFunc(a.from, func(s source) bool { return !c.has(ctx, s) })
 }
 
-// has reports whether the API server still has a document. It does not if it cannot be asked: then
+// has reports whether the API server still has a document. It returns false if it cannot ask: then
 // the caller asks as if nothing were kept, and returns that error.
 func (c *client) has(ctx context.Context, s source) bool {
 	if limiter := c.web.GetRateLimiter(); limiter != nil && limiter.Wait(ctx) != nil {
@@ -148,7 +148,7 @@ func (c *client) has(ctx context.Context, s source) bool {
 	if err != nil {
 		return false
 	}
-	// A document that has changed is read to its end, so that the connection can be used again.
+	// Reads a changed document to its end, so that the connection can be used again.
 	_, _ = io.Copy(io.Discard, response.Body)
 	_ = response.Body.Close()
 	return response.StatusCode == http.StatusNotModified
@@ -174,7 +174,7 @@ func (d *documents) sources() ([]source, bool) {
 // k8s.io/apiserver/pkg/endpoints/discovery/aggregated.
 const untagged = `""`
 
-// noting takes down what the requests of a question read.
+// noting records what the requests of a question read.
 type noting struct{ http.RoundTripper }
 
 // WrappedRoundTripper lets others look through it, see k8s.io/apimachinery/pkg/util/net.

@@ -11,14 +11,15 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// Client returns client for a controller that updates the status of Pods by cached ones, which may be
-// slim copies (util/node/controller_utils.go:145): a PUT of a slim copy would erase labels, podIPs,
-// the statuses of containers and more.
+// Client returns client for a controller that updates the status of Pods from cached ones, which
+// may be slim copies (util/node/controller_utils.go:145): a PUT of a slim copy would erase labels,
+// podIPs, the statuses of containers and more.
 //
-// What such an update may change is the condition Ready. So it reads the Pod, puts the condition over
-// what it has read, and writes that. Where the Pod has another UID or resourceVersion than the slim
-// copy, the answer is the conflict that the API server would have answered with; where it is gone,
-// that. Pods that are whole are written as they are. All else goes to client.
+// Such an update may change only the condition Ready. So Client reads the Pod, replaces that
+// condition in what it has read, and writes the result. If the Pod has another UID or
+// resourceVersion than the slim copy, it returns the conflict that the API server would have
+// returned; if the Pod is gone, it returns that error. It writes whole Pods unchanged, and passes
+// everything else to client.
 func Client(client kubernetes.Interface) kubernetes.Interface { return slimClient{client} }
 
 type slimClient struct{ kubernetes.Interface }
@@ -57,7 +58,7 @@ func (p slimPods) UpdateStatus(ctx context.Context, pod *v1.Pod, options metav1.
 	return p.PodInterface.UpdateStatus(ctx, live, options)
 }
 
-// isWhole reports whether a Pod is no slim copy: every Pod has a container.
+// isWhole reports whether a Pod is not a slim copy: every Pod has a container.
 func isWhole(pod *v1.Pod) bool { return len(pod.Spec.Containers) > 0 }
 
 func putCondition(status *v1.PodStatus, c v1.PodCondition) {

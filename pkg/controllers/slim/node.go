@@ -4,10 +4,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Nodes is the resource of which Node makes slim copies.
+// Nodes is the resource whose objects Node makes slim copies of.
 var Nodes = v1.SchemeGroupVersion.WithResource("nodes")
 
-// Node returns a slim copy of obj, which must be a *v1.Node; anything else is returned as it is.
+// Node returns a slim copy of obj, which must be a *v1.Node; it returns anything else unchanged.
 func Node(obj any) any {
 	node, ok := obj.(*v1.Node)
 	if !ok {

@@ -5,10 +5,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pods is the resource of which Pod makes slim copies.
+// Pods is the resource whose objects Pod makes slim copies of.
 var Pods = v1.SchemeGroupVersion.WithResource("pods")
 
-// Pod returns a slim copy of obj, which must be a *v1.Pod; anything else is returned as it is.
+// Pod returns a slim copy of obj, which must be a *v1.Pod; it returns anything else unchanged.
 func Pod(obj any) any {
 	pod, ok := obj.(*v1.Pod)
 	if !ok {
@@ -53,10 +53,10 @@ func attachable(v *v1.Volume) bool {
 		s.HostPath == nil && s.GitRepo == nil && s.Image == nil
 }
 
-// read reports whether a condition is.
+// read reports whether any controller reads a condition.
 func read(c *v1.PodCondition) bool { return c.Type == v1.PodReady || c.Type == v1.DisruptionTarget }
 
-// states returns the states alone of containers' statuses.
+// states returns containers' statuses with only the states.
 func states(statuses []v1.ContainerStatus) []v1.ContainerStatus {
 	if statuses == nil {
 		return nil
@@ -68,7 +68,7 @@ func states(statuses []v1.ContainerStatus) []v1.ContainerStatus {
 	return slim
 }
 
-// only returns a new slice, no larger than it has to be, of what keep keeps; nil for nothing.
+// only returns a new slice, no larger than necessary, of what keep keeps; nil for nothing.
 func only[T any](all []T, keep func(*T) bool) []T {
 	n := 0
 	for i := range all {

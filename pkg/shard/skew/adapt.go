@@ -8,12 +8,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Change is what becomes of one controller.
+// Change is what happens to one controller.
 type Change struct {
 	Controller string
-	// From and To are the scopes of the rings that it leaves and comes to; empty for none.
+	// From and To are the scopes of the rings that it leaves and enters; empty for none.
 	From, To shard.Scope
-	// Urgent says that a live member knows the controller, and cannot run it where the plan has it.
+	// Urgent says that a live member knows the controller, but cannot run it where the plan has it.
 	Urgent bool
 }
 
@@ -29,21 +29,22 @@ func (c Change) String() string {
 	}
 }
 
-// Adapt returns the plan that follows, for the builds of all live members and of those that are away
-// for so short a time that they may come back, and what it changes; nothing changes if there are no
-// changes. The newest of the live members' builds is the one to ask. In this order:
+// Adapt returns the next plan, for the builds of all live members and of those that are away so
+// briefly that they may come back, and its changes; without changes it is the same plan. Call it on
+// the newest of the live members' builds. In this order:
 //
 //   - A controller that none of the builds knows ends.
-//   - One that this build has in an earlier scope moves to the one that it is meant for, once all
+//   - A controller that this build has in an earlier scope moves to its intended scope, once all
 //     builds that know it can run it there.
-//   - One that a live member knows, and cannot run where the plan has it, moves to a scope in which
-//     all that know it can; in which all live ones can, if those that are away differ.
-//   - One that the plan does not have begins, in the first of its scopes in which all builds can run
-//     it.
+//   - A controller that a live member knows, but cannot run where the plan has it, moves to a scope
+//     in which all that know it can; if those that are away differ, to one in which all live ones
+//     can.
+//   - A controller that the plan does not have begins, in the first of its scopes in which all
+//     builds can run it.
 //
-// The rest stays as it is, whatever this build would do with it: where operators have put controllers,
-// and what some know and others do not. A shard that comes to have other controllers gets a new name;
-// it keeps its home, its pin and its weight.
+// The rest stays as it is, whatever this build would do with it: where operators have put
+// controllers, and controllers that only some builds know. A shard whose controllers change gets a
+// new name; it keeps its home, its pin and its weight.
 func (b Build) Adapt(plan shard.Plan, live, away []Known) (shard.Plan, []Change, error) {
 	if b.anything() {
 		return plan, nil, nil
@@ -85,8 +86,8 @@ func (b Build) Adapt(plan shard.Plan, live, away []Known) (shard.Plan, []Change,
 	return next, changes, nil
 }
 
-// destination returns the scope that a controller of the plan should move to, empty to end; false if
-// it stays.
+// destination returns the scope that a controller of the plan should move to, empty to end; false
+// if it stays.
 func (b Build) destination(name string, scope shard.Scope, live, all []Known) (to shard.Scope, urgent, moves bool) {
 	if !slices.ContainsFunc(all, func(k Known) bool { return k.Knows(name) }) {
 		return "", false, true
@@ -105,8 +106,8 @@ func (b Build) destination(name string, scope shard.Scope, live, all []Known) (t
 	return to, true, to != ""
 }
 
-// firstScope returns the first of the controller's scopes in which all can run it that know it; empty
-// if there is none.
+// firstScope returns the first of the controller's scopes in which every build that knows it can
+// run it; empty if there is none.
 func firstScope(c Controller, all []Known) shard.Scope {
 	for _, scope := range c.Scopes {
 		if runsWhereKnown(all, c.Name, scope) {
@@ -140,9 +141,9 @@ func remove(plan *shard.Plan, name string) {
 	}
 }
 
-// add puts the controller into the ring and the group that the build has for it; into another ring of
-// the scope where the plan does not have that one, and into a new one where it has none. New shards
-// have no name: Successor gives them one that no shard has had.
+// add puts the controller into the ring and the group that the build has for it. If the plan does
+// not have that ring, it uses another ring of the scope, or a new one. New shards have no name:
+// Successor gives them one that no shard has had.
 func (b Build) add(plan *shard.Plan, c Controller, scope shard.Scope) {
 	r := b.ringFor(plan, c, scope)
 	if scope == shard.ScopeNamespaced {

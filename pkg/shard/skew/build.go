@@ -12,27 +12,27 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Build is what a build of the program knows of controllers. The zero value knows every controller,
-// and adapts no plan. It must not be changed once it is shared.
+// Build is what a build of the program knows about controllers. The zero value knows every
+// controller, and adapts no plan. It must not be changed once it is shared.
 type Build struct {
-	// Version is the build's, such as "v1.37.1": the newest build that is there writes the plan.
+	// Version is the build's version, such as "v1.37.1": the newest live build writes the plan.
 	Version string
-	// Controllers are all that it knows, in any order.
+	// Controllers are all controllers that it knows, in any order.
 	Controllers []Controller
-	// Rings are the names of the rings that a controller goes to, by scope, where a plan has them.
+	// Rings are the names of the rings that a controller goes to, by scope, if a plan has them.
 	Rings map[shard.Scope]string
-	// ColocateWith has for a group the one that it goes with, see [shard.Shard].
+	// ColocateWith has for a group the group that it goes with, see [shard.Shard].
 	ColocateWith map[string]string
 }
 
-// Controller is what a build knows of one controller.
+// Controller is what a build knows about one controller.
 type Controller struct {
 	// Name is its name in a plan.
 	Name string
-	// Scopes are those of the rings in which it can run, the one first that it is meant for.
+	// Scopes are the scopes of the rings in which it can run, the intended one first.
 	Scopes []shard.Scope
-	// Earlier is one of Scopes that plans of the version before have it in, empty for none. The
-	// planner moves it from there to the first of Scopes, once all can run it there.
+	// Earlier is the one of Scopes in which plans of the previous version have it, empty for none.
+	// The planner moves it from there to the first of Scopes, once all can run it there.
 	Earlier shard.Scope
 	// Group is the group that it goes to in a ring of scope cluster.
 	Group string
@@ -42,7 +42,7 @@ type Controller struct {
 	OnRequest bool
 }
 
-// anything reports whether the build knows nothing of controllers, and so can run any.
+// anything reports whether the build knows nothing about controllers, and so can run any.
 func (b Build) anything() bool { return len(b.Controllers) == 0 }
 
 func (b Build) controller(name string) (Controller, bool) {
@@ -59,8 +59,8 @@ func (b Build) Runs(name string, scope shard.Scope) bool {
 	return b.anything() || known && slices.Contains(c.Scopes, scope)
 }
 
-// Lacks returns those of the controllers, which are in a ring of this scope, that a member of this
-// build cannot run there; nil for none.
+// Lacks returns those of the controllers, from a ring of this scope, that a member of this build
+// cannot run there; nil for none.
 func (b Build) Lacks(controllers []string, scope shard.Scope) []string {
 	var lacks []string
 	for _, name := range controllers {
@@ -71,7 +71,7 @@ func (b Build) Lacks(controllers []string, scope shard.Scope) []string {
 	return lacks
 }
 
-// Known returns what others know of a member of this build.
+// Known returns what others know about a member of this build.
 func (b Build) Known() Known {
 	k := Known{Version: b.Version, anything: b.anything()}
 	var lines []string
@@ -88,10 +88,10 @@ func (b Build) Known() Known {
 	return k
 }
 
-// Known is what a member has published of its build: enough to ask whether it knows a controller.
-// The zero value knows none.
+// Known is what a member has published about its build: enough to ask whether it knows a
+// controller. The zero value knows none.
 type Known struct {
-	// Version is the build's, Digest the same for two builds that know the same.
+	// Version is the build's version. Digest is the same for two builds that know the same.
 	Version, Digest string
 	anything        bool
 	prints          []fingerprint // sorted
@@ -149,17 +149,17 @@ func (k Known) Knows(name string) bool {
 	return k.Runs(name, shard.ScopeNamespaced) || k.Runs(name, shard.ScopeCluster)
 }
 
-// Apt reports whether the member may get shards of the ring: it knows no controller of it that it
-// can run only in another scope. A controller that it does not know is no reason: it runs the
-// others.
+// Apt reports whether the member may get shards of the ring: the ring has no controller that the
+// member can run only in another scope. A controller that the member does not know does not matter:
+// it runs the others.
 func (k Known) Apt(ring shard.Ring) bool {
 	misplaced := func(name string) bool { return !k.Runs(name, ring.Scope) && k.Knows(name) }
 	return !slices.ContainsFunc(ring.Controllers, misplaced) &&
 		!slices.ContainsFunc(ring.Shards, func(s shard.Shard) bool { return slices.ContainsFunc(s.Controllers, misplaced) })
 }
 
-// Newer reports whether the version is a later one than the other. A version that cannot be read is
-// earlier than all that can.
+// Newer reports whether version a is later than b. A version that cannot be read is earlier than
+// all that can.
 func Newer(a, b string) bool {
 	x, errX := version.ParseGeneric(a)
 	y, errY := version.ParseGeneric(b)

@@ -10,17 +10,18 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Fits returns why a member of this build may not work by a plan that is valid in itself and would
-// follow current, nil if there is no good plan yet. others are the builds of the other live members.
-// All faults are in one error, each with the path of the field, its value and what is allowed.
+// Fits returns why a member of this build may not work by a valid plan that would follow current;
+// nil if it may. current is nil if there is no good plan yet. others are the builds of the other
+// live members. All faults are in one error, each with the path of the field, its value and what is
+// allowed. It refuses
 //
-//   - A controller that neither this build nor another one knows is refused, unless current has it:
-//     the last that knew it may have died.
-//   - So is one in a scope in which nobody can run it.
-//   - So is one that this build can run in other scopes alone, where no scope does for it and for
-//     all others that know it.
-//   - A controller that all know must be in a ring, unless current is without it too: the planner
-//     adds it then.
+//   - a controller that neither this build nor another one knows, unless current has it: the last
+//     member that knew it may have died;
+//   - a controller in a scope in which nobody can run it;
+//   - a controller that this build can run only in other scopes, if no scope suits it and all
+//     others that know it;
+//   - a plan without a controller that all know, unless current is without it too: the planner adds
+//     it then.
 func (b Build) Fits(current *shard.Plan, next shard.Plan, others []Known) error {
 	if b.anything() {
 		return nil

@@ -105,7 +105,7 @@ func expect(t *testing.T, what string, got, want any) {
 	}
 }
 
-// TestKindsOfPatches has what tells one kind of patch from another.
+// TestKindsOfPatches lists what distinguishes one kind of patch from another.
 func TestKindsOfPatches(t *testing.T) {
 	for name, test := range map[string]struct {
 		group, query string

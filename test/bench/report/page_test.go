@@ -174,7 +174,7 @@ func TestPlots(t *testing.T) {
 	}
 }
 
-// TestBytesOfGroupsApart has a member of which it is known what came for its groups.
+// TestBytesOfGroupsApart has a member for which the bytes received for its groups are known.
 func TestBytesOfGroupsApart(t *testing.T) {
 	split := member(1, 100, 0, 30, 8, "nodes")
 	split.GroupReceived = ptr.To[int64](20 * mebi)

@@ -19,8 +19,8 @@ var (
 	notMetrics = []string{"flotilla_fleet"}
 )
 
-// TestMetricsExist finds names of metrics that docs/metrics.md does not have. That page is held against the code by its
-// own tests.
+// TestMetricsExist finds names of metrics that docs/metrics.md does not have. That page's own tests
+// compare it with the code.
 func TestMetricsExist(t *testing.T) {
 	all := pages(t)
 	i := slices.IndexFunc(all, func(p markdown.Page) bool { return p.Path == metricsPage })

@@ -43,7 +43,7 @@ func isMarked(b markdown.Block) bool {
 // for a command that escapes the rule.
 var commandNames = regexp.MustCompile(`^\s*(?:\$ )?(?:sudo )?(?:kubectl|flotilla|helm|make|go|kustomize|openssl|kubeadm|docker|podman|crictl|systemctl|curl|git)(?: [^—:|]*)?$`)
 
-// TestCommandsAreRunOrSaySo finds commands of which a reader cannot tell whether anybody has ever run them.
+// TestCommandsAreRunOrSaySo finds commands that have neither been run by a test nor say so.
 func TestCommandsAreRunOrSaySo(t *testing.T) {
 	marked := 0
 	for _, p := range pages(t) {

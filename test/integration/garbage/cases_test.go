@@ -176,9 +176,10 @@ func (s *scene) outlast(owner id) {
 	delete(s.deletions.versions, last)
 }
 
-// TestCirclesAreLeftToTheRange has a circle of namespaced objects wait for each other, one of which has a cluster-scoped owner
-// that goes too. The cluster's collector comes first, sees no circle, and must leave it alone: were the second object
-// deleted in the foreground as well, with its references as they are, both would wait for ever.
+// TestCirclesAreLeftToTheRange has a circle of namespaced objects that wait for each other, one of
+// which has a cluster-scoped owner that goes too. The cluster's collector comes first, sees no
+// circle, and must leave it alone: if the second object were deleted in the foreground as well,
+// with unchanged references, both would wait for ever.
 func TestCirclesAreLeftToTheRange(t *testing.T) {
 	for name, finalizers := range map[string][]string{"plain": nil, "finalizer": {metav1.FinalizerDeleteDependents}} {
 		t.Run(name, func(t *testing.T) {
@@ -340,10 +341,11 @@ func TestClusterScopedDependentsOfNamespacedOwners(t *testing.T) {
 	s.become(k)
 }
 
-// TestUndecidedUntilTheCollectorBeginsAnew: upstream does not decide about a cluster-scoped object that names a namespaced
-// owner. It loses that reference when the object whose UID this bears is orphaned; nobody looks at it after that, though its
-// other owner is absent. A collector that begins anew deletes it, stock's or the cluster's. So what is left depends on when a
-// collector began, and not on backoff.
+// TestUndecidedUntilTheCollectorBeginsAnew: upstream does not decide about a cluster-scoped object
+// that names a namespaced owner. The object loses that reference when the object with that UID is
+// orphaned; nobody looks at it after that, though its other owner is absent. A collector that
+// starts again deletes it, stock's or the cluster's. So the result depends on when a collector
+// started, not on backoff.
 func TestUndecidedUntilTheCollectorBeginsAnew(t *testing.T) {
 	gone, undecided := id{clusterRole.name, -1, "gone"}, id{clusterRole.name, -1, "undecided"}
 	for name, start := range map[string]func(s *scene) *collector{
@@ -374,8 +376,8 @@ func TestUndecidedUntilTheCollectorBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestSeenLate has collectors hear of an object from a dependent first, and act before they are
-// told of the object itself. Stock then does what it would not do otherwise. The parts do not.
+// TestSeenLate: collectors learn of an object from a dependent first, and act before they receive
+// the object itself. Stock then does what it would not do otherwise. The parts do not.
 func TestSeenLate(t *testing.T) {
 	g, role := named(globe, 0, "g"), named(clusterRole, 0, "role")
 	none := func(*scene) {}
@@ -442,9 +444,9 @@ func TestSeenLate(t *testing.T) {
 	}
 }
 
-// TestOwnerThatWaitsAlready: nobody looks at an object that is given an owner which waits in the
-// foreground already, until that owner goes, or collectors begin anew. Stock and the parts are
-// alike in that.
+// TestOwnerThatWaitsAlready: nobody looks at an object that gets an owner which already waits in
+// the foreground, until that owner goes, or collectors start again. Stock and the parts behave
+// alike in this.
 func TestOwnerThatWaitsAlready(t *testing.T) {
 	g := named(globe, 0, "g")
 	for _, owner := range []id{g, n} {

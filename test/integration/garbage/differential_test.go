@@ -35,11 +35,13 @@ var (
 // quiet is how long nothing may have changed before everything is taken to have been done.
 const quiet = 1200 * time.Millisecond
 
-// TestSameAsStock makes the same random graphs of owners in two worlds, deletes at random in both alike, and holds what is
-// left of one, where collectors of ranges and of the cluster work, against the other, where upstream's collector does. The
-// collectors of the first are killed, stopped, started again and given other ranges meanwhile.
+// TestSameAsStock makes the same random graphs of owners in two worlds, and deletes the same
+// objects in both. It compares what is left in one, where collectors of ranges and of the cluster
+// work, with the other, where upstream's collector works. Meanwhile it kills, stops and restarts
+// the collectors of the first, and gives them other ranges.
 //
-// Deletions of one graph follow each other: what is left after two that come together is a matter of luck with stock, too.
+// Deletions in one graph come one after the other: after two concurrent ones the result is a matter
+// of luck with stock, too.
 func TestSameAsStock(t *testing.T) {
 	if *graphs == 0 {
 		t.Skip("left out: takes minutes on a busy machine, make long RUN=garbage")

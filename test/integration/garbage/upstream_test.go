@@ -275,8 +275,9 @@ func TestForeground(t *testing.T) {
 	})
 }
 
-// TestFinalizersBeforeForeground: what was made with a finalizer of the garbage collector, and has dependents, is deleted in the
-// foreground all the same when its owner is, and orphans nobody.
+// TestFinalizersBeforeForeground: an object that was made with a finalizer of the garbage
+// collector, and has dependents, is still deleted in the foreground when its owner is, and orphans
+// nothing.
 func TestFinalizersBeforeForeground(t *testing.T) {
 	objects := map[id][]edge{}
 	finalizers := map[id]string{}
@@ -382,7 +383,8 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 	})
 }
 
-// TestOwnersThatAreSeenLate: an owner of which the collectors have not heard is asked for, and nothing goes for want of news.
+// TestOwnersThatAreSeenLate: collectors ask for an owner that they do not know yet, and delete
+// nothing because of late events.
 func TestOwnersThatAreSeenLate(t *testing.T) {
 	x, y := named(thing, 0, "of-k"), named(configMap, 1, "of-k")
 	gone := named(configMap, 2, "of-nobody")

@@ -28,9 +28,9 @@ import (
 
 const pickedLabel = "flotilla.test/picked"
 
-// TestManagerWithASelector has Managers that want only labelled ConfigMaps, beside one that wants
-// all, and hands their shards over to a member that is behind, with writes to ConfigMaps that are
-// not labelled as the last ones.
+// TestManagerWithASelector runs Managers that select only labelled ConfigMaps, next to one that
+// selects all, and hands their shards over to a member that is behind. The last writes are to
+// ConfigMaps without the label.
 func TestManagerWithASelector(t *testing.T) {
 	t.Parallel()
 	picked := map[string]string{pickedLabel: "yes"}
