@@ -5,6 +5,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/flotilla-kube/flotilla/pkg/election"
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
@@ -51,6 +52,18 @@ func TestHappened(t *testing.T) {
 			before.Heartbeat = &beat
 			l.hold(shardLease, "flotilla-1", 4)
 			return pair{before, see(l[shardLease], "20", 0)}
+		}, "taken-over: shard namespaces/00: taken over by flotilla-1_0123 from flotilla-0_0123, which had not renewed for 20s, term 4 (warning)"},
+		"taken over before the watch began, with heartbeats": {func(l leases) pair {
+			for _, name := range []string{"flotilla-member-flotilla-0", "flotilla-member-flotilla-1"} {
+				l[name].Annotations[election.ProtocolAnnotation] = "2"
+			}
+			silent := metav1.NewMicroTime(testNow.Add(-20 * time.Second))
+			l["flotilla-member-flotilla-0"].Spec.RenewTime = &silent
+			read := l[shardLease].DeepCopy()
+			l.hold(shardLease, "flotilla-1", 4)
+			after := see(l[shardLease], "20", 0)
+			l[shardLease] = read
+			return pair{election.Observation{}, after}
 		}, "taken-over: shard namespaces/00: taken over by flotilla-1_0123 from flotilla-0_0123, which had not renewed for 20s, term 4 (warning)"},
 		"handed over, with heartbeats": {func(l leases) pair {
 			for _, name := range []string{"flotilla-member-flotilla-0", "flotilla-member-flotilla-1"} {

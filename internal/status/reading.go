@@ -139,6 +139,7 @@ func observe(lease *coordinationv1.Lease, now time.Time) election.Observation {
 	if o.Seen.IsZero() {
 		o.Seen = time.Unix(0, 0) // zero would mean unknown
 	}
+	o.Renewed = o.Seen
 	return o
 }
 
