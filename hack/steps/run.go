@@ -58,9 +58,8 @@ type result struct {
 }
 
 // run runs the steps one after another, with what they need built before the first that needs it,
-// and reports how each ended. Steps in a row that wait, or fit beside one that waits, run beside each
-// other: two of those that wait at a time, and what only computes at a low priority. Light steps run
-// where there is time for them.
+// and reports how each ended. Of consecutive steps that may mix, up to two waiting steps run at a
+// time, and computing steps beside them at a low priority. Light steps run wherever a lane is free.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
 	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes of building.
@@ -97,9 +96,9 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 // waitingLanes is how many steps that wait run at a time.
 const waitingLanes = 2
 
-// together runs the steps in lanes: two for those that wait, and one for those that compute, each
-// one after another. Whichever lane is free takes the next light step. Without a step that waits, or
-// without others, there is one lane, in the order of the steps.
+// together runs the steps in lanes: two for waiting steps and one for computing steps. A lane that
+// has nothing left takes the next light step. A single step, or a row without a waiting one, needs no
+// second lane.
 func (r runner) together(steps []step, results []result, one func(runner, step) result) {
 	waits, computes := func(s step) bool { return s.waits }, func(s step) bool { return s.computes }
 	if !slices.ContainsFunc(steps, waits) || len(steps) == 1 {

@@ -17,8 +17,8 @@ type step struct {
 	tools []string
 	// member says that the step runs bin/flotilla.
 	member bool
-	// waits says that the step mostly waits, and shares nothing with a step beside it: another one
-	// that waits runs beside it, and steps that fit.
+	// waits says that the step mostly waits, and shares nothing with a step beside it, neither folders
+	// nor ports: another waiting step runs beside it, and steps that fit.
 	waits bool
 	// computes says that the step needs nothing but the processor. It gets out of the way of a step beside it.
 	computes bool

@@ -79,13 +79,14 @@ func (r *Reading) objectOf(t history.Transition) (about, object string) {
 	}
 }
 
-// alarming are the kinds of which an operator is warned.
+// alarming are the kinds that warn an operator.
 var alarming = []history.Kind{
 	history.TakenOver, history.Expired, history.Silent,
 	history.PlanRefused, history.PlanUnreadable, history.LeaseDeleted,
 }
 
-// event returns a transition as an event, at the time that the Lease has of it, or else at this.
+// event returns a transition as an event, at the Lease's stamp, or at the given time if there is
+// none.
 func (r *Reading) event(t history.Transition, at time.Time, message string) Event {
 	e := Event{
 		Time: at.UTC(), Severity: Note, Kind: t.Kind, Lease: t.Lease, Term: t.Term,
@@ -140,8 +141,8 @@ func tellPast(t history.Transition, o election.Observation) string {
 	}
 }
 
-// planWritten returns when the plan on the Lease was written, if that can be told: by a client that writes nothing else there.
-// What the planner writes, its renewals hide.
+// planWritten returns when the plan on the Lease was written, if a client wrote it that writes
+// nothing else there. The planner's renewals hide when the planner wrote it.
 func planWritten(r *Reading) (at time.Time, by string) {
 	if r.PlanLease == nil || r.Fault != nil {
 		return at, by

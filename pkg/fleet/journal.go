@@ -54,7 +54,8 @@ func newJournal(fleet string, clock election.Clock) *journal {
 }
 
 // follow notes what the observer sees until stop is called. It looks at every change while the
-// observer records it, since changes that are told of later may have become one by then.
+// observer records it, since the observer may merge changes before it reports them. That blocks the
+// observer for the milliseconds that reading a plan takes, whenever the plan changes.
 func (j *journal) follow(observer *election.Observer) (stop func()) {
 	if faults.Bare {
 		return func() {}

@@ -70,7 +70,7 @@ func (w *working) waitForRelease(ctx context.Context, rivals []election.Observat
 	defer stop()
 	for ctx.Err() == nil {
 		now, plan := m.config.Clock.Now(), m.inForce.Load()
-		rivals = rivals[:0]
+		rivals = nil // the caller has the others still
 		for _, name := range names {
 			o := m.observer.Get(name)
 			if says, _ := m.covers.of(o, m.config.Fleet, plan); says.Overlaps(w.extent) && m.isHeld(o, now) {

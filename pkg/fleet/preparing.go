@@ -135,8 +135,8 @@ type preparing struct {
 	p *preparation
 	// slot is set while a slot has been got that the state does not have yet.
 	slot bool
-	// filled receives the answer to the last Fill, and filling waits for all of them; answer is that
-	// to the last action.
+	// filled receives the answer to the last Fill, and filling waits for all of them; answer is the
+	// last action's.
 	filled  chan shardrun.Answer
 	filling sync.WaitGroup
 	answer  shardrun.Answer

@@ -30,7 +30,7 @@ type working struct {
 	// dead those whose holder has died since.
 	predecessors map[string]int32
 	dead         []election.Observation
-	// waited is since when everything has been prepared for the release of those; zero if it is not.
+	// waited is when the wait for those began, with everything prepared; zero before.
 	waited time.Time
 	// hand is the instance that is to run; nil if there is none.
 	hand *preparation

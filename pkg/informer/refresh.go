@@ -91,6 +91,7 @@ func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
 		select { // It is about to go over to another informer, or to read by itself.
 		case <-time.After(refreshPeriod):
 		case <-ctx.Done():
+			return fmt.Errorf("the cache of %s has not been found to be of the present: %w", e.resource.GroupResource(), context.Cause(ctx))
 		}
 	}
 }

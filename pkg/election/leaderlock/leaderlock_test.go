@@ -443,7 +443,7 @@ func TestLeaderLockRenewalsDiffer(t *testing.T) {
 	})
 }
 
-func TestNewLeaderLockErrors(t *testing.T) {
+func TestNewErrors(t *testing.T) {
 	_, err := New(Config{Timing: election.Timing{LeaseDuration: s, RenewDeadline: s}})
 	for _, want := range []string{"Name is empty", "Identity is empty", "Client is nil", "Observer is nil", "Clock is nil", "RenewDeadline is 1s", "RetryPeriod is 0s"} {
 		if !strings.Contains(fmt.Sprint(err), want) {

@@ -9,11 +9,11 @@
 //   - What a request has shown is told to the observer before its answer is there.
 //   - An answer's Start is read before its request leaves the process. A right that counts from it
 //     counts from no later than the write.
-//   - A Lease that is not as it was known is told from a request that failed. The next request
-//     follows a conflict at once, with what was just read, and a failure after a pause.
+//   - A conflict, where the Lease has changed, is distinguished from a request that failed. The next
+//     request follows a conflict at once, with what was just read, and a failure after a pause.
 //
 // # Non-guarantees
 //
 //   - A request that failed may have been carried out, or may be later.
-//   - An answer whose loop has ended, because the context of Send has, is dropped.
+//   - The answer is dropped once Send's context has ended.
 package request

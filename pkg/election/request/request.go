@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// JitterFactor is by how much Jitter lengthens a duration at most.
+// JitterFactor is the most by which Jitter multiplies a duration.
 const JitterFactor = 1.2
 
 // Jitter lengthens a duration by up to a fifth, at random, so that members do not do the same thing
@@ -63,7 +63,7 @@ type Request struct {
 	// Reread has the Lease read after a conflict, before the answer.
 	Reread bool
 	// Do sends the request, on a goroutine of its own. The Lease that it returns is as the server
-	// has it, nil if it has none. start is the answer's.
+	// has it; nil if there is none, or nothing was to be done. start is the answer's.
 	Do func(ctx context.Context, start time.Time) (*coordinationv1.Lease, error)
 	// Then is called by the loop, with the answer.
 	Then func(Answer)
@@ -94,7 +94,7 @@ func (a Answer) Took() time.Duration { return a.End.Sub(a.Start) }
 //	conflict, every Conflicts-th  one more             a quarter of Pause after the start
 //	any other error               one more             Pause after the start
 //
-// After a conflict the Lease has just been read, which after a pause is old again if somebody
+// After a conflict the Lease has just been read. After a pause, that would be old again if somebody
 // writes all the time. A request that hung until its time was up has waited long enough, so a pause
 // counts from the start. It is the loop that waits: Send sends at once.
 type Requester struct {
@@ -185,8 +185,8 @@ func (r *Requester) Failed(a Answer) time.Duration {
 	}
 }
 
-// Verbosity returns the level at which to log the last failure: once per series it is worth more,
-// for a single one is nothing.
+// Verbosity returns the level at which to log the last failure: 2 for the second one of a series,
+// else 4.
 func (r *Requester) Verbosity() int {
 	if r.failures == 2 {
 		return 2

@@ -10,8 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// MaxText is how much of a text from a Lease a transition keeps, in bytes.
-const MaxText = 256
+// maxText is how much of a text from a Lease a transition keeps, in bytes.
+const maxText = 256
 
 // Transition is one thing that happened to a shard, a member or the plan of a fleet.
 type Transition struct {
@@ -50,7 +50,7 @@ func about(fleet string, kind Kind, o, before election.Observation) Transition {
 	return t
 }
 
-// Lapsed returns what it means that the holder of a Lease has not been heard of for the Lease's
+// Lapsed returns the transition of a Lease whose holder has not been heard of for the Lease's
 // duration.
 func Lapsed(fleet string, o election.Observation) Transition {
 	t := about(fleet, Expired, o, o)
@@ -61,7 +61,7 @@ func Lapsed(fleet string, o election.Observation) Transition {
 	return t
 }
 
-// Resumed returns what it means that the same holder of a member's Lease is heard of again.
+// Resumed returns the transition of a member's Lease whose holder is heard of again.
 func Resumed(fleet string, o election.Observation) Transition {
 	return about(fleet, Returned, o, o)
 }
@@ -297,4 +297,4 @@ func nameOf(incarnation string) string {
 	return bounded(incarnation)
 }
 
-func bounded(text string) string { return leaseapi.Shorten(text, MaxText) }
+func bounded(text string) string { return leaseapi.Shorten(text, maxText) }

@@ -191,7 +191,7 @@ func between(t *testing.T) map[string]struct {
 		"holder that is no incarnation": {seenShard("", 3, 0, nil), seenShard("you", 4, 0, nil), []string{"acquired namespaces/00 >you term 4 when acquired"}},
 		"holder with a long name": {
 			seenShard("", 3, 0, nil), seenShard(strings.Repeat("x", 1000), 4, 0, nil),
-			[]string{"acquired namespaces/00 >" + strings.Repeat("x", MaxText) + "... term 4 when acquired"},
+			[]string{"acquired namespaces/00 >" + strings.Repeat("x", maxText) + "... term 4 when acquired"},
 		},
 		"shard deleted": {seenShard("a_1", 3, 0, nil), absent(shardLease), []string{"lease-deleted namespaces/00 a> term 3"}},
 		"gone for long": {absent(shardLease), absent(shardLease), nil},

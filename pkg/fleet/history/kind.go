@@ -39,7 +39,7 @@ const (
 	Returned Kind = "returned"
 	// Drained: an operator has asked that Member gets no shards.
 	Drained Kind = "drained"
-	// Undrained: that is no longer asked.
+	// Undrained: an operator has taken that back.
 	Undrained Kind = "undrained"
 	// PlanRefused: Member cannot work by plan generation To.
 	PlanRefused Kind = "plan-refused"
@@ -54,7 +54,7 @@ const (
 	PlanUnreadable Kind = "plan-unreadable"
 	// FleetStopped: an operator has asked the fleet to stand by.
 	FleetStopped Kind = "fleet-stopped"
-	// FleetStarted: that is no longer asked.
+	// FleetStarted: an operator has taken that back.
 	FleetStarted Kind = "fleet-started"
 	// LeaseDeleted: somebody has deleted a Lease, which no member does.
 	LeaseDeleted Kind = "lease-deleted"

@@ -183,9 +183,12 @@ func (e *explorer) expand(w world) {
 	if !w.ended && !w.discarding {
 		for _, now := range []time.Time{early, over} {
 			for _, answer := range w.answers() {
-				next := w
-				what := e.stepPrepare(&next, now, answer)
-				e.add(w, next, what)
+				// The claim may have begun, or ended, since the lane asked whether there is one.
+				for _, claimed := range []bool{false, true} {
+					next := w
+					what := e.stepPrepare(&next, now, answer, claimed)
+					e.add(w, next, what)
+				}
 			}
 		}
 	}
@@ -214,10 +217,10 @@ func (w world) answers() []Answer {
 }
 
 // stepPrepare has the preparation's lane step, and begins what it is to do.
-func (e *explorer) stepPrepare(w *world, now time.Time, answer Answer) string {
+func (e *explorer) stepPrepare(w *world, now time.Time, answer Answer, claimed bool) string {
 	before := *w
 	in := Input{
-		Now: now, State: w.state, Answer: answer, Ending: w.ending, Claimed: w.claimed, Slot: w.got,
+		Now: now, State: w.state, Answer: answer, Ending: w.ending, Claimed: claimed, Slot: w.got,
 		Retry: time.Second, Patience: time.Second,
 	}
 	out := e.prepare(in)
@@ -241,7 +244,7 @@ func (e *explorer) stepPrepare(w *world, now time.Time, answer Answer) string {
 	case Fill:
 		require(w.slot && p.Slot, "fills without a slot")
 		require(w.ahead == none, "fills a second one")
-		require(!w.claimed && !w.ending, "prepares for what it has, or although it is to end")
+		require(!claimed && w.state.Work.Stage == Idle && !w.ending, "prepares for what it has, or although it is to end")
 		w.ahead = unfilled
 		if w.present != unanswered {
 			w.late = w.present
@@ -382,7 +385,7 @@ func (e *explorer) settle(w world, answer func(world) Answer, done func(world) b
 				now = over
 			}
 			answers := w.answers()
-			e.stepPrepare(&w, now, answers[len(answers)-1])
+			e.stepPrepare(&w, now, answers[len(answers)-1], w.claimed)
 		}
 		if w.doing != Wait || w.state.Work.Stage == Pausing || w.claimed && !w.stopped && !w.ended {
 			e.stepWork(&w, over, answer(w))

@@ -15,7 +15,8 @@ import "time"
 //	Resting     Ending                                     End       same
 //	Resting     not prepares, or before Until              Wait      same
 //	Resting     otherwise                                  Wait      Queued
-//	Queued      Slot, and Ending or Claimed or not prepares Yield    Resting, Until Retry
+//	Queued      Slot, and Ending or not prepares           Yield     Resting, Until Retry
+//	Queued      Slot, and Claimed or work not Idle         Yield     Resting, Until Retry
 //	Queued      Slot                                       Fill      Filling, the next Number
 //	Queued      Ending, or not prepares                    Wait      Resting
 //	Filling     unfilled, not Judged                       Discard   Discarding
@@ -114,8 +115,10 @@ func (in Input) resting() Output {
 func (in Input) queued() Output {
 	p := in.State.Preparation
 	unwanted := in.Ending || !in.State.Goal.prepares()
+	// The claim may have begun since Claimed was read, and its work have looked for what is prepared.
+	held := in.Claimed || in.State.Work.Stage != Idle
 	switch {
-	case in.Slot && (unwanted || in.Claimed):
+	case in.Slot && (unwanted || held):
 		return in.prepared(Yield, p.rest(in.Now, in.Retry))
 	case in.Slot:
 		p.Stage, p.Slot = Filling, true

@@ -29,7 +29,7 @@ type PrepareStage int
 const (
 	// Resting: nothing is prepared.
 	Resting PrepareStage = iota
-	// Queued: a slot is awaited, of which a member has few.
+	// Queued: it waits for one of the member's few slots.
 	Queued
 	// Filling: the instance is built and its caches are filled.
 	Filling
@@ -147,11 +147,11 @@ func (w Work) Ready() int32 {
 // Waits reports whether predecessors must be released first.
 func (w Work) Waits() bool { return w.Stage == Succeeding || w.Stage == Waiting }
 
-// IsRunning reports whether the controllers were started and have not all returned.
+// IsRunning reports whether the controllers are about to be started, or have not all returned.
 func (w Work) IsRunning() bool { return w.Stage == Running }
 
-// Running returns the term in which the controllers were started and have not all returned; 0 if
-// there is none.
+// Running returns the term in which the controllers are about to be started, or have not all
+// returned; 0 if there is none.
 func (w Work) Running() int32 {
 	if w.IsRunning() {
 		return w.Term
@@ -184,7 +184,7 @@ const (
 	Unask
 	// Yield gives the slot back.
 	Yield
-	// Discard asks for the shard no more and gives up what was prepared, for Output.Why. The answer
+	// Discard stops asking for the shard and gives up what was prepared, for Output.Why. The answer
 	// has the Pause after that.
 	Discard
 	// End: nothing is prepared, and the run is to end.
@@ -262,7 +262,8 @@ type Input struct {
 
 	// Ending is set once the run is to end; for PrepareStep.
 	Ending bool
-	// Claimed is set while the member has a claim on the shard; for PrepareStep.
+	// Claimed is set while the member has a claim on the shard, as it was shortly before the step; for
+	// PrepareStep.
 	Claimed bool
 	// Slot is set when a slot has been got for a preparation that is Queued.
 	Slot bool
