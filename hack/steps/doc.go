@@ -11,11 +11,11 @@
 //
 // # Guarantees
 //
-//   - What a step prints goes to the screen and to _output/steps/NAME.log. Of `go test`, the screen gets what it would
-//     print without -v, and the log everything.
-//   - A failed step does not keep the others from running, except for those that need what it should have built: they
-//     count as failed, too.
+//   - What a step prints goes to the screen and to _output/steps/NAME.log. Of `go test`, the screen
+//     gets what it would print without -v, and the log everything.
+//   - A failed step does not keep the others from running, except for those that need what it
+//     should have built: they count as failed, too.
 //   - The exit status is 0 only if no step failed.
-//   - Whatever was skipped is in the table, last. With STRICT=1 in the environment it counts as failed, unless its reason
-//     begins with "left out: ", which says that a flag asks for it.
+//   - Whatever was skipped is in the table, last. With STRICT=1 in the environment it counts as
+//     failed, unless its reason begins with "left out: ", which says that a flag asks for it.
 package main

@@ -17,7 +17,8 @@ var (
 	stepUsed   = regexp.MustCompile(`\bRUN=([a-z][a-z0-9-]*)`)
 )
 
-// TestMentions finds targets and steps that pages, comments and messages name, and that do not exist.
+// TestMentions finds targets and steps that pages, comments and messages name, and that do not
+// exist.
 func TestMentions(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
@@ -113,7 +114,8 @@ func TestMentionsComplain(t *testing.T) {
 	}
 }
 
-// TestHelpFitsAScreen counts what `make help` prints: targets, and groups with a blank line above each.
+// TestHelpFitsAScreen counts what `make help` prints: targets, and groups with a blank line above
+// each.
 func TestHelpFitsAScreen(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {

@@ -62,7 +62,8 @@ type result struct {
 // time, and computing steps beside them at a low priority. Light steps run wherever a lane is free.
 func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 	r.screen = &shared{to: r.screen}
-	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes of building.
+	// Quick steps that run nothing built come first in every set, and do not wait for ten minutes
+	// of building.
 	first := slices.IndexFunc(steps, func(s step) bool { return s.member || len(s.tools) > 0 })
 	all := slices.Insert(slices.Clone(steps), max(first, 0), prepare(steps)...)
 	results := make([]result, len(all))
@@ -97,8 +98,8 @@ func (r runner) run(ctx context.Context, steps []step, args []string) []result {
 const waitingLanes = 2
 
 // together runs the steps in lanes: two for waiting steps and one for computing steps. A lane that
-// has nothing left takes the next light step. A single step, or a row without a waiting one, needs no
-// second lane.
+// has nothing left takes the next light step. A single step, or a row without a waiting one, needs
+// no second lane.
 func (r runner) together(steps []step, results []result, one func(runner, step) result) {
 	waits, computes := func(s step) bool { return s.waits }, func(s step) bool { return s.computes }
 	if !slices.ContainsFunc(steps, waits) || len(steps) == 1 {

@@ -25,7 +25,8 @@ func TestLacks(t *testing.T) { t.Run("browser", func(t *testing.T) { t.Skip("no 
 func TestFlag(t *testing.T)  { t.Skip("left out: takes minutes, make long RUN=planted") }
 `
 
-// plant returns a runner in a folder with the planted tests, where only the race detector's needs are not met, and what it shows.
+// plant returns a runner in a folder with the planted tests, where only the race detector's needs
+// are not met, and what it shows.
 func plant(t *testing.T) (runner, *bytes.Buffer) {
 	t.Helper()
 	root := t.TempDir()
@@ -66,8 +67,8 @@ func states(results []result) map[string]state {
 	return got
 }
 
-// TestFailedAndSkippedSteps plants a step that fails and one that cannot run here: the others go on, the table says all of it, with
-// what was skipped last, and the whole has failed.
+// TestFailedAndSkippedSteps plants a step that fails and one that cannot run here: the others go
+// on, the table says all of it, with what was skipped last, and the whole has failed.
 func TestFailedAndSkippedSteps(t *testing.T) {
 	r, screen := plant(t)
 	steps := []step{
@@ -117,7 +118,8 @@ func TestProcessorTime(t *testing.T) {
 	}
 }
 
-// TestStrict: what was skipped for want of something has failed, whether it is a step or a test in one.
+// TestStrict: what was skipped for want of something has failed, whether it is a step or a test in
+// one.
 func TestStrict(t *testing.T) {
 	builds(t)
 	wants := func(run string) step {
@@ -151,7 +153,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestScreenAndLogOfTests: the screen shows what failed and nothing of what passed; the log has both.
+// TestScreenAndLogOfTests: the screen shows what failed and nothing of what passed; the log has
+// both.
 func TestScreenAndLogOfTests(t *testing.T) {
 	builds(t)
 	r, screen := plant(t)
@@ -181,8 +184,8 @@ func TestScreenAndLogOfTests(t *testing.T) {
 	}
 }
 
-// TestBesideAStepThatWaits: what only computes, or asks little, runs while a step waits, and other steps do not. The one that waits fails, which is in
-// the table at its place.
+// TestBesideAStepThatWaits: what only computes, or asks little, runs while a step waits, and other
+// steps do not. The one that waits fails, which is in the table at its place.
 func TestBesideAStepThatWaits(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
@@ -223,8 +226,8 @@ func TestBesideAStepThatWaits(t *testing.T) {
 	}
 }
 
-// TestTwoStepsWaitAtATime: a third one that waits begins when one of the two has ended, and what fits
-// runs beside all of them. A step of another kind comes after all of these.
+// TestTwoStepsWaitAtATime: a third one that waits begins when one of the two has ended, and what
+// fits runs beside all of them. A step of another kind comes after all of these.
 func TestTwoStepsWaitAtATime(t *testing.T) {
 	r, screen := plant(t)
 	r.now = time.Now
@@ -295,7 +298,8 @@ func TestLightStepsFillTheFreeLane(t *testing.T) {
 	}
 }
 
-// TestSlowestTests: the table has the ten slowest tests of all steps, the slowest first, and no subtests.
+// TestSlowestTests: the table has the ten slowest tests of all steps, the slowest first, and no
+// subtests.
 func TestSlowestTests(t *testing.T) {
 	var results []result
 	for i, name := range []string{"unit", "e2e"} {
@@ -365,7 +369,8 @@ func TestCodeThatDoesNotCompile(t *testing.T) {
 	}
 }
 
-// TestNothingRunsAgainstOldBinaries: what needs a tool that could not be built is not run, and has failed; the rest runs.
+// TestNothingRunsAgainstOldBinaries: what needs a tool that could not be built is not run, and has
+// failed; the rest runs.
 func TestNothingRunsAgainstOldBinaries(t *testing.T) {
 	r, screen := plant(t)
 	if err := os.Mkdir(filepath.Join(r.root, "hack"), 0o755); err != nil {
@@ -410,7 +415,8 @@ func TestChangedLeavesTheStepAlone(t *testing.T) {
 	}
 }
 
-// TestChanged finds packages with files that git has not seen, that are not committed, and that upstream does not have.
+// TestChanged finds packages with files that git has not seen, that are not committed, and that
+// upstream does not have.
 func TestChanged(t *testing.T) {
 	root := t.TempDir()
 	write := func(names ...string) {

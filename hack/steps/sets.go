@@ -8,22 +8,23 @@ import (
 	"strings"
 )
 
-// unit are the packages whose tests need nothing but Go. A test of this package finds those that no step runs.
+// unit are the packages whose tests need nothing but Go. A test of this package finds those that no
+// step runs.
 var unit = []string{
 	"./internal/...", "./pkg/...", "./hack/...", "./test/bench/...", "./test/calibrate/...", "./test/chaos/...", "./test/cloud/sky/...", "./test/conformance/...", "./test/demo/...",
 	"./test/deps/...", "./test/docs/check/...", "./test/docs/markdown/...", "./test/harness/...", "./test/kubeadm/...",
 	"./test/scale/...", "./test/sim/...",
 }
 
-// racy are the packages with the most goroutines. pkg/shard itself is pure functions without one, and would take minutes under the
-// detector.
+// racy are the packages with the most goroutines. pkg/shard itself is pure functions without one,
+// and would take minutes under the detector.
 var racy = []string{"./pkg/election", "./pkg/election/leaderlock", "./pkg/election/request", "./pkg/informer", "./pkg/fleet", "./pkg/flotilla", "./pkg/manager"}
 
 // plane is what it takes to start a control plane.
 var plane = []string{"etcd", "kube-apiserver", "kube-scheduler", "kubectl", "kube-controller-manager", "kwok"}
 
-// fleets are how many tests of e2e run at a time: three of them take little more than a core, for they
-// wait for Leases to expire.
+// fleets are how many tests of e2e run at a time: three of them take little more than a core, for
+// they wait for Leases to expire.
 var fleets = fmt.Sprintf("-parallel=%d", max(3, runtime.NumCPU()))
 
 // check is for before each commit: a minute when everything is compiled.
@@ -42,8 +43,8 @@ func check() []step {
 }
 
 // test is what a release must not break. What needs a control plane waits for Leases and kubelets
-// most of the time: two such steps run at a time, with what only computes beside them, and the light
-// steps where there is time, the longest of them first.
+// most of the time: two such steps run at a time, with what only computes beside them, and the
+// light steps where there is time, the longest of them first.
 func test() []step {
 	return []step{
 		formatStep, modulesStep, vetStep, e2eStep, integrationStep, examplesStep, cloudStep, lintStep,
@@ -136,7 +137,8 @@ var (
 	}
 	integrationStep = step{
 		name: "integration", what: "tests against a real etcd and API server", long: "3 minutes", tools: plane, waits: true,
-		// Two of the packages take most of the time, and wait most of it; the others run beside them.
+		// Two of the packages take most of the time, and wait most of it; the others run beside
+		// them.
 		commands: []command{goTest("-count=1", "-p=3", "-timeout=20m", "./test/integration/...", "./test/controlplane/...")},
 	}
 	garbageStep = step{
@@ -287,12 +289,14 @@ func more() []step {
 // earlier builds the flotilla of another version that the fault versions wants.
 var earlier = run("make", "--no-print-directory", "earlier")
 
-// chaos has the timings of Leases that are flotilla's defaults, not the tool's own, which need an idle machine.
+// chaos has the timings of Leases that are flotilla's defaults, not the tool's own, which need an
+// idle machine.
 func chaos(flags ...string) command {
 	return goRun("./test/chaos", append([]string{"-lease-duration=15s", "-renew-deadline=10s", "-retry-period=2s"}, flags...)...)
 }
 
-// busyChaos has much patience as well: it must hold on a machine that is busy with something else too.
+// busyChaos has much patience as well: it must hold on a machine that is busy with something else
+// too.
 func busyChaos(faults string) command {
 	return chaos("-load=5", "-faults="+faults, "-least-rate=5", "-margin=60s", "-bounds=false")
 }

@@ -35,7 +35,8 @@ func TestEveryTestIsRun(t *testing.T) {
 	}
 }
 
-// TestPatternsMatch finds what is to be tested and does not exist, which the go command takes for an error.
+// TestPatternsMatch finds what is to be tested and does not exist, which the go command takes for
+// an error.
 func TestPatternsMatch(t *testing.T) {
 	folders := testFolders(t)
 	for _, s := range all() {

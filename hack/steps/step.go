@@ -17,16 +17,18 @@ type step struct {
 	tools []string
 	// member says that the step runs bin/flotilla.
 	member bool
-	// waits says that the step mostly waits, and shares nothing with a step beside it, neither folders
-	// nor ports: another waiting step runs beside it, and steps that fit.
+	// waits says that the step mostly waits, and shares nothing with a step beside it, neither
+	// folders nor ports: another waiting step runs beside it, and steps that fit.
 	waits bool
-	// computes says that the step needs nothing but the processor. It gets out of the way of a step beside it.
+	// computes says that the step needs nothing but the processor. It gets out of the way of a step
+	// beside it.
 	computes bool
 	// light says that the step asks little of the processor, and shares nothing with a step beside
 	// it: neither folders nor ports. It runs beside steps that wait or compute, and beside another
 	// light one.
 	light bool
-	// changed has the last command get the packages that have changed, and leaves the step out if there are none.
+	// changed has the last command get the packages that have changed, and leaves the step out if
+	// there are none.
 	changed bool
 	// commands run one after another, until one fails.
 	commands []command
@@ -40,8 +42,8 @@ type command struct {
 	tests bool
 }
 
-// build are the flags of everything that is compiled, the same as in hack/build-tools.sh, so that each package is compiled once
-// for tools, tests and linters.
+// build are the flags of everything that is compiled, the same as in hack/build-tools.sh, so that
+// each package is compiled once for tools, tests and linters.
 var build = []string{"-trimpath", "-buildvcs=false"}
 
 func run(args ...string) command { return command{args: args} }
@@ -51,7 +53,8 @@ func goTest(args ...string) command {
 	return command{tests: true, args: slices.Concat([]string{"go", "test", "-json"}, build, []string{"-vet=off"}, args)}
 }
 
-// fresh is goTest for tests whose result the go command must not remember, because they start processes.
+// fresh is goTest for tests whose result the go command must not remember, because they start
+// processes.
 func fresh(args ...string) command { return goTest(append([]string{"-count=1", "-p=1"}, args...)...) }
 
 func goRun(folder string, args ...string) command {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// table writes steps, times, processor times and results, the slowest tests, what was skipped last, and returns whether all is well.
+// table writes steps, times, processor times and results, the slowest tests, what was skipped last,
+// and returns whether all is well.
 func table(w io.Writer, name string, results []result, total time.Duration) bool {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "STEP\tRESULT\tTIME\tCPU\t")

@@ -59,7 +59,8 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// tests reads the events of `go test -json`. It shows what `go test` without -v would, and when slow tests have passed.
+// tests reads the events of `go test -json`. It shows what `go test` without -v would, and when
+// slow tests have passed.
 type tests struct {
 	screen, log io.Writer
 	rest        []byte // of a line
@@ -180,10 +181,12 @@ const module = "github.com/flotilla-kube/flotilla/"
 // name is the test's, with its package.
 func (e event) name() string { return strings.TrimPrefix(e.Package, module) + " " + e.Test }
 
-// isOutermost reports whether the event is of a test, and not of one within another or of a package.
+// isOutermost reports whether the event is of a test, and not of one within another or of a
+// package.
 func (e event) isOutermost() bool { return e.Test != "" && !strings.Contains(e.Test, "/") }
 
-// reason returns what a test said when it skipped itself: "    file_test.go:12: reason", before "--- SKIP: ".
+// reason returns what a test said when it skipped itself: " file_test.go:12: reason", before "---
+// SKIP: ".
 func (t *tests) reason(key string) string {
 	buffer := t.outputs[key]
 	if buffer == nil {
@@ -201,7 +204,8 @@ func (t *tests) reason(key string) string {
 	return why
 }
 
-// failed shows what the test printed. A test that the process did not survive has no other end than its package's.
+// failed shows what the test printed. A test that the process did not survive has no other end than
+// its package's.
 func (t *tests) failed(key string, e event) {
 	if e.Test != "" {
 		t.show(key)

@@ -98,8 +98,9 @@ func parse(contentType string, text []byte) (Object, error) {
 
 var protobufMagic = []byte("k8s\x00")
 
-// parseProtobuf reads runtime.Unknown (field 1 TypeMeta, 2 raw) and, within, ObjectMeta (field 1) and its
-// resourceVersion (field 6). A Status has its details in field 5, and there the UID in field 6.
+// parseProtobuf reads runtime.Unknown (field 1 TypeMeta, 2 raw) and, within, ObjectMeta (field 1)
+// and its resourceVersion (field 6). A Status has its details in field 5, and there the UID in
+// field 6.
 func parseProtobuf(text []byte) (Object, error) {
 	text, ok := bytes.CutPrefix(text, protobufMagic)
 	if !ok {

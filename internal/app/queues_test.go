@@ -12,8 +12,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/queues"
 )
 
-// TestQueuesFindTheirShard fails if, in the binary, another package has become the provider of the workqueues' metrics: the first
-// that is initialised does. Package queues says why it is that one.
+// TestQueuesFindTheirShard fails if, in the binary, another package has become the provider of the
+// workqueues' metrics: the first that is initialised does. Package queues says why it is that one.
 func TestQueuesFindTheirShard(t *testing.T) {
 	g := queues.NewGroup("cluster", "garbage")
 	defer queues.Forget("cluster", "garbage")

@@ -75,7 +75,8 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// bad are flags that cannot work, and what the error must say: the field, the value and what is allowed.
+// bad are flags that cannot work, and what the error must say: the field, the value and what is
+// allowed.
 type bad struct {
 	name  string
 	flags []string

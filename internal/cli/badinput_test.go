@@ -16,7 +16,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// TestBadFlags: each error names what is wrong, its value and what is allowed, and nothing is asked of the cluster.
+// TestBadFlags: each error names what is wrong, its value and what is allowed, and nothing is asked
+// of the cluster.
 func TestBadFlags(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -111,7 +112,8 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// TestNoPlanToWorkWith: commands that need a plan say why there is none, and show still shows what there is.
+// TestNoPlanToWorkWith: commands that need a plan say why there is none, and show still shows what
+// there is.
 func TestNoPlanToWorkWith(t *testing.T) {
 	junk := newLeases(t, testPlan(t))
 	junk[leaseapi.PlanLease(testFleet)].Annotations[leaseapi.DocumentAnnotation] = `{"generation":0}`

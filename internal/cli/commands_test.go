@@ -76,7 +76,8 @@ func (c *cluster) writes() int {
 	return n
 }
 
-// conflicts has the first n updates of Leases refused; before does what somebody else does meanwhile.
+// conflicts has the first n updates of Leases refused; before does what somebody else does
+// meanwhile.
 func (c *cluster) conflicts(n int, before func()) {
 	c.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if n--; n < 0 {
@@ -132,7 +133,8 @@ func TestShowEditApply(t *testing.T) {
 	}
 }
 
-// TestApplyInConflict: a renewal in between costs a second try, another plan in between is not written over.
+// TestApplyInConflict: a renewal in between costs a second try, another plan in between is not
+// written over.
 func TestApplyInConflict(t *testing.T) {
 	plan := testPlan(t)
 	edited := document(t, split(plan))

@@ -127,7 +127,8 @@ func TestImpersonateAsPod(t *testing.T) {
 	}
 }
 
-// TestEveryCommandConnectsAlike holds each command but audit, which connects to nothing, against kubectl's flags.
+// TestEveryCommandConnectsAlike holds each command but audit, which connects to nothing, against
+// kubectl's flags.
 func TestEveryCommandConnectsAlike(t *testing.T) {
 	flags := []string{
 		"as", "as-group", "as-uid", "certificate-authority", "client-certificate", "client-key", "cluster", "context",

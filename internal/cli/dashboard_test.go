@@ -18,7 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/internal/status/page"
 )
 
-// TestDashboard serves the page from the Leases, follows them, refuses foreign names and ends when it is interrupted.
+// TestDashboard serves the page from the Leases, follows them, refuses foreign names and ends when
+// it is interrupted.
 func TestDashboard(t *testing.T) {
 	_, l := usedFleet(t)
 	c := newCluster(l)

@@ -124,7 +124,8 @@ func TestDrainInConflict(t *testing.T) {
 	}
 }
 
-// TestDrainWaits until the member holds nothing, for as long as it may, and not once somebody has undrained it.
+// TestDrainWaits until the member holds nothing, for as long as it may, and not once somebody has
+// undrained it.
 func TestDrainWaits(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -177,7 +178,8 @@ func TestDrainWaits(t *testing.T) {
 	}
 }
 
-// TestCompletion offers live members and forms of output, and nothing, at once, where the API server is out of reach.
+// TestCompletion offers live members and forms of output, and nothing, at once, where the API
+// server is out of reach.
 func TestCompletion(t *testing.T) {
 	l := newLeases(t, testPlan(t))
 	l.member("flotilla-2", testPlan(t)).Spec.HolderIdentity = nil
@@ -211,7 +213,8 @@ func (c *cluster) recordEvent(t *testing.T, name, lease, reason, message, kind s
 	}
 }
 
-// TestEvents sorts what Leases and Kubernetes events tell, and tells each thing once, whatever words an event has.
+// TestEvents sorts what Leases and Kubernetes events tell, and tells each thing once, whatever
+// words an event has.
 func TestEvents(t *testing.T) {
 	l := newLeases(t, testPlan(t))
 	l.at("01").Spec.HolderIdentity, l.at("01").Spec.RenewTime.Time = ptr.To(""), testNow.Add(-10*time.Minute)

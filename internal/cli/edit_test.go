@@ -158,8 +158,8 @@ func TestPrepareByTheLastGoodPlan(t *testing.T) {
 	}
 }
 
-// TestPrepareReplacesJunk: where there is no plan to go by, the edited one takes its place under a generation that nobody
-// has seen yet.
+// TestPrepareReplacesJunk: where there is no plan to go by, the edited one takes its place under a
+// generation that nobody has seen yet.
 func TestPrepareReplacesJunk(t *testing.T) {
 	plan := testPlan(t)
 	for _, test := range []struct {

@@ -26,7 +26,8 @@ const (
 	maxSince     = 30 * 24 * time.Hour
 	// eventPage is how many Kubernetes events are asked for at a time.
 	eventPage = 500
-	// sameWithin is how far two accounts of one thing may lie apart: Kubernetes events have whole seconds, and are written later.
+	// sameWithin is how far two accounts of one thing may lie apart: Kubernetes events have whole
+	// seconds, and are written later.
 	sameWithin = 3 * time.Second
 )
 
@@ -153,8 +154,9 @@ func recordedEvent(r *status.Reading, e *corev1.Event) status.Event {
 	return out
 }
 
-// mergeEvents returns all of them sorted, without what is there twice: a Kubernetes event about the Lease and the term that the
-// Lease itself tells of, at about the same time; and Kubernetes events that say the same at the same time.
+// mergeEvents returns all of them sorted, without what is there twice: a Kubernetes event about the
+// Lease and the term that the Lease itself tells of, at about the same time; and Kubernetes events
+// that say the same at the same time.
 func mergeEvents(told, recorded []status.Event) []status.Event {
 	all := slices.Clone(told)
 	type same struct {

@@ -49,7 +49,8 @@ func testPlan(t *testing.T) shard.Plan {
 // leases are those of a fleet, by name.
 type leases map[string]*coordinationv1.Lease
 
-// newLeases are those of a fleet of two members in which everything runs: shards by turns on flotilla-0 and flotilla-1.
+// newLeases are those of a fleet of two members in which everything runs: shards by turns on
+// flotilla-0 and flotilla-1.
 func newLeases(t *testing.T, plan shard.Plan) leases {
 	t.Helper()
 	l := leases{}
@@ -134,7 +135,8 @@ func (l leases) older(name, member, keys string) *coordinationv1.Lease {
 	return lease
 }
 
-// census publishes what lies in each range: the weights, as many namespaces of 1/16 of the keyspace each.
+// census publishes what lies in each range: the weights, as many namespaces of 1/16 of the keyspace
+// each.
 func (l leases) census(plan shard.Plan, weights ...int64) {
 	var all shard.Census
 	for i, w := range weights {
@@ -150,8 +152,8 @@ func (l leases) census(plan shard.Plan, weights ...int64) {
 	}
 }
 
-// measure has the holders of all shards say what they take of the memory, 10,000 bytes an object, and members what they use.
-// Group nodes takes as much as 2,000 objects.
+// measure has the holders of all shards say what they take of the memory, 10,000 bytes an object,
+// and members what they use. Group nodes takes as much as 2,000 objects.
 func (l leases) measure(plan shard.Plan) {
 	for _, s := range plan.Shards() {
 		o := election.Observation{Record: election.RecordFrom(l[leaseapi.ShardLease(testFleet, s.ID)])}

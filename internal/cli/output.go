@@ -65,7 +65,8 @@ func printNames(w io.Writer, names []string) error {
 	return nil
 }
 
-// parsePath reads a JSONPath template as kubectl does: the braces may be left out around a single path.
+// parsePath reads a JSONPath template as kubectl does: the braces may be left out around a single
+// path.
 func parsePath(template string) (*jsonpath.JSONPath, error) {
 	if !strings.Contains(template, "{") {
 		template = "{." + strings.TrimPrefix(template, ".") + "}"
@@ -113,7 +114,8 @@ func rowsOf(w io.Writer, most int, head []string, lines [][]string) {
 	_ = aligned.Flush() // the error is the writer's; nobody could receive it
 }
 
-// cell returns a text that is safe to print within a line: quoted if it is not plain, cut to most characters, and never empty.
+// cell returns a text that is safe to print within a line: quoted if it is not plain, cut to most
+// characters, and never empty.
 func cell(text string, most int) string {
 	if text == "" {
 		return "-"

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// maxMembers is how many members may be simulated: the placement takes time with the square of them.
+	// maxMembers is how many members may be simulated: the placement takes time with the square of
+	// them.
 	maxMembers = 256
 	// maxRounds ends a simulation that does not end by itself, which would be a bug of the planner.
 	maxRounds = 1000

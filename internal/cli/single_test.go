@@ -12,7 +12,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestSingleChanges makes one change after the other, each the next generation, and does nothing where there is nothing to do.
+// TestSingleChanges makes one change after the other, each the next generation, and does nothing
+// where there is nothing to do.
 func TestSingleChanges(t *testing.T) {
 	c := newCluster(newLeases(t, testPlan(t)))
 	own := shard.Range{Start: shard.Hash("orders"), End: shard.Hash("orders") + 1}

@@ -225,7 +225,8 @@ func (s *statusStream) next(r, _ *status.Reading, _ []status.Event) error {
 	return print(s.w, s.form, v, tableStatus(false, false))
 }
 
-// statusLines writes a line for each change: what happens to Leases, and which findings come and go.
+// statusLines writes a line for each change: what happens to Leases, and which findings come and
+// go.
 type statusLines struct {
 	w     io.Writer
 	known map[findingKey]status.Severity

@@ -143,7 +143,8 @@ func TestStatusCodes(t *testing.T) {
 	}
 }
 
-// TestStatusLooksAgain: what a single look cannot tell is looked at until it has gone, or has lasted.
+// TestStatusLooksAgain: what a single look cannot tell is looked at until it has gone, or has
+// lasted.
 func TestStatusLooksAgain(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -196,7 +197,8 @@ func (l leases) aged(began time.Time) time.Duration {
 	return l[leaseapi.PlanLease(testFleet)].Spec.RenewTime.Sub(began) + time.Second
 }
 
-// TestLeasesOnly has an API server that refuses everything but Leases: only events asks for anything else, and says so.
+// TestLeasesOnly has an API server that refuses everything but Leases: only events asks for
+// anything else, and says so.
 func TestLeasesOnly(t *testing.T) {
 	for _, args := range []string{
 		"status --once", "status", "plan show", "plan simulate --members=3", "plan rebalance --dry-run", "explain web", "events", "drain flotilla-1 --force --wait=false", "undrain flotilla-1",
@@ -291,7 +293,8 @@ func (f *livingFleet) acquire(lease *coordinationv1.Lease, member string, term i
 	lease.Annotations[leaseapi.RunningAnnotation] = fmt.Sprint(term)
 }
 
-// says requires that these have been written since it was asked last; without any, that nothing has.
+// says requires that these have been written since it was asked last; without any, that nothing
+// has.
 func (f *livingFleet) says(w *lines, wants ...string) {
 	f.t.Helper()
 	text := w.take()
@@ -305,7 +308,8 @@ func (f *livingFleet) says(w *lines, wants ...string) {
 	}
 }
 
-// TestWatch: with one list and one watch, every change of a Lease becomes a line, and so does every finding that comes or goes.
+// TestWatch: with one list and one watch, every change of a Lease becomes a line, and so does every
+// finding that comes or goes.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plan := testPlan(t)
@@ -450,7 +454,8 @@ func TestSupportsLinks(t *testing.T) {
 	}
 }
 
-// TestNothingBreaksStatus reads nonsense: every form is printed, with nothing in it that a terminal would obey.
+// TestNothingBreaksStatus reads nonsense: every form is printed, with nothing in it that a terminal
+// would obey.
 func TestNothingBreaksStatus(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

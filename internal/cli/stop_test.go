@@ -114,7 +114,8 @@ func (l leases) free() {
 	}
 }
 
-// TestStopAndStartWait until all has happened, for as long as they may, and not once somebody else has had another idea.
+// TestStopAndStartWait until all has happened, for as long as they may, and not once somebody else
+// has had another idea.
 func TestStopAndStartWait(t *testing.T) {
 	for _, test := range []struct {
 		name, args     string
@@ -189,7 +190,8 @@ func (c *cluster) change(t *testing.T, l leases, change func(leases)) {
 	}
 }
 
-// TestStoppedOutputs shows a fleet that is stopped while a stock controller manager leads, with exit status 0.
+// TestStoppedOutputs shows a fleet that is stopped while a stock controller manager leads, with
+// exit status 0.
 func TestStoppedOutputs(t *testing.T) {
 	l := newLeases(t, testPlan(t))
 	l["flotilla-plan"].Annotations[leaseapi.StopAnnotation] = "2027-01-02T03:00:00Z by alice@laptop"

@@ -14,7 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// usedFleet has a member that says what it uses, one that writes nonsense, one that is silent and one that has left.
+// usedFleet has a member that says what it uses, one that writes nonsense, one that is silent and
+// one that has left.
 func usedFleet(t *testing.T) (shard.Plan, leases) {
 	t.Helper()
 	plan := testPlan(t)
@@ -62,7 +63,8 @@ func TestTopOrders(t *testing.T) {
 	}
 }
 
-// TestShares: the shares of all members are the whole if every range is held, however wide the ranges are.
+// TestShares: the shares of all members are the whole if every range is held, however wide the
+// ranges are.
 func TestShares(t *testing.T) {
 	plan := testPlan(t)
 	whole := plan

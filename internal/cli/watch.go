@@ -86,9 +86,9 @@ func happened(r, before *status.Reading, pairs []pair) []status.Event {
 	return append(all, status.Silences(before, r)...)
 }
 
-// observer returns a reading of the Leases, and an observer of them that does not run yet. It lists first, so that an error
-// says at once if they cannot be listed; it is nil if ctx has
-// ended meanwhile.
+// observer returns a reading of the Leases, and an observer of them that does not run yet. It lists
+// first, so that an error says at once if they cannot be listed; it is nil if ctx has ended
+// meanwhile.
 func (c *connection) observer(ctx context.Context) (*status.Reading, *election.Observer, error) {
 	first, cancel := context.WithTimeout(ctx, c.target.Timeout)
 	defer cancel()

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestReleaseHasNoBugs holds that without the tag every bug is the constant false, or a function that returns it: then the
-// compiler leaves out what hangs on it. The same names exist with the tag.
+// TestReleaseHasNoBugs holds that without the tag every bug is the constant false, or a function
+// that returns it: then the compiler leaves out what hangs on it. The same names exist with the
+// tag.
 func TestReleaseHasNoBugs(t *testing.T) {
 	off, on := declared(t, "off.go"), declared(t, "on.go")
 	for name, decl := range off {
@@ -40,7 +41,8 @@ func TestReleaseHasNoBugs(t *testing.T) {
 	}
 }
 
-// TestUnknownBug builds a program with the tag, which ends with an error when it is asked for a bug that does not exist.
+// TestUnknownBug builds a program with the tag, which ends with an error when it is asked for a bug
+// that does not exist.
 func TestUnknownBug(t *testing.T) {
 	binary := t.TempDir() + "/planted.test"
 	build := exec.CommandContext(t.Context(), "go", "test", "-trimpath", "-buildvcs=false", "-vet=off", "-c", "-tags=planted", "-o", binary, ".")
@@ -92,7 +94,8 @@ func declarations(t *testing.T, file, text string) map[string]ast.Node {
 	return found
 }
 
-// isFalse reports whether a declaration is "const Name = false" or "func Name() bool { return false }".
+// isFalse reports whether a declaration is "const Name = false" or "func Name() bool { return false
+// }".
 func isFalse(decl ast.Node) bool {
 	var values []ast.Expr
 	switch decl := decl.(type) {

@@ -39,8 +39,8 @@ const (
 	// ControllersLacking: a member's version does not have some controllers of the shards that it
 	// holds, so that they run without them.
 	ControllersLacking Kind = "ControllersLacking"
-	// MemberUnfit: a live member gets no shards of a ring, because its version can run some controller
-	// only in another scope.
+	// MemberUnfit: a live member gets no shards of a ring, because its version can run some
+	// controller only in another scope.
 	MemberUnfit Kind = "MemberUnfit"
 	// PlannerMissing: nobody holds the plan's Lease, so nobody plans or restores the plan.
 	PlannerMissing Kind = "PlannerMissing"
@@ -51,9 +51,11 @@ const (
 	// Unowned: a shard has no unexpired holder, and no older shard covers it. It is an error once
 	// it lasts longer than a handoff.
 	Unowned Kind = "Unowned"
-	// TwoHolders: two holders say that they run some of the same controllers on some of the same namespaces.
+	// TwoHolders: two holders say that they run some of the same controllers on some of the same
+	// namespaces.
 	TwoHolders Kind = "TwoHolders"
-	// TwoIncarnations: a process renews a Lease although another one of the same name has become the member.
+	// TwoIncarnations: a process renews a Lease although another one of the same name has become
+	// the member.
 	TwoIncarnations Kind = "TwoIncarnations"
 	// OlderClaim: a held Lease that is not in the plan covers what a shard of the plan runs.
 	OlderClaim Kind = "OlderClaim"

@@ -257,7 +257,8 @@ func (s *scene) try(aborted bool) {
 	s.at("plan").Annotations[leaseapi.DocumentAnnotation] = document
 }
 
-// TestFindings makes each thing go wrong that there is a finding for, and what looks like it and is none.
+// TestFindings makes each thing go wrong that there is a finding for, and what looks like it and is
+// none.
 func TestFindings(t *testing.T) {
 	made := map[Kind]bool{Flapping: true}
 	for _, test := range findingCases {
@@ -292,7 +293,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// watch looks once a second for so long, while live members renew. What is dead for all of "watched" does not.
+// watch looks once a second for so long, while live members renew. What is dead for all of
+// "watched" does not.
 func (s *scene) watch(d time.Duration) *Reading {
 	r := s.read().Following(nil)
 	dead := s.now.Sub(r.lastRenewal) > 2*time.Second
@@ -331,7 +333,8 @@ func (s *scene) passAll(d time.Duration) {
 	s.now = s.now.Add(d)
 }
 
-// TestSuspicious: further looks are asked for where they decide something, for no longer than they do, and not elsewhere.
+// TestSuspicious: further looks are asked for where they decide something, for no longer than they
+// do, and not elsewhere.
 func TestSuspicious(t *testing.T) {
 	want := map[string]bool{
 		"all dead, one look": true, "clock here is ahead": true, "asked, one look": true, "idle, one look": true, "disagrees, one look": true,
@@ -354,7 +357,8 @@ func TestSuspicious(t *testing.T) {
 	}
 }
 
-// TestStandingEnds: what stops for a moment begins anew, and a change of hands is another condition.
+// TestStandingEnds: what stops for a moment begins anew, and a change of hands is another
+// condition.
 func TestStandingEnds(t *testing.T) {
 	s := newScene(t)
 	s.ask()
@@ -439,7 +443,8 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// TestNonsenseFindsSomething reads Leases as an enemy would write them: nothing fails, and every text is plain.
+// TestNonsenseFindsSomething reads Leases as an enemy would write them: nothing fails, and every
+// text is plain.
 func TestNonsenseFindsSomething(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -14,17 +14,20 @@ import (
 )
 
 const (
-	// maxAhead is how far a stamp on a Lease may be ahead of the clock here. What is later is nonsense.
+	// maxAhead is how far a stamp on a Lease may be ahead of the clock here. What is later is
+	// nonsense.
 	maxAhead = 10 * time.Minute
-	// quietAfter is for how long, by the clock here, nothing may have been renewed before a warning says so.
+	// quietAfter is for how long, by the clock here, nothing may have been renewed before a warning
+	// says so.
 	quietAfter = time.Minute
 )
 
 // Reading is what the Leases say of a fleet at one moment. It is immutable.
 type Reading struct {
 	Fleet string
-	// Now is when it was read, by the clock here. AsOf is the moment that silence is judged by: the latest renewal of any
-	// member's Lease, by that member's clock; or Now, where the reader has watched the Leases itself.
+	// Now is when it was read, by the clock here. AsOf is the moment that silence is judged by: the
+	// latest renewal of any member's Lease, by that member's clock; or Now, where the reader has
+	// watched the Leases itself.
 	Now, AsOf time.Time
 	// Plan is the plan on the plan's Lease; if it cannot be read, Fault says why.
 	Plan  shard.Plan
@@ -264,8 +267,8 @@ func (r *Reading) Quiet() time.Duration {
 	return 0
 }
 
-// HasHeartbeats reports whether holders of shards live by their members' heartbeats. In a fleet of an
-// earlier build they renew the shards' Leases.
+// HasHeartbeats reports whether holders of shards live by their members' heartbeats. In a fleet of
+// an earlier build they renew the shards' Leases.
 func (r *Reading) HasHeartbeats() bool {
 	return slices.ContainsFunc(r.sorted, func(o election.Observation) bool { return o.Heartbeat != nil })
 }

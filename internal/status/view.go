@@ -22,7 +22,8 @@ const (
 	StateStarting State = "starting"
 	// StateWaiting: the Lease is held, and a shard of an older generation still runs some of it.
 	StateWaiting State = "waiting"
-	// StateOlder: nobody holds the Lease yet, and a shard of an older generation still runs some of it.
+	// StateOlder: nobody holds the Lease yet, and a shard of an older generation still runs some of
+	// it.
 	StateOlder State = "older"
 	// StateLockedOut: nobody of the fleet holds it, because somebody else holds the fleet's leader
 	// lock and runs the controllers.

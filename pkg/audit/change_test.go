@@ -22,7 +22,8 @@ const (
 	replicaSets = "replicaset-controller"
 )
 
-// plans are the stages of a change: two halves; the lower half cut in two; one controller in a ring of its own.
+// plans are the stages of a change: two halves; the lower half cut in two; one controller in a ring
+// of its own.
 func plans(t *testing.T) (halves, split, moved shard.Plan) {
 	t.Helper()
 	quarters, err := shard.EqualRanges(4)
@@ -524,7 +525,8 @@ func TestSuccessionsOfLeases(t *testing.T) {
 	}
 }
 
-// TestReadFirstPlan reads it from the plan's Lease, and else from the shards' with their controllers.
+// TestReadFirstPlan reads it from the plan's Lease, and else from the shards' with their
+// controllers.
 func TestReadFirstPlan(t *testing.T) {
 	halves, _, _ := plans(t)
 	scene := splitScene(t)

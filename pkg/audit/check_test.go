@@ -170,7 +170,8 @@ func asked(l line, version int, second float64) line {
 	return l.with("responseObject", map[string]any(answer)).with("stageTimestamp", at.Format("2006-01-02T15:04:05.000000Z")).arrived(second - 0.002)
 }
 
-// TestAskedFor has the life of a Lease counted from its last renewal, and not from what a rival wrote on it.
+// TestAskedFor has the life of a Lease counted from its last renewal, and not from what a rival
+// wrote on it.
 func TestAskedFor(t *testing.T) {
 	log := []line{lease(lower, a, 1, 10, 0), asked(lease(lower, a, 1, 10, 0), 20, 4), write(a, lower, 1, low, 21, 8), lease(lower, b, 2, 30, 9)}
 	report := check(t, log...)

@@ -10,8 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// history makes up what an innocent fleet of three does with one ReplicaSet in each of two shards. It has a clock and a
-// version of its own, and remembers what its mutations need.
+// history makes up what an innocent fleet of three does with one ReplicaSet in each of two shards.
+// It has a clock and a version of its own, and remembers what its mutations need.
 type history struct {
 	*rand.Rand
 	lines   []line
@@ -42,8 +42,8 @@ type hold struct {
 
 var members = []string{a, b, "flotilla-2_ccc"}
 
-// generate returns a history of so many steps. In the end both shards have a holder and what they want, and all was
-// quiet for a minute.
+// generate returns a history of so many steps. In the end both shards have a holder and what they
+// want, and all was quiet for a minute.
 func generate(seed uint64, steps int) *history {
 	h := &history{Rand: rand.New(rand.NewPCG(seed, 1)), version: 10}
 	h.add(does("create", user, "", "nodes", object("Node", "", machine), h.next(), h.second))
@@ -121,7 +121,8 @@ func (h *history) acquire(s *hold) {
 	ran := s.ran
 	s.holder, s.term, s.renewed, s.ran = members[h.IntN(len(members))], s.term+1, h.second, false
 	place := h.add(lease(s.id, s.holder, s.term, version, h.second))
-	// Who takes what it lost itself, and does not count up, cannot be told from who renewed it late.
+	// Who takes what it lost itself, and does not count up, cannot be told from who renewed it
+	// late.
 	if s.term > 1 && (!ran || s.holder != s.before) {
 		h.acquired = append(h.acquired, place)
 	}
@@ -143,7 +144,8 @@ func (h *history) release(s *hold) {
 	}
 }
 
-// crash leaves a request on the wire, sometimes, which takes effect after the next holder has begun.
+// crash leaves a request on the wire, sometimes, which takes effect after the next holder has
+// begun.
 func (h *history) crash(s *hold) {
 	h.end(s)
 	s.ran = true

@@ -100,7 +100,8 @@ func dueJob(name string) thing {
 		set("metadata", "annotations", map[string]any{"batch.kubernetes.io/cronjob-scheduled-timestamp": due})
 }
 
-// TestEveryKindTrips holds the kinds against what trips them: each is found where it was planted, and nothing else is.
+// TestEveryKindTrips holds the kinds against what trips them: each is found where it was planted,
+// and nothing else is.
 func TestEveryKindTrips(t *testing.T) {
 	violations, undecided := audit.Kinds()
 	for _, kind := range violations {
@@ -130,7 +131,8 @@ func TestEveryKindTrips(t *testing.T) {
 	}
 }
 
-// requireOnly wants violations of one kind. A term that goes on has been reused as well: the rules share it.
+// requireOnly wants violations of one kind. A term that goes on has been reused as well: the rules
+// share it.
 func requireOnly(t *testing.T, report audit.Report, kind audit.Kind) {
 	t.Helper()
 	kinds := slices.Compact(slices.Sorted(slices.Values(kindsOf(report.Violations))))
@@ -142,7 +144,8 @@ func requireOnly(t *testing.T, report audit.Report, kind audit.Kind) {
 	}
 }
 
-// TestKindsAreAll finds a kind that the lists do not have, and one that the operator's page does not explain.
+// TestKindsAreAll finds a kind that the lists do not have, and one that the operator's page does
+// not explain.
 func TestKindsAreAll(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "kinds.go", nil, 0)
 	if err != nil {

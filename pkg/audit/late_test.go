@@ -16,7 +16,8 @@ func (l line) arrived(second float64) line {
 	return l.with("requestReceivedTimestamp", at.Format("2006-01-02T15:04:05.000000Z"))
 }
 
-// TestInFlight has writes take effect after the release, which arrived at 3.998 s and was answered at 4 s.
+// TestInFlight has writes take effect after the release, which arrived at 3.998 s and was answered
+// at 4 s.
 func TestInFlight(t *testing.T) {
 	tests := map[string]struct {
 		write line
@@ -110,7 +111,8 @@ func (l line) made(version string) line {
 	return l.with("objectRef", ref)
 }
 
-// TestOvertaken has the last holder send an update as it wakes up, and hang up before it is answered. b has written version 45 by 6 s.
+// TestOvertaken has the last holder send an update as it wakes up, and hang up before it is
+// answered. b has written version 45 by 6 s.
 func TestOvertaken(t *testing.T) {
 	late := write(a, lower, 1, low, 0, 6.5).code(504)
 	elsewhere := request("update", agent(a, lower, 1), "apps", "replicasets", low, "other", 6.5).code(504)

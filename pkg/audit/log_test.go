@@ -98,7 +98,8 @@ func agent(member, id string, term int) string {
 	return fmt.Sprintf("%s flotilla (member=%s; shard=%s; term=%d)", client, member, id, term)
 }
 
-// write is an update of a ReplicaSet by a shard's controllers. Its answer has no object if version is 0.
+// write is an update of a ReplicaSet by a shard's controllers. Its answer has no object if version
+// is 0.
 func write(member, id string, term int, namespace string, version int, second float64) line {
 	l := request("update", agent(member, id, term), "apps", "replicasets", namespace, "web", second)
 	if version == 0 {

@@ -24,7 +24,8 @@ func TestOverlaps(t *testing.T) {
 			log:  []line{lease(lower, a, 1, 10, 0), lease(lower, b, 2, 20, 5)},
 			want: []overlap{{a, b, 20, 998 * time.Millisecond}},
 		},
-		// The first comes back when the second has been released: by the clock there is nothing wrong.
+		// The first comes back when the second has been released: by the clock there is nothing
+		// wrong.
 		"went on": {
 			log: []line{
 				lease(lower, a, 1, 10, 0), lease(lower, "", 1, 20, 1), lease(lower, b, 2, 30, 2), lease(lower, "", 2, 40, 3),

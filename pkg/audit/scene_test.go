@@ -48,7 +48,8 @@ func (o thing) is(generation, seen int) thing {
 	return o.set("metadata", "generation", generation).set("status", "observedGeneration", seen)
 }
 
-// does is a request for an object that is answered with it at a version, or with a word if that is 0.
+// does is a request for an object that is answered with it at a version, or with a word if that is
+// 0.
 func does(verb, agent, group, resource string, o thing, version int, second float64) line {
 	m := o["metadata"].(map[string]any)
 	l := request(verb, agent, group, resource, m["namespace"].(string), m["name"].(string), second)
@@ -82,8 +83,8 @@ func pod(name string) thing {
 	return object("Pod", low, name).of("apps/v1", set).set("spec", "nodeName", machine).set("status", "phase", "Running")
 }
 
-// scene has a node, and a ReplicaSet of three whose three pods a has made. All else is added to it from second 100 on,
-// when all caches are up to date, and from version 100.
+// scene has a node, and a ReplicaSet of three whose three pods a has made. All else is added to it
+// from second 100 on, when all caches are up to date, and from version 100.
 func scene() []line {
 	node := object("Node", "", machine)
 	return []line{

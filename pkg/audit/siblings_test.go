@@ -7,7 +7,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/audit"
 )
 
-// siblingCase adds lines to the scene; judged counts of all three rules what was held against others.
+// siblingCase adds lines to the scene; judged counts of all three rules what was held against
+// others.
 type siblingCase struct {
 	lines  []line
 	want   []audit.Kind

@@ -99,7 +99,8 @@ func TestTwoFleets(t *testing.T) {
 		audit.WrongRange, audit.NotHolder, audit.Unfenced, audit.NotHolder, audit.DuplicatePod, audit.NotHolder)
 }
 
-// TestPlanOfTheFleet has members of a binary of any name write a plan that cannot follow: that is a violation, and nobody else's is.
+// TestPlanOfTheFleet has members of a binary of any name write a plan that cannot follow: that is a
+// violation, and nobody else's is.
 func TestPlanOfTheFleet(t *testing.T) {
 	halves, split, _ := plans(t)
 	split.Generation = 1

@@ -19,7 +19,8 @@ func requested(spec line, version int, second float64) line {
 	return lease(lower, a, 1, version, second).with("responseObject", map[string]any(answer))
 }
 
-// TestUnknownWritesOfNewShards has the same happen to Leases of shards that a change of the plan has made.
+// TestUnknownWritesOfNewShards has the same happen to Leases of shards that a change of the plan
+// has made.
 func TestUnknownWritesOfNewShards(t *testing.T) {
 	halves, split, _ := plans(t)
 	mine, _ := successor(t)
@@ -66,7 +67,8 @@ func TestUnknownWritesOfNewShards(t *testing.T) {
 	}
 }
 
-// TestUnknownLeaseWrites has a busy API server answer with a timeout, after which the write takes effect or does not.
+// TestUnknownLeaseWrites has a busy API server answer with a timeout, after which the write takes
+// effect or does not.
 func TestUnknownLeaseWrites(t *testing.T) {
 	held := lease(lower, a, 1, 10, 0)
 	renewal, release := lease(lower, a, 1, 0, 1).on(10), lease(lower, "", 1, 0, 1).on(10)

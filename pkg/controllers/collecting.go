@@ -20,7 +20,8 @@ import (
 // cluster or of the whole runs once and limits itself.
 const rangeCollectors = names.GarbageCollectorController + " of ranges"
 
-// collectorIdentity is upstream's (cmd/kube-controller-manager/app/core.go: newGarbageCollectorController).
+// collectorIdentity is upstream's (cmd/kube-controller-manager/app/core.go:
+// newGarbageCollectorController).
 const collectorIdentity = "generic-garbage-collector"
 
 // Collects returns the part of the graph of owners that the garbage collector of a shard has, zero

@@ -62,7 +62,8 @@ func (a publishedAccounts) CreateToken(ctx context.Context, name string, request
 	}
 	credential, err := credentialOf(answer.Status.Token)
 	if errors.Is(err, errNoID) {
-		// An API server before Kubernetes 1.32 may leave it out, and then it does not enforce a fence either.
+		// An API server before Kubernetes 1.32 may leave it out, and then it does not enforce a
+		// fence either.
 		klog.FromContext(ctx).V(2).Info("Minted a token that has no id and cannot be fenced", "serviceAccount", name)
 		return answer, nil
 	}

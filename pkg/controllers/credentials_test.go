@@ -166,7 +166,8 @@ func TestControllersUsePublishedTokens(t *testing.T) {
 	}
 }
 
-// slowIdentities counts how often it is asked for an identity. It fails first, and then answers when it has been asked for two.
+// slowIdentities counts how often it is asked for an identity. It fails first, and then answers
+// when it has been asked for two.
 type slowIdentities struct {
 	clientbuilder.ControllerClientBuilder
 	asked atomic.Int32
@@ -185,7 +186,8 @@ func (s *slowIdentities) Config(name string) (*rest.Config, error) {
 	return &rest.Config{Host: name}, nil
 }
 
-// TestAnIdentityIsMadeOnce has several shards ask for the same identities at the same time, the first in vain.
+// TestAnIdentityIsMadeOnce has several shards ask for the same identities at the same time, the
+// first in vain.
 func TestAnIdentityIsMadeOnce(t *testing.T) {
 	slow := &slowIdentities{two: make(chan struct{})}
 	made := &identities{ControllerClientBuilder: slow, byName: map[string]*identity{}}

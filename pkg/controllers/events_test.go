@@ -34,7 +34,8 @@ func (s *tally) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// sail has workers in several shards send events, one at a time in each, and all else, as fast as the limits let them.
+// sail has workers in several shards send events, one at a time in each, and all else, as fast as
+// the limits let them.
 func sail(t *testing.T, shards, workers int, closed <-chan struct{}) map[string]int {
 	t.Helper()
 	server := &tally{count: map[string]int{}}
@@ -75,7 +76,8 @@ func sail(t *testing.T, shards, workers int, closed <-chan struct{}) map[string]
 	return server.count
 }
 
-// TestEventsTakeNoMoreThanInOneProcess holds what events take of the limits against what they take in a process that is not sharded.
+// TestEventsTakeNoMoreThanInOneProcess holds what events take of the limits against what they take
+// in a process that is not sharded.
 func TestEventsTakeNoMoreThanInOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stock := sail(t, 1, 8, nil)
@@ -93,7 +95,8 @@ func TestEventsTakeNoMoreThanInOneProcess(t *testing.T) {
 	})
 }
 
-// TestEventsLeaveFewWorkersTheirShare has a shard with fewer workers than upstream's controllers have by default.
+// TestEventsLeaveFewWorkersTheirShare has a shard with fewer workers than upstream's controllers
+// have by default.
 func TestEventsLeaveFewWorkersTheirShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, workers := range []int{1, 2, 5} {
@@ -127,7 +130,8 @@ func TestEventsUnderAnyLimit(t *testing.T) {
 	}
 }
 
-// TestEventsPassClosedFences has a shard's events not wait any more, for those of others or for the work, once its fence is closed.
+// TestEventsPassClosedFences has a shard's events not wait any more, for those of others or for the
+// work, once its fence is closed.
 func TestEventsPassClosedFences(t *testing.T) {
 	for name, wait := range map[string]func(*turn){
 		"another shard's event waits": func(turn *turn) { turn.taken <- struct{}{} },

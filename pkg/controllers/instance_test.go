@@ -35,8 +35,8 @@ func TestTerminatedPodThreshold(t *testing.T) {
 	}
 }
 
-// TestConstructorThatEndsTheProcess ends the process as upstream's namespace controller does when discovery fails while
-// it is built.
+// TestConstructorThatEndsTheProcess ends the process as upstream's namespace controller does when
+// discovery fails while it is built.
 func TestConstructorThatEndsTheProcess(t *testing.T) {
 	build := func() (err error) {
 		defer recovered(&err)

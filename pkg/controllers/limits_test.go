@@ -54,7 +54,8 @@ func limitsOf(t *testing.T, l flowcontrol.RateLimiter) (qps float64, burst int) 
 	return float64(s.limiter.Limit()), s.limiter.Burst()
 }
 
-// TestPartsOfTheLimits has shards come and go, and looks at the limits of three controllers after each step.
+// TestPartsOfTheLimits has shards come and go, and looks at the limits of three controllers after
+// each step.
 func TestPartsOfTheLimits(t *testing.T) {
 	l := member()
 	limiters := map[string]flowcontrol.RateLimiter{}
@@ -175,7 +176,8 @@ func TestClosedFencesEndWaiting(t *testing.T) {
 	}
 }
 
-// TestFleetHasTheLimits gives the shards of rings to members by chance: together they have what one process has.
+// TestFleetHasTheLimits gives the shards of rings to members by chance: together they have what one
+// process has.
 func TestFleetHasTheLimits(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -200,7 +202,8 @@ func TestFleetHasTheLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsFollowWhileRequestsWait has many requests wait while shards come and go, and counts which have passed when.
+// TestLimitsFollowWhileRequestsWait has many requests wait while shards come and go, and counts
+// which have passed when.
 func TestLimitsFollowWhileRequestsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := member()
@@ -262,7 +265,8 @@ func TestLimitsFollowWhileRequestsWait(t *testing.T) {
 	})
 }
 
-// TestLimitsFollowForTheFirst has a request wait for the rate of one shard of a thousand, and the others come meanwhile.
+// TestLimitsFollowForTheFirst has a request wait for the rate of one shard of a thousand, and the
+// others come meanwhile.
 func TestLimitsFollowForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const shards = 1000
@@ -333,7 +337,8 @@ func TestPartsWhileAllIsUsed(t *testing.T) {
 	}
 }
 
-// process is one whose API server has nothing but a version; its instances run no controllers, and are counted all the same.
+// process is one whose API server has nothing but a version; its instances run no controllers, and
+// are counted all the same.
 func process(t *testing.T) *Process {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"major":"1","minor":"37"}`) }))
@@ -353,7 +358,8 @@ func process(t *testing.T) *Process {
 	return p
 }
 
-// TestInstancesCountWhileTheyRun looks at the limits before, while and after instances run, one of which cannot.
+// TestInstancesCountWhileTheyRun looks at the limits before, while and after instances run, one of
+// which cannot.
 func TestInstancesCountWhileTheyRun(t *testing.T) {
 	p := process(t)
 	build := func(name string, running func()) *Instance {

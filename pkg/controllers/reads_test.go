@@ -29,8 +29,9 @@ import (
 
 var podsResource = v1.SchemeGroupVersion.WithResource("pods")
 
-// TestTrimKeepsWhatIsRead fills every field of an object's metadata and looks which are left. A field that is new upstream
-// is dropped until somebody has looked whether the garbage collector reads it.
+// TestTrimKeepsWhatIsRead fills every field of an object's metadata and looks which are left. A
+// field that is new upstream is dropped until somebody has looked whether the garbage collector
+// reads it.
 func TestTrimKeepsWhatIsRead(t *testing.T) {
 	kept := []string{"Name", "Namespace", "UID", "ResourceVersion", "OwnerReferences", "Finalizers", "DeletionTimestamp"}
 	var m metav1.ObjectMeta
@@ -65,7 +66,8 @@ func TestTrimKeepsWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestTrimLeavesObjectsWhole has a whole object lose its managed fields and nothing else: some are written back.
+// TestTrimLeavesObjectsWhole has a whole object lose its managed fields and nothing else: some are
+// written back.
 func TestTrimLeavesObjectsWhole(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}},
 		Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}}, Status: v1.PodStatus{Phase: v1.PodRunning}}
@@ -86,8 +88,9 @@ func TestQuotaIsBuiltLast(t *testing.T) {
 	}
 }
 
-// TestGraphFromSlimMetadata has upstream's graph builder see the same random changes twice, of whole metadata and of what
-// trim leaves of it: the graphs, and what is queued to be deleted and orphaned, are the same.
+// TestGraphFromSlimMetadata has upstream's graph builder see the same random changes twice, of
+// whole metadata and of what trim leaves of it: the graphs, and what is queued to be deleted and
+// orphaned, are the same.
 func TestGraphFromSlimMetadata(t *testing.T) {
 	interesting := 0
 	for seed := range uint64(20) {
@@ -128,8 +131,8 @@ func changes(r *rand.Rand) []func(*fcache.FakeControllerSource) {
 			all = append(all, func(s *fcache.FakeControllerSource) { s.Modify(obj.DeepCopy()) })
 		}
 	}
-	// Upstream's dump of a graph draws at random what depends on objects that are missing, or that it leaves out because
-	// they depend on nothing: there are none at the end.
+	// Upstream's dump of a graph draws at random what depends on objects that are missing, or that
+	// it leaves out because they depend on nothing: there are none at the end.
 	for i := range objects {
 		obj := randomMetadata(r, i, objects)
 		obj.OwnerReferences = append(obj.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "nobody", UID: "uid-nobody"})

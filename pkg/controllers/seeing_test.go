@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestUpdatesReturnSeen sends requests with a cache that takes its time, and looks how long they took.
+// TestUpdatesReturnSeen sends requests with a cache that takes its time, and looks how long they
+// took.
 func TestUpdatesReturnSeen(t *testing.T) {
 	const object = `{"kind":"Deployment","metadata":{"resourceVersion":"17"}}`
 	for name, tc := range map[string]struct {

@@ -62,8 +62,8 @@ func (c recording) Run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// TestIdle has a controller not run before it is to end, and then only to clean up, if the process is
-// told to leave it idle.
+// TestIdle has a controller not run before it is to end, and then only to clean up, if the process
+// is told to leave it idle.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &Process{}

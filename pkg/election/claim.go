@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// ErrDraining is the cause of the work's context once the work has been asked to stop as planned. The claim still holds.
+// ErrDraining is the cause of the work's context once the work has been asked to stop as planned.
+// The claim still holds.
 var ErrDraining = errors.New("claim is draining")
 
 // Heartbeat is what keeps a member's claims alive. [Membership] is one. Its methods are safe for
@@ -39,8 +40,8 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("claim on %s, term %d, ended: %s", e.Name, e.Term, e.Reason)
 }
 
-// Claim is a holder's time-limited right to what a Lease stands for, during one term. Its methods are safe for
-// concurrent use. Once a claim is invalid it stays so.
+// Claim is a holder's time-limited right to what a Lease stands for, during one term. Its methods
+// are safe for concurrent use. Once a claim is invalid it stays so.
 type Claim struct {
 	name     string
 	identity string
@@ -61,8 +62,8 @@ type Claim struct {
 	drained bool
 }
 
-// newClaim returns a claim that is valid while the heartbeat gives a right and holds says so. ctx gives it its values;
-// the claim ends by end alone if ctx cannot be cancelled.
+// newClaim returns a claim that is valid while the heartbeat gives a right and holds says so. ctx
+// gives it its values; the claim ends by end alone if ctx cannot be cancelled.
 func newClaim(ctx context.Context, name, identity string, term int32, heartbeat Heartbeat, holds func() bool, timing Timing) *Claim {
 	c := &Claim{
 		name: name, identity: identity, term: term, timing: timing, heartbeat: heartbeat, holds: holds, draining: make(chan struct{}),
@@ -71,8 +72,8 @@ func newClaim(ctx context.Context, name, identity string, term int32, heartbeat 
 	return c
 }
 
-// EndlessClaim returns a claim without a Lease behind it, of term 0, that holds until ctx ends: for a process that runs
-// without leader election, so that one path of code serves both.
+// EndlessClaim returns a claim without a Lease behind it, of term 0, that holds until ctx ends: for
+// a process that runs without leader election, so that one path of code serves both.
 func EndlessClaim(ctx context.Context, name, identity string) *Claim {
 	return newClaim(ctx, name, identity, 0, nil, nil, Timing{})
 }
@@ -83,21 +84,23 @@ func (c *Claim) Name() string { return c.name }
 // Identity returns the incarnation that holds the claim.
 func (c *Claim) Identity() string { return c.identity }
 
-// Before returns what the Lease was when this claim acquired it: its last holder, or none if that had released it, and
-// what was left behind. It is zero for an endless claim.
+// Before returns what the Lease was when this claim acquired it: its last holder, or none if that
+// had released it, and what was left behind. It is zero for an endless claim.
 func (c *Claim) Before() Observation { return c.before }
 
 // Term returns the claim's number: leaseTransitions, 1 or more; 0 for an endless claim.
 func (c *Claim) Term() int32 { return c.term }
 
-// Context ends when the right does, with an *EndedError as its cause. It outlives a drain: whoever is draining may still
-// write. It may end late if the process was suspended; ask Valid before each write, or let a Fence do it.
+// Context ends when the right does, with an *EndedError as its cause. It outlives a drain: whoever
+// is draining may still write. It may end late if the process was suspended; ask Valid before each
+// write, or let a Fence do it.
 func (c *Claim) Context() context.Context { return c.ctx }
 
 // Draining returns a channel that is closed once the work has been asked to stop as planned.
 func (c *Claim) Draining() <-chan struct{} { return c.draining }
 
-// LastRenew returns the start of the last confirmed heartbeat of the claim's member; zero for an endless claim.
+// LastRenew returns the start of the last confirmed heartbeat of the claim's member; zero for an
+// endless claim.
 func (c *Claim) LastRenew() time.Time {
 	if c.heartbeat == nil {
 		return time.Time{}
@@ -106,8 +109,8 @@ func (c *Claim) LastRenew() time.Time {
 	return start
 }
 
-// Deadline returns the time from which on no write may start unless a heartbeat moves it: LastRenew + RenewDeadline. It
-// is zero, which means never, for an endless claim.
+// Deadline returns the time from which on no write may start unless a heartbeat moves it: LastRenew
+// + RenewDeadline. It is zero, which means never, for an endless claim.
 func (c *Claim) Deadline() time.Time {
 	if c.heartbeat == nil {
 		return time.Time{}
@@ -115,8 +118,9 @@ func (c *Claim) Deadline() time.Time {
 	return c.LastRenew().Add(c.timing.RenewDeadline)
 }
 
-// Expiry returns the time at which others may take over unless a heartbeat moves it, and no write may be under way any
-// more: LastRenew + LeaseDuration. It is zero, which means never, for an endless claim.
+// Expiry returns the time at which others may take over unless a heartbeat moves it, and no write
+// may be under way any more: LastRenew + LeaseDuration. It is zero, which means never, for an
+// endless claim.
 func (c *Claim) Expiry() time.Time {
 	if c.heartbeat == nil {
 		return time.Time{}

@@ -14,8 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/request"
 )
 
-// LeaseWriter is the part of client-go's LeaseInterface that a claimant needs. Give it a client of its own: heartbeats
-// must not wait behind other requests in a client's rate limiter.
+// LeaseWriter is the part of client-go's LeaseInterface that a claimant needs. Give it a client of
+// its own: heartbeats must not wait behind other requests in a client's rate limiter.
 type LeaseWriter interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
@@ -26,7 +26,8 @@ type LeaseWriter interface {
 type ClaimantConfig struct {
 	// Name of the Lease. The Observer must keep it.
 	Name string
-	// Identity of the incarnation, unique among all process starts of all members, see NewIncarnation.
+	// Identity of the incarnation, unique among all process starts of all members, see
+	// NewIncarnation.
 	Identity string
 	// Client writes Leases of the namespace that the Observer watches.
 	Client LeaseWriter
@@ -39,7 +40,8 @@ type ClaimantConfig struct {
 	// Labels are written on the Lease with every acquisition. Default: none.
 	Labels map[string]string
 	// Annotations returns what to say on the Lease while it is held; an empty value removes a key.
-	// It is called from one goroutine and must not block. Call Touch when its answer changes. Default: none.
+	// It is called from one goroutine and must not block. Call Touch when its answer changes.
+	// Default: none.
 	Annotations func() map[string]string
 	// Leave returns the annotations to leave on the Lease when it is released from a term, after
 	// Work has returned: WritesAnnotation and StoppedAnnotation, for the next holder. An empty
@@ -50,11 +52,13 @@ type ClaimantConfig struct {
 	// Revoked, once closed, ends any claim at once, allows no other, and counts as Released: it is
 	// the way in which a lost membership takes all claims of a process. Default: never.
 	Revoked <-chan struct{}
-	// Work is what the claim entitles to. It is called on a goroutine of its own once per term, never while an earlier
-	// call has not returned. Its context ends when the work is to stop: with cause ErrDraining when the stop is planned,
-	// and the claim then holds until Work returns; with an *EndedError when the claim has ended.
+	// Work is what the claim entitles to. It is called on a goroutine of its own once per term,
+	// never while an earlier call has not returned. Its context ends when the work is to stop: with
+	// cause ErrDraining when the stop is planned, and the claim then holds until Work returns; with
+	// an *EndedError when the claim has ended.
 	Work func(ctx context.Context, claim *Claim)
-	// OnEvent is called for every event, in order, from the claimant's own goroutine. It must not block. Default: none.
+	// OnEvent is called for every event, in order, from the claimant's own goroutine. It must not
+	// block. Default: none.
 	OnEvent func(Event)
 	// DrainTimeout returns how long Work may take to return once it has been asked to stop as
 	// planned. It is called for every step and must not block; call SetDesired when its answer
@@ -62,8 +66,9 @@ type ClaimantConfig struct {
 	DrainTimeout func() time.Duration
 	// OnStuck is called at most once per claim, from the claimant's own goroutine, when Work has
 	// not returned in time: DrainTimeout after it was asked to stop, or, when the claim was lost,
-	// LeaseDuration after the last heartbeat. It must end the process. Others may hold a lost claim;
-	// one that drains is held until then, because a Lease is never released while its work runs.
+	// LeaseDuration after the last heartbeat. It must end the process. Others may hold a lost
+	// claim; one that drains is held until then, because a Lease is never released while its work
+	// runs.
 	OnStuck func(StuckClaim)
 	// Jitter lengthens the pause after a failed request. Default: by up to a fifth, at random.
 	Jitter func(time.Duration) time.Duration
@@ -152,8 +157,9 @@ func (c *Claimant) Touch() {
 	c.nudge()
 }
 
-// SetAsk says whether to ask for the Lease while another incarnation holds it and it is wanted: set it once everything is
-// prepared to take over at once. The holder sees the request and gives the Lease up if it agrees; nothing makes it.
+// SetAsk says whether to ask for the Lease while another incarnation holds it and it is wanted: set
+// it once everything is prepared to take over at once. The holder sees the request and gives the
+// Lease up if it agrees; nothing makes it.
 func (c *Claimant) SetAsk(ask bool) {
 	c.mu.Lock()
 	c.ask = ask
@@ -168,8 +174,8 @@ func (c *Claimant) Claim() *Claim {
 	return c.claim
 }
 
-// Turned returns when the loop of Run last came round, which it does twice every RetryPeriod while a claim is held; false
-// if none is.
+// Turned returns when the loop of Run last came round, which it does twice every RetryPeriod while
+// a claim is held; false if none is.
 func (c *Claimant) Turned() (time.Time, bool) {
 	if at := c.turned.Load(); at != nil && c.Claim() != nil {
 		return *at, true

@@ -314,7 +314,8 @@ func TestDeletedLeaseHeals(t *testing.T) {
 	})
 }
 
-// Without its holder a deleted Lease is created by the next one, with a higher term, and not before a lease duration.
+// Without its holder a deleted Lease is created by the next one, with a higher term, and not before
+// a lease duration.
 func TestDeletedLeaseOfDeadHolder(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.store.Put(lease("b_1", 7))
@@ -637,7 +638,8 @@ func TestStopsWithoutServer(t *testing.T) {
 	})
 }
 
-// A suspended process finds its claim invalid at once, whatever its timers say, and its work gets time to return.
+// A suspended process finds its claim invalid at once, whatever its timers say, and its work gets
+// time to return.
 func TestSuspend(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.store.Put(lease("", 7))
@@ -663,7 +665,8 @@ func TestSuspend(t *testing.T) {
 	})
 }
 
-// The answer to an acquisition comes so late that nothing is left of the claim: the work must not start.
+// The answer to an acquisition comes so late that nothing is left of the claim: the work must not
+// start.
 func TestLateAcquisition(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.store.Put(lease("", 7))

@@ -19,7 +19,8 @@ func newBoottimeClock() (Clock, bool) {
 	if err != nil {
 		return nil, false
 	}
-	// Round strips the monotonic reading, so that Sub and Before use the sum below and nothing else.
+	// Round strips the monotonic reading, so that Sub and Before use the sum below and nothing
+	// else.
 	return boottimeClock{wall: time.Now().Round(0), boot: boot}, true
 }
 

@@ -12,10 +12,12 @@ import (
 )
 
 const (
-	// credentialSlack is how much longer than it lives a credential stays on the Lease: clocks differ in speed.
+	// credentialSlack is how much longer than it lives a credential stays on the Lease: clocks
+	// differ in speed.
 	credentialSlack = 5 * time.Minute
-	// fencedFor is how long what is fenced stays on the Lease of a member that lives again. It is longer than any
-	// credential lives: those of service accounts that controllers ask for have an hour.
+	// fencedFor is how long what is fenced stays on the Lease of a member that lives again. It is
+	// longer than any credential lives: those of service accounts that controllers ask for have an
+	// hour.
 	fencedFor = 2 * time.Hour
 )
 
@@ -24,13 +26,15 @@ var ErrMarked = errors.New("this incarnation has been fenced by another member")
 
 // Credential is what a member writes with, as far as the API server's fence must know it.
 type Credential struct {
-	// ID as the API server has it in the user's extra "authentication.kubernetes.io/credential-id". Required, without commas.
+	// ID as the API server has it in the user's extra "authentication.kubernetes.io/credential-id".
+	// Required, without commas.
 	ID string
 	// Lifetime is how long it can be used, from now on.
 	Lifetime time.Duration
 }
 
-// credentials are those of one incarnation, by when they have surely expired, and since when its Lease has fenced others.
+// credentials are those of one incarnation, by when they have surely expired, and since when its
+// Lease has fenced others.
 type credentials struct {
 	mu          sync.Mutex
 	expiry      map[string]time.Time
@@ -44,9 +48,9 @@ func (m *Membership) Announce(c Credential) {
 	m.Touch()
 }
 
-// Publish has the credential's id written on the member's Lease and returns once it is there. On an error the credential
-// must not be used: nobody could fence it. The error is ErrMarked when the incarnation has been fenced; then a new
-// credential would be a way round.
+// Publish has the credential's id written on the member's Lease and returns once it is there. On an
+// error the credential must not be used: nobody could fence it. The error is ErrMarked when the
+// incarnation has been fenced; then a new credential would be a way round.
 func (m *Membership) Publish(ctx context.Context, c Credential) (err error) {
 	if c.ID == "" || strings.Contains(c.ID, ",") {
 		return fmt.Errorf("credential id %q must not be empty or have commas", c.ID)
@@ -79,7 +83,8 @@ func (m *Membership) Publish(ctx context.Context, c Credential) (err error) {
 	}
 }
 
-// Revoke ends the membership at once, as if its Lease had been lost. It counts once Joined is closed.
+// Revoke ends the membership at once, as if its Lease had been lost. It counts once Joined is
+// closed.
 func (m *Membership) Revoke() { m.revoke() }
 
 // credentialAnnotations returns what to write of credentials, this incarnation's and fenced ones.
@@ -89,12 +94,14 @@ func (m *Membership) credentialAnnotations() map[string]string {
 	out := map[string]string{}
 	switch {
 	case lease.Exists && lease.Holder != "" && lease.Holder != m.cfg.Incarnation:
-		// The only write that can follow takes the Lease over from an incarnation that did not release it. What that one
-		// has published goes with this write, so it must be fenced by it. Should the Lease have changed since it was
-		// observed, the write is refused and all of this is done again.
+		// The only write that can follow takes the Lease over from an incarnation that did not
+		// release it. What that one has published goes with this write, so it must be fenced by it.
+		// Should the Lease have changed since it was observed, the write is refused and all of this
+		// is done again.
 		maps.Copy(out, marksFor(lease.Record, lease.Holder))
 	case lease.Exists && lease.IsStruck() && !lease.Fenced(lastEnded(lease.Record)):
-		// It was struck by a member that did not mark it: nobody enforced that then, or it was refused.
+		// It was struck by a member that did not mark it: nobody enforced that then, or it was
+		// refused.
 		maps.Copy(out, marksFor(lease.Record, lastEnded(lease.Record)))
 	case m.credentials.outlived(lease.Annotations[FencedCredentialsAnnotation], now):
 		out[FencedAnnotation], out[FencedCredentialsAnnotation] = "", ""
@@ -103,7 +110,8 @@ func (m *Membership) credentialAnnotations() map[string]string {
 	return out
 }
 
-// lastEnded returns one of the incarnations that a member's Lease lists as ended; empty if there is none.
+// lastEnded returns one of the incarnations that a member's Lease lists as ended; empty if there is
+// none.
 func lastEnded(r Record) string {
 	ended := r.Ended()
 	if len(ended) == 0 {

@@ -6,7 +6,8 @@ import "time"
 type EventType string
 
 const (
-	// EventWaiting: the Lease is wanted and cannot be acquired yet. Reported when reason or holder change.
+	// EventWaiting: the Lease is wanted and cannot be acquired yet. Reported when reason or holder
+	// change.
 	EventWaiting EventType = "waiting"
 	// EventAcquired: a claim has begun. Duration is how long the request took.
 	EventAcquired EventType = "acquired"
@@ -18,7 +19,8 @@ const (
 	EventDraining EventType = "draining"
 	// EventEnded: the claim has ended for Reason. Duration is how long it had lasted.
 	EventEnded EventType = "ended"
-	// EventReturned: the work of a lost claim has returned. Duration is the time since the claim ended.
+	// EventReturned: the work of a lost claim has returned. Duration is the time since the claim
+	// ended.
 	EventReturned EventType = "returned"
 	// EventReleased: the Lease has been released. Duration is how long the request took.
 	EventReleased EventType = "released"
@@ -26,8 +28,8 @@ const (
 	EventAsked EventType = "asked"
 	// EventConflict: a request lost against another write. The Lease has been read again.
 	EventConflict EventType = "conflict"
-	// EventStruck: the member of the Lease was found dead, and Holder is listed as ended on it. Duration is how long the
-	// request took.
+	// EventStruck: the member of the Lease was found dead, and Holder is listed as ended on it.
+	// Duration is how long the request took.
 	EventStruck EventType = "struck"
 	// EventFailed: a request failed with Err. It will be tried again while that makes sense.
 	EventFailed EventType = "failed"
@@ -44,7 +46,8 @@ type Event struct {
 	Reason Reason
 	// Holder that the Lease named when last seen; empty if none.
 	Holder string
-	// Action whose request the event is about: EventAcquired, EventRenewed, EventReleased, EventConflict, EventFailed.
+	// Action whose request the event is about: EventAcquired, EventRenewed, EventReleased,
+	// EventConflict, EventFailed.
 	Action Action
 	// Duration, see the types.
 	Duration time.Duration

@@ -16,20 +16,24 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// This file walks through every history, within bounds, of two members that may want one Lease. Decisions are those of
-// Step, knowledge is gained by Observation.Saw and Gone, and Leases are written by stamp.held, asked and released: all of
-// them the product's. What the loop around them does is modelled here.
+// This file walks through every history, within bounds, of two members that may want one Lease.
+// Decisions are those of Step, knowledge is gained by Observation.Saw and Gone, and Leases are
+// written by stamp.held, asked and released: all of them the product's. What the loop around them
+// does is modelled here.
 //
-// Of heartbeats it assumes what the explorer of package heartbeat holds, and no more: a member may be listed as ended from
-// a lease duration after its last stored heartbeat on, has no confirmed one after that, and a heartbeat is confirmed only
-// when everything written before it is known. Whatever happens to a heartbeat happens at the worst moment: it is stored as
-// soon as it is started, at the beginning of a tick, and who reads that somebody has ended may do so then or any time later.
+// Of heartbeats it assumes what the explorer of package heartbeat holds, and no more: a member may
+// be listed as ended from a lease duration after its last stored heartbeat on, has no confirmed one
+// after that, and a heartbeat is confirmed only when everything written before it is known.
+// Whatever happens to a heartbeat happens at the worst moment: it is stored as soon as it is
+// started, at the beginning of a tick, and who reads that somebody has ended may do so then or any
+// time later.
 //
-// Time goes in ticks, three to a lease duration and two to a renew deadline. Between any two things that happen anything
-// else may: requests are carried out late, answers are lost and their requests carried out after that, watches lag for any
-// time and skip what is older, members are suspended for any time, desired states change. Two
-// worlds are the same if they differ in absolute time, in versions, in ages that no rule can tell
-// apart, or in which of the two members is which: nothing goes by their names.
+// Time goes in ticks, three to a lease duration and two to a renew deadline. Between any two things
+// that happen anything else may: requests are carried out late, answers are lost and their requests
+// carried out after that, watches lag for any time and skip what is older, members are suspended
+// for any time, desired states change. Two worlds are the same if they differ in absolute time, in
+// versions, in ages that no rule can tell apart, or in which of the two members is which: nothing
+// goes by their names.
 
 // exploreTiming has the proportions of DefaultTiming.
 var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}
@@ -38,7 +42,8 @@ var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * ti
 const exploreDrain = 2 * time.Second
 
 const (
-	// oldest is the greatest age in ticks that is told from greater ones: no rule looks further back.
+	// oldest is the greatest age in ticks that is told from greater ones: no rule looks further
+	// back.
 	oldest = 3
 	// wire is how many ticks a request may be on its way.
 	wire = 2
@@ -56,7 +61,8 @@ type revision struct {
 	written int16
 }
 
-// sentRequest is a request to the server, from when it is sent until its answer is taken in. It is not changed, but copied.
+// sentRequest is a request to the server, from when it is sent until its answer is taken in. It is
+// not changed, but copied.
 type sentRequest struct {
 	action  Action
 	fresh   bool
@@ -115,7 +121,8 @@ type scene struct {
 	// removed, cleared: somebody deleted the Lease, or emptied it. excused: so that a second holder
 	// is possible.
 	removed, cleared, excused bool
-	// asks: whoever wants the Lease asks for it. steady: no heartbeat fails, however late it is confirmed.
+	// asks: whoever wants the Lease asks for it. steady: no heartbeat fails, however late it is
+	// confirmed.
 	asks, steady bool
 
 	// id is the scene's place in explorer.moves.
@@ -137,15 +144,16 @@ type explorer struct {
 	seed  maphash.Seed
 	keyer keyer
 	known map[uint64]struct{}
-	// next are the scenes to look at in this tick, later those of the next one. All of a tick come before any of the next,
-	// so that a scene is first met with the most time left.
+	// next are the scenes to look at in this tick, later those of the next one. All of a tick come
+	// before any of the next, so that a scene is first met with the most time left.
 	next, later []*scene
-	// moves are how the known scenes came about, by id, and start is the first of them. What a history
-	// was is found out by going through it again: to keep every scene would take most of the memory.
+	// moves are how the known scenes came about, by id, and start is the first of them. What a
+	// history was is found out by going through it again: to keep every scene would take most of
+	// the memory.
 	moves []move
 	start scene
-	// nth counts what has been tried after the scene that is expanded. If wanted is not negative, only
-	// that one is tried.
+	// nth counts what has been tried after the scene that is expanded. If wanted is not negative,
+	// only that one is tried.
 	nth, wanted int32
 	// spare are scenes to be overwritten.
 	spare []*scene
@@ -419,8 +427,8 @@ func (e *explorer) judge(s *scene) {
 	if a.valid(s.now) && b.valid(s.now) && !s.excused {
 		e.fail(s, "both hold valid rights")
 	}
-	// Work of a claim that ended because of tampering may run on behind its closed fence, for a lease duration after the
-	// last heartbeat.
+	// Work of a claim that ended because of tampering may run on behind its closed fence, for a
+	// lease duration after the last heartbeat.
 	if a.working && b.working && !a.slept && !b.slept && !s.removed && !s.cleared {
 		e.fail(s, "both work")
 	}
@@ -451,8 +459,8 @@ func (e *explorer) expand(s *scene) {
 		e.try(s, what{"somebody deletes the Lease"}, func(n *scene) {
 			n.removals--
 			n.removed = true
-			// Whoever has not heard that the Lease was there, or has sent its own creation before, makes a second holder: the
-			// package comment says so.
+			// Whoever has not heard that the Lease was there, or has sent its own creation before,
+			// makes a second holder: the package comment says so.
 			for i := range n.players {
 				n.excused = n.excused || n.players[i].seen.lease == nil || n.players[i].creates()
 			}
@@ -504,7 +512,8 @@ func (p *player) creates() bool {
 	})
 }
 
-// mayTick holds time back while something is due: requests end in time, and so does lost work, or its process.
+// mayTick holds time back while something is due: requests end in time, and so does lost work, or
+// its process.
 func (s *scene) mayTick() bool {
 	for i := range s.players {
 		p := &s.players[i]

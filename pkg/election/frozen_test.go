@@ -45,8 +45,8 @@ func (c *machineClock) resume() {
 
 // TestFrozenClock keeps a holder from running for a minute, in which a rival acquires its Lease,
 // and then lets it write. If its clock went on, the fence refuses the first write. If the clock
-// stood still with it, writes pass until its next heartbeat is answered, or until its renew deadline
-// where none is. No watch tells it anything: after such a time its connection is gone.
+// stood still with it, writes pass until its next heartbeat is answered, or until its renew
+// deadline where none is. No watch tells it anything: after such a time its connection is gone.
 func TestFrozenClock(t *testing.T) {
 	timing := DefaultTiming()
 	for name, test := range map[string]struct {

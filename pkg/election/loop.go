@@ -13,7 +13,8 @@ import (
 // run is one call of Claimant.Run. All its fields belong to the goroutine of Run.
 type run struct {
 	*Claimant
-	// ctx has the caller's values but not its end: requests go on while the claim is drained and released.
+	// ctx has the caller's values but not its end: requests go on while the claim is drained and
+	// released.
 	ctx    context.Context // Lives exactly as long as Run.
 	logger klog.Logger
 
@@ -49,7 +50,8 @@ func (c *Claimant) Run(ctx context.Context) {
 	changed, unsubscribe := c.cfg.Observer.subscribeLease(c.cfg.Name)
 	defer unsubscribe()
 	for {
-		// What this step knows of the end and of the revocation is what wait goes by: what comes after must wake it.
+		// What this step knows of the end and of the revocation is what wait goes by: what comes
+		// after must wake it.
 		ended := ctx.Err() != nil
 		in := r.input(ended)
 		out := Step(in)
@@ -152,7 +154,8 @@ func (r *run) do(in Input, out Output) bool {
 	return true
 }
 
-// startWork calls Work on its own goroutine. The work's context is derived from the claim's: it ends with it.
+// startWork calls Work on its own goroutine. The work's context is derived from the claim's: it
+// ends with it.
 func (r *run) startWork() {
 	claim := r.Claim()
 	ctx, cancel := context.WithCancelCause(claim.Context())

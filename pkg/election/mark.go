@@ -8,23 +8,26 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// Annotations of a member's Lease by which an API server that runs the admission policy of deploy/fence refuses what a
-// dead incarnation still sends.
+// Annotations of a member's Lease by which an API server that runs the admission policy of
+// deploy/fence refuses what a dead incarnation still sends.
 const (
-	// CredentialsAnnotation lists the ids of the credentials that the holder may write with, sorted, comma separated.
+	// CredentialsAnnotation lists the ids of the credentials that the holder may write with,
+	// sorted, comma separated.
 	CredentialsAnnotation = "flotilla.dev/credential-ids"
-	// FencedAnnotation lists the incarnations of the member that are fenced, the last one last, comma separated.
+	// FencedAnnotation lists the incarnations of the member that are fenced, the last one last,
+	// comma separated.
 	FencedAnnotation = "flotilla.dev/fenced"
-	// FencedCredentialsAnnotation lists the ids of their credentials, which is what the policy reads.
+	// FencedCredentialsAnnotation lists the ids of their credentials, which is what the policy
+	// reads.
 	FencedCredentialsAnnotation = "flotilla.dev/fenced-credentials"
 )
 
-// MarkedLabel is on the Leases that have FencedCredentialsAnnotation, and on no other: the policy looks at these alone, so that
-// it costs next to nothing while nobody has died.
+// MarkedLabel is on the Leases that have FencedCredentialsAnnotation, and on no other: the policy
+// looks at these alone, so that it costs next to nothing while nobody has died.
 const MarkedLabel = "flotilla.dev/marked"
 
-// A member that dies over and over must not outgrow its Lease: annotations have 256 KiB in all, and a member that cannot
-// write its Lease never comes back. The oldest go first.
+// A member that dies over and over must not outgrow its Lease: annotations have 256 KiB in all, and
+// a member that cannot write its Lease never comes back. The oldest go first.
 const (
 	maxFencedIncarnations = 32
 	maxFencedCredentials  = 1024
@@ -59,8 +62,8 @@ func FenceIncarnation(lease *coordinationv1.Lease, incarnation string) (*coordin
 	return out, true
 }
 
-// marksFor returns the annotations that fence the incarnation, whose credentials the Lease lists, beside those that are
-// fenced already; nil if it lists none.
+// marksFor returns the annotations that fence the incarnation, whose credentials the Lease lists,
+// beside those that are fenced already; nil if it lists none.
 func marksFor(r Record, incarnation string) map[string]string {
 	credentials := list(r.Annotations[CredentialsAnnotation])
 	if len(credentials) == 0 {

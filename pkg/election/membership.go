@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrMembershipLost is what Membership.Run returns when the member's Lease was lost: another incarnation of the member
-// has taken it, or it could not be renewed in time.
+// ErrMembershipLost is what Membership.Run returns when the member's Lease was lost: another
+// incarnation of the member has taken it, or it could not be renewed in time.
 var ErrMembershipLost = errors.New("membership lost")
 
 // MembershipConfig configures a Membership. Fields without a default are required.
@@ -22,8 +22,8 @@ type MembershipConfig struct {
 	Fleet string
 	// Incarnation of the member, from NewIncarnation: one for each process start.
 	Incarnation string
-	// Client, Observer, Clock, Timing, Labels, OnEvent and Jitter are as in ClaimantConfig, for the member's Lease. The Client
-	// lists Leases, too.
+	// Client, Observer, Clock, Timing, Labels, OnEvent and Jitter are as in ClaimantConfig, for the
+	// member's Lease. The Client lists Leases, too.
 	Client   Leases
 	Observer *Observer
 	Clock    Clock
@@ -31,24 +31,27 @@ type MembershipConfig struct {
 	Labels   map[string]string
 	OnEvent  func(Event)
 	Jitter   func(time.Duration) time.Duration
-	// RebalanceDelay is how long the member stays joining, by its own clock, while another member is active. Default 0: it
-	// becomes active at once. Must not be negative.
+	// RebalanceDelay is how long the member stays joining, by its own clock, while another member
+	// is active. Default 0: it becomes active at once. Must not be negative.
 	RebalanceDelay time.Duration
-	// Turned returns when those loops last came round without which the member does no work, and the name of the one that
-	// did longest ago; the zero time if there is nothing that should. No heartbeat is sent if it has not come round since
-	// the one before. It must not block. Default: nothing.
+	// Turned returns when those loops last came round without which the member does no work, and
+	// the name of the one that did longest ago; the zero time if there is nothing that should. No
+	// heartbeat is sent if it has not come round since the one before. It must not block. Default:
+	// nothing.
 	Turned func() (time.Time, string)
 	// Fences reports whether members that are listed as ended are to be marked, see
 	// [FenceIncarnation]. It must not block. Default: not.
 	Fences func() bool
-	// Annotations returns what else to say of the member on its Lease; an empty value removes a key. It must not block. Call
-	// Membership.Touch when its answer changes. Default: nothing is said.
+	// Annotations returns what else to say of the member on its Lease; an empty value removes a
+	// key. It must not block. Call Membership.Touch when its answer changes. Default: nothing is
+	// said.
 	Annotations func() map[string]string
 }
 
-// Membership keeps one member's Lease, by which others know that it lives, and judges other members. It is the Heartbeat of
-// the member's claims. It serves for one hold: once lost or left, make
-// a new one. Run must be called once; the other methods are safe for concurrent use at any time.
+// Membership keeps one member's Lease, by which others know that it lives, and judges other
+// members. It is the Heartbeat of the member's claims. It serves for one hold: once lost or left,
+// make a new one. Run must be called once; the other methods are safe for concurrent use at any
+// time.
 //
 //	          Lease acquired           RebalanceDelay, or nobody else is active           Leave
 //	(waiting) ──────────────▶ joining ─────────────────────────────────────────▶ active ──────▶ leaving
@@ -67,7 +70,8 @@ type Membership struct {
 	state MemberState
 }
 
-// NewMembership returns a membership that is joining. The error names every field that is out of bounds.
+// NewMembership returns a membership that is joining. The error names every field that is out of
+// bounds.
 func NewMembership(cfg MembershipConfig) (*Membership, error) {
 	m := &Membership{
 		cfg:    cfg,
@@ -112,23 +116,25 @@ func NewMembership(cfg MembershipConfig) (*Membership, error) {
 	return m, nil
 }
 
-// Run acquires and keeps the member's Lease until ctx ends or the Lease is lost. While another incarnation of the member
-// holds it, or a live member follows another protocol, Run waits and reports EventWaiting. When ctx ends it releases the Lease
-// and returns nil; hand over all shards before, after Leave. When the Lease is lost it closes Lost, and once ctx has ended, too,
-// by when all work must have returned, it returns an error that is ErrMembershipLost and says why.
+// Run acquires and keeps the member's Lease until ctx ends or the Lease is lost. While another
+// incarnation of the member holds it, or a live member follows another protocol, Run waits and
+// reports EventWaiting. When ctx ends it releases the Lease and returns nil; hand over all shards
+// before, after Leave. When the Lease is lost it closes Lost, and once ctx has ended, too, by when
+// all work must have returned, it returns an error that is ErrMembershipLost and says why.
 func (m *Membership) Run(ctx context.Context) error { return m.pace.run(ctx) }
 
 // Joined is closed once the Lease is held: from then on the process may claim shards, until Lost.
 func (m *Membership) Joined() <-chan struct{} { return m.joined }
 
-// Lost is closed when the Lease was held and is no more, other than by the end of Run's ctx. All claims of the process must
-// end: give it to their claimants as ClaimantConfig.Revoked.
+// Lost is closed when the Lease was held and is no more, other than by the end of Run's ctx. All
+// claims of the process must end: give it to their claimants as ClaimantConfig.Revoked.
 func (m *Membership) Lost() <-chan struct{} { return m.lost }
 
 // Name returns the member's name.
 func (m *Membership) Name() string { return m.member }
 
-// Confirmed returns the start of the last heartbeat that is confirmed, and whether rights come of it, see [Heartbeat].
+// Confirmed returns the start of the last heartbeat that is confirmed, and whether rights come of
+// it, see [Heartbeat].
 func (m *Membership) Confirmed() (start time.Time, right bool) { return m.pace.confirmed() }
 
 var _ Heartbeat = (*Membership)(nil)
@@ -140,12 +146,14 @@ func (m *Membership) State() MemberState {
 	return m.state
 }
 
-// Leave takes the member out of the ring, for good. It goes on renewing, so that it can hand over its shards in peace.
+// Leave takes the member out of the ring, for good. It goes on renewing, so that it can hand over
+// its shards in peace.
 func (m *Membership) Leave() {
 	m.setState(MemberLeaving)
 }
 
-// Touch has the Lease written as soon as possible, after the answer of MembershipConfig.Annotations has changed.
+// Touch has the Lease written as soon as possible, after the answer of MembershipConfig.Annotations
+// has changed.
 func (m *Membership) Touch() { m.pace.touch() }
 
 // setState moves to state, unless the member is leaving, and has it written.

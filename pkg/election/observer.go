@@ -20,8 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/heartbeat"
 )
 
-// LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it a client of its own: heartbeats
-// must not wait behind other requests in a client's rate limiter.
+// LeaseReader is the part of client-go's LeaseInterface that an Observer needs. Give it a client of
+// its own: heartbeats must not wait behind other requests in a client's rate limiter.
 type LeaseReader interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
@@ -29,7 +29,8 @@ type LeaseReader interface {
 
 // ObserverConfig configures an Observer.
 type ObserverConfig struct {
-	// Fleet is the fleet's name; the observer keeps the Leases whose names begin with "<fleet>-". Required.
+	// Fleet is the fleet's name; the observer keeps the Leases whose names begin with "<fleet>-".
+	// Required.
 	Fleet string
 	// Extra are the full names of further Leases to keep, a leader lock for example. Default: none.
 	Extra []string
@@ -39,8 +40,8 @@ type ObserverConfig struct {
 	Clock Clock
 }
 
-// Observer watches the Leases of one namespace with a single watch and remembers of each when this process last saw it
-// change. All methods are safe for concurrent use.
+// Observer watches the Leases of one namespace with a single watch and remembers of each when this
+// process last saw it change. All methods are safe for concurrent use.
 type Observer struct {
 	cfg ObserverConfig
 
@@ -48,14 +49,15 @@ type Observer struct {
 	logger   klog.Logger
 	syncedAt time.Time
 	known    map[string]*Observation // replaced, not changed
-	// names are those of the Leases that exist, sorted, and listed is what List returns; each is reset
-	// to nil when it becomes stale.
+	// names are those of the Leases that exist, sorted, and listed is what List returns; each is
+	// reset to nil when it becomes stale.
 	names       []string
 	listed      []Observation
 	through     heartbeat.Version
 	waiting     []waiter
 	subscribers map[*subscriber]struct{}
-	// ofLease are the subscribers to single Leases, by name. A member has one for each shard of the fleet.
+	// ofLease are the subscribers to single Leases, by name. A member has one for each shard of the
+	// fleet.
 	ofLease map[string]map[*subscriber]struct{}
 }
 
@@ -70,8 +72,8 @@ type subscriber struct {
 	wake  chan struct{}
 }
 
-// NewObserver returns an observer that knows nothing until Run has listed the Leases once. The error names the field
-// that is missing.
+// NewObserver returns an observer that knows nothing until Run has listed the Leases once. The
+// error names the field that is missing.
 func NewObserver(cfg ObserverConfig) (*Observer, error) {
 	var errs []error
 	if cfg.Fleet == "" {
@@ -95,14 +97,16 @@ func NewObserver(cfg ObserverConfig) (*Observer, error) {
 	}, nil
 }
 
-// Run lists and watches until ctx ends, and returns after its last goroutine has ended. Call it once.
+// Run lists and watches until ctx ends, and returns after its last goroutine has ended. Call it
+// once.
 func (o *Observer) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	o.mu.Lock()
 	o.logger = logger
 	o.mu.Unlock()
 
-	// The reflector lists on a goroutine of its own that it does not wait for, and may start one while it stops.
+	// The reflector lists on a goroutine of its own that it does not wait for, and may start one
+	// while it stops.
 	var (
 		lists   sync.WaitGroup
 		mu      sync.Mutex
@@ -135,8 +139,9 @@ func (o *Observer) Run(ctx context.Context) {
 	cache.NewReflectorWithOptions(lw, &coordinationv1.Lease{}, sink{o}, cache.ReflectorOptions{
 		Name:   "flotilla-leases",
 		Logger: &logger,
-		// The default reaches a minute. Whoever cannot see the Leases cannot take over either, so come back sooner; and
-		// usually soon enough after an outage to confirm a heartbeat before its member reads all Leases for that.
+		// The default reaches a minute. Whoever cannot see the Leases cannot take over either, so
+		// come back sooner; and usually soon enough after an outage to confirm a heartbeat before
+		// its member reads all Leases for that.
 		Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 2, Cap: time.Second},
 	}).RunWithContext(ctx)
 }
@@ -153,8 +158,8 @@ func (o *Observer) Watches(name string) bool {
 	return strings.HasPrefix(name, o.cfg.Fleet+"-") || slices.Contains(o.cfg.Extra, name)
 }
 
-// Get returns what is known of one Lease. Before HasSynced a Lease that nobody has observed is not Known; afterwards it
-// is known to be absent since then.
+// Get returns what is known of one Lease. Before HasSynced a Lease that nobody has observed is not
+// Known; afterwards it is known to be absent since then.
 func (o *Observer) Get(name string) Observation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -223,14 +228,16 @@ func (o *Observer) living() (members []Observation, named map[string]time.Time) 
 	return members, named
 }
 
-// Observe takes in a Lease that a get, create or update has returned, so that a writer knows its own write before the
-// watch brings it. Anything older than what is known is ignored. The Lease must not be changed afterwards.
+// Observe takes in a Lease that a get, create or update has returned, so that a writer knows its
+// own write before the watch brings it. Anything older than what is known is ignored. The Lease
+// must not be changed afterwards.
 func (o *Observer) Observe(lease *coordinationv1.Lease) {
 	o.change(lease.Name, func(obs Observation, now time.Time) (Observation, bool) { return obs.Saw(lease, now) })
 }
 
-// Missing takes in that a request found no Lease of this name. version is the ResourceVersion that Get had returned
-// before the request was sent: if something has been learnt since then, that is newer and stays.
+// Missing takes in that a request found no Lease of this name. version is the ResourceVersion that
+// Get had returned before the request was sent: if something has been learnt since then, that is
+// newer and stays.
 func (o *Observer) Missing(name, version string) {
 	o.change(name, func(obs Observation, now time.Time) (Observation, bool) {
 		if obs.ResourceVersion != version {
@@ -240,14 +247,15 @@ func (o *Observer) Missing(name, version string) {
 	})
 }
 
-// Subscribe returns a channel that receives after every change of a Lease whose name match accepts, and after the first
-// sync. Changes that come faster than they are received become one. match must not block. Call stop when done; it does
-// not close the channel.
+// Subscribe returns a channel that receives after every change of a Lease whose name match accepts,
+// and after the first sync. Changes that come faster than they are received become one. match must
+// not block. Call stop when done; it does not close the channel.
 func (o *Observer) Subscribe(match func(name string) bool) (changed <-chan struct{}, stop func()) {
 	return o.SubscribeChanges(func(_, after Observation) bool { return match(after.Name) })
 }
 
-// SubscribeChanges is Subscribe for changes that match accepts, which are told from renewals by comparing.
+// SubscribeChanges is Subscribe for changes that match accepts, which are told from renewals by
+// comparing.
 func (o *Observer) SubscribeChanges(match func(before, after Observation) bool) (changed <-chan struct{}, stop func()) {
 	s := &subscriber{match: match, wake: make(chan struct{}, 1)}
 	o.mu.Lock()
@@ -260,7 +268,8 @@ func (o *Observer) SubscribeChanges(match func(before, after Observation) bool) 
 	}
 }
 
-// subscribeLease is Subscribe for one Lease; it also wakes when a member's Lease lists others as ended than before.
+// subscribeLease is Subscribe for one Lease; it also wakes when a member's Lease lists others as
+// ended than before.
 func (o *Observer) subscribeLease(name string) (changed <-chan struct{}, stop func()) {
 	s := &subscriber{wake: make(chan struct{}, 1)}
 	o.mu.Lock()
@@ -353,8 +362,9 @@ func (o *Observer) replace(leases []*coordinationv1.Lease, version string) {
 	}
 }
 
-// Through returns the version up to which everything is known that was written to Leases: that of the last watch event, or
-// of the last list. 0 is none. Answers to this process's own requests do not count: between two of them may be others.
+// Through returns the version up to which everything is known that was written to Leases: that of
+// the last watch event, or of the last list. 0 is none. Answers to this process's own requests do
+// not count: between two of them may be others.
 func (o *Observer) Through() heartbeat.Version {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -374,9 +384,9 @@ func (o *Observer) Reached(version heartbeat.Version) <-chan struct{} {
 	return reached
 }
 
-// ReachedSelf is Reached for the newest version that is known of one Lease: once the channel is closed,
-// everything is known that was written to any Lease before that one was. It is false if that version
-// cannot be compared with others.
+// ReachedSelf is Reached for the newest version that is known of one Lease: once the channel is
+// closed, everything is known that was written to any Lease before that one was. It is false if
+// that version cannot be compared with others.
 func (o *Observer) ReachedSelf(name string) (<-chan struct{}, bool) {
 	version := versionOf(o.Get(name).ResourceVersion)
 	if version == 0 {

@@ -441,7 +441,8 @@ func TestBusyClaimComesRound(t *testing.T) {
 	}
 }
 
-// TestHolderMendsItsLease has somebody write a duration that makes no sense on a shard's Lease, whose holder does not renew it.
+// TestHolderMendsItsLease has somebody write a duration that makes no sense on a shard's Lease,
+// whose holder does not renew it.
 func TestHolderMendsItsLease(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.free(1)
@@ -455,7 +456,8 @@ func TestHolderMendsItsLease(t *testing.T) {
 	})
 }
 
-// TestAbsentLeaseGivesNoRight has a shard's Lease deleted whose holder cannot write it again, while its heartbeats go on.
+// TestAbsentLeaseGivesNoRight has a shard's Lease deleted whose holder cannot write it again, while
+// its heartbeats go on.
 func TestAbsentLeaseGivesNoRight(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.free(1)
@@ -482,8 +484,8 @@ func TestAbsentLeaseGivesNoRight(t *testing.T) {
 	})
 }
 
-// TestRevokedWhileAHeartbeatIsUnconfirmed has a member lose its right between a heartbeat and its confirmation, and work that
-// takes long to return. Time goes by meanwhile: nothing spins.
+// TestRevokedWhileAHeartbeatIsUnconfirmed has a member lose its right between a heartbeat and its
+// confirmation, and work that takes long to return. Time goes by meanwhile: nothing spins.
 func TestRevokedWhileAHeartbeatIsUnconfirmed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.free(1)
@@ -506,7 +508,8 @@ func TestRevokedWhileAHeartbeatIsUnconfirmed(t *testing.T) {
 	})
 }
 
-// unconfirmed reports whether the process's last heartbeat is stored and its watch has not brought it.
+// unconfirmed reports whether the process's last heartbeat is stored and its watch has not brought
+// it.
 func (p *process) unconfirmed() bool {
 	return p.observer.Through() < versionOf(p.store.Get(MemberLease("f", MemberOf(p.name))).ResourceVersion)
 }

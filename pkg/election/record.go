@@ -14,17 +14,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Bounds of a Lease's duration. What a Lease declares is moved into them when it is read, and Timing must lie in them.
+// Bounds of a Lease's duration. What a Lease declares is moved into them when it is read, and
+// Timing must lie in them.
 const (
 	MinDuration = 1 * time.Second
 	MaxDuration = 10 * time.Minute
 )
 
-// releasedSeconds is the duration written on a released Lease, as client-go writes it. Nobody waits for it here: a
-// Lease without a holder is free at once.
+// releasedSeconds is the duration written on a released Lease, as client-go writes it. Nobody waits
+// for it here: a Lease without a holder is free at once.
 const releasedSeconds = 1
 
-// Record is what a Lease says, made safe to use. Its maps belong to the Lease and must not be changed.
+// Record is what a Lease says, made safe to use. Its maps belong to the Lease and must not be
+// changed.
 type Record struct {
 	// Name is the Lease's name.
 	Name string
@@ -32,20 +34,24 @@ type Record struct {
 	Holder string
 	// Transitions is leaseTransitions, the term of the present or last holder; at least 0.
 	Transitions int32
-	// Duration is leaseDurationSeconds, within [MinDuration, MaxDuration]; MinDuration if the Lease has none.
+	// Duration is leaseDurationSeconds, within [MinDuration, MaxDuration]; MinDuration if the Lease
+	// has none.
 	Duration time.Duration
-	// AcquireTime and RenewTime are the writer's stamps, for people. Never compare them with a clock.
+	// AcquireTime and RenewTime are the writer's stamps, for people. Never compare them with a
+	// clock.
 	AcquireTime, RenewTime time.Time
 	// ResourceVersion is the version of the Lease that this was read from.
 	ResourceVersion string
 	// Labels and Annotations are the Lease's own.
 	Labels, Annotations map[string]string
-	// Problem says in words which fields were nonsense and what was assumed instead; empty if none were.
+	// Problem says in words which fields were nonsense and what was assumed instead; empty if none
+	// were.
 	Problem string
 }
 
-// RecordFrom reads a Lease. It accepts anything: a nil Lease is the zero Record, and fields that are missing, negative or
-// beyond their bounds are replaced by the nearest sane value, with a word in Problem.
+// RecordFrom reads a Lease. It accepts anything: a nil Lease is the zero Record, and fields that
+// are missing, negative or beyond their bounds are replaced by the nearest sane value, with a word
+// in Problem.
 func RecordFrom(lease *coordinationv1.Lease) Record {
 	if lease == nil {
 		return Record{}
@@ -93,18 +99,19 @@ const (
 
 // Annotations by which members keep and judge Leases, see [Heartbeat].
 const (
-	// ProtocolAnnotation has the version of what a member writes on Leases, on its own Lease. Members of different ones
-	// are not to be in one fleet; without it, it is 1.
+	// ProtocolAnnotation has the version of what a member writes on Leases, on its own Lease.
+	// Members of different ones are not to be in one fleet; without it, it is 1.
 	ProtocolAnnotation = "flotilla.dev/protocol"
-	// EndedAnnotation lists the incarnations of a member that have ended for good, on the member's Lease: sorted, comma
-	// separated.
+	// EndedAnnotation lists the incarnations of a member that have ended for good, on the member's
+	// Lease: sorted, comma separated.
 	EndedAnnotation = "flotilla.dev/ended"
-	// ReleasedAnnotation has the term whose holder has released the Lease. A Lease without a holder that lacks it, or has
-	// another term, was emptied by somebody else.
+	// ReleasedAnnotation has the term whose holder has released the Lease. A Lease without a holder
+	// that lacks it, or has another term, was emptied by somebody else.
 	ReleasedAnnotation = "flotilla.dev/released"
 )
 
-// Protocol returns the version of what the holder of a member's Lease writes; 1 if the Lease has none, or nonsense.
+// Protocol returns the version of what the holder of a member's Lease writes; 1 if the Lease has
+// none, or nonsense.
 func (r Record) Protocol() int {
 	protocol, err := strconv.Atoi(r.Annotations[ProtocolAnnotation])
 	if err != nil {
@@ -126,8 +133,8 @@ func (r Record) HasEnded(incarnation string) bool {
 	return text != "" && slices.Contains(list(text), incarnation)
 }
 
-// IsStruck reports whether a member's Lease has no holder because other members have listed the last one as ended, and not
-// because that has left.
+// IsStruck reports whether a member's Lease has no holder because other members have listed the
+// last one as ended, and not because that has left.
 func (r Record) IsStruck() bool {
 	return r.Holder == "" && r.Protocol() > 1 && r.Transitions > 0 && r.Duration > releasedSeconds*time.Second
 }
@@ -156,7 +163,8 @@ func StoppedText(term int32, d time.Duration) string {
 	return fmt.Sprintf("%d %v", term, d.Round(time.Millisecond))
 }
 
-// NextHolder returns the incarnation that has asked for the Lease; empty if none has. Anybody may have written it.
+// NextHolder returns the incarnation that has asked for the Lease; empty if none has. Anybody may
+// have written it.
 func (r Record) NextHolder() string {
 	return r.Annotations[NextHolderAnnotation]
 }
@@ -166,9 +174,9 @@ type stamp struct {
 	labels, annotations map[string]string
 }
 
-// held returns a copy of lease, or a new Lease if it is nil, that names self as its holder for term.
-// A new term sets acquireTime and renewTime and removes what the handoff has left. Fields, labels and
-// annotations that this package does not know stay as they are.
+// held returns a copy of lease, or a new Lease if it is nil, that names self as its holder for
+// term. A new term sets acquireTime and renewTime and removes what the handoff has left. Fields,
+// labels and annotations that this package does not know stay as they are.
 func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, duration time.Duration, now time.Time) *coordinationv1.Lease {
 	fresh := lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") != self || ptr.Deref(lease.Spec.LeaseTransitions, 0) != term
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -193,8 +201,8 @@ func (s stamp) held(lease *coordinationv1.Lease, name, self string, term int32, 
 	return out
 }
 
-// declared returns leaseDurationSeconds for a duration, rounded up: the Lease must never promise others
-// less than its holder counts on.
+// declared returns leaseDurationSeconds for a duration, rounded up: the Lease must never promise
+// others less than its holder counts on.
 func declared(duration time.Duration) int32 { return int32(math.Ceil(duration.Seconds())) }
 
 // asked returns a copy of lease on which self asks for it.
@@ -205,7 +213,8 @@ func asked(lease *coordinationv1.Lease, self string) *coordinationv1.Lease {
 }
 
 // WithoutHolder returns a copy of lease without a holder, with what its holder leaves behind:
-// annotations, of which an empty value removes a key. The term stays, because terms must not restart.
+// annotations, of which an empty value removes a key. The term stays, because terms must not
+// restart.
 func WithoutHolder(
 	lease *coordinationv1.Lease, left map[string]string, now time.Time,
 ) *coordinationv1.Lease {
@@ -218,7 +227,8 @@ func WithoutHolder(
 	return out
 }
 
-// storable returns a copy of lease that the API server takes: what is stored may be from before it was as strict.
+// storable returns a copy of lease that the API server takes: what is stored may be from before it
+// was as strict.
 func storable(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	out := lease.DeepCopy()
 	if ptr.Deref(out.Spec.LeaseTransitions, 0) < 0 {
@@ -230,7 +240,8 @@ func storable(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return out
 }
 
-// overlay writes the entries of over onto base, which it may change; an empty value removes the key.
+// overlay writes the entries of over onto base, which it may change; an empty value removes the
+// key.
 func overlay(base, over map[string]string) map[string]string {
 	if len(over) == 0 {
 		return base

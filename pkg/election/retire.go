@@ -19,7 +19,8 @@ const RetiredAnnotation = "flotilla.dev/retired"
 // ours is what the keys of this project's labels and annotations begin with.
 const ours = "flotilla.dev/"
 
-// retiredOwner is the UID of an owner that never was. A garbage collector deletes what has no other.
+// retiredOwner is the UID of an owner that never was. A garbage collector deletes what has no
+// other.
 const retiredOwner = types.UID("f1071114-0000-4000-8000-000000000000")
 
 // Retired returns an emptied copy of a Lease that has no live holder: without a holder, and

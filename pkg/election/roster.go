@@ -15,7 +15,8 @@ const StateAnnotation = "flotilla.dev/state"
 type MemberState string
 
 const (
-	// MemberJoining: has just come and must not move anything yet. Any unknown word counts as joining.
+	// MemberJoining: has just come and must not move anything yet. Any unknown word counts as
+	// joining.
 	MemberJoining MemberState = "joining"
 	// MemberActive: counts for the ring.
 	MemberActive MemberState = "active"
@@ -42,7 +43,8 @@ type Member struct {
 	LastSeen time.Time
 }
 
-// Roster is an immutable snapshot of the live members, as this process has observed them. Its zero value has none.
+// Roster is an immutable snapshot of the live members, as this process has observed them. Its zero
+// value has none.
 type Roster struct {
 	members []Member
 	next    time.Time
@@ -53,8 +55,8 @@ func NewIncarnation(member string) string {
 	return member + "_" + string(uuid.NewUUID())
 }
 
-// MemberOf returns the member that an incarnation belongs to: what stands before the last underscore, which no pod name
-// contains. It is empty if there is none.
+// MemberOf returns the member that an incarnation belongs to: what stands before the last
+// underscore, which no pod name contains. It is empty if there is none.
 func MemberOf(incarnation string) string {
 	i := strings.LastIndexByte(incarnation, '_')
 	return incarnation[:max(i, 0)]
@@ -65,10 +67,11 @@ func MemberLease(fleet, member string) string {
 	return fleet + "-member-" + member
 }
 
-// RosterFrom returns the members that are live at now: the holders of the fleet's member Leases that have not expired.
-// atLeast is the reader's own LeaseDuration, see Observation.ExpiresAt. A Lease whose holder is not an incarnation of
-// the member that its name says is not a member's, nor is one that has no state: somebody has written it for
-// a holder that was to be judged. It is pure, and the order of observations does not matter.
+// RosterFrom returns the members that are live at now: the holders of the fleet's member Leases
+// that have not expired. atLeast is the reader's own LeaseDuration, see Observation.ExpiresAt. A
+// Lease whose holder is not an incarnation of the member that its name says is not a member's, nor
+// is one that has no state: somebody has written it for a holder that was to be judged. It is pure,
+// and the order of observations does not matter.
 func RosterFrom(fleet string, observations []Observation, atLeast time.Duration, now time.Time) Roster {
 	var r Roster
 	for _, obs := range observations {
@@ -120,8 +123,8 @@ func (r Roster) Live() []string {
 	return r.names(MemberJoining, MemberActive, MemberLeaving)
 }
 
-// Active returns the names that count for the ring, sorted: the active members, or the joining ones if none is active.
-// Members that are leaving never count.
+// Active returns the names that count for the ring, sorted: the active members, or the joining ones
+// if none is active. Members that are leaving never count.
 func (r Roster) Active() []string {
 	if active := r.names(MemberActive); len(active) > 0 {
 		return active
@@ -140,8 +143,8 @@ func (r Roster) Grown() Roster {
 	return r
 }
 
-// NextChange returns when the first of the members expires if it does not renew before: when to build the roster again
-// if nothing is observed until then. It is zero for an empty roster.
+// NextChange returns when the first of the members expires if it does not renew before: when to
+// build the roster again if nothing is observed until then. It is zero for an empty roster.
 func (r Roster) NextChange() time.Time {
 	return r.next
 }

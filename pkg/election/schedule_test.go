@@ -23,12 +23,13 @@ var (
 	firstSeed = flag.Uint64("first-seed", 0, "the seed to begin with")
 )
 
-// TestOneHolderUnderRandomFaults runs three members that want the same Lease through random faults, and asks of each
-// schedule:
+// TestOneHolderUnderRandomFaults runs three members that want the same Lease through random faults,
+// and asks of each schedule:
 //
 //   - the times in which their claims were valid do not overlap;
 //   - writes that were checked against the claim come in the order of their terms;
-//   - terms never repeat, unless the Lease was deleted, and no process releases while its work runs;
+//   - terms never repeat, unless the Lease was deleted, and no process releases while its work
+//     runs;
 //   - work that does not return is the end of its process, and of no other;
 //   - once the faults are over, somebody holds the Lease.
 //
@@ -165,8 +166,8 @@ func (sc *schedule) restart() {
 	}
 }
 
-// fault has one thing go wrong. The Lease is deleted at most once: whoever misses the second time because it still waits
-// for news of the first cannot be helped.
+// fault has one thing go wrong. The Lease is deleted at most once: whoever misses the second time
+// because it still waits for news of the first cannot be helped.
 func (p *peer) fault() {
 	d := upTo(p.rng, 20*time.Second)
 	verbs := [][]string{nil, {"create", "update"}, {"get"}, {"watch"}}[p.rng.IntN(4)]
@@ -308,7 +309,8 @@ func (p *peer) event(e Event) {
 	}
 }
 
-// work writes every 100ms while its claim is valid, and goes on trying for a while after it was told to stop.
+// work writes every 100ms while its claim is valid, and goes on trying for a while after it was
+// told to stop.
 func (p *peer) work(ctx context.Context, claim *Claim, linger time.Duration, killed <-chan struct{}) {
 	ran := span{who: p.name, term: claim.Term(), begin: time.Now()}
 	tick := time.NewTicker(workTick)

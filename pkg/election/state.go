@@ -53,10 +53,11 @@ const (
 	Create
 	// Acquire: update the Lease as observed, with this incarnation as holder of Output.Term.
 	Acquire
-	// Renew: update the Lease as observed, with the same holder and term, to write changed annotations.
+	// Renew: update the Lease as observed, with the same holder and term, to write changed
+	// annotations.
 	Renew
-	// Ask: update the annotations of the Lease as observed, with a request for it. Nothing that counts as a sign of
-	// life is changed.
+	// Ask: update the annotations of the Lease as observed, with a request for it. Nothing that
+	// counts as a sign of life is changed.
 	Ask
 	// Release: fetch the Lease and clear the holder if it is still this incarnation.
 	Release
@@ -77,7 +78,8 @@ func (a Action) String() string {
 	return [...]string{"Wait", "Create", "Acquire", "Renew", "Ask", "Release", "Start", "Drain", "End", "Rest", "Stuck"}[a]
 }
 
-// Reason says why a claim has ended or why a claimant waits. The values are stable and few enough for a metric label.
+// Reason says why a claim has ended or why a claimant waits. The values are stable and few enough
+// for a metric label.
 type Reason string
 
 const (
@@ -114,7 +116,8 @@ const (
 	ReasonAbsent Reason = "absent"
 	// ReasonUnknown: the Leases have not been listed yet.
 	ReasonUnknown Reason = "unknown"
-	// ReasonTermsExhausted: leaseTransitions is at its highest value. Somebody must have written that.
+	// ReasonTermsExhausted: leaseTransitions is at its highest value. Somebody must have written
+	// that.
 	ReasonTermsExhausted Reason = "terms-exhausted"
 )
 
@@ -155,8 +158,9 @@ func (s State) acquired(term int32) State {
 	return State{Phase: Acquired, Term: term, TermAsked: s.TermAsked}
 }
 
-// stuckAt is when the work of a lost claim must have returned: LeaseDuration after the last heartbeat. If the process was
-// suspended beyond that, the work gets as long as it gets after a missed renew deadline, behind a closed fence.
+// stuckAt is when the work of a lost claim must have returned: LeaseDuration after the last
+// heartbeat. If the process was suspended beyond that, the work gets as long as it gets after a
+// missed renew deadline, behind a closed fence.
 func (s State) stuckAt(timing Timing) time.Time {
 	expiry := s.LastRenew.Add(timing.LeaseDuration)
 	if grace := s.EndedAt.Add(timing.LeaseDuration - timing.RenewDeadline); grace.After(expiry) {

@@ -55,13 +55,13 @@ type Output struct {
 	Settled bool
 }
 
-// Step decides what to do next. It is pure: the same input gives the same output, and all I/O is elsewhere. After any
-// action but Wait, step again at once; a request is under way then, and Busy.
+// Step decides what to do next. It is pure: the same input gives the same output, and all I/O is
+// elsewhere. After any action but Wait, step again at once; a request is under way then, and Busy.
 //
-// What a claim is to do with its Lease is [heartbeat.ClaimStep]'s decision. Step adds the work, asking, and changed
-// annotations. The first row that applies is taken; "want" is Desired == Held && !Revoked, "leave"
-// is Desired == Released || Revoked, ended, absent, acquire and so on are as in ClaimStep's table.
-// Requests wait while Busy and until NotBefore.
+// What a claim is to do with its Lease is [heartbeat.ClaimStep]'s decision. Step adds the work,
+// asking, and changed annotations. The first row that applies is taken; "want" is Desired == Held
+// && !Revoked, "leave" is Desired == Released || Revoked, ended, absent, acquire and so on are as
+// in ClaimStep's table. Requests wait while Busy and until NotBefore.
 //
 //	Phase     Condition                                           Action           Next
 //	Idle      !want, self, LeaseDuration since Confirmed          Wait, Settled    Idle
@@ -81,8 +81,9 @@ type Output struct {
 //	Lost      LeaseDuration since LastRenew, once                 Stuck            Lost
 //	Lost      otherwise                                           Wait             Lost
 //
-// held is Acquired, Running or Draining. Draining holds on after Stuck: the Lease is not released while work runs. The first
-// row gives up a release: others may list the incarnation as ended by then, so nobody waits for it.
+// held is Acquired, Running or Draining. Draining holds on after Stuck: the Lease is not released
+// while work runs. The first row gives up a release: others may list the incarnation as ended by
+// then, so nobody waits for it.
 func Step(in Input) Output {
 	switch in.State.Phase {
 	case Idle:
@@ -259,7 +260,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// end asks for the end of the claim. The Lease is left to Idle, which releases it if it still names this incarnation.
+// end asks for the end of the claim. The Lease is left to Idle, which releases it if it still names
+// this incarnation.
 func (in Input) end(reason Reason) Output {
 	s := in.State
 	s.Phase = Lost

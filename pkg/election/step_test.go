@@ -62,8 +62,9 @@ func askedBy(who string, obs Observation) Observation {
 	return obs
 }
 
-// TestStep has every row of the table in Step's comment, with its edges. Now is second 100, and a held claim is of term 5
-// and the last heartbeat was confirmed at second 99, unless the row says otherwise. A drain may take 20 seconds.
+// TestStep has every row of the table in Step's comment, with its edges. Now is second 100, and a
+// held claim is of term 5 and the last heartbeat was confirmed at second 99, unless the row says
+// otherwise. A drain may take 20 seconds.
 func TestStep(t *testing.T) {
 	holding := func(phase ClaimPhase, renewed float64) State {
 		return State{Phase: phase, Term: 5, LastRenew: at(renewed)}
@@ -382,7 +383,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// TestStepInvariants tries every combination of a coarse input space and asks only what must never happen.
+// TestStepInvariants tries every combination of a coarse input space and asks only what must never
+// happen.
 func TestStepInvariants(t *testing.T) {
 	seconds := []float64{80, 85, 86, 90, 91, 98, 99, 100}
 	drains := []float64{85, 99}

@@ -10,16 +10,17 @@ import (
 
 // Timing holds the three durations of a claim. All members of a fleet should use the same.
 type Timing struct {
-	// LeaseDuration is how long a Lease must stand still before others take it over. It bounds a takeover from below, and
-	// is how long after the last renewal (of its member's Lease, where it lives by that) a holder's work must have returned. Default 15s. Within [MinDuration,
+	// LeaseDuration is how long a Lease must stand still before others take it over. It bounds a
+	// takeover from below, and is how long after the last renewal (of its member's Lease, where it
+	// lives by that) a holder's work must have returned. Default 15s. Within [MinDuration,
 	// MaxDuration]; written to the Lease in whole seconds, rounded up.
 	LeaseDuration time.Duration
-	// RenewDeadline is how long after the start of its last successful renewal a claim ends. Default 10s. Must be less
-	// than LeaseDuration: the difference is the time the work has to return, the ratio the tolerated difference in
-	// clock speed.
+	// RenewDeadline is how long after the start of its last successful renewal a claim ends.
+	// Default 10s. Must be less than LeaseDuration: the difference is the time the work has to
+	// return, the ratio the tolerated difference in clock speed.
 	RenewDeadline time.Duration
-	// RetryPeriod is the time between renewals, and after a failed request until the next. Default 2s. Must be positive,
-	// and RenewDeadline more than 1.2 times as long.
+	// RetryPeriod is the time between renewals, and after a failed request until the next. Default
+	// 2s. Must be positive, and RenewDeadline more than 1.2 times as long.
 	RetryPeriod time.Duration
 }
 
@@ -47,8 +48,8 @@ func (t Timing) Validate() error {
 	return errors.Join(errs...)
 }
 
-// RequestTimeout bounds one request to the API server: half the renew deadline, so that a request that hangs leaves time
-// for another one.
+// RequestTimeout bounds one request to the API server: half the renew deadline, so that a request
+// that hangs leaves time for another one.
 func (t Timing) RequestTimeout() time.Duration {
 	return t.RenewDeadline / 2
 }

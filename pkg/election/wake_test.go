@@ -20,8 +20,9 @@ func (c *tripClock) Now() time.Time {
 	return now
 }
 
-// TestWhatComesBetweenStepAndWaitWakes ends the claimant, or revokes its claim, at the last moment of a step, after which
-// the step does not know of it: at the reading of the clock. The loop must not go to sleep over it.
+// TestWhatComesBetweenStepAndWaitWakes ends the claimant, or revokes its claim, at the last moment
+// of a step, after which the step does not know of it: at the reading of the clock. The loop must
+// not go to sleep over it.
 func TestWhatComesBetweenStepAndWaitWakes(t *testing.T) {
 	for name, trip := range map[string]func(*node){
 		"end":        func(n *node) { n.cancel() },

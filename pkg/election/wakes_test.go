@@ -11,8 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
-// crowd is an observer with a claim's subscription for each of n shards, and a function that has the heartbeat of a member
-// arrive, with those that it lists as ended.
+// crowd is an observer with a claim's subscription for each of n shards, and a function that has
+// the heartbeat of a member arrive, with those that it lists as ended.
 func crowd(tb testing.TB, n int) (wakes []<-chan struct{}, beat func(ended string)) {
 	tb.Helper()
 	o, err := NewObserver(ObserverConfig{Fleet: "f", Client: leasetest.NewStore().Client("reader"), Clock: NewClock()})
@@ -37,7 +37,8 @@ func crowd(tb testing.TB, n int) (wakes []<-chan struct{}, beat func(ended strin
 	}
 }
 
-// TestAHeartbeatWakesNoClaim: but one that lists somebody as ended wakes all, whose holder that may be.
+// TestAHeartbeatWakesNoClaim: but one that lists somebody as ended wakes all, whose holder that may
+// be.
 func TestAHeartbeatWakesNoClaim(t *testing.T) {
 	wakes, beat := crowd(t, 20)
 	woken := func() (n int) {
@@ -114,7 +115,8 @@ func TestDesiredAgainWakesNoClaim(t *testing.T) {
 	}
 }
 
-// BenchmarkHeartbeat is what the heartbeat of another member costs one with a thousand shards to claim.
+// BenchmarkHeartbeat is what the heartbeat of another member costs one with a thousand shards to
+// claim.
 func BenchmarkHeartbeat(b *testing.B) {
 	_, beat := crowd(b, 1000)
 	b.ReportAllocs()

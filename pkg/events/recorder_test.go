@@ -77,7 +77,8 @@ func gaveAway(h *fleet.Handover) fleet.Event {
 	return e
 }
 
-// TestWhatIsSaid has every event of a fleet, and the log line at the default verbosity and the Kubernetes event that it makes.
+// TestWhatIsSaid has every event of a fleet, and the log line at the default verbosity and the
+// Kubernetes event that it makes.
 func TestWhatIsSaid(t *testing.T) {
 	handoff := &fleet.Acquisition{
 		How: fleet.HowHandoff, Reason: fleet.ReasonRebalance, From: "b_1", Unowned: 23 * time.Millisecond,

@@ -8,11 +8,12 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// censusCells is how finely a shard's holder tells what its namespaces weigh: about 30 bytes a cell, on each shard's Lease.
+// censusCells is how finely a shard's holder tells what its namespaces weigh: about 30 bytes a
+// cell, on each shard's Lease.
 const censusCells = 64
 
-// takeCensus says on the Lease what the shard weighs, once in a while until ctx ends, and sooner when its objects have become
-// clearly more or fewer.
+// takeCensus says on the Lease what the shard weighs, once in a while until ctx ends, and sooner
+// when its objects have become clearly more or fewer.
 func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 	weigher, ok := instance.(Weigher)
 	if !r.shard.Namespaced() || !ok {
@@ -47,7 +48,8 @@ func (r *shardRunner) takeCensus(ctx context.Context, instance Instance) {
 	}
 }
 
-// differs reports whether a number of objects is so far from what was published that this is not to wait.
+// differs reports whether a number of objects is so far from what was published that this is not to
+// wait.
 func differs(published, objects int64) bool {
 	const few = 100
 	difference := max(published-objects, objects-published)
@@ -74,8 +76,9 @@ func (r *shardRunner) publish(weights map[string]int64, load Load, loaded bool) 
 	r.update(func(now *standing) { now.census, now.counted = census, &counted })
 }
 
-// byMemory returns the census of a shard's objects, in which a namespace has a part of them by what its objects take, where
-// that is known. So all cells together weigh as many objects as there are, but for rounding.
+// byMemory returns the census of a shard's objects, in which a namespace has a part of them by what
+// its objects take, where that is known. So all cells together weigh as many objects as there are,
+// but for rounding.
 func byMemory(objects, bytes map[string]int64) shard.Census {
 	total, all := int64(0), int64(0)
 	for namespace, n := range objects {

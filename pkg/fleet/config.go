@@ -24,15 +24,15 @@ type Leases interface {
 	election.LeaseWriter
 }
 
-// dialTimeout is how long a connection for Leases may take to be opened, and the time between probes
-// of one that is silent: client-go's own.
+// dialTimeout is how long a connection for Leases may take to be opened, and the time between
+// probes of one that is silent: client-go's own.
 const dialTimeout = 30 * time.Second
 
-// LeaseConfig returns the configuration of a client for Leases alone, made from that of the member's
-// process: neither rate limits nor what other connections are busy with may hold up a renewal. A
-// dialer is what makes client-go open connections of their own: clients without one share those of
-// every other client with the same certificate, and there an answer waits for all that was sent to
-// informers before it.
+// LeaseConfig returns the configuration of a client for Leases alone, made from that of the
+// member's process: neither rate limits nor what other connections are busy with may hold up a
+// renewal. A dialer is what makes client-go open connections of their own: clients without one
+// share those of every other client with the same certificate, and there an answer waits for all
+// that was sent to informers before it.
 func LeaseConfig(config *rest.Config, member string) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.QPS, c.RateLimiter = -1, nil
@@ -57,15 +57,19 @@ const (
 type Config struct {
 	// Fleet is the fleet's name, Member this member's, unique in the fleet.
 	Fleet, Member string
-	// Plan is the fleet's first plan: it is written where there is none. Members work by what is on the plan's Lease.
+	// Plan is the fleet's first plan: it is written where there is none. Members work by what is on
+	// the plan's Lease.
 	Plan shard.Plan
-	// Check returns why this member could not work by a plan that is valid in itself, naming the field, its value and what
-	// is allowed: an unknown controller for example. It must not block. Default: it can work by any.
+	// Check returns why this member could not work by a plan that is valid in itself, naming the
+	// field, its value and what is allowed: an unknown controller for example. It must not block.
+	// Default: it can work by any.
 	Check func(shard.Plan) error
-	// Catalogue is what this member's build knows of controllers: it runs no others, and says which those are. Members may
-	// differ in it: docs/design/skew.md. Default: it knows all, and Check alone says which plans it can work by.
+	// Catalogue is what this member's build knows of controllers: it runs no others, and says which
+	// those are. Members may differ in it: docs/design/skew.md. Default: it knows all, and Check
+	// alone says which plans it can work by.
 	Catalogue skew.Build
-	// Node and Zone are where the member runs, said on its Lease for people. Default: it does not say.
+	// Node and Zone are where the member runs, said on its Lease for people. Default: it does not
+	// say.
 	Node, Zone string
 	// Rings are the names of the rings that the member serves. Default: all.
 	Rings []string
@@ -79,14 +83,15 @@ type Config struct {
 	LeaderLockDelay time.Duration
 	// Replanning is what this member does as the planner.
 	Replanning Replanning
-	// CensusInterval is how often holders say what their shards weigh. A sixth of it after they have begun they do so for the
-	// first time; where a range has come to have clearly more or fewer objects they do not wait for longer either. Default: a
-	// minute.
+	// CensusInterval is how often holders say what their shards weigh. A sixth of it after they
+	// have begun they do so for the first time; where a range has come to have clearly more or
+	// fewer objects they do not wait for longer either. Default: a minute.
 	CensusInterval time.Duration
-	// Memory returns what the member says of its memory on its Lease, six times in a CensusInterval. It may take a while. Default: it
-	// says nothing.
+	// Memory returns what the member says of its memory on its Lease, six times in a
+	// CensusInterval. It may take a while. Default: it says nothing.
 	Memory func() leaseapi.Memory
-	// Use returns what the member says of what it uses else, at the same times, and from one goroutine. Default: it says nothing.
+	// Use returns what the member says of what it uses else, at the same times, and from one
+	// goroutine. Default: it says nothing.
 	Use func() leaseapi.Use
 	// Leases of the namespace that the fleet coordinates in.
 	Leases Leases
@@ -169,16 +174,19 @@ type Forgetter interface {
 	Forget()
 }
 
-// Weigher is an Instance that can tell how much each namespace weighs, so that ranges can be balanced.
+// Weigher is an Instance that can tell how much each namespace weighs, so that ranges can be
+// balanced.
 type Weigher interface {
 	// Weigh returns how many objects its caches hold, by namespace; nil once the instance has
 	// ended. It may be called while Run is under way.
 	Weigh() map[string]int64
 }
 
-// Loader is an Instance that can tell how much memory it takes, so that groups are weighed like ranges.
+// Loader is an Instance that can tell how much memory it takes, so that groups are weighed like
+// ranges.
 type Loader interface {
-	// Load returns an estimate; false once the instance has ended. It may be called while Run is under way.
+	// Load returns an estimate; false once the instance has ended. It may be called while Run is
+	// under way.
 	Load() (Load, bool)
 }
 
@@ -186,19 +194,21 @@ type Loader interface {
 type Load struct {
 	// Namespaces has the bytes of what is cached for the shard alone, by namespace.
 	Namespaces map[string]int64
-	// Shared has the bytes of all else that is cached for the shard, Fixed those that it takes without any object.
+	// Shared has the bytes of all else that is cached for the shard, Fixed those that it takes
+	// without any object.
 	Shared, Fixed int64
 }
 
-// Replanning says how the planner balances the ranges of namespaced rings. The zero value has it do nothing but put back a
-// plan that was spoilt.
+// Replanning says how the planner balances the ranges of namespaced rings. The zero value has it do
+// nothing but put back a plan that was spoilt.
 type Replanning struct {
-	// Interval is how long the planner waits between two changes that the weights ask for, and before its first; 0 is
-	// never. A shard that was moved or made for its weight rests for twelve of these. Members that come
-	// or go are dealt with as soon as the last change is done.
+	// Interval is how long the planner waits between two changes that the weights ask for, and
+	// before its first; 0 is never. A shard that was moved or made for its weight rests for twelve
+	// of these. Members that come or go are dealt with as soon as the last change is done.
 	Interval time.Duration
-	// Urgent is the ratio of the weight of the heaviest member to the least that it could be above which the planner does not
-	// wait for Interval, while no member is away; greater than Limits.Trigger, default 1.5.
+	// Urgent is the ratio of the weight of the heaviest member to the least that it could be above
+	// which the planner does not wait for Interval, while no member is away; greater than
+	// Limits.Trigger, default 1.5.
 	Urgent float64
 	// Limits bound each change. Default: shard.DefaultLimits().
 	Limits shard.Limits
@@ -207,24 +217,26 @@ type Replanning struct {
 // Work is what Build is given.
 type Work struct {
 	Shard shard.Shard
-	// Controllers are the names of the controllers that the shard runs; none if the plan names only such that the build does
-	// not have, see Config.Catalogue.
+	// Controllers are the names of the controllers that the shard runs; none if the plan names only
+	// such that the build does not have, see Config.Catalogue.
 	Controllers []string
 	// Share is how many shards of this ring a member is expected to hold, Shards how
 	// many the ring has.
 	Share, Shards int
-	// Unheld is the time, by the fleet's Clock, since which nobody has been able to write on what the
-	// shard covers, except a holder whose last writes the instance will catch up with. Caches that
-	// were filled from later reads have seen all that earlier holders wrote. Zero if not known.
+	// Unheld is the time, by the fleet's Clock, since which nobody has been able to write on what
+	// the shard covers, except a holder whose last writes the instance will catch up with. Caches
+	// that were filled from later reads have seen all that earlier holders wrote. Zero if not
+	// known.
 	Unheld time.Time
 	// Fence must be put beneath every client that the work writes with.
 	Fence func(http.RoundTripper) http.RoundTripper
-	// Term returns the term of the claim behind the fence: 0 before the shard is owned, and once the fence is closed.
+	// Term returns the term of the claim behind the fence: 0 before the shard is owned, and once
+	// the fence is closed.
 	Term func() int32
 	// Closed is closed once the fence lets no write pass any more, for good.
 	Closed <-chan struct{}
-	// Running must be called once from within the instance's Run, when the work is under way and waits for no cache any more.
-	// It does not block.
+	// Running must be called once from within the instance's Run, when the work is under way and
+	// waits for no cache any more. It does not block.
 	Running func()
 }
 
@@ -237,7 +249,8 @@ const (
 	// empty ones because of Err. Duration is how long it took to find that out: until they
 	// had seen what was written last.
 	EventBegun election.EventType = "begun"
-	// EventReady: the work is prepared and waits for shards of an older plan generation to be released.
+	// EventReady: the work is prepared and waits for shards of an older plan generation to be
+	// released.
 	EventReady election.EventType = "ready"
 	// EventRunning: the work is under way, and Acquisition says how the shard came here. Duration
 	// is Acquisition.Unowned.
@@ -246,17 +259,19 @@ const (
 	EventRefused election.EventType = "refused"
 	// EventAbandoned: a claim ended before anything ran, otherwise than refused; see Acquisition.
 	EventAbandoned election.EventType = "abandoned"
-	// EventWriteRefused: a fence has refused a write of the shard's work; Reason is an election.Refusal. It may come many times a
-	// second and from any goroutine.
+	// EventWriteRefused: a fence has refused a write of the shard's work; Reason is an
+	// election.Refusal. It may come many times a second and from any goroutine.
 	EventWriteRefused election.EventType = "write-refused"
 	// EventOverdue: the work was asked to stop and has not returned within HandoffTimeout: its
 	// writes are refused from now on. Duration is for how long it may still go on before the
 	// process ends.
 	EventOverdue election.EventType = "overdue"
-	// EventForgotten: the member has nothing to do with the shard any more, because it has left the plan or because the member
-	// stops. Nothing but EventWriteRefused comes after it, unless the shard comes back.
+	// EventForgotten: the member has nothing to do with the shard any more, because it has left the
+	// plan or because the member stops. Nothing but EventWriteRefused comes after it, unless the
+	// shard comes back.
 	EventForgotten election.EventType = "forgotten"
-	// EventPlanWritten: this member has sent a plan to the plan's Lease, which took Duration, and failed if there is an Err.
+	// EventPlanWritten: this member has sent a plan to the plan's Lease, which took Duration, and
+	// failed if there is an Err.
 	EventPlanWritten election.EventType = "plan-written"
 	// EventPlanAdopted: a plan has come into force.
 	EventPlanAdopted election.EventType = "plan-adopted"
@@ -274,7 +289,8 @@ func (c Config) rings() string { return strings.Join(slices.Sorted(slices.Values
 type Event struct {
 	election.Event
 	ID shard.ID
-	// Acquisition is set on EventRunning, EventRefused and EventAbandoned: one of them ends each that began with an EventAcquired.
+	// Acquisition is set on EventRunning, EventRefused and EventAbandoned: one of them ends each
+	// that began with an EventAcquired.
 	Acquisition *Acquisition
 	// Handover is set on the EventReleased of a shard.
 	Handover *Handover

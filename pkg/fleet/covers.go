@@ -7,8 +7,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// covers remembers what shards' Leases say that they cover: every shard that waits for others asks at each event, and one
-// Lease has changed since. The zero value is empty. Its methods are safe for concurrent use.
+// covers remembers what shards' Leases say that they cover: every shard that waits for others asks
+// at each event, and one Lease has changed since. The zero value is empty. Its methods are safe for
+// concurrent use.
 type covers struct {
 	mu sync.Mutex
 	// known are what was read last, by the Lease's name.
@@ -24,7 +25,8 @@ type coverRead struct {
 	planned bool
 }
 
-// of returns what a shard's Lease covers, and whether it is that of a shard in the plan, with the same extent.
+// of returns what a shard's Lease covers, and whether it is that of a shard in the plan, with the
+// same extent.
 func (c *covers) of(o election.Observation, fleet string, plan *inForce) (leaseapi.Cover, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

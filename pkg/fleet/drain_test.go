@@ -30,7 +30,8 @@ func (s *world) drain(member, value string) {
 	}
 }
 
-// TestDrain moves all shards away from a member and back, as planned moves, and past a restart of the member.
+// TestDrain moves all shards away from a member and back, as planned moves, and past a restart of
+// the member.
 func TestDrain(t *testing.T) {
 	inBubble(t, 16, func(t *testing.T, s *world) {
 		s.launch("a", nil)

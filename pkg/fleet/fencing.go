@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// EventFenced: a dead incarnation, Holder, has been fenced on its member's Lease. Duration is how long that took.
+	// EventFenced: a dead incarnation, Holder, has been fenced on its member's Lease. Duration is
+	// how long that took.
 	EventFenced election.EventType = "fenced"
 	// EventFenceRefused: the API server does not let this member write the mark, because of Err.
 	EventFenceRefused election.EventType = "fence-refused"
@@ -26,8 +27,8 @@ const (
 // ErrFenced is why Run returns when another member has fenced this incarnation.
 var ErrFenced = errors.New("fenced by another member")
 
-// fencing marks the Leases of dead members, so that the API server refuses what they still send, and finds out when this
-// member has been marked itself.
+// fencing marks the Leases of dead members, so that the API server refuses what they still send,
+// and finds out when this member has been marked itself.
 type fencing struct {
 	// turn holds one token: a mark is written once, however many shards a dead member leaves.
 	turn chan struct{}
@@ -45,9 +46,9 @@ func newFencing() *fencing {
 	return &fencing{turn: make(chan struct{}, 1), seen: map[string]time.Time{}, refused: map[string]bool{}}
 }
 
-// PublishCredential has the id of a credential of this process's controllers written on the member's Lease, by which it can
-// be fenced. Where the API server enforces the fence it returns once the id is there, and on an error the credential must
-// not be used; else it does not wait.
+// PublishCredential has the id of a credential of this process's controllers written on the
+// member's Lease, by which it can be fenced. Where the API server enforces the fence it returns
+// once the id is there, and on an error the credential must not be used; else it does not wait.
 func (m *Member) PublishCredential(ctx context.Context, c election.Credential) error {
 	if !m.config.Enforced() {
 		m.membership.Announce(c)
@@ -83,7 +84,8 @@ func (m *Member) noteMarks(ctx context.Context, observations []election.Observat
 	}
 }
 
-// markedAt returns when this process first saw the incarnation fenced. It is now if it is only seen now.
+// markedAt returns when this process first saw the incarnation fenced. It is now if it is only seen
+// now.
 func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,8 +194,8 @@ func (m *Member) mark(ctx context.Context, dead string) time.Time {
 	return time.Time{}
 }
 
-// tryMark writes the mark on the Lease as it was observed. It is done, with or without a mark of its own, or to be tried again
-// because of the error; done with an error is for good.
+// tryMark writes the mark on the Lease as it was observed. It is done, with or without a mark of
+// its own, or to be tried again because of the error; done with an error is for good.
 func (m *Member) tryMark(ctx context.Context, dead string) (done, marked bool, err error) {
 	name := election.MemberLease(m.config.Fleet, election.MemberOf(dead))
 	lease, needed := election.FenceIncarnation(m.observer.Get(name).Lease, dead)

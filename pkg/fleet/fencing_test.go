@@ -34,7 +34,8 @@ type guarded struct {
 	events []Event
 }
 
-// guard launches a member whose controllers have one credential, if the API server enforces the fence or not.
+// guard launches a member whose controllers have one credential, if the API server enforces the
+// fence or not.
 func (s *world) guard(name string, enforced bool, change func(*Config)) *guarded {
 	s.t.Helper()
 	g := &guarded{begun: map[shard.ID]time.Time{}}
@@ -89,7 +90,8 @@ func (g *guarded) begunSince(since time.Time) map[shard.ID]time.Time {
 	return begun
 }
 
-// marks returns the writes that fenced the incarnation, and fails if one of them was more than that.
+// marks returns the writes that fenced the incarnation, and fails if one of them was more than
+// that.
 func (s *world) marks(incarnation string) []leasetest.Write {
 	s.t.Helper()
 	var marks []leasetest.Write
@@ -152,8 +154,8 @@ func TestDeadMemberIsFencedOnceBeforeItsShardsRun(t *testing.T) {
 	})
 }
 
-// TestDrainWaitsForTheFence drains the member that has taken a dead one's shards, before the dead one is fenced: whoever has
-// them next finds Leases that were released.
+// TestDrainWaitsForTheFence drains the member that has taken a dead one's shards, before the dead
+// one is fenced: whoever has them next finds Leases that were released.
 func TestDrainWaitsForTheFence(t *testing.T) {
 	inBubble(t, 16, func(t *testing.T, s *world) {
 		const delay = 4 * time.Second // less than HandoffTimeout
@@ -191,9 +193,10 @@ func TestDrainWaitsForTheFence(t *testing.T) {
 	})
 }
 
-// TestWhoMayNotRunFencesAllTheSame ends the member that has taken a dead one's shards while it still
-// looks at the other Leases. Who struck the dead one did not know yet that the API server enforces the
-// fence. The delay is waited for also where the mark could be written only after a while.
+// TestWhoMayNotRunFencesAllTheSame ends the member that has taken a dead one's shards while it
+// still looks at the other Leases. Who struck the dead one did not know yet that the API server
+// enforces the fence. The delay is waited for also where the mark could be written only after a
+// while.
 func TestWhoMayNotRunFencesAllTheSame(t *testing.T) {
 	for name, slow := range map[string]time.Duration{"at once": 0, "late": 4500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) { endWhileFencing(t, slow) })

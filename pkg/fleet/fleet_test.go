@@ -78,7 +78,8 @@ type world struct {
 	workers map[shard.ID]worker
 	exits   []string
 	events  []Event
-	// version counts all writes, at has when each was, and written the last one to each extent by each process.
+	// version counts all writes, at has when each was, and written the last one to each extent by
+	// each process.
 	version int
 	at      []time.Time
 	written map[writer]written
@@ -465,8 +466,8 @@ func TestPlannedMovesAreWarm(t *testing.T) {
 	})
 }
 
-// TestStandby has a member with warm caches take over from one that dies, at once and warm; and it asks for nothing
-// before.
+// TestStandby has a member with warm caches take over from one that dies, at once and warm; and it
+// asks for nothing before.
 func TestStandby(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
 		standby := func(c *Config) { c.Standby = true }
@@ -565,8 +566,8 @@ func TestNobodyAsks(t *testing.T) {
 	})
 }
 
-// TestStoppedWhileItIsBuilt: work that was asked to stop before it was there never begins, so that HandoffTimeout bounds how
-// long it may write.
+// TestStoppedWhileItIsBuilt: work that was asked to stop before it was there never begins, so that
+// HandoffTimeout bounds how long it may write.
 func TestStoppedWhileItIsBuilt(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, s *world) {
 		a := s.launch("a", func(c *Config) {
@@ -689,7 +690,8 @@ func TestAnotherShardCount(t *testing.T) {
 	})
 }
 
-// TestMemberThatRefusesIsLeftOut has a member that cannot work by the plan: it holds nothing up, and gets nothing.
+// TestMemberThatRefusesIsLeftOut has a member that cannot work by the plan: it holds nothing up,
+// and gets nothing.
 func TestMemberThatRefusesIsLeftOut(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
@@ -715,8 +717,8 @@ func TestMemberThatRefusesIsLeftOut(t *testing.T) {
 	})
 }
 
-// TestLookBeforeYouRun has a shard of another plan held while one is handed over: who acquires must give it back, run
-// nothing, and try again until the other has gone.
+// TestLookBeforeYouRun has a shard of another plan held while one is handed over: who acquires must
+// give it back, run nothing, and try again until the other has gone.
 func TestLookBeforeYouRun(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
 		s.launch("a", nil)

@@ -26,8 +26,8 @@ func TestWhatHasEndedForgets(t *testing.T) {
 	})
 }
 
-// TestWhatIsForgotten: an acquisition says which controllers begin again without their memory, unless
-// nobody has run them on the shard.
+// TestWhatIsForgotten: an acquisition says which controllers begin again without their memory,
+// unless nobody has run them on the shard.
 func TestWhatIsForgotten(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		controllers := s.plan.Rings[0].Controllers

@@ -107,10 +107,10 @@ func (v verdict) is(said leaseapi.PlanSaid) bool {
 	return said.Known() && said.Generation == v.generation && said.Digest == v.digest
 }
 
-// isFollowed reports whether this member refuses the plan on the Lease, and a live member other than
-// this one works by that plan, or by another one that is newer than the one in force here. Its shards
-// replace those of the plan in force: what is free of these must stay so, or each would wait for
-// the other.
+// isFollowed reports whether this member refuses the plan on the Lease, and a live member other
+// than this one works by that plan, or by another one that is newer than the one in force here. Its
+// shards replace those of the plan in force: what is free of these must stay so, or each would wait
+// for the other.
 func (m *Member) isFollowed(roster election.Roster) bool {
 	r, current := m.refused.Load(), m.inForce.Load()
 	if r == nil || current == nil {

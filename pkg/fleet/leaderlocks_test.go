@@ -195,7 +195,8 @@ func (s *world) stockReleases() {
 // from them, fresh, as soon as the leader lock is released.
 func TestWarmWhileWaitingForLeaderLock(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
-		// A fleet was there before, and has left what it wrote last: that says nothing about what came after it.
+		// A fleet was there before, and has left what it wrote last: that says nothing about what
+		// came after it.
 		before := s.launch("a", nil)
 		pass(time.Minute)
 		before.stop()

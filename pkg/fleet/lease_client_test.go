@@ -27,8 +27,9 @@ func (p *peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(`{}`))
 }
 
-// On a connection that Leases shared with the informers, a renewal's answer came after everything that the API server had
-// sent to these before: on a slow network that was more than the renew deadline.
+// On a connection that Leases shared with the informers, a renewal's answer came after everything
+// that the API server had sent to these before: on a slow network that was more than the renew
+// deadline.
 func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 	seen := &peers{byPath: map[string]string{}}
 	server := httptest.NewUnstartedServer(seen)
@@ -49,8 +50,8 @@ func TestLeasesHaveAConnectionOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Both at once, as a process has them: client-go shares a connection only among clients that are not
-	// garbage yet.
+	// Both at once, as a process has them: client-go shares a connection only among clients that
+	// are not garbage yet.
 	first, second := work(), work()
 	ctx, options := t.Context(), metav1.GetOptions{}
 	for name, get := range map[string]func() error{

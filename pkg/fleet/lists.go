@@ -7,16 +7,18 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// mostLists is how many lists a member makes at a time: as many as shards are handed over at a time by default, so that these
-// wait for nobody.
+// mostLists is how many lists a member makes at a time: as many as shards are handed over at a time
+// by default, so that these wait for nobody.
 const mostLists = 4
 
-// lists has those that look at all Leases at about the same time share a list, where there are many of them: a member that
-// takes a hundred shards at once would read everything a hundred times. A call returns what a list has shown that began after
-// the call. The zero value is ready to use, and its methods are safe for concurrent use.
+// lists has those that look at all Leases at about the same time share a list, where there are many
+// of them: a member that takes a hundred shards at once would read everything a hundred times. A
+// call returns what a list has shown that began after the call. The zero value is ready to use, and
+// its methods are safe for concurrent use.
 type lists struct {
 	mu sync.Mutex
-	// next is the list that has not begun; nil if nobody waits for one. It begins when one of those under way has ended.
+	// next is the list that has not begun; nil if nobody waits for one. It begins when one of those
+	// under way has ended.
 	next     *sharedList
 	underWay int
 }
@@ -30,8 +32,8 @@ type sharedList struct {
 	stop    context.CancelFunc
 }
 
-// read returns what a list has shown that began after the call, or that ctx has ended. list makes one; start runs it on a
-// goroutine of its own. The observations must not be changed.
+// read returns what a list has shown that began after the call, or that ctx has ended. list makes
+// one; start runs it on a goroutine of its own. The observations must not be changed.
 func (l *lists) read(
 	ctx context.Context, start func(func()), list func(context.Context) ([]election.Observation, error),
 ) ([]election.Observation, error) {

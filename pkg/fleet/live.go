@@ -18,8 +18,9 @@ func (w *watchdog) feed(now time.Time) { w.last.Store(&now) }
 
 func (w *watchdog) rest() { w.last.Store(nil) }
 
-// turned returns when the loops last came round without which the member does no work, and the one that did longest ago: the
-// member's own, and those of the claims that it holds. It is zero while there is none.
+// turned returns when the loops last came round without which the member does no work, and the one
+// that did longest ago: the member's own, and those of the claims that it holds. It is zero while
+// there is none.
 func (m *Member) turned() (oldest time.Time, loop string) {
 	if last := m.watchdog.last.Load(); last != nil {
 		oldest, loop = *last, "the member's loop"
@@ -32,9 +33,9 @@ func (m *Member) turned() (oldest time.Time, loop string) {
 	return oldest, loop
 }
 
-// Live returns nil unless the member's loop, which turns at least once a lease duration whatever the API server does, has not
-// turned for three: then the process is wedged, and to end it is all that helps. A member that waits, for its Lease, a plan or
-// a leader lock, is live.
+// Live returns nil unless the member's loop, which turns at least once a lease duration whatever
+// the API server does, has not turned for three: then the process is wedged, and to end it is all
+// that helps. A member that waits, for its Lease, a plan or a leader lock, is live.
 func (m *Member) Live() error { return m.watchdog.check(m.config.Clock, m.config.Timing) }
 
 func (w *watchdog) check(clock election.Clock, timing election.Timing) error {

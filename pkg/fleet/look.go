@@ -79,7 +79,8 @@ var errNotInPlan = errors.New("the shard is not in the plan")
 // others are the Leases of other shards that cover some of what a shard covers.
 type others struct {
 	all []election.Observation
-	// rivals are live, and have to go before the shard may run. dead are those whose holder has died.
+	// rivals are live, and have to go before the shard may run. dead are those whose holder has
+	// died.
 	rivals, dead []election.Observation
 }
 
@@ -88,10 +89,10 @@ func (o others) wroteSince(then time.Time) bool {
 	return slices.ContainsFunc(o.all, func(o election.Observation) bool { return o.Holder != "" || o.Seen.After(then) })
 }
 
-// look reads plan and Leases as they were at the claim's write on its Lease or later, before the claim
-// is used, and returns the Leases that concern it. The error says that the shard may not run at all.
-// The claim is on its Lease already, so of two that look at least one sees the other. It tries until
-// it has read them, or ctx ends.
+// look reads plan and Leases as they were at the claim's write on its Lease or later, before the
+// claim is used, and returns the Leases that concern it. The error says that the shard may not run
+// at all. The claim is on its Lease already, so of two that look at least one sees the other. It
+// tries until it has read them, or ctx ends.
 func (m *Member) look(ctx context.Context, r *shardRunner) (others, error) {
 	if m.awaitOwn(ctx, r) {
 		return m.lookAt(ctx, m.observer.List(), r)
@@ -114,9 +115,9 @@ func (m *Member) look(ctx context.Context, r *shardRunner) (others, error) {
 
 // awaitOwn returns true once the watch has come to what was written on the shard's Lease last: then
 // whatever anybody wrote before is known. A watch brings that within milliseconds. One that brings
-// nothing for a while is not waited for, and neither is one whose versions cannot be compared: a list
-// of all Leases says the same. It costs a thousand times as much, so a watch that is merely behind, as
-// all are while much is written, gets more time.
+// nothing for a while is not waited for, and neither is one whose versions cannot be compared: a
+// list of all Leases says the same. It costs a thousand times as much, so a watch that is merely
+// behind, as all are while much is written, gets more time.
 func (m *Member) awaitOwn(ctx context.Context, r *shardRunner) bool {
 	reached, known := m.observer.ReachedSelf(leaseapi.ShardLease(m.config.Fleet, r.shard.ID))
 	if !known {

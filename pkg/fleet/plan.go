@@ -41,8 +41,9 @@ type inForce struct {
 	shards []shard.Shard
 	// strips are the shards by what they cover.
 	strips []strip
-	// settled is when the plan was adopted, if by then all shards that are not in it had been released, as far as this member
-	// could see, and all writes on them had arrived; zero otherwise.
+	// settled is when the plan was adopted, if by then all shards that are not in it had been
+	// released, as far as this member could see, and all writes on them had arrived; zero
+	// otherwise.
 	settled time.Time
 }
 
@@ -73,7 +74,8 @@ type refusal struct {
 	verdict
 }
 
-// lastPlan is the last plan that was read, and from what: it is looked at far more often than it changes.
+// lastPlan is the last plan that was read, and from what: it is looked at far more often than it
+// changes.
 type lastPlan struct {
 	text   string
 	plan   shard.Plan
@@ -106,7 +108,8 @@ func (m *Member) Plan() (shard.Plan, bool) {
 	return shard.Plan{}, false
 }
 
-// Refused returns why this member does not work by the plan that is on the plan's Lease; nil if it does.
+// Refused returns why this member does not work by the plan that is on the plan's Lease; nil if it
+// does.
 func (m *Member) Refused() error {
 	if r := m.refused.Load(); r != nil {
 		return r.err
@@ -188,8 +191,8 @@ func (m *Member) memberAnnotations() map[string]string {
 	return a
 }
 
-// waitForPlan returns once a plan is in force, or false when ctx has ended or the membership is lost. Where there is none and
-// no live Lease tells of one, it writes the first.
+// waitForPlan returns once a plan is in force, or false when ctx has ended or the membership is
+// lost. Where there is none and no live Lease tells of one, it writes the first.
 func (m *Member) waitForPlan(ctx context.Context) bool {
 	changed, stop := m.observer.Subscribe(func(string) bool { return true })
 	defer stop()
@@ -246,7 +249,8 @@ func (m *Member) stillMember() election.Observation {
 	return election.Observation{}
 }
 
-// liveShard returns a shard's Lease that has a live holder other than this incarnation; its zero value if there is none.
+// liveShard returns a shard's Lease that has a live holder other than this incarnation; its zero
+// value if there is none.
 func (m *Member) liveShard(now time.Time) election.Observation {
 	all := m.observer.List()
 	i := slices.IndexFunc(all, func(o election.Observation) bool {
@@ -258,7 +262,8 @@ func (m *Member) liveShard(now time.Time) election.Observation {
 	return all[i]
 }
 
-// writePlan writes the plan on its Lease as that was read, nil if there is none, and takes in what it has written.
+// writePlan writes the plan on its Lease as that was read, nil if there is none, and takes in what
+// it has written.
 func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, plan shard.Plan) error {
 	if faults.GenerationKept && plan.Generation > 1 {
 		plan.Generation--

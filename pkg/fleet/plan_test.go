@@ -107,7 +107,8 @@ func (s *world) reported(kind election.EventType) int {
 	return n
 }
 
-// TestChangeOfPlan splits a shard, merges two, and sees that the others never stop and that what is new begins warm.
+// TestChangeOfPlan splits a shard, merges two, and sees that the others never stop and that what is
+// new begins warm.
 func TestChangeOfPlan(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
 		for _, name := range []string{"a", "b", "c"} {
@@ -151,7 +152,8 @@ func TestChangeOfPlan(t *testing.T) {
 	})
 }
 
-// TestControllersMoveFromRingToRing opens a ring for one controller, served by members of its own, and closes it again.
+// TestControllersMoveFromRingToRing opens a ring for one controller, served by members of its own,
+// and closes it again.
 func TestControllersMoveFromRingToRing(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.plan.Rings[0].Controllers = []string{"cronjob-controller", "deployment-controller", "job-controller"}
@@ -202,7 +204,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestPlanGoesBack changes the plan, and back before the change is done: what has not stopped goes on.
+// TestPlanGoesBack changes the plan, and back before the change is done: what has not stopped goes
+// on.
 func TestPlanGoesBack(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
@@ -254,7 +257,8 @@ func TestStoppedAsItSucceeds(t *testing.T) {
 	})
 }
 
-// TestSpoiltPlan has somebody write nonsense in the plan's place: the last good plan stays in force and is put back.
+// TestSpoiltPlan has somebody write nonsense in the plan's place: the last good plan stays in force
+// and is put back.
 func TestSpoiltPlan(t *testing.T) {
 	for name, spoil := range map[string]func(lease *coordinationv1.Lease){
 		"junk":    func(l *coordinationv1.Lease) { l.Annotations[leaseapi.DocumentAnnotation] = "{junk" },
@@ -308,7 +312,8 @@ func TestSpoiltPlan(t *testing.T) {
 	}
 }
 
-// TestSpoiltPlanWithoutPlanner has nobody who could put the plan back: everything goes on by the last good one.
+// TestSpoiltPlanWithoutPlanner has nobody who could put the plan back: everything goes on by the
+// last good one.
 func TestSpoiltPlanWithoutPlanner(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", nil)
@@ -336,7 +341,8 @@ func TestSpoiltPlanWithoutPlanner(t *testing.T) {
 	})
 }
 
-// TestTwoPlansOfOneGeneration has members that were cut off while the plan began anew: in the end all work by one.
+// TestTwoPlansOfOneGeneration has members that were cut off while the plan began anew: in the end
+// all work by one.
 func TestTwoPlansOfOneGeneration(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)

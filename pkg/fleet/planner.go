@@ -22,12 +22,12 @@ import (
 type planner struct {
 	member   *Member
 	claimant *election.Claimant
-	// These belong to the goroutine of work. last is when the weights asked for the last change; content is what a ring's plan
-	// was last found to be good with.
+	// These belong to the goroutine of work. last is when the weights asked for the last change;
+	// content is what a ring's plan was last found to be good with.
 	last    time.Time
 	content map[string]content
-	// moved is when this planner made shards what they are, or gave them the homes that they have, for
-	// their weights.
+	// moved is when this planner made shards what they are, or gave them the homes that they have,
+	// for their weights.
 	moved map[shard.ID]time.Time
 	// unadapted is why the plan could not be adapted to the members' builds the last time,
 	// unplanned why nothing could be proposed for a ring.
@@ -124,7 +124,8 @@ func (p *planner) plan(ctx context.Context) bool {
 		return false // an operator has to correct it
 	}
 	if generation, astray := p.astray(now); astray {
-		// The plan's Lease was deleted, or spoilt while some members did not know a good plan: now there are two.
+		// The plan's Lease was deleted, or spoilt while some members did not know a good plan: now
+		// there are two.
 		current.Generation = generation + 1
 		return p.write(ctx, lease, current)
 	}
@@ -151,8 +152,8 @@ func (p *planner) plan(ctx context.Context) bool {
 	return false
 }
 
-// astray returns the highest generation of another plan that a live member works by, if it is not older than the one in force:
-// that member adopts a greater one only.
+// astray returns the highest generation of another plan that a live member works by, if it is not
+// older than the one in force: that member adopts a greater one only.
 func (p *planner) astray(now time.Time) (generation int64, found bool) {
 	m, plan := p.member, p.member.inForce.Load()
 	for _, member := range election.RosterFrom(m.config.Fleet, m.observer.List(), m.config.Timing.LeaseDuration, now).Members() {
@@ -180,7 +181,8 @@ func (m *Member) settled(ring shard.Ring, now time.Time) bool {
 	})
 }
 
-// putBack writes the plan in force once more where somebody has spoilt it, and keeps what was there.
+// putBack writes the plan in force once more where somebody has spoilt it, and keeps what was
+// there.
 func (p *planner) putBack(ctx context.Context, lease election.Observation, plan shard.Plan, there int64) bool {
 	spoilt := lease.Lease.DeepCopy()
 	if text := spoilt.Annotations[leaseapi.DocumentAnnotation]; text != "" {
@@ -206,7 +208,8 @@ func (p *planner) write(ctx context.Context, lease election.Observation, plan sh
 	return err == nil
 }
 
-// failed says why the plan could not be written, unless somebody else has written meanwhile; the renewals of this member do.
+// failed says why the plan could not be written, unless somebody else has written meanwhile; the
+// renewals of this member do.
 func (p *planner) failed(ctx context.Context, err error) {
 	if !apierrors.IsConflict(err) {
 		klog.FromContext(ctx).Error(err, "Could not write the plan, trying again")

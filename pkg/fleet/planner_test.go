@@ -77,8 +77,8 @@ func (s *world) known(t *testing.T) shard.Plan {
 	return plan
 }
 
-// TestPlannerBalances has namespaces whose names lie in half of the equal ranges, and wants their weight even; then a member
-// more, and one less, and no change when there is nothing to do.
+// TestPlannerBalances has namespaces whose names lie in half of the equal ranges, and wants their
+// weight even; then a member more, and one less, and no change when there is nothing to do.
 func TestPlannerBalances(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out: hours of planning for 1,000 namespaces")
@@ -136,8 +136,8 @@ func TestPlannerBalances(t *testing.T) {
 	})
 }
 
-// TestPlannerWeighsGroups has a group that is as heavy as a quarter of the ranges: whoever has it has few of them, and they
-// give way at once where it goes. Nothing is moved when that is done.
+// TestPlannerWeighsGroups has a group that is as heavy as a quarter of the ranges: whoever has it
+// has few of them, and they give way at once where it goes. Nothing is moved when that is done.
 func TestPlannerWeighsGroups(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
 		s.plan.Rings[1].Shards[0].ColocateWith = "nodes" // garbage
@@ -183,8 +183,8 @@ func TestPlannerWeighsGroups(t *testing.T) {
 	})
 }
 
-// TestPlannerLetsShardsRest has weights drift to and fro, never far: a namespace that was moved for its
-// weight stays for an hour.
+// TestPlannerLetsShardsRest has weights drift to and fro, never far: a namespace that was moved for
+// its weight stays for an hour.
 func TestPlannerLetsShardsRest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out: hours of planning")

@@ -53,9 +53,9 @@ func (w *working) warmed(ctx context.Context, term int32) (*preparation, error) 
 	return p, nil
 }
 
-// waitForRelease returns when none of the rivals holds any of the shard any more; false when ctx has
-// ended, as it does when the shard is not in the plan any more. The caller then looks again by the
-// newest plan. It must not count any of these as rivals, or the two would loop forever.
+// waitForRelease returns when none of the rivals holds any of the shard any more; false when ctx
+// has ended, as it does when the shard is not in the plan any more. The caller then looks again by
+// the newest plan. It must not count any of these as rivals, or the two would loop forever.
 func (w *working) waitForRelease(ctx context.Context, rivals []election.Observation) bool {
 	m := w.member
 	names := names(rivals)

@@ -32,8 +32,8 @@ type preparation struct {
 	// term is the one that was held when the preparation began: what was written before
 	// that term is in its caches.
 	term int32
-	// followed is set if that term's holder ran the shard by then, as it said: others that had written
-	// to some of it, and were gone before, are in the caches, too.
+	// followed is set if that term's holder ran the shard by then, as it said: others that had
+	// written to some of it, and were gone before, are in the caches, too.
 	followed bool
 	// began is when it did.
 	began time.Time

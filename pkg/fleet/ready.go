@@ -15,7 +15,8 @@ import (
 // it was given since: as long as the alert FlotillaShardNotStarting waits before it pages.
 const patience = 5 * time.Minute
 
-// readiness is what a member's probe remembers between two questions. It is safe for concurrent use.
+// readiness is what a member's probe remembers between two questions. It is safe for concurrent
+// use.
 type readiness struct {
 	mu sync.Mutex
 	// once is set when the member has been complete for the first time.
@@ -44,8 +45,8 @@ func (r *readiness) hide(now time.Time) {
 	}
 }
 
-// patient records which shards are to be run and are not, and reports whether the member is ready all
-// the same.
+// patient records which shards are to be run and are not, and reports whether the member is ready
+// all the same.
 func (r *readiness) patient(missing []shard.ID, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,9 +110,9 @@ func (e missingError) Error() string {
 	return fmt.Sprintf("member %s does not yet run %s", e.member, strings.Join(ids, ", "))
 }
 
-// Complete returns nil when the member counts for the rings, or is drained, and holds and runs every
-// shard that they give it, else an error that says what is missing. While the fleet is stopped no
-// member is complete.
+// Complete returns nil when the member counts for the rings, or is drained, and holds and runs
+// every shard that they give it, else an error that says what is missing. While the fleet is
+// stopped no member is complete.
 func (m *Member) Complete() error {
 	if stop := m.Stopped(); stop != nil {
 		return m.stoppedBy(*stop)

@@ -10,8 +10,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestReadyThroughATakeover: a member that has been ready stays so while it takes over what a dead one
-// had, for as long as that is no fault; one that has just started is not ready before it is complete.
+// TestReadyThroughATakeover: a member that has been ready stays so while it takes over what a dead
+// one had, for as long as that is no fault; one that has just started is not ready before it is
+// complete.
 func TestReadyThroughATakeover(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
 		var broken bool // The work of a shard cannot be built.

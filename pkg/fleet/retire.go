@@ -17,12 +17,13 @@ import (
 const EventRetired election.EventType = "retired"
 
 // retireAfter is for how long such a Lease has stood still before it is emptied: longer than an API
-// server takes for a request by default, so that nothing is under way any more that was sent under it.
+// server takes for a request by default, so that nothing is under way any more that was sent under
+// it.
 const retireAfter = 2 * time.Minute
 
 // retire empties the Leases of shards that are no more. Each change of plan leaves some, of several
-// kilobytes each: every member would keep them and go by them for ever. It writes one at a time, and
-// reports whether it wrote any.
+// kilobytes each: every member would keep them and go by them for ever. It writes one at a time,
+// and reports whether it wrote any.
 func (p *planner) retire(ctx context.Context, now time.Time) bool {
 	m := p.member
 	for _, o := range m.retirable(now) {
@@ -74,8 +75,8 @@ func (p *planner) retireOne(ctx context.Context, o election.Observation) error {
 	generation := strconv.FormatInt(m.inForce.Load().plan.Generation, 10)
 	written, err := m.config.Leases.Update(ctx, election.Retired(o.Lease, generation, true), metav1.UpdateOptions{})
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		// Where OwnerReferencesPermissionEnforcement is on, only who may delete a Lease may give it an
-		// owner. Emptied, it stays.
+		// Where OwnerReferencesPermissionEnforcement is on, only who may delete a Lease may give it
+		// an owner. Emptied, it stays.
 		written, err = m.config.Leases.Update(ctx, election.Retired(o.Lease, generation, false), metav1.UpdateOptions{})
 	}
 	if err == nil {

@@ -43,7 +43,8 @@ type shardRunner struct {
 // standing is all that is known of a runner at one time. It is replaced, and never changed.
 type standing struct {
 	run shardrun.State
-	// prepared is what the preparation has, from Filling until it is discarded or the work takes it.
+	// prepared is what the preparation has, from Filling until it is discarded or the work takes
+	// it.
 	prepared *preparation
 	// plan is the last one in force that had the shard.
 	plan *inForce

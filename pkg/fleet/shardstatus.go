@@ -21,7 +21,8 @@ type ShardStatus struct {
 	Waiting bool
 	// State is where it stands on this member.
 	State ShardState
-	// Counted is what it weighed last under this claim; nil if it is not owned or has not been counted.
+	// Counted is what it weighed last under this claim; nil if it is not owned or has not been
+	// counted.
 	Counted *Counted
 	// RenewAge is how long ago the member's last confirmed heartbeat was started; 0 when not owned.
 	RenewAge time.Duration
@@ -31,7 +32,8 @@ type ShardStatus struct {
 	Holder string
 }
 
-// Shards returns the state of every shard of the plan, and of those of an older plan that this member still has, sorted by ID.
+// Shards returns the state of every shard of the plan, and of those of an older plan that this
+// member still has, sorted by ID.
 func (m *Member) Shards() []ShardStatus {
 	now, assignment, halts := m.config.Clock.Now(), m.Assignment(), m.stopping.halts()
 	runners := m.runners.list()

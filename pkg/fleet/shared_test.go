@@ -56,8 +56,9 @@ func with(replace func(*fakeWork) Instance) func(*Config) {
 	}
 }
 
-// TestWhatOthersWroteIsSeen has a shard split, and its parts move on to a member that began to prepare for them while their
-// predecessor still wrote: what their last holder leaves on the Leases says nothing of that.
+// TestWhatOthersWroteIsSeen has a shard split, and its parts move on to a member that began to
+// prepare for them while their predecessor still wrote: what their last holder leaves on the Leases
+// says nothing of that.
 func TestWhatOthersWroteIsSeen(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, s *world) {
 		s.launch("a", with(func(c *fakeWork) Instance { return slow{c, 3 * time.Second} }))

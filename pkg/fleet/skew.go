@@ -18,8 +18,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// leftFor is for how long a member that has left in order counts as one that will come back, with the
-// same build: about as long as a restart takes. One that has died counts for [leaseapi.MaxAway].
+// leftFor is for how long a member that has left in order counts as one that will come back, with
+// the same build: about as long as a restart takes. One that has died counts for
+// [leaseapi.MaxAway].
 const leftFor = time.Minute
 
 // scopeOf returns the scope of the shard's ring.
@@ -30,8 +31,8 @@ func scopeOf(s shard.Shard) shard.Scope {
 	return shard.ScopeCluster
 }
 
-// fits returns why this member could not work by a plan that follows current, which is nil if there is
-// none that is known to be good.
+// fits returns why this member could not work by a plan that follows current, which is nil if there
+// is none that is known to be good.
 func (m *Member) fits(current *inForce, next shard.Plan, roster election.Roster) error {
 	if err := m.config.Check(next); err != nil {
 		return err
@@ -79,7 +80,8 @@ func (m *Member) othersOf(roster election.Roster) published {
 	return p
 }
 
-// awayOf returns what the builds of those members know that are not live, and may come back as they were.
+// awayOf returns what the builds of those members know that are not live, and may come back as they
+// were.
 func awayOf(fleet string, observations []election.Observation, roster election.Roster) published {
 	var p published
 	for _, o := range leaseapi.PresencesOf(fleet, observations) {
@@ -114,15 +116,16 @@ func precedes(canary *shard.Canary, a, b string) bool {
 	return skew.Newer(a, b)
 }
 
-// EventPlanAdapted says that the planner has changed the plan for the builds of the members that are there, by what Err says.
+// EventPlanAdapted says that the planner has changed the plan for the builds of the members that
+// are there, by what Err says.
 const EventPlanAdapted election.EventType = "plan-adapted"
 
-// EventLacking says that the plan that has been taken into force names controllers that this member's build does not have, which Err
-// lists.
+// EventLacking says that the plan that has been taken into force names controllers that this
+// member's build does not have, which Err lists.
 const EventLacking election.EventType = "lacking"
 
-// adapt changes the plan for the builds of the members that are there, if need be, and reports whether it did. It waits until
-// all is calm, unless some member cannot run what it knows.
+// adapt changes the plan for the builds of the members that are there, if need be, and reports
+// whether it did. It waits until all is calm, unless some member cannot run what it knows.
 func (p *planner) adapt(ctx context.Context, lease election.Observation, now time.Time) bool {
 	m := p.member
 	if m.catalogue == "" || faults.AdaptNever {
@@ -170,9 +173,9 @@ func (p *planner) adapt(ctx context.Context, lease election.Observation, now tim
 	return true
 }
 
-// starting reports whether a shard is held and does not run yet. Its holder gives it up when it is not in the plan any more, and
-// its successors are not there so soon: a member that has just started waits for a lease duration
-// before it creates a Lease.
+// starting reports whether a shard is held and does not run yet. Its holder gives it up when it is
+// not in the plan any more, and its successors are not there so soon: a member that has just
+// started waits for a lease duration before it creates a Lease.
 func (p *planner) starting(plan shard.Plan, now time.Time) bool {
 	m := p.member
 	return slices.ContainsFunc(plan.Shards(), func(s shard.Shard) bool {
@@ -188,8 +191,8 @@ func (p *planner) calm(plan shard.Plan, roster election.Roster, now time.Time) b
 	return !slices.ContainsFunc(roster.Members(), joining) && !slices.ContainsFunc(plan.Rings, unsettled)
 }
 
-// Lacks returns the controllers that the plan in force names and that this member's build cannot run where the plan has them,
-// sorted; nil for none. The shards that it holds run without them.
+// Lacks returns the controllers that the plan in force names and that this member's build cannot
+// run where the plan has them, sorted; nil for none. The shards that it holds run without them.
 func (m *Member) Lacks() []string {
 	plan := m.inForce.Load()
 	if plan == nil {
@@ -221,8 +224,8 @@ func (m *Member) tellLacks(ctx context.Context, plan shard.Plan) {
 	m.reportPlan(EventLacking, errors.New(said))
 }
 
-// misfit returns an error if the plan in force has controllers where this member cannot run them that it knows: it gets no
-// shards of their ring, and the planner is about to move them.
+// misfit returns an error if the plan in force has controllers where this member cannot run them
+// that it knows: it gets no shards of their ring, and the planner is about to move them.
 func (m *Member) misfit() error {
 	plan, known := m.inForce.Load(), m.config.Catalogue.Known()
 	for _, ring := range plan.plan.Rings {

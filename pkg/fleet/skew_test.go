@@ -15,8 +15,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// buildOf returns what a build of a version knows. Of two neighbours the newer has begun, and has not ended; moved goes from
-// ranges to group nodes in version 2, and version 4 could not run it in ranges any more.
+// buildOf returns what a build of a version knows. Of two neighbours the newer has begun, and has
+// not ended; moved goes from ranges to group nodes in version 2, and version 4 could not run it in
+// ranges any more.
 func buildOf(version int) skew.Build {
 	controller := func(name string, group string, scopes ...shard.Scope) skew.Controller {
 		return skew.Controller{Name: name, Group: group, Scopes: scopes}
@@ -234,8 +235,8 @@ func (s *world) rolled(processes map[string]*process, version int, after func(na
 	}
 }
 
-// TestMinorVersions rolls a fleet to the next minor version and back. What both have runs all the time, and what one of them
-// has begins once all have it, and runs until nobody has it.
+// TestMinorVersions rolls a fleet to the next minor version and back. What both have runs all the
+// time, and what one of them has begins once all have it, and runs until nobody has it.
 func TestMinorVersions(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		processes := map[string]*process{}
@@ -296,8 +297,9 @@ func TestMinorVersions(t *testing.T) {
 	})
 }
 
-// TestOlderBuildsAfterACrash has all members of the newer version die at once, and older ones start: they go on by a plan with
-// controllers that they do not have, and change it. Nobody is there to ask.
+// TestOlderBuildsAfterACrash has all members of the newer version die at once, and older ones
+// start: they go on by a plan with controllers that they do not have, and change it. Nobody is
+// there to ask.
 func TestOlderBuildsAfterACrash(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		a, b := s.launch("a", s.of(2)), s.launch("b", s.of(2))
@@ -321,8 +323,8 @@ func TestOlderBuildsAfterACrash(t *testing.T) {
 	})
 }
 
-// TestUnknownToAll holds that a controller that nobody knows is refused, also while members differ, and that the last good plan
-// stays in force.
+// TestUnknownToAll holds that a controller that nobody knows is refused, also while members differ,
+// and that the last good plan stays in force.
 func TestUnknownToAll(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		processes := []*process{s.launch("a", s.of(1)), s.launch("b", s.of(1)), s.launch("c", s.of(2))}
@@ -345,8 +347,8 @@ func TestUnknownToAll(t *testing.T) {
 	})
 }
 
-// TestNoCommonScope has a member start that can run a controller in another scope alone than those that are there: it gets no
-// shards, and says why.
+// TestNoCommonScope has a member start that can run a controller in another scope alone than those
+// that are there: it gets no shards, and says why.
 func TestNoCommonScope(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", s.of(1))
@@ -388,7 +390,8 @@ func TestNewestPlans(t *testing.T) {
 	})
 }
 
-// TestAnEarlierBuildIsThere holds that nothing changes while a live member does not say what it knows.
+// TestAnEarlierBuildIsThere holds that nothing changes while a live member does not say what it
+// knows.
 func TestAnEarlierBuildIsThere(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		one := s.of(1)
@@ -404,8 +407,9 @@ func TestAnEarlierBuildIsThere(t *testing.T) {
 	})
 }
 
-// TestWhoGetsWhat holds that a member gets no shards of a ring with a controller that it can run elsewhere alone, while another
-// can run it there; and that a group goes to a member whose build has all of it.
+// TestWhoGetsWhat holds that a member gets no shards of a ring with a controller that it can run
+// elsewhere alone, while another can run it there; and that a group goes to a member whose build
+// has all of it.
 func TestWhoGetsWhat(t *testing.T) {
 	one, two := planOf(t, 1, testPlan(t, 4)), planOf(t, 2, testPlan(t, 4))
 	for name, test := range map[string]struct {

@@ -273,7 +273,8 @@ func TestStopThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestStopOutlivesThePlansLease: whoever deletes it, or takes the plan away, does not start the fleet.
+// TestStopOutlivesThePlansLease: whoever deletes it, or takes the plan away, does not start the
+// fleet.
 func TestStopOutlivesThePlansLease(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		s.launch("a", withLeaderLocks("main"))
@@ -301,8 +302,9 @@ func TestStopOutlivesThePlansLease(t *testing.T) {
 	})
 }
 
-// TestStopsAtRandom has an operator stop and start a fleet at any moment while members come and go and requests get lost. A
-// stock leader takes the leader lock whenever it is free, and must find that nobody works.
+// TestStopsAtRandom has an operator stop and start a fleet at any moment while members come and go
+// and requests get lost. A stock leader takes the leader lock whenever it is free, and must find
+// that nobody works.
 func TestStopsAtRandom(t *testing.T) {
 	for range histories() {
 		seed := rand.Uint64()

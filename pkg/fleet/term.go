@@ -8,14 +8,16 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// How says how a shard has come to its holder. The values are stable and few enough for a metric label.
+// How says how a shard has come to its holder. The values are stable and few enough for a metric
+// label.
 type How string
 
 const (
 	// HowHandoff: as planned, from a holder that had been asked for it, or from those of its
 	// predecessors.
 	HowHandoff How = "handoff"
-	// HowTakeover: after the claim of the last holder had expired, or this member's own had been lost.
+	// HowTakeover: after the claim of the last holder had expired, or this member's own had been
+	// lost.
 	HowTakeover How = "takeover"
 	// HowVacant: nobody held it, and it was not handed over.
 	HowVacant How = "vacant"
@@ -63,7 +65,8 @@ const (
 	PhaseDrain HandoffPhase = "drain"
 )
 
-// Acquisition is how a shard came to this member in one term. It is a value that nobody changes any more.
+// Acquisition is how a shard came to this member in one term. It is a value that nobody changes any
+// more.
 type Acquisition struct {
 	How    How
 	Reason Reason
@@ -73,8 +76,8 @@ type Acquisition struct {
 	Cold error
 	// Unowned is for how long nobody could write on some part of the shard, as far as this member
 	// knows, until its controllers ran: from when the fence of the last holder closed, as that has
-	// said on its Lease; or from the last heartbeat of a holder that was listed as ended; or from when
-	// there was a shard that nobody had. It is 0 if they never ran.
+	// said on its Lease; or from the last heartbeat of a holder that was listed as ended; or from
+	// when there was a shard that nobody had. It is 0 if they never ran.
 	Unowned time.Duration
 	// Phases are how long the phases have taken that there were.
 	Phases map[HandoffPhase]time.Duration
@@ -99,7 +102,8 @@ type Handover struct {
 // Its methods are safe for concurrent use.
 type termRecord struct {
 	mu sync.Mutex
-	// asked is since when this member asks for the shard, and holder who it asks; zero if it has not since it held it last.
+	// asked is since when this member asks for the shard, and holder who it asks; zero if it has
+	// not since it held it last.
 	asked  time.Time
 	holder string
 	// open is the acquisition of a claim that neither runs nor has ended; nil if there is none.
@@ -137,8 +141,8 @@ func (t *termRecord) askedOf(holder string, at time.Time) {
 	}
 }
 
-// acquire takes in a new claim: by a request that took so long, on a Lease that was as before, in a runner that there is since
-// born. leaving tells of an incarnation whether it leaves, or has left.
+// acquire takes in a new claim: by a request that took so long, on a Lease that was as before, in a
+// runner that there is since born. leaving tells of an incarnation whether it leaves, or has left.
 func (t *termRecord) acquire(self string, claim *election.Claim, took time.Duration, born, now time.Time, leaving func(string) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -249,7 +253,8 @@ func (t *termRecord) run(term int32, now time.Time) *Acquisition {
 	return t.closeLocked()
 }
 
-// abandon returns the acquisition of a claim that never ran; nil if it did. A claim that has work is open until that returns.
+// abandon returns the acquisition of a claim that never ran; nil if it did. A claim that has work
+// is open until that returns.
 func (t *termRecord) abandon(term int32, returned bool) *Acquisition {
 	t.mu.Lock()
 	defer t.mu.Unlock()

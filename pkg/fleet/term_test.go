@@ -100,8 +100,8 @@ func (b *logbook) since(then time.Time) []saying {
 	return found
 }
 
-// gap returns how long no part of what the shard covers was worked on when it began at a time, by the work itself: from the first of
-// those that had the parts last.
+// gap returns how long no part of what the shard covers was worked on when it began at a time, by
+// the work itself: from the first of those that had the parts last.
 func (b *logbook) gap(id shard.ID, at time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,7 +147,8 @@ func (b *logbook) expect(t *testing.T, then time.Time, n int, how How, why Reaso
 	return said
 }
 
-// expectGaps requires that the unowned time is what the work itself has seen, but for what nobody can see.
+// expectGaps requires that the unowned time is what the work itself has seen, but for what nobody
+// can see.
 func (b *logbook) expectGaps(t *testing.T, said []saying) {
 	t.Helper()
 	for _, s := range said {
@@ -177,8 +178,8 @@ func (b *logbook) handovers(then time.Time) []saying {
 	return found
 }
 
-// TestHowShardsCome takes a fleet through every way in which a shard comes to its holder, and holds what members say of it against
-// what the work has seen.
+// TestHowShardsCome takes a fleet through every way in which a shard comes to its holder, and holds
+// what members say of it against what the work has seen.
 func TestHowShardsCome(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
 		book := &logbook{}
@@ -252,8 +253,8 @@ func TestHowShardsCome(t *testing.T) {
 	})
 }
 
-// stopped returns for how long the last holder that released a shard had not been able to write then: a member releases its
-// shards a few at a time.
+// stopped returns for how long the last holder that released a shard had not been able to write
+// then: a member releases its shards a few at a time.
 func (s *world) stopped(id shard.ID) time.Duration {
 	var stopped time.Duration
 	for _, w := range s.store.History() {
@@ -301,8 +302,8 @@ func TestTakeoverCountsFromTheLastHeartbeat(t *testing.T) {
 	})
 }
 
-// TestReleasedAfterALoss has the API server away for longer than a claim lasts, and back before others may take over. Who has lost its
-// claims then still releases the Leases.
+// TestReleasedAfterALoss has the API server away for longer than a claim lasts, and back before
+// others may take over. Who has lost its claims then still releases the Leases.
 func TestReleasedAfterALoss(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, s *world) {
 		book := &logbook{}
@@ -324,7 +325,8 @@ func TestReleasedAfterALoss(t *testing.T) {
 	})
 }
 
-// TestClaimThatEndsBeforeItsWork is counted as abandoned: the answer to the acquisition comes when the shard is not wanted any more.
+// TestClaimThatEndsBeforeItsWork is counted as abandoned: the answer to the acquisition comes when
+// the shard is not wanted any more.
 func TestClaimThatEndsBeforeItsWork(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, s *world) {
 		a := s.launch("a", nil)
@@ -443,7 +445,8 @@ func TestShardStates(t *testing.T) {
 	})
 }
 
-// requireConcluded holds that every claim on a shard was said to run, to be refused or to be abandoned, once.
+// requireConcluded holds that every claim on a shard was said to run, to be refused or to be
+// abandoned, once.
 func (s *world) requireConcluded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

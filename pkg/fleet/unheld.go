@@ -51,8 +51,8 @@ func (r *shardRunner) unheldSince(since time.Time) time.Time {
 	return slices.MaxFunc(all, time.Time.Compare)
 }
 
-// settledNow returns the present, if nobody holds anything that is not in the plan, and all that was written by who did has arrived;
-// zero otherwise.
+// settledNow returns the present, if nobody holds anything that is not in the plan, and all that
+// was written by who did has arrived; zero otherwise.
 func (m *Member) settledNow(plan *inForce) time.Time {
 	for _, o := range m.observer.List() {
 		if m.isShard(o) && !m.isPlanned(o, plan) && !haveArrived(o) {

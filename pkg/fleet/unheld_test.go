@@ -14,7 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// coldUnheld has work begin only where it is told since when nobody could write. The work itself judges whether that is true.
+// coldUnheld has work begin only where it is told since when nobody could write. The work itself
+// judges whether that is true.
 func coldUnheld(c *Config) {
 	build := c.Build
 	c.Build = func(ctx context.Context, w Work) (Instance, error) {
@@ -32,7 +33,8 @@ func (s *world) requireUnheld(when string, want int) {
 	}
 }
 
-// TestUnheld starts and ends a member in all ways, and looks who comes to know since when nobody could write.
+// TestUnheld starts and ends a member in all ways, and looks who comes to know since when nobody
+// could write.
 func TestUnheld(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		all := len(s.plan.Shards())
@@ -116,7 +118,8 @@ func TestUnheldOfPredecessors(t *testing.T) {
 	}
 }
 
-// TestUnheldAfterDeletion deletes a Lease under its holder, who is cut off and writes for as long as it may.
+// TestUnheldAfterDeletion deletes a Lease under its holder, who is cut off and writes for as long
+// as it may.
 func TestUnheldAfterDeletion(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		id := s.plan.Shards()[0].ID
@@ -148,7 +151,8 @@ func TestUnheldAfterDeletion(t *testing.T) {
 	})
 }
 
-// TestUnheldByOthers has a second member prepare for shards that the first one holds, and took over from another.
+// TestUnheldByOthers has a second member prepare for shards that the first one holds, and took over
+// from another.
 func TestUnheldByOthers(t *testing.T) {
 	inBubble(t, 8, func(t *testing.T, s *world) {
 		first := s.launch("z", nil)
@@ -190,8 +194,8 @@ func (f failing) Run(ctx context.Context) error {
 	return errors.New("a test fails")
 }
 
-// TestFailedWorkIsNotForgotten has work fail after it may have written: the next attempt is not told that nobody could, and what the
-// Lease is left with says nothing of last writes.
+// TestFailedWorkIsNotForgotten has work fail after it may have written: the next attempt is not
+// told that nobody could, and what the Lease is left with says nothing of last writes.
 func TestFailedWorkIsNotForgotten(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, s *world) {
 		id := shard.ID{Ring: "namespaces", Name: "00"}

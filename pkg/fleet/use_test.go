@@ -9,7 +9,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// TestMemberSaysWhatItUses again and again, and a process that does not say leaves nothing of the one before it.
+// TestMemberSaysWhatItUses again and again, and a process that does not say leaves nothing of the
+// one before it.
 func TestMemberSaysWhatItUses(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {
 		queued := int64(0)

@@ -26,8 +26,8 @@ type working struct {
 	claim *election.Claim
 	// found are the Leases that concern the shard, as they were seen last.
 	found others
-	// predecessors are the terms of those that had to be released first, by their Leases' names, and
-	// dead those whose holder has died since.
+	// predecessors are the terms of those that had to be released first, by their Leases' names,
+	// and dead those whose holder has died since.
 	predecessors map[string]int32
 	dead         []election.Observation
 	// waited is when the wait for those began, with everything prepared; zero before.

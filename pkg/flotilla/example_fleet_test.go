@@ -83,7 +83,8 @@ func ExampleFleet_Check() {
 		}
 		f.Namespaced("issuer", newIssuer)
 		report, err := f.Check(ctx, func(ctx context.Context) error {
-			// Make objects in several namespaces, and wait until the controller has dealt with them.
+			// Make objects in several namespaces, and wait until the controller has dealt with
+			// them.
 			return issueSomeCertificates(ctx, "alpha", "omega")
 		})
 		if err != nil {

@@ -48,8 +48,8 @@ func keysOf(i cache.SharedIndexInformer) []string {
 	return keys
 }
 
-// TestAnyTypeIsPartitioned: two ranges partition a custom resource in each form, from the list on and by
-// watching, whoever filters. Where the server does not, they read it together.
+// TestAnyTypeIsPartitioned: two ranges partition a custom resource in each form, from the list on
+// and by watching, whoever filters. Where the server does not, they read it together.
 func TestAnyTypeIsPartitioned(t *testing.T) {
 	for _, form := range forms {
 		for _, filters := range []bool{false, true} {
@@ -490,8 +490,8 @@ func TestFormsAreApart(t *testing.T) {
 	}
 }
 
-// TestFormsCountOnce: an object that is cached in several forms counts once, also where one form has
-// not been filled, and takes the memory of all.
+// TestFormsCountOnce: an object that is cached in several forms counts once, also where one form
+// has not been filled, and takes the memory of all.
 func TestFormsCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, pool := newQuay(t)
@@ -519,8 +519,8 @@ func TestFormsCountOnce(t *testing.T) {
 	})
 }
 
-// TestPartsCountWithTheWhole: of forms that hold different parts of a resource, the one with most counts,
-// in whatever order they come.
+// TestPartsCountWithTheWhole: of forms that hold different parts of a resource, the one with most
+// counts, in whatever order they come.
 func TestPartsCountWithTheWhole(t *testing.T) {
 	holding := func(names ...string) cache.Indexer {
 		i := newInformer(config{example: &v1.ConfigMap{}})
@@ -617,8 +617,8 @@ func TestNoTransform(t *testing.T) {
 	}
 }
 
-// TestStrictMetadataFollowsMetadata: where the process has the metadata of everything in the form that
-// may be whole objects, there is no second watch.
+// TestStrictMetadataFollowsMetadata: where the process has the metadata of everything in the form
+// that may be whole objects, there is no second watch.
 func TestStrictMetadataFollowsMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, pool := newQuay(t)

@@ -89,8 +89,8 @@ func checkAsked(t *testing.T, what string, r *fakeResource, want ...string) {
 	}
 }
 
-// TestRangesReadTogether has four ranges read what the API server does not filter: those that come together with one list, one
-// that comes later with one of its own, and all of them with one watch.
+// TestRangesReadTogether has four ranges read what the API server does not filter: those that come
+// together with one list, one that comes later with one of its own, and all of them with one watch.
 func TestRangesReadTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -156,8 +156,8 @@ func TestRangesReadTogether(t *testing.T) {
 	})
 }
 
-// TestServerComesToFilter: ranges that read together leave each other at the next request, and come together again where
-// everything would have to be listed.
+// TestServerComesToFilter: ranges that read together leave each other at the next request, and come
+// together again where everything would have to be listed.
 func TestServerComesToFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -230,8 +230,8 @@ func TestServerFiltersThoughTheFirstProbeFailed(t *testing.T) {
 	})
 }
 
-// TestRangeIsNotTakenBack: the reading that a range goes over to may be behind it, and may list what is older than what the range
-// holds.
+// TestRangeIsNotTakenBack: the reading that a range goes over to may be behind it, and may list
+// what is older than what the range holds.
 func TestRangeIsNotTakenBack(t *testing.T) {
 	f := &feed{pool: newTestPool(t, &apiServer{}, clock.RealClock{}, 0), key: sharedKey{resource: configMaps}}
 	begin := func() *reading {
@@ -317,8 +317,9 @@ func TestRangeIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// TestListOfLateRangesWaits: what is listed has nothing for a range that comes meanwhile. Such ranges share the next list, which
-// waits for the one before; all that was written before they came is in it.
+// TestListOfLateRangesWaits: what is listed has nothing for a range that comes meanwhile. Such
+// ranges share the next list, which waits for the one before; all that was written before they came
+// is in it.
 func TestListOfLateRangesWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		names := inQuarters(t)
@@ -355,7 +356,8 @@ func TestListOfLateRangesWaits(t *testing.T) {
 	})
 }
 
-// TestReadingIsSentWhatCameAfterItsList, also what is in none of its ranges yet: others go over to it.
+// TestReadingIsSentWhatCameAfterItsList, also what is in none of its ranges yet: others go over to
+// it.
 func TestReadingIsSentWhatCameAfterItsList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := configMap("", "")
@@ -395,7 +397,8 @@ func (s streaming) Watch(context.Context, metav1.ListOptions) (watch.Interface, 
 	return s.Interface, nil
 }
 
-// TestFeedThatIsOverTakesNoMoreRanges: a range that leaves it would come back at once where the server is in two minds.
+// TestFeedThatIsOverTakesNoMoreRanges: a range that leaves it would come back at once where the
+// server is in two minds.
 func TestFeedThatIsOverTakesNoMoreRanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)

@@ -47,7 +47,8 @@ type apiServer struct {
 	hangs bool
 	// takes is how long an answer takes.
 	takes time.Duration
-	// items are what lists have, at version 7, of a resource that is not among resources, or if fixed.
+	// items are what lists have, at version 7, of a resource that is not among resources, or if
+	// fixed.
 	items []metav1.PartialObjectMetadata
 	fixed bool
 	// resources are those of which it knows the objects' metadata, by name.

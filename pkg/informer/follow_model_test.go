@@ -93,13 +93,16 @@ type voyage struct {
 	slim   *boat
 	ranges []shard.Range
 	boats  map[int]*boat
-	// attached counts sightings of followers, together those of ranges in a reading of several, notified calls of handlers.
+	// attached counts sightings of followers, together those of ranges in a reading of several,
+	// notified calls of handlers.
 	attached, together, notified int
 	// parted counts informers of everything that ranges went on without.
 	parted int
-	// carried counts slim copies, and whole those that a range and the informer of slim copies shared.
+	// carried counts slim copies, and whole those that a range and the informer of slim copies
+	// shared.
 	carried, whole int
-	// midstream counts ranges that began while others of the process read a list in the form of a watch.
+	// midstream counts ranges that began while others of the process read a list in the form of a
+	// watch.
 	midstream int
 	// refreshed counts caches that were found to be of the present when they were asked.
 	refreshed int
@@ -242,7 +245,8 @@ func (v *voyage) step() {
 	}
 }
 
-// joinMidstream has a range begin while the process reads all in slim copies in a list in the form of a watch, and things change.
+// joinMidstream has a range begin while the process reads all in slim copies in a list in the form
+// of a watch, and things change.
 func (v *voyage) joinMidstream() {
 	h := v.harbour
 	h.set(func() { h.down, h.lag, h.streams = false, 200*time.Millisecond+h.upTo(3*time.Second), true })
@@ -565,7 +569,8 @@ func (b *boat) truth(version int) map[string]string {
 	return objects
 }
 
-// look: the range holds what there was at the version that it says it is at, and its handler knows that.
+// look: the range holds what there was at the version that it says it is at, and its handler knows
+// that.
 func (b *boat) look() {
 	text := b.informer.LastSyncResourceVersion()
 	if text == "" {

@@ -39,7 +39,8 @@ func checkFollowed(t *testing.T, p *Pool, gvr schema.GroupVersionResource, want 
 	}
 }
 
-// TestRangesFollowTheWhole has an informer of everything come before two ranges, end, and come again.
+// TestRangesFollowTheWhole has an informer of everything come before two ranges, end, and come
+// again.
 func TestRangesFollowTheWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -123,7 +124,8 @@ func TestFollowRefuses(t *testing.T) {
 	}
 }
 
-// TestLeftBeforeItWasConfirmed: what was left alone does not sync by what is found out of the other informer later.
+// TestLeftBeforeItWasConfirmed: what was left alone does not sync by what is found out of the other
+// informer later.
 func TestLeftBeforeItWasConfirmed(t *testing.T) {
 	parent, child := newInformer(config{example: &v1.ConfigMap{}}), newInformer(config{example: &v1.ConfigMap{}})
 	_ = (&sink{i: parent}).Replace(nil, "1")
@@ -217,7 +219,8 @@ func (s *apiServer) lists() (limited, full int) {
 	return limited, full
 }
 
-// TestFollowersAreOfThePresent has ranges begin beside an informer of everything that was filled before.
+// TestFollowersAreOfThePresent has ranges begin beside an informer of everything that was filled
+// before.
 func TestFollowersAreOfThePresent(t *testing.T) {
 	low, _ := namesInHalves(t)
 	for name, c := range map[string]struct {
@@ -274,8 +277,8 @@ func TestFollowersAreOfThePresent(t *testing.T) {
 	}
 }
 
-// TestFollowersThatMissedNothing has ranges, metadata and Namespaces begin beside informers that were filled before, of which it is
-// said since when nobody could write.
+// TestFollowersThatMissedNothing has ranges, metadata and Namespaces begin beside informers that
+// were filled before, of which it is said since when nobody could write.
 func TestFollowersThatMissedNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		filled time.Duration // after the beginning
@@ -338,7 +341,8 @@ func TestFollowersThatMissedNothing(t *testing.T) {
 	}
 }
 
-// TestShutdownWhileItIsHeldAgainstThePresent ends a range, or what it follows, while the server hangs.
+// TestShutdownWhileItIsHeldAgainstThePresent ends a range, or what it follows, while the server
+// hangs.
 func TestShutdownWhileItIsHeldAgainstThePresent(t *testing.T) {
 	for _, first := range []string{"range", "whole"} {
 		t.Run(first, func(t *testing.T) {
@@ -372,7 +376,8 @@ func TestShutdownWhileItIsHeldAgainstThePresent(t *testing.T) {
 	}
 }
 
-// TestMetadataFollowsWholeObjects has informers of metadata, of all and of a range, follow one of whole objects.
+// TestMetadataFollowsWholeObjects has informers of metadata, of all and of a range, follow one of
+// whole objects.
 func TestMetadataFollowsWholeObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name, _ := namesInHalves(t)
@@ -446,7 +451,8 @@ func typeName(obj any) string {
 	return "PartialObjectMetadata"
 }
 
-// TestNamespacesLearnOfAList: a list that the Namespace informer makes moves those of the shards on, also where it changes nothing.
+// TestNamespacesLearnOfAList: a list that the Namespace informer makes moves those of the shards
+// on, also where it changes nothing.
 func TestNamespacesLearnOfAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		low, high := namesInHalves(t)

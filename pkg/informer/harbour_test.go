@@ -41,8 +41,9 @@ type harbour struct {
 	lag     time.Duration
 	watches map[*mooring]struct{}
 	lists   int
-	// streams says that it knows lists in the form of watches, and streaming counts those under way. streamed counts
-	// those that have come to their end, and changed the changes that they told of before.
+	// streams says that it knows lists in the form of watches, and streaming counts those under
+	// way. streamed counts those that have come to their end, and changed the changes that they
+	// told of before.
 	streams                      bool
 	streaming, streamed, changed int
 	// bookmarks counts short watches of metadata that ended with a bookmark, and behind those of a
@@ -50,8 +51,8 @@ type harbour struct {
 	bookmarks, behind int
 }
 
-// inStream marks objects that a list in the form of a watch has sent. A Reflector transforms these, and so does the store that it
-// fills from them.
+// inStream marks objects that a list in the form of a watch has sent. A Reflector transforms these,
+// and so does the store that it fills from them.
 const inStream = "in-stream"
 
 // berthing is one write.
@@ -255,7 +256,8 @@ func (h *harbour) stream(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	return m, nil
 }
 
-// tellAll sends all of a list, some of what has happened since, and that this was the list; then it goes on as a watch.
+// tellAll sends all of a list, some of what has happened since, and that this was the list; then it
+// goes on as a watch.
 func (h *harbour) tellAll(ctx context.Context, m *mooring, list []*v1.ConfigMap, version int, ended func()) {
 	marked := func(c *v1.ConfigMap) *v1.ConfigMap {
 		c = c.DeepCopy()
@@ -369,7 +371,8 @@ type manifest struct {
 	harbour *harbour
 }
 
-// List lists three objects a page, as if these were many. The next page is of the same version as the first.
+// List lists three objects a page, as if these were many. The next page is of the same version as
+// the first.
 func (m manifest) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	h := m.harbour
 	if err := h.pause(ctx); err != nil {

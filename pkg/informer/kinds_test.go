@@ -101,8 +101,8 @@ func TestCustomResourcesByTheirScope(t *testing.T) {
 	})
 }
 
-// TestObjectOrMetadata: a kind is answered whole where it is to be, or is cached so; by its metadata else. What was answered
-// once stays, whoever asks for what later.
+// TestObjectOrMetadata: a kind is answered whole where it is to be, or is cached so; by its
+// metadata else. What was answered once stays, whoever asks for what later.
 func TestObjectOrMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}

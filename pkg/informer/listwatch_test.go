@@ -20,7 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestNothingIsListedUnfiltered: a range alone does not ask a server for everything that does not filter.
+// TestNothingIsListedUnfiltered: a range alone does not ask a server for everything that does not
+// filter.
 func TestNothingIsListedUnfiltered(t *testing.T) {
 	for name, ask := range map[string]func(context.Context, *rangeListWatch) error{
 		"list": func(ctx context.Context, lw *rangeListWatch) error {

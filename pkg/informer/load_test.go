@@ -80,8 +80,8 @@ func (l laden) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, 
 	return watch.NewFake(), nil
 }
 
-// TestLoadIsWhatTheHeapHolds compares the estimate with the heap that is in use for 6,000 Pods: of ranges, and of slim copies
-// that two groups share.
+// TestLoadIsWhatTheHeapHolds compares the estimate with the heap that is in use for 6,000 Pods: of
+// ranges, and of slim copies that two groups share.
 func TestLoadIsWhatTheHeapHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inLow, inHigh := namesInHalves(t)

@@ -32,7 +32,8 @@ func (f *Factory) readingPart(narrow string, r reader) cache.SharedIndexInformer
 	return inner(f.informer(sharedKey{resource: secrets, narrow: narrow}, nil, true, part{r, narrow}, &v1.Secret{}))
 }
 
-// TestPartIsFilteredTwice asks a server for tokens that does not know the selector and sends all Secrets.
+// TestPartIsFilteredTwice asks a server for tokens that does not know the selector and sends all
+// Secrets.
 func TestPartIsFilteredTwice(t *testing.T) {
 	for _, within := range []shard.Range{shard.Everything(), {Start: 1, End: 0}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -67,7 +68,8 @@ func TestPartIsFilteredTwice(t *testing.T) {
 	}
 }
 
-// TestPartIsAnInformerOfItsOwn holds the informers of a kind apart: all of it, parts of it, and its metadata.
+// TestPartIsAnInformerOfItsOwn holds the informers of a kind apart: all of it, parts of it, and its
+// metadata.
 func TestPartIsAnInformerOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
@@ -142,8 +144,8 @@ func TestWhatCannotBeNarrowed(t *testing.T) {
 	})
 }
 
-// TestWritesOutsideOfAPart has a warm part catch up with a write that it cannot see: it looks, by the same selector, and is
-// fresh. It waits for one that it will see.
+// TestWritesOutsideOfAPart has a warm part catch up with a write that it cannot see: it looks, by
+// the same selector, and is fresh. It waits for one that it will see.
 func TestWritesOutsideOfAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, _ := namesInHalves(t)
@@ -201,7 +203,8 @@ func lists(s *apiServer) []string {
 	return selectors
 }
 
-// TestPartDoesNotWeigh: where all objects of a kind are known, a part of them counts for nothing; else it is all there is.
+// TestPartDoesNotWeigh: where all objects of a kind are known, a part of them counts for nothing;
+// else it is all there is.
 func TestPartDoesNotWeigh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, _ := namesInHalves(t)

@@ -20,7 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// collected is a factory as a garbage collector has it: ConfigMaps own Secrets, which own nodes, and nodes are cached already.
+// collected is a factory as a garbage collector has it: ConfigMaps own Secrets, which own nodes,
+// and nodes are cached already.
 type collected struct {
 	*Factory
 	first                *OwnersFirst
@@ -203,7 +204,8 @@ func TestKindsThatComeLater(t *testing.T) {
 	})
 }
 
-// TestShutdownWhileOwnersAreWaitedFor ends a factory, or what the garbage collector gave, while handlers wait: nothing stays, and they hear nothing.
+// TestShutdownWhileOwnersAreWaitedFor ends a factory, or what the garbage collector gave, while
+// handlers wait: nothing stays, and they hear nothing.
 func TestShutdownWhileOwnersAreWaitedFor(t *testing.T) {
 	for name, end := range map[string]func(*collected){
 		"the factory": func(c *collected) { c.Shutdown() },

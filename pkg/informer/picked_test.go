@@ -48,7 +48,8 @@ func picking(t *testing.T, filters bool, r reader) (*Pool, *Factory, cache.Share
 	return pool, f, i, told
 }
 
-// TestPickedStays: what has been picked stays until it is deleted, so that nobody is told of a deletion when there was none.
+// TestPickedStays: what has been picked stays until it is deleted, so that nobody is told of a
+// deletion when there was none.
 func TestPickedStays(t *testing.T) {
 	for name, filters := range map[string]bool{"the server filters": true, "the process reads together": false} {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +84,8 @@ func TestPickedStays(t *testing.T) {
 	}
 }
 
-// script is a resource whose lists are watches that a test sends, one after the other. It implements reader.
+// script is a resource whose lists are watches that a test sends, one after the other. It
+// implements reader.
 type script struct {
 	t       *testing.T
 	events  chan watch.Event
@@ -117,7 +119,8 @@ func (s *script) endList() {
 	s.events <- watch.Event{Type: watch.Bookmark, Object: end}
 }
 
-// TestPickedInAStream: an object that changes, or goes, while a list streams does not stay as it was.
+// TestPickedInAStream: an object that changes, or goes, while a list streams does not stay as it
+// was.
 func TestPickedInAStream(t *testing.T) {
 	for name, filters := range map[string]bool{"the server filters": true, "the process reads together": false} {
 		t.Run(name, func(t *testing.T) {
@@ -220,7 +223,8 @@ func TestPickedIsTheObject(t *testing.T) {
 	})
 }
 
-// TestPickedFollows: where the process has whole objects, what is picked comes from there, and is not held twice.
+// TestPickedFollows: where the process has whole objects, what is picked comes from there, and is
+// not held twice.
 func TestPickedFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -249,7 +253,8 @@ func TestPickedFollows(t *testing.T) {
 	})
 }
 
-// TestPickedIsShed: what has followed whole objects keeps their metadata alone, once those have gone.
+// TestPickedIsShed: what has followed whole objects keeps their metadata alone, once those have
+// gone.
 func TestPickedIsShed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -277,8 +282,8 @@ func TestPickedIsShed(t *testing.T) {
 	})
 }
 
-// TestPickedReadsTogether: with ranges that read a kind's metadata because the server does not filter, there is one list and
-// one watch.
+// TestPickedReadsTogether: with ranges that read a kind's metadata because the server does not
+// filter, there is one list and one watch.
 func TestPickedReadsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -307,7 +312,8 @@ func TestPickedReadsTogether(t *testing.T) {
 	})
 }
 
-// TestPickedResources: cluster-scoped resources are not picked from, and a factory that has ended has nothing.
+// TestPickedResources: cluster-scoped resources are not picked from, and a factory that has ended
+// has nothing.
 func TestPickedResources(t *testing.T) {
 	pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 	f := pool.NewFactory(shard.Everything(), nil, time.Time{})

@@ -48,7 +48,8 @@ func TestSinkGoesByWhatIsStored(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsIsWokenByEveryChange waits for an object to go, which is told with a version, as a tombstone without one, and by a list.
+// TestWhoWaitsIsWokenByEveryChange waits for an object to go, which is told with a version, as a
+// tombstone without one, and by a list.
 func TestWhoWaitsIsWokenByEveryChange(t *testing.T) {
 	object := configMap("a", "1")
 	object.ResourceVersion = "2"

@@ -76,8 +76,9 @@ func TestSlimmedInformers(t *testing.T) {
 	})
 }
 
-// TestSlimNodes: of a cluster-scoped kind the ranges of a process have slim copies in one informer, which asks nobody whether the
-// server filters; where the process has the objects whole, it has the same ones.
+// TestSlimNodes: of a cluster-scoped kind the ranges of a process have slim copies in one informer,
+// which asks nobody whether the server filters; where the process has the objects whole, it has the
+// same ones.
 func TestSlimNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -161,7 +162,8 @@ func (s *slow) List(ctx context.Context, o metav1.ListOptions) (kruntime.Object,
 	return s.fakeResource.List(ctx, o)
 }
 
-// asked returns how many lists of everything, and of ranges, there were since the last call, and watches of ranges.
+// asked returns how many lists of everything, and of ranges, there were since the last call, and
+// watches of ranges.
 func (s *slow) asked() (everything, ranged, watches int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,8 +182,9 @@ func (s *slow) asked() (everything, ranged, watches int) {
 	return everything, ranged, watches
 }
 
-// TestRangeListsBeforeItGoesOver: a range that has been told to list again when the process comes to read everything lists
-// its own part first. Were it to go on from where it is, all would be listed once more.
+// TestRangeListsBeforeItGoesOver: a range that has been told to list again when the process comes
+// to read everything lists its own part first. Were it to go on from where it is, all would be
+// listed once more.
 func TestRangeListsBeforeItGoesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{fakeResource: newFakeResource(t)}
@@ -222,7 +225,8 @@ func TestRangeListsBeforeItGoesOver(t *testing.T) {
 	})
 }
 
-// TestSlimListsAgain: when the informer of slim copies is told to list again, the ranges that read with it stay.
+// TestSlimListsAgain: when the informer of slim copies is told to list again, the ranges that read
+// with it stay.
 func TestSlimListsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{fakeResource: newFakeResource(t)}
@@ -338,8 +342,8 @@ func (b *book) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, 
 	return w, nil
 }
 
-// TestSlimListIsNotGathered: of what a list has, on pages or in a stream, slim copies are made as it
-// comes. To keep all of it until its end would make the peak at a start that of whole objects.
+// TestSlimListIsNotGathered: of what a list has, on pages or in a stream, slim copies are made as
+// it comes. To keep all of it until its end would make the peak at a start that of whole objects.
 func TestSlimListIsNotGathered(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -370,8 +374,8 @@ func TestSlimListIsNotGathered(t *testing.T) {
 	}
 }
 
-// TestRangeLeavesSlimCopies has ranges come to a process that holds slim copies, and leave it: whole
-// objects are held once, and only while a range needs them.
+// TestRangeLeavesSlimCopies has ranges come to a process that holds slim copies, and leave it:
+// whole objects are held once, and only while a range needs them.
 func TestRangeLeavesSlimCopies(t *testing.T) {
 	for _, filters := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -459,7 +463,8 @@ func TestRangeLeavesSlimCopies(t *testing.T) {
 	}
 }
 
-// quiet is a resource in which nothing happens, and time passes, which its watches tell in bookmarks.
+// quiet is a resource in which nothing happens, and time passes, which its watches tell in
+// bookmarks.
 type quiet struct{ heavy }
 
 func (quiet) version() string { return fmt.Sprint(time.Now().Unix() / 10) } // virtual
@@ -505,8 +510,8 @@ type ticking struct {
 func (w *ticking) ResultChan() <-chan watch.Event { return w.events }
 func (w *ticking) Stop()                          { w.stop() }
 
-// TestSlimCopiesAreExchanged: what holds slim copies, and what follows it, come to hold a range's object
-// whoever of them was the first to hear of it, and go back to no older version by that.
+// TestSlimCopiesAreExchanged: what holds slim copies, and what follows it, come to hold a range's
+// object whoever of them was the first to hear of it, and go back to no older version by that.
 func TestSlimCopiesAreExchanged(t *testing.T) {
 	f := &feed{pool: newSlimPool(t, &apiServer{}), key: sharedKey{resource: configMaps}, read: quiet{}, filters: make(chan struct{})}
 	begin := func(slim func(any) any) (*reading, *Informer) {

@@ -47,8 +47,8 @@ func newConfigMap(namespace, name string) *v1.ConfigMap {
 	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
 }
 
-// TestWarmTellsNobody fills the caches of a shard that is not to run yet, has objects come and go, and starts it then: its
-// handlers hear of what there is, once, and of what comes after.
+// TestWarmTellsNobody fills the caches of a shard that is not to run yet, has objects come and go,
+// and starts it then: its handlers hear of what there is, once, and of what comes after.
 func TestWarmTellsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, _ := namesInHalves(t)
@@ -160,7 +160,8 @@ func TestCatchUp(t *testing.T) {
 	})
 }
 
-// TestSee waits for versions of a range's own informer, of one that is shared, and of what is not cached.
+// TestSee waits for versions of a range's own informer, of one that is shared, and of what is not
+// cached.
 func TestSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, _ := namesInHalves(t)
@@ -203,7 +204,8 @@ func TestSee(t *testing.T) {
 	})
 }
 
-// TestCatchUpWithADeletedNamespace derives Namespaces after the newest of them is gone: what is left is older than its deletion.
+// TestCatchUpWithADeletedNamespace derives Namespaces after the newest of them is gone: what is
+// left is older than its deletion.
 func TestCatchUpWithADeletedNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, other := namesInHalves(t)
@@ -232,7 +234,8 @@ func TestCatchUpWithADeletedNamespace(t *testing.T) {
 	})
 }
 
-// TestListsAreOfThePresent holds all lists against the server's freedom to answer with what it happens to have.
+// TestListsAreOfThePresent holds all lists against the server's freedom to answer with what it
+// happens to have.
 func TestListsAreOfThePresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		maps, nodeList := newFakeResource(t), newFakeResource(t)
@@ -307,7 +310,8 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// manyObjects lists the metadata of so many objects, those from old on at an older version, a page at a time.
+// manyObjects lists the metadata of so many objects, those from old on at an older version, a page
+// at a time.
 type manyObjects struct {
 	metadata.Interface
 	metadata.Getter
@@ -378,7 +382,8 @@ func (h *held) LastSyncResourceVersion() string {
 
 func (h *held) GetStore() cache.Store { return h.Store }
 
-// TestPresentIsListedByPages: what is listed on any page counts, and once the cache has passed the list, no more pages are asked for.
+// TestPresentIsListedByPages: what is listed on any page counts, and once the cache has passed the
+// list, no more pages are asked for.
 func TestPresentIsListedByPages(t *testing.T) {
 	const objects = 3*pageSize + 1
 	for name, test := range map[string]struct {

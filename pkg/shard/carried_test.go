@@ -23,8 +23,8 @@ func settled(t *testing.T, p Plan, weights Weights, members []string) (Plan, int
 	return p, 0
 }
 
-// TestCarriedWeight has one of four members carry groups beside 10,000 objects in ranges: it is given
-// as much of them as brings it up to the others, or none that weighs anything.
+// TestCarriedWeight has one of four members carry groups beside 10,000 objects in ranges: it is
+// given as much of them as brings it up to the others, or none that weighs anything.
 func TestCarriedWeight(t *testing.T) {
 	members := statefulMembers(4)
 	for name, tc := range map[string]struct {
@@ -72,7 +72,8 @@ func TestCarriedWeightComes(t *testing.T) {
 	}
 }
 
-// TestCarriedWeightWavers holds that a weight that goes up and down by 3 % moves nothing once the ring is settled.
+// TestCarriedWeightWavers holds that a weight that goes up and down by 3 % moves nothing once the
+// ring is settled.
 func TestCarriedWeightWavers(t *testing.T) {
 	members, full := statefulMembers(4), NewCensus(weightsOf(0, 500))
 	for _, carried := range []int64{1500, 3000, 3200, 3334, 3500, 6000} {
@@ -88,8 +89,8 @@ func TestCarriedWeightWavers(t *testing.T) {
 	}
 }
 
-// TestNoSeatForWhoCarriesMuch: a member that carries groups and has no range is given none by which it
-// would become heavier than the heaviest is.
+// TestNoSeatForWhoCarriesMuch: a member that carries groups and has no range is given none by which
+// it would become heavier than the heaviest is.
 func TestNoSeatForWhoCarriesMuch(t *testing.T) {
 	p, _ := homed(t, []string{"a", "a"})
 	var census Census

@@ -123,7 +123,8 @@ func TestColocateWithIsKeptAndCounted(t *testing.T) {
 	}
 }
 
-// Homes that are uneven by count must not cost trips of what is at home when some other member is away.
+// Homes that are uneven by count must not cost trips of what is at home when some other member is
+// away.
 func TestNothingLeavesItsHomeWhileAnotherMemberIsAway(t *testing.T) {
 	plan := groupsPlan("nodes", "volumes:nodes", "garbage:nodes", "policy", "certificates")
 	members := []string{"flotilla-0", "flotilla-1", "flotilla-2", "flotilla-3"}

@@ -236,7 +236,8 @@ func TestPlaceByKeptCircles(t *testing.T) {
 			pool := testMembers(r, 30)
 			sets := [][]ID{testIDs(40), testIDs(41), testIDs(3)}
 			members := pool[:4]
-			// How many circles can be made of a kept one is left to chance: it goes on until there were 50.
+			// How many circles can be made of a kept one is left to chance: it goes on until there
+			// were 50.
 			for step := 0; step < 300 || taken < 50 && step < 3000; step++ {
 				switch n := r.IntN(10); {
 				case n == 0:

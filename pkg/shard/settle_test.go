@@ -53,7 +53,8 @@ func (f *fleetOf) moves(p Placement) []ID {
 	return moves
 }
 
-// carryOut moves one shard after the other, in random order, each time after having settled anew, and returns how many.
+// carryOut moves one shard after the other, in random order, each time after having settled anew,
+// and returns how many.
 func (f *fleetOf) carryOut(t *testing.T, random *rand.Rand) int {
 	t.Helper()
 	done := 0
@@ -140,7 +141,8 @@ func TestSettleMovesNoMoreThanItWants(t *testing.T) {
 	}
 }
 
-// TestRollingRestart restarts every member of fleets of three to ten, the highest first as a StatefulSet does.
+// TestRollingRestart restarts every member of fleets of three to ten, the highest first as a
+// StatefulSet does.
 func TestRollingRestart(t *testing.T) {
 	const most = 2
 	seeds := uint64(40)

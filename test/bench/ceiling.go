@@ -25,7 +25,8 @@ type recording struct {
 	out   scenario.Outcome
 }
 
-// record has stock do the job's work once, for all ceilings of the same work. Its figures are not kept.
+// record has stock do the job's work once, for all ceilings of the same work. Its figures are not
+// kept.
 func (b *bench) record(ctx context.Context, j job) error {
 	key := j.recording()
 	if _, found := b.recorded[key]; found {
@@ -113,13 +114,14 @@ func limits(s result.System) (qps float32, burst int) {
 	return float32(system.DefaultQPS * s.Replicas), system.DefaultBurst * s.Replicas
 }
 
-// recording names the run by stock whose writes are replayed. Each rate has one of its own, for controllers with higher limits
-// write status more often.
+// recording names the run by stock whose writes are replayed. Each rate has one of its own, for
+// controllers with higher limits write status more often.
 func (j job) recording() string {
 	return j.scenario + sizes(j.params) + ", rate " + recordedRate(j.system.Rate)
 }
 
-// recordedRate is the rate of stock that is recorded: for one process, equal and default are the same.
+// recordedRate is the rate of stock that is recorded: for one process, equal and default are the
+// same.
 func recordedRate(rate string) string {
 	if rate == result.RateEqual {
 		return result.RateDefault

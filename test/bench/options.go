@@ -175,8 +175,8 @@ func numbers(list string, low, high, step int) ([]int, error) {
 	return all, nil
 }
 
-// parseSystems returns the systems of a list, without gate and rate. A ceiling without a number is one for each size of the
-// list's fleets, and for stock.
+// parseSystems returns the systems of a list, without gate and rate. A ceiling without a number is
+// one for each size of the list's fleets, and for stock.
 func parseSystems(list string) ([]result.System, error) {
 	var all []result.System
 	everySize := false

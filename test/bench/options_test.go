@@ -92,7 +92,8 @@ func TestOrderAlternates(t *testing.T) {
 	}
 }
 
-// TestCeilings looks at which ceilings there are for which systems, and at what is recorded for them.
+// TestCeilings looks at which ceilings there are for which systems, and at what is recorded for
+// them.
 func TestCeilings(t *testing.T) {
 	o, err := parse(append(valid(t), "-scenarios", "basic,chaos,burst,scale-out", "-systems", "fleet-1,fleet-4,ceiling", "-rates", "default,equal,high", "-rounds", "1",
 		"-gate", "off,on", "-deployments", "2", "-namespaces", "2", "-replicas", "3"), io.Discard)
@@ -124,7 +125,8 @@ func TestCeilings(t *testing.T) {
 	}
 }
 
-// TestLimitsOfCeilings holds the limits of a ceiling against the flags of the systems that it is compared with.
+// TestLimitsOfCeilings holds the limits of a ceiling against the flags of the systems that it is
+// compared with.
 func TestLimitsOfCeilings(t *testing.T) {
 	for _, tc := range []struct {
 		rate     string

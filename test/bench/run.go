@@ -26,9 +26,11 @@ const (
 	nodes     = "kwok"
 	etcd      = "etcd"
 
-	// cpuBound is the share of the machine that had nothing to do below which CPU is what the work waited for.
+	// cpuBound is the share of the machine that had nothing to do below which CPU is what the work
+	// waited for.
 	cpuBound = 0.15
-	// serverLimit is for the API server to come to rest after its own clients have filled their caches.
+	// serverLimit is for the API server to come to rest after its own clients have filled their
+	// caches.
 	serverLimit = 2 * time.Minute
 )
 
@@ -98,8 +100,9 @@ func (b *bench) say(format string, args ...any) {
 	}
 }
 
-// ranges is how many a fleet begins with: those that the planner would come to, so that nothing is left to even out where
-// names are balanced; or 0, flotilla's default, if the planner is to come to them.
+// ranges is how many a fleet begins with: those that the planner would come to, so that nothing is
+// left to even out where names are balanced; or 0, flotilla's default, if the planner is to come to
+// them.
 func (b *bench) ranges(j job) int {
 	switch {
 	case j.params[scenario.Shards] > 0:

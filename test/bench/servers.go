@@ -32,8 +32,9 @@ func newClient(plane *controlplane.ControlPlane) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(plane.AdminConfig())
 }
 
-// quiet returns once the API server has come to rest, and the simulated nodes: they list all pods, take long to look at them,
-// and have the API server send them all once more when they begin to watch.
+// quiet returns once the API server has come to rest, and the simulated nodes: they list all pods,
+// take long to look at them, and have the API server send them all once more when they begin to
+// watch.
 func (s *servers) quiet(ctx context.Context) error {
 	var pids []int
 	for _, name := range []string{apiServer, nodes} {
@@ -65,7 +66,8 @@ func (s *servers) begin() error {
 	return err
 }
 
-// end adds to the run what the servers have used since begin, and returns which part of the machine had nothing to do.
+// end adds to the run what the servers have used since begin, and returns which part of the machine
+// had nothing to do.
 func (s *servers) end(run *result.Run) (idle float64, err error) {
 	now, err := measure.MachineTimes()
 	if err != nil {
@@ -126,8 +128,9 @@ func (s *servers) bytes(ctx context.Context) (map[string]float64, error) {
 	return sent, nil
 }
 
-// kinds are what the API server has sent since countKinds, by kind. Bytes of objects of which only metadata was asked for are
-// with those of the whole objects: the API server does not tell them apart.
+// kinds are what the API server has sent since countKinds, by kind. Bytes of objects of which only
+// metadata was asked for are with those of the whole objects: the API server does not tell them
+// apart.
 func (s *servers) kinds(ctx context.Context) (map[string]int64, error) {
 	sent, err := s.bytes(ctx)
 	if err != nil {

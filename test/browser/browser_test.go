@@ -46,7 +46,8 @@ type browser struct {
 	ctx context.Context
 
 	mu sync.Mutex
-	// requests are the addresses that were asked for, complaints what went to the console, since the page was opened.
+	// requests are the addresses that were asked for, complaints what went to the console, since
+	// the page was opened.
 	requests, complaints []string
 }
 
@@ -116,7 +117,8 @@ func (b *browser) open(t *testing.T, url string) {
 	do(t, b, "opening "+url, chromedp.Navigate(url))
 }
 
-// noted returns the addresses that were asked for and what went to the console since the page was opened.
+// noted returns the addresses that were asked for and what went to the console since the page was
+// opened.
 func (b *browser) noted() (requests, complaints []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,8 +173,8 @@ func (b *browser) picture(t *testing.T, file string, width, height float64) int 
 	return small.Len()
 }
 
-// reduced returns the picture in its 256 most frequent colours, each other one as that which is nearest to it: a page has few
-// besides the edges of its letters.
+// reduced returns the picture in its 256 most frequent colours, each other one as that which is
+// nearest to it: a page has few besides the edges of its letters.
 func reduced(full image.Image) *image.Paletted {
 	count := map[color.RGBA]int{}
 	bounds := full.Bounds()

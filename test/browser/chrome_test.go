@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestBrowserNotices plants a page that asks for more than itself and complains on the console: a browser that reported nothing
-// would let every page pass.
+// TestBrowserNotices plants a page that asks for more than itself and complains on the console: a
+// browser that reported nothing would let every page pass.
 func TestBrowserNotices(t *testing.T) {
 	path := findBrowser()
 	if path == "" {

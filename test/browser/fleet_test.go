@@ -29,7 +29,8 @@ import (
 var (
 	// quick is for a member that makes the Leases and for one that is by itself.
 	quick = []string{"--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=7s", "--leader-elect-retry-period=1s"}
-	// slow is for a fleet of which a suspended member counts as live for as long as the test may take.
+	// slow is for a fleet of which a suspended member counts as live for as long as the test may
+	// take.
 	slow = []string{"--leader-elect-lease-duration=9m", "--leader-elect-renew-deadline=8m", "--leader-elect-retry-period=1s", "--handoff-timeout=5m", "--max-concurrent-handoffs=20"}
 )
 
@@ -162,7 +163,8 @@ func (m *member) until(t *testing.T, what string, holds func(page.Document) erro
 	return d
 }
 
-// proxy serves the member's page to a browser, which has no credentials, and counts nothing else through.
+// proxy serves the member's page to a browser, which has no credentials, and counts nothing else
+// through.
 func (m *member) proxy(t *testing.T) string {
 	t.Helper()
 	target, err := url.Parse(m.url)

@@ -119,7 +119,8 @@ func allRun(members int) func(page.Document) error {
 	}
 }
 
-// allAsked returns a condition: the member holds some shards, all of them have been asked for, and nothing else moves.
+// allAsked returns a condition: the member holds some shards, all of them have been asked for, and
+// nothing else moves.
 func allAsked(holder string) func(page.Document) error {
 	return func(d page.Document) error {
 		n := 0
@@ -175,7 +176,8 @@ func requireAccess(t *testing.T, m *member) {
 	}
 }
 
-// requireLeases holds the document against the Leases: every shard of the plan, its holder and its term.
+// requireLeases holds the document against the Leases: every shard of the plan, its holder and its
+// term.
 func requireLeases(t *testing.T, w *world, d page.Document) {
 	t.Helper()
 	leases := w.leases(t)
@@ -249,7 +251,8 @@ const cells = `(id => [...document.querySelectorAll('#' + id + ' tbody tr')].map
 	return copy.textContent.replace(/\s+/g, ' ').trim()
 })))`
 
-// requireTables compares what can be read in the tables with the JSON, but for what changes from second to second.
+// requireTables compares what can be read in the tables with the JSON, but for what changes from
+// second to second.
 func requireTables(t *testing.T, b *browser, d page.Document) {
 	read := func(id string, columns ...int) [][]string {
 		var picked [][]string
@@ -341,8 +344,9 @@ func requirePicture(t *testing.T, b *browser, d page.Document) {
 	}
 }
 
-// contrasts returns the texts whose contrast with what is behind them is less than 4.5 to 1 (WCAG 2.2, 1.4.3), and how many
-// texts there are. Behind a text in a drawing is what was drawn before it, if that is no text.
+// contrasts returns the texts whose contrast with what is behind them is less than 4.5 to 1 (WCAG
+// 2.2, 1.4.3), and how many texts there are. Behind a text in a drawing is what was drawn before
+// it, if that is no text.
 const contrasts = `(() => {
 	const rgb = text => (text.match(/[\d.]+/g) || []).map(Number)
 	const light = text => {

@@ -22,13 +22,13 @@ const (
 	NobodyWrites = 5 * time.Second
 )
 
-// AfterRenewal returns within what time a Lease of a dead member must be another one's, counted from
-// its last renewal. That was a retry period before the death at most, as was that of the member's own
-// Lease, without whose end its shards have no other owner.
+// AfterRenewal returns within what time a Lease of a dead member must be another one's, counted
+// from its last renewal. That was a retry period before the death at most, as was that of the
+// member's own Lease, without whose end its shards have no other owner.
 func AfterRenewal(lease, retry time.Duration) time.Duration { return lease + retry + Takeover }
 
-// Steps of what is promised that wait for a write and a timer of the machine, one after the other. A
-// handoff has the release, the event and the acquisition, and as much again for what moves at the
+// Steps of what is promised that wait for a write and a timer of the machine, one after the other.
+// A handoff has the release, the event and the acquisition, and as much again for what moves at the
 // same time; a takeover has the Lease of the member before it; who starts, fills caches.
 const (
 	HandoffSteps  = 6

@@ -22,8 +22,9 @@ const (
 	canaryInterval = time.Second
 )
 
-// canaries are ReplicaSets without pods, one in each namespace, whose specification changes once a second. How long it
-// takes until the controller has seen a change is measured by the audit log; see latencies.
+// canaries are ReplicaSets without pods, one in each namespace, whose specification changes once a
+// second. How long it takes until the controller has seen a change is measured by the audit log;
+// see latencies.
 type canaries struct {
 	client     kubernetes.Interface
 	namespaces []string
@@ -68,7 +69,8 @@ func (c *canaries) change(ctx context.Context, namespace string) {
 		case <-ctx.Done():
 			return
 		}
-		// Any change of the specification counts the generation up; this one has no other effect without pods.
+		// Any change of the specification counts the generation up; this one has no other effect
+		// without pods.
 		patch := fmt.Appendf(nil, `{"spec":{"minReadySeconds":%d}}`, i%1000)
 		limited, cancel := context.WithTimeout(ctx, requestLimit)
 		if _, err := c.client.AppsV1().ReplicaSets(namespace).Patch(limited, canaryName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -78,7 +80,8 @@ func (c *canaries) change(ctx context.Context, namespace string) {
 	}
 }
 
-// spreadNamespaces returns names of namespaces, one in each namespaced shard of the plan, and where each lies.
+// spreadNamespaces returns names of namespaces, one in each namespaced shard of the plan, and where
+// each lies.
 func spreadNamespaces(plan shard.Plan) ([]string, map[string]shard.ID) {
 	var names []string
 	homes := map[string]shard.ID{}

@@ -62,8 +62,8 @@ func newChaos(opts options, dir string) (*chaos, error) {
 	return &chaos{world: w, dir: dir}, nil
 }
 
-// Run starts everything, does its faults, and returns an error if not all held. It returns after all that it started
-// has ended.
+// Run starts everything, does its faults, and returns an error if not all held. It returns after
+// all that it started has ended.
 func (c *chaos) Run(ctx context.Context) (err error) {
 	if err := c.startControlPlane(ctx); err != nil {
 		return err

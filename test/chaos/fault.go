@@ -18,8 +18,8 @@ type fault interface {
 
 // expectation is what must be true of a fault.
 type expectation struct {
-	// victims are the names of the managers that it is for. All others must neither lose a claim nor end, unless
-	// everybody is hit.
+	// victims are the names of the managers that it is for. All others must neither lose a claim
+	// nor end, unless everybody is hit.
 	victims  []string
 	everyone bool
 	// lasts is how long the fault is left to act, at least.
@@ -50,9 +50,11 @@ type faultKind struct {
 	stock bool
 	// cheap: takes seconds, and is part of the short run.
 	cheap bool
-	// named: is done only if it is asked for by name, because the fleet does not promise to get over it unharmed.
+	// named: is done only if it is asked for by name, because the fleet does not promise to get
+	// over it unharmed.
 	named bool
-	// orderly: all that it moves is moved as planned, in good weather, so that it tells how long a handoff takes.
+	// orderly: all that it moves is moved as planned, in good weather, so that it tells how long a
+	// handoff takes.
 	orderly bool
 	make    func(*world) fault
 }

@@ -21,7 +21,8 @@ import (
 // forgedHolder is nobody's incarnation.
 const forgedHolder = "forged_00000000-0000-0000-0000-000000000000"
 
-// leaseEdit is what an administrator does to a Lease that he should leave alone. A nil lease is deleted.
+// leaseEdit is what an administrator does to a Lease that he should leave alone. A nil lease is
+// deleted.
 type leaseEdit func(*coordinationv1.Lease) *coordinationv1.Lease
 
 func deleteLease(*coordinationv1.Lease) *coordinationv1.Lease { return nil }

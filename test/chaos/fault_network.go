@@ -14,7 +14,8 @@ const (
 	slowLasts  = 10 * time.Second
 	stormLasts = 12 * time.Second
 
-	// stormErrors of all requests are answered with an error in a storm, stormGone of new watches with 410.
+	// stormErrors of all requests are answered with an error in a storm, stormGone of new watches
+	// with 410.
 	stormErrors = 0.25
 	stormGone   = 0.4
 	// stormPause is between two cuts of all watches.

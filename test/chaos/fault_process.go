@@ -32,7 +32,8 @@ func (f *killFault) End(context.Context) error {
 // beyondLease is how much longer than the lease duration a replica is kept from renewing.
 const beyondLease = 2 * time.Second
 
-// stopFault stops a replica at work for longer than its Leases last, and lets it go on as if nothing had been.
+// stopFault stops a replica at work for longer than its Leases last, and lets it go on as if
+// nothing had been.
 type stopFault struct {
 	world *world
 	// burst: there is suddenly much to do in the victim's shards just before.

@@ -19,8 +19,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// hold is what a Lease says, and when its holder's last sign of life was answered: its last write on it, or its member's last
-// heartbeat. Others may write on it too, to ask for it.
+// hold is what a Lease says, and when its holder's last sign of life was answered: its last write
+// on it, or its member's last heartbeat. Others may write on it too, to ask for it.
 type hold struct {
 	holder  string
 	term    int32
@@ -37,18 +37,22 @@ type change struct {
 	lease    string
 	from, to string
 	at       time.Time
-	// lost is set if the claim before was not given back: it was taken, or its own holder began anew.
+	// lost is set if the claim before was not given back: it was taken, or its own holder began
+	// anew.
 	lost bool
-	// gap is how long nobody held it: since the release, or since the last renewal of a claim that was lost.
+	// gap is how long nobody held it: since the release, or since the last renewal of a claim that
+	// was lost.
 	gap time.Duration
-	// after and version are those of the last write of the claim before, as far as it was known, and of this change.
+	// after and version are those of the last write of the claim before, as far as it was known,
+	// and of this change.
 	after, version uint64
 }
 
 // String returns "<Lease> from <holder> to <holder>".
 func (c change) String() string { return fmt.Sprintf("%s from %q to %q", c.lease, c.from, c.to) }
 
-// journal is what the audit log has told so far. It is fed by a tail, and all of its methods are safe for concurrent use.
+// journal is what the audit log has told so far. It is fed by a tail, and all of its methods are
+// safe for concurrent use.
 type journal struct {
 	mu sync.Mutex
 	// leases are those that matter: of the plan's shards, or the stock one. Those of other shards
@@ -210,8 +214,9 @@ func (j *journal) signOf(h hold) time.Time {
 	return h.renewed
 }
 
-// addLateRelease takes in a release that was logged after what the next holder wrote: it sees the release as soon as it is
-// stored, and lines are written when requests are answered. So the claim before was not lost.
+// addLateRelease takes in a release that was logged after what the next holder wrote: it sees the
+// release as soon as it is stored, and lines are written when requests are answered. So the claim
+// before was not lost.
 func (j *journal) addLateRelease(name string, version uint64, answered time.Time) {
 	for i := range j.changes {
 		if c := &j.changes[i]; c.lease == name && c.lost && c.after < version && version < c.version {
@@ -273,7 +278,8 @@ func (j *journal) writesFor(id shard.ID, seconds int64) int {
 	return recent(j.writes[id], j.latest, seconds)
 }
 
-// buildOf returns with which binary and version a member has made its last write, empty if it has made none.
+// buildOf returns with which binary and version a member has made its last write, empty if it has
+// made none.
 func (j *journal) buildOf(member string) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -299,7 +305,8 @@ func recent(bySecond map[int64]int, latest time.Time, seconds int64) int {
 	return n
 }
 
-// rate returns how many writes a second there were between two times: on the average, and in the median second.
+// rate returns how many writes a second there were between two times: on the average, and in the
+// median second.
 func (j *journal) rate(from, to time.Time) (mean float64, median int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -316,7 +323,8 @@ func (j *journal) rate(from, to time.Time) (mean float64, median int) {
 	return float64(sum) / float64(len(counts)), counts[len(counts)/2]
 }
 
-// progressed returns nil if a change of every canary that was made after a time has been seen by its controller.
+// progressed returns nil if a change of every canary that was made after a time has been seen by
+// its controller.
 func (j *journal) progressed(namespaces []string, since time.Time) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

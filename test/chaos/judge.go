@@ -107,7 +107,8 @@ func durations(sorted []time.Duration) string {
 	return fmt.Sprintf("n=%d p50 %v p99 %v worst %v", s.n, millis(s.p50), millis(s.p99), millis(s.worst))
 }
 
-// copyWhole copies the log without its broken lines, which are those of a server that was killed as it wrote.
+// copyWhole copies the log without its broken lines, which are those of a server that was killed as
+// it wrote.
 func copyWhole(log, copied string) (broken int, err error) {
 	from, err := os.Open(log)
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 // calm is the phase in which no fault acts.
 const calm = "(no fault)"
 
-// latencies measures how long the controllers take to see a change of a canary: from the time at which the API server
-// received the change, to the answer to the status update that says so. Both are stamps of one process's audit log.
+// latencies measures how long the controllers take to see a change of a canary: from the time at
+// which the API server received the change, to the answer to the status update that says so. Both
+// are stamps of one process's audit log.
 type latencies struct {
 	// canaries by namespace.
 	canaries map[string]*canaryState
@@ -84,8 +85,8 @@ func (l *latencies) phase(name string, from time.Time) {
 	l.phases = append(l.phases, phaseStart{name: name, from: from})
 }
 
-// phaseOf returns the phase that a change belongs to that waited from one time to another: that in which it was made, or
-// the first fault that has begun before it was seen.
+// phaseOf returns the phase that a change belongs to that waited from one time to another: that in
+// which it was made, or the first fault that has begun before it was seen.
 func (l *latencies) phaseOf(from, to time.Time) string {
 	name := calm
 	for _, p := range l.phases {

@@ -80,7 +80,8 @@ func podTemplate(labels map[string]string) corev1.PodTemplateSpec {
 	}
 }
 
-// Run makes changes until ctx ends. A change that fails is counted and left out: the API server may be away.
+// Run makes changes until ctx ends. A change that fails is counted and left out: the API server may
+// be away.
 func (l *load) Run(ctx context.Context) {
 	ticker := time.NewTicker(time.Duration(float64(time.Second) / l.rate))
 	defer ticker.Stop()
@@ -154,7 +155,8 @@ func (l *load) burst(ctx context.Context, namespaces []string) error {
 	return nil
 }
 
-// settled returns nil if all Deployments have the same number of pods, as wanted and no more, and no Job is left.
+// settled returns nil if all Deployments have the same number of pods, as wanted and no more, and
+// no Job is left.
 func (l *load) settled(ctx context.Context, replicas int) error {
 	for _, namespace := range l.namespaces {
 		if err := l.settledIn(ctx, namespace, replicas); err != nil {

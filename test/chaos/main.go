@@ -1,5 +1,5 @@
-// Command chaos makes things go wrong for a fleet under load, by a seeded schedule, and fails unless the fleet gets over
-// all of it: real processes on a real control plane on this machine.
+// Command chaos makes things go wrong for a fleet under load, by a seeded schedule, and fails
+// unless the fleet gets over all of it: real processes on a real control plane on this machine.
 //
 //	go run ./test/chaos [-seed N] [-rounds K | -minutes M] [-faults list] [-target fleet|stock]
 //
@@ -17,10 +17,10 @@
 // the replicas leave, and the API server's audit log is judged by package audit.
 //
 // Some rounds have an operator do something with the flotilla command (split a shard, move
-// controllers to a ring of their own, drain a member) and change the weather as soon as the fleet has
-// begun with it: the API server is killed and started again, etcd stands still, a member is cut off.
-// What was asked for must be done in the end, and the plan of before is put back. One round has two
-// builds of different versions in the fleet: see make earlier.
+// controllers to a ring of their own, drain a member) and change the weather as soon as the fleet
+// has begun with it: the API server is killed and started again, etcd stands still, a member is cut
+// off. What was asked for must be done in the end, and the plan of before is put back. One round
+// has two builds of different versions in the fleet: see make earlier.
 //
 // Between two rounds the machine is measured by package calibrate. How long handoffs, takeovers and
 // the leader lock take is held against what is promised, with regard to that.
@@ -28,17 +28,18 @@
 // The replicas have the leader lock that a member has by default: the Lease that a stock controller
 // manager would lead by.
 //
-// The seed decides which fault comes when, and whom it hits among those at work; how the processes answer is up to the
-// machine, so a seed repeats a schedule and not a run.
+// The seed decides which fault comes when, and whom it hits among those at work; how the processes
+// answer is up to the machine, so a seed repeats a schedule and not a run.
 //
-// Every replica reaches the API server through a proxy of its own on 127.0.0.1. TLS passes through it, except in storms
-// of errors and ended watches, for which the proxy is the API server, under a certificate of the cluster's authority.
+// Every replica reaches the API server through a proxy of its own on 127.0.0.1. TLS passes through
+// it, except in storms of errors and ended watches, for which the proxy is the API server, under a
+// certificate of the cluster's authority.
 //
-// With -target stock the same load, canaries and first faults are run on two replicas of kube-controller-manager, to
-// compare latencies with.
+// With -target stock the same load, canaries and first faults are run on two replicas of
+// kube-controller-manager, to compare latencies with.
 //
-// Exit status: 0 if everything held, 1 if something did not, 2 for wrong usage, 130 if it was interrupted. The working
-// directory with all logs stays if something did not hold.
+// Exit status: 0 if everything held, 1 if something did not, 2 for wrong usage, 130 if it was
+// interrupted. The working directory with all logs stays if something did not hold.
 package main
 
 import (

@@ -21,7 +21,8 @@ import (
 const (
 	// grace is for a replica to end in: twice what a pod has by default, for a busy machine.
 	grace = time.Minute
-	// restartPause is before a process that has ended by itself is started again, as a kubelet would.
+	// restartPause is before a process that has ended by itself is started again, as a kubelet
+	// would.
 	restartPause = time.Second
 )
 
@@ -37,7 +38,8 @@ func (e ending) String() string {
 	return fmt.Sprintf("%s at %s: %v", e.manager, e.at.UTC().Format("15:04:05"), e.err)
 }
 
-// manager is one replica: a process that is started again when it ends, and its own way to the API server.
+// manager is one replica: a process that is started again when it ends, and its own way to the API
+// server.
 type manager struct {
 	name string
 	// member is the name that it has in the fleet, which may be another one's too.
@@ -107,8 +109,8 @@ func timingFlags(t election.Timing) []string {
 	}
 }
 
-// Run keeps the process running while it is wanted, until ctx ends. It does not end the process: the API server is still
-// there then, and the members are to leave in good order.
+// Run keeps the process running while it is wanted, until ctx ends. It does not end the process:
+// the API server is still there then, and the members are to leave in good order.
 func (m *manager) Run(ctx context.Context) {
 	for {
 		m.mu.Lock()

@@ -25,7 +25,8 @@ const (
 	fleetName = "flotilla"
 	stockName = "kube-controller-manager"
 
-	// rebalanceDelay is shorter than the default of 10 s, which would be waited for after every fault.
+	// rebalanceDelay is shorter than the default of 10 s, which would be waited for after every
+	// fault.
 	rebalanceDelay = 3 * time.Second
 )
 
@@ -134,7 +135,8 @@ func (o options) validate() error {
 	return nil
 }
 
-// chooseFaults returns the names in a list, each of which must be known and possible with the target.
+// chooseFaults returns the names in a list, each of which must be known and possible with the
+// target.
 func chooseFaults(list string, t target) ([]string, error) {
 	possible := faultNames(func(k faultKind) bool { return t == fleetTarget || k.stock })
 	switch list {

@@ -18,7 +18,8 @@ type round struct {
 	kind  faultKind
 }
 
-// Run returns an error if something was not as it must be, and what the fault's tampering was, if any.
+// Run returns an error if something was not as it must be, and what the fault's tampering was, if
+// any.
 func (r *round) Run(ctx context.Context) (*tampering, error) {
 	w := r.world
 	f := r.kind.make(w)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// schedule deals names like cards: all of them in a random order, then all again in another. So none is forgotten for
-// long.
+// schedule deals names like cards: all of them in a random order, then all again in another. So
+// none is forgotten for long.
 type schedule struct {
 	names  []string
 	random *rand.Rand
@@ -24,7 +24,8 @@ func (s *schedule) next() string {
 	return name
 }
 
-// newRandom returns the source of chance for one purpose: others drawing more or less leaves it as it is.
+// newRandom returns the source of chance for one purpose: others drawing more or less leaves it as
+// it is.
 func newRandom(seed, purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, purpose)) }
 
 // Purposes of newRandom.

@@ -11,8 +11,8 @@ import (
 // stallTick is how often the stall watch looks at the clock.
 const stallTick = 50 * time.Millisecond
 
-// stallWatch measures how long this machine kept a process waiting that wanted to run: a failure on a machine that stood
-// still for seconds says little about the fleet.
+// stallWatch measures how long this machine kept a process waiting that wanted to run: a failure on
+// a machine that stood still for seconds says little about the fleet.
 type stallWatch struct {
 	mu    sync.Mutex
 	worst time.Duration

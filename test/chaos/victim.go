@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// A fault proves something only where it hits a replica at work: one that has made so many writes in so many seconds.
+	// A fault proves something only where it hits a replica at work: one that has made so many
+	// writes in so many seconds.
 	loadedSeconds = 3
 	loadedWrites  = 3
 	loadedLimit   = 2 * time.Minute
@@ -80,7 +81,8 @@ func (w *world) holdsOf(m *manager) string {
 	return fmt.Sprintf(", holds %d shards", n)
 }
 
-// loadedShard waits until there are namespaced shards at work, and returns one of them by chance with its holder.
+// loadedShard waits until there are namespaced shards at work, and returns one of them by chance
+// with its holder.
 func (w *world) loadedShard(ctx context.Context) (shard.ID, hold, error) {
 	var candidates []shard.ID
 	_, err := w.await(ctx, loadedLimit, "a shard is at work", func(context.Context) error {

@@ -10,7 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// weather answers some requests in the API server's place and ends watches, for the proxies that end TLS.
+// weather answers some requests in the API server's place and ends watches, for the proxies that
+// end TLS.
 type weather struct {
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -25,7 +26,8 @@ func newWeather(seed uint64) *weather {
 	return &weather{random: rand.New(rand.NewPCG(seed, seed)), watches: map[int]context.CancelFunc{}}
 }
 
-// Set says which part of all requests is answered with an error, and which part of new watches with 410.
+// Set says which part of all requests is answered with an error, and which part of new watches with
+// 410.
 func (w *weather) Set(errors, gone float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -41,8 +41,8 @@ type world struct {
 	load       *load
 	config     managerConfig
 	stall      stallWatch
-	// machine is how slow this one was before the fault; handed is for how long nobody held what was
-	// moved as planned, and slowest how slow the machine was before those faults.
+	// machine is how slow this one was before the fault; handed is for how long nobody held what
+	// was moved as planned, and slowest how slow the machine was before those faults.
 	machine, slowest calibrate.Machine
 	handed           []time.Duration
 	// http asks the managers whether they are ready.
@@ -100,8 +100,8 @@ func (w *world) await(ctx context.Context, within time.Duration, what string, co
 	return harness.Await(ctx, within, what, condition)
 }
 
-// held returns nil if every shard is held by a running member that has renewed its Lease since a time. Those in without
-// must hold none.
+// held returns nil if every shard is held by a running member that has renewed its Lease since a
+// time. Those in without must hold none.
 func (w *world) held(since time.Time, without ...string) error {
 	if w.opts.target == stockTarget {
 		return w.stockHeld(since, without...)
@@ -195,8 +195,8 @@ func (w *world) spreadOut() error {
 	return nil
 }
 
-// whole returns nil if everything is as it is without a fault: all shards are held, all managers are ready and have a
-// share of the work, and every canary has moved since a time.
+// whole returns nil if everything is as it is without a fault: all shards are held, all managers
+// are ready and have a share of the work, and every canary has moved since a time.
 func (w *world) whole(ctx context.Context, since time.Time) error {
 	return errors.Join(w.held(since), w.leaderLockHeld(since), w.spreadOut(), w.journal.progressed(w.namespaces, since), w.ready(ctx))
 }
@@ -269,8 +269,8 @@ func (w *world) panicked() error {
 	return nil
 }
 
-// stockHeld is held for the stock controller manager, whose Lease does not tell which of two processes on one machine
-// holds it: their logs do.
+// stockHeld is held for the stock controller manager, whose Lease does not tell which of two
+// processes on one machine holds it: their logs do.
 func (w *world) stockHeld(since time.Time, without ...string) error {
 	h := w.journal.snapshot()[stockName]
 	leader := w.stockLeader(h.holder)

@@ -81,8 +81,9 @@ const (
 	aside = shadowed + "fullnameOverride: flotilla-shadow\n"
 )
 
-// effects has for every value what it changes. The value is that of set beside base; what is rendered of
-// kind must then have want, and without set must not. An empty want is for a kind that goes away.
+// effects has for every value what it changes. The value is that of set beside base; what is
+// rendered of kind must then have want, and without set must not. An empty want is for a kind that
+// goes away.
 var effects = map[string]struct{ base, set, kind, want string }{
 	"mode":                               {set: "mode: hosted", kind: "StatefulSet", want: "- --kubeconfig=/etc/kubernetes/flotilla/kubeconfig\n"},
 	"replicas":                           {set: "replicas: 7", kind: "StatefulSet", want: "  replicas: 7\n"},

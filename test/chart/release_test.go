@@ -93,8 +93,8 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// TestMonitoring has what watches a hosted fleet: nothing with rights in the management cluster, the
-// token of the Secret, and the release's own namespace and pods.
+// TestMonitoring has what watches a hosted fleet: nothing with rights in the management cluster,
+// the token of the Secret, and the release's own namespace and pods.
 func TestMonitoring(t *testing.T) {
 	objects := render(t, "shop", hosted, "mode: hosted\n"+watched)
 	for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "Secret"} {

@@ -1,7 +1,9 @@
-// Package command is what the long programs of the tests have in common as commands: the demo, chaos, the bench and
-// conformance. They read flags, run until they are done or interrupted, and end with a status.
+// Package command is what the long programs of the tests have in common as commands: the demo,
+// chaos, the bench and conformance. They read flags, run until they are done or interrupted, and
+// end with a status.
 //
-// Not promised: that children of the process end with it. That is what package controlplane's reaper is for.
+// Not promised: that children of the process end with it. That is what package controlplane's
+// reaper is for.
 package command
 
 import (
@@ -23,8 +25,8 @@ const (
 	Interrupted = 130
 )
 
-// Main parses the process's arguments, runs, and returns the exit status: that of run, 0 where help was asked for, Usage where
-// parse fails. The context of run ends with the first SIGINT or SIGTERM.
+// Main parses the process's arguments, runs, and returns the exit status: that of run, 0 where help
+// was asked for, Usage where parse fails. The context of run ends with the first SIGINT or SIGTERM.
 func Main[O any](name string, parse func(args []string, output io.Writer) (O, error), run func(context.Context, O) int) int {
 	o, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -36,7 +38,8 @@ func Main[O any](name string, parse func(args []string, output io.Writer) (O, er
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// A second signal ends the process at once; the control plane's reaper then ends what it has started.
+	// A second signal ends the process at once; the control plane's reaper then ends what it has
+	// started.
 	context.AfterFunc(ctx, stop)
 	return run(ctx, o)
 }

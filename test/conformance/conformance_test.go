@@ -37,7 +37,8 @@ func TestParseFlags(t *testing.T) {
 	}
 }
 
-// The lists of the repository: what the short one names is in the long one, and nothing flaky is in either.
+// The lists of the repository: what the short one names is in the long one, and nothing flaky is in
+// either.
 func TestListsOfTheRepository(t *testing.T) {
 	kept, short := readList(t, "specs.txt"), readList(t, "short.txt")
 	for _, text := range short {

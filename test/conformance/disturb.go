@@ -10,8 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/conformance/verdict"
 )
 
-// runDisturbed runs the list while members are killed and restarted, one at a time. What did not pass is tried again, alone,
-// once the fleet is whole and left in peace.
+// runDisturbed runs the list while members are killed and restarted, one at a time. What did not
+// pass is tried again, alone, once the fleet is whole and left in peace.
 func (s *system) runDisturbed(ctx context.Context, list []string) (verdict.Run, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -22,7 +22,8 @@ func (s *system) runDisturbed(ctx context.Context, list []string) (verdict.Run, 
 	go func() {
 		err := s.disturb(disturbing, ctx)
 		if err != nil {
-			// A fleet that does not become whole fails everything: it is not worth waiting for every spec to say so.
+			// A fleet that does not become whole fails everything: it is not worth waiting for
+			// every spec to say so.
 			cancel(err)
 		}
 		done <- err
@@ -39,7 +40,8 @@ func (s *system) runDisturbed(ctx context.Context, list []string) (verdict.Run, 
 	return s.tryAgain(ctx, r, list)
 }
 
-// disturb carries out the schedule until ctx ends; a step that has begun is finished within whole's context.
+// disturb carries out the schedule until ctx ends; a step that has begun is finished within whole's
+// context.
 func (s *system) disturb(ctx, whole context.Context) error {
 	began := time.Now()
 	say := func(format string, args ...any) {

@@ -15,8 +15,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/conformance/verdict"
 )
 
-// generate tries the candidates with stock, and writes those that always pass to specs.txt, those that pass at first and
-// not always to flaky.txt.
+// generate tries the candidates with stock, and writes those that always pass to specs.txt, those
+// that pass at first and not always to flaky.txt.
 func generate(ctx context.Context, o options) error {
 	binary, err := filepath.Abs(filepath.Join(o.binDir, suiteName))
 	if err != nil {
@@ -55,8 +55,8 @@ func generate(ctx context.Context, o options) error {
 	)
 }
 
-// sift returns the specs that passed. Those that passed in an earlier run and not in this one it adds to flaky, with the
-// reason.
+// sift returns the specs that passed. Those that passed in an earlier run and not in this one it
+// adds to flaky, with the reason.
 func sift(texts []string, results verdict.Results, earlier int, flaky map[string]string) []string {
 	return keep(texts, func(text string) bool {
 		outcome, ran := results[text]

@@ -8,8 +8,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// member is one member of the fleet: a process that may be ended and started again. Its methods may be called from any
-// goroutine, those that start or end it from one at a time.
+// member is one member of the fleet: a process that may be ended and started again. Its methods may
+// be called from any goroutine, those that start or end it from one at a time.
 type member struct {
 	plane *controlplane.ControlPlane
 	spec  harness.Spec

@@ -23,8 +23,8 @@ func prepare(ctx context.Context, plane *controlplane.ControlPlane) error {
 	return errors.Join(runEndlessPods(ctx, client), makeDefaultClass(ctx, client))
 }
 
-// makeDefaultClass makes a default storage class, whose volumes the controller manager itself provisions: folders below
-// /tmp/hostpath_pv, which go with the volumes.
+// makeDefaultClass makes a default storage class, whose volumes the controller manager itself
+// provisions: folders below /tmp/hostpath_pv, which go with the volumes.
 func makeDefaultClass(ctx context.Context, client kubernetes.Interface) error {
 	_, err := client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{
@@ -38,11 +38,13 @@ func makeDefaultClass(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// endless is whether a pod would run until somebody ends it: upstream's specs have such pods pause or sleep. Here no container
-// runs, and pods of a Job succeed within seconds unless an annotation says otherwise.
+// endless is whether a pod would run until somebody ends it: upstream's specs have such pods pause
+// or sleep. Here no container runs, and pods of a Job succeed within seconds unless an annotation
+// says otherwise.
 const endless = `object.spec.containers.exists(c, c.image.contains('/pause:') || has(c.command) && c.command.size() > 0 && c.command[0] == 'sleep')`
 
-// runEndlessPods has the API server mark pods of that kind, so that they run on as they would on a kubelet.
+// runEndlessPods has the API server mark pods of that kind, so that they run on as they would on a
+// kubelet.
 func runEndlessPods(ctx context.Context, client kubernetes.Interface) error {
 	const name = "conformance-endless-pods"
 	admission := client.AdmissionregistrationV1()

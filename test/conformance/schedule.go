@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Bounds of what is dealt. A pause lets upstream's specs, whose patience is meant for a cluster that works, get on.
+// Bounds of what is dealt. A pause lets upstream's specs, whose patience is meant for a cluster
+// that works, get on.
 const (
 	shortestPause, longestPause = 15 * time.Second, 40 * time.Second
 	shortestAway, longestAway   = 2 * time.Second, 12 * time.Second
@@ -18,7 +19,8 @@ const (
 type disturbance struct {
 	// after is how long the fleet is left alone before.
 	after time.Duration
-	// roll is a rolling restart of all members, one after the other; otherwise victim is killed and away for that long.
+	// roll is a rolling restart of all members, one after the other; otherwise victim is killed and
+	// away for that long.
 	roll   bool
 	victim int
 	away   time.Duration
@@ -32,7 +34,8 @@ func (d disturbance) String() string {
 	return fmt.Sprintf("kill %s-%d, away for %.1f s", fleetName, d.victim, d.away.Seconds())
 }
 
-// schedule deals disturbances: the same for the same seed and number of members, whatever happens meanwhile.
+// schedule deals disturbances: the same for the same seed and number of members, whatever happens
+// meanwhile.
 type schedule struct {
 	random  *rand.Rand
 	members int

@@ -22,7 +22,8 @@ const (
 	suiteGrace = time.Minute
 )
 
-// suiteArgs are the flags of ginkgo and, behind the dashes, of upstream's suite. They are the same for both systems.
+// suiteArgs are the flags of ginkgo and, behind the dashes, of upstream's suite. They are the same
+// for both systems.
 func (s *system) suiteArgs(texts []string, procs int, binary, kubectl, dir string) []string {
 	args := []string{
 		fmt.Sprintf("--procs=%d", procs),

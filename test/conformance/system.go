@@ -18,8 +18,9 @@ import (
 const (
 	fleetName = "flotilla"
 
-	// wholeLimit is how long a fleet may take until every shard runs and every member has some, on a busy machine. The
-	// shipped rebalance delay of 10 s and, after a kill, the Lease duration of 15 s are part of it.
+	// wholeLimit is how long a fleet may take until every shard runs and every member has some, on
+	// a busy machine. The shipped rebalance delay of 10 s and, after a kill, the Lease duration of
+	// 15 s are part of it.
 	wholeLimit = 3 * time.Minute
 )
 
@@ -32,11 +33,13 @@ type system struct {
 	// members are the fleet's, nil for stock.
 	members []*member
 	stock   *harness.Manager
-	// gone are the incarnations that were killed: their Leases name them as holders until they expire.
+	// gone are the incarnations that were killed: their Leases name them as holders until they
+	// expire.
 	gone map[string]bool
 }
 
-// startSystem starts a fresh control plane whose logs go to dir, and the controllers, and returns when they work.
+// startSystem starts a fresh control plane whose logs go to dir, and the controllers, and returns
+// when they work.
 func startSystem(ctx context.Context, o options, name, dir string) (_ *system, err error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
@@ -75,7 +78,8 @@ func startSystem(ctx context.Context, o options, name, dir string) (_ *system, e
 // managerFlags are the flags that both systems get.
 func managerFlags() []string {
 	return []string{
-		// The suite makes in minutes what a cluster sees in hours: limits of the client would make it a test of waiting.
+		// The suite makes in minutes what a cluster sees in hours: limits of the client would make
+		// it a test of waiting.
 		"--kube-api-qps=200", "--kube-api-burst=400",
 		// The default storage class is its.
 		"--enable-hostpath-provisioner=true",
@@ -138,8 +142,8 @@ func (s *system) status(ctx context.Context) (status fleetStatus, err error) {
 	return status, nil
 }
 
-// whole returns nil if every shard runs, none in the name of an incarnation that is gone, and there are as many holders as
-// members.
+// whole returns nil if every shard runs, none in the name of an incarnation that is gone, and there
+// are as many holders as members.
 func (f fleetStatus) whole(members int, gone map[string]bool) error {
 	holders := map[string]bool{}
 	shards := 0

@@ -24,8 +24,9 @@ const (
 
 	serviceCIDR = "10.96.0.0/16"
 
-	// The address that the Service "kubernetes" gets as its endpoint. It must not be a loopback address, and the
-	// machine's own would depend on its network; this one is reserved for documentation.
+	// The address that the Service "kubernetes" gets as its endpoint. It must not be a loopback
+	// address, and the machine's own would depend on its network; this one is reserved for
+	// documentation.
 	advertiseAddress = "192.0.2.1"
 
 	// Starting takes seconds; a cold disk and a busy machine may make it a minute.
@@ -112,7 +113,8 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 	return cp.start(ctx, apiServerName, server.Start)
 }
 
-// makeFrom makes a folder of the working directory: a copy of the one that Options.From has, or an empty one.
+// makeFrom makes a folder of the working directory: a copy of the one that Options.From has, or an
+// empty one.
 func (cp *ControlPlane) makeFrom(dir string) error {
 	if cp.opts.From == "" {
 		return os.MkdirAll(dir, 0o700)
@@ -123,7 +125,8 @@ func (cp *ControlPlane) makeFrom(dir string) error {
 	return os.Chmod(dir, 0o700) // etcd insists
 }
 
-// ServerPid returns the process number of "kube-apiserver", "etcd" or, where there are nodes, "kwok" while it runs.
+// ServerPid returns the process number of "kube-apiserver", "etcd" or, where there are nodes,
+// "kwok" while it runs.
 func (cp *ControlPlane) ServerPid(name string) (int, error) { return cp.pid(name) }
 
 // configureAPIServer sets what envtest does not, or sets otherwise.
@@ -167,8 +170,8 @@ func (cp *ControlPlane) configureAPIServer(args *envtest.Arguments) error {
 	return nil
 }
 
-// start runs envtest's start function, ends the process early when ctx ends, and adds the log's end to an error, for the
-// log may be gone when somebody reads it.
+// start runs envtest's start function, ends the process early when ctx ends, and adds the log's end
+// to an error, for the log may be gone when somebody reads it.
 func (cp *ControlPlane) start(ctx context.Context, name string, start func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("controlplane: start %s: %w", name, err)
@@ -194,7 +197,8 @@ func (cp *ControlPlane) waitReady(ctx context.Context) error {
 	began := time.Now()
 	last := errors.New("not asked")
 	ready := func(ctx context.Context) (bool, error) {
-		// The RBAC bootstrap is one of the checks behind /readyz; namespaces and the API's own Service are not.
+		// The RBAC bootstrap is one of the checks behind /readyz; namespaces and the API's own
+		// Service are not.
 		if last = client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); last != nil {
 			return false, nil
 		}
@@ -215,8 +219,8 @@ func (cp *ControlPlane) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// StopAPIServer stops kube-apiserver and leaves etcd and everything else running, for tests of an outage. Neither it nor
-// StartAPIServer may be called while the other, or Stop, runs.
+// StopAPIServer stops kube-apiserver and leaves etcd and everything else running, for tests of an
+// outage. Neither it nor StartAPIServer may be called while the other, or Stop, runs.
 func (cp *ControlPlane) StopAPIServer() error {
 	if err := cp.stopServer(apiServerName, cp.plane.APIServer.Stop); err != nil {
 		return err
@@ -225,8 +229,8 @@ func (cp *ControlPlane) StopAPIServer() error {
 	return nil
 }
 
-// StartAPIServer starts kube-apiserver again after StopAPIServer, or after it was killed: same port, same certificates,
-// same etcd, audit log continued. It returns when the server is ready.
+// StartAPIServer starts kube-apiserver again after StopAPIServer, or after it was killed: same
+// port, same certificates, same etcd, audit log continued. It returns when the server is ready.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if _, err := cp.pid(apiServerName); err == nil {
 		// Stop is what tells envtest that a killed server is gone.
@@ -240,17 +244,20 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return cp.waitReady(ctx)
 }
 
-// SignalAPIServer sends a signal to kube-apiserver: SIGKILL for a crash, SIGSTOP and SIGCONT for a stall.
+// SignalAPIServer sends a signal to kube-apiserver: SIGKILL for a crash, SIGSTOP and SIGCONT for a
+// stall.
 func (cp *ControlPlane) SignalAPIServer(signal syscall.Signal) error {
 	return cp.signal(apiServerName, signal)
 }
 
-// stopServer stops what envtest started; envtest kills what does not stop in time, and says so as an error.
+// stopServer stops what envtest started; envtest kills what does not stop in time, and says so as
+// an error.
 func (cp *ControlPlane) stopServer(name string, stop func() error) error {
 	// A stopped process would sit out the time in which it may end by itself.
 	_ = cp.signal(name, syscall.SIGCONT)
 	err := stop()
-	// It may end by itself, or of a SIGKILL before, between envtest's look at it and envtest's SIGTERM.
+	// It may end by itself, or of a SIGKILL before, between envtest's look at it and envtest's
+	// SIGTERM.
 	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
 		err = nil
 	}

@@ -15,8 +15,8 @@ import (
 // mostBroken is one line for a server that was killed, and the last one.
 const mostBroken = 2
 
-// auditEvents reads the audit log. Its mode is blocking: what a client was told is in it. What is not may be half a line,
-// which a server is about to write or was killed in the middle of.
+// auditEvents reads the audit log. Its mode is blocking: what a client was told is in it. What is
+// not may be half a line, which a server is about to write or was killed in the middle of.
 func auditEvents(t *testing.T, path string) []auditv1.Event {
 	t.Helper()
 	file, err := os.Open(path)

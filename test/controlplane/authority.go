@@ -27,8 +27,9 @@ const (
 	certificateLifetime = 7 * 24 * time.Hour
 )
 
-// authority is the cluster's only certificate authority. envtest has one of its own for clients and one for the server,
-// but neither's key is to be had, and a controller manager must be given a signer that the API server trusts.
+// authority is the cluster's only certificate authority. envtest has one of its own for clients and
+// one for the server, but neither's key is to be had, and a controller manager must be given a
+// signer that the API server trusts.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -37,7 +38,8 @@ type authority struct {
 
 var _ envtest.Authn = &authority{}
 
-// newAuthority writes ca.crt, ca.key and the service-account key pair sa.key, sa.pub to dir, unless they are there.
+// newAuthority writes ca.crt, ca.key and the service-account key pair sa.key, sa.pub to dir, unless
+// they are there.
 func newAuthority(dir string) (*authority, error) {
 	if _, err := os.Stat(filepath.Join(dir, "ca.key")); err == nil {
 		return loadAuthority(dir)
@@ -135,8 +137,8 @@ func (a *authority) issue(template x509.Certificate) (certPEM, keyPEM []byte, er
 	return encodeCertificate(der), keyPEM, nil
 }
 
-// writeServingCertificate writes the API server's certificate under the names that it looks for in its --cert-dir,
-// where envtest leaves them alone.
+// writeServingCertificate writes the API server's certificate under the names that it looks for in
+// its --cert-dir, where envtest leaves them alone.
 func (a *authority) writeServingCertificate(dir string) error {
 	certPEM, keyPEM, err := a.issueServing("kube-apiserver")
 	if err != nil {
@@ -148,7 +150,8 @@ func (a *authority) writeServingCertificate(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "apiserver.crt"), certPEM, 0o644)
 }
 
-// issueServing signs a certificate for a server that stands where the API server's clients look for it.
+// issueServing signs a certificate for a server that stands where the API server's clients look for
+// it.
 func (a *authority) issueServing(commonName string) (certPEM, keyPEM []byte, err error) {
 	return a.issue(x509.Certificate{
 		Subject:     pkix.Name{CommonName: commonName},
@@ -173,7 +176,8 @@ func (a *authority) Start() error { return nil }
 // Stop implements envtest.Authn.
 func (a *authority) Stop() error { return nil }
 
-// AddUser implements envtest.Authn: it returns a copy of base with a client certificate for the user.
+// AddUser implements envtest.Authn: it returns a copy of base with a client certificate for the
+// user.
 func (a *authority) AddUser(user envtest.User, base *rest.Config) (*rest.Config, error) {
 	certPEM, keyPEM, err := a.issue(x509.Certificate{
 		Subject:     pkix.Name{CommonName: user.Name, Organization: user.Groups},

@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// ControlPlane is a running control plane. Its methods may be called from any goroutine, unless they say otherwise.
+// ControlPlane is a running control plane. Its methods may be called from any goroutine, unless
+// they say otherwise.
 type ControlPlane struct {
 	opts Options
 	dir  string
@@ -38,8 +39,9 @@ type ControlPlane struct {
 	stopErr  error
 }
 
-// Start starts a control plane and returns when it is ready; see the package comment for what that means. ctx bounds the
-// start only. On an error nothing is left behind, unless Options.Dir or KeepDir say so.
+// Start starts a control plane and returns when it is ready; see the package comment for what that
+// means. ctx bounds the start only. On an error nothing is left behind, unless Options.Dir or
+// KeepDir say so.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	opts, err := opts.complete()
 	if err != nil {
@@ -64,7 +66,8 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	return cp, nil
 }
 
-// startAll starts each part after what it needs. The reaper is first, so that nothing runs without it.
+// startAll starts each part after what it needs. The reaper is first, so that nothing runs without
+// it.
 func (cp *ControlPlane) startAll(ctx context.Context) error {
 	var err error
 	if cp.reaper, err = startReaper(cp.pidDir(), cp.removeDir); err != nil {
@@ -120,8 +123,9 @@ func (o Options) checkBinaries() error {
 // Dir returns the working directory.
 func (cp *ControlPlane) Dir() string { return cp.dir }
 
-// Stop ends everything, the last started first: the processes of StartProcess together, then kube-apiserver, then etcd.
-// It returns what could not be ended in good order, after killing it. Further calls do nothing and return the same.
+// Stop ends everything, the last started first: the processes of StartProcess together, then
+// kube-apiserver, then etcd. It returns what could not be ended in good order, after killing it.
+// Further calls do nothing and return the same.
 func (cp *ControlPlane) Stop() error {
 	cp.stopOnce.Do(func() {
 		began := time.Now()
@@ -137,8 +141,8 @@ func (cp *ControlPlane) stopAll() error {
 	processes := cp.processes
 	cp.mu.Unlock()
 
-	// The API server goes last: members that leave hand over through it. They are told together, as it happens when
-	// a fleet is scaled to zero.
+	// The API server goes last: members that leave hand over through it. They are told together, as
+	// it happens when a fleet is scaled to zero.
 	errs := make([]error, len(processes))
 	var group sync.WaitGroup
 	for i, p := range processes {

@@ -18,15 +18,18 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// RunForAnnotation on a pod of a Job says how long it runs before it succeeds, as a Go duration: "250ms", "1h".
+// RunForAnnotation on a pod of a Job says how long it runs before it succeeds, as a Go duration:
+// "250ms", "1h".
 const RunForAnnotation = "flotilla.dev/run-for"
 
 const (
 	kwokName = "kwok"
-	// kwok is the identity under which kwok writes; masters, for it stands for every kubelet at once.
+	// kwok is the identity under which kwok writes; masters, for it stands for every kubelet at
+	// once.
 	kwokUser = "kwok"
 
-	// The annotation by which kwok knows its nodes. Nodes without it, such as those that a test makes, are left alone.
+	// The annotation by which kwok knows its nodes. Nodes without it, such as those that a test
+	// makes, are left alone.
 	nodeAnnotation = "kwok.x-k8s.io/node"
 	nodeKind       = "fake"
 

@@ -20,35 +20,40 @@ const (
 
 // Options say what Start starts. The zero value is a bare API server with default features.
 type Options struct {
-	// BinDir holds the binaries. Default: bin/ beside the nearest go.mod at or above the current directory.
+	// BinDir holds the binaries. Default: bin/ beside the nearest go.mod at or above the current
+	// directory.
 	BinDir string
 
-	// Dir is the working directory: certificates, kubeconfigs, logs, audit log, etcd data. It must not exist or be
-	// empty, and Stop leaves it. Default: a fresh temporary directory, which Stop removes.
+	// Dir is the working directory: certificates, kubeconfigs, logs, audit log, etcd data. It must
+	// not exist or be empty, and Stop leaves it. Default: a fresh temporary directory, which Stop
+	// removes.
 	Dir string
 
-	// KeepDir makes Stop leave the temporary directory as well. It has no effect on a Dir that was given.
-	// Default: false.
+	// KeepDir makes Stop leave the temporary directory as well. It has no effect on a Dir that was
+	// given. Default: false.
 	KeepDir bool
 
-	// From is a folder with copies of "etcd" and "pki" from the Dir of a control plane that was stopped: this one begins with
-	// its objects and its certificate authority. It is copied and not changed. Default: an empty cluster.
+	// From is a folder with copies of "etcd" and "pki" from the Dir of a control plane that was
+	// stopped: this one begins with its objects and its certificate authority. It is copied and not
+	// changed. Default: an empty cluster.
 	From string
 
-	// ShardedListAndWatch turns on the API server's feature gate of that name. Default: false, as upstream.
+	// ShardedListAndWatch turns on the API server's feature gate of that name. Default: false, as
+	// upstream.
 	ShardedListAndWatch bool
 
-	// FeatureGates are further feature gates of the API server, and of nothing else: give the controller manager its
-	// own. Default: none.
+	// FeatureGates are further feature gates of the API server, and of nothing else: give the
+	// controller manager its own. Default: none.
 	FeatureGates map[string]bool
 
-	// APIServerArgs are flags for kube-apiserver, each "--name=value" or "--name". They replace this package's value of
-	// the same flag, if it has one; a flag named several times is passed several times. Feature gates go into
-	// FeatureGates. Default: none.
+	// APIServerArgs are flags for kube-apiserver, each "--name=value" or "--name". They replace
+	// this package's value of the same flag, if it has one; a flag named several times is passed
+	// several times. Feature gates go into FeatureGates. Default: none.
 	APIServerArgs []string
 
-	// AuditObjects logs each mutating request with request and response objects, so that every write's resourceVersion
-	// can be read from the audit log. It makes the log several times larger. Default: false, Leases alone are logged so.
+	// AuditObjects logs each mutating request with request and response objects, so that every
+	// write's resourceVersion can be read from the audit log. It makes the log several times
+	// larger. Default: false, Leases alone are logged so.
 	AuditObjects bool
 
 	// AuditArrivals logs each mutating request also when it arrives, before anything is done about
@@ -59,12 +64,13 @@ type Options struct {
 	// Scheduler starts kube-scheduler. Default: false.
 	Scheduler bool
 
-	// Nodes is the number of simulated nodes, node-000 and on, kept alive by kwok. Default: 0, and no kwok.
+	// Nodes is the number of simulated nodes, node-000 and on, kept alive by kwok. Default: 0, and
+	// no kwok.
 	Nodes int
 
-	// JobDuration is how long the pods of a Job run before they succeed; up to as much again is added at random. A pod
-	// with the annotation RunForAnnotation runs exactly as long as that says. Negative: they run until deleted.
-	// Unused without nodes. Default: 1s.
+	// JobDuration is how long the pods of a Job run before they succeed; up to as much again is
+	// added at random. A pod with the annotation RunForAnnotation runs exactly as long as that
+	// says. Negative: they run until deleted. Unused without nodes. Default: 1s.
 	JobDuration time.Duration
 
 	// Log receives a line per step of Start and Stop. Default: none are written.

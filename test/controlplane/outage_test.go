@@ -18,7 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestOutage has a bare API server in a directory of the caller's: no gate, API server down and up again, processes.
+// TestOutage has a bare API server in a directory of the caller's: no gate, API server down and up
+// again, processes.
 func TestOutage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "it's here")
 	cp := harness.StartPlane(t, controlplane.Options{

@@ -8,8 +8,9 @@ import (
 	"sync"
 )
 
-// Ports are taken from below the range that the kernel uses for outgoing connections on Linux and macOS: a server that
-// is stopped for a while must find its port again, and clients that retry must not happen to connect to themselves.
+// Ports are taken from below the range that the kernel uses for outgoing connections on Linux and
+// macOS: a server that is stopped for a while must find its port again, and clients that retry must
+// not happen to connect to themselves.
 const (
 	firstPort = 20000
 	lastPort  = 29999
@@ -20,8 +21,8 @@ var ports = struct {
 	given map[int]bool
 }{given: map[int]bool{}}
 
-// FreePort returns a TCP port of 127.0.0.1 on which nobody listens and that it has not returned before. Another process
-// may still take it before it is used.
+// FreePort returns a TCP port of 127.0.0.1 on which nobody listens and that it has not returned
+// before. Another process may still take it before it is used.
 func FreePort() (int, error) {
 	ports.Lock()
 	defer ports.Unlock()

@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-// defaultGrace is how long a process may take to end after SIGTERM. A member of the fleet hands over its shards in it,
-// which takes seconds on an idle machine.
+// defaultGrace is how long a process may take to end after SIGTERM. A member of the fleet hands
+// over its shards in it, which takes seconds on an idle machine.
 const defaultGrace = time.Minute
 
-// Process is a process that the control plane's Stop ends. Its methods may be called from any goroutine.
+// Process is a process that the control plane's Stop ends. Its methods may be called from any
+// goroutine.
 type Process struct {
 	name    string
 	logPath string
@@ -28,7 +29,8 @@ type Process struct {
 	// done is closed when the process has ended and err is set.
 	done chan struct{}
 	err  error
-	// mu orders Signal and the end, so that no signal goes to a process number that is no longer ours.
+	// mu orders Signal and the end, so that no signal goes to a process number that is no longer
+	// ours.
 	mu sync.Mutex
 }
 
@@ -50,8 +52,8 @@ func WithGrace(grace time.Duration) ProcessOption {
 	return func(p *Process) { p.grace = grace }
 }
 
-// WithCommand changes the command before it is started, such as its root directory or its user. It stays in a process group
-// of its own.
+// WithCommand changes the command before it is started, such as its root directory or its user. It
+// stays in a process group of its own.
 func WithCommand(change func(*exec.Cmd)) ProcessOption {
 	return func(p *Process) {
 		change(p.cmd)
@@ -59,8 +61,9 @@ func WithCommand(change func(*exec.Cmd)) ProcessOption {
 	}
 }
 
-// StartProcess starts a binary in a process group of its own, its output appended to <name>.log in the working
-// directory. It returns as soon as the process runs. A name may be used again once the process of that name has ended.
+// StartProcess starts a binary in a process group of its own, its output appended to <name>.log in
+// the working directory. It returns as soon as the process runs. A name may be used again once the
+// process of that name has ended.
 func (cp *ControlPlane) StartProcess(name, binary string, args []string, opts ...ProcessOption) (*Process, error) {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -135,13 +138,15 @@ func (p *Process) LogPath() string { return p.logPath }
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the process to end and returns how it did: nil for status 0, else an *exec.ExitError.
+// Wait waits for the process to end and returns how it did: nil for status 0, else an
+// *exec.ExitError.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Signal sends a signal to the process group. It returns os.ErrProcessDone when the process has ended.
+// Signal sends a signal to the process group. It returns os.ErrProcessDone when the process has
+// ended.
 func (p *Process) Signal(signal syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +163,8 @@ func (p *Process) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Kill sends SIGKILL to the process group and waits for the process to end. It is not an error if it had ended.
+// Kill sends SIGKILL to the process group and waits for the process to end. It is not an error if
+// it had ended.
 func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -167,8 +173,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop sends SIGTERM and waits for the process to end. When ctx ends or the grace is over, it kills the process and
-// returns an error. How the process ended otherwise is for Wait to tell.
+// Stop sends SIGTERM and waits for the process to end. When ctx ends or the grace is over, it kills
+// the process and returns an error. How the process ended otherwise is for Wait to tell.
 func (p *Process) Stop(ctx context.Context) error {
 	if err := p.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
 		return nil

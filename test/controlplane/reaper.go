@@ -12,9 +12,10 @@ import (
 	"syscall"
 )
 
-// reaperScript runs beside this process, waits until the pipe that is its input closes, and then ends what is left: the
-// kernel closes the pipe whichever way this process goes, SIGKILL and a panicking test included. (PR_SET_PDEATHSIG is not
-// used: it fires when the thread ends that started the process, not the process, and is Linux only.)
+// reaperScript runs beside this process, waits until the pipe that is its input closes, and then
+// ends what is left: the kernel closes the pipe whichever way this process goes, SIGKILL and a
+// panicking test included. (PR_SET_PDEATHSIG is not used: it fires when the thread ends that
+// started the process, not the process, and is Linux only.)
 //
 // $1 is the directory of process numbers, $2 the directory to remove, or empty.
 const reaperScript = `
@@ -98,8 +99,8 @@ func (cp *ControlPlane) signal(name string, signal syscall.Signal) error {
 	return nil
 }
 
-// recordingScript writes a script that becomes the binary of that name and leaves its process number where reaper and
-// signal find it: envtest does not tell the numbers of what it starts.
+// recordingScript writes a script that becomes the binary of that name and leaves its process
+// number where reaper and signal find it: envtest does not tell the numbers of what it starts.
 func (cp *ControlPlane) recordingScript(name string) (string, error) {
 	binary, err := cp.Binary(name)
 	if err != nil {

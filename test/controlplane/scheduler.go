@@ -47,8 +47,8 @@ func (cp *ControlPlane) startScheduler(ctx context.Context) error {
 	return nil
 }
 
-// waitHealthy returns when the URL answers 200, or with an error when the process or ctx has ended before. The serving
-// certificate is the process's own and not checked.
+// waitHealthy returns when the URL answers 200, or with an error when the process or ctx has ended
+// before. The serving certificate is the process's own and not checked.
 func waitHealthy(ctx context.Context, p *Process, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

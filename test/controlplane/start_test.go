@@ -110,7 +110,8 @@ func runOrphan(ctx context.Context) int {
 	select {}
 }
 
-// TestParentKilled kills a process that has a control plane, as a test binary's timeout or Ctrl-C would.
+// TestParentKilled kills a process that has a control plane, as a test binary's timeout or Ctrl-C
+// would.
 func TestParentKilled(t *testing.T) {
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), orphanVariable+"=1")
@@ -143,8 +144,9 @@ func TestParentKilled(t *testing.T) {
 		}
 		return nil
 	})
-	// A process that was killed is there until the kernel has torn it down, and its files may go before it does. Its
-	// first thread may be gone before the others, and the last of them keeps its sockets.
+	// A process that was killed is there until the kernel has torn it down, and its files may go
+	// before it does. Its first thread may be gone before the others, and the last of them keeps
+	// its sockets.
 	harness.Eventually(t, harness.Patience, "processes gone", func(context.Context) error { return gone(pids) })
 	harness.Eventually(t, harness.Patience, "nobody answers", func(context.Context) error {
 		connection, err := net.Dial("tcp", server.Host)

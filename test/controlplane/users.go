@@ -25,7 +25,8 @@ const (
 
 var unsafeInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// AdminConfig returns a client configuration of user admin in group system:masters. The copy is the caller's to change.
+// AdminConfig returns a client configuration of user admin in group system:masters. The copy is the
+// caller's to change.
 func (cp *ControlPlane) AdminConfig() *rest.Config {
 	return rest.CopyConfig(cp.admin)
 }
@@ -35,8 +36,9 @@ func (cp *ControlPlane) AdminKubeconfig() string {
 	return cp.adminKubeconfig
 }
 
-// ConfigFor returns a client configuration with a client certificate for the user and groups. Its client-side rate
-// limit is high enough not to matter; set QPS and Burst to have another. The certificate lasts a week.
+// ConfigFor returns a client configuration with a client certificate for the user and groups. Its
+// client-side rate limit is high enough not to matter; set QPS and Burst to have another. The
+// certificate lasts a week.
 func (cp *ControlPlane) ConfigFor(user string, groups ...string) (*rest.Config, error) {
 	authenticated, err := cp.addUser(user, groups)
 	if err != nil {
@@ -46,7 +48,8 @@ func (cp *ControlPlane) ConfigFor(user string, groups ...string) (*rest.Config, 
 }
 
 // Kubeconfig writes a kubeconfig with a client certificate for the user and groups, such as
-// "system:kube-controller-manager", and returns its path. The same user and groups get the same file again.
+// "system:kube-controller-manager", and returns its path. The same user and groups get the same
+// file again.
 func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error) {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -76,8 +79,9 @@ func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error
 	return path, nil
 }
 
-// ServingCertificate returns a certificate under which a server on 127.0.0.1 is taken for the API server by those who
-// trust the cluster's authority: for proxies that end TLS. The common name is for people.
+// ServingCertificate returns a certificate under which a server on 127.0.0.1 is taken for the API
+// server by those who trust the cluster's authority: for proxies that end TLS. The common name is
+// for people.
 func (cp *ControlPlane) ServingCertificate(commonName string) (tls.Certificate, error) {
 	certPEM, keyPEM, err := cp.ca.issueServing(commonName)
 	if err != nil {
@@ -108,9 +112,9 @@ func (cp *ControlPlane) provisionUsers() error {
 	return err
 }
 
-// ControllerManagerArgs returns the flags that a controller manager, stock or fleet, needs to run on this control
-// plane as system:kube-controller-manager. They leave the port at its default: several on one machine each need a
-// --secure-port of their own, which FreePort finds.
+// ControllerManagerArgs returns the flags that a controller manager, stock or fleet, needs to run
+// on this control plane as system:kube-controller-manager. They leave the port at its default:
+// several on one machine each need a --secure-port of their own, which FreePort finds.
 func (cp *ControlPlane) ControllerManagerArgs() []string {
 	return []string{
 		"--kubeconfig=" + cp.managerKubeconfig,

@@ -30,7 +30,8 @@ const (
 	shard       = "shardRange(object.metadata.namespace, '0x0000000000000000', '0x8000000000000000')"
 )
 
-// TestWorkload runs the stock controller manager with everything that the package has, and then checks each promise.
+// TestWorkload runs the stock controller manager with everything that the package has, and then
+// checks each promise.
 func TestWorkload(t *testing.T) {
 	cp := harness.StartPlane(t, controlplane.Options{Nodes: 3, Scheduler: true, ShardedListAndWatch: true})
 	// Without a Cleanup, for cp.Stop is to end it.
@@ -170,8 +171,9 @@ func requireJobs(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// requireDeletion deletes the running pods. Those of a deployment are replaced. That of a job, whose controller waits for
-// the pod to fail by its podReplacementPolicy, must have done so to be gone.
+// requireDeletion deletes the running pods. Those of a deployment are replaced. That of a job,
+// whose controller waits for the pod to fail by its podReplacementPolicy, must have done so to be
+// gone.
 func requireDeletion(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	pods := client.CoreV1().Pods(namespace)

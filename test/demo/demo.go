@@ -20,7 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/controlplane"
 )
 
-// leaveLimit is for the replicas to hand back their shards and end; a pod has half as long by default.
+// leaveLimit is for the replicas to hand back their shards and end; a pod has half as long by
+// default.
 const leaveLimit = time.Minute
 
 var (
@@ -35,7 +36,8 @@ type demo struct {
 	screen *screen
 
 	plan shard.Plan
-	// owned is who owns which shard when all replicas are there; left is the same without the victim.
+	// owned is who owns which shard when all replicas are there; left is the same without the
+	// victim.
 	owned, left map[shard.ID]string
 	// victim is the replica that is killed; moved are the namespaces in its shards.
 	victim string
@@ -130,7 +132,8 @@ func (d *demo) do(ctx context.Context, number string, s step) error {
 	stepCtx, cancel := context.WithTimeoutCause(ctx, s.limit, errLimit)
 	defer cancel()
 	seen, err := s.run(stepCtx)
-	// The loss of a replica is the reason for whatever else has failed then, and must not go unnoticed if nothing has.
+	// The loss of a replica is the reason for whatever else has failed then, and must not go
+	// unnoticed if nothing has.
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -180,7 +183,8 @@ func (d *demo) stop() error {
 	return errors.Join(d.leave(), d.cp.Stop())
 }
 
-// leave stops the replicas while the API server is there, so that they can hand back what they hold.
+// leave stops the replicas while the API server is there, so that they can hand back what they
+// hold.
 func (d *demo) leave() error {
 	if d.replicas == nil {
 		return nil

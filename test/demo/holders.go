@@ -38,8 +38,8 @@ func holds(plan shard.Plan, leases []*coordinationv1.Lease) []hold {
 	return all
 }
 
-// memberStates returns what each member says of itself on its Lease. Nothing is said by a Lease that still names an
-// incarnation which is known to be dead.
+// memberStates returns what each member says of itself on its Lease. Nothing is said by a Lease
+// that still names an incarnation which is known to be dead.
 func memberStates(leases []*coordinationv1.Lease, dead string) map[string]string {
 	states := map[string]string{}
 	for _, lease := range leases {
@@ -61,8 +61,9 @@ func incarnation(leases []*coordinationv1.Lease, member string) string {
 	return ""
 }
 
-// owners returns the member that the rings want for each shard: with all members active, or after they were and only
-// those that are left are. A ring with groups that stay wherever they are first held is left out.
+// owners returns the member that the rings want for each shard: with all members active, or after
+// they were and only those that are left are. A ring with groups that stay wherever they are first
+// held is left out.
 func owners(plan shard.Plan, members, left []string) (map[shard.ID]string, error) {
 	owners := map[shard.ID]string{}
 	for _, ring := range plan.Rings {
@@ -127,7 +128,8 @@ func shardOf(plan shard.Plan, namespace string) (shard.ID, bool) {
 	return shard.ID{}, false
 }
 
-// busiest returns the member that owns the most namespaces; of several the one with the most shards.
+// busiest returns the member that owns the most namespaces; of several the one with the most
+// shards.
 func busiest(plan shard.Plan, owners map[shard.ID]string, namespaces []string) string {
 	shards := map[string]int{}
 	for _, owner := range owners {

@@ -1,19 +1,20 @@
-// Command demo shows a fleet at work on this machine: a real control plane with simulated nodes, three replicas of
-// flotilla that share the shards, a workload in 24 namespaces, the loss of a replica and its return, and at the end the
-// proof from the API server's audit log that every write was made by the holder of its shard.
+// Command demo shows a fleet at work on this machine: a real control plane with simulated nodes,
+// three replicas of flotilla that share the shards, a workload in 24 namespaces, the loss of a
+// replica and its return, and at the end the proof from the API server's audit log that every write
+// was made by the holder of its shard.
 //
 //	go run ./test/demo [flags]     from the repository, after `make tools` and `make build`
 //
-// It prints each step with the time that it took and keeps a table of members, shards and workload below, which is drawn
-// in place on a terminal and is one line at a time elsewhere. Then it stays until it is interrupted, for a look around with
-// kubectl; with -once it ends instead.
+// It prints each step with the time that it took and keeps a table of members, shards and workload
+// below, which is drawn in place on a terminal and is one line at a time elsewhere. Then it stays
+// until it is interrupted, for a look around with kubectl; with -once it ends instead.
 //
-// Exit status: 0 if every step happened within its limit, 1 if one did not, 2 for wrong usage, 130 if it was interrupted
-// before the last step. Where a step failed, its message says what was expected and what was seen, and the working
-// directory with all logs stays.
+// Exit status: 0 if every step happened within its limit, 1 if one did not, 2 for wrong usage, 130
+// if it was interrupted before the last step. Where a step failed, its message says what was
+// expected and what was seen, and the working directory with all logs stays.
 //
-// The parts that decide something are pure functions with tests: table.go, progress.go, holders.go, proof.go. The rest
-// waits for what informers see; nothing sleeps for a fixed time.
+// The parts that decide something are pure functions with tests: table.go, progress.go, holders.go,
+// proof.go. The rest waits for what informers see; nothing sleeps for a fixed time.
 package main
 
 import (
@@ -40,8 +41,8 @@ func realMain(ctx context.Context, opts options) int {
 	return report(dir, opts, run(ctx, opts, dir))
 }
 
-// report says how the demo ended, removes the working directory unless somebody may want to read it, and returns the
-// exit status.
+// report says how the demo ended, removes the working directory unless somebody may want to read
+// it, and returns the exit status.
 func report(dir string, opts options, err error) int {
 	interrupted := err == errInterrupted
 	failed := err != nil && !interrupted

@@ -104,8 +104,8 @@ func (o *observer) next() <-chan struct{} {
 	return o.changed
 }
 
-// await returns once the condition returns nil, which is asked after every change. When ctx ends before, it returns why
-// that was, and what the condition said last.
+// await returns once the condition returns nil, which is asked after every change. When ctx ends
+// before, it returns why that was, and what the condition said last.
 func (o *observer) await(ctx context.Context, condition func(view) error) error {
 	for {
 		next := o.next()
@@ -128,8 +128,8 @@ type milestone struct {
 	after     time.Duration
 }
 
-// awaitAll waits for several conditions that need not hold at the same time, and notes how long after began each of them
-// did for the first time.
+// awaitAll waits for several conditions that need not hold at the same time, and notes how long
+// after began each of them did for the first time.
 func (o *observer) awaitAll(ctx context.Context, began time.Time, milestones ...*milestone) error {
 	return o.await(ctx, func(v view) error {
 		var errs []error

@@ -35,7 +35,8 @@ type work struct {
 // String returns "<kind> <done>/<total>".
 func (w work) String() string { return fmt.Sprintf("%s %d/%d", w.kind, w.done, w.total) }
 
-// checks says for each kind whether a tenant has it, and what it lacks to be done; nothing if it is done.
+// checks says for each kind whether a tenant has it, and what it lacks to be done; nothing if it is
+// done.
 var checks = []struct {
 	kind  string
 	has   func(tenant) bool
@@ -86,7 +87,8 @@ func progressOf(kind string, all []work) string {
 	return ""
 }
 
-// doneWith returns nil when all work of these kinds is done, else an error that says what is missing.
+// doneWith returns nil when all work of these kinds is done, else an error that says what is
+// missing.
 func doneWith(all []work, kinds ...string) error {
 	var missing []string
 	for _, w := range all {

@@ -31,9 +31,10 @@ func prove(log string, plan shard.Plan, moved []string, killed loss) ([]string, 
 	return summary(report, moved, killed), nil
 }
 
-// faults returns nil if the report proves that every write was made by the holder of its shard, none late or in flight, that the fleet wrote in
-// every tenant's namespace, and that the moved namespaces were served by the incarnation that was killed, by another
-// member, and by the next incarnation of the killed member.
+// faults returns nil if the report proves that every write was made by the holder of its shard,
+// none late or in flight, that the fleet wrote in every tenant's namespace, and that the moved
+// namespaces were served by the incarnation that was killed, by another member, and by the next
+// incarnation of the killed member.
 func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) error {
 	errs := []error{report.Err(), report.Undisturbed()}
 	if none := report.Unwritten(namespaces); len(none) > 0 {
@@ -56,7 +57,8 @@ func faults(report audit.Report, plan shard.Plan, moved []string, killed loss) e
 	return errors.Join(errs...)
 }
 
-// served says by whom a namespace was served, in order: "before" the loss, by "others", and "after" the return.
+// served says by whom a namespace was served, in order: "before" the loss, by "others", and "after"
+// the return.
 func served(terms []audit.TermWrites, killed loss) string {
 	var words []string
 	for _, t := range terms {
@@ -72,7 +74,8 @@ func served(terms []audit.TermWrites, killed loss) string {
 	return strings.Join(slices.Compact(words), " ")
 }
 
-// pauses returns how long after the kill each of these namespaces was written in by a successor, sorted.
+// pauses returns how long after the kill each of these namespaces was written in by a successor,
+// sorted.
 func pauses(report audit.Report, moved []string, killed loss) []time.Duration {
 	var all []time.Duration
 	for _, namespace := range moved {

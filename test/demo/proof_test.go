@@ -15,8 +15,8 @@ var (
 	dead = loss{incarnation: "flotilla-1_old", at: noon}
 )
 
-// goodReport is of a fleet in which flotilla-1 had everything, was replaced by flotilla-0 seven seconds after its death,
-// and came back.
+// goodReport is of a fleet in which flotilla-1 had everything, was replaced by flotilla-0 seven
+// seconds after its death, and came back.
 func goodReport(t *testing.T) audit.Report {
 	t.Helper()
 	_, plan, _ := defaults(t)

@@ -73,7 +73,8 @@ func (r *replicas) kill(name string) error {
 	return p.Kill()
 }
 
-// stop ends all replicas in good order, together, and returns an error if one of those that ran did not end so.
+// stop ends all replicas in good order, together, and returns an error if one of those that ran did
+// not end so.
 func (r *replicas) stop(ctx context.Context) error {
 	r.mu.Lock()
 	processes := maps.Clone(r.processes)

@@ -17,8 +17,8 @@ const (
 	linePause   = 2 * time.Second
 )
 
-// screen is the output: lines that stay, and below them, on a terminal, the table. Elsewhere the table is a line whenever
-// it has changed. Its methods may be called from any goroutine.
+// screen is the output: lines that stay, and below them, on a terminal, the table. Elsewhere the
+// table is a line whenever it has changed. Its methods may be called from any goroutine.
 type screen struct {
 	out io.Writer
 	// size returns the terminal's columns and rows; an error if it is none.
@@ -95,7 +95,8 @@ func (s *screen) draw() {
 	if err != nil || s.table == nil {
 		return
 	}
-	// One column less: a full line makes some terminals begin another. What is above the top cannot be erased.
+	// One column less: a full line makes some terminals begin another. What is above the top cannot
+	// be erased.
 	lines := append([]string{""}, s.table.lines(columns-1)...)
 	lines = lines[:min(len(lines), max(rows-1, 0))]
 	if len(lines) == 0 {

@@ -215,7 +215,8 @@ func (d *demo) scaleBack(ctx context.Context, leaver string) (string, error) {
 	if err := d.change(ctx, func(t *tenant) { t.replicas = fewReplicas }); err != nil {
 		return "", err
 	}
-	// The audit log must show that the one that has come back serves this namespace too, while there is something to do.
+	// The audit log must show that the one that has come back serves this namespace too, while
+	// there is something to do.
 	if err := d.awaitWork(ctx, []string{leaver}, deploymentsWork); err != nil {
 		return "", err
 	}

@@ -28,7 +28,8 @@ type tableRow struct {
 
 const nobody = "nobody"
 
-// newTable returns the table of these members. states has their states; a member without one is starting.
+// newTable returns the table of these members. states has their states; a member without one is
+// starting.
 func newTable(plan shard.Plan, members []string, states map[string]string, tenants []tenant, v view) table {
 	t := table{work: progress(tenants, v)}
 	rows := map[string]*tableRow{}
@@ -131,7 +132,8 @@ func (h hold) cell() string {
 	return fmt.Sprintf("%s(%d)", name, h.term)
 }
 
-// wrap puts cells behind head, and those that do not fit into lines of their own below the first cell.
+// wrap puts cells behind head, and those that do not fit into lines of their own below the first
+// cell.
 func wrap(head string, cells []string, between string, width int) []string {
 	indent := strings.Repeat(" ", len(head))
 	var lines []string

@@ -40,8 +40,8 @@ var namespaces = []string{
 	"shop-checkout", "shop-reviews", "shop-search", "shop-wishlist", "support-tickets", "web-frontend",
 }
 
-// tenant is what is wanted in one namespace: a Deployment with a Service, a PodDisruptionBudget and a ResourceQuota, and
-// some of the rest.
+// tenant is what is wanted in one namespace: a Deployment with a Service, a PodDisruptionBudget and
+// a ResourceQuota, and some of the rest.
 type tenant struct {
 	namespace string
 	// replicas and version are those of the Deployment, and change.
@@ -77,7 +77,8 @@ func (t tenant) rolled() bool {
 	return slices.Index(namespaces, t.namespace)%2 == 0
 }
 
-// createNamespace creates the namespace and its quota, which must be there before the pods that it counts.
+// createNamespace creates the namespace and its quota, which must be there before the pods that it
+// counts.
 func (t tenant) createNamespace(ctx context.Context, client kubernetes.Interface) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.namespace}}
 	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {

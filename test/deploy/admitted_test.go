@@ -70,7 +70,8 @@ func withoutDefinitions(t *testing.T, manifests string) string {
 	return strings.Join(rest, "\n---\n")
 }
 
-// requireRestricted has pods of the templates admitted where the Pod Security level restricted is enforced, and one that is not so.
+// requireRestricted has pods of the templates admitted where the Pod Security level restricted is
+// enforced, and one that is not so.
 func (c *cluster) requireRestricted(t *testing.T, manifests map[string]string) {
 	const namespace = "restricted"
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{enforce: "restricted"}}}

@@ -56,7 +56,8 @@ func get(ctx context.Context, who caller, address, path string) (status int, bod
 	return response.StatusCode, string(content), err
 }
 
-// requireAnswers asks a member's secure port as nobody, as somebody without rights, and as somebody who may read metrics.
+// requireAnswers asks a member's secure port as nobody, as somebody without rights, and as somebody
+// who may read metrics.
 func (c *cluster) requireAnswers(t *testing.T, address string) {
 	nonsense := caller{client: anonymous.client, token: "nonsense"}
 	stranger, profiler := c.account(t, "stranger"), c.account(t, "profiler")

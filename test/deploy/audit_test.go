@@ -29,8 +29,8 @@ func writeAuditPolicy(t *testing.T) string {
 	return path
 }
 
-// requireRights requires that no request of a fleet and its controllers was refused: those of user, and of all service
-// accounts of kube-system.
+// requireRights requires that no request of a fleet and its controllers was refused: those of user,
+// and of all service accounts of kube-system.
 func (c *cluster) requireRights(t *testing.T, user string) {
 	t.Helper()
 	refused := map[string]int{}

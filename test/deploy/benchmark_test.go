@@ -14,7 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestBenchmark holds the flags of each manifest against the CIS Kubernetes Benchmark, 1.3.1 to 1.3.7.
+// TestBenchmark holds the flags of each manifest against the CIS Kubernetes Benchmark, 1.3.1 to
+// 1.3.7.
 func TestBenchmark(t *testing.T) {
 	configuration, err := os.ReadFile(filepath.Join(root, "deploy/static-pod/kubeadm.yaml"))
 	if err != nil {
@@ -42,8 +43,8 @@ func TestBenchmark(t *testing.T) {
 	}
 }
 
-// findings returns the recommendations that the flags do not hold. The benchmark knows hosts only; address is what the port is to
-// be bound to, and never stands for all addresses.
+// findings returns the recommendations that the flags do not hold. The benchmark knows hosts only;
+// address is what the port is to be bound to, and never stands for all addresses.
 func findings(args []string, address string) []string {
 	flags := map[string]string{}
 	for _, arg := range args {

@@ -53,7 +53,8 @@ func showLogs(t *testing.T, plane *controlplane.ControlPlane) {
 	}
 }
 
-// startNode has a kubelet of processes play a control-plane node until the end of the test, and returns what it logs.
+// startNode has a kubelet of processes play a control-plane node until the end of the test, and
+// returns what it logs.
 func (c *cluster) startNode(t *testing.T, name, host string) *nodeLog {
 	t.Helper()
 	config, err := c.ConfigFor("system:node:"+name, "system:nodes")

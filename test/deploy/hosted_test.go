@@ -16,7 +16,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestHosted runs a fleet in a management cluster for a hosted one, with a token of the hosted cluster's service account.
+// TestHosted runs a fleet in a management cluster for a hosted one, with a token of the hosted
+// cluster's service account.
 func TestHosted(t *testing.T) {
 	t.Parallel() // They wait more than they work.
 	hostedOne := startCluster(t, controlplane.Options{})
@@ -43,14 +44,16 @@ func TestHosted(t *testing.T) {
 	management.requireNothingOfFleet(t)
 }
 
-// tokenKubeconfig writes a kubeconfig with a token of the fleet's service account, and returns its path.
+// tokenKubeconfig writes a kubeconfig with a token of the fleet's service account, and returns its
+// path.
 func (c *cluster) tokenKubeconfig(t *testing.T) string {
 	t.Helper()
 	token := c.token(t, system, fleetName).token
 	return harness.Kubeconfig(t, c.ControlPlane, &clientcmdapi.AuthInfo{Token: token})
 }
 
-// requireNothingOfFleet requires that nothing of a fleet is in this cluster but its pods: no Leases, no rights, no requests.
+// requireNothingOfFleet requires that nothing of a fleet is in this cluster but its pods: no
+// Leases, no rights, no requests.
 func (c *cluster) requireNothingOfFleet(t *testing.T) {
 	t.Helper()
 	leases, err := c.client.CoordinationV1().Leases("").List(t.Context(), metav1.ListOptions{LabelSelector: "flotilla.dev/fleet"})

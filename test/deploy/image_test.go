@@ -16,7 +16,8 @@ import (
 
 const dockerfile = root + "/deploy/image/Dockerfile"
 
-// instructions returns the Dockerfile's lines, each as its instruction and the rest, without comments.
+// instructions returns the Dockerfile's lines, each as its instruction and the rest, without
+// comments.
 func instructions(t *testing.T) [][2]string {
 	t.Helper()
 	var all [][2]string
@@ -31,8 +32,9 @@ func instructions(t *testing.T) [][2]string {
 	return all
 }
 
-// buildImage builds the image's file system by the Dockerfile: the line that lays it out is run as it is, with the binary in bin/.
-// What the Dockerfile says in words that it does not know is an error.
+// buildImage builds the image's file system by the Dockerfile: the line that lays it out is run as
+// it is, with the binary in bin/. What the Dockerfile says in words that it does not know is an
+// error.
 func buildImage(t *testing.T) kubelet.Image {
 	t.Helper()
 	binary := tool(t, fleetName, "make build")

@@ -33,7 +33,8 @@ networking:
   serviceSubnet: 10.96.0.0/12
 `
 
-// blocks returns the blocks of commands of a part of docs/install.md, by what their first line begins with.
+// blocks returns the blocks of commands of a part of docs/install.md, by what their first line
+// begins with.
 func blocks(t *testing.T, heading string) []string {
 	t.Helper()
 	_, part, found := strings.Cut(readFile(t, filepath.Join(root, "docs/install.md")), "\n## "+heading+"\n")
@@ -48,12 +49,14 @@ func blocks(t *testing.T, heading string) []string {
 	return all
 }
 
-// node is a folder in the place of a kubeadm node's /etc/kubernetes, and what kubeadm was asked to do.
+// node is a folder in the place of a kubeadm node's /etc/kubernetes, and what kubeadm was asked to
+// do.
 type node struct {
 	etc, bin string
 }
 
-// newNode has the manifest that kubeadm has written, and commands that stand in for a cluster and for kubeadm.
+// newNode has the manifest that kubeadm has written, and commands that stand in for a cluster and
+// for kubeadm.
 func newNode(t *testing.T) node {
 	t.Helper()
 	n := node{etc: t.TempDir(), bin: t.TempDir()}
@@ -135,7 +138,8 @@ func TestInstallOneNode(t *testing.T) {
 	}
 }
 
-// TestInstallSeveralNodes follows docs/install.md on a node of several: what kubeadm is given keeps the cluster's flags.
+// TestInstallSeveralNodes follows docs/install.md on a node of several: what kubeadm is given keeps
+// the cluster's flags.
 func TestInstallSeveralNodes(t *testing.T) {
 	n, all := newNode(t), blocks(t, "Static pods")
 	n.run(t, all, "install -m 0600 /etc/kubernetes/manifests", "get configmap kubeadm-config")
@@ -210,7 +214,8 @@ func TestPauseImage(t *testing.T) {
 	}
 }
 
-// TestVolumePlugins: the controllers of volumes find the folder that they look for plugins in, and need not make it.
+// TestVolumePlugins: the controllers of volumes find the folder that they look for plugins in, and
+// need not make it.
 func TestVolumePlugins(t *testing.T) {
 	const folder = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
 	for _, overlay := range []string{selfHosted, hosted} {

@@ -101,7 +101,8 @@ func imageReference(t *testing.T) string {
 	return into[corev1.Pod](t, readFile(t, filepath.Join(root, staticPod)), "Pod").Spec.Containers[0].Image
 }
 
-// TestChartIsTheOverlays holds what the chart makes against the overlays, object by object; helm's own labels are helm's.
+// TestChartIsTheOverlays holds what the chart makes against the overlays, object by object; helm's
+// own labels are helm's.
 func TestChartIsTheOverlays(t *testing.T) {
 	for _, tc := range []struct {
 		name, rendered, overlay string
@@ -134,8 +135,8 @@ func TestChartIsTheOverlays(t *testing.T) {
 	}
 }
 
-// withoutStandardLabels takes away what each object of the chart has and no overlay: the release in selectors, and labels
-// that say where an object comes from. test/chart holds these.
+// withoutStandardLabels takes away what each object of the chart has and no overlay: the release in
+// selectors, and labels that say where an object comes from. test/chart holds these.
 func withoutStandardLabels(x any) {
 	switch x := x.(type) {
 	case map[string]any:
@@ -202,7 +203,8 @@ func kubeadmPod(t *testing.T, configuration []byte) *corev1.Pod {
 	return patched
 }
 
-// withoutFolders takes away the volumes that kubeadm adds where the machine it runs on has such folders.
+// withoutFolders takes away the volumes that kubeadm adds where the machine it runs on has such
+// folders.
 func withoutFolders(pod *corev1.Pod) *corev1.Pod {
 	optional := []string{"etc-ca-certificates", "usr-local-share-ca-certificates", "usr-share-ca-certificates", "etc-pki-ca-trust", "etc-pki-tls-certs", "etc-pki"}
 	pod = pod.DeepCopy()
@@ -224,8 +226,9 @@ func TestStaticPodIsKubeadms(t *testing.T) {
 	}
 }
 
-// TestReadinessOutlastsATakeover: in a rollout Kubernetes 1.37 deletes every old pod of a parallel StatefulSet that is not ready,
-// all at once. A member that takes over what another has left is not ready for a few seconds, which must not count.
+// TestReadinessOutlastsATakeover: in a rollout Kubernetes 1.37 deletes every old pod of a parallel
+// StatefulSet that is not ready, all at once. A member that takes over what another has left is not
+// ready for a few seconds, which must not count.
 func TestReadinessOutlastsATakeover(t *testing.T) {
 	const least = 45 * time.Second
 	for _, overlay := range []string{selfHosted, hosted} {
@@ -237,7 +240,8 @@ func TestReadinessOutlastsATakeover(t *testing.T) {
 	}
 }
 
-// TestShadowMayOnlyRead: the rights of deploy/shadow are to read, without what acts by get, and to ask.
+// TestShadowMayOnlyRead: the rights of deploy/shadow are to read, without what acts by get, and to
+// ask.
 func TestShadowMayOnlyRead(t *testing.T) {
 	role := into[rbacv1.ClusterRole](t, kustomize(t, "deploy/shadow"), "ClusterRole")
 	if len(role.Rules) < 4 {

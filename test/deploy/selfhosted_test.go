@@ -84,7 +84,8 @@ func (c *cluster) fromNothing(t *testing.T) {
 	c.end(t, byHand)
 }
 
-// readme returns the arguments of the only command in deploy/README.md that begins so, with this cluster's files.
+// readme returns the arguments of the only command in deploy/README.md that begins so, with this
+// cluster's files.
 func (c *cluster) readme(t *testing.T, begin string) []string {
 	t.Helper()
 	var found []string
@@ -150,7 +151,8 @@ func (c *cluster) start(t *testing.T, binary, name string, args []string) *contr
 	return process
 }
 
-// end ends a process as a kubelet does. The stock controller manager ends with status 1 when it was told to.
+// end ends a process as a kubelet does. The stock controller manager ends with status 1 when it was
+// told to.
 func (c *cluster) end(t *testing.T, p *controlplane.Process) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGTERM); err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestStaticPod runs kubeadm's manifest with another image, on a node whose keys only root may read.
+// TestStaticPod runs kubeadm's manifest with another image, on a node whose keys only root may
+// read.
 func TestStaticPod(t *testing.T) {
 	t.Parallel() // They wait more than they work.
 	// The manifest names address and port.
@@ -47,7 +48,8 @@ func TestStaticPod(t *testing.T) {
 	}
 }
 
-// controlPlaneFiles returns a folder with the files of a kubeadm node that the controller manager reads, in kubeadm's modes.
+// controlPlaneFiles returns a folder with the files of a kubeadm node that the controller manager
+// reads, in kubeadm's modes.
 func (c *cluster) controlPlaneFiles(t *testing.T) string {
 	t.Helper()
 	host := t.TempDir()

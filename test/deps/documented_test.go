@@ -45,8 +45,8 @@ func documentedComplaints(f file) []string {
 	return complaints
 }
 
-// exportedReceiver reports whether a function can be reached from outside: methods of unexported types, mostly there to
-// satisfy an interface, are documented by the interface.
+// exportedReceiver reports whether a function can be reached from outside: methods of unexported
+// types, mostly there to satisfy an interface, are documented by the interface.
 func exportedReceiver(decl *ast.FuncDecl) bool {
 	if decl.Recv == nil {
 		return true
@@ -73,7 +73,8 @@ func wellKnown(decl *ast.FuncDecl) bool {
 	return decl.Recv != nil && slices.Contains(names, decl.Name.Name)
 }
 
-// undocumented returns the first exported name of spec, if neither it nor its group nor its line has a comment.
+// undocumented returns the first exported name of spec, if neither it nor its group nor its line
+// has a comment.
 func undocumented(decl *ast.GenDecl, spec ast.Spec) string {
 	switch spec := spec.(type) {
 	case *ast.TypeSpec:

@@ -10,8 +10,8 @@ import (
 
 const explanations = "docs/dependencies.md"
 
-// TestDependenciesAreExplained holds the tables of docs/dependencies.md against the direct requirements of the go.mod
-// files, tools included.
+// TestDependenciesAreExplained holds the tables of docs/dependencies.md against the direct
+// requirements of the go.mod files, tools included.
 func TestDependenciesAreExplained(t *testing.T) {
 	tools, err := filepath.Glob(filepath.Join(root, "hack/tools/*/go.mod"))
 	if err != nil {
@@ -54,8 +54,8 @@ var (
 	tableRow    = regexp.MustCompile("(?m)^\\| `(\\S+)` \\|")
 )
 
-// direct returns the modules that a go.mod requires directly, and those of its tools, which it calls indirect unless code
-// beside them imports them too.
+// direct returns the modules that a go.mod requires directly, and those of its tools, which it
+// calls indirect unless code beside them imports them too.
 func direct(goMod string) []string {
 	var modules, indirect []string
 	for _, match := range requirement.FindAllStringSubmatch(goMod, -1) {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// layers are the parts of the project, from top to bottom: each may import itself and those below it.
+// layers are the parts of the project, from top to bottom: each may import itself and those below
+// it.
 var layers = []string{
 	"cmd", "internal/app", "internal/cli", "internal/status", "pkg/audit", "pkg/cloud", "internal/flags", "pkg/manager", "pkg/flotilla", "pkg/events", "pkg/metrics",
 	"pkg/fleet", "pkg/controllers", "pkg/election", "internal/answer", "pkg/informer", "pkg/shard", "internal/faults",
@@ -18,8 +19,8 @@ const directionReason = "imports point down cmd > internal/app > internal/cli > 
 	"pkg/fleet > pkg/controllers > pkg/election > internal/answer > pkg/informer > pkg/shard > internal/faults and " +
 	"never up, so that each part can be read, tested and used without the parts above it"
 
-// A rule says what the packages of some folders may import. Paths of the project's own packages are relative to the
-// module, those of others are whole; each stands for the packages below it as well.
+// A rule says what the packages of some folders may import. Paths of the project's own packages are
+// relative to the module, those of others are whole; each stands for the packages below it as well.
 type rule struct {
 	in      []string // folders it holds for, "" for all
 	except  []string // folders in them that it does not hold for
@@ -250,8 +251,8 @@ func (r rule) refuses(imported string) bool {
 	return r.only != nil && !standard(imported) && !belowAny(imported, r.only) && !belowAny(imported, r.in)
 }
 
-// standard tells the standard library by what the go command goes by: no dot in the first element of the path. The
-// project's own packages, cut short, have none either.
+// standard tells the standard library by what the go command goes by: no dot in the first element
+// of the path. The project's own packages, cut short, have none either.
 func standard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")
 	return !strings.Contains(first, ".") && !slices.Contains([]string{"cmd", "hack", "internal", "pkg", "test"}, first)
@@ -341,7 +342,8 @@ func TestImportRulesComplain(t *testing.T) {
 	}
 }
 
-// expect wants one complaint that contains want and names line 3 of the planted file, or none if want is "".
+// expect wants one complaint that contains want and names line 3 of the planted file, or none if
+// want is "".
 func expect(t *testing.T, what string, complaints []string, want string) {
 	t.Helper()
 	switch {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// heavy are packages that bring most of Kubernetes with them: a binary that links one takes half a minute to link on
-// two cores, and minutes to compile the first time.
+// heavy are packages that bring most of Kubernetes with them: a binary that links one takes half a
+// minute to link on two cores, and minutes to compile the first time.
 var heavy = []string{module + "pkg/controllers", "k8s.io/kubernetes/cmd/kube-controller-manager/app", "k8s.io/kubernetes/cmd/kubeadm/app"}
 
 // linksHeavy are the only programs and test binaries that may link one of them, and what for.
@@ -28,7 +28,8 @@ var linksHeavy = map[string]string{
 const heavyReason = "it links all of kube-controller-manager, which costs each build of it half a minute: names, plans and " +
 	"rings are in pkg/controllers/catalogue; what needs the controllers themselves belongs into one of the packages that link them already"
 
-// TestFewBinariesLinkTheControllers holds the programs and test binaries against the list above, both ways.
+// TestFewBinariesLinkTheControllers holds the programs and test binaries against the list above,
+// both ways.
 func TestFewBinariesLinkTheControllers(t *testing.T) {
 	graph := newLinks(sources(t))
 	for _, folder := range graph.binaries() {
@@ -56,8 +57,8 @@ var forAnyProgram = []string{"pkg/metrics", "pkg/flotilla", "pkg/manager"}
 const forAnyProgramReason = "it is for programs that have neither component-base nor k8s.io/kubernetes, and whose registries " +
 	"and flags theirs would meet: what needs them belongs into internal/app"
 
-// TestLibrariesLinkNothingOfTheStockBinary follows imports through the packages of the project: a rule about one
-// package's imports does not see what comes by way of another.
+// TestLibrariesLinkNothingOfTheStockBinary follows imports through the packages of the project: a
+// rule about one package's imports does not see what comes by way of another.
 func TestLibrariesLinkNothingOfTheStockBinary(t *testing.T) {
 	graph := newLinks(sources(t))
 	for _, folder := range forAnyProgram {
@@ -70,7 +71,8 @@ func TestLibrariesLinkNothingOfTheStockBinary(t *testing.T) {
 	}
 }
 
-// links says which folder of the module imports what, for programs and libraries and for their tests.
+// links says which folder of the module imports what, for programs and libraries and for their
+// tests.
 type links struct {
 	imports, testImports map[string][]string
 	isBinary             map[string]bool
@@ -103,15 +105,16 @@ func (l links) binaries() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(l.isBinary)), func(folder string) bool { return !l.isBinary[folder] })
 }
 
-// heavy returns the imports, each of the one before, by which a folder's binary or its tests come to something heavy.
+// heavy returns the imports, each of the one before, by which a folder's binary or its tests come
+// to something heavy.
 func (l links) heavy(folder string) []string {
 	return l.find(append(slices.Clone(l.imports[folder]), l.testImports[folder]...), func(name string) bool {
 		return name == heavy[0] || belowAny(name, heavy[1:])
 	})
 }
 
-// stockOnly returns the imports, each of the one before, by which a package comes to something that only the
-// stock-compatible binary has.
+// stockOnly returns the imports, each of the one before, by which a package comes to something that
+// only the stock-compatible binary has.
 func (l links) stockOnly(folder string) []string {
 	return l.find(l.imports[folder], func(name string) bool { return belowAny(name, stockOnly) })
 }

@@ -46,7 +46,8 @@ func parse(t *testing.T, name string, src any) file {
 // positions are those of all files, so that some can be looked at together.
 var positions = token.NewFileSet()
 
-// sources returns every Go file of the module, whatever its build constraints. They are parsed once for all tests.
+// sources returns every Go file of the module, whatever its build constraints. They are parsed once
+// for all tests.
 func sources(t *testing.T) []file {
 	t.Helper()
 	parsed.Do(func() { files = parseAll(t) })

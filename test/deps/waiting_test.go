@@ -53,7 +53,8 @@ func waitingComplaints(f file) []string {
 	return complaints
 }
 
-// packageNames returns the names that the file's imports go by, for the few packages that matter here.
+// packageNames returns the names that the file's imports go by, for the few packages that matter
+// here.
 func packageNames(parsed *ast.File) map[string]string {
 	names := map[string]string{}
 	for _, spec := range parsed.Imports {
@@ -82,7 +83,8 @@ func isCall(n ast.Node, pkg, function string) bool {
 	return ok && operand.Name == pkg
 }
 
-// takesTestingM reports whether n is a function with a parameter of type *testing.M: TestMain or its helper.
+// takesTestingM reports whether n is a function with a parameter of type *testing.M: TestMain or
+// its helper.
 func takesTestingM(n ast.Node) bool {
 	function, ok := n.(*ast.FuncDecl)
 	if !ok {
@@ -100,7 +102,8 @@ func takesTestingM(n ast.Node) bool {
 	return false
 }
 
-// isExample reports whether n is a function that go test runs as an example, or that documents only.
+// isExample reports whether n is a function that go test runs as an example, or that documents
+// only.
 func isExample(n ast.Node) bool {
 	function, ok := n.(*ast.FuncDecl)
 	return ok && function.Recv == nil && strings.HasPrefix(function.Name.Name, "Example") && len(function.Type.Params.List) == 0

@@ -22,8 +22,8 @@ import (
 
 // TestBadInputIsRefused runs the binary with flags that cannot work: one that is not parsed, one
 // that is not valid, and one that only the last of the checks refuses. The process ends by itself,
-// though there is no API server, with a line that names the flag and the value. internal/app tries the
-// other flags in process.
+// though there is no API server, with a line that names the flag and the value. internal/app tries
+// the other flags in process.
 func TestBadInputIsRefused(t *testing.T) {
 	t.Parallel()
 	flotilla, err := filepath.Abs("../../bin/flotilla")
@@ -86,7 +86,8 @@ func TestAPIServerAbsent(t *testing.T) {
 		return harness.Run(t, plane, spec)
 	}
 	for m, want := range map[*harness.Manager][]string{
-		// Delegated authentication would fail even earlier, as upstream's does; without it the waiting is seen.
+		// Delegated authentication would fail even earlier, as upstream's does; without it the
+		// waiting is seen.
 		start(harness.Member("absent", "--authentication-skip-lookup", "--secure-port=0")): {"waited 10s for the API server at https://127.0.0.1"},
 		start(harness.Spec{Name: "plain"}):                                                 {address, "connection refused"},
 		start(harness.Spec{Name: "stock", Binary: harness.Stock}):                          {address, "connection refused"},
@@ -100,8 +101,8 @@ func TestAPIServerAbsent(t *testing.T) {
 	}
 }
 
-// TestLeaseNamespaceMissing is waited for, and said. The member has an identity of its own, for it needs Leases where the stock
-// controller manager may not have them.
+// TestLeaseNamespaceMissing is waited for, and said. The member has an identity of its own, for it
+// needs Leases where the stock controller manager may not have them.
 func TestLeaseNamespaceMissing(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)
@@ -126,8 +127,8 @@ func TestLeaseNamespaceMissing(t *testing.T) {
 	t.Logf("ready %v after the namespace was created", took)
 }
 
-// TestNoPermissionOnLeases is waited for and said where Leases cannot be read, and ends the process with the reason where
-// its own Lease cannot be kept.
+// TestNoPermissionOnLeases is waited for and said where Leases cannot be read, and ends the process
+// with the reason where its own Lease cannot be kept.
 func TestNoPermissionOnLeases(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)

@@ -53,7 +53,8 @@ func newCluster(t *testing.T, plane *controlplane.ControlPlane) *cluster {
 	return &cluster{client: client, discovery: server, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(server))}
 }
 
-// resource returns the client for a resource such as "pods", in a namespace or, if that is empty, in none.
+// resource returns the client for a resource such as "pods", in a namespace or, if that is empty,
+// in none.
 func (c *cluster) resource(t *testing.T, resource, namespace string) dynamic.ResourceInterface {
 	t.Helper()
 	r, err := c.mapper.ResourceFor(schema.GroupVersionResource{Resource: resource})
@@ -84,7 +85,8 @@ func (c *cluster) create(t *testing.T, file string) {
 	}
 }
 
-// createOne fails also for what may be mended by waiting, such as a resource or a service account that is not there yet.
+// createOne fails also for what may be mended by waiting, such as a resource or a service account
+// that is not there yet.
 func (c *cluster) createOne(ctx context.Context, object *unstructured.Unstructured) error {
 	client, err := c.clientFor(object.GroupVersionKind(), object.GetNamespace())
 	if err != nil {
@@ -157,12 +159,14 @@ func split(object string) (namespace, name string) {
 	return "", object
 }
 
-// expectation says what a field of an object is to become. The path is a template as kubectl's -o jsonpath takes it.
+// expectation says what a field of an object is to become. The path is a template as kubectl's -o
+// jsonpath takes it.
 type expectation struct {
 	resource, object, path, want string
 }
 
-// As an expectation's want, gone says that the object is to be deleted, and something that the field is not to be empty.
+// As an expectation's want, gone says that the object is to be deleted, and something that the
+// field is not to be empty.
 const (
 	gone      = "gone"
 	something = "something"

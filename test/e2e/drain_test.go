@@ -14,8 +14,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// drain drains one of two members under work, and takes it back: all of its shards are handed over, nobody's Lease runs out,
-// it stays ready, and gets shards again.
+// drain drains one of two members under work, and takes it back: all of its shards are handed over,
+// nobody's Lease runs out, it stays ready, and gets shards again.
 func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	t.Helper()
 	o := newOperator(t, f.plane, f.name)
@@ -69,7 +69,8 @@ func (f *fleetRun) drain(t *testing.T, stays, drained string) {
 	f.workDone(t, f.replicas)
 }
 
-// requireMovedOnce requires that the shards of the drained member went through one term since, and all others through none.
+// requireMovedOnce requires that the shards of the drained member went through one term since, and
+// all others through none.
 func (f *fleetRun) requireMovedOnce(t *testing.T, before map[string]int32, held map[string]string, drained string) {
 	t.Helper()
 	after := f.terms(t)
@@ -84,8 +85,9 @@ func (f *fleetRun) requireMovedOnce(t *testing.T, before map[string]int32, held 
 	}
 }
 
-// staysReady asks a member over and over whether it is ready, until it is told to stop; then ready returns what was wrong. While
-// it gets shards, a member is not ready, so this has to end before it is undrained.
+// staysReady asks a member over and over whether it is ready, until it is told to stop; then ready
+// returns what was wrong. While it gets shards, a member is not ready, so this has to end before it
+// is undrained.
 func (f *fleetRun) staysReady(t *testing.T, name string) (ready func() error, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -30,7 +30,8 @@ const (
 	graphOfMember = "/debug/controllers/garbage-collector-controller@cluster/garbage/graph"
 )
 
-// paths are asked by all callers, and must be answered as the stock controller manager answers them.
+// paths are asked by all callers, and must be answered as the stock controller manager answers
+// them.
 var paths = []string{
 	"/healthz", "/metrics", "/metrics/slis", "/configz", "/flagz", "/statusz", "/debug/pprof/", "/debug/pprof/cmdline",
 	"/debug/flags/v", graphOfStock, "/nonsense",
@@ -122,7 +123,8 @@ func newCallers(t *testing.T, plane *controlplane.ControlPlane) map[string]*http
 	}
 }
 
-// askAll asks all paths as all callers. The path of the garbage collector's graph differs between the two managers.
+// askAll asks all paths as all callers. The path of the garbage collector's graph differs between
+// the two managers.
 func askAll(t *testing.T, m *harness.Manager, callers map[string]*http.Client, graph string) map[string]int {
 	t.Helper()
 	table := map[string]int{}
@@ -172,8 +174,8 @@ func readChecks(ctx context.Context, m *harness.Manager) ([]string, error) {
 // electionCheck is the check of the election of either.
 const electionCheck = "leaderElection"
 
-// requireChecks wants every check of the stock controller manager once for each shard that runs the controller, and each
-// by itself.
+// requireChecks wants every check of the stock controller manager once for each shard that runs the
+// controller, and each by itself.
 func requireChecks(t *testing.T, m *harness.Manager, stock []string) {
 	checks := checks(t, m)
 	for _, name := range stock {
@@ -204,7 +206,8 @@ func requireContents(t *testing.T, m *harness.Manager) {
 		"/configz":      {`"kubecontrollermanager.config.k8s.io"`, `"leaseDuration":"10s"`},
 		"/metrics":      {`kubernetes_build_info{`, `git_version="v1.37.1"`, "flotilla_shard_owned{"},
 		"/metrics/slis": {"kubernetes_healthcheck"},
-		// What stands between name and value changes from request to request, as a warning to who would parse it.
+		// What stands between name and value changes from request to request, as a warning to who
+		// would parse it.
 		"/flagz":                         {"kube-controller-manager", "fleet-name", "member-name", "rebalance-delay", "shards"},
 		"/statusz":                       {"kube-controller-manager", "Binary version", "1.37.1"},
 		"/debug/pprof/goroutine?debug=1": {"goroutine profile: total"},

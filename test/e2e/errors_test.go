@@ -20,9 +20,9 @@ var loggedError = regexp.MustCompile(`(?m)^[EF]\d{4} .*$`)
 // without --allow-metric-labels-manifest.
 var logsAnyway = regexp.MustCompile(` options\.go:\d+\] The manifest file is empty, ignoring\.$`)
 
-// requireNoErrors looks for errors in the logs of members that have started, and handed over, in good order. The API server
-// must have what those of real clusters have and the tests' other ones do without: an authority for aggregated API servers,
-// for which each component looks.
+// requireNoErrors looks for errors in the logs of members that have started, and handed over, in
+// good order. The API server must have what those of real clusters have and the tests' other ones
+// do without: an authority for aggregated API servers, for which each component looks.
 func (f *fleetRun) requireNoErrors(t *testing.T) {
 	t.Helper()
 	for name, m := range f.members {

@@ -31,8 +31,8 @@ import (
 const (
 	// binVariable names the environment variable for another folder than bin/.
 	binVariable = "FLOTILLA_E2E_BIN"
-	// fenceActs is how long the API server may take to act on a mark on a busy machine. It takes about 20 ms on an idle
-	// one.
+	// fenceActs is how long the API server may take to act on a mark on a busy machine. It takes
+	// about 20 ms on an idle one.
 	fenceActs = 5 * time.Second
 	// costSamples is how many writes are timed for one figure.
 	costSamples = 300
@@ -40,8 +40,9 @@ const (
 	manyMembers = 100
 )
 
-// TestFenceRefusesCredentials has no fleet: a token of a controller's service account is listed on a member's Lease and
-// then fenced, and the policy of deploy/fence is all that stands between it and the objects.
+// TestFenceRefusesCredentials has no fleet: a token of a controller's service account is listed on
+// a member's Lease and then fenced, and the policy of deploy/fence is all that stands between it
+// and the objects.
 func TestFenceRefusesCredentials(t *testing.T) {
 	plane := harness.StartPlane(t, controlplane.Options{BinDir: os.Getenv(binVariable)})
 	admin := harness.Client(t, plane)
@@ -92,7 +93,8 @@ func TestFenceRefusesCredentials(t *testing.T) {
 			t.Fatalf("round %d: after one write was refused: %v", round, err)
 		}
 
-		// A new incarnation takes the Lease with new credentials: its own pass, the old ones do not.
+		// A new incarnation takes the Lease with new credentials: its own pass, the old ones do
+		// not.
 		old := *c
 		holder = election.NewIncarnation("one")
 		c.mint("deployment-controller")

@@ -24,9 +24,10 @@ const (
 	fencedDelay         = 200 * time.Millisecond
 )
 
-// TestFencedByAPIServer suspends a member for longer than its Leases last, wakes it up in the middle of a burst of work, and
-// asks the audit log: each credential was on the member's Lease before it was used, the dead member was fenced before
-// others ran its shards, and nothing that it sent later was accepted.
+// TestFencedByAPIServer suspends a member for longer than its Leases last, wakes it up in the
+// middle of a burst of work, and asks the audit log: each credential was on the member's Lease
+// before it was used, the dead member was fenced before others ran its shards, and nothing that it
+// sent later was accepted.
 func TestFencedByAPIServer(t *testing.T) {
 	t.Parallel()
 	plan, err := catalogue.DefaultPlan(defaultShards)
@@ -96,7 +97,8 @@ func (f *fleetRun) incarnation(t *testing.T, member string) string {
 	return ptr.Deref(lease.Spec.HolderIdentity, "")
 }
 
-// awaitMark waits until the incarnation is fenced. The test goes on without: then the audit log has more to say.
+// awaitMark waits until the incarnation is fenced. The test goes on without: then the audit log has
+// more to say.
 func (f *fleetRun) awaitMark(t *testing.T, incarnation string) {
 	t.Helper()
 	name := election.MemberLease(harness.Fleet, election.MemberOf(incarnation))
@@ -112,8 +114,9 @@ func (f *fleetRun) awaitMark(t *testing.T, incarnation string) {
 	}
 }
 
-// awaitFence waits until the API server acts on all marks that there are. It sees Leases in the order of their changes, so
-// it does when it refuses the credential of another fleet's member that is fenced now.
+// awaitFence waits until the API server acts on all marks that there are. It sees Leases in the
+// order of their changes, so it does when it refuses the credential of another fleet's member that
+// is fenced now.
 func (f *fleetRun) awaitFence(t *testing.T) {
 	t.Helper()
 	probe := &credential{t: t, admin: f.client, plane: f.plane}
@@ -160,7 +163,8 @@ func (f *fleetRun) caughtUp(t *testing.T) time.Duration {
 	})
 }
 
-// checkFenceMetrics requires that the members know of the policy, and that one of them has fenced the dead member.
+// checkFenceMetrics requires that the members know of the policy, and that one of them has fenced
+// the dead member.
 func (f *fleetRun) checkFenceMetrics(t *testing.T) {
 	t.Helper()
 	marks := 0.0

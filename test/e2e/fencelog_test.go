@@ -26,9 +26,11 @@ type fenceWrite struct {
 
 // fenceLog is what the audit log says of the fence.
 type fenceLog struct {
-	// writes are those that came through a member's fence, in the order in which they were answered.
+	// writes are those that came through a member's fence, in the order in which they were
+	// answered.
 	writes []fenceWrite
-	// published is when a write that put a credential on a member's Lease was answered, by incarnation and credential.
+	// published is when a write that put a credential on a member's Lease was answered, by
+	// incarnation and credential.
 	published map[[2]string]time.Time
 	// marked is when each incarnation was fenced.
 	marked map[string]time.Time
@@ -81,8 +83,8 @@ func (l *fenceLog) addLease(e *harness.Event) error {
 	return nil
 }
 
-// judgeFence holds every write of the fleet against what was published and fenced by then. The API server is known to act
-// on the mark from a time on.
+// judgeFence holds every write of the fleet against what was published and fenced by then. The API
+// server is known to act on the mark from a time on.
 func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 	t.Helper()
 	marked, ok := log.marked[dead]
@@ -135,8 +137,8 @@ func judgeFence(t *testing.T, log *fenceLog, dead string, acts time.Time) {
 	}
 }
 
-// early returns what others wrote in the dead member's shards, with a later term, before it had been fenced for as long as
-// the fence takes.
+// early returns what others wrote in the dead member's shards, with a later term, before it had
+// been fenced for as long as the fence takes.
 func (l *fenceLog) early(dead string, terms map[string]int32, marked time.Time) []string {
 	var complaints []string
 	first := map[string]time.Time{}

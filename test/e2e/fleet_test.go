@@ -36,17 +36,18 @@ const (
 	defaultShards = 16
 	// leaseDuration is the default one.
 	leaseDuration = 15 * time.Second
-	// grace is for a member to end in. That takes no more than twice --handoff-timeout (5 s) and a few requests; a pod
-	// has 30 s by default, and a busy machine more here.
+	// grace is for a member to end in. That takes no more than twice --handoff-timeout (5 s) and a
+	// few requests; a pod has 30 s by default, and a busy machine more here.
 	grace = time.Minute
 	// slack is for a busy machine, beyond the lease duration.
 	slack = 30 * time.Second
 )
 
-// TestFleet takes one fleet through all that is planned, under work, and then through a death: members join, one leaves, one
-// is drained and taken back, all are restarted one after the other, one more comes and goes, and one is killed. What the
-// members log and count of it must be right each time. In the end the API server's audit log is asked whether any write was
-// made by who should not have, and whose Leases ran out: those of the killed member alone.
+// TestFleet takes one fleet through all that is planned, under work, and then through a death:
+// members join, one leaves, one is drained and taken back, all are restarted one after the other,
+// one more comes and goes, and one is killed. What the members log and count of it must be right
+// each time. In the end the API server's audit log is asked whether any write was made by who
+// should not have, and whose Leases ran out: those of the killed member alone.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	plan, err := catalogue.DefaultPlan(defaultShards)
@@ -57,7 +58,8 @@ func TestFleet(t *testing.T) {
 		Nodes: 3, Scheduler: true, AuditObjects: true, APIServerArgs: []string{"--requestheader-client-ca-file=" + newAuthority(t)},
 	})
 	f := newFleetRun(t, plane, plan)
-	// On a busy machine, filling caches may take longer than the default handoff timeout, and the move would be cold.
+	// On a busy machine, filling caches may take longer than the default handoff timeout, and the
+	// move would be cold.
 	f.flags = []string{"--rebalance-delay=1s", "--handoff-timeout=30s"}
 	f.join(t, "fleet-0")
 	cold := f.begun(t, "cold")
@@ -138,7 +140,8 @@ func (f *fleetRun) start(t *testing.T, name string) {
 func (f *fleetRun) join(t *testing.T, name string) {
 	t.Helper()
 	f.start(t, name)
-	// A certificate that is shown to a member before it has read the authority is an error in its log.
+	// A certificate that is shown to a member before it has read the authority is an error in its
+	// log.
 	anonymous := harness.Caller(t, rest.AnonymousClientConfig(f.plane.AdminConfig()))
 	harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", f.members[name].As(anonymous).Ready)
 	f.settle(t, leaseDuration+harness.Patience)
@@ -157,7 +160,8 @@ func (f *fleetRun) leave(t *testing.T, name string) {
 		t.Errorf("%s ended with status %d, want 0", name, status)
 	}
 	ended := time.Since(began)
-	// That nobody had to wait for a Lease to run out is for the audit log to say: this may take long on a busy machine.
+	// That nobody had to wait for a Lease to run out is for the audit log to say: this may take
+	// long on a busy machine.
 	f.settle(t, harness.Patience)
 	t.Logf("told to end, %s ended after %.2f s and its %d shards were held by others after %.2f s",
 		name, ended.Seconds(), held, time.Since(began).Seconds())
@@ -211,7 +215,8 @@ func (f *fleetRun) end(t *testing.T) {
 	}
 }
 
-// settle waits until every shard is held by the member that all say should hold it, and every member says that it runs them.
+// settle waits until every shard is held by the member that all say should hold it, and every
+// member says that it runs them.
 func (f *fleetRun) settle(t *testing.T, within time.Duration) time.Duration {
 	t.Helper()
 	return harness.Eventually(t, within, "every shard held as assigned", func(ctx context.Context) error {
@@ -284,7 +289,8 @@ func (f *fleetRun) checkHolders(holders map[string]string) error {
 	return nil
 }
 
-// checkMetrics requires that what the members say of themselves agrees with the Leases and with each other.
+// checkMetrics requires that what the members say of themselves agrees with the Leases and with
+// each other.
 func (f *fleetRun) checkMetrics(ctx context.Context, holders map[string]string) error {
 	hashes := map[string]string{}
 	for name, m := range f.members {
@@ -451,7 +457,8 @@ func (f *fleetRun) judgeAlone(t *testing.T) audit.Report {
 	return report
 }
 
-// judgeLog has the control plane's audit log judged. A nil plan is one that the fleet has written itself.
+// judgeLog has the control plane's audit log judged. A nil plan is one that the fleet has written
+// itself.
 func judgeLog(t *testing.T, plane *controlplane.ControlPlane, plan *shard.Plan) audit.Report {
 	t.Helper()
 	log, err := os.ReadFile(plane.AuditLog())

@@ -77,8 +77,9 @@ func TestGarbageInParts(t *testing.T) {
 
 var garbageDependents = flag.Int("garbage-dependents", 0, "dependents of one owner in each of 32 namespaces that TestGarbageBurst deletes; 0 for not at all")
 
-// TestGarbageBurst measures how long a fleet of four members with default flags takes to collect the dependents of one owner in
-// each of 32 namespaces, by the default plan and with one garbage collector of everything.
+// TestGarbageBurst measures how long a fleet of four members with default flags takes to collect
+// the dependents of one owner in each of 32 namespaces, by the default plan and with one garbage
+// collector of everything.
 func TestGarbageBurst(t *testing.T) {
 	if *garbageDependents == 0 {
 		t.Skip("left out: takes minutes, make long RUN=garbage-burst")
@@ -159,7 +160,8 @@ func (o *operator) inParts(t *testing.T) string {
 		`"horizontal-pod`, `"garbage-collector-controller","horizontal-pod`)
 }
 
-// edited writes a file with the plan in force, in which texts have been replaced, each by the one after it.
+// edited writes a file with the plan in force, in which texts have been replaced, each by the one
+// after it.
 func (o *operator) edited(t *testing.T, replace ...string) string {
 	t.Helper()
 	document := o.run(t, "plan", "show", "-o", "document")
@@ -177,7 +179,8 @@ func (o *operator) edited(t *testing.T, replace ...string) string {
 	return file
 }
 
-// collectGarbage has owners of both scopes go, with dependents in several namespaces, and waits until all have gone.
+// collectGarbage has owners of both scopes go, with dependents in several namespaces, and waits
+// until all have gone.
 func collectGarbage(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	const spaces = 6

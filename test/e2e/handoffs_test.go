@@ -26,7 +26,8 @@ var (
 // mostTrips is how many times a shard may move in one rolling restart: away, and back.
 const mostTrips = 2
 
-// roll restarts all members one after the other under changes. No shard may make more trips than it must.
+// roll restarts all members one after the other under changes. No shard may make more trips than it
+// must.
 func (f *fleetRun) roll(t *testing.T) {
 	t.Helper()
 	before := f.terms(t)

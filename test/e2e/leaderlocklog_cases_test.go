@@ -30,7 +30,8 @@ func (s *scene) write(process string, at, version int) {
 	s.request(process, "system:serviceaccount:kube-system:job-controller", "update", "pods/a", at, version, "")
 }
 
-// moves is stock-1 until 100 ms, nobody until 110 ms, the fleet until 200 ms, nobody until 250 ms, then stock-2.
+// moves is stock-1 until 100 ms, nobody until 110 ms, the fleet until 200 ms, nobody until 250 ms,
+// then stock-2.
 func (s *scene) moves() {
 	s.lease("stock-1", "vm_1", 0, 10)
 	s.lease("stock-1", "vm_1", 50, 15)

@@ -18,7 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// managerUser is the identity of the process itself: for its election, and for the service accounts of its controllers.
+// managerUser is the identity of the process itself: for its election, and for the service accounts
+// of its controllers.
 const managerUser = "system:kube-controller-manager"
 
 // apiServerUser is who names the holder of a Lease in a coordinated election.
@@ -165,8 +166,9 @@ func (l *lockLog) finish(processes map[string]string) {
 	l.writes = slices.DeleteFunc(l.writes, func(w lockWrite) bool { return !l.judged[w.process] })
 }
 
-// faults returns the writes that did not take effect while the Lease named their process. Versions decide; where the answer has
-// none, or an old one because the write changed nothing, times do, in the writer's favour.
+// faults returns the writes that did not take effect while the Lease named their process. Versions
+// decide; where the answer has none, or an old one because the write changed nothing, times do, in
+// the writer's favour.
 func (l *lockLog) faults() []lockFault {
 	var faults []lockFault
 	for _, w := range l.writes {
@@ -208,7 +210,8 @@ func (l *lockLog) succeeded(w lockWrite) bool {
 	})
 }
 
-// late returns how long after the end of its process's last term before it the write arrived: negative if it was on the wire by then.
+// late returns how long after the end of its process's last term before it the write arrived:
+// negative if it was on the wire by then.
 func (l *lockLog) late(w lockWrite) time.Duration {
 	late := never
 	for _, t := range l.terms {
@@ -238,10 +241,11 @@ type move struct {
 	released bool
 	// early reports whether the Lease was neither released nor had stood still for its duration.
 	early bool
-	// lease is from the release, or from the last renewal of who let it expire, to the acquisition: answer to answer.
+	// lease is from the release, or from the last renewal of who let it expire, to the acquisition:
+	// answer to answer.
 	lease time.Duration
-	// writes is from the last write of the one to the first write of the other; zero if either made none. after is the same from
-	// where lease begins.
+	// writes is from the last write of the one to the first write of the other; zero if either made
+	// none. after is the same from where lease begins.
 	writes, after time.Duration
 }
 
@@ -303,7 +307,8 @@ func (l *lockLog) stopped(given time.Time) (stopping, error) {
 	return s, nil
 }
 
-// lastWrite returns when the last write of a term's process that arrived before the term's end was answered.
+// lastWrite returns when the last write of a term's process that arrived before the term's end was
+// answered.
 func (l *lockLog) lastWrite(t lockTerm) time.Time {
 	var last time.Time
 	for _, w := range l.writes {
@@ -314,7 +319,8 @@ func (l *lockLog) lastWrite(t lockTerm) time.Time {
 	return last
 }
 
-// firstWrite returns when the first write of a term's process that arrived after the term's beginning was answered.
+// firstWrite returns when the first write of a term's process that arrived after the term's
+// beginning was answered.
 func (l *lockLog) firstWrite(t lockTerm) time.Time {
 	var first time.Time
 	for _, w := range l.writes {

@@ -33,7 +33,8 @@ const (
 	firstInstance = "counts the claims that the first shard of a process sees, which may be none"
 )
 
-// withoutFamily are the metric families that the stock controller manager has and a fleet may be without, and why.
+// withoutFamily are the metric families that the stock controller manager has and a fleet may be
+// without, and why.
 var withoutFamily = map[string]string{
 	"informer_processing_latency_seconds": noQueues,
 	"informer_queued_items":               noQueues,
@@ -45,14 +46,15 @@ var withoutWhenSharded = map[string]string{
 	"dynamic_resource_allocation_resource_claims": firstInstance,
 }
 
-// withoutUnlessItHappens are counters that have no sample, and no family, before what they count has happened once: what
-// goes wrong for a moment and is done again. A node's range of addresses for example is given back, and counted as released,
-// when the node was changed by others while it was assigned.
+// withoutUnlessItHappens are counters that have no sample, and no family, before what they count
+// has happened once: what goes wrong for a moment and is done again. A node's range of addresses
+// for example is given back, and counted as released, when the node was changed by others while it
+// was assigned.
 var withoutUnlessItHappens = regexp.MustCompile(`_(skips|retries|errors|releases|failures|failed|conflicts|timeouts|dropped|rejected)_total$|` +
 	`volume_operation_total_errors$|forced_detaches$`)
 
-// requireFamilies requires that the fleet comes to have every metric family that the stock controller manager has, some of
-// which come with what is done from time to time.
+// requireFamilies requires that the fleet comes to have every metric family that the stock
+// controller manager has, some of which come with what is done from time to time.
 func (r *run) requireFamilies(t *testing.T, stock map[string]bool, sharded bool) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "metric families of the stock controller manager", func(context.Context) error {

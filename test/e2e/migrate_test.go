@@ -116,7 +116,8 @@ func (m *migration) wayOut(t *testing.T) {
 	m.works(t)
 }
 
-// steady returns flags for a lease duration that outlasts the stalls of a busy machine; for the default one with -strict.
+// steady returns flags for a lease duration that outlasts the stalls of a busy machine; for the
+// default one with -strict.
 func steady() []string {
 	if *strict {
 		return nil
@@ -269,8 +270,9 @@ func (m *migration) requireJobsAlone(t *testing.T) {
 	}
 }
 
-// stockMigrates keeps a fact that docs/migration.md tells: a stock controller manager of this version with a leader migration
-// works as long as the fleet holds the migration's Lease, and ends as soon as it gets it. When this fails, mend that page.
+// stockMigrates keeps a fact that docs/migration.md tells: a stock controller manager of this
+// version with a leader migration works as long as the fleet holds the migration's Lease, and ends
+// as soon as it gets it. When this fails, mend that page.
 func (m *migration) stockMigrates(t *testing.T) {
 	t.Helper()
 	m.stockFlags = append(m.stockFlags, migrateJobs(t)...)
@@ -287,8 +289,8 @@ func (m *migration) stockMigrates(t *testing.T) {
 	m.hold(t, stockLease, `{"spec":{"holderIdentity":""}}`) // which it has not released
 }
 
-// migrateJobs returns the flags of a leader migration: the job controller runs under the Lease kcm-jobs, whoever has it. More are
-// further lines of its controllerLeaders.
+// migrateJobs returns the flags of a leader migration: the job controller runs under the Lease
+// kcm-jobs, whoever has it. More are further lines of its controllerLeaders.
 func migrateJobs(t *testing.T, more ...string) []string {
 	t.Helper()
 	text := `apiVersion: controllermanager.config.k8s.io/v1
@@ -304,8 +306,8 @@ controllerLeaders:
 	return []string{"--enable-leader-migration", "--leader-migration-config=" + file}
 }
 
-// fleetMigrates gives a fleet a leader migration of its own: it waits for the Lease, and does not run what is left to another
-// component.
+// fleetMigrates gives a fleet a leader migration of its own: it waits for the Lease, and does not
+// run what is left to another component.
 func (m *migration) fleetMigrates(t *testing.T) {
 	t.Helper()
 	m.hold(t, m.lease, `{"spec":{"holderIdentity":"cloud-controller-manager-0","leaseDurationSeconds":600}}`)

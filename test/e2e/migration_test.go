@@ -58,7 +58,8 @@ func startMigrationOn(t *testing.T, opts controlplane.Options, lease string, sto
 	}
 }
 
-// startStock starts a stock replica under a name that no other has had: its User-Agent tells it from them.
+// startStock starts a stock replica under a name that no other has had: its User-Agent tells it
+// from them.
 func (m *migration) startStock(t *testing.T) {
 	t.Helper()
 	m.started++
@@ -72,7 +73,8 @@ func (m *migration) startStock(t *testing.T) {
 	harness.Eventually(t, harness.Patience, name+" serves", replica.Answers("/healthz", http.StatusOK))
 }
 
-// startFleet starts members; if a stock replica leads, it waits until they say that they wait for it.
+// startFleet starts members; if a stock replica leads, it waits until they say that they wait for
+// it.
 func (m *migration) startFleet(t *testing.T, n int, flags ...string) {
 	t.Helper()
 	for i := range n {
@@ -188,7 +190,8 @@ func (m *migration) stockLeads(ctx context.Context) error {
 	return err
 }
 
-// mostRaces is how often in a row another stock replica may be quicker than the fleet: they look three times a second.
+// mostRaces is how often in a row another stock replica may be quicker than the fleet: they look
+// three times a second.
 const mostRaces = 8
 
 // wayIn stops stock leaders until the fleet has the leader lock, waits until it runs, and returns
@@ -206,9 +209,9 @@ func (m *migration) wayIn(t *testing.T) int {
 	return mostRaces
 }
 
-// stopStockLeader ends the stock replica that leads as a kubelet does, and reports whether the fleet
-// has the leader lock now. If another stock replica has, a new standby has taken the place of the
-// one that was ended.
+// stopStockLeader ends the stock replica that leads as a kubelet does, and reports whether the
+// fleet has the leader lock now. If another stock replica has, a new standby has taken the place of
+// the one that was ended.
 func (m *migration) stopStockLeader(t *testing.T) bool {
 	t.Helper()
 	var leader int
@@ -243,7 +246,8 @@ func (m *migration) stopStockLeader(t *testing.T) bool {
 	return false
 }
 
-// works requires that controllers of whoever runs them carry out something new, in a namespace of its own.
+// works requires that controllers of whoever runs them carry out something new, in a namespace of
+// its own.
 func (m *migration) works(t *testing.T) {
 	t.Helper()
 	m.marks++
@@ -292,8 +296,8 @@ func newJob(name string) *batchv1.Job {
 	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.JobSpec{Template: template}}
 }
 
-// loadPeriod is how often the load changes something: seldom enough for a busy machine, often enough that the first write of who
-// takes over follows at once.
+// loadPeriod is how often the load changes something: seldom enough for a busy machine, often
+// enough that the first write of who takes over follows at once.
 const loadPeriod = 200 * time.Millisecond
 
 // load scales Deployments and creates Jobs in turn until the test ends, or stop is called.

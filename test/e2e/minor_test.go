@@ -26,7 +26,8 @@ import (
 
 var minor = flag.Bool("minor", false, "roll a fleet through builds whose catalogues differ, which takes minutes")
 
-// The versions that one binary seems to be of, by FLOTILLA_CATALOGUE: pkg/controllers/catalogue/other_on.go.
+// The versions that one binary seems to be of, by FLOTILLA_CATALOGUE:
+// pkg/controllers/catalogue/other_on.go.
 const (
 	earlier = "earlier"
 	present = ""
@@ -46,10 +47,11 @@ const (
 	siteOfLater = "clusterrole-aggregation-controller in policy; pod-garbage-collector-controller in nodes; ttl-after-finished-controller in namespaces"
 )
 
-// TestMinorVersions rolls a fleet under load from one version to the next, to the one after that, and back, as 'kubectl set
-// image' does: the members end and start one after the other. Between the versions two controllers begin, two end, and one
-// moves from ranges to a group. Nobody touches the plan. What neighbouring versions both have runs all the time, and the audit
-// log says whether two ever ran the same.
+// TestMinorVersions rolls a fleet under load from one version to the next, to the one after that,
+// and back, as 'kubectl set image' does: the members end and start one after the other. Between the
+// versions two controllers begin, two end, and one moves from ranges to a group. Nobody touches the
+// plan. What neighbouring versions both have runs all the time, and the audit log says whether two
+// ever ran the same.
 func TestMinorVersions(t *testing.T) {
 	if !*minor {
 		t.Skip("left out: takes minutes, make long RUN=minor")
@@ -119,8 +121,9 @@ func (r *minorRun) replace(t *testing.T, name, version string) {
 	harness.Eventually(t, leaseDuration+harness.Patience, name+" is ready", r.members[name].Ready)
 }
 
-// roll restarts one member after the other in another version, and waits each time until it is ready, as a StatefulSet does.
-// before is where the plan has controllers as long as a member of the version before is there.
+// roll restarts one member after the other in another version, and waits each time until it is
+// ready, as a StatefulSet does. before is where the plan has controllers as long as a member of the
+// version before is there.
 func (r *minorRun) roll(t *testing.T, members []string, version, before, after string) {
 	t.Helper()
 	for i, name := range members {
@@ -202,7 +205,8 @@ func (r *minorRun) createFinished(t *testing.T, name string) {
 	}
 }
 
-// finishedGo waits until these Jobs are gone: the controller that deletes them has begun everywhere.
+// finishedGo waits until these Jobs are gone: the controller that deletes them has begun
+// everywhere.
 func (r *minorRun) finishedGo(t *testing.T, name string) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "Jobs that are done are deleted", func(ctx context.Context) error {
@@ -215,7 +219,8 @@ func (r *minorRun) finishedGo(t *testing.T, name string) {
 	})
 }
 
-// requireFinished waits until the Jobs are done, and wants them there: nobody has the controller that would delete them.
+// requireFinished waits until the Jobs are done, and wants them there: nobody has the controller
+// that would delete them.
 func (r *minorRun) requireFinished(t *testing.T, name string) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "Jobs are done and stay", func(ctx context.Context) error {
@@ -247,7 +252,8 @@ func (r *minorRun) createNamespace(t *testing.T, name string) {
 	}
 }
 
-// requireRootCA waits until the controller that has begun again has made good what was not done meanwhile.
+// requireRootCA waits until the controller that has begun again has made good what was not done
+// meanwhile.
 func (r *minorRun) requireRootCA(t *testing.T, namespace string) {
 	t.Helper()
 	harness.Eventually(t, harness.Patience, "the namespace has kube-root-ca.crt", func(ctx context.Context) error {
@@ -256,7 +262,8 @@ func (r *minorRun) requireRootCA(t *testing.T, namespace string) {
 	})
 }
 
-// requireGaps logs for how long nobody ran a part that passed on, and wants it short: nobody was killed.
+// requireGaps logs for how long nobody ran a part that passed on, and wants it short: nobody was
+// killed.
 func (r *minorRun) requireGaps(t *testing.T, report audit.Report) {
 	t.Helper()
 	all := report.Successions()
@@ -280,8 +287,8 @@ func (r *minorRun) requireGaps(t *testing.T, report audit.Report) {
 	}
 }
 
-// passedBefore reports whether another succession left to this one only controllers that not all versions have: those that ended
-// with one version and began with another.
+// passedBefore reports whether another succession left to this one only controllers that not all
+// versions have: those that ended with one version and began with another.
 func passedBefore(other, s audit.Succession) bool {
 	if other.Predecessor != s.Predecessor || !other.Ended.Equal(s.Ended) || other.Gap() >= s.Gap() || !other.Extent.Range.Overlaps(s.Extent.Range) {
 		return false

@@ -16,9 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Normalize returns the objects without what differs between two clusters that are in the same state: the identities
-// that the API server gives, times, addresses, and the nodes that the scheduler chose. The keys name the objects, so
-// that a difference can be read; objects of which only a generated name told one from the other are numbered.
+// Normalize returns the objects without what differs between two clusters that are in the same
+// state: the identities that the API server gives, times, addresses, and the nodes that the
+// scheduler chose. The keys name the objects, so that a difference can be read; objects of which
+// only a generated name told one from the other are numbered.
 //
 // It is a pure function and does not change the objects.
 func Normalize(objects []unstructured.Unstructured) map[string]any {
@@ -57,8 +58,8 @@ func generatedNames(objects []unstructured.Unstructured) map[string]string {
 	return names
 }
 
-// dropped are fields that say nothing about the state. The annotation says when a Service's endpoints changed for the
-// last time, if that was noticed by itself.
+// dropped are fields that say nothing about the state. The annotation says when a Service's
+// endpoints changed for the last time, if that was noticed by itself.
 var dropped = []string{"uid", "resourceVersion", "generation", "managedFields", "endpoints.kubernetes.io/last-change-trigger-time"}
 
 // unordered are lists whose order says nothing.
@@ -72,10 +73,11 @@ type normalizer struct {
 	recreates bool
 }
 
-// recreates tells a Deployment of which it is up to chance which of its ReplicaSets the Progressing condition names in
-// the end. Upstream's syncRolloutStatus (pkg/controller/deployment/progress.go) leaves the condition of the last rollout
-// alone while it counts as many updated replicas as replicas, and a Recreate rollout passes through none of none: if the
-// old pods leave the count all at once, nothing was progress, and the condition names the old ReplicaSet for ever.
+// recreates tells a Deployment of which it is up to chance which of its ReplicaSets the Progressing
+// condition names in the end. Upstream's syncRolloutStatus (pkg/controller/deployment/progress.go)
+// leaves the condition of the last rollout alone while it counts as many updated replicas as
+// replicas, and a Recreate rollout passes through none of none: if the old pods leave the count all
+// at once, nothing was progress, and the condition names the old ReplicaSet for ever.
 func recreates(object unstructured.Unstructured) bool {
 	strategy, _, _ := unstructured.NestedString(object.Object, "spec", "strategy", "type")
 	return object.GetKind() == "Deployment" && strategy == "Recreate"

@@ -96,7 +96,8 @@ func (o *operator) explain(t *testing.T, namespace string) cli.Explanation {
 	return e
 }
 
-// settled returns a condition for eventually: all shards of the plan of that generation run, and nothing else is held.
+// settled returns a condition for eventually: all shards of the plan of that generation run, and
+// nothing else is held.
 func (o *operator) settled(generation int64) func(context.Context) error {
 	return o.settledWith(generation, 2)
 }
@@ -126,9 +127,9 @@ func (o *operator) settledWith(generation int64, members int) func(context.Conte
 	}
 }
 
-// TestPlanCommands has an operator look at a fleet of two members, split a shard under a namespace, and make mistakes. The
-// second member's flags differ from those of the fleet: another number of shards counts for nothing, since the fleet has a plan.
-// A third process has a name that is taken.
+// TestPlanCommands has an operator look at a fleet of two members, split a shard under a namespace,
+// and make mistakes. The second member's flags differ from those of the fleet: another number of
+// shards counts for nothing, since the fleet has a plan. A third process has a name that is taken.
 func TestPlanCommands(t *testing.T) {
 	t.Parallel()
 	const name = "plans"
@@ -224,7 +225,8 @@ func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// split writes a file with the plan in force, in which the shard of the namespace is cut in two in the middle.
+// split writes a file with the plan in force, in which the shard of the namespace is cut in two in
+// the middle.
 func (o *operator) split(t *testing.T, namespace string) string {
 	t.Helper()
 	return o.splitAt(t, namespace, func(s shard.Shard) uint64 { return s.Range.Start + 1<<61 }) // of a quarter of the keyspace
@@ -245,7 +247,8 @@ func (o *operator) splitAt(t *testing.T, namespace string, at func(shard.Shard) 
 	return o.edited(t, was, line(low)+",\n"+line(high))
 }
 
-// apply applies the file, without writing first, and returns how long it took until all of it was done.
+// apply applies the file, without writing first, and returns how long it took until all of it was
+// done.
 func (o *operator) apply(t *testing.T, file string) time.Duration {
 	t.Helper()
 	for _, args := range [][]string{{"plan", "diff", "-f", file}, {"plan", "apply", "--dry-run", "-f", file}} {

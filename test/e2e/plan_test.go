@@ -33,12 +33,14 @@ var (
 	replanSeed = flag.Uint64("replan-seed", 0, "repeat the changes and kills of this seed")
 )
 
-// mostEvents is how many changes of Leases there are in a change of plan, about: a kill comes after some of them.
+// mostEvents is how many changes of Leases there are in a change of plan, about: a kill comes after
+// some of them.
 const mostEvents = 25
 
-// TestPlanChanges changes the plan under load, over and over: ranges split, merge and move, controllers go to a ring of their
-// own and back, a group is split. In every other change a member is killed at a moment that the seed decides. What is in the
-// plan before and after may not stop unless its holder was killed; and the audit log says whether two ever had the same.
+// TestPlanChanges changes the plan under load, over and over: ranges split, merge and move,
+// controllers go to a ring of their own and back, a group is split. In every other change a member
+// is killed at a moment that the seed decides. What is in the plan before and after may not stop
+// unless its holder was killed; and the audit log says whether two ever had the same.
 func TestPlanChanges(t *testing.T) {
 	t.Parallel()
 	seed := cmp.Or(*replanSeed, rand.Uint64())
@@ -106,7 +108,8 @@ func TestPlanChanges(t *testing.T) {
 	}
 }
 
-// followed waits until every shard of the plan is run, and no other. Members may have none of a ring: operators give homes.
+// followed waits until every shard of the plan is run, and no other. Members may have none of a
+// ring: operators give homes.
 func (f *fleetRun) followed(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, leaseDuration+harness.Patience, "the plan is followed", f.checkFollowed)
@@ -224,8 +227,8 @@ func (f *fleetRun) apply(t *testing.T, plan shard.Plan) {
 	f.plan = plan
 }
 
-// spoil writes junk in the plan's place, and requires that the last good plan is put back, that somebody is told, and that
-// nothing stops.
+// spoil writes junk in the plan's place, and requires that the last good plan is put back, that
+// somebody is told, and that nothing stops.
 func (f *fleetRun) spoil(t *testing.T) {
 	t.Helper()
 	const junk = "{junk"
@@ -264,8 +267,8 @@ func (f *fleetRun) spoil(t *testing.T) {
 	f.requireUnstopped(t, before)
 }
 
-// killAfter returns a function that kills a member once the plan has changed and so many changes of Leases have been seen,
-// other than renewals, or no more come for a while.
+// killAfter returns a function that kills a member once the plan has changed and so many changes of
+// Leases have been seen, other than renewals, or no more come for a while.
 func (f *fleetRun) killAfter(t *testing.T, name string, events int) func() {
 	t.Helper()
 	if name == "" {

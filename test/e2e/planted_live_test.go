@@ -18,8 +18,9 @@ import (
 
 var plantedLive = flag.Bool("planted", false, "build a binary with the planted bugs and have the judge convict three of them, which takes minutes")
 
-// TestPlantedBugsAreConvicted runs fleets of a binary with planted bugs on a control plane, one bug at a time, and wants the
-// judge of the audit log to convict each of what it does, and of nothing else: docs/design/planted.md.
+// TestPlantedBugsAreConvicted runs fleets of a binary with planted bugs on a control plane, one bug
+// at a time, and wants the judge of the audit log to convict each of what it does, and of nothing
+// else: docs/design/planted.md.
 func TestPlantedBugsAreConvicted(t *testing.T) {
 	if !*plantedLive {
 		t.Skip("left out: takes minutes, make long RUN=planted-live")
@@ -89,8 +90,8 @@ func (f *fleetRun) suspended(t *testing.T, name string, d time.Duration) {
 	member.MustExit(t, grace)
 }
 
-// cutAtANamespace splits a range at the very hash of a namespace, which then belongs to the upper part alone, and waits until
-// the work there has gone on for some time.
+// cutAtANamespace splits a range at the very hash of a namespace, which then belongs to the upper
+// part alone, and waits until the work there has gone on for some time.
 func (f *fleetRun) cutAtANamespace(t *testing.T) {
 	t.Helper()
 	o := newOperator(t, f.plane, f.name)
@@ -118,8 +119,8 @@ func (f *fleetRun) convicted(t *testing.T, want []audit.Kind) {
 	t.Logf("%d violations", len(report.Violations))
 }
 
-// plantedBinary builds a member with the planted bugs, which seems to be of another version if it is
-// told to.
+// plantedBinary builds a member with the planted bugs, which seems to be of another version if it
+// is told to.
 func plantedBinary(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), harness.Fleet) // what it is called begins the User-Agent

@@ -25,23 +25,25 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// settled is how long a state must last to be the final one. The stock controller manager's, which all others are held
-// against, must last longer: a controller that has been slow on a busy machine would change it later.
+// settled is how long a state must last to be the final one. The stock controller manager's, which
+// all others are held against, must last longer: a controller that has been slow on a busy machine
+// would change it later.
 const (
 	settled      = 3 * time.Second
 	settledStock = 10 * time.Second
 )
 
-// everywhere are the flags of all controller managers that are compared: all controllers that a default API server has
-// the objects for.
+// everywhere are the flags of all controller managers that are compared: all controllers that a
+// default API server has the objects for.
 var everywhere = []string{
 	"--controllers=*,bootstrap-signer-controller,token-cleaner-controller,selinux-warning-controller",
 	"--allocate-node-cidrs=true",
 	"--cluster-cidr=10.244.0.0/16",
 }
 
-// quick are Lease timings that keep a test short: a fleet waits for a lease duration before it creates a Lease. They are
-// not the shortest possible, for a busy machine may keep a member from renewing for seconds, and then it ends.
+// quick are Lease timings that keep a test short: a fleet waits for a lease duration before it
+// creates a Lease. They are not the shortest possible, for a busy machine may keep a member from
+// renewing for seconds, and then it ends.
 var quick = []string{
 	"--leader-elect-lease-duration=10s",
 	"--leader-elect-renew-deadline=7s",
@@ -51,8 +53,8 @@ var quick = []string{
 
 var everySetup = flag.Bool("every-setup", false, "have TestSameAsStock compare a single member, without election and with one shard, too")
 
-// TestSameAsStock gives the same input to the stock controller manager and to the fleet, each on a control plane of its
-// own, and requires that all objects of the two clusters end up the same.
+// TestSameAsStock gives the same input to the stock controller manager and to the fleet, each on a
+// control plane of its own, and requires that all objects of the two clusters end up the same.
 func TestSameAsStock(t *testing.T) {
 	t.Parallel()
 	request := certificateRequest(t)
@@ -117,7 +119,8 @@ func startRun(t *testing.T, request []byte) *run {
 	return r
 }
 
-// work creates the workload, waits until it runs, makes changes, and waits until they have been carried out.
+// work creates the workload, waits until it runs, makes changes, and waits until they have been
+// carried out.
 func (r *run) work(t *testing.T) {
 	t.Helper()
 	r.reached(t, "quota counted", counted)
@@ -134,8 +137,8 @@ func (r *run) reached(t *testing.T, what string, expectations []expectation) {
 	t.Logf("%s after %.1f s", what, time.Since(r.began).Seconds())
 }
 
-// counted is what the quota controller makes of the quotas before there is anything to count: until then nothing may be
-// created.
+// counted is what the quota controller makes of the quotas before there is anything to count: until
+// then nothing may be created.
 var counted = []expectation{
 	{"resourcequotas", "policy/quota", "{.status.used.services}", "0"},
 	{"resourcequotas", "policy/besteffort", "{.status.used.pods}", "0"},
@@ -269,7 +272,8 @@ func certificateRequest(t *testing.T) []byte {
 	return request
 }
 
-// createCertificateRequests makes one as a kubelet does, which is approved for who asks, and one that somebody must approve.
+// createCertificateRequests makes one as a kubelet does, which is approved for who asks, and one
+// that somebody must approve.
 func (r *run) createCertificateRequests(t *testing.T) {
 	t.Helper()
 	for name, signer := range map[string]string{

@@ -103,7 +103,8 @@ func TestShadow(t *testing.T) {
 	if holder, err := m.holder(t.Context()); err != nil || holder != leader {
 		t.Errorf("%s led, and now %s: %v", leader, holder, err)
 	}
-	// Collectors of garbage ask for more kinds as they start, and it is not ready until these are there, too.
+	// Collectors of garbage ask for more kinds as they start, and it is not ready until these are
+	// there, too.
 	r := shadow1.reports(t, "the rights are known, and it is ready", func(r shadow.Report) bool {
 		return r.Rights.Allowed > 100 && r.Rights.Unanswered == 0 && r.Ready
 	})
@@ -184,8 +185,8 @@ func deploy(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// requireReads has a shadow run as deploy/shadow has it: its rights are all that it needs, and it is told
-// those of a member.
+// requireReads has a shadow run as deploy/shadow has it: its rights are all that it needs, and it
+// is told those of a member.
 func (m *migration) requireReads(t *testing.T) {
 	t.Helper()
 	apply := exec.CommandContext(t.Context(), harness.Binary(t, m.plane, "kubectl"), "apply", "-f", "../../deploy/shadow/rbac.yaml")
@@ -252,8 +253,8 @@ func (m *migration) startBlind(t *testing.T) shadowed {
 	return startShadow(t, m.plane, user, kubeconfig, "--shadow=1/2")
 }
 
-// requireUnseen requires that shadows have sent no request that could change anything, and that they
-// are in no Lease.
+// requireUnseen requires that shadows have sent no request that could change anything, and that
+// they are in no Lease.
 func (m *migration) requireUnseen(t *testing.T, names ...string) {
 	t.Helper()
 	asked, others := 0, 0

@@ -32,8 +32,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// TestStatus makes what may go wrong in a fleet go wrong, and requires that 'flotilla status' names it and ends with the status
-// that says so; that it says of the same fleet before and after that all is well; and that --watch has told of all of it.
+// TestStatus makes what may go wrong in a fleet go wrong, and requires that 'flotilla status' names
+// it and ends with the status that says so; that it says of the same fleet before and after that
+// all is well; and that --watch has told of all of it.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	plane := sharedPlane(t)
@@ -85,7 +86,8 @@ func (s *statusRun) start(t *testing.T, name, ring string) *harness.Manager {
 	return harness.Run(t, s.plane, memberOf(s.fleet, name, append([]string{"--shards=4", "--rebalance-delay=1s", "--rings=" + ring}, quick...)...))
 }
 
-// watch starts a command, and returns what it has printed. At the end of the test it is interrupted, and must end well.
+// watch starts a command, and returns what it has printed. At the end of the test it is
+// interrupted, and must end well.
 func (s *statusRun) watch(t *testing.T, args ...string) func() string {
 	t.Helper()
 	process, err := s.plane.StartProcess(strings.Join(args, ""), s.binary, append(s.about(args), "--kubeconfig="+s.kubeconfig))
@@ -144,8 +146,8 @@ func (s *statusRun) well(t *testing.T) {
 	})
 }
 
-// finds waits until status names these, given as "Kind object", and ends with the status that is due then, and until --watch has
-// named them too.
+// finds waits until status names these, given as "Kind object", and ends with the status that is
+// due then, and until --watch has named them too.
 func (s *statusRun) finds(t *testing.T, want int, findings ...string) status.View {
 	t.Helper()
 	var last status.View
@@ -223,7 +225,8 @@ func (s *statusRun) disagreeing(t *testing.T) {
 	s.well(t)
 }
 
-// forge writes the Lease of a shard that is in no plan, held by a member that lives, which covers what another shard does.
+// forge writes the Lease of a shard that is in no plan, held by a member that lives, which covers
+// what another shard does.
 func (s *statusRun) forge(t *testing.T, of, by string) *coordinationv1.Lease {
 	t.Helper()
 	leases := s.client.CoordinationV1().Leases(metav1.NamespaceSystem)
@@ -342,7 +345,8 @@ func (s *statusRun) asPlugin(t *testing.T) {
 	}
 }
 
-// asViewer runs the commands as somebody who may read the Leases of one namespace, and nothing else.
+// asViewer runs the commands as somebody who may read the Leases of one namespace, and nothing
+// else.
 func (s *statusRun) asViewer(t *testing.T) {
 	t.Helper()
 	role := &rbacv1.Role{

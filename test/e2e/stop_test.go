@@ -124,13 +124,14 @@ func (m *migration) requireStops(t *testing.T, log *lockLog, given []time.Time, 
 	}
 }
 
-// notByOperator leaves out what the command writes on the plan's Lease: it is the members' binary, and no member.
+// notByOperator leaves out what the command writes on the plan's Lease: it is the members' binary,
+// and no member.
 func notByOperator(e *harness.Event) bool {
 	return !(e.IsLease() && e.ObjectRef.Name == leaseapi.PlanLease(harness.Fleet) && strings.HasSuffix(e.UserAgent, "/flotilla-cli"))
 }
 
-// standsBy requires that all members, status, probes and metrics say that the fleet is stopped, with exit status 0, and that no
-// shard is held.
+// standsBy requires that all members, status, probes and metrics say that the fleet is stopped,
+// with exit status 0, and that no shard is held.
 func (m *migration) standsBy(t *testing.T, o *operator) {
 	t.Helper()
 	for _, member := range m.members {

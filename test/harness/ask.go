@@ -11,8 +11,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 )
 
-// HTTPClient returns a client with the credentials of a configuration that trusts any server: a manager's serving
-// certificate is its own.
+// HTTPClient returns a client with the credentials of a configuration that trusts any server: a
+// manager's serving certificate is its own.
 func HTTPClient(config *rest.Config) (*http.Client, error) {
 	c := rest.CopyConfig(config)
 	c.TLSClientConfig.Insecure = true

@@ -24,8 +24,9 @@ var ErrGiveUp = errors.New("giving up")
 // Condition returns nil once it holds, and otherwise what is missing.
 type Condition = func(context.Context) error
 
-// Await asks the condition every 100 ms until it returns nil, and returns how long that took. Each time the condition has
-// 20 s to answer, so its error is about what it asked and not about the time that is over.
+// Await asks the condition every 100 ms until it returns nil, and returns how long that took. Each
+// time the condition has 20 s to answer, so its error is about what it asked and not about the time
+// that is over.
 func Await(ctx context.Context, within time.Duration, what string, condition Condition) (time.Duration, error) {
 	began, last := time.Now(), errors.New("not asked")
 	err := wait.PollUntilContextTimeout(ctx, interval, within, true, func(context.Context) (bool, error) {

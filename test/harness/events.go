@@ -21,7 +21,8 @@ import (
 // Event is one line of an audit log.
 type Event struct{ auditv1.Event }
 
-// Succeeded reports whether it is the answer to a request about a resource, and that the request was carried out.
+// Succeeded reports whether it is the answer to a request about a resource, and that the request
+// was carried out.
 func (e *Event) Succeeded() bool {
 	return e.Stage == auditv1.StageResponseComplete && e.ObjectRef != nil && e.ResponseStatus != nil &&
 		e.ResponseStatus.Code >= http.StatusOK && e.ResponseStatus.Code < http.StatusMultipleChoices
@@ -70,8 +71,8 @@ func (e *Event) String() string {
 	return fmt.Sprintf("%s %s by %s as %s at %s", e.Verb, object, e.Process(), e.User.Username, e.RequestReceivedTimestamp.Format("15:04:05.000"))
 }
 
-// Events calls each with the events of an audit log, in their order. A last line without its end is left out: the server
-// is writing it, and nobody has been answered.
+// Events calls each with the events of an audit log, in their order. A last line without its end is
+// left out: the server is writing it, and nobody has been answered.
 func Events(log io.Reader, each func(*Event) error) error {
 	reader := bufio.NewReaderSize(log, 1<<20)
 	for n := 1; ; n++ {
@@ -102,8 +103,8 @@ func EventsOf(path string, each func(*Event) error) error {
 	return Events(file, each)
 }
 
-// Follow calls each with the events of a log as it grows, until ctx ends. Lines that are no JSON are left out: a server
-// that is killed may leave half a line.
+// Follow calls each with the events of a log as it grows, until ctx ends. Lines that are no JSON
+// are left out: a server that is killed may leave half a line.
 func Follow(ctx context.Context, path string, each func(*Event)) error {
 	file, err := os.Open(path)
 	if err != nil {

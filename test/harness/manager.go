@@ -26,22 +26,25 @@ const (
 
 // Spec says which controller manager to start, and how.
 type Spec struct {
-	// Name is that of the process and of its log. A name may be used again when the process that had it has ended.
+	// Name is that of the process and of its log. A name may be used again when the process that
+	// had it has ended.
 	Name string
-	// Binary is the name of a binary in the control plane's BinDir, or a path. What it is called begins the User-Agent.
-	// Default: Fleet.
+	// Binary is the name of a binary in the control plane's BinDir, or a path. What it is called
+	// begins the User-Agent. Default: Fleet.
 	Binary string
 	// Flags follow those that the control plane wants.
 	Flags []string
 	// Port is where it serves. Default: a free one.
 	Port int
-	// Kubeconfig replaces the control plane's, for its own requests and for those about who asks it. Default: none.
+	// Kubeconfig replaces the control plane's, for its own requests and for those about who asks
+	// it. Default: none.
 	Kubeconfig string
 	// Grace is how long it may take to end after SIGTERM. Default: 1m.
 	Grace time.Duration
 }
 
-// Member returns the Spec of a member of a fleet whose plan stays as it is, however long a test may take.
+// Member returns the Spec of a member of a fleet whose plan stays as it is, however long a test may
+// take.
 func Member(name string, flags ...string) Spec {
 	return Spec{Name: name, Flags: slices.Concat([]string{"--member-name=" + name, "--replan-interval=0s"}, flags)}
 }
@@ -123,8 +126,8 @@ func (m *Manager) Running() error {
 	}
 }
 
-// Leave ends the process as a kubelet does, and requires that it ends by itself and with status 0. It is no error if it
-// had ended so before.
+// Leave ends the process as a kubelet does, and requires that it ends by itself and with status 0.
+// It is no error if it had ended so before.
 func (m *Manager) Leave(ctx context.Context) error {
 	if err := m.Stop(ctx); err != nil {
 		return err
@@ -149,7 +152,8 @@ func (m *Manager) Terminate() error {
 	return nil
 }
 
-// Redirect writes a copy of a kubeconfig that leads to another address, such as "https://127.0.0.1:1".
+// Redirect writes a copy of a kubeconfig that leads to another address, such as
+// "https://127.0.0.1:1".
 func Redirect(from, to, address string) error {
 	config, err := clientcmd.LoadFromFile(from)
 	if err != nil {

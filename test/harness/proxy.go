@@ -21,11 +21,11 @@ type Mode int
 const (
 	// Pass forwards everything, untouched.
 	Pass Mode = iota
-	// Cut forwards nothing, in neither direction. New connections are accepted and stay silent, as packets do that a
-	// switch drops.
+	// Cut forwards nothing, in neither direction. New connections are accepted and stay silent, as
+	// packets do that a switch drops.
 	Cut
-	// Late holds back everything, and delivers it when it is over: requests of a replica that has lost its claims
-	// meanwhile arrive after all.
+	// Late holds back everything, and delivers it when it is over: requests of a replica that has
+	// lost its claims meanwhile arrive after all.
 	Late
 	// CutReplies forwards what the client says and drops what the server answers.
 	CutReplies
@@ -38,15 +38,17 @@ const (
 )
 
 const (
-	// pieceSize is what a slow proxy holds back at a time: with slowDelay it is latency and bandwidth at once.
+	// pieceSize is what a slow proxy holds back at a time: with slowDelay it is latency and
+	// bandwidth at once.
 	pieceSize = 16 << 10
 	slowDelay = 150 * time.Millisecond
 
 	dialTimeout = 5 * time.Second
 )
 
-// Proxy stands between one manager and the API server, on an address of its own. TLS passes through it, except in mode
-// Terminate. It does nothing before Run. Its methods may be called from any goroutine.
+// Proxy stands between one manager and the API server, on an address of its own. TLS passes through
+// it, except in mode Terminate. It does nothing before Run. Its methods may be called from any
+// goroutine.
 type Proxy struct {
 	listener net.Listener
 	upstream string
@@ -71,9 +73,9 @@ type Proxy struct {
 // ended or left to hang.
 func (p *Proxy) Hindered() int64 { return p.hindered.Load() }
 
-// NewProxy returns a proxy before the API server of a control plane, on a free port of 127.0.0.1. In mode Terminate it forwards
-// requests without a token as the controller manager's, and others as those of whoever the token is; between, if it is not
-// nil, gets them first.
+// NewProxy returns a proxy before the API server of a control plane, on a free port of 127.0.0.1.
+// In mode Terminate it forwards requests without a token as the controller manager's, and others as
+// those of whoever the token is; between, if it is not nil, gets them first.
 func NewProxy(plane *controlplane.ControlPlane, between func(forward http.Handler) http.Handler) (*Proxy, error) {
 	certificate, err := plane.ServingCertificate("proxy")
 	if err != nil {
@@ -143,8 +145,8 @@ func (p *Proxy) Run(ctx context.Context) {
 	group.Wait()
 }
 
-// Set changes the mode. Connections made under the old mode end, except where the new mode is about what becomes of
-// them: a cut finds them open, and so does slowness.
+// Set changes the mode. Connections made under the old mode end, except where the new mode is about
+// what becomes of them: a cut finds them open, and so does slowness.
 func (p *Proxy) Set(next Mode) {
 	p.mu.Lock()
 	keep := next == Cut || next == Late || next == CutReplies || next == Slow || next == Pass && (p.now == Slow || p.now == Late)
@@ -172,7 +174,8 @@ func (p *Proxy) state() (Mode, <-chan struct{}) {
 	return p.now, p.changed
 }
 
-// track makes the connection one that endAll and Set may close. It returns false if the proxy has ended.
+// track makes the connection one that endAll and Set may close. It returns false if the proxy has
+// ended.
 func (p *Proxy) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -37,7 +37,8 @@ func forward(config *rest.Config) (http.Handler, error) {
 	}, nil
 }
 
-// identities sends requests as who sent them: a request that carries a token would otherwise be the manager's own.
+// identities sends requests as who sent them: a request that carries a token would otherwise be the
+// manager's own.
 type identities struct{ manager, bearer http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -48,7 +49,8 @@ func (as identities) RoundTrip(r *http.Request) (*http.Response, error) {
 	return as.manager.RoundTrip(r)
 }
 
-// silent is a log for what libraries complain about when connections are cut, which is all the time.
+// silent is a log for what libraries complain about when connections are cut, which is all the
+// time.
 func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // handedListener is a net.Listener of connections that somebody else has accepted.

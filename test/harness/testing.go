@@ -59,7 +59,8 @@ func Client(t testing.TB, plane *controlplane.ControlPlane) kubernetes.Interface
 	return client
 }
 
-// Kubeconfig writes a kubeconfig of the control plane for credentials of any kind, and returns its path.
+// Kubeconfig writes a kubeconfig of the control plane for credentials of any kind, and returns its
+// path.
 func Kubeconfig(t testing.TB, plane *controlplane.ControlPlane, credentials *clientcmdapi.AuthInfo) string {
 	t.Helper()
 	admin := plane.AdminConfig()
@@ -99,8 +100,8 @@ func Binary(t testing.TB, plane *controlplane.ControlPlane, name string) string 
 	return path
 }
 
-// Run starts a controller manager for a test. At the end of the test it is stopped, which it must do by itself, and its
-// log is searched for a panic.
+// Run starts a controller manager for a test. At the end of the test it is stopped, which it must
+// do by itself, and its log is searched for a panic.
 func Run(t testing.TB, plane *controlplane.ControlPlane, spec Spec) *Manager {
 	t.Helper()
 	m, err := Start(plane, spec)
@@ -111,7 +112,8 @@ func Run(t testing.TB, plane *controlplane.ControlPlane, spec Spec) *Manager {
 	return m
 }
 
-// Finish is what Run does at the end of the test, for a manager that outlives the test that has started it.
+// Finish is what Run does at the end of the test, for a manager that outlives the test that has
+// started it.
 func (m *Manager) Finish(t testing.TB) {
 	t.Helper()
 	m.MustStop(t)

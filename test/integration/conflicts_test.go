@@ -17,7 +17,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
-// conflicts counts updates of Deployments' status, and those of them that the API server refused as conflicts.
+// conflicts counts updates of Deployments' status, and those of them that the API server refused as
+// conflicts.
 type conflicts struct{ updates, refused atomic.Int32 }
 
 func (c *conflicts) wrap(next http.RoundTripper) http.RoundTripper {
@@ -33,9 +34,10 @@ func (c *conflicts) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// TestSyncsSeeTheirOwnUpdates gives a shard so few Deployments that one is synced again as soon as it has been. Then a cache that has
-// not seen the last sync's update makes the next one a conflict. Upstream's controller makes one of its own for each ReplicaSet: it
-// updates the status where it has made one, and again at the end of the same sync, from the same version.
+// TestSyncsSeeTheirOwnUpdates gives a shard so few Deployments that one is synced again as soon as
+// it has been. Then a cache that has not seen the last sync's update makes the next one a conflict.
+// Upstream's controller makes one of its own for each ReplicaSet: it updates the status where it
+// has made one, and again at the end of the same sync, from the same version.
 func TestSyncsSeeTheirOwnUpdates(t *testing.T) {
 	const (
 		scalings = 16

@@ -320,7 +320,8 @@ func each[T runtime.Object](t *testing.T, w watch.Interface, n int, f func(T)) {
 	t.Errorf("%d more deletions were expected", n)
 }
 
-// clear deletes what the test has left. A busy API server does not get through all of it in the time that it gives a request.
+// clear deletes what the test has left. A busy API server does not get through all of it in the
+// time that it gives a request.
 func (g *graph) clear() {
 	ctx := context.WithoutCancel(g.Context())
 	var err error

@@ -107,9 +107,9 @@ type anyTest struct {
 	namespaces [2][]string
 }
 
-// TestAnyResourceIsPartitioned: two shards inform about a custom resource, as dynamic objects, by its
-// metadata and as typed objects, on an API server that filters and on one that does not; before it
-// is defined, and after it is gone.
+// TestAnyResourceIsPartitioned: two shards inform about a custom resource, as dynamic objects, by
+// its metadata and as typed objects, on an API server that filters and on one that does not; before
+// it is defined, and after it is gone.
 func TestAnyResourceIsPartitioned(t *testing.T) {
 	stock, err := controlplane.Start(t.Context(), controlplane.Options{})
 	if err != nil {

@@ -189,8 +189,8 @@ func (p *process) stop(i int) {
 	p.stopped = append(p.stopped, c)
 }
 
-// checkShared fails unless the shards share the informers that they should, and each watches what it does not share itself, or all
-// together where the server does not filter.
+// checkShared fails unless the shards share the informers that they should, and each watches what
+// it does not share itself, or all together where the server does not filter.
 func (p *process) checkShared(t testing.TB, filter informer.Mode) {
 	t.Helper()
 	shared := map[schema.GroupVersionResource]bool{}

@@ -68,8 +68,8 @@ func settledMetric(t testing.TB, config *rest.Config, name string) int {
 	return last
 }
 
-// awaitCount waits until a count of what has been dropped, two of three events for each object that was created, is as
-// wanted and stands still. It is over at once when there are too many.
+// awaitCount waits until a count of what has been dropped, two of three events for each object that
+// was created, is as wanted and stands still. It is over at once when there are too many.
 func awaitCount(t *testing.T, what string, want int, count func() int) {
 	t.Helper()
 	same := 0
@@ -158,7 +158,8 @@ func TestServerFilters(t *testing.T) {
 	}
 	filtered := settledMetric(t, f.config, eventsFiltered)
 	created := f.fill(t, 3)
-	// When all caches are right, a watch may not have come to those last events that are for the others yet.
+	// When all caches are right, a watch may not have come to those last events that are for the
+	// others yet.
 	awaitCount(t, "events that the API server filtered", 2*created, func() int { return metric(t, f.config, eventsFiltered) - filtered })
 	f.checkMode(t, informer.ServerSide)
 	for _, c := range f.shards {
@@ -189,7 +190,8 @@ func TestServersOfTwoMinds(t *testing.T) {
 	f := startFilterTest(t, w, newRandom(t), 10)
 	discarded := f.pool.Discarded()
 	created := f.fill(t, 5)
-	// When all caches are right, a shard may not have come to those last events that are for the others yet.
+	// When all caches are right, a shard may not have come to those last events that are for the
+	// others yet.
 	awaitCount(t, "events discarded", 2*created, func() int { return int(f.pool.Discarded() - discarded) })
 	if got := f.pool.Modes()[configMapsResource]; got != informer.ServerSide {
 		t.Errorf("filter is said to be at the %s; this test wants it to be wrong", got)

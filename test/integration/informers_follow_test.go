@@ -21,7 +21,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// joinGroup starts informers of everything in the process, as a group of cluster-scoped controllers has them.
+// joinGroup starts informers of everything in the process, as a group of cluster-scoped controllers
+// has them.
 func (p *process) joinGroup(t testing.TB, read []subject) *shardCaches {
 	t.Helper()
 	return p.join(t, shard.Everything(), read)
@@ -55,8 +56,8 @@ func (p *process) checkFollows(t testing.TB, read []subject, watches, follow int
 	}
 }
 
-// TestRangesFollowAGroup has a group come to a process with ranges, leave it and come back, while objects of all kinds change and
-// watches are cut or expire.
+// TestRangesFollowAGroup has a group come to a process with ranges, leave it and come back, while
+// objects of all kinds change and watches are cut or expire.
 func TestRangesFollowAGroup(t *testing.T) {
 	random := newRandom(t)
 	defineCustomResources(t, plane.AdminConfig())
@@ -183,8 +184,8 @@ func podWatches(t testing.TB, client kubernetes.Interface) int {
 	return n
 }
 
-// TestOneWatchOfPods counts the watches that the API server serves while a group with all pods leaves and comes back, and pods
-// are written all the time.
+// TestOneWatchOfPods counts the watches that the API server serves while a group with all pods
+// leaves and comes back, and pods are written all the time.
 func TestOneWatchOfPods(t *testing.T) {
 	writer := newPodWriter(t)
 	others := podWatches(t, writer.client)

@@ -19,7 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience is for what takes seconds on an idle machine. Informers that have met faults back off for up to a minute.
+// patience is for what takes seconds on an idle machine. Informers that have met faults back off
+// for up to a minute.
 const patience = 3 * time.Minute
 
 // eventually waits until check returns nil, and fails with its last error.

@@ -136,9 +136,9 @@ func (c *comparison) askForMore() {
 // changeUnseen changes objects while there are no watches, and has each process learn
 // in another way that it has to list again.
 func (c *comparison) changeUnseen() {
-	// A watch that ends before its informer has heard anything is followed by a list, not by a watch
-	// that could be too late. What is on its way when hold ends it is lost: so all but two, and
-	// half of them are enough below.
+	// A watch that ends before its informer has heard anything is followed by a list, not by a
+	// watch that could be too late. What is on its way when hold ends it is lost: so all but two,
+	// and half of them are enough below.
 	eventually(c.t, func() error {
 		c.world.change()
 		for _, p := range c.processes {

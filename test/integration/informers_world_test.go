@@ -137,8 +137,8 @@ func (w *world) create(s subject, names ...types.NamespacedName) {
 	}
 }
 
-// createOne waits where the API server's admission still takes the namespace for the one of that name before, which it has
-// seen go.
+// createOne waits where the API server's admission still takes the namespace for the one of that
+// name before, which it has seen go.
 func (w *world) createOne(s subject, name types.NamespacedName) error {
 	terminating := func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) }
 	return retry.OnError(wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.5, Steps: 15}, terminating, func() error {

@@ -13,9 +13,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers"
 )
 
-// TestSharedLimits gives one of ten shards work that the flags' limits would let through at once, and that a tenth of them does
-// not. The other shards are nowhere, and this one has all namespaces. Only the least time is judged: a machine can
-// be slow.
+// TestSharedLimits gives one of ten shards work that the flags' limits would let through at once,
+// and that a tenth of them does not. The other shards are nowhere, and this one has all namespaces.
+// Only the least time is judged: a machine can be slow.
 func TestSharedLimits(t *testing.T) {
 	const (
 		shards = 10

@@ -17,8 +17,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestGarbageCollectorHearsOfOwnersFirst takes the garbage collector over where pods are cached already, and the ReplicaSets that own them are
-// not: it must not ask for each of them, for all that is to be collected would wait behind that.
+// TestGarbageCollectorHearsOfOwnersFirst takes the garbage collector over where pods are cached
+// already, and the ReplicaSets that own them are not: it must not ask for each of them, for all
+// that is to be collected would wait behind that.
 func TestGarbageCollectorHearsOfOwnersFirst(t *testing.T) {
 	const owners = 30
 	c, _ := newConfig(t, allOn)
@@ -50,7 +51,8 @@ func TestGarbageCollectorHearsOfOwnersFirst(t *testing.T) {
 	}
 }
 
-// ownedPods makes ReplicaSets with a pod each, which nobody reconciles, and what collects deletes. It returns their namespace.
+// ownedPods makes ReplicaSets with a pod each, which nobody reconciles, and what collects deletes.
+// It returns their namespace.
 func ownedPods(t *testing.T, client kubernetes.Interface, owners int) string {
 	t.Helper()
 	ctx := t.Context()

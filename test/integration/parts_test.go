@@ -24,10 +24,10 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestCollectorsOfParts runs garbage collectors of two ranges and of the cluster as instances of a process, with quota and all
-// else that shares their informers, and deletes a cluster-scoped owner in the foreground: what is owned through two levels
-// goes first, and writes of a range stay in it. That many objects are collected shows that no limit is one of a single request
-// a second.
+// TestCollectorsOfParts runs garbage collectors of two ranges and of the cluster as instances of a
+// process, with quota and all else that shares their informers, and deletes a cluster-scoped owner
+// in the foreground: what is owned through two levels goes first, and writes of a range stay in it.
+// That many objects are collected shows that no limit is one of a single request a second.
 func TestCollectorsOfParts(t *testing.T) {
 	const chains = 20
 	client, err := kubernetes.NewForConfig(unlimited())
@@ -180,8 +180,8 @@ func unlimited() *rest.Config {
 	return config
 }
 
-// TestPartsLeaveNothing: garbage collectors of parts, and the migrator's monitors, end with their instance, whether it has run
-// or not.
+// TestPartsLeaveNothing: garbage collectors of parts, and the migrator's monitors, end with their
+// instance, whether it has run or not.
 func TestPartsLeaveNothing(t *testing.T) {
 	process := newCollector(t)
 	specs := []controllers.Spec{

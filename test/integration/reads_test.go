@@ -24,7 +24,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
 )
 
-// readings are the ways in which whole resources have been listed and watched: "whole", "metadata", or a field selector.
+// readings are the ways in which whole resources have been listed and watched: "whole", "metadata",
+// or a field selector.
 type readings struct {
 	mu  sync.Mutex
 	all map[string]map[string]bool
@@ -80,7 +81,8 @@ func (r *readings) names() []string {
 	return slices.Sorted(maps.Keys(r.all))
 }
 
-// startReading starts the shards that are chosen, with the controllers that the flag says, and returns what they read.
+// startReading starts the shards that are chosen, with the controllers that the flag says, and
+// returns what they read.
 func startReading(t *testing.T, flags []string, chosen func(controllers.Spec) bool) (*readings, []running) {
 	t.Helper()
 	c, _ := newConfig(t, flags...)
@@ -123,8 +125,9 @@ func TestGarbageIsReadByMetadata(t *testing.T) {
 	}
 }
 
-// TestRangesReadNoMoreThanTheyNeed: of Secrets and ConfigMaps the parts that controllers read, by metadata what is only
-// counted, whole what is cast or reconciled. No kind is read both whole and by its metadata.
+// TestRangesReadNoMoreThanTheyNeed: of Secrets and ConfigMaps the parts that controllers read, by
+// metadata what is only counted, whole what is cast or reconciled. No kind is read both whole and
+// by its metadata.
 func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
 	r, _ := startReading(t, []string{allOn}, func(s controllers.Spec) bool { return s.ID.Ring == catalogue.NamespacesRing })
 	waitFor(t, "quota to have asked for all kinds", func() bool { return len(r.of("coordination.k8s.io/v1/leases")) > 0 && len(r.of("v1/secrets")) == 3 })
@@ -156,9 +159,9 @@ func TestRangesReadNoMoreThanTheyNeed(t *testing.T) {
 	}
 }
 
-// TestQuotaAlone: with no other controller, which would read whole objects for it, quota measures by content and hears of
-// changes of content, and still reads all else by metadata. Without a key no tokens are made,
-// whatever --controllers says.
+// TestQuotaAlone: with no other controller, which would read whole objects for it, quota measures
+// by content and hears of changes of content, and still reads all else by metadata. Without a key
+// no tokens are made, whatever --controllers says.
 func TestQuotaAlone(t *testing.T) {
 	r, _ := startReading(t, []string{"--controllers=resourcequota-controller", "--service-account-private-key-file="}, func(s controllers.Spec) bool { return s.ID.Ring == catalogue.NamespacesRing })
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
@@ -196,8 +199,9 @@ func TestQuotaAlone(t *testing.T) {
 	}
 }
 
-// TestControllersDoWithWhatTheyRead runs a whole plan: tokens are made, root CAs published and mended, quotas count what
-// there is, garbage is collected, and no other Secret or ConfigMap is cached whole.
+// TestControllersDoWithWhatTheyRead runs a whole plan: tokens are made, root CAs published and
+// mended, quotas count what there is, garbage is collected, and no other Secret or ConfigMap is
+// cached whole.
 func TestControllersDoWithWhatTheyRead(t *testing.T) {
 	_, instances := startReading(t, []string{allOn}, func(controllers.Spec) bool { return true })
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
@@ -295,8 +299,9 @@ func fillWithCounted(t *testing.T, client kubernetes.Interface, space string) {
 	}
 }
 
-// wantUsed waits for a quota to count what is wanted. Upstream counts all anew only when the quota changes or something is
-// deleted; what comes is counted by the API server. So one that is new may have missed what came just before: it is changed.
+// wantUsed waits for a quota to count what is wanted. Upstream counts all anew only when the quota
+// changes or something is deleted; what comes is counted by the API server. So one that is new may
+// have missed what came just before: it is changed.
 func wantUsed(t *testing.T, client kubernetes.Interface, space string, change bool, want map[v1.ResourceName]string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -320,7 +325,8 @@ func wantUsed(t *testing.T, client kubernetes.Interface, space string, change bo
 	})
 }
 
-// collects deletes an owner in the foreground and returns when both it and what depends on it have gone.
+// collects deletes an owner in the foreground and returns when both it and what depends on it have
+// gone.
 func collects(t *testing.T, client kubernetes.Interface, space string) {
 	t.Helper()
 	foreground := metav1.DeletePropagationForeground
@@ -337,7 +343,8 @@ func collects(t *testing.T, client kubernetes.Interface, space string) {
 	})
 }
 
-// checkParts looks into the caches of Secrets and ConfigMaps that the controllers of an instance have.
+// checkParts looks into the caches of Secrets and ConfigMaps that the controllers of an instance
+// have.
 func checkParts(t *testing.T, i running) {
 	t.Helper()
 	for _, name := range i.Controllers() {

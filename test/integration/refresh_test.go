@@ -71,8 +71,9 @@ func (c counting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestClaimOfGroupsListsLittle has three groups be claimed at one time, that share a cache in which nothing has happened, while
-// the rest of the cluster has gone on: the metadata of all its objects is not listed, and what is written afterwards is seen.
+// TestClaimOfGroupsListsLittle has three groups be claimed at one time, that share a cache in which
+// nothing has happened, while the rest of the cluster has gone on: the metadata of all its objects
+// is not listed, and what is written afterwards is seen.
 func TestClaimOfGroupsListsLittle(t *testing.T) {
 	const objects = 2500
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}

@@ -32,8 +32,8 @@ func (a *answers) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// TestResourcesAreReadWhenTheyChange has a cached discovery client tell the same as upstream's while
-// custom resources come and go, and read nothing while they do not.
+// TestResourcesAreReadWhenTheyChange has a cached discovery client tell the same as upstream's
+// while custom resources come and go, and read nothing while they do not.
 func TestResourcesAreReadWhenTheyChange(t *testing.T) {
 	counted := &answers{}
 	config := rest.CopyConfig(plane.AdminConfig())

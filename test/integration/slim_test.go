@@ -19,8 +19,8 @@ import (
 )
 
 // TestSlimPodsAreMarked has a Node fall silent: node-lifecycle marks its Pods as not ready by slim
-// copies, and nothing else of them changes. One of them is in a range of the same process, which has
-// it whole.
+// copies, and nothing else of them changes. One of them is in a range of the same process, which
+// has it whole.
 func TestSlimPodsAreMarked(t *testing.T) {
 	c, _ := newConfig(t, "--node-monitor-grace-period=3s", "--node-monitor-period=500ms")
 	process, err := controllers.NewProcess(c, controllers.NewEndpoints())
@@ -88,7 +88,8 @@ func TestSlimPodsAreMarked(t *testing.T) {
 	}
 }
 
-// silentNode returns the name of a Node that said long ago that it was ready, and has said nothing since.
+// silentNode returns the name of a Node that said long ago that it was ready, and has said nothing
+// since.
 func silentNode(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	node, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "silent-"}}, metav1.CreateOptions{})
@@ -132,8 +133,8 @@ func runningPod(t *testing.T, client kubernetes.Interface, space, node string) *
 	return pod
 }
 
-// TestSlimNodesInRanges: a range has slim copies of Nodes, and a DaemonSet gets its Pod by these. With a group that has them whole
-// the process has each once.
+// TestSlimNodesInRanges: a range has slim copies of Nodes, and a DaemonSet gets its Pod by these.
+// With a group that has them whole the process has each once.
 func TestSlimNodesInRanges(t *testing.T) {
 	c, _ := newConfig(t)
 	process, err := controllers.NewProcess(c, controllers.NewEndpoints())

@@ -18,15 +18,17 @@
 //
 //   - up: kubeadm init and join, with the stock kube-controller-manager.
 //   - shadow: shadows beside stock, in pods and as a process (docs/shadow.md).
-//   - static: static pods, node by node, kubeadm upgrade, and the way back (docs/install.md#static-pods).
+//   - static: static pods, node by node, kubeadm upgrade, and the way back
+//     (docs/install.md#static-pods).
 //   - self-hosted: the StatefulSet (docs/install.md#self-hosted), another build and the next minor
 //     version by set image, a canary that is aborted and one that is promoted, and a rolling
 //     restart under load, a node that loses its power, and the way back
 //     (docs/migration.md#the-way-back). The next minor version is this build with other
 //     controllers.
 //   - helm: the chart, upgraded and rolled back, and the way back by flotilla stop.
-//   - hosted: a fleet in pods of the cluster for a second one, an etcd and a kube-apiserver on the first node (hosted.sh), without
-//     nodes (docs/install.md#hosted): by Helm, with new credentials, upgraded and rolled back, and by kustomize.
+//   - hosted: a fleet in pods of the cluster for a second one, an etcd and a kube-apiserver on the
+//     first node (hosted.sh), without nodes (docs/install.md#hosted): by Helm, with new
+//     credentials, upgraded and rolled back, and by kustomize.
 //
 // Each stage that had a fleet is judged by the audit logs of all API servers, by package audit.
 //

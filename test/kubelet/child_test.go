@@ -29,7 +29,8 @@ type sight struct {
 	UID, GID int
 	Groups   []int
 	Env      map[string]string
-	// Files are the contents of readable files, by path; those of executables are left out. Modes are theirs.
+	// Files are the contents of readable files, by path; those of executables are left out. Modes
+	// are theirs.
 	Files, Modes map[string]string
 	// Writable says which folders could be written to.
 	Writable []string

@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// Supported returns nil if processes can be given a root directory and a user of their own here, else what is missing.
+// Supported returns nil if processes can be given a root directory and a user of their own here,
+// else what is missing.
 func Supported() error {
 	cmd := exec.Command("/bin/true")
 	confine(cmd, "/", identity{uid: 65532, gid: 65532})
@@ -19,8 +20,8 @@ func Supported() error {
 	return nil
 }
 
-// confine gives a command a root directory and a user: of this machine if this process is root, else of a user namespace in which
-// this process's user stands for that one.
+// confine gives a command a root directory and a user: of this machine if this process is root,
+// else of a user namespace in which this process's user stands for that one.
 func confine(cmd *exec.Cmd, root string, who identity) {
 	credential := &syscall.Credential{Uid: uint32(who.uid), Gid: uint32(who.gid)}
 	for _, group := range who.groups {

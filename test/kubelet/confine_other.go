@@ -8,7 +8,8 @@ import (
 	"os/exec"
 )
 
-// Supported returns nil if processes can be given a root directory and a user of their own here, else what is missing.
+// Supported returns nil if processes can be given a root directory and a user of their own here,
+// else what is missing.
 func Supported() error { return errors.New("kubelet: only Linux is known") }
 
 func confine(*exec.Cmd, string, identity) {}

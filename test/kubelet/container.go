@@ -122,7 +122,8 @@ func (c *container) resolve(image Image, values map[string]string) error {
 	return err
 }
 
-// find looks for an executable file in the root, along the container's PATH if the name has no slash.
+// find looks for an executable file in the root, along the container's PATH if the name has no
+// slash.
 func (c *container) find(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil

@@ -23,7 +23,8 @@ import (
 
 // Image is what a container is started from.
 type Image struct {
-	// Root is a folder with the image's files. They are linked, not copied, where that is possible: do not change them.
+	// Root is a folder with the image's files. They are linked, not copied, where that is possible:
+	// do not change them.
 	Root string
 	// Entrypoint and Env ("NAME=value") are the image's own.
 	Entrypoint, Env []string
@@ -38,13 +39,14 @@ type Options struct {
 	// Labels and Taints of the Node object, beside the usual labels. Default: none.
 	Labels map[string]string
 	Taints []corev1.Taint
-	// Config is how the API server is reached, by the kubelet and, host and port, by the pods. Give it the rights of
-	// system:node:<name>.
+	// Config is how the API server is reached, by the kubelet and, host and port, by the pods. Give
+	// it the rights of system:node:<name>.
 	Config *rest.Config
-	// Dir is where the pods' root directories are made, absolute. It must exist, and is the caller's to remove.
+	// Dir is where the pods' root directories are made, absolute. It must exist, and is the
+	// caller's to remove.
 	Dir string
-	// Host is a folder that stands for the node's file system: hostPath volumes are copied from there. Default: pods with
-	// such volumes are refused.
+	// Host is a folder that stands for the node's file system: hostPath volumes are copied from
+	// there. Default: pods with such volumes are refused.
 	Host string
 	// Image finds an image by its reference.
 	Image func(reference string) (Image, error)
@@ -92,7 +94,8 @@ func New(opts Options) (*Kubelet, error) {
 	return &Kubelet{opts: opts, client: client, host: host, port: port, workers: map[types.UID]*worker{}}, nil
 }
 
-// Run registers the node and runs its pods until ctx ends. It returns when all their processes have ended.
+// Run registers the node and runs its pods until ctx ends. It returns when all their processes have
+// ended.
 func (k *Kubelet) Run(ctx context.Context) error {
 	if err := k.register(ctx); err != nil {
 		return fmt.Errorf("kubelet: register %s: %w", k.opts.Node, err)

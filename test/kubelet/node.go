@@ -89,7 +89,8 @@ func (k *Kubelet) renew(ctx context.Context) error {
 
 var lastAddress atomic.Uint32
 
-// nextAddress returns a loopback address that no other pod of this process has, and hardly one of another process.
+// nextAddress returns a loopback address that no other pod of this process has, and hardly one of
+// another process.
 func nextAddress() (string, error) {
 	const first, last = 2, 254
 	pid := os.Getpid()

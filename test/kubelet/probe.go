@@ -76,8 +76,8 @@ func runProbes(ctx context.Context, c *corev1.Container, look check, events chan
 	}
 }
 
-// watchProbe looks until ctx ends, and reports the first verdict and each one that differs from the one before. A verdict takes as
-// many equal looks in a row as its threshold says.
+// watchProbe looks until ctx ends, and reports the first verdict and each one that differs from the
+// one before. A verdict takes as many equal looks in a row as its threshold says.
 func watchProbe(ctx context.Context, p *corev1.Probe, look check, report func(ok bool, err error)) {
 	timer := time.NewTimer(time.Duration(p.InitialDelaySeconds) * time.Second)
 	defer timer.Stop()

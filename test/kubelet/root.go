@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// layOut makes a root directory with the image's files, linked where possible. Files that are there stay.
+// layOut makes a root directory with the image's files, linked where possible. Files that are there
+// stay.
 func layOut(image, root string) error {
 	return filepath.WalkDir(image, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -100,7 +100,8 @@ func set(status *corev1.PodStatus, kind corev1.PodConditionType, value bool) {
 	status.Conditions = append(status.Conditions, corev1.PodCondition{Type: kind, Status: want, LastTransitionTime: metav1.Now()})
 }
 
-// write writes the pod's status, and returns whether the API server knows it now, or has no such pod.
+// write writes the pod's status, and returns whether the API server knows it now, or has no such
+// pod.
 func (w *worker) write(ctx context.Context) bool {
 	pods := w.k.client.CoreV1().Pods(w.pod.Namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

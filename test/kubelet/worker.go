@@ -108,7 +108,8 @@ func (w *worker) ownGrace() int64 {
 	return corev1.DefaultTerminationGracePeriodSeconds
 }
 
-// runOnce starts the container and returns when it has ended, and whether it is to be started again.
+// runOnce starts the container and returns when it has ended, and whether it is to be started
+// again.
 func (w *worker) runOnce(ctx context.Context) (again bool) {
 	c, err := w.prepare(ctx)
 	if err != nil {

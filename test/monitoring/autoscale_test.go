@@ -45,8 +45,8 @@ func autoscaleGroups(t *testing.T) (spec map[string]any, expr string) {
 	return object["spec"].(map[string]any), rule.Spec.Groups[0].Rules[0].Expr
 }
 
-// TestAutoscale holds the files of deploy/autoscale and the chart's autoscaler against each other and
-// against the metrics that there are.
+// TestAutoscale holds the files of deploy/autoscale and the chart's autoscaler against each other
+// and against the metrics that there are.
 func TestAutoscale(t *testing.T) {
 	metrics, err := os.ReadFile(filepath.Join(root(t), "docs/metrics.md"))
 	if err != nil {

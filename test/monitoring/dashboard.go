@@ -12,7 +12,8 @@ type Dashboard struct {
 	Title         string `json:"title"`
 	UID           string `json:"uid"`
 	SchemaVersion int    `json:"schemaVersion"`
-	// Panels are all panels in the order of the page, those in collapsed rows after the row they are in.
+	// Panels are all panels in the order of the page, those in collapsed rows after the row they
+	// are in.
 	Panels     []Panel `json:"panels"`
 	Templating struct {
 		List []Variable `json:"list"`

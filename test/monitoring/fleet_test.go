@@ -151,7 +151,8 @@ func (f fleet) rehash(at time.Duration, hash string) {
 	}
 }
 
-// restart ends a member's process in order and starts it again after a while: its shards go to the others and come back.
+// restart ends a member's process in order and starts it again after a while: its shards go to the
+// others and come back.
 func (f fleet) restart(i int, at, away time.Duration) {
 	m := members[i]
 	own := func(back time.Duration) {
@@ -184,7 +185,8 @@ func values(row []float64) string {
 		}
 		switch text := strconv.FormatFloat(row[i], 'f', -1, 64); {
 		case math.IsNaN(row[i]):
-			// A failed scrape makes a series stale at once. Left out, it would live on for five minutes.
+			// A failed scrape makes a series stale at once. Left out, it would live on for five
+			// minutes.
 			parts = append(parts, "stale")
 			if n > 1 {
 				parts = append(parts, fmt.Sprintf("_x%d", n-1))

@@ -49,7 +49,8 @@ func Root() (string, error) {
 	}
 }
 
-// LoadRules reads the rules out of a file with a PrometheusRule. A field that it does not know is an error.
+// LoadRules reads the rules out of a file with a PrometheusRule. A field that it does not know is
+// an error.
 func LoadRules(file string) (Rules, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -97,8 +98,8 @@ func (r Rules) Names() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Faster returns the rules with every duration divided by factor: intervals, `for`, ranges and offsets. Times that a
-// threshold stands for, such as the age of a renewal, stay.
+// Faster returns the rules with every duration divided by factor: intervals, `for`, ranges and
+// offsets. Times that a threshold stands for, such as the age of a renewal, stay.
 func (r Rules) Faster(factor int) (Rules, error) {
 	faster := Rules{}
 	for _, g := range r.Groups {

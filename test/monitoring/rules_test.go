@@ -67,7 +67,8 @@ func shipped(t *testing.T) Rules {
 	return rules
 }
 
-// promtools are the promtool of hack/tools and, if there is one, that of the machine: rules must be good for old ones too.
+// promtools are the promtool of hack/tools and, if there is one, that of the machine: rules must be
+// good for old ones too.
 func promtools(t *testing.T) []string {
 	t.Helper()
 	all := []string{tool(t, "promtool")}
@@ -149,8 +150,9 @@ func TestFaster(t *testing.T) {
 	}
 }
 
-// TestScenarios has promtool run the shipped rules over what would be scraped of a fleet. Each scenario starts with a healthy
-// fleet of three, says what happens to it, and which alerts fire at which moments.
+// TestScenarios has promtool run the shipped rules over what would be scraped of a fleet. Each
+// scenario starts with a healthy fleet of three, says what happens to it, and which alerts fire at
+// which moments.
 func TestScenarios(t *testing.T) {
 	needPromtool(t)
 	dir := t.TempDir()

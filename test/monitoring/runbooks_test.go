@@ -53,7 +53,8 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// said is code in a runbook that looks like a message in the log: some words that begin with a capital letter.
+// said is code in a runbook that looks like a message in the log: some words that begin with a
+// capital letter.
 var said = regexp.MustCompile("(?:`|grep ')([A-Z][a-z]+ [a-z][A-Za-z ]+)(?:`|')")
 
 // TestRunbooksQuoteTheLog looks for messages that runbooks tell people to look for.
@@ -138,7 +139,8 @@ func TestAlertsAreExplained(t *testing.T) {
 	}
 }
 
-// TestFleetsAreApart requires that no rule adds up several fleets: whatever is aggregated keeps namespace and job.
+// TestFleetsAreApart requires that no rule adds up several fleets: whatever is aggregated keeps
+// namespace and job.
 func TestFleetsAreApart(t *testing.T) {
 	aggregation := regexp.MustCompile(`\b(sum|min|max|avg|count|group|count_values|topk|quantile)\s*(by\s*\(([^)]*)\))?\s*\(`)
 	for _, rule := range shipped(t).All() {

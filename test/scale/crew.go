@@ -45,7 +45,8 @@ type crewOptions struct {
 // crewVariable has the crewOptions of a process that is to be a crew.
 const crewVariable = "FLOTILLA_SCALE_CREW"
 
-// runCrew is the process of a crew. It ends when it is told to by SIGTERM, after all its members have left.
+// runCrew is the process of a crew. It ends when it is told to by SIGTERM, after all its members
+// have left.
 func runCrew(text string) error {
 	var o crewOptions
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -87,7 +88,8 @@ func runCrew(text string) error {
 	return nil
 }
 
-// send tells what has happened, in a system call: once it returns, the message arrives even if this process is killed.
+// send tells what has happened, in a system call: once it returns, the message arrives even if this
+// process is killed.
 func (c *crew) send(m message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

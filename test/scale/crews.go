@@ -51,8 +51,8 @@ type process struct {
 	answers   map[int64]chan status
 }
 
-// layOut says who is in which process: one member alone, a tenth of all in one if they are ten or more and that is not one,
-// and the others.
+// layOut says who is in which process: one member alone, a tenth of all in one if they are ten or
+// more and that is not one, and the others.
 func layOut(n, perCrew int) []*process {
 	var all []*process
 	next := 0
@@ -218,7 +218,8 @@ func (c *crews) start(ctx context.Context, p *process) error {
 	}
 }
 
-// kill ends a crew by SIGKILL, and returns when it was sent. All that the process has told has been read then.
+// kill ends a crew by SIGKILL, and returns when it was sent. All that the process has told has been
+// read then.
 func (c *crews) kill(p *process) (sent int64, err error) {
 	p.leaving.Store(true)
 	sent = monotonic()

@@ -28,8 +28,8 @@ type snapshot struct {
 	metrics measure.Metrics
 }
 
-// look reads what has been used. Reading costs the API server something: first of the two looks reads its metrics before
-// anything else, and last after.
+// look reads what has been used. Reading costs the API server something: first of the two looks
+// reads its metrics before anything else, and last after.
 func (s *scenario) look(ctx context.Context, first bool) (snapshot, error) {
 	var shot snapshot
 	steps := []func() error{
@@ -79,19 +79,22 @@ func (s *scenario) scrapeServer(ctx context.Context, shot *snapshot) error {
 // figures are what an idle fleet costs; a second where not said otherwise.
 type figures struct {
 	Seconds float64 `json:"seconds"`
-	// Writes are those of Leases, Events what is sent to watches of Leases, EventBytes their size before encryption.
+	// Writes are those of Leases, Events what is sent to watches of Leases, EventBytes their size
+	// before encryption.
 	Writes     float64 `json:"leaseWritesPerSecond"`
 	Events     float64 `json:"watchEventsPerSecond"`
 	EventBytes float64 `json:"watchEventBytesPerSecond"`
 	// Received and Sent are bytes on the members' connections.
 	Received float64 `json:"receivedBytesPerSecond"`
 	Sent     float64 `json:"sentBytesPerSecond"`
-	// MemberCPU is that of a member, on average over all; SoloCPU that of the one with a process of its own. In ms a second.
+	// MemberCPU is that of a member, on average over all; SoloCPU that of the one with a process of
+	// its own. In ms a second.
 	MemberCPU float64 `json:"memberCPUMillisecondsPerSecond"`
 	SoloCPU   float64 `json:"soloCPUMillisecondsPerSecond"`
 	ServerCPU float64 `json:"apiServerCPUMillisecondsPerSecond"`
 	EtcdCPU   float64 `json:"etcdCPUMillisecondsPerSecond"`
-	// Heap is what a member has in use, on average; of the one by itself, SoloHeap and SoloRSS. In bytes.
+	// Heap is what a member has in use, on average; of the one by itself, SoloHeap and SoloRSS. In
+	// bytes.
 	Heap     float64 `json:"memberHeapBytes"`
 	RSS      float64 `json:"memberRSSBytes"`
 	SoloHeap float64 `json:"soloHeapBytes"`

@@ -25,8 +25,9 @@ type entry struct {
 	atoms  []int
 }
 
-// ledger records what runs. Its parts, the atoms, are the pieces of the keyspace into which all plans of the run cut it,
-// and the groups: each must have exactly one running owner. Its methods are safe for concurrent use.
+// ledger records what runs. Its parts, the atoms, are the pieces of the keyspace into which all
+// plans of the run cut it, and the groups: each must have exactly one running owner. Its methods
+// are safe for concurrent use.
 type ledger struct {
 	bounds []uint64 // where the atoms of the keyspace begin
 	groups []string
@@ -131,7 +132,8 @@ func (l *ledger) add(e entry) {
 	}
 }
 
-// isWhole returns since when each atom has had exactly one owner, as messages have come; an error if some has not.
+// isWhole returns since when each atom has had exactly one owner, as messages have come; an error
+// if some has not.
 func (l *ledger) isWhole() (since int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +143,8 @@ func (l *ledger) isWhole() (since int64, err error) {
 	return l.whole, nil
 }
 
-// sorted returns the entries in the order of their times; an end comes before a beginning of the same instant.
+// sorted returns the entries in the order of their times; an end comes before a beginning of the
+// same instant.
 func (l *ledger) sorted() []entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +155,8 @@ func (l *ledger) sorted() []entry {
 	return entries
 }
 
-// overlaps returns a sentence for each beginning of work while other work on some of the same was under way.
+// overlaps returns a sentence for each beginning of work while other work on some of the same was
+// under way.
 func (l *ledger) overlaps() []string {
 	var found []string
 	owner := make([]entry, len(l.owners))
@@ -177,8 +181,8 @@ func (l *ledger) overlaps() []string {
 	return found
 }
 
-// gaps returns for each work that began in a span for how long the part of it that had waited longest had no owner, sorted.
-// Parts that nobody had owned before are left out.
+// gaps returns for each work that began in a span for how long the part of it that had waited
+// longest had no owner, sorted. Parts that nobody had owned before are left out.
 func (l *ledger) gaps(from, to int64) []time.Duration {
 	var gaps []time.Duration
 	left := make([]int64, len(l.owners))

@@ -29,8 +29,8 @@ func plansOf(t *testing.T, numbers ...int) []shard.Plan {
 	return plans
 }
 
-// tale takes lines such as "3 a begun 1 0/2" (at 3 ms crew a begins work 1 on the first of two ranges), "5 a ended 1",
-// "2 b begun 1 nodes" and "9 a died".
+// tale takes lines such as "3 a begun 1 0/2" (at 3 ms crew a begins work 1 on the first of two
+// ranges), "5 a ended 1", "2 b begun 1 nodes" and "9 a died".
 func tale(t *testing.T, lines ...string) *ledger {
 	t.Helper()
 	l := newLedger(plansOf(t, 2, 3)...)

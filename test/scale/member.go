@@ -57,7 +57,8 @@ func timing(slower int) election.Timing {
 	return election.Timing{LeaseDuration: by * t.LeaseDuration, RenewDeadline: by * t.RenewDeadline, RetryPeriod: by * t.RetryPeriod}
 }
 
-// run starts the member, and starts it again whenever it has ended by itself, as a kubelet would, until ctx ends.
+// run starts the member, and starts it again whenever it has ended by itself, as a kubelet would,
+// until ctx ends.
 func (m *member) run(ctx context.Context) error {
 	for {
 		err := m.once(ctx)

@@ -30,10 +30,12 @@ type result struct {
 // step is how long a step of the scenario took. In seconds.
 type step struct {
 	Name string `json:"name"`
-	// Whole is until every part of the keyspace and every group had exactly one owner, Ready until all members were ready too.
+	// Whole is until every part of the keyspace and every group had exactly one owner, Ready until
+	// all members were ready too.
 	Whole float64 `json:"whole"`
 	Ready float64 `json:"ready"`
-	// Moves are how many shards began to run that had run before, and the gaps for how long they had no owner.
+	// Moves are how many shards began to run that had run before, and the gaps for how long they
+	// had no owner.
 	Moves   int     `json:"moves"`
 	GapP50  float64 `json:"gapP50"`
 	GapP99  float64 `json:"gapP99"`

@@ -23,8 +23,8 @@ import (
 // managerUser is whom the product runs as.
 const managerUser = "system:kube-controller-manager"
 
-// settle is how long an idle fleet is left alone before it is measured: holders count their objects for the first time after
-// ten seconds, and say so once.
+// settle is how long an idle fleet is left alone before it is measured: holders count their objects
+// for the first time after ten seconds, and say so once.
 const settle = 15 * time.Second
 
 // scenario is one run with one size.
@@ -87,8 +87,8 @@ func runFleet(ctx context.Context, o options, members int) (r result, err error)
 	return r, errors.Join(err, s.crews.err())
 }
 
-// silence writes an audit policy by which nothing is logged: with every Lease in full, the log costs the API server as much as
-// the writes.
+// silence writes an audit policy by which nothing is logged: with every Lease in full, the log
+// costs the API server as much as the writes.
 func silence(folder string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(folder, "no-audit.yaml"))
 	if err != nil {
@@ -194,7 +194,8 @@ func (s *scenario) awaitReady(ctx context.Context) error {
 	})
 }
 
-// took records how long a step took until everything had an owner, and until all were ready; and the gaps meanwhile.
+// took records how long a step took until everything had an owner, and until all were ready; and
+// the gaps meanwhile.
 func (s *scenario) took(name string, from, whole int64) *step {
 	now := monotonic()
 	gaps := s.ledger.gaps(from, now)

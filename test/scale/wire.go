@@ -15,7 +15,8 @@ const (
 	// begun and ended are about the work of a shard.
 	begun kind = "begun"
 	ended kind = "ended"
-	// listed is a request that reads all Leases, by a list or by a watch that begins with all of them.
+	// listed is a request that reads all Leases, by a list or by a watch that begins with all of
+	// them.
 	listed kind = "listed"
 	// watched is a watch that goes on from a version.
 	watched kind = "watched"
@@ -53,8 +54,9 @@ type status struct {
 	Sent       int64  `json:"sent"`
 }
 
-// question is a line to a crew. It is answered with the status, after a garbage collection if Collect is set. If Profile is
-// set, the crew profiles its CPU for Seconds, to that file, and answers at once.
+// question is a line to a crew. It is answered with the status, after a garbage collection if
+// Collect is set. If Profile is set, the crew profiles its CPU for Seconds, to that file, and
+// answers at once.
 type question struct {
 	ID      int64  `json:"id"`
 	Collect bool   `json:"collect,omitempty"`

@@ -38,7 +38,8 @@ type written struct {
 
 func (a *api) init() { a.written = map[part][]written{} }
 
-// versionAt returns the version of the last write to what a part covers that was accepted at or before t.
+// versionAt returns the version of the last write to what a part covers that was accepted at or
+// before t.
 func (w *world) versionAt(p part, t time.Time) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,8 +62,8 @@ type wire struct {
 	part    part
 }
 
-// RoundTrip implements http.RoundTripper. A request is sent when this is called; whether anybody waits for its answer makes
-// no difference to the server.
+// RoundTrip implements http.RoundTripper. A request is sent when this is called; whether anybody
+// waits for its answer makes no difference to the server.
 func (r *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	w, p, sent := r.process.world, r.process, time.Now()
 	held := w.judgeSent(p, r.shard, termOf(req))

@@ -7,8 +7,8 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// barrier is what stands between a process and the world. While it is closed, the process is suspended or dead: nothing goes
-// in or out, and no timer of its fires.
+// barrier is what stands between a process and the world. While it is closed, the process is
+// suspended or dead: nothing goes in or out, and no timer of its fires.
 type barrier struct {
 	mu      sync.Mutex
 	closed  chan struct{} // nil if open

@@ -114,8 +114,8 @@ func (w *world) judgeClaimsLocked(id shard.ID) {
 	}
 }
 
-// judgeSent holds that a write starts under a valid claim, and that its work has not been asked to stop too long ago. It
-// returns the claim.
+// judgeSent holds that a write starts under a valid claim, and that its work has not been asked to
+// stop too long ago. It returns the claim.
 func (w *world) judgeSent(p *process, id shard.ID, term int32) *claim {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,8 +135,8 @@ func (w *world) judgeSent(p *process, id shard.ID, term int32) *claim {
 	return c
 }
 
-// judgeDrainLater holds that work which was asked to stop has returned, or its process has ended, once the fence has been
-// closed for a lease duration.
+// judgeDrainLater holds that work which was asked to stop has returned, or its process has ended,
+// once the fence has been closed for a lease duration.
 func (w *world) judgeDrainLater(c *claim) {
 	limit := handoffTimeout + election.DefaultTiming().LeaseDuration + requestSlack
 	time.AfterFunc(limit, func() {

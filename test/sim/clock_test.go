@@ -9,13 +9,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// skewedClock is a process's clock: it runs at a rate of its own, from a time of its own, and its timers do not fire while
-// the process is suspended. Frozen, it stands still, as that of a virtual machine does that is paused.
+// skewedClock is a process's clock: it runs at a rate of its own, from a time of its own, and its
+// timers do not fire while the process is suspended. Frozen, it stands still, as that of a virtual
+// machine does that is paused.
 type skewedClock struct {
 	barrier *barrier
 	begin   time.Time
 	rate    float64
-	// held is how long timers that came due in suspend fire late, as those of a suspended machine do.
+	// held is how long timers that came due in suspend fire late, as those of a suspended machine
+	// do.
 	held atomic.Int64
 
 	mu     sync.Mutex
@@ -83,8 +85,8 @@ func (c *skewedClock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
-// virtual returns how long d takes. It is rounded up: a timer that fires before its time by the clock that set it would be
-// set again and again, without any time passing.
+// virtual returns how long d takes. It is rounded up: a timer that fires before its time by the
+// clock that set it would be set again and again, without any time passing.
 func (c *skewedClock) virtual(d time.Duration) time.Duration {
 	if d <= 0 || *mistake == "hasty_timers" {
 		return 0

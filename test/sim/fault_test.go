@@ -83,7 +83,8 @@ func (w *world) fault() {
 	}
 }
 
-// pause has a machine whose member works stand still with its clock for so long that others take over, and then go on.
+// pause has a machine whose member works stand still with its clock for so long that others take
+// over, and then go on.
 func (w *world) pause() {
 	live := w.live()
 	w.mu.Lock()

@@ -17,7 +17,8 @@ import (
 const (
 	// stockLease is the Lease of the stock controller manager's leader election.
 	stockLease = "kube-controller-manager"
-	// longestLinger is how long a stock controller manager goes on after it has let go of its Lease.
+	// longestLinger is how long a stock controller manager goes on after it has let go of its
+	// Lease.
 	longestLinger = 2 * time.Second
 	// lockDelay is longer than that by any clock.
 	lockDelay = 3 * time.Second
@@ -25,7 +26,8 @@ const (
 	longestMarkLag = 600 * time.Millisecond
 	// fenceDelay is longer than that by any clock.
 	fenceDelay = 900 * time.Millisecond
-	// fastest is how much faster than the others a clock may be: by less than lease duration / renew deadline.
+	// fastest is how much faster than the others a clock may be: by less than lease duration /
+	// renew deadline.
 	fastest = 1.45
 	// fastestWithStock is the same where stock controller managers are, whose clock is the slowest:
 	// client-go's elector believes to lead for a renew deadline and a retry period.
@@ -38,11 +40,13 @@ type features struct {
 	drift bool
 	// leaderLocks: stock controller managers compete with the fleet for the leader lock.
 	leaderLocks bool
-	// enforced: the API server enforces deploy/fence, and the clocks of suspended processes may stand still.
+	// enforced: the API server enforces deploy/fence, and the clocks of suspended processes may
+	// stand still.
 	enforced bool
 	// standby: members keep warm what they would own if its holder failed.
 	standby bool
-	// rings: there is another ring of namespaces, members serve some rings only, and controllers move between rings.
+	// rings: there is another ring of namespaces, members serve some rings only, and controllers
+	// move between rings.
 	rings bool
 	// planner: the planner balances ranges.
 	planner bool
@@ -93,8 +97,8 @@ func (w *world) configure(c *fleet.Config, s *seat) {
 	}
 }
 
-// urgent reports whether the planner may find an imbalance too large to wait with. In other worlds it leaves time between its
-// changes whatever the weights, which judgePlansLocked holds.
+// urgent reports whether the planner may find an imbalance too large to wait with. In other worlds
+// it leaves time between its changes whatever the weights, which judgePlansLocked holds.
 func (f features) urgent() bool { return f.planner && f.drift }
 
 // firstPlan has n ranges and two groups, and two ranges of another ring where there are more.
@@ -161,8 +165,8 @@ func (k *work) Weigh() map[string]int64 {
 	return mine
 }
 
-// Load implements fleet.Loader: 100 bytes an object, and groups that are as heavy as many. Where all clocks run at one speed
-// nobody tells what it takes, as in an older version.
+// Load implements fleet.Loader: 100 bytes an object, and groups that are as heavy as many. Where
+// all clocks run at one speed nobody tells what it takes, as in an older version.
 func (k *work) Load() (fleet.Load, bool) {
 	weights := k.Weigh()
 	if weights == nil || !k.process.world.drift {

@@ -17,8 +17,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// admission is the API server's part of deploy/fence: it refuses the credentials that a marked Lease of a member lists, as
-// far as its own watch has brought them.
+// admission is the API server's part of deploy/fence: it refuses the credentials that a marked
+// Lease of a member lists, as far as its own watch has brought them.
 type admission struct {
 	client *leasetest.Client
 	cancel context.CancelFunc
@@ -101,7 +101,8 @@ type credential struct {
 // id is what the API server knows the credential by.
 func (p *process) id() string { return "JTI=" + p.Incarnation() }
 
-// mint has the process's credential published, so that it can be fenced, before anything is written with it.
+// mint has the process's credential published, so that it can be fenced, before anything is written
+// with it.
 func (p *process) mint(ctx context.Context) error {
 	p.credential.turn <- struct{}{}
 	defer func() { <-p.credential.turn }()

@@ -69,8 +69,8 @@ var invariants = map[invariant]string{
 	operator:   "the model: what the operator writes is a plan",
 }
 
-// TestEveryInvariantHasABug holds that each invariant is known to fail: some planted bug, or a mistake in a model, is found
-// by it and by no other.
+// TestEveryInvariantHasABug holds that each invariant is known to fail: some planted bug, or a
+// mistake in a model, is found by it and by no other.
 func TestEveryInvariantHasABug(t *testing.T) {
 	convict := map[invariant][]string{}
 	for _, b := range bugs {

@@ -12,16 +12,17 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// excuse is how long a holder may not know that somebody has given its Lease away: its renewals fail from then on, so it
-// is less than a renew deadline and a request.
+// excuse is how long a holder may not know that somebody has given its Lease away: its renewals
+// fail from then on, so it is less than a renew deadline and a request.
 const excuse = 16 * time.Second
 
-// judge is what the invariants are held against. It is told what processes do, and believes none of their clocks but the
-// one that a claim is measured by.
+// judge is what the invariants are held against. It is told what processes do, and believes none of
+// their clocks but the one that a claim is measured by.
 type judge struct {
 	claims map[shard.ID][]*claim
 	works  map[part][]*work
-	// disturbed is when somebody last gave away a Lease, removed when it was last deleted, touched when anything was done to it.
+	// disturbed is when somebody last gave away a Lease, removed when it was last deleted, touched
+	// when anything was done to it.
 	disturbed, removed, touched map[string]time.Time
 	instances                   map[*process]int
 	// extents has what each part covers, and near which parts overlap with it.
@@ -38,7 +39,8 @@ type judge struct {
 	gaveUp time.Time
 }
 
-// part is a shard as one plan has it: of another plan that began anew, one of the same name may cover something else.
+// part is a shard as one plan has it: of another plan that began anew, one of the same name may
+// cover something else.
 type part struct {
 	id     shard.ID
 	covers string
@@ -64,7 +66,8 @@ func (w *world) know(given fleet.Work) part {
 	return p
 }
 
-// overlappingLocked returns the part and all others, of any plan, that cover some of what it covers.
+// overlappingLocked returns the part and all others, of any plan, that cover some of what it
+// covers.
 func (w *world) overlappingLocked(p part) []part {
 	if near, known := w.near[p]; known {
 		return near
@@ -196,8 +199,9 @@ func (w *world) touch(name string) {
 	w.touched[name] = time.Now()
 }
 
-// remove deletes a Lease. Soon after it was created, or a second time, that is like giving it away: whoever has not heard of
-// what was between counts from before. The comment of package election says so.
+// remove deletes a Lease. Soon after it was created, or a second time, that is like giving it away:
+// whoever has not heard of what was between counts from before. The comment of package election
+// says so.
 func (w *world) remove(name string) bool {
 	w.mu.Lock()
 	at, before := w.removed[name]

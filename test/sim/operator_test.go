@@ -87,8 +87,8 @@ func (w *world) edit(ring *shard.Ring) {
 	}
 }
 
-// moveController moves a controller from the ring to another one of namespaces, and reports whether there are both. Every
-// shard of the two rings covers something else from then on.
+// moveController moves a controller from the ring to another one of namespaces, and reports whether
+// there are both. Every shard of the two rings covers something else from then on.
 func (w *world) moveController(plan *shard.Plan, from *shard.Ring) bool {
 	to := slices.IndexFunc(plan.Rings, func(r shard.Ring) bool { return r.Scope == shard.ScopeNamespaced && r.Name != from.Name })
 	if to < 0 || len(from.Controllers) < 2 {
@@ -143,8 +143,8 @@ func (w *world) misplan() {
 	w.notef("somebody writes plan generation %d, which may not follow, and %s the last good one", plan.Generation, good)
 }
 
-// isBad reports whether what is on the plan's Lease is what misplan wrote there, and nobody works by it. Where no member knew
-// of another plan, it has become the fleet's plan.
+// isBad reports whether what is on the plan's Lease is what misplan wrote there, and nobody works
+// by it. Where no member knew of another plan, it has become the fleet's plan.
 func (w *world) isBad(lease *coordinationv1.Lease) bool {
 	if w.bad == "" || lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] != w.bad {
 		return false
@@ -208,9 +208,10 @@ func (w *world) isUnknown(plan shard.Plan) bool {
 	return false
 }
 
-// mend has the operator write a good plan where nonsense was written in its place: members that know a good one do so
-// themselves, and those that have never seen one must not guess. A plan that may not follow is good to a member that has not
-// seen the one before it; so that all can follow the operator, every shard that may mean two things gets a new name.
+// mend has the operator write a good plan where nonsense was written in its place: members that
+// know a good one do so themselves, and those that have never seen one must not guess. A plan that
+// may not follow is good to a member that has not seen the one before it; so that all can follow
+// the operator, every shard that may mean two things gets a new name.
 func (w *world) mend() {
 	lease := w.store.Get(leaseapi.PlanLease(fleetName))
 	if lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] == "" {

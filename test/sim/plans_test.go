@@ -20,8 +20,9 @@ import (
 // replanInterval is how long the planner waits between changes that the weights ask for.
 const replanInterval = 10 * time.Second
 
-// judgePlansLocked holds that a plan which a member writes is of a greater generation than the one in whose place it is put,
-// and that the planner leaves time between its changes, where no imbalance is too large for that.
+// judgePlansLocked holds that a plan which a member writes is of a greater generation than the one
+// in whose place it is put, and that the planner leaves time between its changes, where no
+// imbalance is too large for that.
 func (w *world) judgePlansLocked(history []leasetest.Write) {
 	var last leasetest.Write // of the planner
 	var joined time.Time     // when a member came or went last
@@ -60,8 +61,9 @@ func (w *world) judgePlansLocked(history []leasetest.Write) {
 	}
 }
 
-// changesMembers reports whether a write is of a member's Lease and makes it another incarnation's, or says that the member
-// joins, stays, leaves or is drained: for that the planner waits for no interval.
+// changesMembers reports whether a write is of a member's Lease and makes it another incarnation's,
+// or says that the member joins, stays, leaves or is drained: for that the planner waits for no
+// interval.
 func changesMembers(write leasetest.Write) bool {
 	if write.Before == nil || write.After == nil {
 		either := cmp.Or(write.Before, write.After)
@@ -95,8 +97,9 @@ func (w *world) rateOf(member string) float64 {
 	return w.seats[i].rate
 }
 
-// everybodyHasAHome reports whether no member can have come or gone between two plans, so that the weights alone have asked for
-// what has changed: every member that there has ever been serves all rings, and is the home of something in both.
+// everybodyHasAHome reports whether no member can have come or gone between two plans, so that the
+// weights alone have asked for what has changed: every member that there has ever been serves all
+// rings, and is the home of something in both.
 func (w *world) everybodyHasAHome(before, after shard.Plan) bool {
 	for _, ring := range before.Rings {
 		if ring.Scope != shard.ScopeNamespaced {

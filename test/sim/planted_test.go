@@ -31,8 +31,9 @@ var failedSeed = regexp.MustCompile(`seed 0x([0-9a-f]+):`)
 // mostSeeds is how many seeds are tried for a bug.
 const mostSeeds = 600
 
-// TestPlantedBugsAreFound builds the checkers with the planted bugs, once, turns one on after the other, and wants each convicted
-// by the invariant, or the words of a test, that it breaks: a failure for another reason is none.
+// TestPlantedBugsAreFound builds the checkers with the planted bugs, once, turns one on after the
+// other, and wants each convicted by the invariant, or the words of a test, that it breaks: a
+// failure for another reason is none.
 func TestPlantedBugsAreFound(t *testing.T) {
 	if !*planted {
 		t.Skip("left out: takes minutes, make long RUN=planted")
@@ -89,7 +90,8 @@ func runWith(t *testing.T, binary, dir, bug string, args ...string) (string, err
 	return string(out), err
 }
 
-// convict tries seeds until one fails by the invariant. Some verdicts end the process; then it is started with the next seed.
+// convict tries seeds until one fails by the invariant. Some verdicts end the process; then it is
+// started with the next seed.
 func (b planting) convict(t *testing.T, binary string) {
 	began, bug := time.Now(), b.name
 	var all string

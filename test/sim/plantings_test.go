@@ -6,7 +6,8 @@ type planting struct {
 	// mistake: the mistake is the simulation's own, see -mistake; else it is in the product, see
 	// package faults.
 	mistake bool
-	// by is the invariant that finds it. What it breaks besides is in also; any other verdict is a failure of the judge.
+	// by is the invariant that finds it. What it breaks besides is in also; any other verdict is a
+	// failure of the judge.
 	by   invariant
 	also []invariant
 }
@@ -37,7 +38,8 @@ var bugs = []planting{
 	{name: "adapt_never", by: everywhere, also: []invariant{settles, drained}},
 	{name: "stuck_early", by: exit},
 	{name: "lost_lease_ignored", by: exit, also: []invariant{fencing, goroutines}},
-	// A shard whose work never returns stays where it is, or is run twice once its Lease has expired.
+	// A shard whose work never returns stays where it is, or is run twice once its Lease has
+	// expired.
 	{name: "stuck_untold", by: drains, also: []invariant{leaves, overlap, settles, placed, drained}},
 	{name: "ready_unsaid", by: settles},
 	{name: "ask_ignored", by: placed, also: []invariant{drained}},

@@ -13,8 +13,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet"
 )
 
-// unwell is for how long after it was suspended or resumed a process is excused: it notices what it has lost within a renew
-// deadline, its timers may be late by as much, and so may what it was about to do.
+// unwell is for how long after it was suspended or resumed a process is excused: it notices what it
+// has lost within a renew deadline, its timers may be late by as much, and so may what it was about
+// to do.
 const unwell = 20 * time.Second
 
 // process is one start of a member.
@@ -39,7 +40,8 @@ type process struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	// resumed is when it was last suspended or resumed, thawed when that ended with a clock that had stood still.
+	// resumed is when it was last suspended or resumed, thawed when that ended with a clock that
+	// had stood still.
 	resumed, thawed time.Time
 	dead            bool
 	// outage is what happens to its writes to the API server: the share that is lost or refused.
@@ -144,8 +146,8 @@ func (p *process) bury() {
 	p.barrier.bury()
 }
 
-// suspend is SIGSTOP, or a machine that sleeps, whose timers then are late; or, frozen, a virtual machine that is paused
-// with its clock.
+// suspend is SIGSTOP, or a machine that sleeps, whose timers then are late; or, frozen, a virtual
+// machine that is paused with its clock.
 func (p *process) suspend(d, late time.Duration, frozen bool) {
 	if frozen {
 		p.clock.freeze()
@@ -192,8 +194,8 @@ func (p *process) wasFrozen() bool {
 	return !p.thawed.IsZero() && time.Since(p.thawed) < unwell
 }
 
-// blind is for how long events do not reach the process yet, because its machine was paused: its connections are dead, and it
-// does not know.
+// blind is for how long events do not reach the process yet, because its machine was paused: its
+// connections are dead, and it does not know.
 func (p *process) blind() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

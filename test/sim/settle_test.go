@@ -13,15 +13,18 @@ import (
 )
 
 const (
-	// settleTime is how long it may take after the last fault until each shard is run: a lease duration until the last
-	// victim has expired, and then the longest pause between attempts of work that could not start. Work from before that
-	// which does not end is a fault when its process gives it up.
+	// settleTime is how long it may take after the last fault until each shard is run: a lease
+	// duration until the last victim has expired, and then the longest pause between attempts of
+	// work that could not start. Work from before that which does not end is a fault when its
+	// process gives it up.
 	settleTime = 2 * time.Minute
-	// newcomer is how long a process may take to know what the others do: a lease duration until its own Lease is free, and some.
+	// newcomer is how long a process may take to know what the others do: a lease duration until
+	// its own Lease is free, and some.
 	newcomer = 30 * time.Second
 	// quiet is for how long all must be well.
 	quiet = 5 * time.Second
-	// requestSlack is what a few requests for Leases take that meet no fault, and a write that is long on the wire.
+	// requestSlack is what a few requests for Leases take that meet no fault, and a write that is
+	// long on the wire.
 	requestSlack = 2*time.Second + longestWire
 )
 
@@ -236,8 +239,8 @@ func (w *world) leave() {
 	w.judgeEnd()
 }
 
-// leaveTime is how long a process may take to leave: until it has been asked for its shards, until its fence closes, until
-// work that does not return ends the process, and its last requests.
+// leaveTime is how long a process may take to leave: until it has been asked for its shards, until
+// its fence closes, until work that does not return ends the process, and its last requests.
 func (w *world) leaveTime() time.Duration {
 	overtime := election.DefaultTiming().LeaseDuration
 	if w.shutdown > 0 {

@@ -68,8 +68,8 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// simulate runs one seed in a bubble, watched from outside it: virtual time does not pass in a livelock. It returns the
-// invariant that does not hold.
+// simulate runs one seed in a bubble, watched from outside it: virtual time does not pass in a
+// livelock. It returns the invariant that does not hold.
 func simulate(t *testing.T, seed uint64, total *totals) (broken invariant) {
 	var current atomic.Pointer[world]
 	watchdog := time.AfterFunc(*realLimit, func() {

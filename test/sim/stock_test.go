@@ -15,8 +15,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election/leasetest"
 )
 
-// stock is a replica of the stock controller manager: client-go's own elector, and controllers that run while it leads, and
-// for a while after it has let go of its Lease.
+// stock is a replica of the stock controller manager: client-go's own elector, and controllers that
+// run while it leads, and for a while after it has let go of its Lease.
 type stock struct {
 	world  *world
 	name   string
@@ -24,8 +24,8 @@ type stock struct {
 	cancel context.CancelFunc
 	ended  chan struct{} // nil before the first start
 	linger time.Duration
-	// works is when its controllers began to run, zero while they do not; stopping is set when it was asked to stop, dead when it
-	// was killed. world.mu guards them.
+	// works is when its controllers began to run, zero while they do not; stopping is set when it
+	// was asked to stop, dead when it was killed. world.mu guards them.
 	works          time.Time
 	stopping, dead bool
 }
@@ -102,8 +102,8 @@ func (c *stock) lead(ctx context.Context) {
 	w.judgeStockLocked(c)
 }
 
-// yield ends it: at once if the lead was lost, as the process exits then; after a while if it was asked to stop, and then the
-// Lease is released before.
+// yield ends it: at once if the lead was lost, as the process exits then; after a while if it was
+// asked to stop, and then the Lease is released before.
 func (c *stock) yield() {
 	w := c.world
 	w.mu.Lock()
@@ -164,7 +164,8 @@ func (c *stock) wait() {
 	}
 }
 
-// fault has something happen to a stock replica, or to all members at once, so that one may come to lead.
+// fault has something happen to a stock replica, or to all members at once, so that one may come to
+// lead.
 func (c *stock) fault() {
 	w := c.world
 	d := upTo(w.random, 25*time.Second)

@@ -38,8 +38,9 @@ const (
 	kinds // how many there are
 )
 
-// floors says of each kind what it is called and how many of it 2,000 seeds must have at least: about half of what they
-// have. A kind that is not reached any more says that a fault, a feature or the judge has stopped working.
+// floors says of each kind what it is called and how many of it 2,000 seeds must have at least:
+// about half of what they have. A kind that is not reached any more says that a fault, a feature or
+// the judge has stopped working.
 var floors = [kinds]struct {
 	name  string
 	least int

@@ -14,8 +14,8 @@ import (
 // moved is a controller that version 1 has in ranges, and version 2 in group nodes.
 const moved = "moved-controller"
 
-// someVersions reports whether members of this seed are of two versions. It has random numbers of its own, so that the other
-// seeds are what they were.
+// someVersions reports whether members of this seed are of two versions. It has random numbers of
+// its own, so that the other seeds are what they were.
 func someVersions(seed uint64) bool {
 	return *versions && rand.New(rand.NewPCG(seed, 1<<32)).Float64() < 0.3
 }
@@ -28,7 +28,8 @@ func (w *world) versionOf(s *seat) int {
 	return s.version
 }
 
-// buildOf returns what a version knows: each has a controller of ranges and one of a group that the other has not.
+// buildOf returns what a version knows: each has a controller of ranges and one of a group that the
+// other has not.
 func (w *world) buildOf(version int) skew.Build {
 	namespaced, cluster := []shard.Scope{shard.ScopeNamespaced}, []shard.Scope{shard.ScopeCluster}
 	b := skew.Build{
@@ -67,7 +68,8 @@ func (w *world) equip(c *fleet.Config, s *seat) {
 	w.notef("%s is of version %d", s.name, s.version)
 }
 
-// unrun says which controller that all versions have does not run on a shard of the plan, or is not in the plan; empty for none.
+// unrun says which controller that all versions have does not run on a shard of the plan, or is not
+// in the plan; empty for none.
 func (w *world) unrun(plan shard.Plan, works map[shard.ID]*work) string {
 	if !w.versions {
 		return ""
@@ -97,14 +99,14 @@ func (w *world) isCommon(name string) bool {
 	return in(w.buildOf(1)) && in(w.buildOf(2))
 }
 
-// adapted reports whether controllers differ between two plans: the planner changes those for members' versions, and waits for
-// no interval.
+// adapted reports whether controllers differ between two plans: the planner changes those for
+// members' versions, and waits for no interval.
 func adapted(before, after shard.Plan) bool {
 	return slices.ContainsFunc(shard.Diff(before, after), func(c shard.Change) bool { return c.Kind == shard.ChangeController })
 }
 
-// lastPlan is what an operator works from who has seen nonsense in the plan's place: what has been written last, or what some
-// member works by where the planner may have added controllers since.
+// lastPlan is what an operator works from who has seen nonsense in the plan's place: what has been
+// written last, or what some member works by where the planner may have added controllers since.
 func (w *world) lastPlan() shard.Plan {
 	last := w.latest
 	if !w.versions {
@@ -152,8 +154,8 @@ func (w *world) turnCanary(plan *shard.Plan) {
 	w.notef("the operator has the canary %v", plan.Canary)
 }
 
-// astray says which shard is with a member of the wrong version, in the end; empty for none. Where all members of a ring are of
-// one version there is no wrong one.
+// astray says which shard is with a member of the wrong version, in the end; empty for none. Where
+// all members of a ring are of one version there is no wrong one.
 func (w *world) astray(plan shard.Plan, works map[shard.ID]*work) string {
 	if !w.versions || plan.Canary == nil {
 		return ""

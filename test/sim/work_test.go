@@ -26,8 +26,8 @@ type work struct {
 	given   fleet.Work
 	part    part
 	client  http.RoundTripper
-	// warmed is set once its cache has been filled; it lags behind the API server, and is never older than when it began to
-	// be filled: a list is.
+	// warmed is set once its cache has been filled; it lags behind the API server, and is never
+	// older than when it began to be filled: a list is.
 	warmed   bool
 	listed   int
 	listedAt time.Time
@@ -35,8 +35,8 @@ type work struct {
 	// stubborn work never ends: its process has to.
 	stubborn bool
 	linger   time.Duration
-	// trusted is what the last holder left, if that was all that the cache was held against; refreshed is when it was held
-	// against the present, zero if it was not.
+	// trusted is what the last holder left, if that was all that the cache was held against;
+	// refreshed is when it was held against the present, zero if it was not.
 	trusted   *fence.Writes
 	refreshed time.Time
 	// began is when it began to run, and term that of its claim then.

@@ -7,8 +7,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// beginWork holds that a claim is behind work that begins, that nobody else works on what the shard covers, and that caches
-// are fresh.
+// beginWork holds that a claim is behind work that begins, that nobody else works on what the shard
+// covers, and that caches are fresh.
 func (w *world) beginWork(k *work) {
 	seen := k.seen()
 	w.mu.Lock()
@@ -40,13 +40,14 @@ func (w *world) beginWork(k *work) {
 	}
 }
 
-// judgeBesideLocked holds that work may begin beside other work on some of the same. By clocks of one speed it may not: the
-// other one's claim has ended a renew deadline after its last renewal, its work has returned a lease duration after that, or
-// its process has ended, and nobody takes its Lease over before.
+// judgeBesideLocked holds that work may begin beside other work on some of the same. By clocks of
+// one speed it may not: the other one's claim has ended a renew deadline after its last renewal,
+// its work has returned a lease duration after that, or its process has ended, and nobody takes its
+// Lease over before.
 //
-// By clocks that differ, a lease duration of a member that is faster passes in less time than one of the holder. That
-// difference, and no more, the other work may go on. It is not the claimant who waits for that long, but whoever lists the
-// holder as ended: any member.
+// By clocks that differ, a lease duration of a member that is faster passes in less time than one
+// of the holder. That difference, and no more, the other work may go on. It is not the claimant who
+// waits for that long, but whoever lists the holder as ended: any member.
 func (w *world) judgeBesideLocked(k, other *work, entitled bool) {
 	both := entitled && w.heldLocked(other.process, other.part.id) != nil && !other.process.wasFrozen() && !k.process.wasFrozen()
 	beside := func() {
@@ -82,9 +83,10 @@ func lasts(rate float64) time.Duration {
 	return time.Duration(float64(election.DefaultTiming().LeaseDuration) / rate)
 }
 
-// judgeFreshLocked holds that what was prepared has seen all that was written before: under claims that held then, and by
-// earlier holders whose writes arrived late, if they arrived before the cache was filled or held against the present, or if
-// the cache was held against what those left alone.
+// judgeFreshLocked holds that what was prepared has seen all that was written before: under claims
+// that held then, and by earlier holders whose writes arrived late, if they arrived before the
+// cache was filled or held against the present, or if the cache was held against what those left
+// alone.
 func (w *world) judgeFreshLocked(k *work, seen int) {
 	for _, overlapping := range w.overlappingLocked(k.part) {
 		if overlapping.id != k.part.id && w.excusedLocked(k.part) {
@@ -116,14 +118,14 @@ func (k *work) answersFor(of part, late written) bool {
 	return late.at.Before(k.listedAt) || late.at.Before(k.refreshed) || k.trusts(of, late)
 }
 
-// trusts reports whether the work began because the holder that sent the write left what it had written last, and knew what had
-// become of all of it.
+// trusts reports whether the work began because the holder that sent the write left what it had
+// written last, and knew what had become of all of it.
 func (k *work) trusts(of part, write written) bool {
 	return k.trusted != nil && of == k.part && write.claim != nil && write.claim.term == k.trusted.Term
 }
 
-// judgeAcceptedLocked holds a write that was taken against the work of others that have begun on some of the same under later
-// claims.
+// judgeAcceptedLocked holds a write that was taken against the work of others that have begun on
+// some of the same under later claims.
 func (w *world) judgeAcceptedLocked(p part, write written) {
 	for _, overlapping := range w.overlappingLocked(p) {
 		for _, k := range w.works[overlapping] {
@@ -134,10 +136,11 @@ func (w *world) judgeAcceptedLocked(p part, write written) {
 	}
 }
 
-// judgeWriteBesideLocked: a write of a holder whose claim has ended may be on the wire still when its successor begins. That
-// is so if the holder released the Lease with a write unanswered, and said so; and by clocks that differ, if it died, since a
-// lease duration of the successor may pass before a renew deadline of the holder and the time on the wire. Where the API
-// server enforces the fence, nothing is taken from a holder that is dead, whatever its clock says.
+// judgeWriteBesideLocked: a write of a holder whose claim has ended may be on the wire still when
+// its successor begins. That is so if the holder released the Lease with a write unanswered, and
+// said so; and by clocks that differ, if it died, since a lease duration of the successor may pass
+// before a renew deadline of the holder and the time on the wire. Where the API server enforces the
+// fence, nothing is taken from a holder that is dead, whatever its clock says.
 func (w *world) judgeWriteBesideLocked(p part, write written, k *work) {
 	c := write.claim
 	lastWrite := time.Duration(float64(election.DefaultTiming().RenewDeadline)/write.process.seat.rate) + longestWire
@@ -158,8 +161,9 @@ func (w *world) judgeWriteBesideLocked(p part, write written, k *work) {
 		write.sent.Sub(w.begin).Seconds(), k.process.name(), k.part.id)
 }
 
-// misledLocked reports whether a write is of a process whose clock stood still, which takes its claim for valid, and nothing kept
-// the write out because somebody has spoilt the Leases that say whom to fence.
+// misledLocked reports whether a write is of a process whose clock stood still, which takes its
+// claim for valid, and nothing kept the write out because somebody has spoilt the Leases that say
+// whom to fence.
 func (w *world) misledLocked(write written, parts ...part) bool {
 	return write.process.wasFrozen() && slices.ContainsFunc(parts, func(p part) bool { return w.spoiltLocked(p, write) })
 }
@@ -191,7 +195,8 @@ func (w *world) judgeLeaderLocked(p *process, what string) {
 	}
 }
 
-// judgeStockLocked holds that nobody works under a valid claim when a stock controller manager begins to.
+// judgeStockLocked holds that nobody works under a valid claim when a stock controller manager
+// begins to.
 func (w *world) judgeStockLocked(c *stock) {
 	for part, works := range w.works {
 		for _, k := range works {

@@ -129,7 +129,8 @@ var (
 	appVersion   = regexp.MustCompile(`(?m)^appVersion: .*$`)
 )
 
-// Chart packages the chart in a folder for a version, as `helm package` does, with what its links lead to.
+// Chart packages the chart in a folder for a version, as `helm package` does, with what its links
+// lead to.
 func Chart(folder, version string, at time.Time) ([]byte, error) {
 	files, err := Folder(folder, "flotilla", false)
 	if err != nil {

@@ -54,8 +54,8 @@ func digest(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// OCI writes an OCI archive with an index of one image for each platform. ENV and ENTRYPOINT are those of
-// the last stage of the Dockerfile.
+// OCI writes an OCI archive with an index of one image for each platform. ENV and ENTRYPOINT are
+// those of the last stage of the Dockerfile.
 func OCI(images []Image, dockerfile, version string, at time.Time) ([]byte, error) {
 	run, err := runs(dockerfile)
 	if err != nil {

@@ -131,7 +131,8 @@ func untar(t *testing.T, content []byte) (map[string][]byte, []*tar.Header) {
 	}
 }
 
-// TestSameBytes makes a release twice, of two clones of the chart whose files have other times and modes.
+// TestSameBytes makes a release twice, of two clones of the chart whose files have other times and
+// modes.
 func TestSameBytes(t *testing.T) {
 	in := input(t)
 	first := release(t, in)
@@ -219,8 +220,8 @@ func TestSBOMOfBinary(t *testing.T) {
 	}
 }
 
-// TestSBOM wants the modules that the linker has recorded, with their checksums, and of a module that is
-// replaced what it is replaced with.
+// TestSBOM wants the modules that the linker has recorded, with their checksums, and of a module
+// that is replaced what it is replaced with.
 func TestSBOM(t *testing.T) {
 	info := &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Path: "github.com/flotilla-kube/flotilla", Version: "(devel)"}}
 	wanted := map[string]string{} // checksum by module
@@ -386,7 +387,8 @@ func TestKrew(t *testing.T) {
 	}
 }
 
-// TestMatrix wants the version in go.mod in the table of versions, in the chart, and in the changelog.
+// TestMatrix wants the version in go.mod in the table of versions, in the chart, and in the
+// changelog.
 func TestMatrix(t *testing.T) {
 	match := regexp.MustCompile(`(?m)^\s+k8s\.io/kubernetes (v1\.\d+\.\d+)$`).FindSubmatch(read(t, filepath.Join(root, "go.mod")))
 	if match == nil {

@@ -33,9 +33,9 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// SBOM writes a bill of materials (CycloneDX 1.6) of a binary, from what the Go linker recorded in it:
-// every module, its version, its checksum as in go.sum, and the Go release. It is what is linked, not what
-// go.mod could have led to. It is an error if the binary is of another platform.
+// SBOM writes a bill of materials (CycloneDX 1.6) of a binary, from what the Go linker recorded in
+// it: every module, its version, its checksum as in go.sum, and the Go release. It is what is
+// linked, not what go.mod could have led to. It is an error if the binary is of another platform.
 func SBOM(binary []byte, p Platform, version string, at time.Time) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {

@@ -1,5 +1,6 @@
-// Plot draws pictures of benchmark results. It reads what test/bench/report writes, a JSON list of plots, and writes a file for
-// each of them, as SVG, and as PNG when asked. The same input gives the same files.
+// Plot draws pictures of benchmark results. It reads what test/bench/report writes, a JSON list of
+// plots, and writes a file for each of them, as SVG, and as PNG when asked. The same input gives
+// the same files.
 //
 //	plot [-out folder] [-png] plots.json
 package main

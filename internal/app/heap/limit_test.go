@@ -10,7 +10,8 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// TestLimit: nine tenths of what the container may take, unless the operator has said something else.
+// TestLimit: nine tenths of what the container may take, unless the operator has said something
+// else.
 func TestLimit(t *testing.T) {
 	const container = 10 << 30
 	of := func(bytes uint64, err error) memlimit.Provider { return func() (uint64, error) { return bytes, err } }

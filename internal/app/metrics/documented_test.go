@@ -60,7 +60,8 @@ func families(t *testing.T) []metrics.Family {
 	return m.Families()
 }
 
-// defined returns the families that there are: those of a member, and those of the queues, which are in the process's registry.
+// defined returns the families that there are: those of a member, and those of the queues, which
+// are in the process's registry.
 func defined(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}

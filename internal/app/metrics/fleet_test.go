@@ -240,7 +240,8 @@ func TestLifeOfAFleet(t *testing.T) {
 	})
 }
 
-// change makes two shards of one, and returns it. Both are a's: their home is where the old one was.
+// change makes two shards of one, and returns it. Both are a's: their home is where the old one
+// was.
 func change(t *testing.T, store *leasetest.Store) shard.ID {
 	t.Helper()
 	current, err := leaseapi.PlanOn(store.Get(leaseapi.PlanLease("flotilla")))

@@ -12,8 +12,8 @@ import (
 	"testing/iotest"
 )
 
-// TestFollowsWatches: events are counted in both framings however the body comes in pieces, and a watch
-// is open until its body has ended or is closed.
+// TestFollowsWatches: events are counted in both framings however the body comes in pieces, and a
+// watch is open until its body has ended or is closed.
 func TestFollowsWatches(t *testing.T) {
 	var frames bytes.Buffer
 	for _, n := range []int{3, 0, 70000, 1} {

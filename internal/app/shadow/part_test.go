@@ -29,8 +29,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestAssign: the parts of a fleet are its plan, each shard once, and a member that serves one ring has
-// nothing of the others.
+// TestAssign: the parts of a fleet are its plan, each shard once, and a member that serves one ring
+// has nothing of the others.
 func TestAssign(t *testing.T) {
 	plan, err := catalogue.DefaultPlan(16)
 	if err != nil {

@@ -82,7 +82,8 @@ func requestOf(req *http.Request, prefix string) request {
 	return r
 }
 
-// clientOf returns what client-go appends to the User-Agent of a binary: its name, version, platform and commit.
+// clientOf returns what client-go appends to the User-Agent of a binary: its name, version,
+// platform and commit.
 func clientOf(agent string) string {
 	_, rest, _ := strings.Cut(agent, ") kubernetes/")
 	_, client, _ := strings.Cut(rest, "/")

@@ -104,8 +104,8 @@ func TestAsksOnce(t *testing.T) {
 	})
 }
 
-// TestAsksForItself: without anybody else's name the questions are about the shadow, and what several of
-// its clients lack is there once.
+// TestAsksForItself: without anybody else's name the questions are about the shadow, and what
+// several of its clients lack is there once.
 func TestAsksForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAuthorizer()

@@ -198,8 +198,8 @@ func server(t *testing.T) (*rest.Config, func() []string) {
 	}
 }
 
-// TestClientsCannotWrite calls what client-go has to write with, in both encodings: each call ends at
-// once with an error as from RBAC, and the server sees the one read.
+// TestClientsCannotWrite calls what client-go has to write with, in both encodings: each call ends
+// at once with an error as from RBAC, and the server sees the one read.
 func TestClientsCannotWrite(t *testing.T) {
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(contentType, func(t *testing.T) {

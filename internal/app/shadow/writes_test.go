@@ -13,8 +13,8 @@ func of(kind Kind, namespace, name string) request {
 	return request{Kind: kind, namespace: namespace, name: name}
 }
 
-// TestCountsObjects: an object counts once however often its controller tries, and as lasting once it
-// has gone on trying for long enough.
+// TestCountsObjects: an object counts once however often its controller tries, and as lasting once
+// it has gone on trying for long enough.
 func TestCountsObjects(t *testing.T) {
 	w, now := newWrites(), time.Unix(1000, 0)
 	for i := range 10 {

@@ -23,7 +23,8 @@ const maxFindings = 100
 // same names there.
 type Document struct {
 	Fleet string `json:"fleet"`
-	// Now is when the document was made, by the wall clock of the member that made it, which is Self.
+	// Now is when the document was made, by the wall clock of the member that made it, which is
+	// Self.
 	Now  time.Time `json:"now"`
 	Self Self      `json:"self"`
 	// Note says why there is nothing to show, or not everything; empty if there is.
@@ -70,7 +71,8 @@ type Plan struct {
 	Digest     string `json:"digest"`
 	// OnLease is the generation of the plan on the plan's Lease, if that is another one.
 	OnLease int64 `json:"onLease,omitempty"`
-	// Unreadable says why the plan on the Lease cannot be read, Refused why the member does not work by it.
+	// Unreadable says why the plan on the Lease cannot be read, Refused why the member does not
+	// work by it.
 	Unreadable string `json:"unreadable,omitempty"`
 	Refused    string `json:"refused,omitempty"`
 	// Waiting are the shards that are kept waiting by shards of an older plan generation.

@@ -85,7 +85,8 @@ func testPlan(t testing.TB, ranges int) shard.Plan {
 	return plan
 }
 
-// newFake is a fleet in which everything runs, held by who should own it: flotilla-0, flotilla-1 and so on.
+// newFake is a fleet in which everything runs, held by who should own it: flotilla-0, flotilla-1
+// and so on.
 func newFake(t testing.TB, ranges, members int) *fakeMember {
 	t.Helper()
 	f := &fakeMember{plan: testPlan(t, ranges), planned: true}

@@ -385,7 +385,8 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestPolicyFitsStyle: the policy's hash is that of the style element, and nothing but that is allowed.
+// TestPolicyFitsStyle: the policy's hash is that of the style element, and nothing but that is
+// allowed.
 func TestPolicyFitsStyle(t *testing.T) {
 	styles := all(parsed(t, document(t, busyFake(t))), tagged("style"))
 	if len(styles) != 1 {
@@ -458,7 +459,8 @@ func TestLeaderLocks(t *testing.T) {
 	}
 }
 
-// TestReadingsFollow: what stands for long is told of if somebody has kept looking, and not if nobody was there to see it.
+// TestReadingsFollow: what stands for long is told of if somebody has kept looking, and not if
+// nobody was there to see it.
 func TestReadingsFollow(t *testing.T) {
 	for _, tc := range []struct {
 		every time.Duration
@@ -504,8 +506,8 @@ func TestManyFindings(t *testing.T) {
 	}
 }
 
-// TestFields holds the names and types in the JSON against testdata/fields.txt: programs read them. To change one on purpose,
-// run with -update, and say so in docs/status-page.md.
+// TestFields holds the names and types in the JSON against testdata/fields.txt: programs read them.
+// To change one on purpose, run with -update, and say so in docs/status-page.md.
 func TestFields(t *testing.T) {
 	lines := map[string]bool{}
 	fields(reflect.TypeFor[Document](), "", lines)

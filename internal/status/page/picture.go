@@ -116,7 +116,8 @@ func number(f float64) string { return fmt.Sprintf("%.2f", f) }
 // sector returns the path of the part of a band between two angles.
 func sector(inner, outer, from, to float64) string {
 	if to-from > 2*math.Pi-1e-6 {
-		// The ends of one arc may not be the same point: two halves, the inner ones the other way round.
+		// The ends of one arc may not be the same point: two halves, the inner ones the other way
+		// round.
 		return half(outer, 0, 1) + half(outer, math.Pi, 1) + half(inner, 0, 0) + half(inner, math.Pi, 0)
 	}
 	large := 0

@@ -14,7 +14,8 @@ import (
 
 var coordinates = regexp.MustCompile(`-?\d+(\.\d+)?`)
 
-// TestArcsCoverTheKeyspace: each arc begins where the one before ends, the first at the top, and the last ends there.
+// TestArcsCoverTheKeyspace: each arc begins where the one before ends, the first at the top, and
+// the last ends there.
 func TestArcsCoverTheKeyspace(t *testing.T) {
 	for _, n := range []int{2, 3, 16, 200} {
 		d := document(t, newFake(t, n, 3))
@@ -50,7 +51,8 @@ func TestArcIsWhereTheHashIs(t *testing.T) {
 	}
 }
 
-// TestWholeKeyspace: a ring of one shard is a band, and not the nothing of an arc whose ends are one point.
+// TestWholeKeyspace: a ring of one shard is a band, and not the nothing of an arc whose ends are
+// one point.
 func TestWholeKeyspace(t *testing.T) {
 	a := newArc(Shard{}, shard.Everything())
 	if strings.Count(a.Path, "A") != 4 || strings.Count(a.Path, "M") != 2 {

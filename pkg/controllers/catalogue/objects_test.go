@@ -8,7 +8,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
-// TestObjectsOfEveryController fails if upstream adds a controller of which nobody has said what it decides over.
+// TestObjectsOfEveryController fails if upstream adds a controller of which nobody has said what it
+// decides over.
 func TestObjectsOfEveryController(t *testing.T) {
 	rows := map[string]bool{}
 	for _, row := range All() {

@@ -12,7 +12,8 @@ var (
 	secrets    = v1.SchemeGroupVersion.WithResource("secrets")
 )
 
-// accountTokens are the Secrets with the token of a service account. Secrets never change their type.
+// accountTokens are the Secrets with the token of a service account. Secrets never change their
+// type.
 func accountTokens(why string) Part {
 	return Part{Resource: secrets, Why: why,
 		Selector: selectors.OneTermEqualSelector("type", string(v1.SecretTypeServiceAccountToken)).String()}

@@ -36,8 +36,9 @@ func (r *coreRecorder) InformerFor(obj runtime.Object, newFunc internalinterface
 	return r.SharedInformerFactory.InformerFor(obj, newFunc)
 }
 
-// TestPartsAreAskedFor: a controller that reads Secrets or ConfigMaps has said which, and has no part of what it does not
-// read. A new one upstream fails here until somebody has looked what it reads of them.
+// TestPartsAreAskedFor: a controller that reads Secrets or ConfigMaps has said which, and has no
+// part of what it does not read. A new one upstream fails here until somebody has looked what it
+// reads of them.
 func TestPartsAreAskedFor(t *testing.T) {
 	w := newWorld(t)
 	types := map[schema.GroupVersionResource]reflect.Type{
@@ -75,8 +76,8 @@ func TestPartsAreAskedFor(t *testing.T) {
 	}
 }
 
-// TestCastsAreUpstreams gives upstream's evaluators and update filter the metadata of each kind: those that cannot do with
-// it are the row's Casts.
+// TestCastsAreUpstreams gives upstream's evaluators and update filter the metadata of each kind:
+// those that cannot do with it are the row's Casts.
 func TestCastsAreUpstreams(t *testing.T) {
 	newWorld(t) // sets the feature gates
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)

@@ -11,7 +11,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard/skew"
 )
 
-// TestBuild holds what a member says of its build against the catalogue, and the plans that the fleet has against the build.
+// TestBuild holds what a member says of its build against the catalogue, and the plans that the
+// fleet has against the build.
 func TestBuild(t *testing.T) {
 	b := catalogue.Build("v1.37.1")
 	known, err := skew.ParseKnown(b.Known().String())
@@ -50,7 +51,8 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestBuildMovesWhatAnEarlierOneHadElsewhere has the planner of this version move the pod garbage collector to its group.
+// TestBuildMovesWhatAnEarlierOneHadElsewhere has the planner of this version move the pod garbage
+// collector to its group.
 func TestBuildMovesWhatAnEarlierOneHadElsewhere(t *testing.T) {
 	plan, err := catalogue.DefaultPlan(2)
 	if err != nil {
@@ -71,7 +73,8 @@ func TestBuildMovesWhatAnEarlierOneHadElsewhere(t *testing.T) {
 	}
 }
 
-// TestFingerprintsDiffer holds that no two names and scopes of the catalogue look the same on a Lease.
+// TestFingerprintsDiffer holds that no two names and scopes of the catalogue look the same on a
+// Lease.
 func TestFingerprintsDiffer(t *testing.T) {
 	for _, row := range catalogue.All() {
 		for _, scope := range []shard.Scope{shard.ScopeNamespaced, shard.ScopeCluster} {

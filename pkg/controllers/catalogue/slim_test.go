@@ -12,9 +12,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/controllers/slim"
 )
 
-// TestSlimIsAskedFor: a controller of a group that reads Pods has slim copies, unless it is known to
-// read more, and so has one of ranges that reads Nodes. A new one upstream fails here until somebody has looked what it reads of them, and has
-// named its packages in pkg/controllers/slim.
+// TestSlimIsAskedFor: a controller of a group that reads Pods has slim copies, unless it is known
+// to read more, and so has one of ranges that reads Nodes. A new one upstream fails here until
+// somebody has looked what it reads of them, and has named its packages in pkg/controllers/slim.
 func TestSlimIsAskedFor(t *testing.T) {
 	kinds := map[Scope]struct {
 		resource  schema.GroupVersionResource

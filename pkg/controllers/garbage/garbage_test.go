@@ -214,7 +214,8 @@ func metaOf(namespace, name string, waiting bool, refs ...metav1.OwnerReference)
 
 var things = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
 
-// TestClusterDeletes looks at owners and deletes what depends on them, as upstream's collector does.
+// TestClusterDeletes looks at owners and deletes what depends on them, as upstream's collector
+// does.
 func TestClusterDeletes(t *testing.T) {
 	background, foreground := metav1.DeletePropagationBackground, metav1.DeletePropagationForeground
 	owners := []metav1.OwnerReference{{Name: "k", UID: "k"}, {Name: "n", UID: "n"}}
@@ -320,7 +321,8 @@ func TestRangeWritesWithin(t *testing.T) {
 	}
 }
 
-// TestPatchesOfCustomResources: what a strategic merge patch would do to owner references is done to those that there are.
+// TestPatchesOfCustomResources: what a strategic merge patch would do to owner references is done
+// to those that there are.
 func TestPatchesOfCustomResources(t *testing.T) {
 	blocked := clusterRef
 	blocked.BlockOwnerDeletion = ptr.To(true)

@@ -26,7 +26,8 @@ var (
 	}, []string{"ring", "shard"})
 )
 
-// Group is the queues of one instance of a shard's controllers. Its methods are safe for concurrent use.
+// Group is the queues of one instance of a shard's controllers. Its methods are safe for concurrent
+// use.
 type Group struct {
 	waited, worked k8smetrics.ObserverMetric
 

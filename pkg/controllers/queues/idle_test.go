@@ -9,9 +9,10 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// BenchmarkIdleQueues has what 130 empty queues cost, about as many as a member with four ranges has: those of client-go that
-// tick, and ours. The figure is milliseconds of CPU in a second. They are made one after the other within a tick, for the process
-// wakes up once for all that tick together.
+// BenchmarkIdleQueues has what 130 empty queues cost, about as many as a member with four ranges
+// has: those of client-go that tick, and ours. The figure is milliseconds of CPU in a second. They
+// are made one after the other within a tick, for the process wakes up once for all that tick
+// together.
 func BenchmarkIdleQueues(b *testing.B) {
 	const count, period = 130, 500 * time.Millisecond
 	for name, provider := range map[string]workqueue.MetricsProvider{"ticking": silent{}, "ours": nil} {

@@ -37,7 +37,8 @@ func text(t *testing.T) string {
 	return answer.Body.String()
 }
 
-// value returns the value of the series with these labels, given as name and value in turn, and whether there is one.
+// value returns the value of the series with these labels, given as name and value in turn, and
+// whether there is one.
 func value(t *testing.T, name string, labels ...string) (float64, bool) {
 	t.Helper()
 	metrics := testutil.NewMetrics()
@@ -56,7 +57,8 @@ func value(t *testing.T, name string, labels ...string) (float64, bool) {
 	return 0, false
 }
 
-// TestIsTheProvider fails if another package's provider came first, and if queues do not find their shard.
+// TestIsTheProvider fails if another package's provider came first, and if queues do not find their
+// shard.
 func TestIsTheProvider(t *testing.T) {
 	// Two instances at a time, as when a member takes two shards.
 	var both sync.WaitGroup
@@ -91,7 +93,8 @@ func TestIsTheProvider(t *testing.T) {
 	}
 }
 
-// TestSameAsStock holds the series of one queue against those that component-base's provider makes of one.
+// TestSameAsStock holds the series of one queue against those that component-base's provider makes
+// of one.
 func TestSameAsStock(t *testing.T) {
 	command := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "-buildvcs=false", "./testdata/stock")
 	var stderr bytes.Buffer
@@ -204,7 +207,8 @@ func TestOverlappingWork(t *testing.T) {
 	})
 }
 
-// TestTickersEnd fails if queues have a goroutine left that wakes up twice a second, and if they miss it.
+// TestTickersEnd fails if queues have a goroutine left that wakes up twice a second, and if they
+// miss it.
 func TestTickersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := ticking(t)

@@ -101,8 +101,8 @@ func TestSlimCopyRunsAsThePod(t *testing.T) {
 }
 
 // TestPatchOfASlimStatus makes the patch that podgc sends of a slim copy and of the whole Pod, and
-// applies both as the API server does. Conditions are compared by their types: they are a map to the
-// API server, and a patch that names two of four leaves the place of the others open.
+// applies both as the API server does. Conditions are compared by their types: they are a map to
+// the API server, and a patch that names two of four leaves the place of the others open.
 func TestPatchOfASlimStatus(t *testing.T) {
 	for name, marked := range map[string]bool{"marked already": true, "not marked": false} {
 		there := whole("web", "n")

@@ -41,8 +41,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// orders is how often the history is run: two workers of node-lifecycle may come to a Node at the same instant, and then the one
-// that is second writes over the other's taint, or does not. What a copy lacks would show in each run.
+// orders is how often the history is run: two workers of node-lifecycle may come to a Node at the
+// same instant, and then the one that is second writes over the other's taint, or does not. What a
+// copy lacks would show in each run.
 const orders = 6
 
 // TestSameWrites runs the controllers that are given slim copies through one history, on whole Pods

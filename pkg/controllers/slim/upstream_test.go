@@ -31,12 +31,14 @@ type guard struct {
 	others []reflect.Type
 	// roots are the packages of the controllers that are given slim copies.
 	roots []string
-	// plugins are packages that are given volumes of Pods to attach: they read of them the sources of the kinds that they attach.
+	// plugins are packages that are given volumes of Pods to attach: they read of them the sources
+	// of the kinds that they attach.
 	plugins []string
-	// safe are functions that may be given an object, a part of one, or what has objects, though their source is not gone
-	// through: by their names, why.
+	// safe are functions that may be given an object, a part of one, or what has objects, though
+	// their source is not gone through: by their names, why.
 	safe map[string]string
-	// kept are the fields, by their type, that a slim copy has. reads are some that are known to be read.
+	// kept are the fields, by their type, that a slim copy has. reads are some that are known to be
+	// read.
 	kept  map[string]bool
 	reads []string
 }
@@ -54,8 +56,8 @@ func ofPods() guard {
 	}
 }
 
-// ofNodes is for the controllers of ranges. None of them may write a Node: a function that is given one to send it is in no
-// package that is gone through, and not among those that are safe.
+// ofNodes is for the controllers of ranges. None of them may write a Node: a function that is given
+// one to send it is in no package that is gone through, and not among those that are safe.
 func ofNodes() guard {
 	return guard{
 		kind: reflect.TypeFor[v1.Node](),
@@ -112,8 +114,8 @@ var safeWithPods = map[string]string{
 	"k8s.io/kubernetes/pkg/controller/tainteviction.New": "only with a gate off that is locked; see TestTaintEvictionIsSeparate",
 }
 
-// TestTaintEvictionIsSeparate: node-lifecycle would run taint eviction itself with the gate off, on slim
-// copies, which have no tolerations.
+// TestTaintEvictionIsSeparate: node-lifecycle would run taint eviction itself with the gate off, on
+// slim copies, which have no tolerations.
 func TestTaintEvictionIsSeparate(t *testing.T) {
 	gate, known := utilfeature.DefaultMutableFeatureGate.GetAll()[features.SeparateTaintEvictionController]
 	if known && !(gate.Default && gate.LockToDefault) {
@@ -121,9 +123,9 @@ func TestTaintEvictionIsSeparate(t *testing.T) {
 	}
 }
 
-// TestUpstreamReadsNoMore goes through the source of the controllers that are given slim copies, and
-// of the functions to which they pass Pods or parts of them: a field that they read must be in a
-// slim copy.
+// TestUpstreamReadsNoMore goes through the source of the controllers that are given slim copies,
+// and of the functions to which they pass Pods or parts of them: a field that they read must be in
+// a slim copy.
 func TestUpstreamReadsNoMore(t *testing.T) {
 	for _, g := range []guard{ofPods(), ofNodes()} {
 		t.Run(g.kind.Name(), g.check)
@@ -178,7 +180,8 @@ func (g guard) check(t *testing.T) {
 	}
 }
 
-// keptFields returns the fields, by their type, that are in the slim copy of an object in which everything is set.
+// keptFields returns the fields, by their type, that are in the slim copy of an object in which
+// everything is set.
 func keptFields(slim any) map[string]bool {
 	kept := map[string]bool{}
 	note(reflect.ValueOf(slim).Elem(), kept)
@@ -199,8 +202,8 @@ func fullNode() *v1.Node {
 	return node
 }
 
-// full returns a Pod that is being deleted, with a volume of each kind, and otherwise with something
-// in each field.
+// full returns a Pod that is being deleted, with a volume of each kind, and otherwise with
+// something in each field.
 func full() *v1.Pod {
 	pod := &v1.Pod{}
 	fill(reflect.ValueOf(pod).Elem(), 0)
@@ -494,8 +497,8 @@ func core(t types.Type) string {
 func (w *walk) isObject(t types.Type) bool { return core(t) == w.kind.Name() }
 func (w *walk) isPart(t types.Type) bool   { return w.parts[core(t)] }
 
-// hasObjects reports whether values of a type give objects of the kind. Informers and stores of any kind are taken to, where the
-// packages have none of others.
+// hasObjects reports whether values of a type give objects of the kind. Informers and stores of any
+// kind are taken to, where the packages have none of others.
 func (w *walk) hasObjects(t types.Type) bool {
 	named, ok := t.(*types.Named)
 	kind := w.kind.Name()

@@ -294,7 +294,8 @@ func TestFenceIdentifies(t *testing.T) {
 	})
 }
 
-// A mutating request may take as long as the Lease lasts, by the claim's clock; reads have no such limit.
+// A mutating request may take as long as the Lease lasts, by the claim's clock; reads have no such
+// limit.
 func TestFenceBoundsRequests(t *testing.T) {
 	inFence(t, func(t *testing.T, f *fenceTest) {
 		f.next.handle = func(req *http.Request) (*http.Response, error) {

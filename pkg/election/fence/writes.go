@@ -12,17 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mostGone is how many deletions are kept for one resource. Those before are older than the last version kept, or
-// have long been seen by whoever watches.
+// mostGone is how many deletions are kept for one resource. Those before are older than the last
+// version kept, or have long been seen by whoever watches.
 const mostGone = 32
 
-// Writes says up to where a cache must have come to have seen what a holder wrote last. It is what makes a planned
-// handoff start from a cache that is no older than its predecessor's last write.
+// Writes says up to where a cache must have come to have seen what a holder wrote last. It is what
+// makes a planned handoff start from a cache that is no older than its predecessor's last write.
 type Writes struct {
 	// Term of the holder. Writes left by another term than the last prove nothing.
 	Term int32 `json:"term"`
-	// Shared is set if others may have written to some of what the holder covers in this term, until its work began: a holder
-	// before it that died, or those of other Leases. What they wrote is not among Resources.
+	// Shared is set if others may have written to some of what the holder covers in this term,
+	// until its work began: a holder before it that died, or those of other Leases. What they wrote
+	// is not among Resources.
 	Shared bool `json:"shared,omitempty"`
 	// Resources by what was written last.
 	Resources map[string]LastWrite `json:"resources,omitempty"`
@@ -34,8 +35,8 @@ type LastWrite struct {
 	Version string `json:"version,omitempty"`
 	// Gone are the objects that were deleted without an answer that has a version, the latest.
 	Gone []types.UID `json:"gone,omitempty"`
-	// Unknown is set if an answer was lost, said that the server does not know itself (5xx), or could not be read: then
-	// nothing proves that a cache has seen the write.
+	// Unknown is set if an answer was lost, said that the server does not know itself (5xx), or
+	// could not be read: then nothing proves that a cache has seen the write.
 	Unknown bool `json:"unknown,omitempty"`
 }
 

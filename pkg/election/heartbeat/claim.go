@@ -11,8 +11,8 @@ type ClaimPhase int
 const (
 	// Idle: nothing is held. The shard's Lease may still name this incarnation.
 	Idle ClaimPhase = iota
-	// Held: the shard's Lease was last seen to name this incarnation in the claim's term. The claim is valid while the
-	// member's right is.
+	// Held: the shard's Lease was last seen to name this incarnation in the claim's term. The claim
+	// is valid while the member's right is.
 	Held
 )
 
@@ -44,14 +44,16 @@ type ClaimState struct {
 	Phase ClaimPhase
 	// Term of the claim that is held, or was held last.
 	Term int32
-	// Asked is the highest term that this incarnation has ever asked for. A Lease that names it in another one is forged.
+	// Asked is the highest term that this incarnation has ever asked for. A Lease that names it in
+	// another one is forged.
 	Asked int32
 	// NotBefore is when the next request may be sent, after a failed one.
 	NotBefore time.Time
 }
 
-// Valid reports whether self may start a write for the shard at now, a reading of the process's clock taken for this
-// question. It is for the fence: view and right are those of that moment, whatever the last step knew.
+// Valid reports whether self may start a write for the shard at now, a reading of the process's
+// clock taken for this question. It is for the fence: view and right are those of that moment,
+// whatever the last step knew.
 func (s ClaimState) Valid(self string, view ShardView, right Right, now time.Time) bool {
 	return s.Phase == Held && right.Valid(now) && view.Exists && view.Holder == self && view.Term == s.Term
 }
@@ -68,8 +70,8 @@ func (s ClaimState) Done() ClaimState {
 	return s
 }
 
-// Failed returns the state after a request that was started at start failed, or got no answer. After a conflict the caller
-// reads the Lease again, and the next request may follow at once.
+// Failed returns the state after a request that was started at start failed, or got no answer.
+// After a conflict the caller reads the Lease again, and the next request may follow at once.
 func (s ClaimState) Failed(start time.Time, conflict bool, timing Timing) ClaimState {
 	s.NotBefore = start
 	if !conflict {
@@ -84,14 +86,15 @@ type ClaimInput struct {
 	Self string
 	// Now is the clock's reading for this step.
 	Now time.Time
-	// Want is set if the shard's Lease is to be acquired when it is free. Leave is set if what is held is to be given up. With
-	// neither, what is held is kept and nothing is acquired.
+	// Want is set if the shard's Lease is to be acquired when it is free. Leave is set if what is
+	// held is to be given up. With neither, what is held is kept and nothing is acquired.
 	Want, Leave bool
 	// Right of the incarnation, from its last heartbeat's step.
 	Right Right
 	// Shard is what is known of the shard's Lease.
 	Shard ShardView
-	// Ended is set if the Lease of the holder's member lists the holder as ended. Once read it stays true.
+	// Ended is set if the Lease of the holder's member lists the holder as ended. Once read it
+	// stays true.
 	Ended bool
 	// State as the last step, or the last answer, left it.
 	State ClaimState
@@ -119,12 +122,12 @@ type ClaimOutput struct {
 	Settled bool
 }
 
-// ClaimStep decides what the claim on one shard does next. It is pure. After any action but ClaimWait, step again at once;
-// a request is under way then, and Busy.
+// ClaimStep decides what the claim on one shard does next. It is pure. After any action but
+// ClaimWait, step again at once; a request is under way then, and Busy.
 //
-// The first row that applies is taken. The holder is the one that the shard's Lease names; "ended" is listed as such on its
-// member's Lease, for which [JudgeStep] sees to it; "still" is not seen to change for LeaseDuration. Requests wait while Busy and
-// until NotBefore.
+// The first row that applies is taken. The holder is the one that the shard's Lease names; "ended"
+// is listed as such on its member's Lease, for which [JudgeStep] sees to it; "still" is not seen to
+// change for LeaseDuration. Requests wait while Busy and until NotBefore.
 //
 //	Phase  Condition                                                     Action    Next
 //	Held   the right is not valid                                        End       Idle
@@ -181,7 +184,8 @@ func (in ClaimInput) idle() ClaimOutput {
 		if !in.Working && o.Exists && o.Holder == in.Self {
 			at := time.Time{}
 			if o.Term != in.State.Asked {
-				// Somebody has forged the name, perhaps over that of a holder that has not seen it yet.
+				// Somebody has forged the name, perhaps over that of a holder that has not seen it
+				// yet.
 				at = o.Seen.Add(in.Timing.LeaseDuration)
 			}
 			out := in.request(ClaimRelease, at)

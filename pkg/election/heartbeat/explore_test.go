@@ -12,23 +12,26 @@ import (
 	"time"
 )
 
-// This file walks through every history, within bounds, of two members and two shards. Time goes in ticks, three to a lease
-// duration and two to a renew deadline. Between any two things that happen anything else may: requests are carried out late,
-// answers are lost and their requests carried out after that, watches are behind for any time. Two scenes are the same if they
-// differ in absolute time, in versions, or in ages that no rule can tell apart.
+// This file walks through every history, within bounds, of two members and two shards. Time goes in
+// ticks, three to a lease duration and two to a renew deadline. Between any two things that happen
+// anything else may: requests are carried out late, answers are lost and their requests carried out
+// after that, watches are behind for any time. Two scenes are the same if they differ in absolute
+// time, in versions, or in ages that no rule can tell apart.
 
 var exploreTiming = Timing{LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}
 
 const (
 	tick = time.Second
-	// oldest is the greatest age in ticks that is told from greater ones: no rule looks further back.
+	// oldest is the greatest age in ticks that is told from greater ones: no rule looks further
+	// back.
 	oldest = 3
 	// wire is how many ticks a request may be on its way.
 	wire = 2
 	// mostScenes bounds memory: what is more was not meant.
 	mostScenes = 2_000_000
-	// taken is within how many ticks after the last fault every shard that anybody wants is held: the lease duration, and a
-	// retry period in which a member that hangs may renew once more, or a Lease that was deleted is waited for.
+	// taken is within how many ticks after the last fault every shard that anybody wants is held:
+	// the lease duration, and a retry period in which a member that hangs may renew once more, or a
+	// Lease that was deleted is waited for.
 	taken = 5
 )
 
@@ -65,17 +68,19 @@ func (w what) String() string {
 type explorer struct {
 	seed  maphash.Seed
 	known map[uint64]struct{}
-	// next are the scenes to look at in this tick, later those of the next one: a scene is first met with the most time left.
+	// next are the scenes to look at in this tick, later those of the next one: a scene is first
+	// met with the most time left.
 	next, later []*scene
 	end         time.Time
 	checked     int // scenes from which liveness was tried
 	keyer       keyer
-	// moves are how the known scenes came about, by id, and start is the first of them. What a history
-	// was is found out by going through it again: to keep every scene would take most of the memory.
+	// moves are how the known scenes came about, by id, and start is the first of them. What a
+	// history was is found out by going through it again: to keep every scene would take most of
+	// the memory.
 	moves []move
 	start *scene
-	// nth counts what has been tried after the scene that is expanded. If wanted is not negative, only
-	// that one is tried.
+	// nth counts what has been tried after the scene that is expanded. If wanted is not negative,
+	// only that one is tried.
 	nth, wanted int32
 	// spare are scenes to be overwritten, and whole is the one from which liveness is tried.
 	spare []*scene
@@ -437,7 +442,8 @@ func (w *world) settle() {
 	}
 }
 
-// explore walks from start to all that is within reach, or to the first scene that breaks an invariant.
+// explore walks from start to all that is within reach, or to the first scene that breaks an
+// invariant.
 func explore(r *rules, world exploreWorld) *explorer {
 	s := world.scene(r)
 	e := &explorer{seed: maphash.MakeSeed(), known: map[uint64]struct{}{}, next: []*scene{s}, end: s.now.Add(world.ticks * tick), moves: []move{{}}, wanted: -1}
@@ -500,7 +506,8 @@ func (x exploreWorld) scene(r *rules) *scene {
 	return &scene{world: w, left: x.left}
 }
 
-// exploreWorlds are tried one after the other. In all but the last, b's heartbeat is left out: it has rights all the time.
+// exploreWorlds are tried one after the other. In all but the last, b's heartbeat is left out: it
+// has rights all the time.
 var exploreWorlds = map[string]exploreWorld{
 	"a member dies, an answer is lost":             {shards: 2, ticks: 4, left: budget{losses: 1, kills: 1}, scenes: 300_000},
 	"a member is suspended":                        {shards: 2, ticks: 4, left: budget{pauses: 1}, scenes: 175_000},
@@ -552,7 +559,8 @@ func (e *explorer) key(s *scene) uint64 {
 	return maphash.Bytes(e.seed, k.out)
 }
 
-// keyer writes a scene twice: first it gathers the versions, then it writes their order instead of them.
+// keyer writes a scene twice: first it gathers the versions, then it writes their order instead of
+// them.
 type keyer struct {
 	*scene
 	versions []Version

@@ -33,7 +33,8 @@ func judges(change func(*JudgeInput)) rules {
 	}}
 }
 
-// sees has claims decide by something else than what is so, which they find in what the process knows.
+// sees has claims decide by something else than what is so, which they find in what the process
+// knows.
 func sees(change func(*process, *world, *ClaimInput)) rules {
 	return rules{step: Step, claim: ClaimStep, judge: JudgeStep, seen: change}
 }

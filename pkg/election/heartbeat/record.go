@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// Protocol is the version of what this package writes on Leases. Members of different protocols must not be in one fleet:
-// one of them would wait for renewals that the other does not make.
+// Protocol is the version of what this package writes on Leases. Members of different protocols
+// must not be in one fleet: one of them would wait for renewals that the other does not make.
 const Protocol = 2
 
-// Version is a Lease's resourceVersion, which the API server counts up with every write to any object. 0 is none.
+// Version is a Lease's resourceVersion, which the API server counts up with every write to any
+// object. 0 is none.
 type Version uint64
 
 // MemberRecord is what a member's Lease says.
 type MemberRecord struct {
-	// Version of the Lease. In a record that is to be written it is the one that the update is conditional on; 0 is a
-	// creation, which fails if the Lease exists.
+	// Version of the Lease. In a record that is to be written it is the one that the update is
+	// conditional on; 0 is a creation, which fails if the Lease exists.
 	Version Version
 	// UID tells a Lease from one that was deleted before it.
 	UID string
@@ -23,8 +24,8 @@ type MemberRecord struct {
 	Holder string
 	// Beat is different after each heartbeat: renewTime. It is compared for equality alone.
 	Beat int64
-	// Ended are incarnations of the member that have ended for good, sorted: no request of theirs on this Lease succeeds,
-	// and their rights have run out. It must not be changed.
+	// Ended are incarnations of the member that have ended for good, sorted: no request of theirs
+	// on this Lease succeeds, and their rights have run out. It must not be changed.
 	Ended []string
 	// Duration is how long the holder's Lease lasts, as it declares.
 	Duration time.Duration
@@ -38,15 +39,16 @@ func (r MemberRecord) HasEnded(incarnation string) bool {
 	return found
 }
 
-// beaten returns the record of the next heartbeat of self, which keeps the ended incarnations of the list keep.
+// beaten returns the record of the next heartbeat of self, which keeps the ended incarnations of
+// the list keep.
 func (r MemberRecord) beaten(self string, keep []string, now time.Time, duration time.Duration) MemberRecord {
 	return MemberRecord{
 		Version: r.Version, UID: r.UID, Holder: self, Beat: beatAt(now, r.Beat), Ended: keep, Duration: duration, Protocol: Protocol,
 	}
 }
 
-// ended returns the record that lists the incarnation as ended. Its holder goes if it is that one. Nothing else is changed:
-// a strike is no sign of life.
+// ended returns the record that lists the incarnation as ended. Its holder goes if it is that one.
+// Nothing else is changed: a strike is no sign of life.
 func (r MemberRecord) ended(incarnation string) MemberRecord {
 	r.Ended = with(r.Ended, incarnation)
 	if r.Holder == incarnation {
@@ -69,13 +71,15 @@ func with(list []string, item string) []string {
 	return slices.Insert(slices.Clone(list), at, item)
 }
 
-// MemberView is what this process knows of a member's Lease, and since when by its own clock. The zero value knows nothing.
+// MemberView is what this process knows of a member's Lease, and since when by its own clock. The
+// zero value knows nothing.
 type MemberView struct {
 	MemberRecord
-	// Exists is false if the Lease is known not to exist. Of the record only Version is set then, one at which it was gone,
-	// and Ended, which stays true.
+	// Exists is false if the Lease is known not to exist. Of the record only Version is set then,
+	// one at which it was gone, and Ended, which stays true.
 	Exists bool
-	// Seen is when this process last saw a sign of life, the Lease appear, or disappear; zero if nothing is known.
+	// Seen is when this process last saw a sign of life, the Lease appear, or disappear; zero if
+	// nothing is known.
 	Seen time.Time
 	// HolderSeen is when this process first saw the present holder in this Lease.
 	HolderSeen time.Time
@@ -84,7 +88,8 @@ type MemberView struct {
 // Known reports whether anything is known of the Lease.
 func (v MemberView) Known() bool { return !v.Seen.IsZero() }
 
-// Saw returns the view after the Lease was seen at now. A record that is not newer than what is known is ignored.
+// Saw returns the view after the Lease was seen at now. A record that is not newer than what is
+// known is ignored.
 func (v MemberView) Saw(r MemberRecord, now time.Time) MemberView {
 	if v.Known() && r.Version <= v.Version {
 		return v
@@ -107,10 +112,12 @@ func (v MemberView) Gone(version Version, now time.Time) MemberView {
 	return MemberView{MemberRecord: MemberRecord{Version: version, Ended: v.Ended}, Seen: now}
 }
 
-// endableAt is when an incarnation may be listed as ended, by an update of the Lease as it was seen.
+// endableAt is when an incarnation may be listed as ended, by an update of the Lease as it was
+// seen.
 //
-// If the Lease names it, or nobody, it has not renewed since the Lease was seen to change last. If the Lease names another
-// one, it has not renewed since that was seen first. Its right runs out before the larger of the two durations has passed.
+// If the Lease names it, or nobody, it has not renewed since the Lease was seen to change last. If
+// the Lease names another one, it has not renewed since that was seen first. Its right runs out
+// before the larger of the two durations has passed.
 func (v MemberView) endableAt(incarnation string, leaseDuration time.Duration) time.Time {
 	since := v.Seen
 	if v.Holder != incarnation && v.Holder != "" {
@@ -119,7 +126,8 @@ func (v MemberView) endableAt(incarnation string, leaseDuration time.Duration) t
 	return since.Add(max(v.Duration, leaseDuration))
 }
 
-// Foreign reports whether the Lease is that of a live member that follows another protocol: nobody may join its fleet.
+// Foreign reports whether the Lease is that of a live member that follows another protocol: nobody
+// may join its fleet.
 func (v MemberView) Foreign(now time.Time, leaseDuration time.Duration) bool {
 	return v.Exists && v.Holder != "" && v.Protocol != Protocol && now.Before(v.Seen.Add(max(v.Duration, leaseDuration)))
 }
@@ -134,7 +142,8 @@ type ShardRecord struct {
 	Holder string
 	// Term is the number of the holder's, or last holder's, claim.
 	Term int32
-	// Released is set if Holder is empty because the holder of Term says so. A Lease that somebody emptied lacks it.
+	// Released is set if Holder is empty because the holder of Term says so. A Lease that somebody
+	// emptied lacks it.
 	Released bool
 }
 
@@ -148,13 +157,15 @@ func (r ShardRecord) released() ShardRecord {
 	return ShardRecord{Version: r.Version, UID: r.UID, Term: r.Term, Released: true}
 }
 
-// ShardView is what this process knows of a shard's Lease, and since when by its own clock. The zero value knows nothing.
+// ShardView is what this process knows of a shard's Lease, and since when by its own clock. The
+// zero value knows nothing.
 type ShardView struct {
 	ShardRecord
-	// Exists is false if the Lease is known not to exist. Of the record only Version is set then: one at which it was gone.
+	// Exists is false if the Lease is known not to exist. Of the record only Version is set then:
+	// one at which it was gone.
 	Exists bool
-	// Seen is when this process last saw holder, term or release change, the Lease appear, or disappear; zero if nothing
-	// is known.
+	// Seen is when this process last saw holder, term or release change, the Lease appear, or
+	// disappear; zero if nothing is known.
 	Seen time.Time
 	// HighTerm is the highest term ever seen of this shard, deleted Leases included.
 	HighTerm int32
@@ -163,7 +174,8 @@ type ShardView struct {
 // Known reports whether anything is known of the Lease.
 func (v ShardView) Known() bool { return !v.Seen.IsZero() }
 
-// Saw returns the view after the Lease was seen at now. A record that is not newer than what is known is ignored.
+// Saw returns the view after the Lease was seen at now. A record that is not newer than what is
+// known is ignored.
 func (v ShardView) Saw(r ShardRecord, now time.Time) ShardView {
 	if v.Known() && r.Version <= v.Version {
 		return v

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// This file runs larger worlds in virtual time. A seed decides everything: how long requests and events take, how fast each
-// clock goes, and what goes wrong when. A member whose incarnation is over starts again.
+// This file runs larger worlds in virtual time. A seed decides everything: how long requests and
+// events take, how fast each clock goes, and what goes wrong when. A member whose incarnation is
+// over starts again.
 
 // simulation is a world in which things happen at their time.
 type simulation struct {
@@ -172,8 +173,8 @@ func (s *simulation) restart(p *process) {
 	s.in(s.upTo(20*time.Second), func() { s.join(p.member, s.hosts[p].generation+1, p.rate) })
 }
 
-// assign gives each shard to one of the members that the process takes for alive. It returns when the first of them is dead if
-// it does not renew.
+// assign gives each shard to one of the members that the process takes for alive. It returns when
+// the first of them is dead if it does not renew.
 func (s *simulation) assign(p *process) (dies time.Time) {
 	now := p.clock(s.world)
 	var live []int
@@ -331,7 +332,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// faultySimulation runs one seed: two minutes of faults, and a minute in which everything must come right.
+// faultySimulation runs one seed: two minutes of faults, and a minute in which everything must come
+// right.
 func faultySimulation(seed uint64, r *rules, total map[string]int) *simulation {
 	const faults, calm = 120 * time.Second, 60 * time.Second
 	s := newSimulation(seed, r, 5, 50)
@@ -452,7 +454,8 @@ func (s *simulation) tamper() {
 	}
 }
 
-// TestWritesOfAnIdleFleet holds that an idle fleet writes a heartbeat a member and retry period, whatever the shards.
+// TestWritesOfAnIdleFleet holds that an idle fleet writes a heartbeat a member and retry period,
+// whatever the shards.
 func TestWritesOfAnIdleFleet(t *testing.T) {
 	const settled, end = 60 * time.Second, 160 * time.Second
 	for _, size := range []struct{ members, shards int }{{3, 21}, {3, 210}, {10, 21}, {10, 210}} {
@@ -476,7 +479,8 @@ func TestWritesOfAnIdleFleet(t *testing.T) {
 	}
 }
 
-// TestTakeover measures how long after a member's last heartbeat the last of its shards is held by others.
+// TestTakeover measures how long after a member's last heartbeat the last of its shards is held by
+// others.
 func TestTakeover(t *testing.T) {
 	const killed = 60 * time.Second
 	var took []time.Duration

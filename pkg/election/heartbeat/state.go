@@ -10,7 +10,8 @@ const (
 	Waiting Phase = iota
 	// Live: it holds the member's Lease and renews it.
 	Live
-	// Over: it has no rights any more, for good. The process ends, and its next start is another incarnation.
+	// Over: it has no rights any more, for good. The process ends, and its next start is another
+	// incarnation.
 	Over
 )
 
@@ -24,7 +25,8 @@ const (
 	Wait Action = iota
 	// Create the member's Lease with Output.Member.
 	Create
-	// Acquire: update the member's Lease with Output.Member, which names this incarnation for the first time.
+	// Acquire: update the member's Lease with Output.Member, which names this incarnation for the
+	// first time.
 	Acquire
 	// Renew: update the member's Lease with Output.Member. This is the heartbeat.
 	Renew
@@ -84,8 +86,8 @@ func (s State) Deadline(timing Timing) time.Time {
 	return s.Confirmed.Add(timing.RenewDeadline)
 }
 
-// Beaten returns the state after a Create, Acquire or Renew that was started at start was answered at now, and gave the
-// Lease this version.
+// Beaten returns the state after a Create, Acquire or Renew that was started at start was answered
+// at now, and gave the Lease this version.
 func (s State) Beaten(start, now time.Time, version Version) State {
 	switch s.Phase {
 	case Over:
@@ -103,8 +105,8 @@ func (s State) Done() State {
 	return s
 }
 
-// Failed returns the state after a request that was started at start failed, or got no answer. After a conflict the caller
-// reads the Lease again, and the next request may follow at once.
+// Failed returns the state after a request that was started at start failed, or got no answer.
+// After a conflict the caller reads the Lease again, and the next request may follow at once.
 func (s State) Failed(start time.Time, conflict bool, timing Timing) State {
 	s.NotBefore = start
 	if !conflict {
@@ -113,12 +115,13 @@ func (s State) Failed(start time.Time, conflict bool, timing Timing) State {
 	return s
 }
 
-// Right is what an incarnation may do: use its claims, until a moment by its own clock. The zero value is no right.
+// Right is what an incarnation may do: use its claims, until a moment by its own clock. The zero
+// value is no right.
 type Right struct {
 	// Until is when it ends unless a heartbeat is confirmed before.
 	Until time.Time
 }
 
-// Valid reports whether a write may start at now, a reading of the process's clock taken for this question, provided that
-// the claim is held.
+// Valid reports whether a write may start at now, a reading of the process's clock taken for this
+// question, provided that the claim is held.
 func (r Right) Valid(now time.Time) bool { return now.Before(r.Until) }

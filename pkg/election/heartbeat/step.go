@@ -23,17 +23,18 @@ type Input struct {
 	Timing Timing
 	// Busy is set while a request is under way.
 	Busy bool
-	// Turned is when those loops last came round without which the member does no work: the earliest, if they are several.
+	// Turned is when those loops last came round without which the member does no work: the
+	// earliest, if they are several.
 	Turned time.Time
 	// Holding is set while any claim is held, or work of a claim has not returned.
 	Holding bool
-	// Named are the incarnations of this member that the shards' Leases name, as far as they are known. The order does not
-	// matter.
+	// Named are the incarnations of this member that the shards' Leases name, as far as they are
+	// known. The order does not matter.
 	Named []string
 	// Foreign is set while a live member follows another protocol, see MemberView.Foreign.
 	Foreign bool
-	// Spread, in [0, 1), chooses when within the allowed time the member reads all Leases. It differs between members, so that
-	// after an outage they do not read all at once.
+	// Spread, in [0, 1), chooses when within the allowed time the member reads all Leases. It
+	// differs between members, so that after an outage they do not read all at once.
 	Spread float64
 }
 
@@ -55,14 +56,15 @@ type Output struct {
 	Settled bool
 }
 
-// Step decides what the heartbeat does next. It is pure. After any action but Wait, step again at once; a request is under
-// way then, and Busy.
+// Step decides what the heartbeat does next. It is pure. After any action but Wait, step again at
+// once; a request is under way then, and Busy.
 //
-// The first row that applies is taken. "ended" are the incarnations that the Lease lists as ended; a heartbeat is pending
-// from its answer until Through has come to its version; deadline is RenewDeadline after the start of the last confirmed
-// heartbeat, or after that of the acquisition if none is. The watch hangs while Through stays what it was at the answer. Soon
-// is when 2/5 of RenewDeadline are left until the deadline and, of what was left at the answer, a third to two thirds, as
-// Spread has it, are over. Requests wait while Busy and until NotBefore.
+// The first row that applies is taken. "ended" are the incarnations that the Lease lists as ended;
+// a heartbeat is pending from its answer until Through has come to its version; deadline is
+// RenewDeadline after the start of the last confirmed heartbeat, or after that of the acquisition
+// if none is. The watch hangs while Through stays what it was at the answer. Soon is when 2/5 of
+// RenewDeadline are left until the deadline and, of what was left at the answer, a third to two
+// thirds, as Spread has it, are over. Requests wait while Busy and until NotBefore.
 //
 //	Phase    Condition                                              Action     Next
 //	Waiting  !Want                                                  End        Over
@@ -84,8 +86,8 @@ type Output struct {
 //	Over     nothing held, holder self, self not ended              Release    Over; lists self as ended
 //	Over     otherwise                                              Wait       Over
 //
-// Renew and Acquire drop from the list whoever is named by no shard's Lease, if all that was written up to the Lease's
-// version is known.
+// Renew and Acquire drop from the list whoever is named by no shard's Lease, if all that was
+// written up to the Lease's version is known.
 func Step(in Input) Output {
 	switch in.State.Phase {
 	case Waiting:
@@ -161,8 +163,8 @@ func (in Input) live() Output {
 	}
 }
 
-// soon is when all Leases must be read: what is stored already must not be lost for want of time. After an outage all members
-// are late, and the watch, which costs less, is about to be back.
+// soon is when all Leases must be read: what is stored already must not be lost for want of time.
+// After an outage all members are late, and the watch, which costs less, is about to be back.
 func (in Input) soon() time.Time {
 	deadline, answered := in.State.Deadline(in.Timing), in.State.Pending.Answered
 	left := float64(deadline.Sub(answered))
@@ -227,8 +229,8 @@ func (in Input) request(action Action, at time.Time) Output {
 	return out
 }
 
-// allowed reports whether a request may be sent that is not to be sent before at, and else when to look again; zero if
-// the answer that is waited for wakes.
+// allowed reports whether a request may be sent that is not to be sent before at, and else when to
+// look again; zero if the answer that is waited for wakes.
 func allowed(busy bool, now, at time.Time) (may bool, wake time.Time) {
 	switch {
 	case busy:

@@ -8,17 +8,19 @@ import (
 	"time"
 )
 
-// This file has the model in which Step and ClaimStep are tried: a store of Leases, and processes that do what the two ask
-// for. What the processes know is gained by MemberView.Saw and ShardView.Saw, answers are taken in by the methods of State
-// and ClaimState: all of them the product's. When anything happens is decided elsewhere: by the explorer, which tries every
-// order, and by the simulation, which draws it from a seed.
+// This file has the model in which Step and ClaimStep are tried: a store of Leases, and processes
+// that do what the two ask for. What the processes know is gained by MemberView.Saw and
+// ShardView.Saw, answers are taken in by the methods of State and ClaimState: all of them the
+// product's. When anything happens is decided elsewhere: by the explorer, which tries every order,
+// and by the simulation, which draws it from a seed.
 
 // rules are the decisions that are tried. They are the product's, or have a mistake planted.
 type rules struct {
 	step  func(Input) Output
 	claim func(ClaimInput) ClaimOutput
 	judge func(JudgeInput) JudgeOutput
-	// seen has a claim decide by something else than what is so, which it finds in what the process knows.
+	// seen has a claim decide by something else than what is so, which it finds in what the process
+	// knows.
 	seen func(*process, *world, *ClaimInput)
 	// careless: the store carries a strike out whatever the version is.
 	careless bool
@@ -42,7 +44,8 @@ func manyNames() []string {
 	return names
 }
 
-// memberOf is the number of the member to which an incarnation belongs; -1 if there is none in the world.
+// memberOf is the number of the member to which an incarnation belongs; -1 if there is none in the
+// world.
 func (w *world) memberOf(incarnation string) int {
 	i, known := memberNumbers[MemberOf(incarnation)]
 	if !known || i >= len(w.leases)-len(w.high) {
@@ -57,7 +60,8 @@ type leaseOf struct {
 	index int
 }
 
-// revision is what a Lease said from one version on. Of member and shard only the one is set that it is for.
+// revision is what a Lease said from one version on. Of member and shard only the one is set that
+// it is for.
 type revision struct {
 	member  MemberRecord
 	shard   ShardRecord
@@ -69,7 +73,8 @@ type revision struct {
 type request struct {
 	action fmt.Stringer
 	on     leaseOf
-	// claim is the shard for whose claim it is; -1 for the heartbeat, -2 and less for the judge of a member.
+	// claim is the shard for whose claim it is; -1 for the heartbeat, -2 and less for the judge of
+	// a member.
 	claim  int
 	write  revision
 	start  time.Time // by the process's clock
@@ -105,7 +110,8 @@ type process struct {
 	froze  time.Time     // since when its clock stands still; zero if it goes
 
 	dead, suspended, hung bool
-	// steady: its heartbeat is not modelled. It always has a right, and others always have just seen it renew.
+	// steady: its heartbeat is not modelled. It always has a right, and others always have just
+	// seen it renew.
 	steady bool
 	// slept: its clock has stood still since its claims began.
 	slept bool
@@ -113,7 +119,8 @@ type process struct {
 	members []MemberView
 	shards  []ShardView
 	through Version
-	// fresh is for each Lease, members first, the first version that its watch has not brought; 0 if there is none.
+	// fresh is for each Lease, members first, the first version that its watch has not brought; 0
+	// if there is none.
 	fresh []Version
 
 	want    bool
@@ -309,7 +316,8 @@ func (w *world) noteStruck(member int) {
 	}
 }
 
-// next is the first Lease of which the process's watch has something to bring, and what; -1 if there is none.
+// next is the first Lease of which the process's watch has something to bring, and what; -1 if
+// there is none.
 func (p *process) next() int {
 	first := -1
 	for i, v := range p.fresh {
@@ -320,7 +328,8 @@ func (p *process) next() int {
 	return first
 }
 
-// deliver has the watch bring the next change, as the Lease is now: what lies between is skipped, as by a new list.
+// deliver has the watch bring the next change, as the Lease is now: what lies between is skipped,
+// as by a new list.
 func (p *process) deliver(w *world) {
 	i := p.next()
 	p.learn(w, w.lease(i), w.leases[i])
@@ -433,7 +442,8 @@ func (w *world) judgeMember(p *process, m int) bool {
 	return true
 }
 
-// slots are the numbers of the requests that a process may have under way, as request.claim has them.
+// slots are the numbers of the requests that a process may have under way, as request.claim has
+// them.
 func (p *process) slots() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for slot := -1 - len(p.judges); slot < len(p.claims); slot++ {

@@ -1,7 +1,7 @@
 // Package leaderlock holds a foreign Lease, such as that of the stock controller manager's leader
-// election, under one identity that all members of a fleet share and renew. A [Lock] is one member's
-// right to it. The pure function step decides what a member does next; its comment has the table.
-// One clock rule, in rule.go, says what the answer to a request proves.
+// election, under one identity that all members of a fleet share and renew. A [Lock] is one
+// member's right to it. The pure function step decides what a member does next; its comment has the
+// table. One clock rule, in rule.go, says what the answer to a request proves.
 //
 // # Guarantees
 //
@@ -21,8 +21,8 @@
 // # Non-guarantees
 //
 //   - The fleet cannot bound how long a stock leader continues after it has lost the Lease.
-//     client-go's elector believes that it leads for up to RetryPeriod + RenewDeadline from its last
-//     answer. If that answer took longer than the remaining three seconds of the default
+//     client-go's elector believes that it leads for up to RetryPeriod + RenewDeadline from its
+//     last answer. If that answer took longer than the remaining three seconds of the default
 //     LeaseDuration, it overlaps with any successor. So does a process that was stopped and
 //     continues.
 //   - Editing or deleting the Lease by hand can make a second holder possible, as for other Leases.
@@ -62,9 +62,9 @@
 // absent one when it has been absent for LeaseDuration. If the Lease names the fleet already, a
 // right begins by the same rule that extends it.
 //
-// leaseTransitions and acquireTime identify a term of a leader lock, and anyone else who acquires it
-// changes them. So if somebody clears or deletes the Lease, members may write it again in its term
-// and all of them continue; until they see that done, their right is suspended.
+// leaseTransitions and acquireTime identify a term of a leader lock, and anyone else who acquires
+// it changes them. So if somebody clears or deletes the Lease, members may write it again in its
+// term and all of them continue; until they see that done, their right is suspended.
 //
 // A Lease of a coordinated election is held in the same way. An API server that coordinates names
 // its candidate as preferredHolder of a Lease that the fleet holds. That changes neither holder nor

@@ -32,7 +32,8 @@ var (
 //
 //   - at no moment is a leader lock valid while a candidate believes to be the leader;
 //   - at the moment at which a candidate's acquisition is written, no leader lock is valid;
-//   - once the faults are over, the fleet or a candidate holds the Lease, and if it is the fleet, then every member.
+//   - once the faults are over, the fleet or a candidate holds the Lease, and if it is the fleet,
+//     then every member.
 //
 // Members' clocks differ in speed by a quarter and in reading by hours. What client-go's elector
 // does not promise by itself is left out: a candidate is not stalled, and has its answers within

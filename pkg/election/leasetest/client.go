@@ -14,8 +14,8 @@ import (
 
 // Fault is what happens to one request. The zero value is none.
 type Fault struct {
-	// Out and Back are how long the request and its answer are on the way. A client that gives up meanwhile does not
-	// call the request back.
+	// Out and Back are how long the request and its answer are on the way. A client that gives up
+	// meanwhile does not call the request back.
 	Out, Back time.Duration
 	// LoseRequest: the server never sees the request. The client waits until its context ends.
 	LoseRequest bool
@@ -27,8 +27,9 @@ type Fault struct {
 	Error bool
 }
 
-// Client is one member's connection to a Store. It serves the verbs that the fleet may use, and no others. The verbs of
-// its faults are get, list, watch, create and update; none given means all. Methods are safe for concurrent use.
+// Client is one member's connection to a Store. It serves the verbs that the fleet may use, and no
+// others. The verbs of its faults are get, list, watch, create and update; none given means all.
+// Methods are safe for concurrent use.
 type Client struct {
 	store *Store
 	name  string
@@ -166,8 +167,8 @@ func (c *Client) next(verb string) (Fault, <-chan struct{}) {
 	return Fault{}, c.blocked[verb]
 }
 
-// do carries out one request with its fault. The server's part runs on a goroutine of its own, because it does not stop
-// when the client gives up.
+// do carries out one request with its fault. The server's part runs on a goroutine of its own,
+// because it does not stop when the client gives up.
 func do[T any](ctx context.Context, c *Client, verb string, serve func() (T, error)) (T, error) {
 	var none T
 	fault, blocked := c.next(verb)

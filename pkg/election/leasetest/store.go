@@ -1,11 +1,12 @@
-// Package leasetest is an API server for Leases that fits into a test: a store in memory, one client per member, and
-// faults as verbs. It is meant for testing/synctest bubbles, where all delays pass at once.
+// Package leasetest is an API server for Leases that fits into a test: a store in memory, one
+// client per member, and faults as verbs. It is meant for testing/synctest bubbles, where all
+// delays pass at once.
 //
-// What it is true to: optimistic concurrency by resourceVersion, versions that count up over all Leases, uids, lists and
-// watches from a version, watch-list with its bookmark, the server's own time of the last renewal,
-// the limit on annotations, and requests that the server carries out although the client has given
-// up on them. What it is not: there is one namespace, no selectors, and a watch never expires by
-// age.
+// What it is true to: optimistic concurrency by resourceVersion, versions that count up over all
+// Leases, uids, lists and watches from a version, watch-list with its bookmark, the server's own
+// time of the last renewal, the limit on annotations, and requests that the server carries out
+// although the client has given up on them. What it is not: there is one namespace, no selectors,
+// and a watch never expires by age.
 package leasetest
 
 import (
@@ -33,9 +34,9 @@ const maxAnnotations = 256 << 10
 // Namespace of all Leases in a Store.
 const Namespace = "kube-system"
 
-// client-go's reflectors report errors to a global handler that sleeps according to the time of the last error. Every
-// bubble begins in the year 2000, so the second one would sleep for as long as the first has run. The handler is left out
-// of any program that contains this package.
+// client-go's reflectors report errors to a global handler that sleeps according to the time of the
+// last error. Every bubble begins in the year 2000, so the second one would sleep for as long as
+// the first has run. The handler is left out of any program that contains this package.
 func init() {
 	utilruntime.ErrorHandlers = nil
 }
@@ -76,8 +77,9 @@ func (s *Store) Client(name string) *Client {
 	return newClient(s, name)
 }
 
-// Wait returns once every request has been carried out, those included that clients have given up on. A test must end
-// with it, after its last request: time stops in a bubble when the test returns.
+// Wait returns once every request has been carried out, those included that clients have given up
+// on. A test must end with it, after its last request: time stops in a bubble when the test
+// returns.
 func (s *Store) Wait() {
 	s.requests.Wait()
 }
@@ -103,7 +105,8 @@ func (s *Store) Put(lease *coordinationv1.Lease) {
 	s.put("", lease.DeepCopy())
 }
 
-// Tamper changes a Lease as an operator might, with no heed to its holder. It returns false if there is none.
+// Tamper changes a Lease as an operator might, with no heed to its holder. It returns false if
+// there is none.
 func (s *Store) Tamper(name string, change func(*coordinationv1.Lease)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

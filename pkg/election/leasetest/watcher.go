@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watcher is one watch: a queue of events without bound and a goroutine that hands them out in order.
+// watcher is one watch: a queue of events without bound and a goroutine that hands them out in
+// order.
 type watcher struct {
 	client *Client
 	result chan watch.Event

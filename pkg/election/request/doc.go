@@ -9,8 +9,9 @@
 //   - What a request has shown is told to the observer before its answer is there.
 //   - An answer's Start is read before its request leaves the process. A right that counts from it
 //     counts from no later than the write.
-//   - A conflict, where the Lease has changed, is distinguished from a request that failed. The next
-//     request follows a conflict at once, with what was just read, and a failure after a pause.
+//   - A conflict, where the Lease has changed, is distinguished from a request that failed. The
+//     next request follows a conflict at once, with what was just read, and a failure after a
+//     pause.
 //
 // # Non-guarantees
 //

@@ -7,9 +7,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestHeavyGroupsCountWhereRangesAreDealtOut: of the ranges of a member that goes, the one with the heavy groups gets none, in
-// whatever order the plan names the rings. The next owners are reckoned in the same way. By count
-// it would get them all.
+// TestHeavyGroupsCountWhereRangesAreDealtOut: of the ranges of a member that goes, the one with the
+// heavy groups gets none, in whatever order the plan names the rings. The next owners are reckoned
+// in the same way. By count it would get them all.
 func TestHeavyGroupsCountWhereRangesAreDealtOut(t *testing.T) {
 	ids := map[string]int{"a": 1, "b": 5, "c": 5, "d": 5}
 	namespaces := shard.Ring{Name: "namespaces", Scope: shard.ScopeNamespaced}

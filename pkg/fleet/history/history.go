@@ -27,8 +27,8 @@ type Transition struct {
 	// Term is the Lease's term that began or ended; 0 if none did.
 	Term int32
 	// Gap is how long From had been unable to write when To held the Lease, or when From released
-	// it, as far as the observations tell. In a release it counts from when From's fence closed; in a
-	// takeover from that or, usually, from when From was last heard of.
+	// it, as far as the observations tell. In a release it counts from when From's fence closed; in
+	// a takeover from that or, usually, from when From was last heard of.
 	Gap time.Duration
 	// Stamp is when it happened, for people, by the clock of whoever wrote that on the Lease. It is
 	// zero if nobody did.

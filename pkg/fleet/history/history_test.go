@@ -54,8 +54,8 @@ func seenShard(holder string, term int32, ago time.Duration, says said) election
 	return seen(shardLease, holder, term, ago, says, ours)
 }
 
-// living is seenShard of a holder that lives by its member's heartbeat, last heard of so long before
-// start; ended are the incarnations that this lists.
+// living is seenShard of a holder that lives by its member's heartbeat, last heard of so long
+// before start; ended are the incarnations that this lists.
 func living(holder string, ago time.Duration, ended string, says said) election.Observation {
 	o := seenShard(holder, 3, time.Hour, says)
 	beat := seen(memberLease, holder, 1, ago, said{election.EndedAnnotation: ended}, nil)
@@ -290,8 +290,8 @@ func TestLast(t *testing.T) {
 	}
 }
 
-// TestLastAgrees: one observation tells of the last transition what a watcher was told of it, by the
-// same word and at the same time, unless it cannot know how.
+// TestLastAgrees: one observation tells of the last transition what a watcher was told of it, by
+// the same word and at the same time, unless it cannot know how.
 func TestLastAgrees(t *testing.T) {
 	agreed := 0
 	for name, tc := range between(t) {

@@ -7,7 +7,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// Use is what a member says of its process, 0 or more each. It is for people: nothing is decided by it.
+// Use is what a member says of its process, 0 or more each. It is for people: nothing is decided by
+// it.
 type Use struct {
 	// CPU is the mean use of processors since it said so last, in thousandths of one.
 	CPU int64
@@ -46,11 +47,11 @@ func healthOn(lease election.Observation) *Health {
 
 // UseOfWork is what the controllers of a member have done with the items of their workqueues.
 type UseOfWork struct {
-	// Reconciles and Retries are how many were processed, and put back after an error or to be looked
-	// at again, in a thousand seconds.
+	// Reconciles and Retries are how many were processed, and put back after an error or to be
+	// looked at again, in a thousand seconds.
 	Reconciles, Retries int64
-	// P50 and P99 are how long half of them took at most, and 99 of 100, in microseconds, as exactly
-	// as buckets tell; 0 where there were none.
+	// P50 and P99 are how long half of them took at most, and 99 of 100, in microseconds, as
+	// exactly as buckets tell; 0 where there were none.
 	P50, P99 int64
 }
 
@@ -65,7 +66,8 @@ func (u Use) String() string {
 	return text
 }
 
-// UseOn returns what a member has published on its Lease, and whether it has published anything that can be read.
+// UseOn returns what a member has published on its Lease, and whether it has published anything
+// that can be read.
 func UseOn(lease election.Observation) (u Use, published bool) {
 	n := numbers(lease.Annotations[UseAnnotation], "/")
 	switch len(n) {

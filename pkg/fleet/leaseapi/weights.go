@@ -36,7 +36,8 @@ func CensusOn(lease election.Observation) (census shard.Census, published bool) 
 // maxMemory is more than any process has, in bytes.
 const maxMemory = 1 << 50
 
-// ShardMemory is an estimate of what a shard takes of its holder's memory, in bytes, 0 or more each.
+// ShardMemory is an estimate of what a shard takes of its holder's memory, in bytes, 0 or more
+// each.
 type ShardMemory struct {
 	// Cached is what is cached for it, Fixed what it takes without any object.
 	Cached, Fixed int64
@@ -50,22 +51,23 @@ func (m ShardMemory) String() string { return fmt.Sprintf("%d+%d", m.Cached, m.F
 
 // Memory is what a member says of its memory, in bytes, 0 or more each.
 type Memory struct {
-	// Live is the heap that is really in use, Beside an estimate of what of it belongs to no shard: the process itself, and
-	// what ranges share.
+	// Live is the heap that is really in use, Beside an estimate of what of it belongs to no shard:
+	// the process itself, and what ranges share.
 	Live, Beside int64
 }
 
 // String returns the two numbers with a slash between them, as on a Lease.
 func (m Memory) String() string { return fmt.Sprintf("%d/%d", m.Live, m.Beside) }
 
-// ShardMemoryOn returns what a holder has published on the Lease of its shard, and whether anybody has published anything that
-// can be read.
+// ShardMemoryOn returns what a holder has published on the Lease of its shard, and whether anybody
+// has published anything that can be read.
 func ShardMemoryOn(lease election.Observation) (m ShardMemory, published bool) {
 	m.Cached, m.Fixed, published = twoNumbers(lease.Annotations[MemoryAnnotation], "+")
 	return m, published
 }
 
-// MemoryOn returns what a member has published on its Lease, and whether it has published anything that can be read.
+// MemoryOn returns what a member has published on its Lease, and whether it has published anything
+// that can be read.
 func MemoryOn(lease election.Observation) (m Memory, published bool) {
 	m.Live, m.Beside, published = twoNumbers(lease.Annotations[MemoryAnnotation], "/")
 	return m, published
@@ -92,14 +94,15 @@ func numbers(text, separator string) []int64 {
 	return all
 }
 
-// WeightsOf returns what the planner goes by for a ring: what the holders of its shards have published on their Leases, and
-// what each member carries beside. It is complete once all holders of the ring have said what their namespaces weigh. get
-// returns the Lease of a name, or anything without annotations; carrier returns the member that is taken to have a shard of
-// another ring.
+// WeightsOf returns what the planner goes by for a ring: what the holders of its shards have
+// published on their Leases, and what each member carries beside. It is complete once all holders
+// of the ring have said what their namespaces weigh. get returns the Lease of a name, or anything
+// without annotations; carrier returns the member that is taken to have a shard of another ring.
 //
-// Weights are in objects. Where all holders of the ring have also said what their shards take of the memory, an object is a
-// mean one of the ring: a range whose objects are twice as large weighs twice as much, and a group as much as so many objects
-// of the ring would take. Where some have not, being of an older version, objects are counted, and groups weigh nothing.
+// Weights are in objects. Where all holders of the ring have also said what their shards take of
+// the memory, an object is a mean one of the ring: a range whose objects are twice as large weighs
+// twice as much, and a group as much as so many objects of the ring would take. Where some have
+// not, being of an older version, objects are counted, and groups weigh nothing.
 func WeightsOf(fleet string, plan shard.Plan, ring shard.Ring, get func(lease string) election.Observation, carrier func(shard.ID) string) (w Weights, complete bool) {
 	type weighed struct {
 		census shard.Census
@@ -138,7 +141,8 @@ func WeightsOf(fleet string, plan shard.Plan, ring shard.Ring, get func(lease st
 // Weights are those of a ring as holders have published them.
 type Weights struct {
 	shard.Weights
-	// PerObject is what a mean object of the ring takes, in bytes; 0 if that is not known, and then nothing is carried.
+	// PerObject is what a mean object of the ring takes, in bytes; 0 if that is not known, and then
+	// nothing is carried.
 	PerObject float64
 	// Whole reports whether it is known of all shards of other rings what they take.
 	Whole bool
@@ -147,8 +151,8 @@ type Weights struct {
 // Bytes returns what so many objects of the ring take; 0 if that is not known.
 func (w Weights) Bytes(objects int64) int64 { return int64(float64(objects) * w.PerObject) }
 
-// scaled returns the census with its weights times the factor. A factor that is out of all proportion is nonsense on a Lease,
-// and cut short.
+// scaled returns the census with its weights times the factor. A factor that is out of all
+// proportion is nonsense on a Lease, and cut short.
 func scaled(c shard.Census, factor float64) shard.Census {
 	const most = 100
 	factor = min(max(factor, 1.0/most), most)

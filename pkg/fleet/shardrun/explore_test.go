@@ -44,8 +44,8 @@ const (
 // world is a state of one shard's run and of what is around it.
 type world struct {
 	state State
-	// ahead is the instance of the preparation, hand that of the work, and judged reports whether the
-	// latter has seen the last writes.
+	// ahead is the instance of the preparation, hand that of the work, and judged reports whether
+	// the latter has seen the last writes.
 	ahead, hand instance
 	judged      bool
 	// present and late are answers to the filling of the present preparation and of an earlier one.

@@ -115,7 +115,8 @@ func (in Input) resting() Output {
 func (in Input) queued() Output {
 	p := in.State.Preparation
 	unwanted := in.Ending || !in.State.Goal.prepares()
-	// The claim may have begun since Claimed was read, and its work have looked for what is prepared.
+	// The claim may have begun since Claimed was read, and its work have looked for what is
+	// prepared.
 	held := in.Claimed || in.State.Work.Stage != Idle
 	switch {
 	case in.Slot && (unwanted || held):

@@ -94,7 +94,8 @@ type WorkStage int
 const (
 	// Idle: there is no work. The claim, if there is one, may be released.
 	Idle WorkStage = iota
-	// Looking: plan and Leases are read as they were at the claim or later, and the dead are fenced.
+	// Looking: plan and Leases are read as they were at the claim or later, and the dead are
+	// fenced.
 	Looking
 	// Judging: it is found out whether what is prepared has seen the last write.
 	Judging
@@ -262,8 +263,8 @@ type Input struct {
 
 	// Ending is set once the run is to end; for PrepareStep.
 	Ending bool
-	// Claimed is set while the member has a claim on the shard, as it was shortly before the step; for
-	// PrepareStep.
+	// Claimed is set while the member has a claim on the shard, as it was shortly before the step;
+	// for PrepareStep.
 	Claimed bool
 	// Slot is set when a slot has been got for a preparation that is Queued.
 	Slot bool

@@ -125,7 +125,8 @@ func TestAdaptKeeps(t *testing.T) {
 	if _, changes, err := buildOf(2).Adapt(moved, []Known{knownOf(2)}, nil); err != nil || len(changes) > 0 {
 		t.Errorf("it is changed by %v: %v", changes, err)
 	}
-	// A ring that has lost its last controller goes; a plan without the ring that a controller goes to gets it.
+	// A ring that has lost its last controller goes; a plan without the ring that a controller goes
+	// to gets it.
 	if next, _, err = buildOf(1).Adapt(moved, nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,8 @@ func (w *world) newest() string {
 	return slices.MaxFunc(names, func(a, b string) int { return w.live[a] - w.live[b] })
 }
 
-// servers are the members that get shards of a ring: as the fleet has it, those that are apt, or all.
+// servers are the members that get shards of a ring: as the fleet has it, those that are apt, or
+// all.
 func (w *world) servers(r shard.Ring) (servers []string, none bool) {
 	var apt []string
 	for name, version := range w.live {
@@ -200,7 +202,8 @@ func (w *world) check() (bereft bool) {
 			everywhere[c] = !slices.ContainsFunc(servers, func(name string) bool { return !buildOf(w.live[name]).Runs(c, r.Scope) })
 		}
 	}
-	// A controller that every live member has, and that was in the plan, runs on every namespace, whoever has the shards.
+	// A controller that every live member has, and that was in the plan, runs on every namespace,
+	// whoever has the shards.
 	for c := range w.before {
 		if !bereft && knownByAll(w.known(w.live, ""), c) && !everywhere[c] {
 			w.fatalf("%s, which all live members know, does not run everywhere: in the plan in scope %q", c, scopes[c])
@@ -251,7 +254,8 @@ func (w *world) adapt() {
 	}
 }
 
-// TestRandomHistories has members of neighbouring versions come and go at random, and the newest adapt the plan at any time.
+// TestRandomHistories has members of neighbouring versions come and go at random, and the newest
+// adapt the plan at any time.
 func TestRandomHistories(t *testing.T) {
 	seeds := uint64(500)
 	if testing.Short() {
@@ -271,7 +275,8 @@ func TestRandomHistories(t *testing.T) {
 			name := fmt.Sprint("m", random.IntN(5))
 			switch dice := random.IntN(10); {
 			case dice < 4:
-				// One minor version apart, as docs/upgrade.md has it: also from what is away, and may come back.
+				// One minor version apart, as docs/upgrade.md has it: also from what is away, and
+				// may come back.
 				v := version
 				if random.IntN(2) == 0 {
 					v = other
@@ -317,7 +322,8 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
-// TestAnyBuilds has builds of any versions live together: Adapt comes to rest, and its plans are valid.
+// TestAnyBuilds has builds of any versions live together: Adapt comes to rest, and its plans are
+// valid.
 func TestAnyBuilds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {

@@ -18,8 +18,8 @@ var (
 	knowns = []Known{newBuild(1).Known(), newBuild(2).Known(), newBuild(3).Known(), newBuild(4).Known()}
 )
 
-// newBuild makes builds of four versions: b begins in v2, r ends in v3, m moves from ranges to a group in v2, which
-// can run it in both, and v4 cannot any more; n moves the other way in v3.
+// newBuild makes builds of four versions: b begins in v2, r ends in v3, m moves from ranges to a
+// group in v2, which can run it in both, and v4 cannot any more; n moves the other way in v3.
 func newBuild(version int) Build {
 	both := func(first, second shard.Scope) []shard.Scope { return []shard.Scope{first, second} }
 	namespaced, cluster := []shard.Scope{shard.ScopeNamespaced}, []shard.Scope{shard.ScopeCluster}

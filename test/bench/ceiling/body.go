@@ -44,7 +44,8 @@ func (q *request) encode(e auditv1.Event, name string) error {
 	return nil
 }
 
-// encodeObject writes an object as a controller's client would: protobuf for the types that client-go knows.
+// encodeObject writes an object as a controller's client would: protobuf for the types that
+// client-go knows.
 func (q *request) encodeObject(e auditv1.Event, name string) error {
 	var object map[string]any
 	if err := json.Unmarshal(e.RequestObject.Raw, &object); err != nil {
@@ -98,8 +99,9 @@ func accountOf(pod map[string]any, namespace string) string {
 	return place(auditv1.ObjectReference{APIVersion: "v1", Resource: "serviceaccounts", Namespace: namespace, Name: name})
 }
 
-// patch returns the body of a patch and what kind of patch it is, which the log does not say: it is an apply with a field manager
-// and a kind, else of the kind that its form allows. Client-go's controllers send strategic patches to built-in types.
+// patch returns the body of a patch and what kind of patch it is, which the log does not say: it is
+// an apply with a field manager and a kind, else of the kind that its form allows. Client-go's
+// controllers send strategic patches to built-in types.
 func patch(e auditv1.Event) (kind string, body []byte, err error) {
 	raw := e.RequestObject.Raw
 	var list []any
@@ -130,7 +132,8 @@ func builtIn(group string) bool {
 	return slices.ContainsFunc(scheme.Scheme.PrioritizedVersionsAllGroups(), func(gv schema.GroupVersion) bool { return gv.Group == group })
 }
 
-// options returns the options of a delete without preconditions, in a version that clients may send.
+// options returns the options of a delete without preconditions, in a version that clients may
+// send.
 func options(raw []byte) (kind string, body []byte, err error) {
 	var object map[string]any
 	if err := json.Unmarshal(raw, &object); err != nil {

@@ -129,7 +129,8 @@ func TestKindsOfPatches(t *testing.T) {
 	}
 }
 
-// TestLatestVersion has a resource that wants a resourceVersion: it is read first, then taken from the answers, of patches too.
+// TestLatestVersion has a resource that wants a resourceVersion: it is read first, then taken from
+// the answers, of patches too.
 func TestLatestVersion(t *testing.T) {
 	ref := func() object {
 		return object{"apiGroup": "policy", "resource": "poddisruptionbudgets", "namespace": "ns", "name": "b"}

@@ -62,8 +62,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestBarriers has three parts whose requests have nothing to do with each other, and a server that refuses what comes before all of
-// the part before has been answered.
+// TestBarriers has three parts whose requests have nothing to do with each other, and a server that
+// refuses what comes before all of the part before has been answered.
 func TestBarriers(t *testing.T) {
 	const each = 8
 	lines := []string{create(1, deployments, "", "configmaps", "ConfigMap", "before", uid("a", 0), nil)}
@@ -133,7 +133,8 @@ func TestLimitsAreOfTheWork(t *testing.T) {
 	lines = append(lines, create(10, deployments, "", "configmaps", "ConfigMap", "last", uid("b", 0), nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// A deadline would not do: limits do not wait where it is known beforehand that they would be late.
+	// A deadline would not do: limits do not wait where it is known beforehand that they would be
+	// late.
 	defer time.AfterFunc(20*time.Second, cancel).Stop()
 	s := serve(t, nil)
 	out, err := record(t, lines...).Replay(ctx, s.config(), ceiling.Options{Since: time.Unix(10, 0), QPS: 0.1, Burst: 1})
@@ -142,7 +143,8 @@ func TestLimitsAreOfTheWork(t *testing.T) {
 	}
 }
 
-// TestWorkers has a server that answers only when as many requests as there are workers have come. There are never more.
+// TestWorkers has a server that answers only when as many requests as there are workers have come.
+// There are never more.
 func TestWorkers(t *testing.T) {
 	const workers, each = 4, 5
 	var lines []string
@@ -217,8 +219,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestAgain has a name that is used again: the create waits for the end of what had it. Elsewhere it is a failure, but for
-// what is prepared.
+// TestAgain has a name that is used again: the create waits for the end of what had it. Elsewhere
+// it is a failure, but for what is prepared.
 func TestAgain(t *testing.T) {
 	again := create(3, replicaSets, "", "pods", "Pod", "p", uid("a", 2), nil)
 	remove := event(2, replicaSets, "delete", path("", "pods")+"/p", object{"resource": "pods", "namespace": "ns", "name": "p"}, nil, nil)
@@ -245,7 +247,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestLimit has five requests at 50 a second and no burst: four waits of 20 ms. The other controller has a limit of its own.
+// TestLimit has five requests at 50 a second and no burst: four waits of 20 ms. The other
+// controller has a limit of its own.
 func TestLimit(t *testing.T) {
 	var lines []string
 	for i := range 5 {

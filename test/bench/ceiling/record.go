@@ -15,7 +15,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// Recording is the writes of a run. It does not change, and may be replayed several times, also at once.
+// Recording is the writes of a run. It does not change, and may be replayed several times, also at
+// once.
 type Recording struct {
 	requests []request
 	// places are the paths of objects by recorded UID.
@@ -32,7 +33,8 @@ type request struct {
 	kind       string // of the body: a media type
 	body       []byte
 	mentions   []mention
-	// object is the path of what it writes, without subresource; the order is that of an object's requests.
+	// object is the path of what it writes, without subresource; the order is that of an object's
+	// requests.
 	object string
 	// account is the path of the service account that must be there before; only for pods.
 	account string
@@ -50,11 +52,12 @@ type mention struct {
 	uid    string
 }
 
-// uidLength is that of a UID as text. All are as long, so they can be replaced in place, in any encoding.
+// uidLength is that of a UID as text. All are as long, so they can be replaced in place, in any
+// encoding.
 const uidLength = 36
 
-// Record reads an audit log and returns what there is to replay. A last line that is incomplete is left out. It is an error if a
-// request has no body, which is so in a log without objects.
+// Record reads an audit log and returns what there is to replay. A last line that is incomplete is
+// left out. It is an error if a request has no body, which is so in a log without objects.
 func Record(log io.Reader) (Recording, error) {
 	r := Recording{places: map[string]string{}, Left: map[string]int{}}
 	err := harness.Events(log, func(e *harness.Event) error {
@@ -145,8 +148,8 @@ const (
 	manager         = "system:kube-controller-manager"
 )
 
-// controllerOf returns which controller sent a request: its service account, or where all share one identity, what client-go
-// wrote last into the User-Agent.
+// controllerOf returns which controller sent a request: its service account, or where all share one
+// identity, what client-go wrote last into the User-Agent.
 func controllerOf(e auditv1.Event) (string, bool) {
 	if name, ok := strings.CutPrefix(e.User.Username, serviceAccounts); ok {
 		return name, true

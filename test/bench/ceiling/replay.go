@@ -15,20 +15,23 @@ import (
 
 // Options say how a recording is replayed.
 type Options struct {
-	// Prepare makes what the recorded work began with: namespaces, nodes, the objects of users. Default: nothing is made.
+	// Prepare makes what the recorded work began with: namespaces, nodes, the objects of users.
+	// Default: nothing is made.
 	Prepare func(context.Context) error
-	// Since is when the work began in the recorded run. What controllers sent before is replayed first, and is not in the time; there
-	// it is no failure if what is to be created exists. Default: all is work.
+	// Since is when the work began in the recorded run. What controllers sent before is replayed
+	// first, and is not in the time; there it is no failure if what is to be created exists.
+	// Default: all is work.
 	Since time.Time
-	// Ready returns when the work may begin, after what was before it; the clock and the limits start then. Default: at once.
+	// Ready returns when the work may begin, after what was before it; the clock and the limits
+	// start then. Default: at once.
 	Ready func(context.Context) error
-	// Barriers are times in the recorded run, in order and after Since: what arrived at or after one is sent when all before it
-	// has been answered, as where a user waited. Default: none.
+	// Barriers are times in the recorded run, in order and after Since: what arrived at or after
+	// one is sent when all before it has been answered, as where a user waited. Default: none.
 	Barriers []time.Time
 	// Workers is how many requests are under way at a time. Default: 16.
 	Workers int
-	// QPS is the most requests of the work a second of each controller, and Burst how many of them at once; upstream's flags are
-	// 20 and 30. Default: no limit.
+	// QPS is the most requests of the work a second of each controller, and Burst how many of them
+	// at once; upstream's flags are 20 and 30. Default: no limit.
 	QPS   float32
 	Burst int
 	// Events sends Events as well. Default: false.
@@ -65,27 +68,31 @@ func (o Options) complete() (Options, error) {
 type Outcome struct {
 	// Seconds is the time from the first request of the work to the last answer.
 	Seconds float64 `json:"seconds"`
-	// Parts are the seconds up to each of Options.Barriers and after the last; their sum is Seconds.
+	// Parts are the seconds up to each of Options.Barriers and after the last; their sum is
+	// Seconds.
 	Parts []float64 `json:"parts"`
 	// Requests of the work, failed ones included, and Prepared before it.
 	Requests int `json:"requests"`
 	Prepared int `json:"prepared"`
 	// Retries are requests that were sent again, because the object of that name had not gone yet.
 	Retries int `json:"retries"`
-	// Failures of both parts, by verb, resource and status: "delete pods 404 NotFound"; 0 is no answer.
+	// Failures of both parts, by verb, resource and status: "delete pods 404 NotFound"; 0 is no
+	// answer.
 	Failed   int            `json:"failed"`
 	Failures map[string]int `json:"failures"`
 	// Examples are the first messages.
 	Examples []string `json:"examples,omitempty"`
 	// Controllers is how many requests of the work each of them sent.
 	Controllers map[string]int `json:"controllers"`
-	// Unmapped is how many UIDs of the recorded run have no object here; they are sent as they were.
+	// Unmapped is how many UIDs of the recorded run have no object here; they are sent as they
+	// were.
 	Unmapped int `json:"unmapped"`
 }
 
-// Replay sends the requests to the API server of config and returns how long that took. config's user should be one who may do
-// everything, and whom priority and fairness does not hold back, such as system:masters; its rate limits are not used.
-// More than 1 % of failures are an error, and the outcome is returned beside it. It returns after all its goroutines.
+// Replay sends the requests to the API server of config and returns how long that took. config's
+// user should be one who may do everything, and whom priority and fairness does not hold back, such
+// as system:masters; its rate limits are not used. More than 1 % of failures are an error, and the
+// outcome is returned beside it. It returns after all its goroutines.
 func (r Recording) Replay(ctx context.Context, config *rest.Config, o Options) (Outcome, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -129,7 +136,8 @@ func (r Recording) Replay(ctx context.Context, config *rest.Config, o Options) (
 	return p.out, errors.Join(context.Cause(ctx), p.out.check())
 }
 
-// until returns the first request at or after from that arrived at or after a time, or that follows one that did.
+// until returns the first request at or after from that arrived at or after a time, or that follows
+// one that did.
 func (p *player) until(from int, t time.Time) int {
 	for from < len(p.requests) && p.requests[from].received.Before(t) {
 		from++

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// retryAfter and mostRetries bound the wait for the end of an object whose name is used again: a node must let go of it.
+	// retryAfter and mostRetries bound the wait for the end of an object whose name is used again:
+	// a node must let go of it.
 	retryAfter  = 100 * time.Millisecond
 	mostRetries = 300
 	// mostRead is the size of the largest answer that is read.

@@ -35,7 +35,8 @@ func labelsOf(set int) map[string]string {
 	}
 }
 
-// template is what pods of many clusters look like: two containers with variables, resources, probes and volumes.
+// template is what pods of many clusters look like: two containers with variables, resources,
+// probes and volumes.
 func template(set int) corev1.PodTemplateSpec {
 	container := func(name string, port int32) corev1.Container {
 		c := corev1.Container{

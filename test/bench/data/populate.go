@@ -35,8 +35,8 @@ type Config struct {
 	Log io.Writer
 }
 
-// Make returns the folder with the data of a cluster with so many pods, for controlplane.Options.From. It is made if it is not
-// there, which takes minutes.
+// Make returns the folder with the data of a cluster with so many pods, for
+// controlplane.Options.From. It is made if it is not there, which takes minutes.
 func Make(ctx context.Context, c Config) (folder string, err error) {
 	folder = filepath.Join(c.Dir, fmt.Sprintf("data-%d", c.Pods))
 	if _, err := os.Stat(folder); err == nil {
@@ -107,7 +107,8 @@ func fill(ctx context.Context, plane *controlplane.ControlPlane, c Config) error
 	})
 }
 
-// settle has the stock controllers do what is left to do: slices of endpoints, certificates, conditions.
+// settle has the stock controllers do what is left to do: slices of endpoints, certificates,
+// conditions.
 func settle(ctx context.Context, plane *controlplane.ControlPlane, c Config) error {
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
 	if err != nil {
@@ -155,8 +156,8 @@ func check(ctx context.Context, client kubernetes.Interface, pods int) error {
 	return checkStatus(sets.Items)
 }
 
-// checkStatus fails if the controllers have written another status than was made. They would go on to do so wherever they begin with
-// this data, behind their limits, while other work is measured.
+// checkStatus fails if the controllers have written another status than was made. They would go on
+// to do so wherever they begin with this data, behind their limits, while other work is measured.
 func checkStatus(sets []appsv1.ReplicaSet) error {
 	for i := range sets {
 		want := sets[i].DeepCopy()

@@ -9,8 +9,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// AuditPolicy has the API server log what Audit reads, and nothing else: watches as they begin and end, and writes of the
-// Leases in kube-system.
+// AuditPolicy has the API server log what Audit reads, and nothing else: watches as they begin and
+// end, and writes of the Leases in kube-system.
 const AuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -28,8 +28,8 @@ rules:
 
 // Client is what one client of the API server, by its address, has done by the audit log.
 type Client struct {
-	// Watches are those that are open, by resource: "pods", "deployments.apps", with " (metadata)" where the client says that it
-	// reads only that.
+	// Watches are those that are open, by resource: "pods", "deployments.apps", with " (metadata)"
+	// where the client says that it reads only that.
 	Watches map[string]int
 	// LeaseWrites are the writes of Leases that were answered.
 	LeaseWrites int64
@@ -44,8 +44,8 @@ func (c Client) Open() int {
 	return n
 }
 
-// Audit reads a log by AuditPolicy and returns what each address has done. A last line that is still being written is left
-// out.
+// Audit reads a log by AuditPolicy and returns what each address has done. A last line that is
+// still being written is left out.
 func Audit(log io.Reader) (map[string]Client, error) {
 	clients := map[string]Client{}
 	err := harness.Events(log, func(e *harness.Event) error {

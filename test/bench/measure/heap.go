@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// ParseHeap returns the bytes of the heap that are in use, from the text of /debug/pprof/heap?gc=1&debug=1. With gc=1 that is
-// what has survived a collection, and what was allocated since.
+// ParseHeap returns the bytes of the heap that are in use, from the text of
+// /debug/pprof/heap?gc=1&debug=1. With gc=1 that is what has survived a collection, and what was
+// allocated since.
 func ParseHeap(text string) (uint64, error) {
 	// The figures of runtime.MemStats are at the end, behind every stack.
 	for line := range strings.Lines(text) {

@@ -37,7 +37,8 @@ func TestKilobytes(t *testing.T) {
 }
 
 func TestParseTimes(t *testing.T) {
-	// 100 ticks of user to softirq and steal but idle 600 and iowait 200; guest time, the last two, is in user's.
+	// 100 ticks of user to softirq and steal but idle 600 and iowait 200; guest time, the last two,
+	// is in user's.
 	before := Times{}
 	after, err := parseTimes("cpu  100 20 30 600 200 10 20 20 50 0\ncpu0 1 2 3\n")
 	if err != nil {

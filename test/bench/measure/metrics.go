@@ -15,7 +15,8 @@ type Sample struct {
 	Value  float64
 }
 
-// Metrics are the samples of some families, by name: a histogram's are those of name_bucket, name_sum and name_count.
+// Metrics are the samples of some families, by name: a histogram's are those of name_bucket,
+// name_sum and name_count.
 type Metrics map[string][]Sample
 
 // ParseMetrics reads Prometheus' text format and keeps the samples of these names.
@@ -82,7 +83,8 @@ func (m Metrics) Sum(name string, keep func(labels map[string]string) bool) floa
 	return total
 }
 
-// SumBy adds up the samples of a name by what key makes of their labels; those with an empty key are left out.
+// SumBy adds up the samples of a name by what key makes of their labels; those with an empty key
+// are left out.
 func (m Metrics) SumBy(name string, key func(labels map[string]string) string) map[string]float64 {
 	sums := map[string]float64{}
 	for _, s := range m[name] {

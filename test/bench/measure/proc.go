@@ -11,7 +11,8 @@ import (
 // tick is the unit of /proc's times: USER_HZ, which is 100 on every Linux that Go runs on.
 const tick = 10 * time.Millisecond
 
-// CPU returns how much CPU a process has used, user and system, since it began. See proc_pid_stat(5).
+// CPU returns how much CPU a process has used, user and system, since it began. See
+// proc_pid_stat(5).
 func CPU(pid int) (time.Duration, error) {
 	path := fmt.Sprintf("/proc/%d/stat", pid)
 	text, err := os.ReadFile(path)
@@ -84,7 +85,8 @@ func kilobytes(text, name string) (uint64, error) {
 
 // Times are the CPU times of the whole machine since it began.
 type Times struct {
-	// Idle is the time in which a core had nothing to do, Total the time of all cores. What the hypervisor took away counts as busy.
+	// Idle is the time in which a core had nothing to do, Total the time of all cores. What the
+	// hypervisor took away counts as busy.
 	Idle, Total time.Duration
 }
 
@@ -117,7 +119,8 @@ func parseTimes(text string) (Times, error) {
 	return t, nil
 }
 
-// IdleShare returns which part of the machine had nothing to do between two readings, 0 to 1; 1 if no time has gone by.
+// IdleShare returns which part of the machine had nothing to do between two readings, 0 to 1; 1 if
+// no time has gone by.
 func IdleShare(before, after Times) float64 {
 	total := after.Total - before.Total
 	if total <= 0 {

@@ -9,8 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// Proxy passes the bytes of TCP connections on to one server and counts them. It dials from an address of its own, so that
-// the server can tell its clients apart. Its methods may be called from any goroutine.
+// Proxy passes the bytes of TCP connections on to one server and counts them. It dials from an
+// address of its own, so that the server can tell its clients apart. Its methods may be called from
+// any goroutine.
 type Proxy struct {
 	listener       net.Listener
 	upstream       string
@@ -18,8 +19,8 @@ type Proxy struct {
 	received, sent atomic.Int64
 }
 
-// NewProxy listens on a free port of 127.0.0.1 for what goes to upstream ("host:port") and dials from the IP address source,
-// one of 127.0.0.0/8. Run serves.
+// NewProxy listens on a free port of 127.0.0.1 for what goes to upstream ("host:port") and dials
+// from the IP address source, one of 127.0.0.0/8. Run serves.
 func NewProxy(upstream, source string) (*Proxy, error) {
 	ip := net.ParseIP(source)
 	if ip == nil || !ip.IsLoopback() {
@@ -71,7 +72,8 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// count copies until either side ends. It does not use the kernel's own copying, which tells no count before the end.
+// count copies until either side ends. It does not use the kernel's own copying, which tells no
+// count before the end.
 func count(to io.Writer, from io.Reader, total *atomic.Int64) {
 	buffer := make([]byte, 64<<10)
 	for {

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Histogram maps the upper bound of each bucket to how many observations were at most that. The last bound is +Inf.
+// Histogram maps the upper bound of each bucket to how many observations were at most that. The
+// last bound is +Inf.
 type Histogram map[float64]float64
 
 // Add adds the observations of another one with the same bounds.
@@ -28,8 +29,9 @@ func (h Histogram) Since(before Histogram) Histogram {
 // Count returns how many observations there are.
 func (h Histogram) Count() int64 { return int64(h[math.Inf(1)]) }
 
-// Quantile returns the q-quantile (0 to 1) as PromQL's histogram_quantile does: observations lie evenly in their bucket, and
-// those beyond the last finite bound lie on it. It is NaN without observations.
+// Quantile returns the q-quantile (0 to 1) as PromQL's histogram_quantile does: observations lie
+// evenly in their bucket, and those beyond the last finite bound lie on it. It is NaN without
+// observations.
 func (h Histogram) Quantile(q float64) float64 {
 	bounds := slices.Sorted(maps.Keys(h))
 	total := h[math.Inf(1)]
@@ -57,7 +59,8 @@ func (h Histogram) Quantile(q float64) float64 {
 	return low + (bounds[i]-low)*(rank-below)/in
 }
 
-// QuantileOf returns the q-quantile (0 to 1) of sorted values, between the two nearest; NaN of none.
+// QuantileOf returns the q-quantile (0 to 1) of sorted values, between the two nearest; NaN of
+// none.
 func QuantileOf(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()

@@ -6,13 +6,15 @@ import (
 	"time"
 )
 
-// Processes are quiet once they have used less than quietShare of a core in each of quietSeconds seconds.
+// Processes are quiet once they have used less than quietShare of a core in each of quietSeconds
+// seconds.
 const (
 	quietSeconds = 4
 	quietShare   = 0.25
 )
 
-// Quiet returns once processes, all together, have used little CPU for some seconds, or an error after the limit.
+// Quiet returns once processes, all together, have used little CPU for some seconds, or an error
+// after the limit.
 func Quiet(ctx context.Context, limit time.Duration, pids ...int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("after %v it still uses more than %v of a core", limit, quietShare))
 	defer cancel()

@@ -1,13 +1,14 @@
-// Command overhead measures what a member's instrumentation costs: the CPU that a loaded member needs with it and without, as a
-// ratio, in one run on one machine.
+// Command overhead measures what a member's instrumentation costs: the CPU that a loaded member
+// needs with it and without, as a ratio, in one run on one machine.
 //
 //	make long RUN=overhead   # builds both binaries and runs this
 //
-// Two binaries of the same commit do the same work in turn, each alone as a fleet of one on the same control plane: bin/flotilla,
-// and one built with the tag "bare", which has no metrics of the fleet, no events and no journal. The instrumented one is scraped
-// and its status page is fetched meanwhile, as in operation. Work is a number of objects, not of seconds, so that CPU-seconds
-// can be compared. Which goes first changes from round to round. The result is the median of the rounds' ratios, with their
-// spread.
+// Two binaries of the same commit do the same work in turn, each alone as a fleet of one on the
+// same control plane: bin/flotilla, and one built with the tag "bare", which has no metrics of the
+// fleet, no events and no journal. The instrumented one is scraped and its status page is fetched
+// meanwhile, as in operation. Work is a number of objects, not of seconds, so that CPU-seconds can
+// be compared. Which goes first changes from round to round. The result is the median of the
+// rounds' ratios, with their spread.
 package main
 
 import (

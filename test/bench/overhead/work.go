@@ -116,7 +116,8 @@ func (w *work) look(ctx context.Context, url string, every time.Duration) {
 	})
 }
 
-// profile writes what the member did for twenty seconds. It is no part of the measurement, so an error is only said.
+// profile writes what the member did for twenty seconds. It is no part of the measurement, so an
+// error is only said.
 func (w *work) profile(ctx context.Context, url string) {
 	err := w.fetch(ctx, url+"/debug/pprof/profile?seconds=20", func(body io.Reader) error {
 		file, err := os.Create(w.o.profile)
@@ -154,7 +155,8 @@ func (w *work) fetch(ctx context.Context, url string, read func(io.Reader) error
 	return read(response.Body)
 }
 
-// do makes the Deployments, scales them up and down, and deletes them, each step once the one before is done.
+// do makes the Deployments, scales them up and down, and deletes them, each step once the one
+// before is done.
 func (w *work) do(ctx context.Context) error {
 	for _, step := range []struct {
 		what     string

@@ -61,7 +61,8 @@ func digits(v float64) string {
 	}
 }
 
-// text writes a spread: the median, and the least and greatest value in parentheses if there is more than one round.
+// text writes a spread: the median, and the least and greatest value in parentheses if there is
+// more than one round.
 func text(s Spread, ok bool, f Format) string {
 	switch {
 	case !ok:

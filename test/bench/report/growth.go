@@ -25,7 +25,8 @@ type Point struct {
 	Spread
 }
 
-// Growth returns how the metric grows in each scenario and system that was run with two numbers of pods or more.
+// Growth returns how the metric grows in each scenario and system that was run with two numbers of
+// pods or more.
 func (r *Report) Growth(m Metric) []Growth {
 	var found []Growth
 	for _, c := range r.cells {

@@ -16,7 +16,8 @@ type Idle struct {
 	GroupsApart, Available bool
 }
 
-// idleFigures are those of a process on a cluster without objects, or of a fleet that has nothing to do.
+// idleFigures are those of a process on a cluster without objects, or of a fleet that has nothing
+// to do.
 var idleFigures = []struct {
 	title  string
 	format Format
@@ -41,8 +42,8 @@ var idleFigures = []struct {
 	}},
 }
 
-// Idle fits figure = replica + range*ranges + group*groups over every member of every round; where groups do not vary
-// independently, figure = replica + shard*shards.
+// Idle fits figure = replica + range*ranges + group*groups over every member of every round; where
+// groups do not vary independently, figure = replica + shard*shards.
 func (r *Report) Idle() []Idle {
 	var found []Idle
 	for _, f := range idleFigures {
@@ -70,8 +71,8 @@ func (r *Report) Idle() []Idle {
 	return found
 }
 
-// eachMember calls f for each process of a fleet of which it is known what it held: on clusters without objects, and where there
-// are no runs on those, in every scenario without work.
+// eachMember calls f for each process of a fleet of which it is known what it held: on clusters
+// without objects, and where there are no runs on those, in every scenario without work.
 func (r *Report) eachMember(f func(run result.Run, p result.Process, ranges, groups int)) {
 	empty := slices.ContainsFunc(r.cells, func(c Cell) bool { return c.Scenario == idleCost && len(r.runs[c]) > 0 })
 	for _, c := range r.cells {
@@ -104,8 +105,9 @@ func (r *Report) idle() string {
 	return table(rows)
 }
 
-// LeaseFit fits writes a second = Coefficients[0]*shards + Coefficients[1]*replicas over every round of the fleet in scenarios
-// without work. There is no constant: without shards and replicas nobody writes.
+// LeaseFit fits writes a second = Coefficients[0]*shards + Coefficients[1]*replicas over every
+// round of the fleet in scenarios without work. There is no constant: without shards and replicas
+// nobody writes.
 func (r *Report) LeaseFit() (Fit, bool) {
 	var rows [][]float64
 	var y []float64

@@ -10,13 +10,16 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-// mostKinds is how many kinds have a line of their own: the others are hardly to be seen beside them.
+// mostKinds is how many kinds have a line of their own: the others are hardly to be seen beside
+// them.
 const mostKinds = 10
 
-// onlyMetadata is what the name of a kind ends with where only the metadata of its objects is asked for.
+// onlyMetadata is what the name of a kind ends with where only the metadata of its objects is asked
+// for.
 const onlyMetadata = " (metadata)"
 
-// kinds are tables of what the API server sent, kind by kind, and of who watches what; one for each size of each scenario.
+// kinds are tables of what the API server sent, kind by kind, and of who watches what; one for each
+// size of each scenario.
 func (r *Report) kinds() string {
 	var b strings.Builder
 	for _, size := range r.sizes() {
@@ -88,7 +91,8 @@ func sentOf(which func(kind string) bool) Metric {
 	}}
 }
 
-// byGroups returns the processes of the cell's last round with most and fewest cluster-scoped groups, and whether they are two.
+// byGroups returns the processes of the cell's last round with most and fewest cluster-scoped
+// groups, and whether they are two.
 func (r *Report) byGroups(c Cell) (most, fewest result.Process, two bool) {
 	rounds := r.rounds(c)
 	processes := r.runs[c][rounds[len(rounds)-1]].Processes

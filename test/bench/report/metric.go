@@ -14,15 +14,18 @@ type Metric struct {
 	Of func(result.Run) (float64, bool)
 }
 
-// windows are the scenarios that look for a fixed time at a fleet that has nothing to do: their time says nothing.
+// windows are the scenarios that look for a fixed time at a fleet that has nothing to do: their
+// time says nothing.
 var windows = []string{"steady", idleCost}
 
-// idleCost is the scenario on a cluster without objects: all that a process holds there, it holds when it is empty.
+// idleCost is the scenario on a cluster without objects: all that a process holds there, it holds
+// when it is empty.
 const idleCost = "idle-cost"
 
 func isWindow(scenario string) bool { return slices.Contains(windows, scenario) }
 
-// The figures of a run. Those of CPU are of the time of the run; in scenarios that look for a fixed time, of a second.
+// The figures of a run. Those of CPU are of the time of the run; in scenarios that look for a fixed
+// time, of a second.
 var (
 	Time          = Metric{"time", Seconds, func(r result.Run) (float64, bool) { return r.Seconds, r.Seconds > 0 && !isWindow(r.Scenario) }}
 	Speed         = Metric{"throughput", Plain, func(r result.Run) (float64, bool) { return inverse(Time.Of(r)) }}
@@ -72,7 +75,8 @@ func heap(p result.Process) (float64, bool) { return number(p.Heap) }
 
 func startCPU(p result.Process) (float64, bool) { return number(p.StartCPU) }
 
-// received is what came since the process began: an owner that was there before the work had to list what it owns, too.
+// received is what came since the process began: an owner that was there before the work had to
+// list what it owns, too.
 func received(p result.Process) (float64, bool) {
 	start, known := number(p.StartReceived)
 	during, ok := number(p.Received)
@@ -102,12 +106,14 @@ type choice func(result.Run) ([]result.Process, bool)
 
 func every(r result.Run) ([]result.Process, bool) { return r.Processes, true }
 
-// ranges picks the members that hold no group of cluster-scoped controllers. Stock is compared whole.
+// ranges picks the members that hold no group of cluster-scoped controllers. Stock is compared
+// whole.
 func ranges(r result.Run) ([]result.Process, bool) {
 	return members(r, func(p result.Process) bool { return len(p.Groups) == 0 })
 }
 
-// lightGroups are the groups that do not cache something of every pod. A fleet of no more members than groups has one in each.
+// lightGroups are the groups that do not cache something of every pod. A fleet of no more members
+// than groups has one in each.
 var lightGroups = []string{"certificates", "policy"}
 
 // light picks the members that hold no other groups, and stock.
@@ -138,8 +144,8 @@ func members(r result.Run, wanted func(result.Process) bool) ([]result.Process, 
 	return picked, true
 }
 
-// all returns the figure of each process picked; none if one of them lacks it, for a sum or a greatest value of the others
-// would be too small.
+// all returns the figure of each process picked; none if one of them lacks it, for a sum or a
+// greatest value of the others would be too small.
 func all(c choice, f figure, r result.Run) []float64 {
 	processes, ok := c(r)
 	if !ok {
@@ -197,7 +203,8 @@ func server(name string) func(result.Run) (float64, bool) {
 	}
 }
 
-// overTime divides what was measured in a fixed time by that time, so that different times may be compared.
+// overTime divides what was measured in a fixed time by that time, so that different times may be
+// compared.
 func overTime(f func(result.Run) (float64, bool)) func(result.Run) (float64, bool) {
 	return func(r result.Run) (float64, bool) {
 		v, ok := f(r)

@@ -130,8 +130,8 @@ func TestPageWithoutResults(t *testing.T) {
 	}
 }
 
-// TestPlots holds the plots against what hack/tools/plot reads: its own sample is read by our types, and the other way round the
-// fields are the same.
+// TestPlots holds the plots against what hack/tools/plot reads: its own sample is read by our
+// types, and the other way round the fields are the same.
 func TestPlots(t *testing.T) {
 	in, err := os.Open("../../../hack/tools/plot/testdata/sample.json")
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-// Plot is a picture to be drawn: what hack/tools/plot reads, as JSON. It has Series over numbers, or Bars over Categories.
+// Plot is a picture to be drawn: what hack/tools/plot reads, as JSON. It has Series over numbers,
+// or Bars over Categories.
 type Plot struct {
 	// File is the picture's name without folder and extension.
 	File  string `json:"file"`
@@ -125,8 +126,8 @@ func (r *Report) memoryPlots() []Plot {
 	return plots
 }
 
-// memberPlots are memory and bytes of each member of the largest fleet beside stock's, in the scenario and size with most pods
-// that look for a fixed time.
+// memberPlots are memory and bytes of each member of the largest fleet beside stock's, in the
+// scenario and size with most pods that look for a fixed time.
 func (r *Report) memberPlots() []Plot {
 	var best *Cell
 	for _, c := range r.cells {
@@ -158,8 +159,9 @@ const (
 	forBoth   = "ranges and cluster groups"
 )
 
-// memberPlot draws stock and the members by rank, for which member is the largest differs from round to round. A member's bar is
-// named by what it holds, unless what came for its groups was measured apart.
+// memberPlot draws stock and the members by rank, for which member is the largest differs from
+// round to round. A member's bar is named by what it holds, unless what came for its groups was
+// measured apart.
 func (r *Report) memberPlot(c Cell, p Plot, f figure) []Plot {
 	values := map[string]map[int][]float64{} // by part and bar
 	names := map[int]string{}
@@ -178,7 +180,8 @@ func (r *Report) memberPlot(c Cell, p Plot, f figure) []Plot {
 		if all(every, f, run) == nil {
 			continue
 		}
-		// The same order in each round, as far as the shares of groups allow: those with groups first.
+		// The same order in each round, as far as the shares of groups allow: those with groups
+		// first.
 		members := slices.SortedFunc(slices.Values(run.Processes), func(a, b result.Process) int {
 			x, _ := f(a)
 			y, _ := f(b)
@@ -191,7 +194,8 @@ func (r *Report) memberPlot(c Cell, p Plot, f figure) []Plot {
 				put(forGroups, i+1, apart)
 				continue
 			}
-			// A bar has one name, also if the member of this rank held something else in another round.
+			// A bar has one name, also if the member of this rank held something else in another
+			// round.
 			if names[i+1] == "" {
 				names[i+1] = part(m)
 			}

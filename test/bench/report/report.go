@@ -1,10 +1,13 @@
-// Package report makes tables, verdicts and plots of what benchmark runs left behind (package result).
+// Package report makes tables, verdicts and plots of what benchmark runs left behind (package
+// result).
 //
 // # What it promises
 //
-//   - A figure is the median over rounds, with the least and the greatest value beside it. Nothing is averaged.
-//   - A ratio is taken within one round of one file, between two systems that did the same work, and only then is the
-//     median taken over rounds. A round in which one of the two failed gives no ratio.
+//   - A figure is the median over rounds, with the least and the greatest value beside it. Nothing
+//     is averaged.
+//   - A ratio is taken within one round of one file, between two systems that did the same work,
+//     and only then is the median taken over rounds. A round in which one of the two failed gives
+//     no ratio.
 //   - What was not measured is absent: it is never zero, and no target is met by it.
 //   - The same files in the same order give the same text.
 //
@@ -12,7 +15,8 @@
 //
 // # What it does not say
 //
-// Whether a difference is more than chance: with three rounds the spread is all there is. And nothing about other machines.
+// Whether a difference is more than chance: with three rounds the spread is all there is. And
+// nothing about other machines.
 package report
 
 import (
@@ -78,8 +82,9 @@ type Report struct {
 	failed []result.Run
 }
 
-// New checks the files and sorts their runs. Runs that failed give no figures; Failed has them. It is an error when a file has the
-// same system, scenario, size and round twice, or a run without a scenario, a known kind of system or a round.
+// New checks the files and sorts their runs. Runs that failed give no figures; Failed has them. It
+// is an error when a file has the same system, scenario, size and round twice, or a run without a
+// scenario, a known kind of system or a round.
 func New(files []result.File) (*Report, error) {
 	r := &Report{files: files, runs: map[Cell]map[round]result.Run{}, params: map[Cell]map[string]int{}}
 	for i, file := range files {
@@ -208,8 +213,9 @@ func (r *Report) values(c Cell, m Metric) []float64 {
 // Spread returns the metric over the cell's rounds, and whether it was measured in any.
 func (r *Report) Spread(c Cell, m Metric) (Spread, bool) { return SpreadOf(r.values(c, m)) }
 
-// Ratio returns the metric over the cell's rounds as multiples of another kind of system's in the same round, and whether there
-// is one. A round counts if both systems measured the metric in it and the other's is above zero.
+// Ratio returns the metric over the cell's rounds as multiples of another kind of system's in the
+// same round, and whether there is one. A round counts if both systems measured the metric in it
+// and the other's is above zero.
 func (r *Report) Ratio(c Cell, m Metric, kind string) (Spread, bool) {
 	var ratios []float64
 	for _, at := range r.rounds(c) {
@@ -226,8 +232,9 @@ func (r *Report) Ratio(c Cell, m Metric, kind string) (Spread, bool) {
 	return SpreadOf(ratios)
 }
 
-// counterpart returns the run of the same round that a run is compared with. The gate matters to none of stock and ceiling, which
-// ask for no shards, so one with the other gate will do where there is none with the same.
+// counterpart returns the run of the same round that a run is compared with. The gate matters to
+// none of stock and ceiling, which ask for no shards, so one with the other gate will do where
+// there is none with the same.
 func (r *Report) counterpart(c Cell, at round, kind string) (result.Run, bool) {
 	s := result.System{Kind: kind, Replicas: 1, Rate: c.System.Rate}
 	candidates := []result.System{s}

@@ -111,7 +111,8 @@ func TestSpread(t *testing.T) {
 }
 
 func TestFit(t *testing.T) {
-	// Hand-computed: x 1, 2, 3, y 2, 3, 7. Slope 5/2, intercept 4-5 = -1; residuals 0.5, -1, 0.5, so R² = 1-1.5/14.
+	// Hand-computed: x 1, 2, 3, y 2, 3, 7. Slope 5/2, intercept 4-5 = -1; residuals 0.5, -1, 0.5,
+	// so R² = 1-1.5/14.
 	fit, ok := report.FitOf([][]float64{{1, 1}, {1, 2}, {1, 3}}, []float64{2, 3, 7})
 	if !ok {
 		t.Fatal("no fit")
@@ -146,8 +147,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestRatioIsWithinARound has rounds that got slower and slower, the same for both. Within rounds the fleet is 3, 2 and 4 times
-// as fast, median 3; the ratio of the medians would be 30/8 = 3.75.
+// TestRatioIsWithinARound has rounds that got slower and slower, the same for both. Within rounds
+// the fleet is 3, 2 and 4 times as fast, median 3; the ratio of the medians would be 30/8 = 3.75.
 func TestRatioIsWithinARound(t *testing.T) {
 	r := of(t, []result.Run{
 		work(stock, 1, 24), work(four, 1, 8),
@@ -249,7 +250,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestFixedTime has a scenario that looks for 20 seconds: its time says nothing, and CPU is for a second.
+// TestFixedTime has a scenario that looks for 20 seconds: its time says nothing, and CPU is for a
+// second.
 func TestFixedTime(t *testing.T) {
 	r := of(t, []result.Run{steady(work(stock, 1, 20, process(5, 1, 0, 0)))})
 	for _, m := range []report.Metric{report.Time, report.Speed, report.CPUObject} {
@@ -261,7 +263,8 @@ func TestFixedTime(t *testing.T) {
 	spread(t, "CPU a second", got, ok, report.Spread{Median: 0.25, Min: 0.25, Max: 0.25, N: 1})
 }
 
-// TestPartOfAFleet has figures that one member lacks: the others' greatest value is not the fleet's.
+// TestPartOfAFleet has figures that one member lacks: the others' greatest value is not the
+// fleet's.
 func TestPartOfAFleet(t *testing.T) {
 	whole, part := member(1, 100, 50, 10, 8), member(1, 100, 50, 10, 8)
 	part.Received, part.EmptyRSS, part.Shards = nil, nil, nil

@@ -27,7 +27,8 @@ func table(rows [][]string) string {
 	return b.String()
 }
 
-// titleIn is the metric's title in a scenario: what is measured in a fixed time is told for a second.
+// titleIn is the metric's title in a scenario: what is measured in a fixed time is told for a
+// second.
 func (m Metric) titleIn(scenario string) string {
 	if isWindow(scenario) && strings.Contains(m.Title, "CPU") && !strings.Contains(m.Title, "/") && m.Title != StartCPU.Title {
 		return m.Title + ", a second"
@@ -108,7 +109,8 @@ func (r *Report) bounds(c Cell) string {
 	return strings.Join(bounds, ", ")
 }
 
-// scenarios are the tables of each scenario and size. A column without any value is left out, and a table without columns.
+// scenarios are the tables of each scenario and size. A column without any value is left out, and a
+// table without columns.
 func (r *Report) scenarios() string {
 	var b strings.Builder
 	for _, cells := range r.sizes() {

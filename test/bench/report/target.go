@@ -97,14 +97,17 @@ func podsOf(params map[string]int) int {
 type Judgement struct {
 	Target  Target
 	Verdict Verdict
-	// Worst is the ratio of the cell that is furthest on the wrong side, and Cell that cell; both only if Measured > 0.
+	// Worst is the ratio of the cell that is furthest on the wrong side, and Cell that cell; both
+	// only if Measured > 0.
 	Worst Spread
 	Cell  Cell
-	// Cells is how many cells the target is about; in Measured of them there is a ratio, and in Held it is good enough.
+	// Cells is how many cells the target is about; in Measured of them there is a ratio, and in
+	// Held it is good enough.
 	Cells, Measured, Held int
 }
 
-// Judge holds a target against each cell of a fleet that it is about, by the median of the rounds' ratios.
+// Judge holds a target against each cell of a fleet that it is about, by the median of the rounds'
+// ratios.
 func (r *Report) Judge(t Target) Judgement {
 	j := Judgement{Target: t, Verdict: NotMeasured}
 	for _, c := range r.cells {

@@ -1,8 +1,9 @@
-// Package result is what a benchmark run leaves behind, as JSON: one File a run of the command, one Run a system under one
-// scenario in one round. It holds what was measured and nothing that can be computed from it: medians, ratios and slopes are
-// the report's.
+// Package result is what a benchmark run leaves behind, as JSON: one File a run of the command, one
+// Run a system under one scenario in one round. It holds what was measured and nothing that can be
+// computed from it: medians, ratios and slopes are the report's.
 //
-// Units: seconds, bytes, counts. A figure that was not measured is absent (a nil pointer), never zero.
+// Units: seconds, bytes, counts. A figure that was not measured is absent (a nil pointer), never
+// zero.
 package result
 
 import "time"
@@ -60,12 +61,15 @@ type Run struct {
 	Round    int            `json:"round"` // from 1
 	// Failed says why the run gave no figures; empty for one that did.
 	Failed string `json:"failed,omitempty"`
-	// Bound says what the scenario waited for, by the CPU that was idle and the clients' limits: "latency" or "cpu".
+	// Bound says what the scenario waited for, by the CPU that was idle and the clients' limits:
+	// "latency" or "cpu".
 	Bound string `json:"bound,omitempty"`
 
-	// Seconds is the time from the first write of the work until it was done; for steady, the time that was looked at.
+	// Seconds is the time from the first write of the work until it was done; for steady, the time
+	// that was looked at.
 	Seconds float64 `json:"seconds"`
-	// Objects is how many objects controllers had to bring to their wanted state, the divisor of "per object".
+	// Objects is how many objects controllers had to bring to their wanted state, the divisor of
+	// "per object".
 	Objects int `json:"objects,omitempty"`
 	// Phases are the parts of Seconds, in order: create, churn, …
 	Phases []Phase `json:"phases,omitempty"`
@@ -82,8 +86,9 @@ type Run struct {
 	Reconcile     *Quantile `json:"reconcile,omitempty"`     // time of a reconcile
 	Latency       *Quantile `json:"latency,omitempty"`       // from an object's write to its wanted state, as a watcher saw it
 	RequestsByAll *int64    `json:"requestsByAll,omitempty"` // mutating requests of the controller managers
-	// Kinds is what the API server sent to all of its clients since the controller managers began, in lists and watch events
-	// before compression: bytes by kind ("pods", "replicasets.apps"), objects of which only metadata was asked for included.
+	// Kinds is what the API server sent to all of its clients since the controller managers began,
+	// in lists and watch events before compression: bytes by kind ("pods", "replicasets.apps"),
+	// objects of which only metadata was asked for included.
 	Kinds map[string]int64 `json:"kinds,omitempty"`
 }
 
@@ -105,21 +110,24 @@ type Process struct {
 	EmptyRSS *uint64  `json:"emptyRSS,omitempty"` // bytes of the same process on a cluster without objects
 	// EmptyHeap is Heap on a cluster without objects.
 	EmptyHeap *uint64 `json:"emptyHeap,omitempty"`
-	// StartReceived is what came from the API server before the work began, and Received what came during it: bytes on the
-	// wire, TLS included.
+	// StartReceived is what came from the API server before the work began, and Received what came
+	// during it: bytes on the wire, TLS included.
 	StartReceived *int64 `json:"startReceived,omitempty"`
 	Received      *int64 `json:"received,omitempty"`
 	Sent          *int64 `json:"sent,omitempty"`
-	// GroupReceived is the part of StartReceived and Received that came for the shards of the cluster ring.
+	// GroupReceived is the part of StartReceived and Received that came for the shards of the
+	// cluster ring.
 	GroupReceived *int64 `json:"groupReceived,omitempty"`
 	Watches       *int   `json:"watches,omitempty"` // open at the end
 	// Kinds is those by kind, with the suffix " (metadata)" where only metadata is asked for.
 	Kinds      map[string]int `json:"kinds,omitempty"`
 	Goroutines *int           `json:"goroutines,omitempty"`
-	// Shards is how many shards of each ring it held at the end; nil for stock. Groups are the shards of the cluster ring.
+	// Shards is how many shards of each ring it held at the end; nil for stock. Groups are the
+	// shards of the cluster ring.
 	Shards map[string]int `json:"shards,omitzero"`
 	Groups []string       `json:"groups,omitempty"`
-	// Namespaces is how many of the scenario's namespaces lay in its shards when the work began; nil for stock.
+	// Namespaces is how many of the scenario's namespaces lay in its shards when the work began;
+	// nil for stock.
 	Namespaces *int `json:"namespaces,omitempty"`
 }
 

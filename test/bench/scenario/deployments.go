@@ -21,7 +21,8 @@ type phase struct {
 	change func(ctx context.Context, env *Env, i int) (*appsv1.Deployment, error)
 	// replicas are those of the i-th Deployment afterwards.
 	replicas func(i int) int
-	// left is how many Deployments there are afterwards, objects how many were to be brought to their wanted state.
+	// left is how many Deployments there are afterwards, objects how many were to be brought to
+	// their wanted state.
 	left, objects int
 	// midway is called once when half of the Deployments have caught up; may be nil.
 	midway func(context.Context) error
@@ -164,8 +165,8 @@ func (e *Env) phase(ctx context.Context, t *tracker, p phase) error {
 	})
 }
 
-// place returns where the i-th Deployment is. Where there are fewer of them than namespaces, they lie as evenly in the keyspace as
-// those.
+// place returns where the i-th Deployment is. Where there are fewer of them than namespaces, they
+// lie as evenly in the keyspace as those.
 func (e *Env) place(i int) (namespace, name string) {
 	names := e.Namespaces()
 	step := max(1, len(names)/max(1, e.Params[Deployments]))

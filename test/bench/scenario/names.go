@@ -9,8 +9,9 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// BalancedNames returns n names, "<prefix>-<i>-<suffix>", that lie evenly in the keyspace: the i-th has its hash in the i-th
-// of n equal parts. So equal ranges have equal numbers of them. The same n gives the same names.
+// BalancedNames returns n names, "<prefix>-<i>-<suffix>", that lie evenly in the keyspace: the i-th
+// has its hash in the i-th of n equal parts. So equal ranges have equal numbers of them. The same n
+// gives the same names.
 func BalancedNames(prefix string, n int) []string {
 	names := make([]string, n)
 	for i := range n {
@@ -31,8 +32,8 @@ func part(hash uint64, n int) int {
 	return int(high)
 }
 
-// suffix is eight hexadecimal digits that differ in all places from try to try: the last letters of a name hardly move its
-// hash.
+// suffix is eight hexadecimal digits that differ in all places from try to try: the last letters of
+// a name hardly move its hash.
 func suffix(i, try uint64) string {
 	h := fnv.New64a()
 	_ = binary.Write(h, binary.LittleEndian, [2]uint64{i, try})

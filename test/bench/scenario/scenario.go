@@ -60,7 +60,8 @@ type Env struct {
 	Params map[string]int
 	// Prefix begins the names of the namespaces.
 	Prefix string
-	// Plain has namespaces called work-0, work-1 and so on, which lie close together in the keyspace, instead of balanced names.
+	// Plain has namespaces called work-0, work-1 and so on, which lie close together in the
+	// keyspace, instead of balanced names.
 	Plain bool
 	// Limit is for each phase of the work.
 	Limit time.Duration
@@ -74,7 +75,8 @@ type Env struct {
 
 // Outcome is what came of the work.
 type Outcome struct {
-	// Objects is how many objects controllers had to bring to their wanted state: each one made, changed or removed counts.
+	// Objects is how many objects controllers had to bring to their wanted state: each one made,
+	// changed or removed counts.
 	Objects int
 	Phases  []result.Phase
 	// Began is when each of Phases did; nil for a burst.
@@ -89,8 +91,9 @@ type Scenario struct {
 	Prepare func(context.Context, *Env) error
 	Ready   func(context.Context, *Env) error
 	Work    func(context.Context, *Env) (Outcome, error)
-	// Users makes at once what users make in Ready and Work, and waits for nothing. After Prepare and Users, what controllers have
-	// written in Ready and Work can be written once more, though users change and delete no more. Nil where it cannot.
+	// Users makes at once what users make in Ready and Work, and waits for nothing. After Prepare
+	// and Users, what controllers have written in Ready and Work can be written once more, though
+	// users change and delete no more. Nil where it cannot.
 	Users func(context.Context, *Env) error
 }
 

@@ -72,7 +72,8 @@ func TestCaughtUp(t *testing.T) {
 	}
 }
 
-// TestTrackerWaitsForTheAnswer shows a Deployment in its wanted state before the write has been answered, and after.
+// TestTrackerWaitsForTheAnswer shows a Deployment in its wanted state before the write has been
+// answered, and after.
 func TestTrackerWaitsForTheAnswer(t *testing.T) {
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d", Generation: 1}, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](1)},
@@ -139,7 +140,8 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestDeploymentsLieEvenly counts Deployments in the quarters of the keyspace, as four members would have them.
+// TestDeploymentsLieEvenly counts Deployments in the quarters of the keyspace, as four members
+// would have them.
 func TestDeploymentsLieEvenly(t *testing.T) {
 	for deployments, want := range map[int]int{4: 1, 8: 2, 16: 4, 32: 8, 64: 16} {
 		env := NewEnv(Env{Params: map[string]int{Namespaces: 32, Deployments: deployments}, Prefix: "ns"})

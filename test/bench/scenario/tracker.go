@@ -21,7 +21,8 @@ import (
 // workLabel is on every Deployment and pod of the work.
 const workLabel = "flotilla.dev/bench"
 
-// tracker watches Deployments and pods, and knows which written Deployments are in their wanted state.
+// tracker watches Deployments and pods, and knows which written Deployments are in their wanted
+// state.
 type tracker struct {
 	factory  informers.SharedInformerFactory
 	metadata metadatainformer.SharedInformerFactory
@@ -36,7 +37,8 @@ type tracker struct {
 	gap      time.Duration
 }
 
-// write is one that a Deployment has not caught up with. The generation is 0 while the request is under way.
+// write is one that a Deployment has not caught up with. The generation is 0 while the request is
+// under way.
 type write struct {
 	began      time.Time
 	generation int64
@@ -139,7 +141,8 @@ func (t *tracker) begin() {
 	t.progress, t.gap, t.latencies = time.Now(), 0, nil
 }
 
-// writing is to be called before a Deployment is written, and wrote after, with what the API server has answered.
+// writing is to be called before a Deployment is written, and wrote after, with what the API server
+// has answered.
 func (t *tracker) writing(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,7 +179,8 @@ func caughtUp(d *appsv1.Deployment, generation int64) bool {
 		s.Replicas == want && s.UpdatedReplicas == want && s.AvailableReplicas == want
 }
 
-// done returns nil once every write has been caught up with, and there are so many Deployments and pods.
+// done returns nil once every write has been caught up with, and there are so many Deployments and
+// pods.
 func (t *tracker) done(deployments, pods int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

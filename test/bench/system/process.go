@@ -10,8 +10,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// DefaultQPS and DefaultBurst are upstream's defaults of --kube-api-qps and --kube-api-burst, requests a second and at once of
-// each controller.
+// DefaultQPS and DefaultBurst are upstream's defaults of --kube-api-qps and --kube-api-burst,
+// requests a second and at once of each controller.
 const DefaultQPS, DefaultBurst = 20, 30
 
 // Limits that leave CPU as the only bound.
@@ -69,7 +69,8 @@ func (r *Running) flags(name string) []string {
 	return flags
 }
 
-// RateFlags returns the flags that limit the requests of a process: of stock, or of each member of a fleet of any size.
+// RateFlags returns the flags that limit the requests of a process: of stock, or of each member of
+// a fleet of any size.
 func RateFlags(rate string, fleet bool) []string {
 	qps, burst := DefaultQPS, DefaultBurst
 	switch rate {

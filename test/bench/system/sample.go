@@ -16,7 +16,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/bench/result"
 )
 
-// Names of histograms and counters that both systems have, and of the members' gauge of what they hold.
+// Names of histograms and counters that both systems have, and of the members' gauge of what they
+// hold.
 const (
 	queueSeconds     = "workqueue_queue_duration_seconds"
 	reconcileSeconds = "workqueue_work_duration_seconds"
@@ -38,14 +39,16 @@ type Sample struct {
 	Shards map[string][]string
 }
 
-// Started remembers what the processes have used for their start, where more than that comes before the work.
+// Started remembers what the processes have used for their start, where more than that comes before
+// the work.
 func (r *Running) Started(ctx context.Context) (err error) {
 	r.started, err = r.sample(ctx, r.used)
 	return err
 }
 
-// Begin looks at every process before the work, and End after it. CPU and bytes are read as close to the work as can be: what
-// the look at the rest costs is no part of it. Of a killed process End returns the last look.
+// Begin looks at every process before the work, and End after it. CPU and bytes are read as close
+// to the work as can be: what the look at the rest costs is no part of it. Of a killed process End
+// returns the last look.
 func (r *Running) Begin(ctx context.Context) (map[string]Sample, error) {
 	return r.sample(ctx, r.scrape, r.used)
 }
@@ -119,8 +122,8 @@ func (r *Running) Heap(ctx context.Context, p *Process) (uint64, error) {
 	return measure.ParseHeap(text)
 }
 
-// Figures are what the processes used between two samples; the first is as of the moment the work began. It has their heaps
-// collected, and so comes last.
+// Figures are what the processes used between two samples; the first is as of the moment the work
+// began. It has their heaps collected, and so comes last.
 func (r *Running) Figures(ctx context.Context, before, after map[string]Sample) ([]result.Process, error) {
 	clients, err := r.clients()
 	if err != nil {

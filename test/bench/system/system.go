@@ -23,7 +23,8 @@ type Config struct {
 	System result.System
 	// Stock and Flotilla are the binaries.
 	Stock, Flotilla string
-	// Shards is the number of ranges that a new fleet cuts the namespaces into; 0 is flotilla's default.
+	// Shards is the number of ranges that a new fleet cuts the namespaces into; 0 is flotilla's
+	// default.
 	Shards int
 	// Standby starts a second stock process that waits for the first one's Lease. Fleets have none.
 	Standby bool
@@ -94,7 +95,8 @@ func (r *Running) Client() kubernetes.Interface { return r.client }
 // Processes are those that were started, the killed ones too.
 func (r *Running) Processes() []*Process { return r.processes }
 
-// Victim returns the process that a scenario is to kill in a round (from 1): the stock leader, or the members by turns.
+// Victim returns the process that a scenario is to kill in a round (from 1): the stock leader, or
+// the members by turns.
 func (r *Running) Victim(round int) *Process {
 	if !r.config.fleet() {
 		return r.processes[0]
@@ -122,7 +124,8 @@ func (r *Running) Ended() error {
 	return nil
 }
 
-// Stop ends all processes without a warning, for handing over to nobody takes a fleet long, and then the proxies.
+// Stop ends all processes without a warning, for handing over to nobody takes a fleet long, and
+// then the proxies.
 func (r *Running) Stop() error {
 	var errs []error
 	for _, p := range r.processes {

@@ -20,14 +20,15 @@ import (
 const (
 	fleetName  = "flotilla"
 	stockLease = "kube-controller-manager"
-	// wholeLimit is for a system to start, quietLimit for it to fill its caches and come to rest, on a busy machine.
+	// wholeLimit is for a system to start, quietLimit for it to fill its caches and come to rest,
+	// on a busy machine.
 	wholeLimit, quietLimit = 2 * time.Minute, 5 * time.Minute
 	// Each rebalancing goes a part of the way.
 	mostRebalancings = 8
 )
 
-// Whole returns once the system does its work: the stock leader has its Lease; every member is active, and each shard is run
-// by the member that the plan wants.
+// Whole returns once the system does its work: the stock leader has its Lease; every member is
+// active, and each shard is run by the member that the plan wants.
 func (r *Running) Whole(ctx context.Context) error {
 	return r.until(ctx, "the system is whole", wholeLimit, func(ctx context.Context) error {
 		for _, p := range r.processes {
@@ -83,8 +84,8 @@ func whole(v status.View, replicas int) error {
 	return nil
 }
 
-// Balance has the fleet's plan evened out as its planner would do, until nothing is worth doing. Stock has no plan. It waits
-// for the holders to have counted what their shards weigh.
+// Balance has the fleet's plan evened out as its planner would do, until nothing is worth doing.
+// Stock has no plan. It waits for the holders to have counted what their shards weigh.
 func (r *Running) Balance(ctx context.Context) error {
 	if !r.config.fleet() {
 		return nil
@@ -116,8 +117,8 @@ func (r *Running) Balance(ctx context.Context) error {
 	return nil
 }
 
-// proposals returns how often the planner would change the plan, by what the shards weigh now, at most 2; an error if that
-// cannot be known yet.
+// proposals returns how often the planner would change the plan, by what the shards weigh now, at
+// most 2; an error if that cannot be known yet.
 func proposals(reading *status.Reading) (int, error) {
 	plan, steps := reading.Plan, 0
 	for _, ring := range reading.Plan.Rings {
@@ -145,7 +146,8 @@ func proposals(reading *status.Reading) (int, error) {
 	return min(steps, 2), nil
 }
 
-// Spread returns how many of these namespaces lie in the shards that each member holds; nil for stock.
+// Spread returns how many of these namespaces lie in the shards that each member holds; nil for
+// stock.
 func (r *Running) Spread(ctx context.Context, namespaces []string) (map[string]int, error) {
 	if !r.config.fleet() {
 		return nil, nil
@@ -185,8 +187,8 @@ func (r *Running) leases(ctx context.Context) ([]coordinationv1.Lease, error) {
 	return list.Items, nil
 }
 
-// Quiet returns once all processes together have used little CPU for some seconds: their caches are full, and what their
-// start has set off is done.
+// Quiet returns once all processes together have used little CPU for some seconds: their caches are
+// full, and what their start has set off is done.
 func (r *Running) Quiet(ctx context.Context) error {
 	var pids []int
 	for _, p := range r.processes {

@@ -13,7 +13,8 @@ type source struct {
 	why  string
 }
 
-// sources name what a controller of the controller manager has a part in, and the API machinery below it.
+// sources name what a controller of the controller manager has a part in, and the API machinery
+// below it.
 var sources = []source{
 	{file: "apps/", why: "the workload controllers: Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob, disruption, TTL after finished"},
 	{file: "apimachinery/", why: "garbage collector, ResourceQuota, namespaces, and the API machinery that all controllers stand on"},
@@ -45,7 +46,8 @@ var sources = []source{
 		why: "kubectl on objects that controllers look after"},
 }
 
-// leftOut is an expression for specs that are not tried although their file is a source, and why they cannot pass.
+// leftOut is an expression for specs that are not tried although their file is a source, and why
+// they cannot pass.
 type leftOut struct {
 	text string
 	file string // if set, it holds for this file only
@@ -85,12 +87,13 @@ var left = []leftOut{
 	{file: "network/service_cidrs.go", text: `serve on different`, why: "it sends traffic"},
 }
 
-// features are marks that do not count: of features that upstream calls optional and every cluster has, and of evictions that
-// upstream calls disruptive and that restart nothing.
+// features are marks that do not count: of features that upstream calls optional and every cluster
+// has, and of evictions that upstream calls disruptive and that restart nothing.
 var features = regexp.MustCompile(`\[Feature:(PodPriority|ComprehensiveNamespaceDraining|NodeAuthorizer)\]|NoExecuteTaintManager .*\[Disruptive\]`)
 
-// Candidates returns the texts of the specs that are worth a try on a control plane without kubelets and containers. Which
-// of them pass is for a run with the stock controller manager to tell.
+// Candidates returns the texts of the specs that are worth a try on a control plane without
+// kubelets and containers. Which of them pass is for a run with the stock controller manager to
+// tell.
 func Candidates(all []Listed) []string {
 	var texts []string
 	for _, s := range all {

@@ -16,11 +16,12 @@ type Listed struct {
 	Text string
 }
 
-// As the listing prints a spec; the path is that of the module cache, shortened by -trimpath or not.
+// As the listing prints a spec; the path is that of the module cache, shortened by -trimpath or
+// not.
 var listed = regexp.MustCompile(`^\s+\S*/test/e2e/(\S+\.go):\d+: (.*\S)\s*$`)
 
-// ParseListing reads the output of `e2e.test --list-tests`. Lines of other form, such as log lines, are passed over; no
-// spec at all is an error.
+// ParseListing reads the output of `e2e.test --list-tests`. Lines of other form, such as log lines,
+// are passed over; no spec at all is an error.
 func ParseListing(r io.Reader) ([]Listed, error) {
 	var specs []Listed
 	lines := bufio.NewScanner(r)
@@ -39,7 +40,8 @@ func ParseListing(r io.Reader) ([]Listed, error) {
 	return specs, nil
 }
 
-// ReadList reads a list: a spec a line, "#" begins a comment line. An empty list, and a spec that is in it twice, are errors.
+// ReadList reads a list: a spec a line, "#" begins a comment line. An empty list, and a spec that
+// is in it twice, are errors.
 func ReadList(r io.Reader) ([]string, error) {
 	var texts []string
 	seen := map[string]bool{}
@@ -78,13 +80,15 @@ func WriteList(w io.Writer, header string, texts []string) error {
 	return err
 }
 
-// suite is what ginkgo puts before a spec's text when it matches it: the name that upstream gives its suite.
+// suite is what ginkgo puts before a spec's text when it matches it: the name that upstream gives
+// its suite.
 const suite = "Kubernetes e2e suite"
 
 // focusLimit is how long one expression may be: Linux takes no argument of 128 KiB.
 const focusLimit = 60_000
 
-// Focus returns the values of ginkgo's --focus that together select exactly the specs of these texts.
+// Focus returns the values of ginkgo's --focus that together select exactly the specs of these
+// texts.
 func Focus(texts []string) []string {
 	var all []string
 	var b strings.Builder
@@ -110,7 +114,8 @@ func Focus(texts []string) []string {
 
 var sig = regexp.MustCompile(`\[(sig-[a-z-]+)\]`)
 
-// SIG returns the special interest group that a spec belongs to, such as "sig-apps"; "none" where its text names none.
+// SIG returns the special interest group that a spec belongs to, such as "sig-apps"; "none" where
+// its text names none.
 func SIG(text string) string {
 	if m := sig.FindStringSubmatch(text); m != nil {
 		return m[1]

@@ -17,7 +17,8 @@ type Status string
 const (
 	// Passed at the first try.
 	Passed Status = "passed"
-	// PassedAgain stands for a spec that failed among others and passed when it was tried once more, alone, in the same system.
+	// PassedAgain stands for a spec that failed among others and passed when it was tried once
+	// more, alone, in the same system.
 	PassedAgain Status = "passed when tried again"
 	// Failed at every try.
 	Failed Status = "failed"
@@ -82,7 +83,8 @@ type Spec struct {
 	FleetTook    time.Duration `json:"fleetTook"`
 }
 
-// Verdict is the comparison of two runs of one list, or the judgement of one run of the fleet alone.
+// Verdict is the comparison of two runs of one list, or the judgement of one run of the fleet
+// alone.
 type Verdict struct {
 	Specs []Spec `json:"specs"`
 	// StockTook is 0 where there was no run with the stock controller manager.
@@ -90,7 +92,8 @@ type Verdict struct {
 	FleetTook time.Duration `json:"fleetTook"`
 }
 
-// Judge compares the runs. stock may be nil: then every spec of the list is taken to pass with the stock controller manager.
+// Judge compares the runs. stock may be nil: then every spec of the list is taken to pass with the
+// stock controller manager.
 func Judge(list []string, stock *Run, fleet Run) Verdict {
 	v := Verdict{FleetTook: fleet.Took}
 	if stock != nil {
@@ -107,7 +110,8 @@ func Judge(list []string, stock *Run, fleet Run) Verdict {
 	return v
 }
 
-// Broken are the specs that fail with the fleet and, as far as was tried, pass with the stock controller manager.
+// Broken are the specs that fail with the fleet and, as far as was tried, pass with the stock
+// controller manager.
 func (v Verdict) Broken() []Spec {
 	return v.where(func(s Spec) bool { return s.Fleet == Failed && (s.Stock == "" || s.Stock.Good()) })
 }

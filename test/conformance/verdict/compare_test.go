@@ -99,7 +99,8 @@ func TestJudgeNothing(t *testing.T) {
 	}
 }
 
-// requireWritten checks that what needs a look is named in the table, and that JUnit counts the failures.
+// requireWritten checks that what needs a look is named in the table, and that JUnit counts the
+// failures.
 func requireWritten(t *testing.T, v Verdict, broken, missing, inconclusive string) {
 	t.Helper()
 	var table, junit, json bytes.Buffer

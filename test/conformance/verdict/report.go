@@ -10,7 +10,8 @@ import (
 
 // Outcome is how a spec ended.
 type Outcome struct {
-	// State is ginkgo's: "passed", "failed", "skipped", "timedout", "panicked", "interrupted", "aborted", "pending".
+	// State is ginkgo's: "passed", "failed", "skipped", "timedout", "panicked", "interrupted",
+	// "aborted", "pending".
 	State string `json:"state"`
 	// Took is from the spec's begin to its end, its cleaning up included.
 	Took time.Duration `json:"took"`
@@ -24,10 +25,12 @@ const passed = "passed"
 // Passed reports whether the spec passed.
 func (o Outcome) Passed() bool { return o.State == passed }
 
-// Results are the outcomes of one run of the suite, by the specs' texts. A spec that was not run is not in it.
+// Results are the outcomes of one run of the suite, by the specs' texts. A spec that was not run is
+// not in it.
 type Results map[string]Outcome
 
-// What is needed of ginkgo's JSON report. The type is ours: ginkgo's would be a dependency of the module.
+// What is needed of ginkgo's JSON report. The type is ours: ginkgo's would be a dependency of the
+// module.
 type (
 	suiteReport struct {
 		SpecReports                []specReport
@@ -44,9 +47,9 @@ type (
 	}
 )
 
-// ParseReport reads ginkgo's JSON report. It is an error if a part of the suite around the specs has failed, such as the
-// setup, for then specs are missing or mean nothing; and if two specs that ran have the same text. The results so far
-// are returned even then.
+// ParseReport reads ginkgo's JSON report. It is an error if a part of the suite around the specs
+// has failed, such as the setup, for then specs are missing or mean nothing; and if two specs that
+// ran have the same text. The results so far are returned even then.
 func ParseReport(r io.Reader) (Results, error) {
 	var suites []suiteReport
 	if err := json.NewDecoder(r).Decode(&suites); err != nil {
@@ -74,7 +77,8 @@ func ParseReport(r io.Reader) (Results, error) {
 			results[text] = Outcome{State: s.State, Took: s.RunTime, Message: s.message()}
 		}
 	}
-	// "Detected Programmatic Focus" and the like are said of a suite that has not failed too; a failed spec is not said here.
+	// "Detected Programmatic Focus" and the like are said of a suite that has not failed too; a
+	// failed spec is not said here.
 	if len(faults) > 0 {
 		return results, fmt.Errorf("report of ginkgo: %s", strings.Join(faults, "; "))
 	}

@@ -37,7 +37,8 @@ type (
 	}
 )
 
-// WriteJUnit writes the verdict in JUnit's format: broken and missing specs are failures, inconclusive ones are skipped.
+// WriteJUnit writes the verdict in JUnit's format: broken and missing specs are failures,
+// inconclusive ones are skipped.
 func (v Verdict) WriteJUnit(w io.Writer) error {
 	suite := junitSuite{Name: "conformance", Tests: len(v.Specs), Time: fmt.Sprintf("%.3f", v.FleetTook.Seconds())}
 	failures := map[string]bool{}

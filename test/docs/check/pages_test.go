@@ -39,8 +39,8 @@ func isMarked(b markdown.Block) bool {
 	return found && strings.HasSuffix(note, "-->")
 }
 
-// commandNames are what pages tell their readers to run. In a block that is not sh or console, a line that begins with one is taken
-// for a command that escapes the rule.
+// commandNames are what pages tell their readers to run. In a block that is not sh or console, a
+// line that begins with one is taken for a command that escapes the rule.
 var commandNames = regexp.MustCompile(`^\s*(?:\$ )?(?:sudo )?(?:kubectl|flotilla|helm|make|go|kustomize|openssl|kubeadm|docker|podman|crictl|systemctl|curl|git)(?: [^—:|]*)?$`)
 
 // TestCommandsAreRunOrSaySo finds commands that have neither been run by a test nor say so.
@@ -102,7 +102,8 @@ func markComplaints(p markdown.Page) []string {
 	return append(complaints, indentedComplaints(p)...)
 }
 
-// indentedComplaints finds commands in blocks that are made by indentation: these have no info string to say what they are.
+// indentedComplaints finds commands in blocks that are made by indentation: these have no info
+// string to say what they are.
 func indentedComplaints(p markdown.Page) []string {
 	var complaints []string
 	for i, line := range p.Prose {

@@ -17,9 +17,10 @@ type Command struct {
 // prompt begins the lines with commands in an example.
 const prompt = "$ "
 
-// Commands returns the simple commands in the block, those in substitutions included: all of a block of language sh, those after
-// a prompt in any other. Redirections and assignments are left out; a word is what the shell makes of it, but for
-// expansions, which stay as they are written. An error says what is no bash.
+// Commands returns the simple commands in the block, those in substitutions included: all of a
+// block of language sh, those after a prompt in any other. Redirections and assignments are left
+// out; a word is what the shell makes of it, but for expansions, which stay as they are written. An
+// error says what is no bash.
 func (b Block) Commands() ([]Command, error) {
 	if b.Language() == "sh" {
 		return parse(b.Page, b.Line, strings.Join(b.Lines, "\n"))

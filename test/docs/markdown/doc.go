@@ -1,5 +1,6 @@
-// Package markdown reads the pages of the handbook: the Markdown files of docs/ and deploy/, and README.md. It knows headings,
-// links and fenced blocks, which is what test/docs/check holds against the code, and test/docs/run executes.
+// Package markdown reads the pages of the handbook: the Markdown files of docs/ and deploy/, and
+// README.md. It knows headings, links and fenced blocks, which is what test/docs/check holds
+// against the code, and test/docs/run executes.
 //
 // A fenced block says by its info string what it is:
 //
@@ -13,11 +14,12 @@
 // # Guarantees
 //
 //   - Lines are counted from 1, as an editor does.
-//   - Anchors are those that GitHub gives to headings, second ones of the same text included, and explicit id and name attributes.
+//   - Anchors are those that GitHub gives to headings, second ones of the same text included, and
+//     explicit id and name attributes.
 //
 // # Non-guarantees
 //
-//   - This is no Markdown parser: headings are those with #, links those in one line, and of HTML only attributes id and name
-//     are seen.
+//   - This is no Markdown parser: headings are those with #, links those in one line, and of HTML
+//     only attributes id and name are seen.
 //   - Expansions in commands are not carried out: "$x" is the word $x.
 package markdown

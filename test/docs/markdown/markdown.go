@@ -50,11 +50,13 @@ type Block struct {
 	Line int
 	// Info is what follows the opening fence, such as "sh not-run".
 	Info string
-	// Section is the anchor of the heading of level 2 that the block stands under, empty above the first.
+	// Section is the anchor of the heading of level 2 that the block stands under, empty above the
+	// first.
 	Section string
 	// Before is the paragraph above the block, its lines joined by spaces.
 	Before string
-	// Lines are those of the block, without the indentation of the fence. The first one is number Line+1.
+	// Lines are those of the block, without the indentation of the fence. The first one is number
+	// Line+1.
 	Lines []string
 }
 
@@ -70,7 +72,8 @@ func (b Block) Language() string {
 // Runs reports whether tests are to run the block.
 func (b Block) Runs() bool { return b.Info == "sh" }
 
-// Kubeadm returns the name by which test/kubeadm runs the block on a real cluster, empty for a block that it does not name.
+// Kubeadm returns the name by which test/kubeadm runs the block on a real cluster, empty for a
+// block that it does not name.
 func (b Block) Kubeadm() string {
 	if words := strings.Fields(b.Info); len(words) == 3 && words[0] == "sh" && words[1] == "kubeadm" {
 		return words[2]

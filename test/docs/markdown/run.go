@@ -7,8 +7,9 @@ type Part struct {
 	Section string
 }
 
-// Run returns what test/docs/run runs, in this order, all on one cluster: each part begins where the one before has ended. It is
-// the story of a fleet: it is installed beside a stock leader, looked at, scaled, restarted, and removed again.
+// Run returns what test/docs/run runs, in this order, all on one cluster: each part begins where
+// the one before has ended. It is the story of a fleet: it is installed beside a stock leader,
+// looked at, scaled, restarted, and removed again.
 func Run() []Part {
 	return []Part{
 		{Page: "docs/install.md", Section: "self-hosted"},

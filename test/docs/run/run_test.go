@@ -17,7 +17,8 @@ import (
 // root is the module's directory, seen from this package's.
 const root = "../../.."
 
-// limit is for all of it: somebody who tries the pages by hand has more patience, and a test that hangs must say where.
+// limit is for all of it: somebody who tries the pages by hand has more patience, and a test that
+// hangs must say where.
 const limit = 12 * time.Minute
 
 var (
@@ -54,7 +55,8 @@ func TestPages(t *testing.T) {
 	t.Logf("%d blocks of %d pages' parts ran in %v", blocks, len(parts), time.Since(began).Round(time.Second))
 }
 
-// environment is the reader's: the commands, the administrator's kubeconfig, and where the cluster's keys are.
+// environment is the reader's: the commands, the administrator's kubeconfig, and where the
+// cluster's keys are.
 func (w *world) environment(t *testing.T) []string {
 	t.Helper()
 	home := t.TempDir()

@@ -1,5 +1,6 @@
-// Package ceiling tests the load generator of the benchmarks against real API servers: what the stock controller manager wrote on
-// one is written on another. It needs the binaries of `make tools`.
+// Package ceiling tests the load generator of the benchmarks against real API servers: what the
+// stock controller manager wrote on one is written on another. It needs the binaries of `make
+// tools`.
 package ceiling
 
 import (
@@ -30,7 +31,8 @@ const (
 	nodes       = 2
 )
 
-// TestReplay records Deployments that are created, scaled down and in part deleted, and a Job, and replays that.
+// TestReplay records Deployments that are created, scaled down and in part deleted, and a Job, and
+// replays that.
 func TestReplay(t *testing.T) {
 	recording, since, want := record(t)
 	t.Logf("%d requests, %d of them of the work; left out: %v", recording.Len(), recording.Since(since), recording.Left)
@@ -62,7 +64,8 @@ func start(t *testing.T, opts controlplane.Options) (*controlplane.ControlPlane,
 	return plane, harness.Client(t, plane)
 }
 
-// record returns what the stock controller manager wrote, when the work began, and what was there at the end.
+// record returns what the stock controller manager wrote, when the work began, and what was there
+// at the end.
 func record(t *testing.T) (ceiling.Recording, time.Time, []string) {
 	t.Helper()
 	plane, client := start(t, controlplane.Options{Nodes: nodes, Scheduler: true, AuditObjects: true})

@@ -118,8 +118,8 @@ func (s *scene) inOrder(objects ...id) {
 
 func everything() shard.Range { return shard.Everything() }
 
-// TestForegroundGoesThroughRanges: what depends on a cluster-scoped owner that goes in the foreground, and has dependents of
-// its own, goes after these.
+// TestForegroundGoesThroughRanges: what depends on a cluster-scoped owner that goes in the
+// foreground, and has dependents of its own, goes after these.
 func TestForegroundGoesThroughRanges(t *testing.T) {
 	s := newScene(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
 	defer s.ofCluster().stop()
@@ -129,8 +129,8 @@ func TestForegroundGoesThroughRanges(t *testing.T) {
 	s.inOrder(y, x, k)
 }
 
-// TestFinalizersAreTheRanges: the collector of the cluster sees no dependents of an object with a cluster-scoped owner. It
-// must not take the finalizers off that have its range deal with them.
+// TestFinalizersAreTheRanges: the collector of the cluster sees no dependents of an object with a
+// cluster-scoped owner. It must not take the finalizers off that have its range deal with them.
 func TestFinalizersAreTheRanges(t *testing.T) {
 	t.Run("foreground", func(t *testing.T) {
 		s := newScene(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x)})
@@ -228,8 +228,8 @@ func counted[C any](s *scene, start func() C, counts func(*http.Request) bool) (
 	}
 }
 
-// TestReferencesOfTheOtherPartStay: custom resources know no strategic merge patches, and what a collector replaces their
-// references by must have those that it does not see.
+// TestReferencesOfTheOtherPartStay: custom resources know no strategic merge patches, and what a
+// collector replaces their references by must have those that it does not see.
 func TestReferencesOfTheOtherPartStay(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gone id
@@ -254,8 +254,9 @@ func TestReferencesOfTheOtherPartStay(t *testing.T) {
 	}
 }
 
-// TestUnblockedReferencesStay: before a range deletes an object in a circle in the foreground it has it block none of its owners.
-// For a custom resource upstream replaces all references by those in its graph, which has none to a cluster-scoped owner.
+// TestUnblockedReferencesStay: before a range deletes an object in a circle in the foreground it
+// has it block none of its owners. For a custom resource upstream replaces all references by those
+// in its graph, which has none to a cluster-scoped owner.
 func TestUnblockedReferencesStay(t *testing.T) {
 	s := newScene(t, map[id][]edge{k: nil, x: blocking(k, y), y: blocking(x)})
 	s.finalize(x, held)
@@ -283,7 +284,8 @@ func TestUnblockedReferencesStay(t *testing.T) {
 	s.inOrder(x, k)
 }
 
-// TestOwnersElsewhere: an owner in another namespace is none, whether its namespace is in the range or not.
+// TestOwnersElsewhere: an owner in another namespace is none, whether its namespace is in the range
+// or not.
 func TestOwnersElsewhere(t *testing.T) {
 	elsewhere := map[id][]edge{n: nil}
 	for space := 1; space < 4; space++ {
@@ -308,8 +310,8 @@ func TestKindsThatGo(t *testing.T) {
 	s := newScene(t, nil)
 	s.define(t, lateGlobe)
 	s.define(t, lateThing)
-	// What is garbage from the beginning goes once a collector knows everything. What it has never seen,
-	// it takes for a kind that it cannot look up, as upstream does.
+	// What is garbage from the beginning goes once a collector knows everything. What it has never
+	// seen, it takes for a kind that it cannot look up, as upstream does.
 	garbage := map[id][]edge{k: {{owner: g, fault: never}}, c: {{owner: n, fault: never}}}
 	objects := map[id][]edge{g: nil, late: nil, n: nil, x: blocking(g), y: blocking(late, n)}
 	maps.Copy(objects, garbage)
@@ -331,8 +333,8 @@ func TestKindsThatGo(t *testing.T) {
 	s.become(n, y)
 }
 
-// TestClusterScopedDependentsOfNamespacedOwners is where the parts differ from the whole: such a reference is invalid, and
-// with upstream it has its owner wait for ever.
+// TestClusterScopedDependentsOfNamespacedOwners is where the parts differ from the whole: such a
+// reference is invalid, and with upstream it has its owner wait for ever.
 func TestClusterScopedDependentsOfNamespacedOwners(t *testing.T) {
 	s := newScene(t, map[id][]edge{n: nil, k: blocking(n)})
 	defer s.ofCluster().stop()

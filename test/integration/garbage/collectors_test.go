@@ -44,7 +44,8 @@ type collector struct {
 	ended  chan struct{}
 }
 
-// stop ends it as a planned handoff does, kill as the end of its process: nothing that it wants to send gets out.
+// stop ends it as a planned handoff does, kill as the end of its process: nothing that it wants to
+// send gets out.
 func (c *collector) stop() { c.cancel(); <-c.ended }
 func (c *collector) kill() { c.closed.close(); c.stop() }
 
@@ -78,14 +79,15 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// few is discovery of the kinds that graphs are made of alone: dozens of informers for what nobody makes would take most of
-// the time.
+// few is discovery of the kinds that graphs are made of alone: dozens of informers for what nobody
+// makes would take most of the time.
 type few struct {
 	discovery.ServerResourcesInterface
 	away *away
 }
 
-// away has discovery of custom kinds fail while it is set, as when their API server does not answer.
+// away has discovery of custom kinds fail while it is set, as when their API server does not
+// answer.
 type away struct {
 	set   atomic.Bool
 	asked atomic.Int64

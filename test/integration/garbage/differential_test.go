@@ -127,8 +127,9 @@ func newGraph(random *rand.Rand, name string, spaces int, late bool) *graph {
 			edges = append(edges, newEdge(random, o, g.order[owner]))
 		}
 		if o.space < 0 && slices.ContainsFunc(edges, namesNamespaced) {
-			// It is never deleted. Whether what it blocks waits for it is then a matter of luck with stock, if that is deleted with an
-			// owner which it does not block: it goes in the foreground if it is looked at before the owner has gone.
+			// It is never deleted. Whether what it blocks waits for it is then a matter of luck
+			// with stock, if that is deleted with an owner which it does not block: it goes in the
+			// foreground if it is looked at before the owner has gone.
 			for i := range edges {
 				edges[i].blocking = false
 			}
@@ -145,7 +146,8 @@ func newGraph(random *rand.Rand, name string, spaces int, late bool) *graph {
 // namesNamespaced reports whether the reference says that the owner is namespaced.
 func namesNamespaced(e edge) bool { return (e.owner.space >= 0) != (e.fault == wrongKind) }
 
-// ownerInTree returns the number of an owner for object i that comes before it, and that it may have if there is one.
+// ownerInTree returns the number of an owner for object i that comes before it, and that it may
+// have if there is one.
 func ownerInTree(random *rand.Rand, order []id, i int) int {
 	for range 10 * min(i, 1) {
 		if owner := random.IntN(i); sees(order[i], order[owner]) {
@@ -161,7 +163,8 @@ func newEdge(random *rand.Rand, dependent, owner id) edge {
 	e := edge{owner: owner, blocking: random.IntN(3) > 0}
 	e.fault = []fault{sound, wrongUID, wrongName, wrongKind, never}[pick(random, 20, 1, 1, 1, 1)]
 	if dependent.space < 0 && owner.space >= 0 {
-		// It would block the owner for ever with stock, and does not here: see docs/design/garbage.md.
+		// It would block the owner for ever with stock, and does not here: see
+		// docs/design/garbage.md.
 		e.blocking, e.fault = false, sound
 	}
 	return e
@@ -258,7 +261,8 @@ func (b *pair) define() {
 	b.stock.define(b.T, lateGlobe)
 	all := slices.Collect(maps.Keys(late))
 	for _, w := range []*world{b.stock, b.fleet} {
-		// Nothing may be collected before it has all of its owners, so all that is late begins without any.
+		// Nothing may be collected before it has all of its owners, so all that is late begins
+		// without any.
 		if err := harness.InParallel(len(all), func(i int) error { _, err := w.create(ctx, all[i], nil); return err }); err != nil {
 			b.Fatal(err)
 		}
@@ -284,7 +288,8 @@ func (b *pair) define() {
 		b.given[o] = true
 	}
 	for _, w := range []*world{b.stock, b.fleet} {
-		// One after the other along each graph: an owner that is to go, because its own owners have gone, may be there or not.
+		// One after the other along each graph: an owner that is to go, because its own owners have
+		// gone, may be there or not.
 		for _, o := range owned {
 			var there []edge
 			for _, e := range byID[o] {
@@ -366,11 +371,13 @@ func (g *graph) ownsAbove(owner id) bool {
 	return false
 }
 
-// standstill is how long nothing may have changed in worlds that differ before they are taken to stay so.
+// standstill is how long nothing may have changed in worlds that differ before they are taken to
+// stay so.
 const standstill = 4 * quiet
 
-// settle returns what is there in both worlds once that is the same, and nothing changes any more. Where they stand still and
-// differ by chance alone it has all collectors begin anew, once: then they must come to the same.
+// settle returns what is there in both worlds once that is the same, and nothing changes any more.
+// Where they stand still and differ by chance alone it has all collectors begin anew, once: then
+// they must come to the same.
 func (b *pair) settle(when string, ops []op) state {
 	b.Helper()
 	var diff []string
@@ -420,8 +427,8 @@ func (b *pair) settle(when string, ops []op) state {
 //   - Cluster-scoped objects with a reference to a namespaced kind. Upstream does not decide about
 //     such an object, and does not look again when it loses the reference, unless its collector
 //     begins anew after that ([TestUndecidedUntilTheCollectorBeginsAnew]).
-//   - Objects that stock keeps, and that were given an owner which waited in the foreground already.
-//     Nobody looks at them before that owner goes, unless a collector begins anew
+//   - Objects that stock keeps, and that were given an owner which waited in the foreground
+//     already. Nobody looks at them before that owner goes, unless a collector begins anew
 //     ([TestOwnerThatWaitsAlready]).
 func (b *pair) byChance(want, got state) bool {
 	chance := map[id]bool{}
@@ -523,7 +530,8 @@ func (f *fleet) stop() {
 	f.ofCluster.stop()
 }
 
-// disturb begins to kill, stop, start and move collectors. It goes on until await is called, which returns when all run.
+// disturb begins to kill, stop, start and move collectors. It goes on until await is called, which
+// returns when all run.
 func (f *fleet) disturb() (await func()) {
 	if *calm {
 		return func() {}
@@ -603,8 +611,9 @@ func (b *pair) watch() *ends {
 	return e
 }
 
-// judgeOrder wants what depends on an owner that was deleted in the foreground, and blocks it, to go before it. So it is along
-// trees. Where a dependent has several owners upstream may have one of them block nothing, lest there be a circle.
+// judgeOrder wants what depends on an owner that was deleted in the foreground, and blocks it, to
+// go before it. So it is along trees. Where a dependent has several owners upstream may have one of
+// them block nothing, lest there be a circle.
 func (b *pair) judgeOrder(ops []op, before state, deletions *ends) {
 	deletions.mu.Lock()
 	defer deletions.mu.Unlock()
@@ -633,8 +642,8 @@ func (b *pair) judgeOrder(ops []op, before state, deletions *ends) {
 	}
 }
 
-// branches are the dependents of each owner that have no other one and block it, and all dependents of which have no other
-// one either.
+// branches are the dependents of each owner that have no other one and block it, and all dependents
+// of which have no other one either.
 func (g *graph) branches(now state) map[id][]id {
 	alone := func(o id, edges []edge) bool {
 		return len(edges) == 1 && edges[0].owner != o && len(strings.Fields(now[o].owners)) == 1

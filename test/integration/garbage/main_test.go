@@ -1,5 +1,5 @@
-// Package garbage holds the garbage collectors of ranges and of the cluster against upstream's collector, on a real API
-// server. It needs the binaries of `make tools`.
+// Package garbage holds the garbage collectors of ranges and of the cluster against upstream's
+// collector, on a real API server. It needs the binaries of `make tools`.
 package garbage
 
 import (

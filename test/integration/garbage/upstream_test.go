@@ -29,9 +29,9 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// The tests of this file have in words of their own what upstream's integration tests of the garbage collector want
-// (test/integration/garbagecollector), and what happens to a collector from outside. Each runs with upstream's collector and with
-// those of ranges and of the cluster.
+// The tests of this file have in words of their own what upstream's integration tests of the
+// garbage collector want (test/integration/garbagecollector), and what happens to a collector from
+// outside. Each runs with upstream's collector and with those of ranges and of the cluster.
 
 const (
 	background = metav1.DeletePropagationBackground
@@ -79,7 +79,8 @@ func (s *scene) inParts(ranges int) *collectors {
 	return c
 }
 
-// each runs a test once for each way. start may be called several times; what it starts ends with the test.
+// each runs a test once for each way. start may be called several times; what it starts ends with
+// the test.
 func each(t *testing.T, objects map[id][]edge, test func(s *scene, start func() *collectors)) {
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +107,8 @@ func (s *scene) finalize(o id, finalizers ...string) {
 	}
 }
 
-// are waits until there is this, and wants it to stay so while the collectors deal with something else.
+// are waits until there is this, and wants it to stay so while the collectors deal with something
+// else.
 func (s *scene) are(want state) {
 	s.T.Helper()
 	harness.Eventually(s.T, *patience, fmt.Sprintf("there is %+v", want), func(context.Context) error {
@@ -162,7 +164,8 @@ func named(kind kind, space int, name string) id {
 	return id{kind.name, space, name}
 }
 
-// TestBackground: what has lost all owners goes, what has one left keeps that alone, whatever the scopes.
+// TestBackground: what has lost all owners goes, what has one left keeps that alone, whatever the
+// scopes.
 func TestBackground(t *testing.T) {
 	k2, n2 := named(clusterRole, 0, "k2"), named(configMap, 0, "n2")
 	cm := func(name string) id { return named(configMap, 0, name) }
@@ -188,7 +191,8 @@ func TestBackground(t *testing.T) {
 	})
 }
 
-// TestPolicies: which of the finalizer that an owner was made with and the options of its deletion counts.
+// TestPolicies: which of the finalizer that an owner was made with and the options of its deletion
+// counts.
 func TestPolicies(t *testing.T) {
 	policies := map[string]struct {
 		finalizer string
@@ -306,7 +310,8 @@ func TestFinalizersBeforeForeground(t *testing.T) {
 	})
 }
 
-// TestDeletedTwice: what somebody else holds is deleted in the foreground again, and loses that finalizer again.
+// TestDeletedTwice: what somebody else holds is deleted in the foreground again, and loses that
+// finalizer again.
 func TestDeletedTwice(t *testing.T) {
 	objects, want := map[id][]edge{k: nil}, state{k: {}}
 	for _, of := range kinds[:4] {
@@ -339,9 +344,10 @@ func TestDeletedTwice(t *testing.T) {
 	})
 }
 
-// TestReferencesThatLeadNowhere has some to a kind that there is not, to an object in another namespace by its own name or another one.
-// What names only absent owners goes, what names a kind that nobody knows stays, and nothing that depends on the object of that
-// UID is touched. So it is with what was there before, and with what comes later.
+// TestReferencesThatLeadNowhere has some to a kind that there is not, to an object in another
+// namespace by its own name or another one. What names only absent owners goes, what names a kind
+// that nobody knows stays, and nothing that depends on the object of that UID is touched. So it is
+// with what was there before, and with what comes later.
 func TestReferencesThatLeadNowhere(t *testing.T) {
 	objects, want := map[id][]edge{n: nil, k: nil}, state{n: {}, k: {}}
 	for i := range 4 {
@@ -405,7 +411,8 @@ func TestOwnersThatAreSeenLate(t *testing.T) {
 	})
 }
 
-// withhold has no watch of a resource be answered for collectors that start after it, until release is called.
+// withhold has no watch of a resource be answered for collectors that start after it, until release
+// is called.
 func (s *scene) withhold(gvr schema.GroupVersionResource) (release func()) {
 	s.T.Helper()
 	released := make(chan struct{})
@@ -434,8 +441,8 @@ func (s *scene) withhold(gvr schema.GroupVersionResource) (release func()) {
 	return sync.OnceFunc(func() { close(released) })
 }
 
-// TestKindsComeAndGo has two kinds be defined and removed twice while the same collectors run: the objects of a kind that goes
-// have gone for what depends on them, the second time as well.
+// TestKindsComeAndGo has two kinds be defined and removed twice while the same collectors run: the
+// objects of a kind that goes have gone for what depends on them, the second time as well.
 func TestKindsComeAndGo(t *testing.T) {
 	each(t, map[id][]edge{k: nil}, func(s *scene, start func() *collectors) {
 		start()
@@ -459,7 +466,8 @@ func TestKindsComeAndGo(t *testing.T) {
 	})
 }
 
-// TestKindThatCannotBeRead: a kind whose objects the API server cannot convert holds nothing up but itself.
+// TestKindThatCannotBeRead: a kind whose objects the API server cannot convert holds nothing up but
+// itself.
 func TestKindThatCannotBeRead(t *testing.T) {
 	each(t, map[id][]edge{k: nil, n: nil, x: blocking(k), y: blocking(n)}, func(s *scene, start func() *collectors) {
 		old := lateThing
@@ -511,7 +519,8 @@ func TestKindThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestDiscoveryThatFails: a collector goes on with the kinds of a group whose API server does not answer.
+// TestDiscoveryThatFails: a collector goes on with the kinds of a group whose API server does not
+// answer.
 func TestDiscoveryThatFails(t *testing.T) {
 	g := named(globe, 0, "g")
 	each(t, map[id][]edge{k: nil, g: blocking(k), x: blocking(g), y: blocking(x), n: nil, named(thing, 0, "of-n"): blocking(n)}, func(s *scene, start func() *collectors) {
@@ -531,8 +540,9 @@ func TestDiscoveryThatFails(t *testing.T) {
 	})
 }
 
-// TestNamespaceGoesMeanwhile has upstream's namespace controller delete a namespace while owners of both scopes wait for what is
-// in it: all of it goes, and no owner waits for ever. What is elsewhere goes, stays, or is orphaned as it would be.
+// TestNamespaceGoesMeanwhile has upstream's namespace controller delete a namespace while owners of
+// both scopes wait for what is in it: all of it goes, and no owner waits for ever. What is
+// elsewhere goes, stays, or is orphaned as it would be.
 func TestNamespaceGoesMeanwhile(t *testing.T) {
 	last := named(thing, 0, "last")
 	g, elsewhere := named(globe, 0, "g"), named(configMap, 1, "elsewhere")
@@ -616,8 +626,8 @@ func handoffs(t *testing.T, objects map[id][]edge, test func(s *scene, from func
 	}
 }
 
-// TestHandoffInForeground has the collectors end in the middle of a deletion in the foreground, and others begin: they know
-// what waits for what, and finish it in order.
+// TestHandoffInForeground has the collectors end in the middle of a deletion in the foreground, and
+// others begin: they know what waits for what, and finish it in order.
 func TestHandoffInForeground(t *testing.T) {
 	other := named(configMap, 3, "other")
 	handoffs(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x), other: blocking(k)}, func(s *scene, from func() *collectors, end func(*collectors), to func() *collectors) {
@@ -645,7 +655,8 @@ func TestHandoffInForeground(t *testing.T) {
 	})
 }
 
-// TestHandoffBeforeForeground has owners of both scopes be deleted in the foreground while nobody collects.
+// TestHandoffBeforeForeground has owners of both scopes be deleted in the foreground while nobody
+// collects.
 func TestHandoffBeforeForeground(t *testing.T) {
 	z := named(thing, 0, "z")
 	handoffs(t, map[id][]edge{k: nil, x: blocking(k), y: blocking(x), n: nil, z: blocking(n)}, func(s *scene, from func() *collectors, end func(*collectors), to func() *collectors) {
@@ -661,8 +672,8 @@ func TestHandoffBeforeForeground(t *testing.T) {
 	})
 }
 
-// TestHandoffInOrphaning has the collectors end when some dependents of an owner have been orphaned, and others begin: they
-// orphan the rest before the owner goes.
+// TestHandoffInOrphaning has the collectors end when some dependents of an owner have been
+// orphaned, and others begin: they orphan the rest before the owner goes.
 func TestHandoffInOrphaning(t *testing.T) {
 	objects, want := map[id][]edge{k: nil, n: nil}, state{}
 	for i := range 8 {

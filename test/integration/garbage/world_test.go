@@ -125,7 +125,8 @@ func (a *api) undefine(t testing.TB, k kind) {
 	})
 }
 
-// world is where one set of collectors works, which see no other: its objects bear its name as a label.
+// world is where one set of collectors works, which see no other: its objects bear its name as a
+// label.
 type world struct {
 	*api
 	name   string
@@ -228,7 +229,8 @@ func (w *world) reference(e edge) (ref metav1.OwnerReference, ok bool) {
 	return ref, ok
 }
 
-// create makes an object with those owners that have been made, and reports whether that is all of them.
+// create makes an object with those owners that have been made, and reports whether that is all of
+// them.
 func (w *world) create(ctx context.Context, o id, edges []edge) (complete bool, err error) {
 	k := kindOf(o.kind)
 	resource, name := w.resource(o)
@@ -307,7 +309,8 @@ type object struct {
 	// dying says that it is being deleted, finalizers which ones it has.
 	dying      bool
 	finalizers string
-	// owners are sorted. Those of cluster-scoped objects that are namespaced are left out: see docs/design/garbage.md.
+	// owners are sorted. Those of cluster-scoped objects that are namespaced are left out: see
+	// docs/design/garbage.md.
 	owners string
 }
 

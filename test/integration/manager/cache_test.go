@@ -131,7 +131,8 @@ func TestCacheHoldsItsRange(t *testing.T) {
 	}
 }
 
-// requireForeignIsRead holds that objects outside the range are found, and only those that there are.
+// requireForeignIsRead holds that objects outside the range are found, and only those that there
+// are.
 func requireForeignIsRead(t *testing.T, s shardOf) {
 	t.Helper()
 	c, other := s.mgr.GetClient(), foreign(s.Shard)
@@ -157,8 +158,8 @@ func requireForeignIsRead(t *testing.T, s shardOf) {
 	}
 }
 
-// TestHandlersOfMetadataAreToldTheKind has a controller watch metadata only: its map function goes by
-// the kind.
+// TestHandlersOfMetadataAreToldTheKind has a controller watch metadata only: its map function goes
+// by the kind.
 func TestHandlersOfMetadataAreToldTheKind(t *testing.T) {
 	t.Parallel()
 	var managers shards

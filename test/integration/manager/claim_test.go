@@ -148,8 +148,8 @@ type always func(context.Context) error
 func (a always) Start(ctx context.Context) error { return a(ctx) }
 func (a always) NeedLeaderElection() bool        { return false }
 
-// requireWarmAndFenced holds of a shard that is not owned that its cache is full and goes on with what
-// happens, and that nothing can be written.
+// requireWarmAndFenced holds of a shard that is not owned that its cache is full and goes on with
+// what happens, and that nothing can be written.
 func requireWarmAndFenced(t *testing.T, s shardOf) {
 	t.Helper()
 	c, mine := s.mgr.GetClient(), owned(s.Shard)[0]
@@ -179,7 +179,8 @@ func requireWarmAndFenced(t *testing.T, s shardOf) {
 	})
 }
 
-// TestTheEndIsAwaited holds that a member gives a shard up, and returns, only once its reconcilers have.
+// TestTheEndIsAwaited holds that a member gives a shard up, and returns, only once its reconcilers
+// have.
 func TestTheEndIsAwaited(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan struct{}, teams), make(chan struct{})

@@ -1,5 +1,5 @@
-// Package manager tests pkg/manager against a real API server: fleets of one member in this process,
-// whose shards are controller-runtime Managers.
+// Package manager tests pkg/manager against a real API server: fleets of one member in this
+// process, whose shards are controller-runtime Managers.
 package manager
 
 import (
@@ -64,8 +64,8 @@ func runTests(m *testing.M) (status int) {
 	return m.Run()
 }
 
-// team returns the name of a namespace. What differs comes first: the hash that ranges are cut by leaves
-// names together that differ at their ends.
+// team returns the name of a namespace. What differs comes first: the hash that ranges are cut by
+// leaves names together that differ at their ends.
 func team(i int) string { return fmt.Sprintf("%02d-in-all-the-teams", i) }
 
 // populate makes a namespace for each team, with a ConfigMap and a Secret.

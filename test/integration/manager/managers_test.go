@@ -25,8 +25,8 @@ import (
 
 const field = "spec.key"
 
-// TestTwoManagersOfAShardDoNotClash has two controllers of the fleet with controllers of the same name
-// and indexes of the same field that mean something else, on ranges and on everything.
+// TestTwoManagersOfAShardDoNotClash has two controllers of the fleet with controllers of the same
+// name and indexes of the same field that mean something else, on ranges and on everything.
 func TestTwoManagersOfAShardDoNotClash(t *testing.T) {
 	t.Parallel()
 	managers := map[string]*shards{"first": {}, "second": {}, "third": {}, "fourth": {}}

@@ -26,7 +26,8 @@ type fault struct {
 	happen func(t *testing.T, w *world) (end func(t *testing.T))
 }
 
-// TestAlerts makes one fault after the other. It waits until its alerts fire, ends it, and waits until nothing fires.
+// TestAlerts makes one fault after the other. It waits until its alerts fire, ends it, and waits
+// until nothing fires.
 func TestAlerts(t *testing.T) {
 	if !*faults {
 		t.Skip("left out: takes half an hour, make long RUN=alerts")
@@ -67,7 +68,8 @@ func (w *world) shipped(t *testing.T) map[string]monitoring.Rule {
 	return all
 }
 
-// within bounds how long alerts may take to fire or to clear: the longest range and `for`, and harness.Patience.
+// within bounds how long alerts may take to fire or to clear: the longest range and `for`, and
+// harness.Patience.
 func within() time.Duration { return time.Hour/time.Duration(*factor) + 2*harness.Patience }
 
 func (w *world) suffer(t *testing.T, f fault) {

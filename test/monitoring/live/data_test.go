@@ -15,7 +15,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
-// prometheusOwn is the metric that Prometheus makes itself of alerts; nothing fires in a healthy fleet.
+// prometheusOwn is the metric that Prometheus makes itself of alerts; nothing fires in a healthy
+// fleet.
 const prometheusOwn = "ALERTS"
 
 // emptyPanels are panels that may have no data in a healthy fleet, and why.
@@ -56,7 +57,8 @@ func (w *world) queries(t *testing.T) []monitoring.Query {
 	return dashboard.Queries(monitoring.Variables{Namespace: "kube-system", Job: job, RateInterval: "15m"})
 }
 
-// requireMetrics requires that whatever an expression reads has been scraped: the metric, and with its matchers.
+// requireMetrics requires that whatever an expression reads has been scraped: the metric, and with
+// its matchers.
 func (w *world) requireMetrics(t *testing.T) {
 	expressions := w.expressions(t)
 	keys := slices.Sorted(maps.Keys(expressions))
@@ -91,7 +93,8 @@ func (w *world) requireMetrics(t *testing.T) {
 	t.Logf("%d selectors in %d expressions", selectors, len(texts))
 }
 
-// labelsOf returns the labels of the metric that a selector reads, and what is wrong with the selector.
+// labelsOf returns the labels of the metric that a selector reads, and what is wrong with the
+// selector.
 func (w *world) labelsOf(t *testing.T, s monitoring.Selector) (labels []string, complaint string) {
 	t.Helper()
 	if s.Metric == prometheusOwn {
@@ -138,7 +141,8 @@ func (w *world) requirePanels(t *testing.T) {
 			t.Logf("%s has %d series and may be empty: %s", q.Name(), n, reason)
 			continue
 		}
-		// Some come with time: what the shards of a process weigh is counted some seconds after it has started.
+		// Some come with time: what the shards of a process weigh is counted some seconds after it
+		// has started.
 		harness.Eventually(t, harness.Patience, q.Name()+" has data", func(ctx context.Context) error {
 			n, err := w.numbers(ctx, q.Expr)
 			if err == nil && n == 0 {

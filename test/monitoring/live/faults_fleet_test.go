@@ -21,7 +21,8 @@ import (
 	"github.com/flotilla-kube/flotilla/test/harness"
 )
 
-// strippedSelectors has something between a member and the API server drop the parameter by which it would filter.
+// strippedSelectors has something between a member and the API server drop the parameter by which
+// it would filter.
 func strippedSelectors(t *testing.T, w *world) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, _ <-chan struct{}) {
 		if query := r.URL.Query(); query.Has("shardSelector") {
@@ -43,9 +44,9 @@ func (w *world) restart(t *testing.T, name string) {
 	w.settle(t)
 }
 
-// heavyNamespaces fills three namespaces whose shards one member holds, with twice what there is: so
-// that member has twice the mean of the three at least. Nobody plans by itself here; what ends it is
-// what the runbook says.
+// heavyNamespaces fills three namespaces whose shards one member holds, with twice what there is:
+// so that member has twice the mean of the three at least. Nobody plans by itself here; what ends
+// it is what the runbook says.
 func heavyNamespaces(t *testing.T, w *world) func(*testing.T) {
 	var heavy []string
 	shards := map[string]bool{}

@@ -63,7 +63,8 @@ func every(t *testing.T, period time.Duration, f func(ctx context.Context)) (end
 	}
 }
 
-// hold writes a holder on a Lease of kube-system, as a renewal if it is there already; nobody for "".
+// hold writes a holder on a Lease of kube-system, as a renewal if it is there already; nobody for
+// "".
 func (w *world) hold(ctx context.Context, lease, holder string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		leases := w.client.CoordinationV1().Leases(metav1.NamespaceSystem)
@@ -138,7 +139,8 @@ func stolenShard(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// rivalFleet is a second fleet whose Leases are in another namespace, so that neither sees the other, under the same job.
+// rivalFleet is a second fleet whose Leases are in another namespace, so that neither sees the
+// other, under the same job.
 func rivalFleet(t *testing.T, w *world) func(*testing.T) {
 	const name = "rival"
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -183,7 +185,8 @@ func unscraped(t *testing.T, w *world) func(*testing.T) {
 
 func onLeases(r *http.Request) bool { return strings.Contains(r.URL.Path, "/leases") }
 
-// slowRenewals has each write of a Lease take nearly as long as a request may, which is half the renew deadline.
+// slowRenewals has each write of a Lease take nearly as long as a request may, which is half the
+// renew deadline.
 func slowRenewals(_ *testing.T, w *world) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if onLeases(r) && r.Method == http.MethodPut {
@@ -213,8 +216,8 @@ func slowAcquisitions(t *testing.T, w *world) func(*testing.T) {
 	}
 }
 
-// hangingLists kills a member, and another one, which takes over some of its shards, gets no answer when it reads
-// ConfigMaps.
+// hangingLists kills a member, and another one, which takes over some of its shards, gets no answer
+// when it reads ConfigMaps.
 func hangingLists(t *testing.T, w *world) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if r.Method == http.MethodGet && r.URL.Path == "/api/v1/configmaps" {
@@ -236,8 +239,9 @@ func (w *world) kill(t *testing.T, name string) {
 	m.MustKill(t)
 }
 
-// thefts takes shards from their holders while these are in the middle of work: their writes take long, and there is much
-// to write. The thief is no member, so once it is listed as ended the shards are taken back at once.
+// thefts takes shards from their holders while these are in the middle of work: their writes take
+// long, and there is much to write. The thief is no member, so once it is listed as ended the
+// shards are taken back at once.
 func thefts(t *testing.T, w *world) func(*testing.T) {
 	w.proxy.set(func(r *http.Request, ended <-chan struct{}) {
 		if r.Method != http.MethodGet && !onLeases(r) {

@@ -17,8 +17,8 @@ import (
 
 var healthy = flag.Duration("healthy", 90*time.Second, "how long TestHealthy wants no alert, at least")
 
-// TestHealthy restarts all members one after the other and changes the plan, and wants no alert. Then it holds rules and
-// dashboard against what Prometheus has scraped.
+// TestHealthy restarts all members one after the other and changes the plan, and wants no alert.
+// Then it holds rules and dashboard against what Prometheus has scraped.
 func TestHealthy(t *testing.T) {
 	w := newWorld(t)
 	w.startAll(t)

@@ -45,8 +45,8 @@ type prometheus struct {
 	targets map[string]string
 }
 
-// startPrometheus starts a Prometheus that scrapes the members as the ServiceMonitor says, and the API server, factor times
-// as often, with the shipped rules factor times as fast.
+// startPrometheus starts a Prometheus that scrapes the members as the ServiceMonitor says, and the
+// API server, factor times as often, with the shipped rules factor times as fast.
 func (w *world) startPrometheus(t *testing.T) {
 	t.Helper()
 	p := &prometheus{dir: t.TempDir(), targets: map[string]string{}}
@@ -144,7 +144,8 @@ func (p *prometheus) write(t *testing.T, file, content string) {
 	}
 }
 
-// setTargets tells Prometheus of the members. Their label instance is the name, which the ServiceMonitor makes of the pod's.
+// setTargets tells Prometheus of the members. Their label instance is the name, which the
+// ServiceMonitor makes of the pod's.
 func (p *prometheus) setTargets(t *testing.T) {
 	t.Helper()
 	type group struct {

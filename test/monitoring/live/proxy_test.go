@@ -18,7 +18,8 @@ type proxy struct {
 	kubeconfig string
 
 	mu sync.Mutex
-	// meddle sees each request first. It may change it, or keep it for a while. ended is closed when it is over.
+	// meddle sees each request first. It may change it, or keep it for a while. ended is closed
+	// when it is over.
 	meddle func(r *http.Request, ended <-chan struct{})
 	ended  chan struct{}
 }
@@ -51,7 +52,8 @@ func startProxy(t *testing.T, plane *controlplane.ControlPlane) *proxy {
 	return p
 }
 
-// set has all requests from now on go through a function; nil changes nothing. What the one before keeps is let go.
+// set has all requests from now on go through a function; nil changes nothing. What the one before
+// keeps is let go.
 func (p *proxy) set(meddle func(r *http.Request, ended <-chan struct{})) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

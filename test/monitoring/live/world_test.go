@@ -163,8 +163,8 @@ func (w *world) command(t *testing.T, stdin []byte, name string, args ...string)
 	return stdout.Bytes()
 }
 
-// install applies deploy/monitoring, without what only clusters with Prometheus' operator know, and returns the
-// reader's token and the ServiceMonitor.
+// install applies deploy/monitoring, without what only clusters with Prometheus' operator know, and
+// returns the reader's token and the ServiceMonitor.
 func (w *world) install(t *testing.T) (token string, monitor serviceMonitor) {
 	t.Helper()
 	var known [][]byte

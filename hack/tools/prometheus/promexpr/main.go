@@ -1,6 +1,7 @@
-// Promexpr says which metrics PromQL expressions read. It takes a JSON list of expressions on its standard input and writes
-// a JSON list of the same length: for each expression its error, or its selectors with the metric's name, the label
-// matchers that are written out, and the labels by which it is grouped, matched or ordered around them.
+// Promexpr says which metrics PromQL expressions read. It takes a JSON list of expressions on its
+// standard input and writes a JSON list of the same length: for each expression its error, or its
+// selectors with the metric's name, the label matchers that are written out, and the labels by
+// which it is grouped, matched or ordered around them.
 package main
 
 import (
@@ -29,7 +30,8 @@ type matcher struct {
 	Value string `json:"value"`
 }
 
-// reading is what an expression reads. Labels are those of by, without, on, ignoring and group_left or group_right.
+// reading is what an expression reads. Labels are those of by, without, on, ignoring and group_left
+// or group_right.
 type reading struct {
 	Error     string     `json:"error,omitempty"`
 	Selectors []selector `json:"selectors,omitempty"`
