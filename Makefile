@@ -88,7 +88,7 @@ check: ## Before each commit: format, vet, lint of what changed, short unit test
 	$(steps) check
 
 .PHONY: test
-test: ## What a release must not break (20 minutes, the first time half an hour).
+test: ## What a release must not break (11 minutes, the first time half an hour).
 	$(steps) test
 
 .PHONY: test-all
