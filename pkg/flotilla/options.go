@@ -27,7 +27,7 @@ const (
 	DefaultHandoffs        = fleet.DefaultHandoffs
 )
 
-// Never, as Options.ReplanInterval, RebalanceDelay or LeaderLockDelay, means no such interval or
+// Never as Options.ReplanInterval, RebalanceDelay or LeaderLockDelay, means no such interval or
 // delay.
 const Never time.Duration = -1
 
