@@ -53,17 +53,9 @@ func SortEvents(events []Event) {
 
 // Object returns what a Lease of the fleet is about.
 func (r *Reading) Object(lease string) (about, object string) {
-	t := history.Transition{Lease: lease}
 	o := r.Lease(lease)
 	o.Name = lease
-	if name, is := leaseapi.MemberOn(r.Fleet, o); is {
-		t.Member = name
-	}
-	// What a Lease calls itself, it is if it has the name for it.
-	if id, is := leaseapi.ShardOn(r.Fleet, o); is {
-		t.Shard = id
-	}
-	return r.objectOf(t)
+	return r.objectOf(history.About(r.Fleet, o))
 }
 
 func (r *Reading) objectOf(t history.Transition) (about, object string) {

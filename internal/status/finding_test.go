@@ -357,7 +357,7 @@ func TestSuspicious(t *testing.T) {
 	}
 }
 
-// TestStandingEnds: what stops for a moment begins anew, and a change of hands is another
+// TestStandingEnds: what stops for a moment begins again, and a change of hands is another
 // condition.
 func TestStandingEnds(t *testing.T) {
 	s := newScene(t)

@@ -61,7 +61,7 @@ type revision struct {
 	written int16
 }
 
-// sentRequest is a request to the server, from when it is sent until its answer is taken in. It is
+// sentRequest is a request to the server, from when it is sent until its answer is recorded. It is
 // not changed, but copied.
 type sentRequest struct {
 	action  Action

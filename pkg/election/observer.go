@@ -228,14 +228,14 @@ func (o *Observer) living() (members []Observation, named map[string]time.Time) 
 	return members, named
 }
 
-// Observe takes in a Lease that a get, create or update has returned, so that a writer knows its
+// Observe records a Lease that a get, create or update has returned, so that a writer knows its
 // own write before the watch brings it. Anything older than what is known is ignored. The Lease
 // must not be changed afterwards.
 func (o *Observer) Observe(lease *coordinationv1.Lease) {
 	o.change(lease.Name, func(obs Observation, now time.Time) (Observation, bool) { return obs.Saw(lease, now) })
 }
 
-// Missing takes in that a request found no Lease of this name. version is the ResourceVersion that
+// Missing records that a request found no Lease of this name. version is the ResourceVersion that
 // Get had returned before the request was sent: if something has been learnt since then, that is
 // newer and stays.
 func (o *Observer) Missing(name, version string) {

@@ -8,7 +8,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/fleet/leaseapi"
 )
 
-// observe takes in what happens to the shard's claim, and passes it on. It is called from the
+// observe records what happens to the shard's claim, and passes it on. It is called from the
 // claimant's goroutine.
 func (r *shardRunner) observe(e election.Event) {
 	m, now := r.member, r.member.config.Clock.Now()

@@ -341,7 +341,7 @@ func TestSpoiltPlanWithoutPlanner(t *testing.T) {
 	})
 }
 
-// TestTwoPlansOfOneGeneration has members that were cut off while the plan began anew: in the end
+// TestTwoPlansOfOneGeneration has members that were cut off while the plan began again: in the end
 // all work by one.
 func TestTwoPlansOfOneGeneration(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *world) {

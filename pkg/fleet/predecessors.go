@@ -16,7 +16,7 @@ import (
 
 // prepareSuccessor builds and warms an instance, in turn with other preparations. It tries until
 // that has worked, or ctx ends.
-func (w *working) prepareSuccessor(ctx context.Context, term int32) (*preparation, error) {
+func (w *working) prepareSuccessor(ctx context.Context) (*preparation, error) {
 	m := w.member
 	backoff := m.retry()
 	for {
@@ -25,7 +25,7 @@ func (w *working) prepareSuccessor(ctx context.Context, term int32) (*preparatio
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		p, err := w.warmed(ctx, term)
+		p, err := w.warmed(ctx)
 		<-m.slots
 		if err == nil || ctx.Err() != nil {
 			return p, err
@@ -36,7 +36,7 @@ func (w *working) prepareSuccessor(ctx context.Context, term int32) (*preparatio
 	}
 }
 
-func (w *working) warmed(ctx context.Context, term int32) (*preparation, error) {
+func (w *working) warmed(ctx context.Context) (*preparation, error) {
 	p, err := w.newPreparation()
 	if err != nil {
 		return nil, err
@@ -49,16 +49,17 @@ func (w *working) warmed(ctx context.Context, term int32) (*preparation, error) 
 		p.discard()
 		return nil, err
 	}
-	w.report(election.Event{Type: EventPrepared, Term: term, Duration: w.member.config.Clock.Now().Sub(began)})
+	took := w.member.config.Clock.Now().Sub(began)
+	w.report(election.Event{Type: EventPrepared, Term: w.claim.Term(), Duration: took})
 	return p, nil
 }
 
-// waitForRelease returns when none of the rivals holds any of the shard any more; false when ctx
-// has ended, as it does when the shard is not in the plan any more. The caller then looks again by
-// the newest plan. It must not count any of these as rivals, or the two would loop forever.
-func (w *working) waitForRelease(ctx context.Context, rivals []election.Observation) bool {
+// waitForRelease returns when none of the rivals that were found last holds any of the shard; false
+// when ctx has ended, as it does when the shard leaves the plan. The caller then looks again by the
+// newest plan. It must not count any of these as rivals, or the two would loop forever.
+func (w *working) waitForRelease(ctx context.Context) bool {
 	m := w.member
-	names := names(rivals)
+	names := names(w.found.rivals)
 	// A renewal lets a rival go on: that is seen when it would have expired. A hundred shards of a
 	// member may wait, while a thousand are on their way: what others do wakes nobody.
 	changed, stop := m.observer.SubscribeChanges(func(before, after election.Observation) bool {
@@ -70,7 +71,7 @@ func (w *working) waitForRelease(ctx context.Context, rivals []election.Observat
 	defer stop()
 	for ctx.Err() == nil {
 		now, plan := m.config.Clock.Now(), m.inForce.Load()
-		rivals = nil // the caller has the others still
+		var rivals []election.Observation
 		for _, name := range names {
 			o := m.observer.Get(name)
 			if says, _ := m.covers.of(o, m.config.Fleet, plan); says.Overlaps(w.extent) && m.isHeld(o, now) {
@@ -100,30 +101,30 @@ func (m *Member) nextExpiry(leases []election.Observation) time.Time {
 	return first
 }
 
-// catchUpWith returns nil once the caches of p have seen what the predecessors, by their terms,
-// wrote last. Those that died have been fenced before.
-func (w *working) catchUpWith(ctx context.Context, p *preparation, predecessors map[string]int32) error {
-	m := w.member
+// catchUp returns nil once the caches of what is in hand have seen what the predecessors, by their
+// terms, wrote last. Those that died have been fenced before.
+func (w *working) catchUp(ctx context.Context) error {
+	m, instance := w.member, w.hand.instance
 	var unknown error
-	for _, name := range slices.Sorted(maps.Keys(predecessors)) {
+	for _, name := range slices.Sorted(maps.Keys(w.predecessors)) {
 		lease := m.observer.Get(name)
 		writes, left := lease.Writes()
-		if !left || writes.Term != predecessors[name] || len(writes.Unknown()) > 0 {
+		if !left || writes.Term != w.predecessors[name] || len(writes.Unknown()) > 0 {
 			unknown = fmt.Errorf("the last holder of %s did not leave what it wrote last", name)
 			continue
 		}
 		if faults.SuccessionStale {
 			continue
 		}
-		if err := w.within(ctx, func(ctx context.Context) error { return p.instance.CatchUp(ctx, writes) }); err != nil {
+		if err := w.within(ctx, func(ctx context.Context) error { return instance.CatchUp(ctx, writes) }); err != nil {
 			return err
 		}
 	}
 	if unknown == nil || faults.SuccessionStale {
 		return nil
 	}
-	if refresher, ok := p.instance.(Refresher); ok {
-		return w.member.refresh(ctx, refresher)
+	if refresher, ok := instance.(Refresher); ok {
+		return m.refresh(ctx, refresher)
 	}
 	return unknown
 }

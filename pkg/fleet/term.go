@@ -141,7 +141,7 @@ func (t *termRecord) askedOf(holder string, at time.Time) {
 	}
 }
 
-// acquire takes in a new claim: by a request that took so long, on a Lease that was as before, in a
+// acquire records a new claim: by a request that took so long, on a Lease that was as before, in a
 // runner that there is since born. leaving tells of an incarnation whether it leaves, or has left.
 func (t *termRecord) acquire(self string, claim *election.Claim, took time.Duration, born, now time.Time, leaving func(string) bool) {
 	t.mu.Lock()

@@ -208,7 +208,7 @@ func (w *working) begin(took time.Duration, cold error) {
 func (w *working) prepare(ctx context.Context) bool {
 	klog.FromContext(ctx).V(1).Info("Waiting for the shard's predecessors",
 		"leases", names(w.found.rivals))
-	p, err := w.prepareSuccessor(ctx, w.claim.Term())
+	p, err := w.prepareSuccessor(ctx)
 	if err != nil {
 		w.refuse(w.claim.Term(), err)
 		return false
@@ -224,7 +224,7 @@ func (w *working) await(ctx context.Context) bool {
 		w.waited = w.member.config.Clock.Now()
 		w.report(election.Event{Type: EventReady, Term: w.claim.Term()})
 	}
-	if !w.waitForRelease(ctx, w.found.rivals) {
+	if !w.waitForRelease(ctx) {
 		return false
 	}
 	found, err := w.member.look(ctx, w.shardRunner)
@@ -250,7 +250,7 @@ func (w *working) join(ctx context.Context) bool {
 	if !w.fenceOff(ctx, w.claim, w.dead) {
 		return false
 	}
-	err := w.catchUpWith(ctx, w.hand, w.predecessors)
+	err := w.catchUp(ctx)
 	if ctx.Err() != nil {
 		return false
 	}

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,13 +86,13 @@ func (f *Factory) refresh(ctx context.Context, e *entry, until moment) error {
 		switch {
 		case err == nil && e.reads() == from && abreast(e.cache(), from.Informer):
 			return nil
-		case err != nil && (ctx.Err() != nil || e.cache() == from.Informer):
-			return fmt.Errorf("the cache of %s has not been found to be of the present: %w", e.resource.GroupResource(), err)
+		case ctx.Err() != nil || err != nil && e.cache() == from.Informer:
+			return fmt.Errorf("the cache of %s has not been found to be of the present: %w",
+				e.resource.GroupResource(), cmp.Or(err, context.Cause(ctx)))
 		}
 		select { // It is about to go over to another informer, or to read by itself.
 		case <-time.After(refreshPeriod):
 		case <-ctx.Done():
-			return fmt.Errorf("the cache of %s has not been found to be of the present: %w", e.resource.GroupResource(), context.Cause(ctx))
 		}
 	}
 }

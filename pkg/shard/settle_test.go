@@ -53,7 +53,7 @@ func (f *fleetOf) moves(p Placement) []ID {
 	return moves
 }
 
-// carryOut moves one shard after the other, in random order, each time after having settled anew,
+// carryOut moves one shard after the other, in random order, each time after having settled again,
 // and returns how many.
 func (f *fleetOf) carryOut(t *testing.T, random *rand.Rand) int {
 	t.Helper()

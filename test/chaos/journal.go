@@ -214,7 +214,7 @@ func (j *journal) signOf(h hold) time.Time {
 	return h.renewed
 }
 
-// addLateRelease takes in a release that was logged after what the next holder wrote: it sees the
+// addLateRelease records a release that was logged after what the next holder wrote: it sees the
 // release as soon as it is stored, and lines are written when requests are answered. So the claim
 // before was not lost.
 func (j *journal) addLateRelease(name string, version uint64, answered time.Time) {

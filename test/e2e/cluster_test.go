@@ -85,7 +85,7 @@ func (c *cluster) create(t *testing.T, file string) {
 	}
 }
 
-// createOne fails also for what may be mended by waiting, such as a resource or a service account
+// createOne fails also for what waiting may fix, such as a resource or a service account
 // that is not there yet.
 func (c *cluster) createOne(ctx context.Context, object *unstructured.Unstructured) error {
 	client, err := c.clientFor(object.GroupVersionKind(), object.GetNamespace())

@@ -272,7 +272,7 @@ func (m *migration) requireJobsAlone(t *testing.T) {
 
 // stockMigrates keeps a fact that docs/migration.md tells: a stock controller manager of this
 // version with a leader migration works as long as the fleet holds the migration's Lease, and ends
-// as soon as it gets it. When this fails, mend that page.
+// as soon as it gets it. When this fails, fix that page.
 func (m *migration) stockMigrates(t *testing.T) {
 	t.Helper()
 	m.stockFlags = append(m.stockFlags, migrateJobs(t)...)

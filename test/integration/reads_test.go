@@ -299,7 +299,7 @@ func fillWithCounted(t *testing.T, client kubernetes.Interface, space string) {
 	}
 }
 
-// wantUsed waits for a quota to count what is wanted. Upstream counts all anew only when the quota
+// wantUsed waits for a quota to count what is wanted. Upstream counts all again only when the quota
 // changes or something is deleted; what comes is counted by the API server. So one that is new may
 // have missed what came just before: it is changed.
 func wantUsed(t *testing.T, client kubernetes.Interface, space string, change bool, want map[v1.ResourceName]string) {

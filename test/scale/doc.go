@@ -10,7 +10,7 @@
 // share processes, ten to each, called crews; one member has a crew for itself.
 //
 // The scenario, in each size: all join and every shard has an owner; idle; one member is killed; a
-// tenth of the members is killed at once; a rolling restart, crew by crew; all ranges are cut anew,
+// tenth of the members is killed at once; a rolling restart, crew by crew; all ranges are cut again,
 // three for every four; the API server is restarted. After each step it waits until every part of
 // the keyspace, and every group, has exactly one running owner and every member is ready, and
 // prints how long that took.

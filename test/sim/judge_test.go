@@ -39,7 +39,7 @@ type judge struct {
 	gaveUp time.Time
 }
 
-// part is a shard as one plan has it: of another plan that began anew, one of the same name may
+// part is a shard as one plan has it: of another plan that began again, one of the same name may
 // cover something else.
 type part struct {
 	id     shard.ID

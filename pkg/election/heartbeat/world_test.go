@@ -10,7 +10,7 @@ import (
 
 // This file has the model in which Step and ClaimStep are tried: a store of Leases, and processes
 // that do what the two ask for. What the processes know is gained by MemberView.Saw and
-// ShardView.Saw, answers are taken in by the methods of State and ClaimState: all of them the
+// ShardView.Saw, answers are recorded by the methods of State and ClaimState: all of them the
 // product's. When anything happens is decided elsewhere: by the explorer, which tries every order,
 // and by the simulation, which draws it from a seed.
 

@@ -50,6 +50,9 @@ func about(fleet string, kind Kind, o, before election.Observation) Transition {
 	return t
 }
 
+// About returns a transition of no kind: the shard or the member that a Lease is about.
+func About(fleet string, o election.Observation) Transition { return about(fleet, "", o, o) }
+
 // Lapsed returns the transition of a Lease whose holder has not been heard of for the Lease's
 // duration.
 func Lapsed(fleet string, o election.Observation) Transition {

@@ -32,7 +32,7 @@ func (i instance) String() string {
 	return [...]string{"none", "unfilled", "full", "broken", "cold"}[i]
 }
 
-// filled is the answer to a Fill that nobody has taken in.
+// filled is the answer to a Fill that nobody has read.
 type filled int8
 
 const (
@@ -139,7 +139,7 @@ func (e *explorer) fail(w world, why string) {
 	e.broken, e.how = why, strings.Join(steps, "\n")
 }
 
-// add takes in what follows a world.
+// add records what follows a world.
 func (e *explorer) add(before, after world, what string) {
 	if _, known := e.from[after]; known || e.broken != "" {
 		return
@@ -299,7 +299,7 @@ func (w world) outcomes() []Answer {
 	return nil
 }
 
-// stepWork has the work take in the answer to its action, step, and begin the next one.
+// stepWork has the work read the answer to its action, step, and begin the next one.
 func (e *explorer) stepWork(w *world, now time.Time, answer Answer) string {
 	before := *w
 	require := func(ok bool, why string) {

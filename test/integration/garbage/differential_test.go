@@ -376,7 +376,7 @@ func (g *graph) ownsAbove(owner id) bool {
 const standstill = 4 * quiet
 
 // settle returns what is there in both worlds once that is the same, and nothing changes any more.
-// Where they stand still and differ by chance alone it has all collectors begin anew, once: then
+// Where they stand still and differ by chance alone it has all collectors begin again, once: then
 // they must come to the same.
 func (b *pair) settle(when string, ops []op) state {
 	b.Helper()
@@ -428,7 +428,7 @@ func (b *pair) settle(when string, ops []op) state {
 //     such an object, and does not look again when it loses the reference, unless its collector
 //     begins anew after that ([TestUndecidedUntilTheCollectorBeginsAnew]).
 //   - Objects that stock keeps, and that were given an owner which waited in the foreground
-//     already. Nobody looks at them before that owner goes, unless a collector begins anew
+//     already. Nobody looks at them before that owner goes, unless a collector begins again
 //     ([TestOwnerThatWaitsAlready]).
 func (b *pair) byChance(want, got state) bool {
 	chance := map[id]bool{}
