@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/controller-manager/pkg/clientbuilder"
 
 	"github.com/flotilla-kube/flotilla/pkg/controllers/catalogue"
+	"github.com/flotilla-kube/flotilla/pkg/controllers/clientset"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/garbage"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/requests"
 	"github.com/flotilla-kube/flotilla/pkg/controllers/resources"
@@ -94,11 +96,22 @@ func (b clientBuilder) Client(name string) (kubernetes.Interface, error) {
 	return client, err
 }
 
+// clientFor returns a client with the configuration, which it may change. If that has a limiter for
+// work, events have one of their own.
 func clientFor(config *rest.Config) (kubernetes.Interface, error) {
-	if limiter, shared := config.RateLimiter.(workLimiter); shared {
-		return newClientset(config, eventLimiter(limiter))
+	config.UserAgent = cmp.Or(config.UserAgent, rest.DefaultKubernetesUserAgent())
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
 	}
-	return kubernetes.NewForConfig(config)
+	all, err := clientset.New(config, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	if limiter, shared := config.RateLimiter.(workLimiter); shared {
+		return withEvents(all, config, httpClient, eventLimiter(limiter))
+	}
+	return all, nil
 }
 
 // ClientOrDie implements clientbuilder.ControllerClientBuilder.

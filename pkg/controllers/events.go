@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -11,39 +12,31 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// newClientset returns a clientset whose requests for events take turns at the rate limit.
+// withEvents returns a clientset whose requests for events take turns at the rate limit.
 //
 // Upstream's controllers send events with the client that they work with, from one goroutine for
 // each controller: when the limit is reached, one event passes for as many requests as there are
 // workers. A goroutine in each shard would take a multiple of that from the work, and so would one
 // goroutine next to the few workers of a shard that does all of the work.
-func newClientset(config *rest.Config, limiter eventLimiter) (kubernetes.Interface, error) {
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	all, err := kubernetes.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		return nil, err
-	}
+func withEvents(all kubernetes.Interface, config *rest.Config, httpClient *http.Client, limiter eventLimiter) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.RateLimiter = limiter
 	events, err := corev1client.NewForConfigAndClient(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("for events: %w", err)
 	}
-	return clientset{all, coreClient{all.CoreV1(), events}}, nil
+	return eventsApart{all, coreClient{all.CoreV1(), events}}, nil
 }
 
-// clientset is a clientset with another client for events of the core group; upstream's controllers
-// send no others.
-type clientset struct {
+// eventsApart is a clientset with another client for events of the core group; upstream's
+// controllers send no others.
+type eventsApart struct {
 	kubernetes.Interface
 	core corev1client.CoreV1Interface
 }
 
 // CoreV1 implements kubernetes.Interface.
-func (c clientset) CoreV1() corev1client.CoreV1Interface { return c.core }
+func (c eventsApart) CoreV1() corev1client.CoreV1Interface { return c.core }
 
 type coreClient struct {
 	corev1client.CoreV1Interface

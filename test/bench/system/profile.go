@@ -11,20 +11,27 @@ import (
 	"time"
 )
 
-// Profile writes a CPU profile of every process to dir, for as long as d, rounded down to seconds.
-// The files are named after prefix and process. Profiling costs CPU itself: figures that were
-// measured meanwhile are for finding causes, and not for comparing.
+// Profile writes three profiles of every process to dir: its CPU for as long as d, rounded down to
+// seconds, and after that its live heap and its goroutines. The files are named after prefix,
+// process and kind. Profiling costs CPU itself: figures that were measured meanwhile are for
+// finding causes, and not for comparing.
 func (r *Running) Profile(ctx context.Context, dir, prefix string, d time.Duration) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
+	}
+	kinds := []struct{ name, path string }{
+		{"cpu", fmt.Sprintf("profile?seconds=%d", int(d.Seconds()))},
+		{"heap", "heap?gc=1"},
+		{"goroutines", "goroutine"},
 	}
 	faults := make([]error, len(r.processes))
 	var all sync.WaitGroup
 	for i, p := range r.processes {
 		all.Go(func() {
-			url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", p.process.URL, int(d.Seconds()))
-			file := filepath.Join(dir, prefix+"-"+p.Name+".pprof")
-			faults[i] = r.save(ctx, url, file)
+			for _, kind := range kinds {
+				file := filepath.Join(dir, fmt.Sprintf("%s-%s-%s.pprof", prefix, p.Name, kind.name))
+				faults[i] = errors.Join(faults[i], r.save(ctx, p.process.URL+"/debug/pprof/"+kind.path, file))
+			}
 		})
 	}
 	all.Wait()
