@@ -79,10 +79,12 @@ func test() []step {
 	}
 }
 
-// testAll is everything.
+// testAll is everything. First what can run beside something else, the longest of what waits first;
+// then what measures time, or needs the machine for itself.
 func testAll() []step {
 	return []step{
-		formatStep, modulesStep, vetStep, alertsStep, lintStep,
+		formatStep, modulesStep, vetStep,
+		kubeadmStep, alertsStep, lintStep,
 		{
 			name: "unit-shuffled", what: "tests that need nothing but Go, in a random order", long: "4 minutes", computes: true,
 			commands: []command{goTest(append([]string{"-shuffle=on", "-timeout=30m"}, unit...)...)},
@@ -92,11 +94,12 @@ func testAll() []step {
 			needs: []need{needC}, commands: []command{raceTest("-shuffle=on")},
 		},
 		{
-			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "10 minutes", computes: true,
-			commands: []command{goTest("-count=1", "-timeout=60m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
+			name: "sim", what: "20,000 fleets in virtual time under seeded faults", long: "20 minutes", computes: true,
+			commands: []command{goTest("-count=1", "-timeout=90m", "./test/sim", "-run=TestSim$", "-seeds=20000")},
 		},
-		plantedStep, garbageStep, integrationStep, e2eAllStep, plantedLiveStep, minorStep, canaryStep, boundsStep, pageStep, handbookStep, chartStep, examplesStep, cloudStep,
-		releaseStep, deployStep, monitoringStep, conformanceShortStep, chaosAllStep, kubeadmStep,
+		plantedStep, e2eAllStep, integrationStep, monitoringStep, minorStep, canaryStep, handbookStep, deployStep, examplesStep, cloudStep,
+		pageStep, chartStep, releaseStep, demoStep,
+		garbageStep, plantedLiveStep, boundsStep, conformanceShortStep, chaosAllStep,
 		{
 			name: "bench-short", what: "one round of tiny sizes: every figure must be there", long: "2 minutes", tools: plane, member: true,
 			commands: []command{
@@ -105,7 +108,6 @@ func testAll() []step {
 				goRun("./test/bench", "-check", "-rounds=1", "-systems=stock", "-scenarios=steady", "-pods=200", "-watch=12", "-empty=false", "-nodes=4", "-out=_output/bench/short.json", "-append"),
 			},
 		},
-		demoStep,
 	}
 }
 
@@ -150,7 +152,7 @@ var (
 		waits: true, commands: []command{fresh("-timeout=30m", fleets, "./test/e2e/...")},
 	}
 	e2eAllStep = step{
-		name: "e2e-all", what: "the same, with every setup that must be the same as stock", long: "6 minutes", tools: plane, member: true,
+		name: "e2e-all", what: "the same, with every setup that must be the same as stock", long: "6 minutes", tools: plane, member: true, waits: true,
 		commands: []command{fresh("-timeout=30m", fleets, "./test/e2e/...", "-every-setup")},
 	}
 	// One at a time, since the machine is measured first.
@@ -159,11 +161,11 @@ var (
 		commands: []command{fresh("-timeout=20m", "-v", "-run=TestPlantedBugsAreConvicted$", "./test/e2e", "-planted")},
 	}
 	minorStep = step{
-		name: "minor", what: "three builds whose catalogues of controllers differ, rolled up and down again under load, judged by the audit log", long: "5 minutes", tools: plane, member: true,
+		name: "minor", what: "three builds whose catalogues of controllers differ, rolled up and down again under load, judged by the audit log", long: "5 minutes", tools: plane, member: true, waits: true,
 		commands: []command{fresh("-timeout=20m", "-v", "-run=TestMinorVersions$", "./test/e2e", "-minor")},
 	}
 	canaryStep = step{
-		name: "canary", what: "a version that is tried on some namespaces under load, aborted once and promoted once, judged by the audit log", long: "3 minutes", tools: plane, member: true,
+		name: "canary", what: "a version that is tried on some namespaces under load, aborted once and promoted once, judged by the audit log", long: "3 minutes", tools: plane, member: true, waits: true,
 		commands: []command{fresh("-timeout=20m", "-v", "-run=TestCanary$", "./test/e2e", "-canary")},
 	}
 	boundsStep = step{
@@ -188,11 +190,11 @@ var (
 	}
 	handbookStep = step{
 		name: "handbook", what: "the commands of the handbook, run as a reader would type them", long: "3 minutes", needs: []need{needRoots},
-		tools: append([]string{"helm"}, plane...), member: true, commands: []command{fresh("-timeout=20m", "./test/docs/run")},
+		tools: append([]string{"helm"}, plane...), member: true, waits: true, commands: []command{fresh("-timeout=20m", "./test/docs/run")},
 	}
 	deployStep = step{
 		name: "deploy", what: "the manifests, the chart and the image of deploy/, run by kubelets of processes", long: "3 minutes", needs: []need{needRoots},
-		tools: append([]string{"helm"}, plane...), member: true, commands: []command{fresh("-parallel=3", "-timeout=30m", "./test/kubelet", "./test/deploy")},
+		tools: append([]string{"helm"}, plane...), member: true, waits: true, commands: []command{fresh("-parallel=3", "-timeout=30m", "./test/kubelet", "./test/deploy")},
 	}
 	chartStep = step{
 		name: "chart", what: "every value of the chart: what it changes, and what it refuses", long: "some seconds; helm takes 2 minutes to build", computes: true,
@@ -203,17 +205,17 @@ var (
 		commands: []command{run("make", "--no-print-directory", "release", "N=0", "PLATFORMS=linux/amd64", "ARGS=-twice -out=_output/release-test")},
 	}
 	monitoringStep = step{
-		name: "monitoring", what: "alerts, runbooks and dashboard, by promtool and on a fleet that Prometheus scrapes", long: "4 minutes", tools: prometheusTools, member: true,
+		name: "monitoring", what: "alerts, runbooks and dashboard, by promtool and on a fleet that Prometheus scrapes", long: "4 minutes", tools: prometheusTools, member: true, waits: true,
 		commands: []command{fresh("-timeout=20m", "./test/monitoring/...")},
 	}
 	alertsStep = step{
-		name: "alerts", what: "the fault behind each alert, 10 times as fast as shipped", long: "half an hour", tools: prometheusTools, member: true, waits: true,
+		name: "alerts", what: "the fault behind each alert, 10 times as fast as shipped", long: "20 minutes", tools: prometheusTools, member: true, waits: true,
 		commands: []command{fresh("-timeout=3h", "./test/monitoring/live", "-run=TestAlerts$", "-faults")},
 	}
 
 	kubeadmStep = step{
 		name: "kubeadm", what: "a real kubeadm cluster of four nodes: the fleet in by docs/install.md, through upgrades and the loss of a node, and out again, and a hosted cluster (ARGS=\"-stages static\" for some)",
-		long: "35 minutes; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true,
+		long: "35 minutes; the nodes' programs take 8 minutes to build", needs: []need{needNodes}, tools: append(slices.Clone(nodeTools), plane...), member: true, waits: true,
 		commands: []command{run("hack/node-packages.sh"), earlier, run("make", "--no-print-directory", "bin/planted/flotilla"), goRun("./test/kubeadm")},
 	}
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"github.com/flotilla-kube/flotilla/test/monitoring"
 )
 
-var faults = flag.Bool("faults", false, "have TestAlerts run, which takes half an hour")
+var faults = flag.Bool("faults", false, "have TestAlerts run, which takes 20 minutes")
 
 // fault is something that goes wrong for real, and the alerts that must fire for it.
 type fault struct {
@@ -26,38 +27,61 @@ type fault struct {
 	happen func(t *testing.T, w *world) (end func(t *testing.T))
 }
 
-// TestAlerts makes one fault after the other. It waits until its alerts fire, ends it, and waits
-// until nothing fires.
+// fleets is how many fleets the faults are shared out to. Each waits for Prometheus most of the
+// time.
+const fleets = 2
+
+// TestAlerts makes one fault after the other, in each of the fleets. It waits until the fault's
+// alerts fire, ends it, and waits until nothing fires.
 func TestAlerts(t *testing.T) {
 	if !*faults {
-		t.Skip("left out: takes half an hour, make long RUN=alerts")
+		t.Skip("left out: takes 20 minutes, make long RUN=alerts")
 	}
+	seen := map[string]bool{}
+	for _, f := range allFaults() {
+		for _, alert := range f.alerts {
+			seen[alert] = true
+		}
+	}
+	t.Run("fleet", func(t *testing.T) {
+		for n := range fleets {
+			t.Run(strconv.Itoa(n), func(t *testing.T) {
+				t.Parallel()
+				sufferAll(t, func(i int) bool { return i%fleets == n })
+			})
+		}
+	})
+	for name := range shipped(t) {
+		if !seen[name] {
+			t.Errorf("no fault makes %s fire", name)
+		}
+	}
+}
+
+// sufferAll makes a fleet suffer the faults whose number is its own.
+func sufferAll(t *testing.T, own func(i int) bool) {
 	w := newWorld(t)
 	w.startAll(t)
 	w.work(t, 6)
 	w.startPrometheus(t)
 	harness.Eventually(t, harness.Patience, "all rules are evaluated", w.prom.rulesWork)
-	seen := map[string]bool{}
-	for _, f := range allFaults() {
-		if !t.Run(f.name, func(t *testing.T) { w.suffer(t, f) }) {
+	for i, f := range allFaults() {
+		if own(i) && !t.Run(f.name, func(t *testing.T) { w.suffer(t, f) }) {
 			// What comes next would begin in whatever state this one has left.
 			t.Fatal("the faults after this one are left out")
-		}
-		for _, alert := range f.alerts {
-			seen[alert] = true
-		}
-	}
-	for name := range w.shipped(t) {
-		if !seen[name] {
-			t.Errorf("no fault has made %s fire", name)
 		}
 	}
 	w.stopAll(t)
 }
 
-func (w *world) shipped(t *testing.T) map[string]monitoring.Rule {
+// shipped returns the alerts of deploy/monitoring by their names.
+func shipped(t *testing.T) map[string]monitoring.Rule {
 	t.Helper()
-	rules, err := monitoring.LoadRules(w.root + "/deploy/monitoring/alerts.yaml")
+	root, err := monitoring.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := monitoring.LoadRules(root + "/deploy/monitoring/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,8 @@
 //
 //   - TestHealthy: a rolling restart and a change of plan fire nothing, every metric and label that
 //     rules and dashboard name exists, and every panel has data.
-//   - TestAlerts: each alert fires when its fault is made, and clears after it. It takes half an
-//     hour and runs with -faults.
+//   - TestAlerts: each alert fires when its fault is made, and clears after it. It takes 20
+//     minutes and runs with -faults.
 //
 // All durations of rules and scrapes are divided by -factor, so that half an hour becomes three
 // minutes; -factor 1 leaves them as they are. The tests need bin/, which `make tools build` and
