@@ -234,9 +234,9 @@ func TestStrictMetadata(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
-				object := func(cargo string) *v1.ConfigMap {
+				object := func(payload string) *v1.ConfigMap {
 					c := configMap(inHalf(t, 1), "one")
-					c.Data = map[string]string{"cargo": cargo}
+					c.Data = map[string]string{"payload": payload}
 					return c
 				}
 				resource := newFakeResource(t)

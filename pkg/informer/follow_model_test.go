@@ -29,17 +29,17 @@ var (
 	followSeed = flag.Uint64("follow.seed", 0, "the one seed that TestFollowersModel tries; 0 takes new ones")
 )
 
-// TestFollowersModel holds ranges of a process against all that the API server ever had, while
-// informers of everything, whole and in slim copies, come and go in the same process, watches lag,
-// end and expire, lists come whole or as watches in which there are changes already, ranges are
-// warmed, started, refreshed and ended, also in the middle of such a list, and the server comes to
-// say that it filters, or not.
+// TestFollowersModel compares the ranges of a process with everything that the API server has ever
+// held. Meanwhile informers of everything, whole and slim, come and go in the same process; watches
+// lag, end and expire; lists arrive as lists, or as watches that already contain changes; ranges
+// are warmed, started, refreshed and ended, even during such a list; and the server starts or stops
+// filtering.
 func TestFollowersModel(t *testing.T) {
 	runs := *followRuns
 	if *followSeed != 0 {
 		runs = 1
 	}
-	var total voyage
+	var total modelRun
 	streamed, changed, bookmarks, behind := 0, 0, 0, 0
 	for range runs {
 		seed := *followSeed
@@ -48,24 +48,24 @@ func TestFollowersModel(t *testing.T) {
 		}
 		ok := t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := newVoyage(t, rand.New(rand.NewPCG(seed, 0)))
-				v.sail()
-				total.attached += v.attached
-				total.notified += v.notified
-				total.together += v.together
-				total.parted += v.parted
-				total.carried += v.carried
-				total.whole += v.whole
-				total.midstream += v.midstream
-				streamed += v.harbour.streamed
-				changed += v.harbour.changed
-				total.refreshed += v.refreshed
-				bookmarks += v.harbour.bookmarks
-				behind += v.harbour.behind
+				run := newModelRun(t, rand.New(rand.NewPCG(seed, 0)))
+				run.execute()
+				total.attached += run.attached
+				total.notified += run.notified
+				total.together += run.together
+				total.parted += run.parted
+				total.carried += run.carried
+				total.whole += run.whole
+				total.midstream += run.midstream
+				streamed += run.history.streamed
+				changed += run.history.changed
+				total.refreshed += run.refreshed
+				bookmarks += run.history.bookmarks
+				behind += run.history.behind
 			})
 		})
 		if !ok {
-			return // One is enough to look at.
+			return // One failing seed is enough.
 		}
 	}
 	t.Logf("%d runs: %d times a range was seen to follow, %d times to read with others, %d notifications, %d slim copies and %d whole objects beside them in the end",
@@ -81,37 +81,37 @@ func TestFollowersModel(t *testing.T) {
 	}
 }
 
-// voyage is one run.
-type voyage struct {
+// modelRun is one seeded run of TestFollowersModel.
+type modelRun struct {
 	t       *testing.T
 	random  *rand.Rand
-	harbour *harbour
+	history *historyServer
 	// server answers probes.
-	server *apiServer
-	pool   *Pool
-	all    *Factory
-	slim   *boat
-	ranges []shard.Range
-	boats  map[int]*boat
-	// attached counts sightings of followers, together those of ranges in a reading of several,
-	// notified calls of handlers.
+	server   *apiServer
+	pool     *Pool
+	all      *Factory
+	slim     *subject
+	ranges   []shard.Range
+	subjects map[int]*subject
+	// attached counts how often a look found a follower, together how often it found a range that
+	// read with others. notified counts calls of handlers.
 	attached, together, notified int
-	// parted counts informers of everything that ranges went on without.
+	// parted counts how often ranges continued after the informer of everything had gone.
 	parted int
-	// carried counts slim copies, and whole those that a range and the informer of slim copies
-	// shared.
+	// carried counts slim copies, and whole counts objects that a range and the informer of slim
+	// copies shared.
 	carried, whole int
-	// midstream counts ranges that began while others of the process read a list in the form of a
+	// midstream counts ranges that began while the process was reading a list in the form of a
 	// watch.
 	midstream int
-	// refreshed counts caches that were found to be of the present when they were asked.
+	// refreshed counts the calls of Refresh that succeeded.
 	refreshed int
 }
 
-// boat is one range that has been begun.
-type boat struct {
+// subject is a range, or the informer of slim copies, with a handler that keeps count.
+type subject struct {
 	t        *testing.T
-	voyage   *voyage
+	run      *modelRun
 	factory  *Factory
 	informer cache.SharedIndexInformer
 	holds    func(any) bool
@@ -119,20 +119,20 @@ type boat struct {
 	started  bool
 
 	mu      sync.Mutex
-	cargo   map[string]string
+	known   map[string]string
 	seen    map[string]int
 	version int
 	over    bool
 	calls   int
 }
 
-// slimConfigMap is a slim copy.
+// slimConfigMap makes a slim copy: metadata only.
 func slimConfigMap(obj any) any {
 	return &v1.ConfigMap{ObjectMeta: obj.(*v1.ConfigMap).ObjectMeta}
 }
 
-func newVoyage(t *testing.T, random *rand.Rand) *voyage {
-	h := newHarbour(random)
+func newModelRun(t *testing.T, random *rand.Rand) *modelRun {
+	h := newHistoryServer(random)
 	server := &apiServer{shards: random.IntN(4) == 0}
 	pool := newTestPool(t, server, clock.RealClock{}, 0)
 	pool.config.Metadata = h
@@ -159,62 +159,63 @@ func newVoyage(t *testing.T, random *rand.Rand) *voyage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &voyage{t: t, random: random, harbour: h, server: server, pool: pool, ranges: ranges, boats: map[int]*boat{}}
+	return &modelRun{t: t, random: random, history: h, server: server, pool: pool, ranges: ranges, subjects: map[int]*subject{}}
 }
 
-// sail makes the run: something, a while, a look; and in the end all must be right.
-func (v *voyage) sail() {
-	for range v.roll(10) {
-		v.harbour.write()
+// execute takes random steps, lets random time pass and checks after each. At the end it lets the
+// system settle and checks everything.
+func (run *modelRun) execute() {
+	for range run.roll(10) {
+		run.history.write()
 	}
-	for range 40 + v.roll(60) {
-		if v.t.Failed() {
+	for range 40 + run.roll(60) {
+		if run.t.Failed() {
 			break
 		}
-		v.step()
-		switch v.roll(8) {
+		run.step()
+		switch run.roll(8) {
 		case 0:
-			time.Sleep(v.draw(20 * time.Second)) // virtual
+			time.Sleep(run.draw(20 * time.Second)) // virtual
 		case 1, 2, 3:
-			time.Sleep(v.draw(time.Second)) // virtual
+			time.Sleep(run.draw(time.Second)) // virtual
 		case 4, 5:
-			time.Sleep(v.draw(30 * time.Millisecond)) // virtual
+			time.Sleep(run.draw(30 * time.Millisecond)) // virtual
 		}
-		v.look()
+		run.look()
 	}
-	v.harbour.set(func() { v.harbour.down, v.harbour.lag = false, 2*time.Second })
-	time.Sleep(probeFor) // virtual: the server's last word is heard by whoever lists anew.
-	v.harbour.disturb(true)
-	time.Sleep(5 * time.Minute) // virtual: past what reflectors back off by, and many bookmarks.
-	v.look()
-	v.arrive()
+	run.history.set(func() { run.history.down, run.history.lag = false, 2*time.Second })
+	time.Sleep(probeFor) // virtual: whoever lists again learns whether the server filters.
+	run.history.disturb(true)
+	time.Sleep(5 * time.Minute) // virtual: longer than reflectors back off, and many bookmarks.
+	run.look()
+	run.checkEnd()
 }
 
-func (v *voyage) draw(limit time.Duration) time.Duration {
-	v.harbour.mu.Lock()
-	defer v.harbour.mu.Unlock()
-	return v.harbour.upTo(limit)
+func (run *modelRun) draw(limit time.Duration) time.Duration {
+	run.history.mu.Lock()
+	defer run.history.mu.Unlock()
+	return run.history.upTo(limit)
 }
 
-func (v *voyage) roll(n int) int {
-	v.harbour.mu.Lock()
-	defer v.harbour.mu.Unlock()
-	return v.random.IntN(n)
+func (run *modelRun) roll(n int) int {
+	run.history.mu.Lock()
+	defer run.history.mu.Unlock()
+	return run.random.IntN(n)
 }
 
-func (v *voyage) step() {
-	h := v.harbour
-	switch v.roll(28) {
+func (run *modelRun) step() {
+	h := run.history
+	switch run.roll(28) {
 	case 0:
-		v.toggleWhole()
+		run.toggleWhole()
 	case 1, 12:
-		v.toggleSlim()
+		run.toggleSlim()
 	case 2, 3, 4:
-		v.toggleRange(v.roll(len(v.ranges)))
+		run.toggleRange(run.roll(len(run.ranges)))
 	case 5:
-		for i := range v.ranges {
-			if v.boats[i] == nil {
-				v.begin(i)
+		for i := range run.ranges {
+			if run.subjects[i] == nil {
+				run.begin(i)
 			}
 		}
 	case 6:
@@ -228,30 +229,30 @@ func (v *voyage) step() {
 	case 10:
 		h.set(func() { h.down, h.lag = false, 10*time.Millisecond })
 	case 11:
-		if v.roll(3) == 0 {
-			v.server.set(func(s *apiServer) { s.shards = !s.shards })
+		if run.roll(3) == 0 {
+			run.server.set(func(s *apiServer) { s.shards = !s.shards })
 			time.Sleep(probeFor) // virtual
 		}
 	case 13:
 		h.set(func() { h.streams = !h.streams || h.random.IntN(3) > 0 })
 	case 14, 15:
-		v.joinMidstream()
+		run.joinMidstream()
 	case 16, 17:
-		v.refresh()
+		run.refresh()
 	default:
-		for range 1 + v.roll(4) {
+		for range 1 + run.roll(4) {
 			h.write()
 		}
 	}
 }
 
-// joinMidstream has a range begin while the process reads all in slim copies in a list in the form
-// of a watch, and things change.
-func (v *voyage) joinMidstream() {
-	h := v.harbour
+// joinMidstream begins a range while the informer of slim copies reads a list in the form of a
+// watch, with writes before and after.
+func (run *modelRun) joinMidstream() {
+	h := run.history
 	h.set(func() { h.down, h.lag, h.streams = false, 200*time.Millisecond+h.upTo(3*time.Second), true })
-	if v.slim == nil {
-		v.toggleSlim()
+	if run.slim == nil {
+		run.toggleSlim()
 	} else {
 		h.disturb(true)
 	}
@@ -260,168 +261,168 @@ func (v *voyage) joinMidstream() {
 		return n
 	}
 	for range 50 {
-		if time.Sleep(v.draw(100 * time.Millisecond)); streaming() > 0 { // virtual
+		if time.Sleep(run.draw(100 * time.Millisecond)); streaming() > 0 { // virtual
 			break
 		}
 	}
-	time.Sleep(v.draw(time.Second)) // virtual
-	i := v.roll(len(v.ranges))
-	if v.boats[i] != nil {
-		v.end(i)
+	time.Sleep(run.draw(time.Second)) // virtual
+	i := run.roll(len(run.ranges))
+	if run.subjects[i] != nil {
+		run.end(i)
 	}
-	for range v.roll(3) {
+	for range run.roll(3) {
 		h.write()
 	}
 	if streaming() > 0 {
-		v.midstream++
+		run.midstream++
 	}
-	v.begin(i)
-	for range v.roll(3) {
+	run.begin(i)
+	for range run.roll(3) {
 		h.write()
 	}
 }
 
-// refresh asks one range, or all of them and the slim copies at one time, to be of the present.
-func (v *voyage) refresh() {
-	boats := slices.Collect(maps.Values(v.boats))
-	if v.slim != nil {
-		boats = append(boats, v.slim)
+// refresh calls Refresh of one subject, or of all at the same time.
+func (run *modelRun) refresh() {
+	subjects := slices.Collect(maps.Values(run.subjects))
+	if run.slim != nil {
+		subjects = append(subjects, run.slim)
 	}
-	if len(boats) > 0 && v.roll(2) == 0 {
-		slices.SortFunc(boats, func(a, b *boat) int { return cmp.Compare(a.began, b.began) })
-		boats = boats[:1]
+	if len(subjects) > 0 && run.roll(2) == 0 {
+		slices.SortFunc(subjects, func(a, s *subject) int { return cmp.Compare(a.began, s.began) })
+		subjects = subjects[:1]
 	}
-	for _, b := range boats {
-		_, asked := v.harbour.listed()
+	for _, s := range subjects {
+		_, asked := run.history.listed()
 		go func() {
-			ctx, cancel := context.WithTimeout(b.factory.ctx, 20*time.Second)
+			ctx, cancel := context.WithTimeout(s.factory.ctx, 20*time.Second)
 			defer cancel()
-			if b.factory.Refresh(ctx) == nil {
-				b.checkSince(asked)
-				v.harbour.set(func() { v.refreshed++ })
+			if s.factory.Refresh(ctx) == nil {
+				s.checkSince(asked)
+				run.history.set(func() { run.refreshed++ })
 			}
 		}()
 	}
 }
 
-func (v *voyage) toggleWhole() {
-	if v.all != nil {
-		v.all.Shutdown()
-		v.all = nil
+func (run *modelRun) toggleWhole() {
+	if run.all != nil {
+		run.all.Shutdown()
+		run.all = nil
 		return
 	}
-	v.all = v.pool.NewFactory(shard.Everything(), nil, time.Time{})
-	v.all.reading(configMaps, v.harbour, &v1.ConfigMap{})
-	v.all.StartWithContext(context.WithoutCancel(v.t.Context()))
+	run.all = run.pool.NewFactory(shard.Everything(), nil, time.Time{})
+	run.all.reading(configMaps, run.history, &v1.ConfigMap{})
+	run.all.StartWithContext(context.WithoutCancel(run.t.Context()))
 }
 
-func (v *voyage) toggleRange(i int) {
-	b := v.boats[i]
+func (run *modelRun) toggleRange(i int) {
+	s := run.subjects[i]
 	switch {
-	case b == nil:
-		v.begin(i)
-	case !b.started:
-		b.start()
+	case s == nil:
+		run.begin(i)
+	case !s.started:
+		s.start()
 	default:
-		v.end(i)
+		run.end(i)
 	}
 }
 
-// begin warms or starts a range.
-func (v *voyage) begin(i int) {
-	b := &boat{
-		t: v.t, voyage: v, factory: v.pool.NewFactory(v.ranges[i], nil, time.Time{}), holds: inRange(v.ranges[i]),
-		cargo: map[string]string{}, seen: map[string]int{},
+// begin makes a range and launches it.
+func (run *modelRun) begin(i int) {
+	s := &subject{
+		t: run.t, run: run, factory: run.pool.NewFactory(run.ranges[i], nil, time.Time{}), holds: inRange(run.ranges[i]),
+		known: map[string]string{}, seen: map[string]int{},
 	}
-	b.informer = b.factory.reading(configMaps, v.harbour, &v1.ConfigMap{})
-	v.boats[i] = b
-	v.launch(b)
+	s.informer = s.factory.reading(configMaps, run.history, &v1.ConfigMap{})
+	run.subjects[i] = s
+	run.launch(s)
 }
 
 // toggleSlim begins or ends an informer of slim copies of everything.
-func (v *voyage) toggleSlim() {
-	if v.slim != nil {
-		v.sink(v.slim)
-		v.slim = nil
+func (run *modelRun) toggleSlim() {
+	if run.slim != nil {
+		run.finish(run.slim)
+		run.slim = nil
 		return
 	}
-	v.slim = &boat{
-		t: v.t, voyage: v, factory: v.pool.NewFactory(shard.Everything(), nil, time.Time{}), holds: func(any) bool { return true },
-		cargo: map[string]string{}, seen: map[string]int{},
+	run.slim = &subject{
+		t: run.t, run: run, factory: run.pool.NewFactory(shard.Everything(), nil, time.Time{}), holds: func(any) bool { return true },
+		known: map[string]string{}, seen: map[string]int{},
 	}
-	v.slim.informer = v.slim.factory.readingSlim(configMaps, v.harbour, &v1.ConfigMap{})
-	v.launch(v.slim)
+	run.slim.informer = run.slim.factory.readingSlim(configMaps, run.history, &v1.ConfigMap{})
+	run.launch(run.slim)
 }
 
-// launch warms or starts what has been begun.
-func (v *voyage) launch(b *boat) {
-	mustAdd(v.t, b.informer, b)
-	v.harbour.set(func() { b.began = v.harbour.version })
-	if v.roll(2) == 0 {
-		b.start()
+// launch warms or starts a subject, at random.
+func (run *modelRun) launch(s *subject) {
+	mustAdd(run.t, s.informer, s)
+	run.history.set(func() { s.began = run.history.version })
+	if run.roll(2) == 0 {
+		s.start()
 	} else {
-		ended, cancel := context.WithCancel(v.t.Context())
+		ended, cancel := context.WithCancel(run.t.Context())
 		cancel()
-		_ = b.factory.Warm(ended) // Fills the caches all the same.
+		_ = s.factory.Warm(ended) // Fills the caches all the same.
 	}
 	go func() {
 		select {
-		case <-b.informer.HasSyncedChecker().Done():
-			b.checkFresh()
-		case <-b.factory.ctx.Done():
+		case <-s.informer.HasSyncedChecker().Done():
+			s.checkFresh()
+		case <-s.factory.ctx.Done():
 		}
 	}()
 }
 
-func (v *voyage) end(i int) {
-	b := v.boats[i]
-	delete(v.boats, i)
-	v.sink(b)
+func (run *modelRun) end(i int) {
+	s := run.subjects[i]
+	delete(run.subjects, i)
+	run.finish(s)
 }
 
-func (v *voyage) sink(b *boat) {
-	b.factory.Shutdown()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.over = true
-	v.notified += b.calls
+func (run *modelRun) finish(s *subject) {
+	s.factory.Shutdown()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	run.notified += s.calls
 }
 
-// look holds every range against the past, at a moment at which nothing happens.
-func (v *voyage) look() {
+// look checks every subject at a moment when all goroutines are idle.
+func (run *modelRun) look() {
 	synctest.Wait()
-	for _, b := range v.boats {
-		b.look()
+	for _, s := range run.subjects {
+		s.look()
 	}
-	if v.slim != nil {
-		v.slim.look()
-		v.checkSlim()
+	if run.slim != nil {
+		run.slim.look()
+		run.checkSlim()
 	}
-	v.attached += v.pool.Followed()[configMaps]
-	for _, n := range v.pool.sharing() {
+	run.attached += run.pool.Followed()[configMaps]
+	for _, n := range run.pool.sharing() {
 		if n > 1 {
-			v.together += n
+			run.together += n
 		}
 	}
 }
 
-// arrive holds all against the present, and ends all.
-func (v *voyage) arrive() {
-	t, h := v.t, v.harbour
-	want := len(v.boats)
-	if !v.server.shards {
-		want = min(want, 1) // They read together.
+// checkEnd compares every subject with the present state, and ends them all.
+func (run *modelRun) checkEnd() {
+	t, h := run.t, run.history
+	want := len(run.subjects)
+	if !run.server.shards {
+		want = min(want, 1) // Ranges read together.
 	}
-	if v.slim != nil {
-		want = 1 // And so does that, whether the server filters or not.
+	if run.slim != nil {
+		want = 1 // The informer of slim copies has ranges read with it even if the server filters.
 	}
-	if v.all != nil {
+	if run.all != nil {
 		want = 1
-		followers := len(v.boats)
-		if v.slim != nil {
+		followers := len(run.subjects)
+		if run.slim != nil {
 			followers++
 		}
-		if got := v.pool.Followed()[configMaps]; got != followers {
+		if got := run.pool.Followed()[configMaps]; got != followers {
 			t.Errorf("%d of %d informers follow", got, followers)
 		}
 	}
@@ -429,261 +430,264 @@ func (v *voyage) arrive() {
 	watches, version := len(h.watches), h.version
 	h.mu.Unlock()
 	if watches != want {
-		t.Errorf("%d watches of %d ranges, want %d; slim copies: %t, the server filters: %t, readings of %v", watches, len(v.boats), want,
-			v.slim != nil, v.server.shards, v.pool.sharing())
+		t.Errorf("%d watches of %d ranges, want %d; slim copies: %t, the server filters: %t, readings of %v", watches, len(run.subjects), want,
+			run.slim != nil, run.server.shards, run.pool.sharing())
 	}
-	for i, b := range v.boats {
-		if !b.informer.HasSynced() {
+	for i, s := range run.subjects {
+		if !s.informer.HasSynced() {
 			t.Errorf("range %d has not synced", i)
 		}
-		if got, want := b.content(), b.truth(version); !maps.Equal(got, want) {
+		if got, want := s.content(), s.truth(version); !maps.Equal(got, want) {
 			t.Errorf("range %d holds %v in the end, want %v", i, got, want)
 		}
-		b.checkShared(v.all)
+		s.checkShared(run.all)
 	}
-	v.arriveSlim(version)
-	v.part()
-	for i := range v.boats {
-		v.end(i)
+	run.checkSlimEnd(version)
+	run.part()
+	for i := range run.subjects {
+		run.end(i)
 	}
-	v.look()
-	if v.slim != nil {
-		v.toggleSlim()
+	run.look()
+	if run.slim != nil {
+		run.toggleSlim()
 	}
 	synctest.Wait()
-	if left := len(h.watches); left != 0 || len(v.pool.Followed()) != 0 || len(v.pool.sharing()) != 0 {
-		t.Errorf("%d watches, %v followers and %d readings left", left, v.pool.Followed(), len(v.pool.sharing()))
+	if left := len(h.watches); left != 0 || len(run.pool.Followed()) != 0 || len(run.pool.sharing()) != 0 {
+		t.Errorf("%d watches, %v followers and %d readings left", left, run.pool.Followed(), len(run.pool.sharing()))
 	}
 }
 
-// arriveSlim: what a range holds, the informer of slim copies has from it.
-func (v *voyage) arriveSlim(version int) {
-	if v.slim == nil {
+// checkSlimEnd checks that the informer of slim copies shares every object that a range holds.
+func (run *modelRun) checkSlimEnd(version int) {
+	if run.slim == nil {
 		return
 	}
-	if got, want := v.slim.content(), v.slim.truth(version); !v.slim.informer.HasSynced() || !maps.Equal(got, want) {
-		v.t.Errorf("the informer of slim copies holds %v in the end, synced: %t; want %v", got, v.slim.informer.HasSynced(), want)
+	if got, want := run.slim.content(), run.slim.truth(version); !run.slim.informer.HasSynced() || !maps.Equal(got, want) {
+		run.t.Errorf("the informer of slim copies holds %v in the end, synced: %t; want %v", got, run.slim.informer.HasSynced(), want)
 	}
-	for _, b := range v.boats {
-		for _, obj := range b.informer.GetStore().List() {
-			if theirs, _, err := v.slim.informer.GetStore().Get(obj); err != nil || theirs != obj {
-				v.t.Errorf("%s is held by a range, and once more in another copy, or %v", name(obj), err)
+	for _, s := range run.subjects {
+		for _, obj := range s.informer.GetStore().List() {
+			if theirs, _, err := run.slim.informer.GetStore().Get(obj); err != nil || theirs != obj {
+				run.t.Errorf("%s is held by a range, and once more in another copy, or %v", name(obj), err)
 			}
 			if len(obj.(*v1.ConfigMap).Data) == 0 {
-				v.t.Errorf("a range holds a slim copy of %s", name(obj))
+				run.t.Errorf("a range holds a slim copy of %s", name(obj))
 			}
-			v.whole++
+			run.whole++
 		}
 	}
 }
 
-// checkSlim: whole objects are held for ranges only.
-func (v *voyage) checkSlim() {
-	v.pool.mu.Lock()
-	f := v.pool.feeds[sharedKey{resource: configMaps}]
-	v.pool.mu.Unlock()
+// checkSlim checks that the informer of slim copies holds only those objects whole that a range
+// holds.
+func (run *modelRun) checkSlim() {
+	run.pool.mu.Lock()
+	f := run.pool.feeds[sharedKey{resource: configMaps}]
+	run.pool.mu.Unlock()
 	if f == nil || !f.carries() {
-		return // It follows, or is about to.
+		return // The informer of slim copies follows, or is about to.
 	}
-	_, now := v.harbour.listed()
-	truth := v.slim.truth(now)
-	for key, obj := range v.slim.holding() {
+	_, now := run.history.listed()
+	truth := run.slim.truth(now)
+	for key, obj := range run.slim.holding() {
 		if len(obj.Data) == 0 {
-			v.carried++
+			run.carried++
 			continue
 		}
 		if truth[key] != obj.ResourceVersion {
-			continue // A range may be ahead, and have let go of it.
+			continue // A range that is ahead may have dropped it already.
 		}
 		held := false
-		for _, b := range v.boats {
-			theirs, _, _ := b.informer.GetStore().Get(obj)
+		for _, s := range run.subjects {
+			theirs, _, _ := s.informer.GetStore().Get(obj)
 			held = held || theirs == obj
 		}
 		if !held {
-			v.t.Errorf("%s is held whole, and by no range", name(obj))
+			run.t.Errorf("%s is held whole, and by no range", name(obj))
 		}
 	}
 }
 
-// part ends the informer of everything while things happen: the ranges that followed it are told of
-// them, and list nothing.
-func (v *voyage) part() {
-	if v.all == nil {
+// part ends the informer of everything while objects change. The ranges that followed it must see
+// the changes without listing.
+func (run *modelRun) part() {
+	if run.all == nil {
 		return
 	}
-	h := v.harbour
-	time.Sleep(probeFor) // virtual: the next reader asks the server.
+	h := run.history
+	time.Sleep(probeFor) // virtual: the next reader asks the server whether it filters.
 	h.write()
-	v.toggleWhole()
+	run.toggleWhole()
 	lists, _ := h.listed()
 	for range 5 {
 		h.write()
 	}
 	time.Sleep(time.Minute) // virtual: longer than events take, and bookmarks.
-	v.look()
+	run.look()
 	after, version := h.listed()
 	if after != lists {
-		v.t.Errorf("%d lists by %d ranges that followed an informer", after-lists, len(v.boats))
+		run.t.Errorf("%d lists by %d ranges that followed an informer", after-lists, len(run.subjects))
 	}
-	for i, b := range v.boats {
-		if got, want := b.content(), b.truth(version); !maps.Equal(got, want) {
-			v.t.Errorf("range %d holds %v after it was left, want %v", i, got, want)
+	for i, s := range run.subjects {
+		if got, want := s.content(), s.truth(version); !maps.Equal(got, want) {
+			run.t.Errorf("range %d holds %v after it was left, want %v", i, got, want)
 		}
 	}
-	v.parted++
+	run.parted++
 }
 
-func (b *boat) start() {
-	b.started = true
-	b.factory.StartWithContext(context.WithoutCancel(b.t.Context()))
+func (s *subject) start() {
+	s.started = true
+	s.factory.StartWithContext(context.WithoutCancel(s.t.Context()))
 }
 
-func (b *boat) content() map[string]string {
+func (s *subject) content() map[string]string {
 	objects := map[string]string{}
-	for key, c := range b.holding() {
+	for key, c := range s.holding() {
 		objects[key] = c.ResourceVersion
 	}
 	return objects
 }
 
-func (b *boat) holding() map[string]*v1.ConfigMap {
+func (s *subject) holding() map[string]*v1.ConfigMap {
 	objects := map[string]*v1.ConfigMap{}
-	for _, obj := range b.informer.GetStore().List() {
+	for _, obj := range s.informer.GetStore().List() {
 		c := obj.(*v1.ConfigMap)
 		objects[c.Namespace+"/"+c.Name] = c
 	}
 	return objects
 }
 
-func (b *boat) truth(version int) map[string]string {
-	h := b.voyage.harbour
+func (s *subject) truth(version int) map[string]string {
+	h := s.run.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	objects := map[string]string{}
 	for key, object := range h.truth(version) {
-		if b.holds(object) {
+		if s.holds(object) {
 			objects[key] = object.ResourceVersion
 		}
 	}
 	return objects
 }
 
-// look: the range holds what there was at the version that it says it is at, and its handler knows
-// that.
-func (b *boat) look() {
-	text := b.informer.LastSyncResourceVersion()
+// look checks that the subject holds what the server held at the version that the subject reports,
+// and that its handler knows the same.
+func (s *subject) look() {
+	text := s.informer.LastSyncResourceVersion()
 	if text == "" {
 		return
 	}
 	version, err := strconv.Atoi(text)
 	if err != nil {
-		b.t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	got := b.content()
-	if want := b.truth(version); !maps.Equal(got, want) {
-		b.t.Errorf("at version %d a range holds %v, want %v", version, got, want)
+	got := s.content()
+	if want := s.truth(version); !maps.Equal(got, want) {
+		s.t.Errorf("at version %d a range holds %v, want %v", version, got, want)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if version < b.version {
-		b.t.Errorf("a range has gone from version %d back to %d", b.version, version)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if version < s.version {
+		s.t.Errorf("a range has gone from version %d back to %d", s.version, version)
 	}
-	b.version = version
-	_, shared := b.informer.(*view) // whose handlers wait until it is known to be of the present
-	if b.started && (!shared || b.informer.HasSynced()) && !maps.Equal(got, b.cargo) {
-		b.t.Errorf("at version %d a handler knows of %v, and the range holds %v", version, b.cargo, got)
+	s.version = version
+	_, shared := s.informer.(*view) // whose handlers wait until it is known to be fresh
+	if s.started && (!shared || s.informer.HasSynced()) && !maps.Equal(got, s.known) {
+		s.t.Errorf("at version %d a handler knows of %v, and the range holds %v", version, s.known, got)
 	}
-	if !b.started && b.calls > 0 {
-		b.t.Error("a handler was told something before the start")
+	if !s.started && s.calls > 0 {
+		s.t.Error("a handler was told something before the start")
 	}
 }
 
-// checkFresh: what has synced holds what there was when it began, or later.
-func (b *boat) checkFresh() { b.checkSince(b.began) }
+// checkFresh checks that a subject that has synced holds the state from when it began, or a later
+// one.
+func (s *subject) checkFresh() { s.checkSince(s.began) }
 
-// checkSince: it holds what there was at a version, or later.
-func (b *boat) checkSince(least int) {
-	got := b.content()
-	h := b.voyage.harbour
+// checkSince checks that the subject holds the state at a version, or a later one.
+func (s *subject) checkSince(least int) {
+	got := s.content()
+	h := s.run.history
 	h.mu.Lock()
 	now := h.version
 	h.mu.Unlock()
 	for version := least; version <= now; version++ {
-		if maps.Equal(got, b.truth(version)) {
+		if maps.Equal(got, s.truth(version)) {
 			return
 		}
 	}
-	b.t.Errorf("a range that was to have seen version %d holds %v, but there was %v", least, got, b.truth(least))
+	s.t.Errorf("a range that was to have seen version %d holds %v, but there was %v", least, got, s.truth(least))
 }
 
-// checkShared: a range that follows has no objects of its own, and is where the other informer is.
-func (b *boat) checkShared(whole *Factory) {
+// checkShared checks that a range that follows shares all objects with the informer of everything,
+// and is at the same version.
+func (s *subject) checkShared(whole *Factory) {
 	if whole == nil {
 		return
 	}
 	i := whole.informers[sharedKey{resource: configMaps}]
-	if mine, theirs := b.informer.LastSyncResourceVersion(), i.LastSyncResourceVersion(); mine != theirs {
-		b.t.Errorf("a range that follows is at version %s, and the other informer at %s", mine, theirs)
+	if mine, theirs := s.informer.LastSyncResourceVersion(), i.LastSyncResourceVersion(); mine != theirs {
+		s.t.Errorf("a range that follows is at version %s, and the other informer at %s", mine, theirs)
 	}
 	all := i.GetStore()
-	for _, obj := range b.informer.GetStore().List() {
+	for _, obj := range s.informer.GetStore().List() {
 		if theirs, _, err := all.Get(obj); err != nil || theirs != obj {
-			b.t.Errorf("%s is held twice, or %v", name(obj), err)
+			s.t.Errorf("%s is held twice, or %v", name(obj), err)
 		}
 	}
 }
 
-// note checks what all notifications must be.
-func (b *boat) note(obj any) (key string, version int) {
+// note checks what holds for every notification.
+func (s *subject) note(obj any) (key string, version int) {
 	c := obj.(*v1.ConfigMap)
-	if b.over {
-		b.t.Errorf("%s was told after Shutdown", name(obj))
+	if s.over {
+		s.t.Errorf("%s was told after Shutdown", name(obj))
 	}
-	if !b.holds(obj) {
-		b.t.Errorf("%s is outside the range", name(obj))
+	if !s.holds(obj) {
+		s.t.Errorf("%s is outside the range", name(obj))
 	}
-	b.calls++
+	s.calls++
 	key = c.Namespace + "/" + c.Name
 	if _, err := fmt.Sscan(c.ResourceVersion, &version); err != nil {
-		b.t.Error(err)
+		s.t.Error(err)
 	}
 	return key, version
 }
 
 // OnAdd implements cache.ResourceEventHandler.
-func (b *boat) OnAdd(obj any, _ bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	key, version := b.note(obj)
-	if had, there := b.cargo[key]; there || version <= b.seen[key] {
-		b.t.Errorf("added %s, and had %q, and had seen version %d", name(obj), had, b.seen[key])
+func (s *subject) OnAdd(obj any, _ bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, version := s.note(obj)
+	if had, there := s.known[key]; there || version <= s.seen[key] {
+		s.t.Errorf("added %s, and had %q, and had seen version %d", name(obj), had, s.seen[key])
 	}
-	b.cargo[key], b.seen[key] = strconv.Itoa(version), version
+	s.known[key], s.seen[key] = strconv.Itoa(version), version
 }
 
 // OnUpdate implements cache.ResourceEventHandler.
-func (b *boat) OnUpdate(old, obj any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	key, version := b.note(obj)
-	if !strings.HasSuffix(name(old), "@"+b.cargo[key]) || version <= b.seen[key] {
-		b.t.Errorf("updated %s to %s, and had %q", name(old), name(obj), b.cargo[key])
+func (s *subject) OnUpdate(old, obj any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, version := s.note(obj)
+	if !strings.HasSuffix(name(old), "@"+s.known[key]) || version <= s.seen[key] {
+		s.t.Errorf("updated %s to %s, and had %q", name(old), name(obj), s.known[key])
 	}
-	b.cargo[key], b.seen[key] = strconv.Itoa(version), version
+	s.known[key], s.seen[key] = strconv.Itoa(version), version
 }
 
 // OnDelete implements cache.ResourceEventHandler.
-func (b *boat) OnDelete(obj any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (s *subject) OnDelete(obj any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
 	}
-	key, version := b.note(obj)
-	if _, there := b.cargo[key]; !there || version < b.seen[key] {
-		b.t.Errorf("deleted %s, and knew of %v", name(obj), slices.Sorted(maps.Keys(b.cargo)))
+	key, version := s.note(obj)
+	if _, there := s.known[key]; !there || version < s.seen[key] {
+		s.t.Errorf("deleted %s, and knew of %v", name(obj), slices.Sorted(maps.Keys(s.known)))
 	}
-	delete(b.cargo, key)
-	b.seen[key] = version
+	delete(s.known, key)
+	s.seen[key] = version
 }

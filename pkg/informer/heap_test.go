@@ -34,7 +34,7 @@ func (h heavy) List(context.Context, metav1.ListOptions) (kruntime.Object, error
 	for n := range h.objects {
 		c := newConfigMap(h.namespaces[n%2], fmt.Sprint(n))
 		c.ResourceVersion = "5"
-		c.Data = map[string]string{"cargo": strings.Repeat("x", h.size)}
+		c.Data = map[string]string{"payload": strings.Repeat("x", h.size)}
 		list.Items = append(list.Items, *c)
 	}
 	return list, nil

@@ -289,7 +289,7 @@ func (b *book) page(n int) []*v1.ConfigMap {
 	for i := range 5 {
 		c := newConfigMap("ns", fmt.Sprintf("%d-%d", n, i))
 		c.ResourceVersion = "5"
-		c.Data = map[string]string{"cargo": "heavy"}
+		c.Data = map[string]string{"payload": "heavy"}
 		page = append(page, c)
 	}
 	return page
@@ -527,7 +527,7 @@ func TestSlimCopiesAreExchanged(t *testing.T) {
 	follower := newInformer(config{example: &v1.ConfigMap{}})
 	at := func(version string) *v1.ConfigMap {
 		c := configMap("ns", "1")
-		c.ResourceVersion, c.Data = version, map[string]string{"cargo": "heavy"}
+		c.ResourceVersion, c.Data = version, map[string]string{"payload": "heavy"}
 		return c
 	}
 	must := func(err error) {

@@ -24,68 +24,68 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// harbour is an API server with ConfigMaps that keeps all of its past. Its lists and watches are as
-// slow as real ones in virtual time: each watch lags on its own, tells where it is in bookmarks,
-// and may be cut or told to list again, also while it is a list. It implements reader, and
-// metadata.Interface for lists and short watches.
-type harbour struct {
+// historyServer is an API server for ConfigMaps that remembers every write. Its lists and watches
+// are as slow as real ones, in virtual time: each watch lags by itself, sends bookmarks, and may be
+// cut or expire, even while it delivers a list. It implements reader, and metadata.Interface for
+// lists and short watches.
+type historyServer struct {
 	mu     sync.Mutex
 	random *rand.Rand
-	// version is that of the last write to anything, past is all writes to ConfigMaps.
+	// version is that of the last write to any resource, past has all writes to ConfigMaps.
 	version int
-	past    []berthing
-	// oldest is the version before which it knows no changes any more.
+	past    []pastWrite
+	// oldest is the version before which the server has forgotten its changes.
 	oldest int
 	down   bool
 	// lag bounds how late events are.
 	lag     time.Duration
-	watches map[*mooring]struct{}
+	watches map[*openWatch]struct{}
 	lists   int
-	// streams says that it knows lists in the form of watches, and streaming counts those under
-	// way. streamed counts those that have come to their end, and changed the changes that they
-	// told of before.
+	// streams says that the server supports lists in the form of watches. streaming counts those in
+	// progress, streamed those that completed, and changed the changes that were sent within them.
 	streams                      bool
 	streaming, streamed, changed int
-	// bookmarks counts short watches of metadata that ended with a bookmark, and behind those of a
-	// server that was behind.
+	// bookmarks counts short watches of metadata that ended with a bookmark, and behind those among
+	// them in which the server was behind.
 	bookmarks, behind int
 }
 
 // inStream marks objects that a list in the form of a watch has sent. A Reflector transforms these,
-// and so does the store that it fills from them.
+// and the store that it fills transforms them again.
 const inStream = "in-stream"
 
-// berthing is one write.
-type berthing struct {
+// pastWrite is a write to a ConfigMap.
+type pastWrite struct {
 	version int
 	event   watch.EventType
 	object  *v1.ConfigMap
 }
 
-// mooring is one watch.
-type mooring struct {
+// openWatch is a watch in progress.
+type openWatch struct {
 	out  chan watch.Event
 	stop context.CancelFunc
-	// gone is closed to have it told to list again, cut to end it.
+	// gone is closed to make the watch expire, so that the client lists again; cut is closed to end
+	// it.
 	gone, cut chan struct{}
 }
 
-func (m *mooring) ResultChan() <-chan watch.Event { return m.out }
-func (m *mooring) Stop()                          { m.stop() }
+func (m *openWatch) ResultChan() <-chan watch.Event { return m.out }
+func (m *openWatch) Stop()                          { m.stop() }
 
-func newHarbour(random *rand.Rand) *harbour {
-	return &harbour{random: random, version: 10, watches: map[*mooring]struct{}{}, lag: 50 * time.Millisecond}
+func newHistoryServer(random *rand.Rand) *historyServer {
+	return &historyServer{random: random, version: 10, watches: map[*openWatch]struct{}{}, lag: 50 * time.Millisecond}
 }
 
-func (h *harbour) upTo(limit time.Duration) time.Duration {
+func (h *historyServer) upTo(limit time.Duration) time.Duration {
 	if limit == 0 {
 		return 0
 	}
 	return time.Duration(h.random.Int64N(int64(limit)))
 }
 
-// truth returns what there was at a version.
-func (h *harbour) truth(version int) map[string]*v1.ConfigMap {
+// truth returns the objects that existed at a version.
+func (h *historyServer) truth(version int) map[string]*v1.ConfigMap {
 	objects := map[string]*v1.ConfigMap{}
 	for _, b := range h.past {
 		switch {
@@ -100,8 +100,8 @@ func (h *harbour) truth(version int) map[string]*v1.ConfigMap {
 	return objects
 }
 
-// write changes something at random; sometimes of another kind.
-func (h *harbour) write() {
+// write changes a random ConfigMap, or counts a write to another resource.
+func (h *historyServer) write() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.version++
@@ -119,18 +119,18 @@ func (h *harbour) write() {
 		}
 	}
 	object.ResourceVersion = strconv.Itoa(h.version)
-	object.Data = map[string]string{"cargo": "heavy"}
-	h.past = append(h.past, berthing{h.version, event, object})
+	object.Data = map[string]string{"payload": "heavy"}
+	h.past = append(h.past, pastWrite{h.version, event, object})
 }
 
-func (h *harbour) set(change func()) {
+func (h *historyServer) set(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change()
 }
 
-// disturb ends all watches, or has them told to list again.
-func (h *harbour) disturb(gone bool) {
+// disturb ends all watches, or makes them expire.
+func (h *historyServer) disturb(gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if gone {
@@ -146,15 +146,15 @@ func (h *harbour) disturb(gone bool) {
 	}
 }
 
-// listed returns how many lists there were, and the present version.
-func (h *harbour) listed() (lists, version int) {
+// listed returns how many lists there have been, and the current version.
+func (h *historyServer) listed() (lists, version int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lists, h.version
 }
 
-// pause waits for what a request takes.
-func (h *harbour) pause(ctx context.Context) error {
+// pause waits as long as a request takes.
+func (h *historyServer) pause(ctx context.Context) error {
 	h.mu.Lock()
 	d := h.upTo(100 * time.Millisecond)
 	h.mu.Unlock()
@@ -166,13 +166,13 @@ func (h *harbour) pause(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.down {
-		return errors.New("the harbour is closed")
+		return errors.New("the API server is down")
 	}
 	return nil
 }
 
-// List implements reader. What may be older than the present sometimes is.
-func (h *harbour) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+// List implements reader. An answer that may be old sometimes is.
+func (h *historyServer) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	if err := h.pause(ctx); err != nil {
 		return nil, err
 	}
@@ -191,8 +191,8 @@ func (h *harbour) List(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	return &list, h.pause(ctx)
 }
 
-// sinceLocked returns the version of an answer that must be of at least this one.
-func (h *harbour) sinceLocked(text string) int {
+// sinceLocked returns a random version for an answer that must be at least this new.
+func (h *historyServer) sinceLocked(text string) int {
 	least, err := strconv.Atoi(text)
 	if err != nil || least == 0 {
 		panic("list at version " + text)
@@ -204,7 +204,7 @@ func (h *harbour) sinceLocked(text string) int {
 }
 
 // Watch implements reader.
-func (h *harbour) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (h *historyServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if err := h.pause(ctx); err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (h *harbour) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 		return nil, fmt.Errorf("no watch from %q", o.ResourceVersion)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	m := &mooring{out: make(chan watch.Event), stop: cancel, gone: make(chan struct{}), cut: make(chan struct{})}
+	m := &openWatch{out: make(chan watch.Event), stop: cancel, gone: make(chan struct{}), cut: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.watches[m] = struct{}{}
@@ -229,7 +229,7 @@ func (h *harbour) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 }
 
 // stream begins a list in the form of a watch.
-func (h *harbour) stream(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (h *historyServer) stream(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.streams {
@@ -246,7 +246,7 @@ func (h *harbour) stream(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	h.lists++
 	h.streaming++
 	ctx, cancel := context.WithCancel(ctx)
-	m := &mooring{out: make(chan watch.Event), stop: cancel, gone: make(chan struct{}), cut: make(chan struct{})}
+	m := &openWatch{out: make(chan watch.Event), stop: cancel, gone: make(chan struct{}), cut: make(chan struct{})}
 	h.watches[m] = struct{}{}
 	go func() {
 		ended := sync.OnceFunc(func() { h.set(func() { h.streaming-- }) })
@@ -256,9 +256,9 @@ func (h *harbour) stream(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	return m, nil
 }
 
-// tellAll sends all of a list, some of what has happened since, and that this was the list; then it
-// goes on as a watch.
-func (h *harbour) tellAll(ctx context.Context, m *mooring, list []*v1.ConfigMap, version int, ended func()) {
+// tellAll sends the objects of a list, some changes since then, and the bookmark that ends the
+// list. After that it continues as a watch.
+func (h *historyServer) tellAll(ctx context.Context, m *openWatch, list []*v1.ConfigMap, version int, ended func()) {
 	marked := func(c *v1.ConfigMap) *v1.ConfigMap {
 		c = c.DeepCopy()
 		c.Annotations = map[string]string{inStream: "yes"}
@@ -278,7 +278,7 @@ func (h *harbour) tellAll(ctx context.Context, m *mooring, list []*v1.ConfigMap,
 		h.mu.Lock()
 		at := h.afterLocked(version)
 		end := at == len(h.past) || h.random.IntN(4) == 0
-		var next berthing
+		var next pastWrite
 		if !end {
 			next = h.past[at]
 		}
@@ -304,13 +304,13 @@ func (h *harbour) tellAll(ctx context.Context, m *mooring, list []*v1.ConfigMap,
 	h.tell(ctx, m, version)
 }
 
-// afterLocked returns where in the past that begins which is later than version.
-func (h *harbour) afterLocked(version int) int {
-	at, _ := slices.BinarySearchFunc(h.past, version+1, func(b berthing, v int) int { return cmp.Compare(b.version, v) })
+// afterLocked returns the index of the first write after version.
+func (h *historyServer) afterLocked(version int) int {
+	at, _ := slices.BinarySearchFunc(h.past, version+1, func(b pastWrite, v int) int { return cmp.Compare(b.version, v) })
 	return at
 }
 
-func (m *mooring) send(ctx context.Context, e watch.Event) bool {
+func (m *openWatch) send(ctx context.Context, e watch.Event) bool {
 	select {
 	case m.out <- e:
 		return true
@@ -319,8 +319,8 @@ func (m *mooring) send(ctx context.Context, e watch.Event) bool {
 	}
 }
 
-// wait waits for a part of what an event is late, and reports whether the watch goes on.
-func (h *harbour) wait(ctx context.Context, m *mooring, part time.Duration) bool {
+// wait delays an event, and reports whether the watch continues.
+func (h *historyServer) wait(ctx context.Context, m *openWatch, part time.Duration) bool {
 	h.mu.Lock()
 	wait := h.upTo(h.lag) / part
 	h.mu.Unlock()
@@ -336,8 +336,8 @@ func (h *harbour) wait(ctx context.Context, m *mooring, part time.Duration) bool
 	return false
 }
 
-// tell sends what happens after a version until the watch ends.
-func (h *harbour) tell(ctx context.Context, m *mooring, from int) {
+// tell sends all changes after a version until the watch ends.
+func (h *historyServer) tell(ctx context.Context, m *openWatch, from int) {
 	defer close(m.out)
 	defer h.set(func() { delete(h.watches, m) })
 	for h.wait(ctx, m, 1) {
@@ -363,18 +363,20 @@ func (h *harbour) tell(ctx context.Context, m *mooring, from int) {
 }
 
 // Resource implements metadata.Interface.
-func (h *harbour) Resource(schema.GroupVersionResource) metadata.Getter { return manifest{harbour: h} }
+func (h *historyServer) Resource(schema.GroupVersionResource) metadata.Getter {
+	return manifest{history: h}
+}
 
 // manifest lists metadata.
 type manifest struct {
 	metadata.Getter
-	harbour *harbour
+	history *historyServer
 }
 
-// List lists three objects a page, as if these were many. The next page is of the same version as
-// the first.
+// List lists three objects a page, so that few objects make many pages. All pages are of the
+// version of the first.
 func (m manifest) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
-	h := m.harbour
+	h := m.history
 	if err := h.pause(ctx); err != nil {
 		return nil, err
 	}
@@ -402,10 +404,10 @@ func (m manifest) List(ctx context.Context, o metav1.ListOptions) (*metav1.Parti
 	return list, h.pause(ctx)
 }
 
-// Watch is a short one: it tells what has happened up to a moment, perhaps one that has gone by,
-// and that this was all. It may be cut before.
+// Watch is a short watch: it sends the changes up to some version, perhaps an old one, and then a
+// bookmark. It may be cut before that.
 func (m manifest) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	h := m.harbour
+	h := m.history
 	if !o.AllowWatchBookmarks || ptr.Deref(o.TimeoutSeconds, 0) < 3 {
 		return nil, errors.New("this would end without a bookmark")
 	}
@@ -423,14 +425,14 @@ func (m manifest) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	}
 	behind := max(0, h.random.IntN(7)-4)
 	ctx, cancel := context.WithCancel(ctx)
-	w := &mooring{out: make(chan watch.Event), stop: cancel}
+	w := &openWatch{out: make(chan watch.Event), stop: cancel}
 	go h.tellChanges(ctx, w, from, behind, h.random.IntN(8) == 0)
 	return w, nil
 }
 
-// tellChanges sends changes after a version, on a server that is so many versions behind, and a
-// bookmark unless it is cut.
-func (h *harbour) tellChanges(ctx context.Context, w *mooring, from, behind int, cut bool) {
+// tellChanges sends the changes after a version, as a server does that is some versions behind, and
+// a bookmark unless the watch is cut.
+func (h *historyServer) tellChanges(ctx context.Context, w *openWatch, from, behind int, cut bool) {
 	defer close(w.out)
 	for part := range 4 {
 		select {
@@ -465,7 +467,7 @@ func (h *harbour) tellChanges(ctx context.Context, w *mooring, from, behind int,
 }
 
 var (
-	_ reader             = &harbour{}
-	_ metadata.Interface = &harbour{}
+	_ reader             = &historyServer{}
+	_ metadata.Interface = &historyServer{}
 	_ http.RoundTripper  = &apiServer{}
 )
