@@ -23,7 +23,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// berth is a type that nobody has built in.
+// berth is a type that client-go does not know.
 type berth struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -50,13 +50,15 @@ func (l *berthList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// quay is an API server with one custom resource, berths, in all the forms that clients ask for.
+// quay is an API server with one custom resource, berths, in every form that a client may ask for.
 type quay struct {
 	*fakeResource
-	// absent says that it does not have the resource. refused counts requests for it meanwhile.
+	// absent says that the server does not have the resource; refused counts the requests for it
+	// during that time.
 	absent  atomic.Bool
 	refused atomic.Int64
-	// filters says that it honours selectors of the halves of the keyspace; it never echoes them.
+	// filters says that the server honours selectors for the halves of the keyspace. It never
+	// echoes them.
 	filters bool
 }
 
@@ -77,7 +79,7 @@ func (q *quay) keeps(o metav1.ListOptions, obj any) bool {
 	}))
 }
 
-// list fills list, of objects that as makes.
+// list fills list with objects made by as.
 func (q *quay) list(ctx context.Context, o metav1.ListOptions, list runtime.Object, as func(*unstructured.Unstructured) runtime.Object) error {
 	if q.absent.Load() {
 		q.refused.Add(1)
@@ -138,7 +140,7 @@ func asBerth(u *unstructured.Unstructured) runtime.Object {
 	return &berth{ObjectMeta: meta.AsPartialObjectMetadata(u).ObjectMeta, Length: length}
 }
 
-// resource is what a scheme of the caller's own would read with.
+// resource returns the Resource that a caller with its own scheme would pass.
 func (q *quay) resource(scope meta.RESTScopeName) Resource {
 	return Resource{GVR: berths, Scope: scope, Object: &berth{}, ListerWatcher: &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -206,7 +208,7 @@ func newQuay(t *testing.T) (*quay, *Pool) {
 	return q, pool
 }
 
-// namespacedBerths is a ScopeFunc that knows berths.
+// namespacedBerths is a ScopeFunc for which berths are namespaced.
 func namespacedBerths(gvr schema.GroupVersionResource) (bool, error) {
 	if gvr == berths {
 		return true, nil
@@ -223,7 +225,7 @@ func halvesOf(t *testing.T, p *Pool, scope ScopeFunc) (low, high *Factory) {
 	return low, high
 }
 
-// form is a way to ask for berths.
+// form is one way to ask for berths.
 type form struct {
 	name string
 	ask  func(*testing.T, *Factory, *quay) cache.SharedIndexInformer

@@ -26,7 +26,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// inBoth returns the names of berths, and half of them, each time one in each half of the keyspace.
+// inBoth returns namespaces that alternate between the two halves of the keyspace.
 func inBoth(t *testing.T, q *quay, names ...string) (all, low []string) {
 	t.Helper()
 	for half, namespace := range []string{inHalf(t, 0), inHalf(t, 1)} {
@@ -48,8 +48,9 @@ func keysOf(i cache.SharedIndexInformer) []string {
 	return keys
 }
 
-// TestAnyTypeIsPartitioned: two ranges partition a custom resource in each form, from the list on
-// and by watching, whoever filters. Where the server does not, they read it together.
+// TestAnyTypeIsPartitioned checks that two ranges partition a custom resource in each form, by list
+// and by watch, whether the server filters or the client does. If the server does not filter, the
+// ranges read together.
 func TestAnyTypeIsPartitioned(t *testing.T) {
 	for _, form := range forms {
 		for _, filters := range []bool{false, true} {
@@ -107,8 +108,8 @@ func TestAnyTypeIsPartitioned(t *testing.T) {
 	}
 }
 
-// TestAnyTypeIsShared: factories of everything share a custom resource, each form by itself, and
-// ranges of the process follow it.
+// TestAnyTypeIsShared checks that factories of everything share a custom resource, form by form,
+// and that ranges follow it.
 func TestAnyTypeIsShared(t *testing.T) {
 	for _, form := range forms {
 		t.Run(form.name, func(t *testing.T) {
@@ -146,7 +147,7 @@ func TestAnyTypeIsShared(t *testing.T) {
 	}
 }
 
-// TestUnknownScope: nobody guesses whether a resource is namespaced.
+// TestUnknownScope checks that asking fails if nobody knows whether a resource is namespaced.
 func TestUnknownScope(t *testing.T) {
 	q, pool := newQuay(t)
 	low, _ := halvesOf(t, pool, nil)
@@ -191,8 +192,8 @@ func TestUnknownScope(t *testing.T) {
 	}
 }
 
-// TestClusterScopedThatIsNot: an informer of a resource that is said to be cluster-scoped, and has
-// come to be namespaced, lets no foreign objects in.
+// TestClusterScopedThatIsNot checks that an informer holds no foreign objects of a resource that
+// became namespaced after it was asked for as cluster-scoped.
 func TestClusterScopedThatIsNot(t *testing.T) {
 	for _, form := range []string{"dynamic", "metadata", "custom"} {
 		t.Run(form, func(t *testing.T) {
@@ -203,7 +204,7 @@ func TestClusterScopedThatIsNot(t *testing.T) {
 				defer whole.Shutdown()
 				for _, f := range forms {
 					if f.name == form {
-						f.ask(t, whole, q) // which must not be what the range shares
+						f.ask(t, whole, q) // must not be the cache that the range shares
 					}
 				}
 				i := map[string]func() cache.SharedIndexInformer{
@@ -227,8 +228,8 @@ func TestClusterScopedThatIsNot(t *testing.T) {
 	}
 }
 
-// TestStrictMetadata: handlers and listers of metadata are given nothing else while it follows an
-// informer of whole objects.
+// TestStrictMetadata checks that handlers and listers of Metadata receive metadata even while it
+// follows whole objects.
 func TestStrictMetadata(t *testing.T) {
 	for name, r := range map[string]shard.Range{"a range": keyspaceHalves[1], "everything": shard.Everything()} {
 		t.Run(name, func(t *testing.T) {
@@ -278,8 +279,8 @@ func TestStrictMetadata(t *testing.T) {
 	}
 }
 
-// TestTypesOfASchemeOfOnesOwn: what is registered is found by its type and its resource, and is
-// what Custom returns.
+// TestTypesOfASchemeOfOnesOwn checks that a registered type is found by type and by resource, and
+// is the one that Custom returns.
 func TestTypesOfASchemeOfOnesOwn(t *testing.T) {
 	q, pool := newQuay(t)
 	config := pool.config
@@ -331,8 +332,9 @@ func TestTypesOfASchemeOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestResourceThatComesAndGoes: nobody waits for a resource that the API server does not have; its
-// informer fills when it comes, and is held against nothing when it goes.
+// TestResourceThatComesAndGoes checks that nobody waits for a resource that the API server does not
+// have, that its informer fills once the resource is defined, and that Refresh expects it to be
+// empty once the resource is gone.
 func TestResourceThatComesAndGoes(t *testing.T) {
 	for _, form := range forms {
 		for _, within := range []shard.Range{keyspaceHalves[0], shard.Everything()} {
@@ -385,7 +387,7 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 					}
 					late.Shutdown()
 
-					synctest.Wait() // It watches, and is not about to: it will be sent what is deleted.
+					synctest.Wait() // It watches already, so it receives the deletions.
 					q.absent.Store(true)
 					if err := refresh(); err == nil || !strings.Contains(err.Error(), berths.GroupResource().String()) {
 						t.Errorf("a cache that holds an object of a resource that is gone: Refresh returned %v; want an error that names it", err)
@@ -410,7 +412,7 @@ func TestResourceThatComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestCatchUpOfAnyType: it returns once the cache has a write, and not before.
+// TestCatchUpOfAnyType checks that CatchUp returns once the cache has seen a write, and not before.
 func TestCatchUpOfAnyType(t *testing.T) {
 	for _, form := range forms {
 		t.Run(form.name, func(t *testing.T) {
@@ -453,7 +455,7 @@ func (b *wideBerth) DeepCopyObject() runtime.Object {
 	return &wideBerth{*b.berth.DeepCopyObject().(*berth)}
 }
 
-// TestFormsAreApart: whoever asks for one form or type of a resource is not given another.
+// TestFormsAreApart checks that asking for one form or type of a resource never returns another.
 func TestFormsAreApart(t *testing.T) {
 	q, pool := newQuay(t)
 	low, _ := halvesOf(t, pool, namespacedBerths)
@@ -490,8 +492,8 @@ func TestFormsAreApart(t *testing.T) {
 	}
 }
 
-// TestFormsCountOnce: an object that is cached in several forms counts once, also where one form
-// has not been filled, and takes the memory of all.
+// TestFormsCountOnce checks that an object cached in several forms counts once, even if one form is
+// not filled, and that its memory is that of all forms.
 func TestFormsCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, pool := newQuay(t)
@@ -519,8 +521,8 @@ func TestFormsCountOnce(t *testing.T) {
 	})
 }
 
-// TestPartsCountWithTheWhole: of forms that hold different parts of a resource, the one with most
-// counts, in whatever order they come.
+// TestPartsCountWithTheWhole checks that among forms with different parts of a resource the largest
+// counts, in any order.
 func TestPartsCountWithTheWhole(t *testing.T) {
 	holding := func(names ...string) cache.Indexer {
 		i := newInformer(config{example: &v1.ConfigMap{}})
@@ -539,7 +541,7 @@ func TestPartsCountWithTheWhole(t *testing.T) {
 	}
 }
 
-// TestForgetsAnyType: after Forget, who keeps a lister keeps no objects alive.
+// TestForgetsAnyType checks that a lister keeps no objects alive after Forget.
 func TestForgetsAnyType(t *testing.T) {
 	for _, form := range forms {
 		t.Run(form.name, func(t *testing.T) {
@@ -568,8 +570,8 @@ func TestForgetsAnyType(t *testing.T) {
 	}
 }
 
-// TestClientsWithoutStreamingLists: a ListerWatcher that says it knows no lists in the form of
-// watches, as fake clients do, is asked for a list at once.
+// TestClientsWithoutStreamingLists checks that a ListerWatcher without lists in the form of
+// watches, such as a fake client's, is asked for a list at once.
 func TestClientsWithoutStreamingLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, pool := newQuay(t)
@@ -598,7 +600,8 @@ func TestClientsWithoutStreamingLists(t *testing.T) {
 	})
 }
 
-// TestNoTransform: whoever sets no transform, as controller-runtime does, leaves that of the pool.
+// TestNoTransform checks that setting a nil transform, as controller-runtime does, keeps the
+// pool's.
 func TestNoTransform(t *testing.T) {
 	q, pool := newQuay(t)
 	pool.config.Transform = func(obj any) (any, error) { return obj, nil }
@@ -617,8 +620,8 @@ func TestNoTransform(t *testing.T) {
 	}
 }
 
-// TestStrictMetadataFollowsMetadata: where the process has the metadata of everything in the form
-// that may be whole objects, there is no second watch.
+// TestStrictMetadataFollowsMetadata checks that there is no second watch if the process already has
+// the metadata of everything in the form that may be whole objects.
 func TestStrictMetadataFollowsMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, pool := newQuay(t)
@@ -644,8 +647,8 @@ func TestStrictMetadataFollowsMetadata(t *testing.T) {
 	})
 }
 
-// TestStrictMetadataOfSlimCopies: where slim copies are exchanged for whole objects, the metadata
-// made of them stays.
+// TestStrictMetadataOfSlimCopies checks that exchanging slim copies for whole objects leaves the
+// metadata made from them as it is.
 func TestStrictMetadataOfSlimCopies(t *testing.T) {
 	i := newInformer(config{example: &metav1.PartialObjectMetadata{}, shed: asMetadata, strict: true})
 	passed := &sink{i: i, stored: true}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// refusing is a resource whose server refuses every request.
+// refusing is a reader whose server refuses every request.
 type refusing struct{ with error }
 
 // List implements reader.
@@ -28,8 +28,8 @@ func (r refusing) Watch(context.Context, metav1.ListOptions) (watch.Interface, e
 	return nil, r.with
 }
 
-// TestShutdownDoesNotWaitForRetries shuts factories down that have not been able to list for a
-// while, and pause between their attempts.
+// TestShutdownDoesNotWaitForRetries shuts down factories that have failed to list for a while and
+// are waiting to retry.
 func TestShutdownDoesNotWaitForRetries(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"connection refused": syscall.ECONNREFUSED,

@@ -65,7 +65,7 @@ func (p *Pool) sharing() []int {
 	return ranges
 }
 
-// ledger is what a fake resource was asked for since the last call, in short.
+// ledger summarises the requests for a fake resource since the last call.
 func (r *fakeResource) ledger() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,8 +89,9 @@ func checkAsked(t *testing.T, what string, r *fakeResource, want ...string) {
 	}
 }
 
-// TestRangesReadTogether has four ranges read what the API server does not filter: those that come
-// together with one list, one that comes later with one of its own, and all of them with one watch.
+// TestRangesReadTogether has four ranges read a resource that the API server does not filter.
+// Ranges that begin together share a list, a later one lists by itself, and in the end all share
+// one watch.
 func TestRangesReadTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -140,7 +141,7 @@ func TestRangesReadTogether(t *testing.T) {
 			}
 		}
 
-		ranges[0].Shutdown() // of those that the reading began with
+		ranges[0].Shutdown() // one of those that began the reading
 		resource.Add(newConfigMap(names[0], "two"))
 		resource.Add(newConfigMap(names[3], "two")) // 11
 		checkCalls(t, "the range that came later", &told[3], "add "+names[3]+"/two@11 initial=false")
@@ -156,8 +157,8 @@ func TestRangesReadTogether(t *testing.T) {
 	})
 }
 
-// TestServerComesToFilter: ranges that read together leave each other at the next request, and come
-// together again where everything would have to be listed.
+// TestServerComesToFilter checks that ranges which read together part at the next request once the
+// server filters, and read together again when each would have to list everything.
 func TestServerComesToFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -205,8 +206,8 @@ func TestServerComesToFilter(t *testing.T) {
 	})
 }
 
-// TestServerFiltersThoughTheFirstProbeFailed: ranges that have begun to read together while nobody
-// could tell whether the server filters part as soon as it says so, and not when the watch ends.
+// TestServerFiltersThoughTheFirstProbeFailed checks that ranges which began to read together after
+// a failed probe part as soon as a probe succeeds, not when the watch ends.
 func TestServerFiltersThoughTheFirstProbeFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -230,8 +231,8 @@ func TestServerFiltersThoughTheFirstProbeFailed(t *testing.T) {
 	})
 }
 
-// TestRangeIsNotTakenBack: the reading that a range goes over to may be behind it, and may list
-// what is older than what the range holds.
+// TestRangeIsNotTakenBack checks that a range never goes back in time, although the reading that it
+// joins may be behind it, and may list an older state.
 func TestRangeIsNotTakenBack(t *testing.T) {
 	f := &feed{pool: newTestPool(t, &apiServer{}, clock.RealClock{}, 0), key: sharedKey{resource: configMaps}}
 	begin := func() *reading {
@@ -311,15 +312,14 @@ func TestRangeIsNotTakenBack(t *testing.T) {
 	if left := append(late.GetStore().ListKeys(), informers[0].GetStore().ListKeys()...); len(left) != 0 {
 		t.Errorf("after a list of nothing, %v is held", left)
 	}
-	bookmark(second, "60") // that it was sent meanwhile
+	bookmark(second, "60") // which the second reading has already received
 	if err := second.Add(at("60")); err != nil || late.LastSyncResourceVersion() != "50" {
 		t.Errorf("what has ended was passed on: version %s, %v", late.LastSyncResourceVersion(), err)
 	}
 }
 
-// TestListOfLateRangesWaits: what is listed has nothing for a range that comes meanwhile. Such
-// ranges share the next list, which waits for the one before; all that was written before they came
-// is in it.
+// TestListOfLateRangesWaits checks that ranges which arrive during a list share the next one, which
+// waits for the list in progress and contains everything written before they arrived.
 func TestListOfLateRangesWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		names := inQuarters(t)
@@ -342,7 +342,7 @@ func TestListOfLateRangesWaits(t *testing.T) {
 		checkAsked(t, "ranges during a list", slow.fakeResource, "")
 		ranges[2].Shutdown() // while it waits
 		close(slow.list)
-		// The watch that follows the first list and the second list are begun by two goroutines.
+		// Two goroutines begin the second list and the watch after the first list, in any order.
 		checkAsked(t, "ranges after a list", slow.fakeResource, "list watch list watch", "list list watch watch")
 		for i, c := range caches {
 			want := []string{names[i] + "/one"}
@@ -356,8 +356,8 @@ func TestListOfLateRangesWaits(t *testing.T) {
 	})
 }
 
-// TestReadingIsSentWhatCameAfterItsList, also what is in none of its ranges yet: others go over to
-// it.
+// TestReadingIsSentWhatCameAfterItsList checks that a reading also receives changes outside its
+// ranges: other ranges may join it.
 func TestReadingIsSentWhatCameAfterItsList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := configMap("", "")
@@ -386,7 +386,7 @@ func TestReadingIsSentWhatCameAfterItsList(t *testing.T) {
 	})
 }
 
-// streaming is a resource with one watch.
+// streaming is a reader with a single watch.
 type streaming struct{ watch.Interface }
 
 func (s streaming) List(context.Context, metav1.ListOptions) (runtime.Object, error) {
@@ -397,8 +397,8 @@ func (s streaming) Watch(context.Context, metav1.ListOptions) (watch.Interface, 
 	return s.Interface, nil
 }
 
-// TestFeedThatIsOverTakesNoMoreRanges: a range that leaves it would come back at once where the
-// server is in two minds.
+// TestFeedThatIsOverTakesNoMoreRanges checks that a range does not return to the feed that it has
+// just left, if the server's answers vary.
 func TestFeedThatIsOverTakesNoMoreRanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := newTestPool(t, &apiServer{shards: true}, clock.RealClock{}, 0)

@@ -35,30 +35,30 @@ var (
 	berths     = schema.GroupVersionResource{Group: "test.flotilla.dev", Version: "v1", Resource: "berths"}
 )
 
-// apiServer answers probes, and nothing else.
+// apiServer answers probes and lists of metadata.
 type apiServer struct {
 	mu    sync.Mutex
 	asked []*http.Request
-	// shards is whether lists echo the selector.
+	// shards says that lists echo the selector.
 	shards bool
-	// fails is the status that all requests are answered with, 0 for none.
+	// fails is the status of every answer; 0 for success.
 	fails int
-	// hangs makes requests wait until they are given up.
+	// hangs makes requests wait until their caller gives up.
 	hangs bool
 	// takes is how long an answer takes.
 	takes time.Duration
-	// items are what lists have, at version 7, of a resource that is not among resources, or if
-	// fixed.
+	// items are the content of lists, at version 7, for resources without an entry in resources, or
+	// for all if fixed.
 	items []metav1.PartialObjectMetadata
 	fixed bool
-	// resources are those of which it knows the objects' metadata, by name.
+	// resources have metadata to list, by name.
 	resources map[string]*fakeResource
 }
 
-// servers are those that pools ask.
+// servers are the API servers of the tests' pools.
 var servers sync.Map
 
-// serve makes the server that p asks list what r has.
+// serve makes the pool's API server list the metadata of r.
 func serve(p *Pool, gvr schema.GroupVersionResource, r reader) {
 	s, known := servers.Load(p)
 	fake, ok := r.(*fakeResource)
@@ -73,7 +73,7 @@ func serve(p *Pool, gvr schema.GroupVersionResource, r reader) {
 	})
 }
 
-// metadata returns the metadata of what r has.
+// metadata returns the metadata of r's objects.
 func (r *fakeResource) metadata() (metav1.PartialObjectMetadataList, error) {
 	var list metav1.PartialObjectMetadataList
 	objects, err := r.server.List(metav1.ListOptions{})
@@ -100,7 +100,7 @@ func (s *apiServer) set(change func(*apiServer)) {
 	change(s)
 }
 
-// requests returns those that have been made since the last call.
+// requests returns the requests since the last call.
 func (s *apiServer) requests() []*http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func respond(request *http.Request, code int, content any) *http.Response {
 	}
 }
 
-// newTestPool returns a pool whose prober asks s.
+// newTestPool returns a pool whose API server is s.
 func newTestPool(t *testing.T, s *apiServer, c clock.PassiveClock, resync time.Duration) *Pool {
 	t.Helper()
 	config := &rest.Config{Host: "http://server.test", Transport: s, QPS: -1}
@@ -177,17 +177,17 @@ func newTestPool(t *testing.T, s *apiServer, c clock.PassiveClock, resync time.D
 	return p
 }
 
-// fakeResource has a resource's objects and can be cut off. It implements reader.
+// fakeResource has the objects of a resource, and can be made unreachable. It implements reader.
 type fakeResource struct {
 	*server
 	mu sync.Mutex
-	// options are those of all requests.
+	// options are the options of all requests.
 	options []metav1.ListOptions
-	// watches are those that have not been stopped.
+	// watches are the watches in progress.
 	watches map[*expiring]struct{}
 }
 
-// expiring is a watch that can be told to list again.
+// expiring is a watch that can expire, so that its client lists again.
 type expiring struct {
 	watch.Interface
 	resource *fakeResource
@@ -199,7 +199,7 @@ type expiring struct {
 func (w *expiring) ResultChan() <-chan watch.Event { return w.out }
 func (w *expiring) Stop()                          { w.stop() }
 
-// run passes events on until the watch is stopped, ends or expires.
+// run forwards events until the watch is stopped, ends or expires.
 func (w *expiring) run(stopped chan struct{}) {
 	defer close(w.out)
 	defer w.Interface.Stop()
@@ -223,7 +223,7 @@ func (w *expiring) run(stopped chan struct{}) {
 	}
 }
 
-// expire tells all watches to list again.
+// expire makes all watches expire.
 func (r *fakeResource) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,7 +241,7 @@ func (r *fakeResource) end() {
 	}
 }
 
-// watchers returns how many watches there are.
+// watchers returns the number of watches in progress.
 func (r *fakeResource) watchers() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +263,7 @@ func (r *fakeResource) List(_ context.Context, o metav1.ListOptions) (runtime.Ob
 	return r.server.List(o)
 }
 
-// Watch implements reader; it knows no streaming lists.
+// Watch implements reader, without lists in the form of watches.
 func (r *fakeResource) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if r.down.Load() || o.SendInitialEvents != nil {
 		return nil, errors.New("cut off, or a streaming list")
@@ -293,7 +293,7 @@ func (r *fakeResource) note(o metav1.ListOptions) {
 	r.options = append(r.options, o)
 }
 
-// requests returns how many lists and watches there were.
+// requests returns the number of lists and watches so far.
 func (r *fakeResource) requests() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -313,20 +313,20 @@ func halves(t *testing.T, p *Pool) (low, high *Factory) {
 	return low, high
 }
 
-// reading is what a factory does for a resource, but reading from r.
+// reading returns a factory's informer of a resource, as ForResource would, that reads from r.
 func (f *Factory) reading(gvr schema.GroupVersionResource, r reader, example runtime.Object) cache.SharedIndexInformer {
 	_, isConfigMap := example.(*v1.ConfigMap)
 	serve(f.pool, gvr, r)
 	return inner(f.informer(sharedKey{resource: gvr}, nil, isConfigMap, r, example))
 }
 
-// readingSlim is what Slimmed does for a resource, but reading from r.
+// readingSlim returns a factory's slim informer of a resource, as Slimmed would, that reads from r.
 func (f *Factory) readingSlim(gvr schema.GroupVersionResource, r reader, example runtime.Object) cache.SharedIndexInformer {
 	serve(f.pool, gvr, r)
 	return inner(f.informer(sharedKey{resource: gvr, slim: true}, nil, true, r, example))
 }
 
-// inner returns the informer that a factory has given.
+// inner returns the Informer behind an informer of a factory.
 func inner(i cache.SharedIndexInformer) cache.SharedIndexInformer {
 	return i.(*given).SharedIndexInformer
 }

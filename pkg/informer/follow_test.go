@@ -21,7 +21,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// whole begins an informer of everything that reads from r.
+// whole starts an informer of everything that reads from r.
 func whole(t *testing.T, p *Pool, gvr schema.GroupVersionResource, r reader) (*Factory, cache.SharedIndexInformer) {
 	t.Helper()
 	f := p.NewFactory(shard.Everything(), nil, time.Time{})
@@ -39,8 +39,8 @@ func checkFollowed(t *testing.T, p *Pool, gvr schema.GroupVersionResource, want 
 	}
 }
 
-// TestRangesFollowTheWhole has an informer of everything come before two ranges, end, and come
-// again.
+// TestRangesFollowTheWhole starts an informer of everything before two ranges, ends it, and starts
+// it again.
 func TestRangesFollowTheWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -92,7 +92,8 @@ func TestRangesFollowTheWhole(t *testing.T) {
 	})
 }
 
-// TestFollowRefuses what would take an informer back in time, or what nobody can tell it about.
+// TestFollowRefuses checks that an informer follows neither a source that is behind it nor one that
+// has ended or not synced.
 func TestFollowRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(parent *sink)
@@ -124,8 +125,8 @@ func TestFollowRefuses(t *testing.T) {
 	}
 }
 
-// TestLeftBeforeItWasConfirmed: what was left alone does not sync by what is found out of the other
-// informer later.
+// TestLeftBeforeItWasConfirmed checks that a follower whose source has ended does not sync when the
+// source turns out to have been fresh.
 func TestLeftBeforeItWasConfirmed(t *testing.T) {
 	parent, child := newInformer(config{example: &v1.ConfigMap{}}), newInformer(config{example: &v1.ConfigMap{}})
 	_ = (&sink{i: parent}).Replace(nil, "1")
@@ -142,7 +143,7 @@ func TestLeftBeforeItWasConfirmed(t *testing.T) {
 	}
 }
 
-// slowReader lists only when it is let.
+// slowReader lists only once it is released.
 type slowReader struct {
 	*fakeResource
 	list chan struct{}
@@ -157,7 +158,8 @@ func (r slowReader) List(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 	}
 }
 
-// TestWaitsForTheWholeToBeFilled, but not for ever.
+// TestWaitsForTheWholeToBeFilled checks that a range waits for the informer of everything to fill,
+// but not for ever.
 func TestWaitsForTheWholeToBeFilled(t *testing.T) {
 	for _, takes := range []time.Duration{fillPatience / 2, 4 * fillPatience} {
 		t.Run(takes.String(), func(t *testing.T) {
@@ -195,7 +197,7 @@ func TestWaitsForTheWholeToBeFilled(t *testing.T) {
 	}
 }
 
-// deafResource has watches that never tell anything.
+// deafResource has watches that never send an event.
 type deafResource struct{ *fakeResource }
 
 func (r deafResource) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -205,7 +207,7 @@ func (r deafResource) Watch(_ context.Context, o metav1.ListOptions) (watch.Inte
 	return watch.NewFake(), nil
 }
 
-// lists returns the lists that a server was asked for, with a limit or of all.
+// lists returns the lists that a server was asked for, each with its limit.
 func (s *apiServer) lists() (limited, full int) {
 	for _, r := range s.requests() {
 		switch {
@@ -219,8 +221,8 @@ func (s *apiServer) lists() (limited, full int) {
 	return limited, full
 }
 
-// TestFollowersAreOfThePresent has ranges begin beside an informer of everything that was filled
-// before.
+// TestFollowersAreOfThePresent starts ranges beside an informer of everything that was filled
+// earlier.
 func TestFollowersAreOfThePresent(t *testing.T) {
 	low, _ := namesInHalves(t)
 	for name, c := range map[string]struct {
@@ -277,12 +279,12 @@ func TestFollowersAreOfThePresent(t *testing.T) {
 	}
 }
 
-// TestFollowersThatMissedNothing has ranges, metadata and Namespaces begin beside informers that
-// were filled before, of which it is said since when nobody could write.
+// TestFollowersThatMissedNothing starts informers of ranges, metadata and Namespaces beside
+// informers that were filled earlier, and says since when nobody has been able to write.
 func TestFollowersThatMissedNothing(t *testing.T) {
 	for name, c := range map[string]struct {
-		filled time.Duration // after the beginning
-		unheld time.Duration // 0 is not known
+		filled time.Duration // after the start
+		unheld time.Duration // 0 if unknown
 		lists  int
 	}{
 		"filled after that":                          {filled: 2, unheld: 1},
@@ -341,8 +343,8 @@ func TestFollowersThatMissedNothing(t *testing.T) {
 	}
 }
 
-// TestShutdownWhileItIsHeldAgainstThePresent ends a range, or what it follows, while the server
-// hangs.
+// TestShutdownWhileItIsHeldAgainstThePresent ends a range, or the informer that it follows, while
+// the server does not answer the check for freshness.
 func TestShutdownWhileItIsHeldAgainstThePresent(t *testing.T) {
 	for _, first := range []string{"range", "whole"} {
 		t.Run(first, func(t *testing.T) {
@@ -376,8 +378,8 @@ func TestShutdownWhileItIsHeldAgainstThePresent(t *testing.T) {
 	}
 }
 
-// TestMetadataFollowsWholeObjects has informers of metadata, of all and of a range, follow one of
-// whole objects.
+// TestMetadataFollowsWholeObjects has informers of metadata, one of everything and one of a range,
+// follow an informer of whole objects.
 func TestMetadataFollowsWholeObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name, _ := namesInHalves(t)
@@ -425,7 +427,7 @@ func TestMetadataFollowsWholeObjects(t *testing.T) {
 
 		objects.Shutdown()
 		time.Sleep(time.Second)
-		// The range follows the metadata of everything now, which reads by itself.
+		// The range follows the metadata of everything, which reads by itself.
 		checkFollowed(t, pool, configMaps, 1)
 		if diff := cmp.Diff([]string{"PartialObjectMetadata", "PartialObjectMetadata"}, held()); diff != "" {
 			t.Errorf("whole objects are kept when nobody has them any more (-want +got):\n%s", diff)
@@ -451,8 +453,8 @@ func typeName(obj any) string {
 	return "PartialObjectMetadata"
 }
 
-// TestNamespacesLearnOfAList: a list that the Namespace informer makes moves those of the shards
-// on, also where it changes nothing.
+// TestNamespacesLearnOfAList checks that a list of the process's Namespace informer advances the
+// shards' informers even if it changes nothing.
 func TestNamespacesLearnOfAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		low, high := namesInHalves(t)

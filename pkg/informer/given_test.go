@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// warmed is a factory with full caches, a range's and a shared one, to each of which a handler that
-// blocks has been added.
+// warmed is a factory with two full caches, one of the range and one shared, each with a handler
+// that blocks.
 type warmed struct {
 	*Factory
 	t       *testing.T
@@ -24,7 +24,7 @@ func newWarmed(t *testing.T) *warmed {
 	f, _ := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
 	w := &warmed{Factory: f, t: t, blocked: make(chan struct{})}
 	maps, nodeResource := newFakeResource(t), newFakeResource(t)
-	for i := range 50 { // some are in the range
+	for i := range 50 { // some of them in the range
 		maps.Add(configMap(fmt.Sprintf("team-%d-prod", i*i), "one"))
 	}
 	nodeResource.Add(newNode("one"))
@@ -43,7 +43,7 @@ func newWarmed(t *testing.T) *warmed {
 	return w
 }
 
-// check wants all informers to have synced, or none.
+// check checks that all informers have synced, or that none has.
 func (w *warmed) check(when string, synced bool) {
 	w.t.Helper()
 	synctest.Wait()
@@ -55,8 +55,8 @@ func (w *warmed) check(when string, synced bool) {
 	}
 }
 
-// TestInformersSyncOnceHandlersHaveBeenTold fills caches before the start: controllers must not
-// find them synced before their handlers have gathered what there is.
+// TestInformersSyncOnceHandlersHaveBeenTold fills caches before the start. Controllers must not
+// find them synced before their handlers have received all objects.
 func TestInformersSyncOnceHandlersHaveBeenTold(t *testing.T) {
 	t.Run("when they return", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// heavy has so many large objects in two namespaces, which it makes for each list. It implements
+// heavy is a number of large objects in two namespaces, created for each list. It implements
 // reader.
 type heavy struct {
 	namespaces    [2]string
@@ -48,17 +48,17 @@ func (h heavy) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, 
 	return watch.NewFake(), nil
 }
 
-// liveHeap returns the megabytes that are in use.
+// liveHeap returns the live heap in megabytes.
 func liveHeap() float64 {
 	runtime.GC()
-	runtime.GC() // what the first one has found may have had finalizers
+	runtime.GC() // garbage with finalizers needs a second collection
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	return float64(stats.HeapAlloc) / (1 << 20)
 }
 
-// TestWhatHasEndedHoldsNothing has a group and ranges leave a process in which something keeps
-// their listers, as upstream's metrics keep those of the first instance for ever, and come back.
+// TestWhatHasEndedHoldsNothing has a group and ranges leave a process and return, while something
+// keeps their listers, as upstream's metrics keep those of the first instance for ever.
 func TestWhatHasEndedHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const megabytes = 32
@@ -100,7 +100,7 @@ func TestWhatHasEndedHoldsNothing(t *testing.T) {
 			low, high := begin(ranges[0]), begin(ranges[1])
 			check(when+", with ranges,", megabytes)
 			group := begin(shard.Everything())
-			time.Sleep(time.Minute) // virtual: the ranges come to follow it.
+			time.Sleep(time.Minute) // virtual: the ranges follow it by then.
 			check(when+", with ranges and a group,", megabytes)
 			end(low)
 			end(high)
@@ -123,8 +123,8 @@ func TestWhatHasEndedHoldsNothing(t *testing.T) {
 	})
 }
 
-// TestForgetWhileSomebodyAsks has a goroutine that has outlived its controller ask for informers
-// while the factory forgets: what reads and writes a map at the same time ends the process.
+// TestForgetWhileSomebodyAsks has a goroutine that outlives its controller ask for informers during
+// Forget. A concurrent read and write of a map would end the process.
 func TestForgetWhileSomebodyAsks(t *testing.T) {
 	pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 	resource := func(n int) schema.GroupVersionResource {

@@ -32,14 +32,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Reflectors complain about the connections that tests cut. The default handlers
-	// also slow errors down by a clock that bubbles of virtual time would share.
+	// Reflectors log errors about connections that tests cut. The default handlers also rate-limit
+	// errors by a clock that all bubbles of virtual time would share.
 	klog.SetLogger(logr.Discard())
 	utilruntime.ErrorHandlers = nil
 	os.Exit(m.Run())
 }
 
-// recorder writes down what a handler was told.
+// recorder records a handler's notifications.
 type recorder struct {
 	repetitions bool
 	mu          sync.Mutex
@@ -62,8 +62,8 @@ func (r *recorder) take() []string {
 
 func (r *recorder) OnAdd(obj any, initial bool) { r.note("add %s initial=%v", name(obj), initial) }
 
-// OnUpdate leaves out repetitions: client-go passes those of a list on to handlers
-// that want resyncs, of which at first it takes every handler to be one.
+// OnUpdate leaves out repetitions. client-go passes those of a list on to handlers that want
+// resyncs, and at first takes every handler for one of them.
 func (r *recorder) OnUpdate(old, obj any) {
 	if name(old) != name(obj) || r.repetitions {
 		r.note("update %s -> %s", name(old), name(obj))
@@ -109,9 +109,9 @@ func running(t *testing.T, i cache.SharedInformer) {
 	t.Cleanup(func() { cancel(); <-ended })
 }
 
-// TestLikeClientGo holds the informer's notifications and store against those of
-// client-go's informer whose input has been filtered by other means: of one that reads
-// by itself, and of one that follows another.
+// TestLikeClientGo compares notifications and store with those of client-go's informer, whose input
+// is filtered by other means: for an informer that reads by itself, and for one that follows
+// another.
 func TestLikeClientGo(t *testing.T) {
 	for range 50 {
 		seed := rand.Uint64()
@@ -161,8 +161,8 @@ func likeClientGo(t *testing.T, random *rand.Rand, follows bool) {
 
 	live := map[string]*v1.ConfigMap{}
 	for round := range 12 {
-		// In every other round the server cannot be reached while things change, so
-		// both have to find out from a list.
+		// In every other round the server cannot be reached while objects change, so that both
+		// learn of the changes from a list.
 		down := round%2 == 1
 		all.cut(down)
 		filtered.cut(down)
@@ -179,7 +179,7 @@ func likeClientGo(t *testing.T, random *rand.Rand, follows bool) {
 			default:
 				change(modify, obj)
 			}
-			synctest.Wait() // or client-go's queue would compress what ours passes on
+			synctest.Wait() // otherwise client-go's queue would merge notifications that ours delivers one by one
 		}
 		if round == 2 {
 			running(t, ours)
@@ -203,8 +203,8 @@ func compare(t *testing.T, round int, ours, theirs cache.SharedIndexInformer, ke
 	}
 }
 
-// sortedBy orders notifications by object, and leaves the order for each object:
-// a list has none.
+// sortedBy sorts notifications by object and keeps the order within each object: a list has no
+// order.
 func sortedBy(calls []string) []string {
 	key := func(call string) string {
 		var verb, object string
@@ -239,7 +239,7 @@ func contents(i cache.SharedIndexInformer, keep func(any) bool) []string {
 	return names
 }
 
-// server is a source that can be cut off.
+// server is a source that can be made unreachable.
 type server struct {
 	*fcache.FakeControllerSource
 	down atomic.Bool
@@ -250,7 +250,7 @@ func newServer() *server { return &server{FakeControllerSource: fcache.NewFakeCo
 // cut ends all watches and refuses requests until it is called with false.
 func (s *server) cut(down bool) {
 	if down {
-		synctest.Wait() // let both informers see the same before it happens
+		synctest.Wait() // both informers must have seen the same before the cut
 		s.down.Store(true)
 		s.ResetWatch()
 		return

@@ -25,13 +25,13 @@ func TestNewPoolWantsClients(t *testing.T) {
 	}
 }
 
-// TestEachKindHasOneInformer goes all ways there are to an informer.
+// TestEachKindHasOneInformer checks that every way to ask for a kind returns the same informer.
 func TestEachKindHasOneInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 		low, _ := halves(t, pool)
 		want := low.InformerFor(&v1.ConfigMap{}, nil)
-		// The accessor's has more to its type, but the same store.
+		// The accessor returns another type with the same store.
 		if low.Core().V1().ConfigMaps().Informer().GetIndexer() != want.GetIndexer() {
 			t.Error("the typed accessor leads to another informer")
 		}
@@ -101,8 +101,8 @@ func TestCustomResourcesByTheirScope(t *testing.T) {
 	})
 }
 
-// TestObjectOrMetadata: a kind is answered whole where it is to be, or is cached so; by its
-// metadata else. What was answered once stays, whoever asks for what later.
+// TestObjectOrMetadata checks that a kind's whole objects are returned if they must be, or are
+// cached, and otherwise its metadata, and that the first answer stays.
 func TestObjectOrMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -113,8 +113,8 @@ func TestObjectOrMetadata(t *testing.T) {
 		both := low.ObjectOrMetadata(pods.GroupResource(), berths.GroupResource())
 		for range 2 {
 			for gvr, want := range map[schema.GroupVersionResource]any{
-				pods: &v1.Pod{}, configMaps: &v1.ConfigMap{}, // cast, and cached anyway
-				secrets: &metav1.PartialObjectMetadata{}, nodes: &metav1.PartialObjectMetadata{}, // only a part is cached, and nothing
+				pods: &v1.Pod{}, configMaps: &v1.ConfigMap{}, // needed whole, and cached whole anyway
+				secrets: &metav1.PartialObjectMetadata{}, nodes: &metav1.PartialObjectMetadata{}, // a part is cached; nothing is cached
 				berths: &metav1.PartialObjectMetadata{}, podMetrics: &metav1.PartialObjectMetadata{}, // not built in
 			} {
 				i, err := both.ForResource(gvr)
@@ -128,7 +128,7 @@ func TestObjectOrMetadata(t *testing.T) {
 					t.Errorf("%v: the typed factory has another informer, error %v", gvr, err)
 				}
 			}
-			// Somebody comes late.
+			// Another caller comes later.
 			low.InformerFor(&v1.Secret{}, nil)
 			low.InformerFor(&v1.Node{}, nil)
 		}

@@ -10,9 +10,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestWhatIsAskedForLateIsNoOlderThanTheRest has a kind read for the first time when the shard has
-// been taken over: what the last owner wrote after the factory was made is in its cache, too,
-// though the cache that the process has of all objects has stalled before.
+// TestWhatIsAskedForLateIsNoOlderThanTheRest asks for a kind for the first time after the shard's
+// takeover. The cache must contain what the last owner wrote after the factory was made, although
+// the process's cache of all objects had stalled before that.
 func TestWhatIsAskedForLateIsNoOlderThanTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		low, _ := namesInHalves(t)

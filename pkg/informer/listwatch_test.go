@@ -20,8 +20,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// TestNothingIsListedUnfiltered: a range alone does not ask a server for everything that does not
-// filter.
+// TestNothingIsListedUnfiltered checks that a single range does not list everything from a server
+// that does not filter.
 func TestNothingIsListedUnfiltered(t *testing.T) {
 	for name, ask := range map[string]func(context.Context, *rangeListWatch) error{
 		"list": func(ctx context.Context, lw *rangeListWatch) error {
@@ -48,7 +48,8 @@ func TestNothingIsListedUnfiltered(t *testing.T) {
 	}
 }
 
-// TestFilteredListOfAWatch drops what a watch begins with, and nothing of what comes after.
+// TestFilteredListOfAWatch checks that the filter applies to the list at the start of a watch, and
+// not to the events after it.
 func TestFilteredListOfAWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := configMap("", "")
@@ -56,7 +57,7 @@ func TestFilteredListOfAWatch(t *testing.T) {
 		var discarded atomic.Int64
 		w := newFilteredWatch(newStream(true, false,
 			watch.Event{Type: watch.Added, Object: configMap("other", "1")},
-			watch.Event{Type: watch.Bookmark, Object: configMap("", "")}, // of those that tell no end
+			watch.Event{Type: watch.Bookmark, Object: configMap("", "")}, // a bookmark without the annotation that ends a list
 			watch.Event{Type: watch.Added, Object: configMap("other", "2")},
 			watch.Event{Type: watch.Added, Object: configMap("mine", "2")},
 			watch.Event{Type: watch.Bookmark, Object: end},
@@ -73,13 +74,12 @@ func TestFilteredListOfAWatch(t *testing.T) {
 	})
 }
 
-// stream is a watch as a decoder of the server's answer makes it: it hands over one
-// event after the other until it is stopped or, if it is to, the answer ends.
+// stream is a watch like the decoder of a server's answer: it delivers one event after the other
+// until it is stopped or, if ends is set, until the answer ends.
 type stream struct {
 	events []watch.Event
 	ends   bool
-	// deaf streams do not notice that they are stopped while they hand over an event,
-	// such as watch.FakeWatcher.
+	// deaf streams do not notice Stop while they deliver an event, like watch.FakeWatcher.
 	deaf   bool
 	result chan watch.Event
 	done   chan struct{}
@@ -128,7 +128,7 @@ func TestFilteredWatch(t *testing.T) {
 			}
 		}
 		events = append(events,
-			// These are not objects of the resource, and never filtered.
+			// Bookmarks and errors are not objects of the resource and pass the filter.
 			watch.Event{Type: watch.Bookmark, Object: configMap("", "")},
 			watch.Event{Type: watch.Error, Object: &metav1.Status{Reason: metav1.StatusReasonExpired}})
 		w, discarded := filteredStream(newStream(true, false, events...))
@@ -147,8 +147,8 @@ func TestFilteredWatch(t *testing.T) {
 	})
 }
 
-// TestFilteredWatchStops stops with an event on its way to a reader that has gone; the
-// bubble would not end if that left a goroutine.
+// TestFilteredWatchStops stops a watch that is delivering an event to a reader that has gone. The
+// bubble would not end if a goroutine were left.
 func TestFilteredWatchStops(t *testing.T) {
 	mine := watch.Event{Type: watch.Added, Object: configMap("mine", "1")}
 	other := watch.Event{Type: watch.Added, Object: configMap("other", "1")}
@@ -179,7 +179,7 @@ func TestFilteredWatchStops(t *testing.T) {
 	}
 }
 
-// page answers one list, and writes down the options.
+// page answers one list, and records the options.
 type page struct {
 	list    runtime.Object
 	err     error
@@ -215,8 +215,8 @@ func configMapList(namespaces ...string) *v1.ConfigMapList {
 	return list
 }
 
-// TestFilteredPage wants all that a list says of itself to outlive the filter: without
-// the version a watch would miss events, without the token the next pages would.
+// TestFilteredPage checks that the filter keeps a list's metadata: without the version a watch
+// would miss events, and without the token the next pages would be lost.
 func TestFilteredPage(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -250,7 +250,7 @@ func TestFilteredPage(t *testing.T) {
 	}
 }
 
-// pages is a resource of many pages, some of which the filter empties.
+// pages is a resource with many pages, some of which the filter empties.
 type pages struct{ page }
 
 func (p *pages) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -262,7 +262,7 @@ func (p *pages) List(_ context.Context, o metav1.ListOptions) (runtime.Object, e
 }
 
 func TestEmptyPageIsNotTheLast(t *testing.T) {
-	lw, _ := filtering(&pages{}, true) // as by a server that was to filter, and has not
+	lw, _ := filtering(&pages{}, true) // as from a server that should filter and does not
 	var got []string
 	err := pager.New(lw.ListWithContext).EachListItem(t.Context(), metav1.ListOptions{Limit: 2}, func(obj runtime.Object) error {
 		got = append(got, obj.(*v1.ConfigMap).Namespace)
@@ -276,8 +276,8 @@ func TestEmptyPageIsNotTheLast(t *testing.T) {
 	}
 }
 
-// TestSelectorOnlyWhereHonoured checks requests: all options pass, and the selector is
-// added for a server that is known to want it.
+// TestSelectorOnlyWhereHonoured checks that all options pass, and that the selector is added only
+// for a server that is known to honour it.
 func TestSelectorOnlyWhereHonoured(t *testing.T) {
 	for _, honoured := range []bool{false, true} {
 		t.Run(fmt.Sprint(honoured), func(t *testing.T) {

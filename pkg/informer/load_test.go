@@ -21,7 +21,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// laden has so many Pods in two namespaces, as the API server sends them. It implements reader.
+// laden is a number of Pods in two namespaces, as an API server sends them. It implements reader.
 type laden struct {
 	namespaces [2]string
 	pods       int
@@ -80,8 +80,8 @@ func (l laden) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, 
 	return watch.NewFake(), nil
 }
 
-// TestLoadIsWhatTheHeapHolds compares the estimate with the heap that is in use for 6,000 Pods: of
-// ranges, and of slim copies that two groups share.
+// TestLoadIsWhatTheHeapHolds compares the estimate with the live heap for 6,000 Pods, of ranges and
+// of slim copies that two groups share.
 func TestLoadIsWhatTheHeapHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inLow, inHigh := namesInHalves(t)

@@ -27,12 +27,13 @@ func newSecret(namespace, name string, kind v1.SecretType) *v1.Secret {
 	return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}, Type: kind}
 }
 
-// readingPart is what Narrowed does for Secrets, but reading from r.
+// readingPart returns a factory's informer of a part of Secrets, as Narrowed would, that reads from
+// r.
 func (f *Factory) readingPart(narrow string, r reader) cache.SharedIndexInformer {
 	return inner(f.informer(sharedKey{resource: secrets, narrow: narrow}, nil, true, part{r, narrow}, &v1.Secret{}))
 }
 
-// TestPartIsFilteredTwice asks a server for tokens that does not know the selector and sends all
+// TestPartIsFilteredTwice asks for tokens from a server that ignores the selector and sends all
 // Secrets.
 func TestPartIsFilteredTwice(t *testing.T) {
 	for _, within := range []shard.Range{shard.Everything(), {Start: 1, End: 0}} {
@@ -68,8 +69,8 @@ func TestPartIsFilteredTwice(t *testing.T) {
 	}
 }
 
-// TestPartIsAnInformerOfItsOwn holds the informers of a kind apart: all of it, parts of it, and its
-// metadata.
+// TestPartIsAnInformerOfItsOwn checks that a kind as a whole, each part of it, and its metadata are
+// separate informers.
 func TestPartIsAnInformerOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
@@ -144,8 +145,8 @@ func TestWhatCannotBeNarrowed(t *testing.T) {
 	})
 }
 
-// TestWritesOutsideOfAPart has a warm part catch up with a write that it cannot see: it looks, by
-// the same selector, and is fresh. It waits for one that it will see.
+// TestWritesOutsideOfAPart has a warm part catch up with a write outside its selector: it checks
+// with a list by that selector, and is fresh. For a write inside its selector it waits.
 func TestWritesOutsideOfAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, _ := namesInHalves(t)
@@ -166,7 +167,7 @@ func TestWritesOutsideOfAPart(t *testing.T) {
 			t.Errorf("lists with the selectors %q, want one, with %q", asked, tokens)
 		}
 
-		// The server has a token, of version 7, that the cache does not have yet.
+		// The server has a token of version 7 that the cache lacks.
 		server.set(func(s *apiServer) {
 			s.items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "token", UID: "uid-token", ResourceVersion: "1"}}}
 		})
@@ -203,8 +204,8 @@ func lists(s *apiServer) []string {
 	return selectors
 }
 
-// TestPartDoesNotWeigh: where all objects of a kind are known, a part of them counts for nothing;
-// else it is all there is.
+// TestPartDoesNotWeigh checks that a part of a kind weighs nothing if the whole kind is cached, and
+// otherwise weighs what it holds.
 func TestPartDoesNotWeigh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, _ := namesInHalves(t)
@@ -225,7 +226,8 @@ func TestPartDoesNotWeigh(t *testing.T) {
 	})
 }
 
-// TestProbeBringsNothing: a server that filters nothing is asked for no object either.
+// TestProbeBringsNothing checks that a probe asks for no objects even if the server does not
+// filter.
 func TestProbeBringsNothing(t *testing.T) {
 	server := &apiServer{}
 	pool := newTestPool(t, server, clock.RealClock{}, 0)

@@ -20,7 +20,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// collected is a factory as a garbage collector has it: ConfigMaps own Secrets, which own nodes,
+// collected is a factory as a garbage collector uses it. ConfigMaps own Secrets, which own nodes,
 // and nodes are cached already.
 type collected struct {
 	*Factory
@@ -29,11 +29,11 @@ type collected struct {
 	told                 recorder
 	controllers          map[string]cache.Controller
 	stop                 chan struct{}
-	// growing keeps the graph from containing what handlers have been told.
+	// growing keeps the graph from containing what handlers have received.
 	growing sync.RWMutex
 }
 
-// settle is what the graph's worker does.
+// settle waits for the graph, as the collector's Settle does.
 func (c *collected) settle(ctx context.Context) error {
 	for !c.growing.TryRLock() {
 		select {
@@ -68,7 +68,7 @@ func newCollected(t *testing.T) *collected {
 	return c
 }
 
-// dependentOf is an object's metadata; its UID is its name.
+// dependentOf returns the metadata of an object with owners; its UID is its name.
 func dependentOf(name, owner string) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Name: name, UID: types.UID(name)}
 	if owner != "" {
@@ -77,7 +77,7 @@ func dependentOf(name, owner string) metav1.ObjectMeta {
 	return m
 }
 
-// monitor does what the garbage collector does for each kind.
+// monitor adds a handler and waits for it, as the garbage collector does for each kind.
 func (c *collected) monitor(t *testing.T, gvr schema.GroupVersionResource) {
 	t.Helper()
 	i, err := c.first.ForResource(gvr)
@@ -103,7 +103,7 @@ func (c *collected) checkTold(t *testing.T, when, want string) {
 	}
 }
 
-// checkSynced wants these to have synced, and no others.
+// checkSynced checks that exactly these kinds have synced.
 func (c *collected) checkSynced(t *testing.T, when string, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -119,7 +119,7 @@ func (c *collected) checkSynced(t *testing.T, when string, want ...string) {
 	}
 }
 
-// TestOwnersAreToldFirst has dependents cached before their owners are listed.
+// TestOwnersAreToldFirst fills the caches of dependents before those of their owners.
 func TestOwnersAreToldFirst(t *testing.T) {
 	for _, order := range [][]schema.GroupVersionResource{{nodes, secrets, configMaps}, {configMaps, nodes, secrets}, {secrets, configMaps, nodes}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,8 @@ func TestOwnersAreToldFirst(t *testing.T) {
 	}
 }
 
-// TestOwnersAreWaitedForSoLong has a kind that cannot be listed: all others are told without it.
+// TestOwnersAreWaitedForSoLong has a kind that cannot be listed. The handlers of the others stop
+// waiting for it.
 func TestOwnersAreWaitedForSoLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollected(t)
@@ -171,7 +172,7 @@ func TestOwnersAreWaitedForSoLong(t *testing.T) {
 	})
 }
 
-// TestOwnersInACircle has a ConfigMap that is owned by a node.
+// TestOwnersInACircle has a ConfigMap that is owned by a node, which closes a circle.
 func TestOwnersInACircle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollected(t)
@@ -188,7 +189,8 @@ func TestOwnersInACircle(t *testing.T) {
 	})
 }
 
-// TestKindsThatComeLater are told by themselves; those that are there are not told again.
+// TestKindsThatComeLater checks that the handlers of later kinds are told by themselves, and that
+// earlier ones are not told again.
 func TestKindsThatComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollected(t)
@@ -204,8 +206,8 @@ func TestKindsThatComeLater(t *testing.T) {
 	})
 }
 
-// TestShutdownWhileOwnersAreWaitedFor ends a factory, or what the garbage collector gave, while
-// handlers wait: nothing stays, and they hear nothing.
+// TestShutdownWhileOwnersAreWaitedFor ends a factory, or the context of the garbage collector,
+// while handlers wait. They receive nothing, and no goroutine is left.
 func TestShutdownWhileOwnersAreWaitedFor(t *testing.T) {
 	for name, end := range map[string]func(*collected){
 		"the factory": func(c *collected) { c.Shutdown() },

@@ -22,7 +22,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// chosen is picked as long as it has an owner.
+// chosen returns an object that is picked if it has an owner.
 func chosen(name string, picked bool) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID("uid-" + name)}}
 	if picked {
@@ -33,7 +33,7 @@ func chosen(name string, picked bool) *metav1.PartialObjectMetadata {
 
 func isChosen(obj metav1.Object) bool { return len(obj.GetOwnerReferences()) > 0 }
 
-// picking starts an informer of what is picked, in a pool whose server filters or does not.
+// picking starts an informer that picks, in a pool whose server filters or does not.
 func picking(t *testing.T, filters bool, r reader) (*Pool, *Factory, cache.SharedIndexInformer, *recorder) {
 	t.Helper()
 	pool := newTestPool(t, &apiServer{shards: filters}, clock.RealClock{}, 0)
@@ -44,12 +44,12 @@ func picking(t *testing.T, filters bool, r reader) (*Pool, *Factory, cache.Share
 	told := &recorder{}
 	mustAdd(t, i, told)
 	f.StartWithContext(t.Context())
-	time.Sleep(time.Second) // virtual: past what those that read together wait for each other
+	time.Sleep(time.Second) // virtual: longer than ranges that read together wait for each other
 	return pool, f, i, told
 }
 
-// TestPickedStays: what has been picked stays until it is deleted, so that nobody is told of a
-// deletion when there was none.
+// TestPickedStays checks that a picked object stays until it is deleted, so that no handler is told
+// of a deletion that did not happen.
 func TestPickedStays(t *testing.T) {
 	for name, filters := range map[string]bool{"the server filters": true, "the process reads together": false} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestPickedStays(t *testing.T) {
 	}
 }
 
-// script is a resource whose lists are watches that a test sends, one after the other. It
+// script is a resource whose lists are watches with events that the test sends one by one. It
 // implements reader.
 type script struct {
 	t       *testing.T
@@ -105,22 +105,22 @@ func (s *script) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface
 	return &ticking{events: s.events, stop: sync.OnceFunc(func() { close(s.events) })}, nil
 }
 
-// send sends what has happened to an object, with the next version.
+// send sends an event, with the next version.
 func (s *script) send(event watch.EventType, obj *metav1.PartialObjectMetadata) {
 	s.version++
 	obj.ResourceVersion = fmt.Sprint(s.version)
 	s.events <- watch.Event{Type: event, Object: obj}
 }
 
-// endList sends that what was sent is the list.
+// endList sends the bookmark that ends the list.
 func (s *script) endList() {
 	end := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(s.version),
 		Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
 	s.events <- watch.Event{Type: watch.Bookmark, Object: end}
 }
 
-// TestPickedInAStream: an object that changes, or goes, while a list streams does not stay as it
-// was.
+// TestPickedInAStream checks that an object which changes or goes during a streamed list is not
+// kept as it was at first.
 func TestPickedInAStream(t *testing.T) {
 	for name, filters := range map[string]bool{"the server filters": true, "the process reads together": false} {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +159,8 @@ func TestPickedInAStream(t *testing.T) {
 	}
 }
 
-// TestPickedListIsNotGathered: what is not picked is dropped as a list streams, not at its end.
+// TestPickedListIsNotGathered checks that objects which are not picked are dropped while a list
+// streams, not at its end.
 func TestPickedListIsNotGathered(t *testing.T) {
 	for name, filters := range map[string]bool{"the server filters": true, "the process reads together": false} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +184,7 @@ func TestPickedListIsNotGathered(t *testing.T) {
 						kept++
 					}
 				}
-				if kept > 2 { // which may still be on a stack
+				if kept > 2 { // the last ones may still be on a stack
 					t.Errorf("%d objects that are not picked are kept until the end of the list", kept)
 				}
 				all.endList()
@@ -196,7 +197,7 @@ func TestPickedListIsNotGathered(t *testing.T) {
 	}
 }
 
-// TestPickedIsTheObject: another object of the name has not been picked.
+// TestPickedIsTheObject checks that another object with the same name counts as not picked.
 func TestPickedIsTheObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newFakeResource(t)
@@ -223,8 +224,8 @@ func TestPickedIsTheObject(t *testing.T) {
 	})
 }
 
-// TestPickedFollows: where the process has whole objects, what is picked comes from there, and is
-// not held twice.
+// TestPickedFollows checks that picked objects are taken from the process's whole objects, if there
+// are any, and not held twice.
 func TestPickedFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -253,8 +254,8 @@ func TestPickedFollows(t *testing.T) {
 	})
 }
 
-// TestPickedIsShed: what has followed whole objects keeps their metadata alone, once those have
-// gone.
+// TestPickedIsShed checks that a picking informer which followed whole objects keeps only their
+// metadata once their informer has gone.
 func TestPickedIsShed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -282,8 +283,8 @@ func TestPickedIsShed(t *testing.T) {
 	})
 }
 
-// TestPickedReadsTogether: with ranges that read a kind's metadata because the server does not
-// filter, there is one list and one watch.
+// TestPickedReadsTogether checks that a picking informer shares one list and one watch with ranges
+// that read the kind's metadata, if the server does not filter.
 func TestPickedReadsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -312,8 +313,8 @@ func TestPickedReadsTogether(t *testing.T) {
 	})
 }
 
-// TestPickedResources: cluster-scoped resources are not picked from, and a factory that has ended
-// has nothing.
+// TestPickedResources checks that cluster-scoped resources are not picked from, and that a factory
+// that has ended has no resources.
 func TestPickedResources(t *testing.T) {
 	pool := newTestPool(t, &apiServer{}, clock.RealClock{}, 0)
 	f := pool.NewFactory(shard.Everything(), nil, time.Time{})

@@ -18,8 +18,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// Every test here runs in a bubble of virtual time, which fails it if a goroutine is
-// left when it ends.
+// Every test here runs in a bubble of virtual time, which fails the test if a goroutine is left at
+// its end.
 
 func checkCalls(t *testing.T, who string, r *recorder, want ...string) {
 	t.Helper()
@@ -78,8 +78,8 @@ func TestSharedInformerLivesAsLongAsItsUsers(t *testing.T) {
 	})
 }
 
-// TestStartContextOfOneShard ends the context that one of two shards was started with,
-// and that the shared informer happens to have been started by.
+// TestStartContextOfOneShard ends the start context of one of two shards, the one that happened to
+// start the shared informer.
 func TestStartContextOfOneShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -161,8 +161,8 @@ func TestShutdownWaitsForTheLastCall(t *testing.T) {
 	})
 }
 
-// TestIndexesOfASecondInstance has two instances of a controller add the same index to
-// a shared informer, the second one when it is full and running.
+// TestIndexesOfASecondInstance has two instances of a controller add the same index to a shared
+// informer, the second one when the informer is full and running.
 func TestIndexesOfASecondInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -227,8 +227,8 @@ func TestShutdownOfWhatWasNeverStarted(t *testing.T) {
 	})
 }
 
-// TestAskedForAfterShutdown asks a factory that has ended for one more informer, as a
-// controller may that goes through all resources while it stops.
+// TestAskedForAfterShutdown asks a factory that has ended for one more informer, as a controller
+// may do that goes through all resources while it stops.
 func TestAskedForAfterShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -272,7 +272,7 @@ func TestNamespacesAreDerived(t *testing.T) {
 		resource.Delete(newNamespace("gamma"))
 		checkCalls(t, "the low shard", &told, "update /beta@2 -> /beta@5", "add /delta@4 initial=false", "delete /gamma@7")
 
-		// What happens while the server cannot be reached shows in a list only.
+		// Changes while the server cannot be reached show only in a list.
 		resource.cut(true)
 		resource.Delete(newNamespace("beta"))
 		resource.Delete(newNamespace("alpha"))
@@ -296,8 +296,8 @@ func TestNamespacesAreDerived(t *testing.T) {
 	})
 }
 
-// TestDerivedInformerResyncsOnItsOwn wants no repetitions for a handler that asked for
-// none, though those of the process's Namespace informer have a period by default.
+// TestDerivedInformerResyncsOnItsOwn checks that a handler without a resync period receives no
+// repetitions, although the process's Namespace informer has a period.
 func TestDerivedInformerResyncsOnItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -317,8 +317,8 @@ func TestDerivedInformerResyncsOnItsOwn(t *testing.T) {
 	})
 }
 
-// TestShardsPartitionANamespacedKind reads from a server that sends everything, whether
-// the one that was probed filters or not.
+// TestShardsPartitionANamespacedKind reads from a server that sends everything, whatever the probe
+// has found.
 func TestShardsPartitionANamespacedKind(t *testing.T) {
 	for _, probed := range []Mode{ServerSide, ClientSide} {
 		t.Run(string(probed), func(t *testing.T) {
@@ -337,7 +337,7 @@ func partitionANamespacedKind(t *testing.T, probed *apiServer) {
 	inLow, inHigh := low.reading(configMaps, resource, &v1.ConfigMap{}), high.reading(configMaps, resource, &v1.ConfigMap{})
 	low.StartWithContext(t.Context())
 	high.StartWithContext(t.Context())
-	time.Sleep(time.Second) // virtual: past what ranges that read together wait for each other
+	time.Sleep(time.Second) // virtual: longer than ranges that read together wait for each other
 	synctest.Wait()
 	resource.Add(configMap("delta", "1"))
 	resource.Delete(configMap("beta", "1"))
@@ -352,7 +352,8 @@ func partitionANamespacedKind(t *testing.T, probed *apiServer) {
 	if got := low.Objects()[configMaps]; got != 2 {
 		t.Errorf("Objects() says %d, want 2", got)
 	}
-	// Three objects and two events: alone, one of the two did not want each of them.
+	// Three objects and two events: when each range reads alone, each of them is outside one of the
+	// two ranges.
 	want := map[Mode]int64{ServerSide: 5, ClientSide: 0}[pool.Modes()[configMaps]]
 	if got := pool.Discarded(); got != want {
 		t.Errorf("discarded %d objects and events, want %d", got, want)

@@ -29,7 +29,7 @@ func newTestProber(t *testing.T, s *apiServer) (*prober, *Pool, *clocktesting.Fa
 	return pool.prober, pool, clock
 }
 
-// checkProbe asks whether the server filters, and counts the requests that it takes.
+// checkProbe checks the answer to a probe, and the number of requests it takes.
 func checkProbe(t *testing.T, p *prober, s *apiServer, gvr schema.GroupVersionResource, want bool, requests int) {
 	t.Helper()
 	if got := p.honoured(t.Context(), sharedKey{resource: gvr}, nil); got != want {
@@ -62,8 +62,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeIsCheap checks the request: one object at most, from the server's cache, and
-// a selector that nothing but the echo depends on.
+// TestProbeIsCheap checks the probe's request: one object at most, from the server's cache, with a
+// selector whose only effect is the echo.
 func TestProbeIsCheap(t *testing.T) {
 	s := &apiServer{shards: true}
 	p, _, _ := newTestProber(t, s)
@@ -104,8 +104,8 @@ func TestProbeIsRepeated(t *testing.T) {
 	checkProbe(t, p, s, configMaps, true, 1)
 }
 
-// TestFailedProbeChangesNothing: a server that refuses, as one does that has just started, has not
-// said that it filters no more. It is asked again soon, and believed when it answers.
+// TestFailedProbeChangesNothing checks that a server which refuses a probe, as one does that has
+// just started, still counts as filtering. It is asked again soon, and its answer counts.
 func TestFailedProbeChangesNothing(t *testing.T) {
 	s := &apiServer{shards: true}
 	p, pool, clock := newTestProber(t, s)
@@ -133,12 +133,13 @@ func TestFailedProbeChangesNothing(t *testing.T) {
 
 var errCutOff = errors.New("cut off")
 
-// asServed lists custom resources as an API server does: it filters, or does not, and does not say.
+// asServed lists custom resources as an API server does, which does not say whether it has
+// filtered.
 type asServed struct {
 	reader
 	namespaces []string
-	// filters says that it honours the selector, echoes that it says so, and ignoresLimit that it
-	// sends all there is.
+	// filters says that the server honours the selector, echoes that it says so, and ignoresLimit
+	// that it always sends everything.
 	filters, echoes, ignoresLimit bool
 	err                           error
 	asked                         []metav1.ListOptions
@@ -170,7 +171,7 @@ func (s *asServed) List(_ context.Context, o metav1.ListOptions) (runtime.Object
 	return list, nil
 }
 
-// inHalf returns a namespace in one half of the keyspace.
+// inHalf returns a namespace in a half of the keyspace.
 func inHalf(t *testing.T, half int) string {
 	t.Helper()
 	for i := range 100 {
@@ -182,14 +183,15 @@ func inHalf(t *testing.T, half int) string {
 	return ""
 }
 
-// TestProbeOfCustomResources: their lists do not say whether they were filtered, but show it.
+// TestProbeOfCustomResources checks probes of custom resources, whose lists show whether they were
+// filtered, but do not say so.
 func TestProbeOfCustomResources(t *testing.T) {
 	low, high := inHalf(t, 0), inHalf(t, 1)
 	berth := sharedKey{resource: berths}
 	for _, test := range []struct {
 		name   string
 		server *asServed
-		// pods is whether the server echoes the selector of pods.
+		// pods says that the server echoes the selector in lists of pods.
 		pods  bool
 		want  Mode
 		lists int
@@ -230,8 +232,8 @@ func TestProbeOfCustomResources(t *testing.T) {
 	}
 }
 
-// TestModeByReader: one reader of a resource passes the selector on and another one does not. Each
-// is believed for itself, and what is reported is that clients have to filter.
+// TestModeByReader has two readers of a resource, only one of which passes the selector on. Each is
+// judged by itself, and the reported mode is that clients filter.
 func TestModeByReader(t *testing.T) {
 	p, pool, _ := newTestProber(t, &apiServer{})
 	metadata, typed := sharedKey{resource: berths}, sharedKey{resource: berths, object: unstructuredType}
@@ -266,8 +268,8 @@ func TestOneProbeForAllWhoWait(t *testing.T) {
 	}
 }
 
-// TestProbeThatIsGivenUp wants the end of the shard that happens to ask to say nothing
-// about the server: others would go without its filter for the length of a watch.
+// TestProbeThatIsGivenUp checks that a probe cut short by the end of its shard says nothing about
+// the server. Otherwise other shards would read unfiltered for the length of a watch.
 func TestProbeThatIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiServer{shards: true, hangs: true}
@@ -288,8 +290,7 @@ func TestProbeThatIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestWaitingForAProbeEnds wants a shard to be able to stop while another one's probe
-// hangs.
+// TestWaitingForAProbeEnds checks that a shard can stop while another shard's probe hangs.
 func TestWaitingForAProbeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiServer{hangs: true}

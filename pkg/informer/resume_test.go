@@ -21,12 +21,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// forgetful is a resource whose server may have forgotten what happened before it was listed.
+// forgetful is a resource whose server may not know versions from before the last list.
 type forgetful struct {
 	*fakeResource
 	mu      sync.Mutex
 	forgets bool
-	// listed are those that have listed since, by their selector.
+	// listed are the selectors that have listed since.
 	listed map[string]bool
 }
 
@@ -57,15 +57,15 @@ func (r *forgetful) Watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 	return r.fakeResource.Watch(ctx, o)
 }
 
-// sortedLedger is ledger in an order that does not depend on who came first.
+// sortedLedger is ledger, sorted.
 func (r *fakeResource) sortedLedger() string {
 	synctest.Wait()
 	return strings.Join(slices.Sorted(slices.Values(strings.Fields(r.ledger()))), " ")
 }
 
-// TestRangesGoOnWithoutTheWhole has the informer that four ranges follow end. They list nothing,
-// whether they read alone or together then, and are told what happens meanwhile; only where the
-// server has forgotten their version do they list, at once.
+// TestRangesGoOnWithoutTheWhole ends the informer that four ranges follow. Whether they read alone
+// or together after that, they miss no change and list nothing, unless the server has forgotten
+// their version: then they list at once.
 func TestRangesGoOnWithoutTheWhole(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -125,8 +125,8 @@ func TestRangesGoOnWithoutTheWhole(t *testing.T) {
 	}
 }
 
-// TestRangesPartWithoutAList: ranges that read together each go on from where they are when the
-// server has come to filter.
+// TestRangesPartWithoutAList checks that ranges which read together each continue from their
+// version when the server starts to filter.
 func TestRangesPartWithoutAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -157,8 +157,8 @@ func TestRangesPartWithoutAList(t *testing.T) {
 	})
 }
 
-// TestResumedRangesAreNotTakenBack: ranges that go on together may be at different versions. Each
-// takes what it has not seen, also after they have gone over to a reading that is behind them.
+// TestResumedRangesAreNotTakenBack has ranges at different versions continue together. Each takes
+// only what it has not seen, even after joining a reading that is behind.
 func TestResumedRangesAreNotTakenBack(t *testing.T) {
 	f := &feed{pool: newTestPool(t, &apiServer{}, clock.RealClock{}, 0), key: sharedKey{resource: configMaps}}
 	begin := func(resumes bool, versions ...string) (*reading, []*Informer) {
@@ -217,7 +217,7 @@ func TestResumedRangesAreNotTakenBack(t *testing.T) {
 	check("news for all", append(informers, others...), "31", "31", "31", "31")
 }
 
-// TestWhatResumes: what has not synced, or has lost its place, lists.
+// TestWhatResumes checks that an informer which has not synced, or has lost its place, lists.
 func TestWhatResumes(t *testing.T) {
 	into := &sink{i: newInformer(config{example: &v1.ConfigMap{}})}
 	check := func(when, want string) {
@@ -242,8 +242,8 @@ func TestWhatResumes(t *testing.T) {
 	check("at a version that stands for any", "")
 }
 
-// TestReflectionResumes holds the requests of a Reflector that goes on from a version against what
-// they are to be, with a server that streams lists.
+// TestReflectionResumes checks the requests of a Reflector that continues from a version, with a
+// server that streams lists.
 func TestReflectionResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := func(version string) *v1.ConfigMap {

@@ -10,8 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestSinkGoesByWhatIsStored has a source call events by the wrong names, as one does
-// that starts over.
+// TestSinkGoesByWhatIsStored has a source name events wrongly, as one does that starts over.
 func TestSinkGoesByWhatIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newInformer(config{example: &v1.ConfigMap{}})
@@ -48,8 +47,8 @@ func TestSinkGoesByWhatIsStored(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsIsWokenByEveryChange waits for an object to go, which is told with a version, as a
-// tombstone without one, and by a list.
+// TestWhoWaitsIsWokenByEveryChange waits for an object to go, which arrives as an event with a
+// version, as a tombstone without one, or by a list.
 func TestWhoWaitsIsWokenByEveryChange(t *testing.T) {
 	object := configMap("a", "1")
 	object.ResourceVersion = "2"

@@ -31,8 +31,8 @@ func newSlimPool(t *testing.T, s *apiServer) *Pool {
 	return p
 }
 
-// TestSlimmedInformers: slim copies of everything are an informer of their own, which all groups of
-// the process share; a range has whole objects.
+// TestSlimmedInformers checks that all groups of a process share one informer of slim copies, and
+// that a range has whole objects.
 func TestSlimmedInformers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := newSlimPool(t, &apiServer{})
@@ -76,9 +76,9 @@ func TestSlimmedInformers(t *testing.T) {
 	})
 }
 
-// TestSlimNodes: of a cluster-scoped kind the ranges of a process have slim copies in one informer,
-// which asks nobody whether the server filters; where the process has the objects whole, it has the
-// same ones.
+// TestSlimNodes checks that the ranges of a process share one informer of slim copies of a
+// cluster-scoped kind, which never probes whether the server filters, and that it shares the whole
+// objects if the process has them.
 func TestSlimNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -116,7 +116,7 @@ func TestSlimNodes(t *testing.T) {
 		}
 		check := func(when, label string, whole bool) {
 			t.Helper()
-			time.Sleep(time.Minute) // virtual: past what informers wait for each other
+			time.Sleep(time.Minute) // virtual: longer than informers wait for each other
 			synctest.Wait()
 			one, other := held(slims[0]), held(slims[1])
 			if one != other || one.Labels["label"] != label || (len(one.Status.Images) > 0) != whole || resource.watchers() != 1 {
@@ -150,7 +150,7 @@ func TestSlimNodes(t *testing.T) {
 // slow is a resource whose lists wait. It implements reader.
 type slow struct {
 	*fakeResource
-	// wait is what they wait for; nil for nothing.
+	// wait is closed to release the lists; nil to release them at once.
 	wait atomic.Pointer[chan struct{}]
 }
 
@@ -162,8 +162,8 @@ func (s *slow) List(ctx context.Context, o metav1.ListOptions) (kruntime.Object,
 	return s.fakeResource.List(ctx, o)
 }
 
-// asked returns how many lists of everything, and of ranges, there were since the last call, and
-// watches of ranges.
+// asked returns the numbers of lists of everything, lists of ranges, and watches of ranges since
+// the last call.
 func (s *slow) asked() (everything, ranged, watches int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,9 +182,9 @@ func (s *slow) asked() (everything, ranged, watches int) {
 	return everything, ranged, watches
 }
 
-// TestRangeListsBeforeItGoesOver: a range that has been told to list again when the process comes
-// to read everything lists its own part first. Were it to go on from where it is, all would be
-// listed once more.
+// TestRangeListsBeforeItGoesOver checks that a range whose version has expired lists its own part
+// before it joins a process that reads everything. If it continued from its version, everything
+// would be listed again.
 func TestRangeListsBeforeItGoesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{fakeResource: newFakeResource(t)}
@@ -199,7 +199,7 @@ func TestRangeListsBeforeItGoesOver(t *testing.T) {
 		wait := make(chan struct{})
 		s.wait.Store(&wait)
 		s.expire()
-		time.Sleep(time.Minute) // virtual: it is about to list
+		time.Sleep(time.Minute) // virtual: by then it is about to list
 		group := pool.NewFactory(shard.Everything(), nil, time.Time{})
 		defer group.Shutdown()
 		group.readingSlim(configMaps, s, &v1.ConfigMap{})
@@ -225,8 +225,7 @@ func TestRangeListsBeforeItGoesOver(t *testing.T) {
 	})
 }
 
-// TestSlimListsAgain: when the informer of slim copies is told to list again, the ranges that read
-// with it stay.
+// TestSlimListsAgain checks that ranges stay with the informer of slim copies while it lists again.
 func TestSlimListsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{fakeResource: newFakeResource(t)}
@@ -267,7 +266,7 @@ func TestSlimListsAgain(t *testing.T) {
 }
 
 // book has ConfigMaps on pages. It implements reader, and checks before each page that the whole
-// objects of the page before have been let go of.
+// objects of the previous page are free.
 type book struct {
 	t      *testing.T
 	pages  int
@@ -342,8 +341,8 @@ func (b *book) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, 
 	return w, nil
 }
 
-// TestSlimListIsNotGathered: of what a list has, on pages or in a stream, slim copies are made as
-// it comes. To keep all of it until its end would make the peak at a start that of whole objects.
+// TestSlimListIsNotGathered checks that slim copies are made while a list arrives, in pages or as a
+// stream. Keeping whole objects until its end would raise the peak at a start.
 func TestSlimListIsNotGathered(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -366,7 +365,7 @@ func TestSlimListIsNotGathered(t *testing.T) {
 					t.Errorf("in a stream: %t: %s is whole", stream, name(obj))
 				}
 			}
-			// The last object of a stream may still be on the stack of what passed it on.
+			// The last object of a stream may still be on the stack.
 			if kept := b.kept.Load(); kept > 8 || !stream && kept > 0 {
 				t.Errorf("in a stream: %t: %d whole objects were kept until the next page", stream, kept)
 			}
@@ -374,8 +373,8 @@ func TestSlimListIsNotGathered(t *testing.T) {
 	}
 }
 
-// TestRangeLeavesSlimCopies has ranges come to a process that holds slim copies, and leave it:
-// whole objects are held once, and only while a range needs them.
+// TestRangeLeavesSlimCopies has ranges join and leave a process that holds slim copies. Whole
+// objects are held once, and only while a range needs them.
 func TestRangeLeavesSlimCopies(t *testing.T) {
 	for _, filters := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -390,7 +389,7 @@ func TestRangeLeavesSlimCopies(t *testing.T) {
 			before := liveHeap()
 			check := func(when string, want float64) {
 				t.Helper()
-				time.Sleep(5 * time.Minute) // virtual: informers go over to what is read already
+				time.Sleep(5 * time.Minute) // virtual: informers join existing readings by then
 				synctest.Wait()
 				if got := liveHeap() - before; got < want-4 || got > want+6 {
 					t.Errorf("the server filters: %t: %s %.1f MB are in use, want about %.0f", filters, when, got, want)
@@ -463,8 +462,7 @@ func TestRangeLeavesSlimCopies(t *testing.T) {
 	}
 }
 
-// quiet is a resource in which nothing happens, and time passes, which its watches tell in
-// bookmarks.
+// quiet is a resource without changes, whose version advances with time; watches receive bookmarks.
 type quiet struct{ heavy }
 
 func (quiet) version() string { return fmt.Sprint(time.Now().Unix() / 10) } // virtual
@@ -501,7 +499,7 @@ func (q quiet) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 	return w, nil
 }
 
-// ticking is one watch of a quiet resource.
+// ticking is a watch of a quiet resource.
 type ticking struct {
 	events chan watch.Event
 	stop   func()
@@ -510,8 +508,8 @@ type ticking struct {
 func (w *ticking) ResultChan() <-chan watch.Event { return w.events }
 func (w *ticking) Stop()                          { w.stop() }
 
-// TestSlimCopiesAreExchanged: what holds slim copies, and what follows it, come to hold a range's
-// object whoever of them was the first to hear of it, and go back to no older version by that.
+// TestSlimCopiesAreExchanged checks that the informer of slim copies and its followers share a
+// range's objects, whichever received them first, and that they never go back to an older version.
 func TestSlimCopiesAreExchanged(t *testing.T) {
 	f := &feed{pool: newSlimPool(t, &apiServer{}), key: sharedKey{resource: configMaps}, read: quiet{}, filters: make(chan struct{})}
 	begin := func(slim func(any) any) (*reading, *Informer) {
@@ -556,7 +554,7 @@ func TestSlimCopiesAreExchanged(t *testing.T) {
 	if !slim.follow(&sink{i: follower, stored: true}) {
 		t.Fatal("not followed")
 	}
-	slims.listing = true // or the range would go over to it
+	slims.listing = true // otherwise the range would join it
 	must(slims.Bookmark("6"))
 	must(reads.Replace([]any{at("3")}, "5"))
 	check("a range has listed", true, "3")

@@ -14,7 +14,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// second is a group that comes to a process whose other group has read ConfigMaps all the while.
+// second is a group that starts in a process whose first group has been reading ConfigMaps.
 type second struct {
 	pool     *Pool
 	server   *apiServer
@@ -25,8 +25,8 @@ type second struct {
 	began    time.Time
 }
 
-// newSecond has the first group fill its cache from r, and an object be written, which the cache
-// has seen unless r is deaf. Since unheld nobody could write; zero if that is not known.
+// newSecond has the first group fill its cache from r, and then writes an object, which the cache
+// sees unless r is deaf. unheld is the time since which nobody could write; zero if unknown.
 func newSecond(t *testing.T, r func(*fakeResource) reader, unheld func() time.Time) *second {
 	t.Helper()
 	s := &second{server: &apiServer{takes: time.Millisecond}, resource: newFakeResource(t)}
@@ -55,16 +55,15 @@ func unknown() time.Time              { return time.Time{} }
 func fromTheBeginning() time.Time     { return time.Now() }
 func (s *second) took() time.Duration { return time.Since(s.began) }
 
-// TestGroupTrustsNoStalledCache has a group come to a process that has cached what it reads,
-// through a watch that has stalled since. It begins with what there was when it came, and lists
-// again only where it has to.
+// TestGroupTrustsNoStalledCache starts a group in a process whose cache has a stalled watch. The
+// group begins with the state of its start or a later one, and lists again only if it must.
 func TestGroupTrustsNoStalledCache(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		reader func(*fakeResource) reader
 		unheld func() time.Time
 		warm   bool
-		checks int // how often it was asked what there is
+		checks int // how many checks for freshness there were
 		asked  string
 		atMost time.Duration
 	}{
@@ -103,8 +102,8 @@ func TestGroupTrustsNoStalledCache(t *testing.T) {
 	}
 }
 
-// TestGroupWaitsForAnAnswer: while nobody can tell whether a cache is of the present, a group does
-// not begin, its handlers are told nothing, and a watch that may be sound is left alone.
+// TestGroupWaitsForAnAnswer checks that a group does not begin while the check for freshness has no
+// answer: its handlers receive nothing, and the watch, which may be fine, is left alone.
 func TestGroupWaitsForAnAnswer(t *testing.T) {
 	for name, fails := range map[string]func(server *apiServer, fails bool){
 		"an error": func(server *apiServer, fails bool) {
@@ -132,7 +131,7 @@ func TestGroupWaitsForAnAnswer(t *testing.T) {
 	}
 }
 
-// TestGroupEndsWhileItWaits leaves nothing behind, which the bubble would tell.
+// TestGroupEndsWhileItWaits ends a waiting group. The bubble fails if a goroutine is left.
 func TestGroupEndsWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSecond(t, deaf, unknown)
@@ -144,8 +143,8 @@ func TestGroupEndsWhileItWaits(t *testing.T) {
 	})
 }
 
-// TestStalledWholeIsReadAnewForMetadata: what holds nothing of its own is as new as what it
-// follows.
+// TestStalledWholeIsReadAnewForMetadata checks that a stalled informer lists again for the sake of
+// metadata that follows it.
 func TestStalledWholeIsReadAnewForMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -178,7 +177,8 @@ func TestStalledWholeIsReadAnewForMetadata(t *testing.T) {
 	})
 }
 
-// TestStalledNamespacesAreReadAnew for a range, which has nothing else to read them with.
+// TestStalledNamespacesAreReadAnew checks that a stalled Namespace informer lists again for a
+// range, which cannot read Namespaces by itself.
 func TestStalledNamespacesAreReadAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		low, _ := namesInHalves(t)

@@ -11,9 +11,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestHandlersWaitForTheirShard has a shard built while the informer that it shares is
-// full and running: its controllers' handlers must hear nothing before it starts,
-// because their constructors have not finished.
+// TestHandlersWaitForTheirShard builds a shard while the informer that it shares is full and
+// running. Its controllers' handlers must receive nothing before the start, because their
+// constructors may not have finished.
 func TestHandlersWaitForTheirShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -39,7 +39,7 @@ func TestHandlersWaitForTheirShard(t *testing.T) {
 	})
 }
 
-// TestGivenUpShardHearsNothing shuts a shard down that was never started.
+// TestGivenUpShardHearsNothing shuts down a shard that was never started.
 func TestGivenUpShardHearsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := newFakeResource(t)
@@ -55,8 +55,8 @@ func TestGivenUpShardHearsNothing(t *testing.T) {
 	})
 }
 
-// TestIndexersOfAViewAreACopy has one shard look which indexes there are while another one adds
-// some, as constructors of several groups do.
+// TestIndexersOfAViewAreACopy has one shard read the indexes while another adds some, as
+// constructors of several groups do.
 func TestIndexersOfAViewAreACopy(t *testing.T) {
 	low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
 	reader := low.reading(nodes, newFakeResource(t), &v1.Node{}).GetIndexer()

@@ -26,7 +26,7 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/shard"
 )
 
-// names in the lower half of the keyspace and in the upper one.
+// Namespaces in the lower and in the upper half of the keyspace.
 func namesInHalves(t *testing.T) (low, high string) {
 	t.Helper()
 	ranges, err := shard.EqualRanges(2)
@@ -47,8 +47,8 @@ func newConfigMap(namespace, name string) *v1.ConfigMap {
 	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
 }
 
-// TestWarmTellsNobody fills the caches of a shard that is not to run yet, has objects come and go,
-// and starts it then: its handlers hear of what there is, once, and of what comes after.
+// TestWarmTellsNobody fills the caches of a shard before it runs, lets objects come and go, and
+// then starts it. Its handlers receive each existing object once, and every change after that.
 func TestWarmTellsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, _ := namesInHalves(t)
@@ -160,8 +160,8 @@ func TestCatchUp(t *testing.T) {
 	})
 }
 
-// TestSee waits for versions of a range's own informer, of one that is shared, and of what is not
-// cached.
+// TestSee waits for versions of a range's own informer, of a shared one, and of a resource that is
+// not cached.
 func TestSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, _ := namesInHalves(t)
@@ -204,8 +204,8 @@ func TestSee(t *testing.T) {
 	})
 }
 
-// TestCatchUpWithADeletedNamespace derives Namespaces after the newest of them is gone: what is
-// left is older than its deletion.
+// TestCatchUpWithADeletedNamespace starts after the newest Namespace has been deleted: the others
+// are older than the deletion.
 func TestCatchUpWithADeletedNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, other := namesInHalves(t)
@@ -216,7 +216,7 @@ func TestCatchUpWithADeletedNamespace(t *testing.T) {
 		spaces.Add(gone)
 		spaces.Delete(gone) // version 4
 		low, high := halves(t, newTestPool(t, &apiServer{}, clock.RealClock{}, 0))
-		for _, f := range []*Factory{low, high} { // the second one finds the first one's informer running
+		for _, f := range []*Factory{low, high} { // the second one finds the informer of the first running
 			f.reading(namespaces, spaces, &v1.Namespace{})
 			if err := f.Warm(t.Context()); err != nil {
 				t.Fatal(err)
@@ -234,8 +234,7 @@ func TestCatchUpWithADeletedNamespace(t *testing.T) {
 	})
 }
 
-// TestListsAreOfThePresent holds all lists against the server's freedom to answer with what it
-// happens to have.
+// TestListsAreOfThePresent checks that no list leaves it to the server how old its answer may be.
 func TestListsAreOfThePresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		maps, nodeList := newFakeResource(t), newFakeResource(t)
@@ -258,7 +257,7 @@ func TestListsAreOfThePresent(t *testing.T) {
 	})
 }
 
-// TestRefresh holds a warm cache of whose past nothing is known against the present.
+// TestRefresh refreshes a warm cache whose past is unknown.
 func TestRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, others := namesInHalves(t)
@@ -310,17 +309,17 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// manyObjects lists the metadata of so many objects, those from old on at an older version, a page
-// at a time.
+// manyObjects lists the metadata of many objects, page by page; those from index old on have an
+// older version.
 type manyObjects struct {
 	metadata.Interface
 	metadata.Getter
 	objects, lists int
-	// version is that of its lists; 9 if empty.
+	// version is the version of lists; 9 if empty.
 	version string
-	// counts says that it tells how many objects remain.
+	// counts says that lists report how many objects remain.
 	counts bool
-	// events are those of a watch, which hangs then or ends; nil for none.
+	// events are the events of a watch, which then hangs or ends; nil for none.
 	events  []watch.Event
 	hangs   bool
 	watched []metav1.ListOptions
@@ -328,7 +327,7 @@ type manyObjects struct {
 
 func (p *manyObjects) Resource(schema.GroupVersionResource) metadata.Getter { return p }
 
-// Watch sends the events that there are, and ends, or goes on without a word.
+// Watch sends the events, and then ends or hangs.
 func (p *manyObjects) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	p.watched = append(p.watched, o)
 	if p.events == nil {
@@ -366,7 +365,7 @@ func (p *manyObjects) List(_ context.Context, o metav1.ListOptions) (*metav1.Par
 	return list, nil
 }
 
-// held is a cache at version 8, or at 9 once so many pages have been listed; 0 for never.
+// held is a cache at version 8, and at 9 once a number of pages have been listed; 0 for never.
 type held struct {
 	cache.Store
 	server *manyObjects
@@ -382,12 +381,12 @@ func (h *held) LastSyncResourceVersion() string {
 
 func (h *held) GetStore() cache.Store { return h.Store }
 
-// TestPresentIsListedByPages: what is listed on any page counts, and once the cache has passed the
-// list, no more pages are asked for.
+// TestPresentIsListedByPages checks that objects on every page count, and that no more pages are
+// requested once the cache has passed the list.
 func TestPresentIsListedByPages(t *testing.T) {
 	const objects = 3*pageSize + 1
 	for name, test := range map[string]struct {
-		without int // an object that the cache lacks, -1 for none
+		without int // index of an object that the cache lacks; -1 for none
 		passes  int
 		lists   int
 		seen    bool
@@ -427,9 +426,9 @@ func TestPresentIsListedByPages(t *testing.T) {
 	}
 }
 
-// TestWhatHasChangedIsWatched: where many objects remain to be listed, a watch from the cache's
-// version tells which was the last change, if the server is known to have sent all of them. Only
-// what it does not tell is listed.
+// TestWhatHasChangedIsWatched checks that a watch from the cache's version finds the last change,
+// if many objects remain to be listed and the server has proved that it sent all changes. Otherwise
+// everything is listed.
 func TestWhatHasChangedIsWatched(t *testing.T) {
 	event := func(kind watch.EventType, version string) watch.Event {
 		return watch.Event{Type: kind, Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}}
@@ -437,7 +436,7 @@ func TestWhatHasChangedIsWatched(t *testing.T) {
 	gone := apierrors.NewResourceExpired("too old").Status()
 	for name, test := range map[string]struct {
 		at      string // the cache's version; the list is at 90
-		then    string // where it comes to meanwhile
+		then    string // the version it reaches meanwhile
 		counts  bool
 		objects int
 		events  []watch.Event
@@ -513,7 +512,7 @@ func TestWhatHasChangedIsWatched(t *testing.T) {
 	}
 }
 
-// atVersion is a cache that is empty, and at a version.
+// atVersion is an empty cache at a version.
 type atVersion struct {
 	cache.Store
 	version string
@@ -522,9 +521,8 @@ type atVersion struct {
 func (a *atVersion) LastSyncResourceVersion() string { return a.version }
 func (a *atVersion) GetStore() cache.Store           { return a.Store }
 
-// TestRefreshTogether: those that ask at one time about caches which hold the same, or follow each
-// other, are answered by one look at the present, or by a second one where that had begun before
-// they asked.
+// TestRefreshTogether checks that concurrent calls about caches that hold the same, or follow each
+// other, share one check, or a second one if the first had begun before the call.
 func TestRefreshTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		low, _ := namesInHalves(t)
@@ -571,8 +569,8 @@ func TestRefreshTogether(t *testing.T) {
 	})
 }
 
-// TestRefreshOfAStalledCache has what the process shares list again, and a range that follows it
-// see that.
+// TestRefreshOfAStalledCache checks that a stalled shared cache lists again, and that a range which
+// follows it sees the result.
 func TestRefreshOfAStalledCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, _ := namesInHalves(t)

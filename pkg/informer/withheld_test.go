@@ -15,15 +15,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// deleted is a ConfigMap that is being deleted, which ends when the finalizer has gone.
+// deleted returns a ConfigMap that is being deleted and waits for a finalizer.
 func deletedMap(name, finalizer string) *v1.ConfigMap {
 	m := &v1.ConfigMap{ObjectMeta: dependentOf(name, "")}
 	m.Finalizers, m.DeletionTimestamp = []string{finalizer}, &metav1.Time{Time: time.Now()}
 	return m
 }
 
-// TestDeletionsWaitForTheGraph has owners that are being deleted when the garbage collector begins:
-// it hears of those whose dependents matter only when the graph contains what there is.
+// TestDeletionsWaitForTheGraph has owners in deletion when the garbage collector begins. It is told
+// of those whose dependents matter only once the graph is complete.
 func TestDeletionsWaitForTheGraph(t *testing.T) {
 	for finalizer, waits := range map[string]bool{
 		metav1.FinalizerOrphanDependents: true,
@@ -43,7 +43,7 @@ func TestDeletionsWaitForTheGraph(t *testing.T) {
 				before, after = "map map secret secret node node", ""
 			}
 			c.checkTold(t, "while the graph grows, "+finalizer, before)
-			time.Sleep(time.Hour) // virtual: however long it takes
+			time.Sleep(time.Hour) // virtual: however long that takes
 			c.checkTold(t, "an hour later, "+finalizer, "")
 			c.checkSynced(t, "while the graph grows, "+finalizer)
 			c.growing.Unlock()
@@ -54,8 +54,8 @@ func TestDeletionsWaitForTheGraph(t *testing.T) {
 	}
 }
 
-// TestDeletionsWaitForDependentsThatCannotBeRead for 30 s, as with stock, and again when these can
-// be read.
+// TestDeletionsWaitForDependentsThatCannotBeRead checks that deletions wait 30 s for dependents
+// that cannot be listed, as with stock, and again once these can be listed.
 func TestDeletionsWaitForDependentsThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollected(t)
@@ -85,7 +85,7 @@ func TestDeletionsWaitForDependentsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestDeletionsWaitForKindsThatComeLater adds a kind while the garbage collector is at work.
+// TestDeletionsWaitForKindsThatComeLater adds a kind while the garbage collector runs.
 func TestDeletionsWaitForKindsThatComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollected(t)
@@ -107,7 +107,7 @@ func TestDeletionsWaitForKindsThatComeLater(t *testing.T) {
 	})
 }
 
-// checkUpdates wants handlers to have been told of updates to these, and of nothing else.
+// checkUpdates checks that handlers have received updates of exactly these objects.
 func (c *collected) checkUpdates(t *testing.T, when string, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -131,9 +131,9 @@ func (c *collected) checkUpdates(t *testing.T, when string, want ...string) {
 	}
 }
 
-// TestWithheldKeepsOrder has objects change in every way while it holds and releases: each one's
-// notifications arrive in their order, whole, and no deletion that depends on dependents arrives
-// while it holds.
+// TestWithheldKeepsOrder has objects change in every way between holds and releases. All
+// notifications of an object arrive in order, and no deletion that depends on dependents arrives
+// during a hold.
 func TestWithheldKeepsOrder(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -155,7 +155,7 @@ func TestWithheldKeepsOrder(t *testing.T) {
 				continue
 			case 1:
 				if n := len(releases); n > 0 {
-					holding-- // before the calls that it makes
+					holding-- // before release makes its calls
 					releases[n-1]()
 					releases[n-1]()
 					releases = releases[:n-1]
