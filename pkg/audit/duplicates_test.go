@@ -42,8 +42,12 @@ func TestDuplicates(t *testing.T) {
 
 		"one was deleted":     {lines: []line{does("delete", user, "", "pods", pod("p0"), 100, 100), more("p3", 101)}, judged: 4},
 		"one is deleted next": {lines: []line{more("p3", 101), does("delete", user, "", "pods", pod("p0"), 102, 102)}, want: guilty, judged: 4},
-		"one was evicted":     {lines: []line{does("create", user, "", "pods/eviction", pod("p0"), 0, 100), more("p3", 101)}, judged: 4},
-		"one may be deleted":  {lines: []line{does("delete", user, "", "pods", pod("p0"), 0, 100).code(500), more("p3", 101)}, judged: 4},
+		// The server first marks the pod as being deleted, and answers with the version at which it
+		// has gone. The controller may replace it in between.
+		"one is being deleted":             {lines: []line{more("p3", 101), does("delete", user, "", "pods", pod("p0"), 102, 101.01).arrived(100.99)}, judged: 4},
+		"one is being deleted, much later": {lines: []line{more("p3", 101), does("delete", user, "", "pods", pod("p0"), 102, 101.01).arrived(101.001)}, want: guilty, judged: 4},
+		"one was evicted":                  {lines: []line{does("create", user, "", "pods/eviction", pod("p0"), 0, 100), more("p3", 101)}, judged: 4},
+		"one may be deleted":               {lines: []line{does("delete", user, "", "pods", pod("p0"), 0, 100).code(500), more("p3", 101)}, judged: 4},
 		"one may be deleted, by a server that was killed": {
 			lines: []line{arrives(does("delete", user, "", "pods", pod("p0"), 0, 100).with("auditID", "lost")), more("p3", 101)}, judged: 4,
 		},

@@ -53,6 +53,16 @@ func (p place) collection() place {
 type ending struct {
 	moment
 	sure bool
+	// twice says that the object may have begun to end at an earlier version. The API server
+	// carries out a deletion in up to two writes, of which the first sets the deletion timestamp,
+	// and answers with the version of the last.
+	twice bool
+}
+
+// maybeBefore reports whether the object may have begun to end before m, which may be the ending
+// itself: that does not count.
+func (e ending) maybeBefore(m moment) bool {
+	return e.moment.maybeBefore(m) || e.twice && e.moment != m && !e.received.After(m.answered)
 }
 
 func endedMaybeBefore(endings []ending, m moment) bool {

@@ -225,7 +225,7 @@ func (w *world) remove(e event, by *Identity, at place, o object, sure bool) {
 		uid, version = o.Details.UID, 0
 	}
 	m := e.moment(version)
-	end := ending{moment: m, sure: sure}
+	end := ending{moment: m, sure: sure, twice: true}
 	switch {
 	case at.resource == "customresourcedefinitions":
 		_, group, _ := strings.Cut(at.name, ".")
