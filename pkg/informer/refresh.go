@@ -29,6 +29,9 @@ const (
 	refreshPeriod = 2 * time.Millisecond
 	// pageSize is how many objects are listed at a time.
 	pageSize = 1000
+	// fewObjects is how many objects after the first page are rather listed than watched for
+	// changes. A watch takes a second longer; the metadata of so many Pods are two megabytes.
+	fewObjects = 400
 	// changesTimeout is the timeout of a watch for changes. API servers send a bookmark two seconds
 	// before a watch times out, and none to a shorter watch. changesPatience is how long it may
 	// take in all.
@@ -139,7 +142,7 @@ var (
 func (p *Pool) upToDate(ctx context.Context, c comparison) error {
 	first, cancel := bounded(ctx, c.patience.look)
 	defer cancel()
-	present, err := p.look(first, c.resource, c.options, c.keep, firstPage)
+	present, err := p.look(first, c.resource, c.options, c.keep, firstLimit(c.cached))
 	if err != nil {
 		return err
 	}
@@ -159,6 +162,26 @@ func (p *Pool) upToDate(ctx context.Context, c comparison) error {
 		return fmt.Errorf("the cache of %s, at version %q, %w at version %q: %w",
 			c.resource.GroupResource(), c.cached.LastSyncResourceVersion(), errBehind, present.version, err)
 	}
+}
+
+// firstLimit is how many objects the first page has. Of a kind that is too large to be listed whole,
+// only the version matters.
+func firstLimit(cached cached) int64 {
+	if hasMany(cached) {
+		return 1
+	}
+	return firstPage
+}
+
+func hasMany(cached cached) bool { return len(cached.GetStore().ListKeys()) > firstPage+fewObjects }
+
+// fewRemain reports whether the objects that the first page lacks are few. The server does not say
+// how many there are if it filters; then the cache's own number has to do.
+func (p *present) fewRemain(cached cached) bool {
+	if p.remaining != nil {
+		return *p.remaining <= fewObjects
+	}
+	return !hasMany(cached)
 }
 
 // bounded returns ctx, bounded by patience unless that is 0.
@@ -192,10 +215,11 @@ func bounded(ctx context.Context, patience time.Duration) (context.Context, cont
 //
 // # What it costs
 //
-// One page of the metadata of 100 objects. If that is not all and the cache does not pass, another
-// page of 1,000, or a watch of one to two seconds for the metadata of what has changed. Metadata
-// includes the managed fields, which are most of a Pod: a list of all would be two thirds as large
-// as the Pods. Lists come page by page, and only UIDs and versions of each page are kept.
+// One page of the metadata of 100 objects, or of one if the cache holds many. If that is not all and
+// the cache does not pass, another page of a few hundred, or a watch of one to two seconds for the
+// metadata of what has changed. Metadata includes the managed fields, which are most of a Pod: a
+// list of all would be two thirds as large as the Pods. Lists come page by page, and only UIDs and
+// versions of each page are kept.
 type present struct {
 	content
 	// gone says that the API server does not have the resource: there is nothing.
@@ -253,8 +277,8 @@ func (p *present) complete(ctx context.Context, cached cached) error {
 	if p.whole() || p.seenWithin(ctx, passPatience, cached) {
 		return nil
 	}
-	if p.remaining == nil || *p.remaining <= pageSize {
-		if err := p.list(ctx, pageSize); err != nil {
+	if p.fewRemain(cached) {
+		if err := p.list(ctx, fewObjects); err != nil {
 			return err
 		}
 	}

@@ -315,6 +315,7 @@ type manyObjects struct {
 	metadata.Interface
 	metadata.Getter
 	objects, lists int
+	limits         []int64 // of the lists
 	// version is the version of lists; 9 if empty.
 	version string
 	// counts says that lists report how many objects remain.
@@ -345,6 +346,7 @@ func (p *manyObjects) Watch(_ context.Context, o metav1.ListOptions) (watch.Inte
 
 func (p *manyObjects) List(_ context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	p.lists++
+	p.limits = append(p.limits, o.Limit)
 	from := 0
 	if o.Continue != "" {
 		if _, err := fmt.Sscan(o.Continue, &from); err != nil {
@@ -411,7 +413,7 @@ func TestPresentIsListedByPages(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			pool := &Pool{config: PoolConfig{Metadata: server}}
-			present, err := pool.look(ctx, configMaps, metav1.ListOptions{}, nil, firstPage)
+			present, err := pool.look(ctx, configMaps, metav1.ListOptions{}, nil, firstLimit(h))
 			if err == nil {
 				err = present.complete(ctx, h)
 			}
@@ -439,6 +441,8 @@ func TestWhatHasChangedIsWatched(t *testing.T) {
 		then    string // the version it reaches meanwhile
 		counts  bool
 		objects int
+		holds   int // objects in the cache
+		first   int // the limit of the first page; firstPage if 0
 		events  []watch.Event
 		hangs   bool
 		lists   int
@@ -449,7 +453,13 @@ func TestWhatHasChangedIsWatched(t *testing.T) {
 		"nothing has changed":                      {at: "80", counts: true, events: []watch.Event{event(watch.Bookmark, "90")}, lists: 1, watches: 1, seen: true},
 		"nothing has changed, by a later bookmark": {at: "80", counts: true, events: []watch.Event{event(watch.Bookmark, "95")}, lists: 1, watches: 1, seen: true},
 		"it does not tell how many remain":         {at: "80", events: []watch.Event{event(watch.Bookmark, "90")}, lists: 2, watches: 1, seen: true},
-		"few remain":                               {at: "80", counts: true, objects: firstPage + pageSize, events: []watch.Event{event(watch.Bookmark, "90")}, lists: 2},
+		"it does not tell, and the cache has many": {
+			at: "80", holds: firstPage + fewObjects + 1, events: []watch.Event{event(watch.Bookmark, "90")}, lists: 1, watches: 1, first: 1, seen: true,
+		},
+		"few remain": {at: "80", counts: true, objects: firstPage + fewObjects, events: []watch.Event{event(watch.Bookmark, "90")}, lists: 2},
+		"one more than few remain": {
+			at: "80", counts: true, objects: firstPage + fewObjects + 1, events: []watch.Event{event(watch.Bookmark, "90")}, lists: 1, watches: 1, seen: true,
+		},
 		"the cache has missed a change": {
 			at: "80", counts: true, events: []watch.Event{event(watch.Modified, "85"), event(watch.Bookmark, "90")}, lists: 1, watches: 1,
 		},
@@ -481,9 +491,14 @@ func TestWhatHasChangedIsWatched(t *testing.T) {
 				}
 				server := &manyObjects{objects: test.objects, version: "90", counts: test.counts, events: test.events, hangs: test.hangs}
 				at := &atVersion{Store: cache.NewStore(cache.MetaNamespaceKeyFunc), version: test.at}
+				for i := range test.holds {
+					if err := at.Add(configMap("a", fmt.Sprint(i))); err != nil {
+						t.Fatal(err)
+					}
+				}
 				pool := &Pool{config: PoolConfig{Metadata: server}}
 				began := time.Now()
-				present, err := pool.look(t.Context(), configMaps, metav1.ListOptions{FieldSelector: "f", ShardSelector: "s"}, nil, firstPage)
+				present, err := pool.look(t.Context(), configMaps, metav1.ListOptions{FieldSelector: "f", ShardSelector: "s"}, nil, firstLimit(at))
 				if err == nil {
 					err = present.complete(t.Context(), at)
 				}
@@ -495,6 +510,9 @@ func TestWhatHasChangedIsWatched(t *testing.T) {
 				}
 				if seen := present.seenWithin(t.Context(), time.Second, at); seen != test.seen {
 					t.Errorf("the cache has seen all: %t, want %t", seen, test.seen)
+				}
+				if want := gocmp.Or(test.first, firstPage); server.limits[0] != int64(want) {
+					t.Errorf("the first page has %d objects, want %d", server.limits[0], want)
 				}
 				if server.lists != test.lists || len(server.watched) != test.watches {
 					t.Errorf("%d lists and %d watches, want %d and %d", server.lists, len(server.watched), test.lists, test.watches)
