@@ -27,7 +27,7 @@ type Member struct {
 	refused     atomic.Pointer[refusal]
 	lastPlan    atomic.Pointer[lastPlan]
 	covers      covers
-	// catalogue lists on the Lease the controllers of this member's build.
+	// catalogue is the list of this build's controllers that the member publishes on its Lease.
 	catalogue   string
 	assignment  atomic.Pointer[assignment.Assignment]
 	prospects   prospects

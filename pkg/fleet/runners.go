@@ -17,7 +17,7 @@ import (
 // left the plan until its work has ended.
 type runners struct {
 	all sync.WaitGroup
-	// left receives when a runner has ended.
+	// left receives after a runner has ended, and whenever the assignment must be computed again.
 	left chan struct{}
 
 	mu sync.Mutex

@@ -122,14 +122,14 @@ type termRecord struct {
 	stopped      time.Time
 }
 
-// ask records that the member asks the holder as of now.
+// ask records that the member asked the holder at now.
 func (t *termRecord) ask(holder string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked, t.holder = now, holder
 }
 
-// askedOf records when the member asked holder, unless it has asked that holder before.
+// askedOf records when the member asked holder, unless it already asks that holder.
 func (t *termRecord) askedOf(holder string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
