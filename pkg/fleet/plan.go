@@ -272,7 +272,7 @@ func (m *Member) writePlan(ctx context.Context, lease *coordinationv1.Lease, pla
 		return err
 	}
 	if stop := m.stopping.text(); stop != "" && (lease == nil || lease.Annotations[leaseapi.DocumentAnnotation] == "") {
-		next.Annotations[leaseapi.StopAnnotation] = stop // lost with the Lease, not ended by an operator
+		next.Annotations[leaseapi.StopAnnotation] = stop // lost with the Lease, still in force
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timing.RenewDeadline/2)
 	defer cancel()
