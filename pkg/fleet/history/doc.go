@@ -1,8 +1,8 @@
 // Package history derives what has happened in a fleet from successive observations of its Leases.
 //
-// A [Transition] is one thing that happened to a shard, a member or the plan. Its [Kind] is the word
-// for it in the JSON and on the status page of every member, and in 'flotilla events' and 'flotilla
-// status --watch'.
+// A [Transition] is one thing that happened to a shard, a member or the plan. Its [Kind] is the
+// word for it in the JSON and on the status page of every member, and in 'flotilla events' and
+// 'flotilla status --watch'.
 //
 //	two observations of a Lease, one right after the other   Between
 //	one observation of a Lease                               Last

@@ -17,8 +17,8 @@
 //
 //   - An instance has one owner, the preparation or the work. It is discarded once, or run.
 //   - Only the instance that the work has in hand runs, under a claim, after the work has looked.
-//   - A prepared instance runs only if the work has judged it fit, after it was filled. An answer to
-//     an earlier preparation is never taken for that of the present one.
+//   - A prepared instance runs only if the work has judged it fit, after it was filled. An answer
+//     to an earlier preparation is never taken for that of the present one.
 //   - The work returns, so that the claim may be released, only when it has nothing in hand.
 //   - The lane asks for the shard, and the Lease says "ready", only while everything is prepared.
 //   - A run that ends gives back its slot and everything that was built.

@@ -34,7 +34,7 @@ package shardrun
 //	Dropping    Again, not Stopped  Build     Building
 //	Dropping    otherwise           Return    Idle
 //
-// In the rows with * the work has an instance in hand: it drops it if Stopped, and runs it otherwise.
+// In the rows with * the work has an instance in hand: it drops it if Stopped, otherwise runs it.
 func WorkStep(in Input) Output {
 	failed := in.Answer.Failed
 	switch in.State.Work.Stage {
