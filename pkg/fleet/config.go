@@ -102,8 +102,8 @@ type Config struct {
 	// RebalanceDelay is how long a new member waits before it gets shards, unless no other member
 	// is active. Default 0.
 	RebalanceDelay time.Duration
-	// Forgets reports whether a controller keeps state only in memory that an operator could miss
-	// when the controller begins again in another instance. Default: none does.
+	// Forgets reports whether a controller keeps something only in memory that an operator could
+	// miss when the controller begins again in another instance. Default: none does.
 	Forgets func(controller string) bool
 	// Build makes the work of a shard without starting it. After an error the member tries again.
 	// ctx supplies values only; the work must not depend on its end.
@@ -190,9 +190,10 @@ type Loader interface {
 
 // Load is an estimate of the memory that the work of a shard takes.
 type Load struct {
-	// Namespaces has the bytes of what is cached for the shard alone, by namespace.
+	// Namespaces has the bytes cached for the shard alone, by namespace.
 	Namespaces map[string]int64
-	// Namespaces has the bytes cached for this shard alone, by namespace.
+	// Shared has the bytes of everything else cached for the shard. Fixed has the bytes that the
+	// shard takes without any object.
 	Shared, Fixed int64
 }
 

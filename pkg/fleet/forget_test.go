@@ -7,7 +7,7 @@ import (
 )
 
 // TestWhatHasEndedForgets checks that each instance discards its caches once it has run or was
-// closed, and can no longer write.
+// closed, and has no way to write.
 func TestWhatHasEndedForgets(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)

@@ -47,7 +47,7 @@ type preparation struct {
 	under *hold
 
 	// filling ends when filling should stop; cancel ends it.
-	filling context.Context // Lives no longer than its filling.
+	filling context.Context // Lives only as long as its filling.
 	cancel  context.CancelFunc
 	// done is closed once the instance is warm or err is set.
 	done chan struct{}
@@ -180,7 +180,7 @@ func (r *shardRunner) prepareWhileWanted(ctx context.Context) {
 }
 
 // wait returns when there may be something to do. While the preparation is Queued it also waits for
-// a slot. Slots keep a member that is to own many shards from holding many caches twice and from
+// a slot. Slots keep a member that will own many shards from holding many caches twice and from
 // listing everything at once.
 func (l *preparing) wait(ctx context.Context, ending bool, out shardrun.Output) {
 	var slots chan<- struct{}

@@ -23,7 +23,7 @@ type readiness struct {
 	// since has, for each shard that the member should run and does not, when a probe first found
 	// that.
 	since map[shard.ID]time.Time
-	// hidden is since when another fault has hidden which shards are missing; zero while that is
+	// hidden is when another fault began to hide which shards are missing; zero while that is
 	// known.
 	hidden time.Time
 }

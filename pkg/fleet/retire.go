@@ -12,8 +12,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// EventRetired: the planner has emptied the Lease of a shard that the plan does not have, or failed
-// to because of Err.
+// EventRetired reports that the planner has emptied the Lease of a shard that the plan does not
+// have, or failed to because of Err.
 const EventRetired election.EventType = "retired"
 
 // retireAfter is how long such a Lease must stand still before it is emptied. It is longer than an
@@ -21,7 +21,7 @@ const EventRetired election.EventType = "retired"
 // way.
 const retireAfter = 2 * time.Minute
 
-// retire empties the Leases of shards that no longer exist. Each change of plan leaves some, of
+// retire empties the Leases of shards that are in no plan. Each change of plan leaves some, of
 // several kilobytes each, and every member would keep and read them forever. It writes one at a
 // time, and reports whether it wrote one.
 func (p *planner) retire(ctx context.Context, now time.Time) bool {

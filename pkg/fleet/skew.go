@@ -116,12 +116,12 @@ func precedes(canary *shard.Canary, a, b string) bool {
 	return skew.Newer(a, b)
 }
 
-// EventPlanAdapted: the planner has changed the plan for the builds of the members. Err describes
-// the changes.
+// EventPlanAdapted reports that the planner has changed the plan for the builds of the members. Err
+// describes the changes.
 const EventPlanAdapted election.EventType = "plan-adapted"
 
-// EventLacking: the plan that came into force names controllers that this member's build does not
-// have. Err lists them.
+// EventLacking reports that the plan that came into force names controllers that this member's
+// build does not have. Err lists them.
 const EventLacking election.EventType = "lacking"
 
 // adapt changes the plan for the builds of the members, if necessary, and reports whether it did.

@@ -56,9 +56,9 @@ func (s stopState) next(lease election.Observation, othersWork bool) stopState {
 //	   ▲                       │                                 │
 //	   └───────────────────────┴─────────────────────────────────┘ no StopAnnotation
 //
-// A member that is still has stopped keeping its leader locks before its Lease says so, and its
-// Lease does not say so any more before it takes them again. So whoever reads in one list that
-// every live member is still may release the leader locks as they are there.
+// A member stops keeping its leader locks before its Lease says that it is still, and removes that
+// from its Lease before it takes them again. So a member that sees in one list that every live
+// member is still may release the leader locks as they are in that list.
 type stopping struct {
 	// stilled receives after the member has become still.
 	stilled chan struct{}

@@ -10,8 +10,8 @@ import (
 )
 
 // TestStrayAcquisitionIsReleased makes a Lease of a shard that is not in the plan name a live
-// member, as a late acquisition does that its caller no longer waits for. The shard's successor
-// must get its part all the same.
+// member, as an acquisition does that is carried out after its caller gave up. The shard's
+// successor must get its part all the same.
 func TestStrayAcquisitionIsReleased(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, s *testFleet) {
 		a := s.launch("a", nil)

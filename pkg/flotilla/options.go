@@ -74,8 +74,8 @@ type Options struct {
 	// Timing is the timing of all claims. Default: [election.DefaultTiming], the timing of
 	// Kubernetes' own components.
 	Timing election.Timing
-	// HandoffTimeout is how long a controller may keep writing after its shard is to be handed
-	// over. Default: DefaultHandoffTimeout.
+	// HandoffTimeout is how long a controller may keep writing after its context has ended, while
+	// its shard is handed over. Default: DefaultHandoffTimeout.
 	HandoffTimeout time.Duration
 	// Handoffs is how many shards this member prepares at a time to take over from others, 1 to
 	// [shard.MaxShards]. While it prepares a shard, the shard's objects are in memory twice in the

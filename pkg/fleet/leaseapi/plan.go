@@ -17,7 +17,7 @@ import (
 // PlanLease returns the name of the Lease that has the fleet's plan: "<fleet>-plan".
 func PlanLease(fleet string) string { return fleet + "-plan" }
 
-// ErrNoPlan: nobody has written a plan yet.
+// ErrNoPlan is the error if nobody has written a plan yet.
 var ErrNoPlan = errors.New("there is no plan")
 
 // PlanOn reads the plan from its Lease. The error is ErrNoPlan if there is none; any other error
