@@ -25,8 +25,8 @@
 //
 // An operator may stop the fleet by an annotation on the plan's Lease ([leaseapi.StopAnnotation]).
 // Every member then releases all shards, stops renewing its leader locks, and publishes on its
-// Lease that it is still ([leaseapi.StillAnnotation]). If one list shows a member that every live
-// member is still and no shard is held, it releases the leader locks as they are in that list. If
+// Lease that it is still ([leaseapi.StillAnnotation]). A member that sees, in one list, that every
+// live member is still and no shard is held, releases the leader locks as they are in that list. If
 // somebody has written them since, the API server refuses the release.
 //
 // When the fleet starts again, a member first removes its own annotation, and then takes the leader
@@ -62,9 +62,9 @@
 //     whatever plans they are from.
 //   - A plan that cannot be used leaves the last good one in force, even for members that start
 //     later: the plan's Lease keeps it. A live member that refuses a plan by which others work is
-//     left out of the rings, keeps what it runs and claims nothing else. So is a member that
-//     refuses the plan on the Lease and works by none. The log and flotilla_fleet_foreign_members
-//     report these members.
+//     left out of the rings, keeps what it runs and claims nothing else. The same holds for a
+//     member that refuses the plan on the Lease and works by none. The log and
+//     flotilla_fleet_foreign_members report these members.
 //   - While the fleet is stopped nothing runs. An unreadable stop changes nothing; a member that
 //     has just started and cannot read it works only if others do.
 //   - While any shard's work runs, the fleet holds every leader lock. Without one of them no write

@@ -46,8 +46,9 @@ func newFencing() *fencing {
 }
 
 // PublishCredential writes the id of a credential of this process's controllers to the member's
-// Lease, so that others can fence it. If the API server enforces the fence, it returns once the id
-// is there, and after an error the credential must not be used. Otherwise it does not wait.
+// Lease, so that others can fence it. If the API server enforces the fence, PublishCredential
+// returns once the id is there, and after an error the credential must not be used. Otherwise it
+// does not wait.
 func (m *Member) PublishCredential(ctx context.Context, c election.Credential) error {
 	if !m.config.Enforced() {
 		m.membership.Announce(c)
@@ -94,11 +95,11 @@ func (f *fencing) markedAt(incarnation string, now time.Time) time.Time {
 	return f.seen[incarnation]
 }
 
-// fenceOff fences the holders that these Leases name: they did not release the Leases. It returns
-// once the API server refuses what they may still send, and nobody runs what the shard covers
-// before. It returns false if ctx has ended. Even then it goes on, for at most HandoffTimeout until
-// the holders are marked, and then for FenceDelay. The next holder finds a Lease that was released,
-// and fences nobody.
+// fenceOff fences the holders that these Leases name, because they did not release the Leases. It
+// returns once the API server refuses what they may still send; nobody runs what the shard covers
+// before that. It returns false if ctx has ended. Even then it goes on, for at most HandoffTimeout
+// until the holders are marked, and then for FenceDelay. The next holder finds a Lease that was
+// released, and fences nobody.
 func (r *shardRunner) fenceOff(ctx context.Context, claim *election.Claim, leases []election.Observation) bool {
 	m, held := r.member, klog.NewContext(claim.Context(), klog.FromContext(ctx))
 	marking, cancel := context.WithCancel(held)

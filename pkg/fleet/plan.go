@@ -115,8 +115,8 @@ func (m *Member) Refused() error {
 	return nil
 }
 
-// adopt puts the plan on its Lease in force, if that is allowed, and reports whether the plan in
-// force has changed. A refused plan leaves the plan in force unchanged; a member that has just
+// adopt brings the plan on its Lease into force, if that is allowed, and reports whether the plan
+// in force has changed. A refused plan leaves the plan in force unchanged; a member that has just
 // started then works by the last good one.
 func (m *Member) adopt(ctx context.Context, roster election.Roster) bool {
 	lease := m.observer.Get(leaseapi.PlanLease(m.config.Fleet))

@@ -180,8 +180,8 @@ func (m *Member) settled(ring shard.Ring, now time.Time) bool {
 	})
 }
 
-// putBack writes the plan in force again after somebody has spoilt it, and keeps the spoilt plan in
-// an annotation.
+// putBack writes the plan in force to its Lease again after somebody has spoilt it, and keeps the
+// spoilt plan in an annotation.
 func (p *planner) putBack(ctx context.Context, lease election.Observation, plan shard.Plan, there int64) bool {
 	spoilt := lease.Lease.DeepCopy()
 	if text := spoilt.Annotations[leaseapi.DocumentAnnotation]; text != "" {

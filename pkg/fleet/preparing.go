@@ -37,7 +37,7 @@ type preparation struct {
 	// began is when the preparation began.
 	began time.Time
 	// unheld is as in Work. Unless it is zero, the caches may be filled from what others have read
-	// since the shard lost its holder.
+	// since then.
 	unheld time.Time
 	// unsecured is set if the fleet did not hold the leader locks when the preparation began:
 	// others than its members have written since.

@@ -81,7 +81,8 @@ func (m *Member) othersOf(roster election.Roster) published {
 	return p
 }
 
-// awayOf returns what the builds of members know that are not live and may come back unchanged.
+// awayOf returns what the builds of those members know that are not live but may come back
+// unchanged.
 func awayOf(fleet string, observations []election.Observation, roster election.Roster) published {
 	var p published
 	for _, o := range leaseapi.PresencesOf(fleet, observations) {

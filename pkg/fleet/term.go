@@ -8,7 +8,8 @@ import (
 	"github.com/flotilla-kube/flotilla/pkg/election"
 )
 
-// How says how a shard came to its holder. The values are stable and few enough for a metric label.
+// How is the way in which a shard came to its holder. The values are stable and few enough for a
+// metric label.
 type How string
 
 const (
@@ -21,7 +22,7 @@ const (
 	HowVacant How = "vacant"
 )
 
-// Reason says what led to an acquisition or a release. The values are stable and few enough for a
+// Reason is what led to an acquisition or a release. The values are stable and few enough for a
 // metric label.
 type Reason string
 
@@ -106,7 +107,7 @@ type termRecord struct {
 	// open is the acquisition of a claim that neither runs nor has ended; nil if there is none.
 	open *Acquisition
 	term int32
-	// since is when the shard became unowned, ready is when its work could be started.
+	// since is from when nobody ran the shard, ready is when its work could be started.
 	since, ready time.Time
 	// started is set once the claim has work.
 	started bool

@@ -202,7 +202,7 @@ func (w *working) begin(took time.Duration, cold error) {
 }
 
 // prepare builds and warms an instance while live Leases of an older plan generation cover some of
-// the shard. It returns false if the work is to stop.
+// the shard. It returns false if the work should stop.
 func (w *working) prepare(ctx context.Context) bool {
 	klog.FromContext(ctx).V(1).Info("Waiting for the shard's predecessors",
 		"leases", names(w.found.rivals))

@@ -185,7 +185,7 @@ func (p *pair) holder() {
 
 // releaseUnseen reports whether the holder most likely released the Lease to the member that had
 // asked for it, between the observations: the holder was still alive. If the holder renewed the
-// Lease itself, half the duration is as far from a renewal as from a takeover.
+// Lease itself, the limit is half the duration, as far from a renewal as from a takeover.
 func (p *pair) releaseUnseen() bool {
 	switch {
 	case p.before.NextHolder() != p.after.Holder:

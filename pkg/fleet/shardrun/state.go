@@ -224,7 +224,7 @@ func (a Action) String() string {
 	}[a]
 }
 
-// Why says why a preparation is discarded.
+// Why is the reason for discarding a preparation.
 type Why int
 
 const (
