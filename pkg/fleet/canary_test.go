@@ -181,7 +181,7 @@ func TestCanary(t *testing.T) {
 				s.setCanary(nil)
 				pass(20 * time.Second)
 				if has := s.has("c", s.plan); len(has) < 3 || !slices.Contains(has, "team-a") || !slices.Contains(has, "team-b") {
-					t.Errorf("c has %v, want its share and what it was tried on", has)
+					t.Errorf("c has %v, want its share and the canary's namespaces", has)
 					t.Log(must(s.known(t).Document()))
 				}
 				pass(10 * time.Minute)

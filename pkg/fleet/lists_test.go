@@ -70,7 +70,7 @@ func TestListsEndWithTheirReaders(t *testing.T) {
 		cancel(gone)
 		all.Wait()
 		if shared.underWay != 0 {
-			t.Errorf("%d lists are under way, and nobody waits for one", shared.underWay)
+			t.Errorf("%d lists are under way, but nobody waits for one", shared.underWay)
 		}
 		answers := func(context.Context) ([]election.Observation, error) { return nil, nil }
 		if _, err := shared.read(t.Context(), all.Go, answers); err != nil {

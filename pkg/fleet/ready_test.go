@@ -46,7 +46,7 @@ func TestReadyThroughATakeover(t *testing.T) {
 			whole, ready := a.Complete(), a.Ready()
 			if whole == nil {
 				if ready != nil {
-					t.Fatalf("runs everything, and is not ready: %v", ready)
+					t.Fatalf("runs everything, but is not ready: %v", ready)
 				}
 				continue
 			}

@@ -70,7 +70,7 @@ func TestBoundGroupsStay(t *testing.T) {
 		term++
 		require("nodes was pinned")
 		if holder() != drained {
-			t.Errorf("nodes is on %s, and pinned to %s", holder(), drained)
+			t.Errorf("nodes is on %s, but pinned to %s", holder(), drained)
 		}
 		s.requireWorked()
 	})

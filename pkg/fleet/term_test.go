@@ -190,7 +190,7 @@ func TestHowShardsCome(t *testing.T) {
 		for _, said := range log.expect(t, then, len(s.plan.Shards()), HowVacant, ReasonNew) {
 			adopted := log.when(EventPlanAdopted)
 			if said.Acquisition.Unowned != said.at.Sub(adopted) || said.Acquisition.Cold == nil {
-				t.Errorf("%s: unowned for %v, with the plan there since %v; cold: %v", said.ID, said.Acquisition.Unowned, said.at.Sub(adopted), said.Acquisition.Cold)
+				t.Errorf("%s: unowned for %v, although the plan is %v old; cold: %v", said.ID, said.Acquisition.Unowned, said.at.Sub(adopted), said.Acquisition.Cold)
 			}
 		}
 
@@ -482,7 +482,7 @@ func TestForgetting(t *testing.T) {
 		for _, e := range s.events {
 			switch {
 			case e.Type == EventForgotten && e.ID != gone:
-				t.Errorf("%s is forgotten, and still in the plan", e.ID)
+				t.Errorf("%s is forgotten, but still in the plan", e.ID)
 			case e.Type == EventForgotten:
 				forgotten++
 			case e.ID == gone && forgotten == 2:

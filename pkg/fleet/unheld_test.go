@@ -142,7 +142,7 @@ func TestUnheldAfterDeletion(t *testing.T) {
 		pass(3 * time.Second)
 		held.write()
 		if s.counts().version == written {
-			t.Fatal("the holder could not write any more")
+			t.Fatal("the holder could not write")
 		}
 		pass(5 * time.Minute)
 		s.allHeld("b")

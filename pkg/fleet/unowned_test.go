@@ -70,7 +70,7 @@ func TestUnownedCountsFromTheClosedFence(t *testing.T) {
 				}
 				pass(time.Until(draining.Add(linger)))
 				if stopped := election.RecordFrom(s.store.Get(lease)).Stopped(); stopped > 7*time.Second || stopped < 5*time.Second {
-					t.Errorf("the Lease says that nobody could write for %v, want what it was at the last renewal: 5 s to 7 s", stopped)
+					t.Errorf("the Lease says that nobody could write for %v, want 5 s to 7 s, as at the last renewal", stopped)
 				}
 				a.free()
 				pass(20 * time.Second)
