@@ -272,7 +272,7 @@ func (s *testFleet) stopped(id shard.ID) time.Duration {
 func (b *eventLog) when(kind election.EventType) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := slices.IndexFunc(b.said, func(s reported) bool { return s.Type == kind })
+	i := slices.IndexFunc(b.said, func(s timedEvent) bool { return s.Type == kind })
 	return b.said[i].at
 }
 
